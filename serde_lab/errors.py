@@ -1,0 +1,103 @@
+"""Every error that serde_lab raises on purpose, and the exit status each one means.
+
+    LabError                     1  the tool or its environment failed
+     ├── SetupError              1  Java, Spark, a jar or a folder is missing
+     ├── StorageError            1  the storage refused, or answered too late
+     ├── UsageError              2  the caller asked for something that cannot be
+     │    ├── ScenarioError      2  a scenario file: names file and key
+     │    ├── OptionError        2  an option of a write, a strategy or a table
+     │    ├── SchemaError        2  a column or type that the table does not support
+     │    └── DataError          2  data that cannot be written: a null key, a null ordering value
+     ├── RunError                1  a run directory that is damaged, or of another format version
+     ├── TableError              1  a Hudi table that is damaged, or of an unsupported kind
+     │    └── ConcurrentWrite    1  another writer holds the table, or rolled this one back
+     ├── DecodeError             1  bytes that are no frame of this strategy and schema
+     ├── WrongAnswer             4  a table's contents differ from the independent answer
+     └── Interrupted           130  ctrl-C
+
+The message is one sentence that names the file, key or column, what was found and what was
+expected; `hint`, where there is one, says what to do. Statuses 3 (a regression) and 5 (not
+decidable) are outcomes, not errors: `serde_lab.gate` returns them.
+"""
+
+from __future__ import annotations
+
+
+class LabError(Exception):
+    """Root of all errors raised on purpose; `exit_status` is what the process returns."""
+
+    exit_status = 1
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message if hint is None else f"{message} ({hint})")
+        self.message = message
+        self.hint = hint
+
+    def __reduce__(self) -> tuple[type[LabError], tuple[str, str | None]]:
+        return type(self), (self.message, self.hint)
+
+
+class SetupError(LabError):
+    """Java, Spark, a jar, a folder or another prerequisite is missing."""
+
+
+class StorageError(LabError):
+    """The storage refused an operation, ran full, or answered too late."""
+
+
+class UsageError(LabError):
+    """The caller asked for something that cannot be."""
+
+    exit_status = 2
+
+
+class ScenarioError(UsageError):
+    """A scenario file with an unknown key, a wrong type or an impossible combination."""
+
+
+class OptionError(UsageError):
+    """An option that is unknown, unsupported or has an impossible value."""
+
+
+class SchemaError(UsageError):
+    """A column or a type that the table or the strategy does not support."""
+
+
+class DataError(UsageError):
+    """Values that cannot be written: a null record key, a null ordering value."""
+
+
+class RunError(LabError):
+    """A run directory, baseline or history that is missing, damaged or of another version."""
+
+
+class TableError(LabError):
+    """A Hudi table that is damaged or of a kind that is not supported."""
+
+
+class ConcurrentWrite(TableError):
+    """Another writer holds the table, or has rolled this write back."""
+
+
+class DecodeError(LabError):
+    """Bytes that are not a frame of this strategy and schema."""
+
+    def __init__(self, strategy: str, record: int | None, problem: str) -> None:
+        where = "frame" if record is None else f"record {record}"
+        super().__init__(f"{strategy}: cannot decode {where}: {problem}")
+        self.strategy, self.record, self.problem = strategy, record, problem
+
+    def __reduce__(self) -> tuple[type[DecodeError], tuple[str, int | None, str]]:  # type: ignore[override]
+        return type(self), (self.strategy, self.record, self.problem)
+
+
+class WrongAnswer(LabError):
+    """A table whose contents differ from the independent answer."""
+
+    exit_status = 4
+
+
+class Interrupted(LabError):
+    """The user pressed ctrl-C; what was measured is kept."""
+
+    exit_status = 130

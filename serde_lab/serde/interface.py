@@ -1,0 +1,193 @@
+"""The SerDe interface: what a strategy is, and the laws that it keeps. Read this file first.
+
+A *strategy* is a way to represent and serialise records. It is bound once to a schema and options,
+then works on batches:
+
+    strategy.bind(schema, options) -> BoundSerde
+    bound.from_arrow(batch)        -> Records       convert in
+    bound.encode(records, bounds)  -> Frames        serialise
+    bound.decode(frames)           -> Records       deserialise
+    records.to_arrow()             -> RecordBatch   convert out
+
+Laws, checked for every strategy and every plug-in by `serde_lab.serde.conformance.Conformance`:
+
+1. to_arrow(decode(encode(from_arrow(x)))) equals x for every supported type and awkward value, up to
+   the losses that the strategy declares in `losses()`.
+2. Equal batches give equal bytes; `row` and `batch` execution give the same bytes.
+3. Empty batches work, a bound SerDe travels to a worker (pickle), and its repr shows its options.
+4. A truncated frame, a foreign frame and a frame of another schema raise DecodeError naming strategy
+   and record. With integrity "none" a flipped bit raises or gives a record valid for the schema, never
+   a crash, a hang or an allocation beyond 16 times the frame (a strategy whose format cannot promise
+   that says so in `fairness()`); with "crc32c" every flip raises before anything is decoded.
+5. Frames written by an older version still decode (golden bytes).
+
+The four verbs are what headlines use the sum of. What a `Records` *is* decides the split between
+converting and serialising, so every strategy's module docstring says it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from serde_lab.records.schema import RecordSchema
+
+Execution = Literal["row", "batch"]
+Integrity = Literal["none", "crc32c"]
+
+
+@dataclass(frozen=True, slots=True)
+class SerdeOptions:
+    """Options that every strategy takes, and `own` for the strategy's own keys.
+
+    `rows_per_frame`: most records in one frame, from 1; 0 means the whole run of one target.
+    `max_frame_bytes`: most bytes in one frame; a frame of one record may be larger, since a record is
+    never split. `execution`: "" means the strategy's default, its first in `Strategy.executions`.
+    """
+
+    execution: Execution | Literal[""] = ""
+    rows_per_frame: int = 1
+    max_frame_bytes: int = 8 << 20
+    integrity: Integrity = "none"
+    own: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Runs of records of equal target: run i is records [offsets[i], offsets[i + 1]), for targets[i].
+
+    No frame crosses a bound. `targets` has shape (n,), `offsets` (n + 1,), offsets[0] == 0 and
+    offsets[n] == the number of records.
+    """
+
+    targets: npt.NDArray[np.int32]
+    offsets: npt.NDArray[np.int64]
+
+    @classmethod
+    def single(cls, rows: int, target: int = 0) -> Self:
+        """All `rows` records go to one target."""
+        return cls(np.array([target], np.int32), np.array([0, rows], np.int64))
+
+    @classmethod
+    def each(cls, targets: npt.NDArray[np.int32]) -> Self:
+        """Every record is a run of its own: what needs no routing at one row a frame."""
+        return cls(targets.astype(np.int32, copy=False), np.arange(len(targets) + 1, dtype=np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """What crosses the exchange: one row a frame. All three arrays have the same length.
+
+    Frames stand in the order of the records that they hold: frame i holds the `rows[i]` records after
+    those of frame i - 1.
+    """
+
+    target: pa.Int32Array
+    frame: pa.BinaryArray
+    rows: pa.Int32Array
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+
+class Records(ABC):
+    """Many records on the strategy's own representation: RFC-46's engine-neutral record API, in bulk."""
+
+    schema: RecordSchema
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def to_arrow(self) -> pa.RecordBatch:
+        """Convert out: a batch of `schema.batch_schema`."""
+
+    @abstractmethod
+    def column(self, name: str) -> pa.Array:
+        """One envelope or data column, in the type of `schema.batch_schema`, without converting the rest."""
+
+    @abstractmethod
+    def take(self, indices: npt.NDArray[np.int64]) -> Self:
+        """The records at `indices`, in that order, on the same representation."""
+
+    @classmethod
+    @abstractmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        """All records of `parts` (at least one), in order."""
+
+    def record_keys(self) -> pa.StringArray:
+        """The record keys, one a record."""
+        from serde_lab.records.schema import RECORD_KEY
+
+        return self.column(RECORD_KEY)
+
+    def ordering_values(self) -> list[pa.Array]:
+        """The values of the ordering fields, one array a field, in the schema's order."""
+        return [self.column(name) for name in self.schema.ordering]
+
+
+class BoundSerde(ABC):
+    """A strategy bound to one schema and its options. Picklable; its repr shows strategy and options."""
+
+    schema: RecordSchema
+    options: SerdeOptions
+
+    @abstractmethod
+    def from_arrow(self, batch: pa.RecordBatch) -> Records:
+        """Convert in: `batch` has the columns of `schema.batch_schema`."""
+
+    @abstractmethod
+    def encode(self, records: Records, bounds: Bounds) -> Frames:
+        """Serialise. Cut at every bound, at `rows_per_frame` and at `max_frame_bytes`."""
+
+    @abstractmethod
+    def decode(self, frames: pa.BinaryArray) -> Records:
+        """Deserialise the records of `frames`, in order. Raises DecodeError."""
+
+    def sniff(self, frame: bytes) -> bool:
+        """Whether `frame` bears this strategy's own mark (its first bytes); cheap, no decoding."""
+        return frame[:1] == type(self).mark
+
+    mark: ClassVar[bytes]
+    """First byte of every frame of this strategy: proves on the wire which strategy was used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fairness:
+    """What a strategy gets for free or is denied; printed beside its figures."""
+
+    schema_known: str
+    """Which side knows the schema without it being sent."""
+    copies: str
+    """How often bytes are copied between Arrow and the frame, and back."""
+    batching: str
+    """What it amortises over a batch."""
+    trust: str
+    """What happens on damaged input, and what a hostile frame could do."""
+    notes: str = ""
+
+
+class Strategy(ABC):
+    """A named way to represent and serialise records; found through entry points `serde_lab.strategies`."""
+
+    name: ClassVar[str]
+    executions: ClassVar[tuple[Execution, ...]]
+    """The executions that it has; the first is its default."""
+    default_rows_per_frame: ClassVar[int]
+
+    @abstractmethod
+    def bind(self, schema: RecordSchema, options: SerdeOptions) -> BoundSerde:
+        """Bind. Raises SchemaError naming column and type, OptionError naming the option."""
+
+    @abstractmethod
+    def fairness(self) -> Fairness: ...
+
+    def losses(self) -> Mapping[str, str]:
+        """Declared losses: what is lost -> how it comes back. Empty by default."""
+        return {}
