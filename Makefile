@@ -1,0 +1,57 @@
+# Two commands do everything: `make run` and `make test`. `make help` lists the rest.
+
+SCENARIO ?= smoke
+VENV     := .venv
+BIN      := $(VENV)/bin
+READY    := $(VENV)/.ready
+# the newest Python of the supported range that is on this machine
+PYTHON   ?= $(shell for p in python3.12 python3.11 python3 python; do \
+	"$$p" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' 2>/dev/null \
+	&& { echo $$p; break; }; done)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check format lock doctor gate clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## the virtual environment, from requirements.lock
+
+$(READY): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "serde_lab needs Python 3.11 or 3.12; set PYTHON=/path/to/python" >&2; exit 1; }
+	@echo "setting up $(VENV) with $(PYTHON) (a few minutes, once)" >&2
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements.lock
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+run: $(READY) ## run a scenario and write its report: make run SCENARIO=smoke
+	@$(BIN)/python -m serde_lab run $(SCENARIO)
+
+test: $(READY) ## the whole test suite
+	@$(BIN)/python -m pytest --quiet
+
+check: $(READY) ## lint, types, import contracts, spelling
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+
+format: $(READY) ## put the code into its one form
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: $(READY) ## resolve pyproject.toml anew into requirements.lock (versions and hashes, no index address)
+	$(BIN)/uv pip compile pyproject.toml --extra dev --generate-hashes --universal \
+		--python-version 3.11 --no-emit-index-url --no-header --quiet --upgrade \
+		--output-file requirements.lock
+
+doctor: $(READY) ## say what is missing on this machine
+	@$(BIN)/python -m serde_lab doctor
+
+gate: $(READY) ## judge the newest run of SCENARIO against its committed baseline
+	@$(BIN)/python -m serde_lab gate latest:$(SCENARIO) --host-mismatch ratios
+
+clean: ## remove the environment and the caches; results and reports stay
+	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

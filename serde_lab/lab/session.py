@@ -1,0 +1,121 @@
+"""Starts and stops the Spark session of a run, with settings that make measurements repeatable.
+
+Owns the session's configuration, all of which is recorded in run.json. Must not know what runs in it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from serde_lab.errors import SetupError
+from serde_lab.lab.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
+
+WORKER_ENVIRONMENT = {
+    # one task a core: a worker's own threads would take time that another task's clock counts
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    # pyarrow and numpy ask the kernel for the same pages again and again otherwise
+    "MALLOC_TRIM_THRESHOLD_": "2147483647",
+    "MALLOC_MMAP_THRESHOLD_": "2147483647",
+    "MIMALLOC_PURGE_DELAY": "-1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """What a session is started with; `master` empty means local mode on `cores`."""
+
+    cores: int = 2
+    master: str = ""
+    driver_memory: str = "4g"
+    event_log_folder: str = ""
+    conf: Mapping[str, str] = field(default_factory=dict)
+    jars: tuple[str, ...] = ()
+
+    @property
+    def spark_master(self) -> str:
+        """`local[N,4]`, since plain `local[N]` never retries a task."""
+        return self.master or f"local[{self.cores},4]"
+
+
+def spark_conf(settings: SessionSettings) -> dict[str, str]:
+    """Every Spark property that the lab sets, for `settings`."""
+    java_options = f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()} -Duser.timezone=UTC"
+    conf = {
+        "spark.app.name": "serde_lab",
+        "spark.master": settings.spark_master,
+        "spark.driver.memory": settings.driver_memory,
+        "spark.driver.extraJavaOptions": java_options,
+        "spark.driver.host": "127.0.0.1" if not settings.master else "",
+        "spark.driver.bindAddress": "127.0.0.1" if not settings.master else "",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "serde_lab-warehouse"),
+        "spark.python.worker.reuse": "true",
+        # one file, one input partition: a scenario fixes the partitions, not the number of cores
+        "spark.sql.files.maxPartitionBytes": str(1 << 40),
+        "spark.sql.files.openCostInBytes": str(1 << 40),
+    }
+    conf = {key: value for key, value in conf.items() if value}
+    conf |= {f"spark.executorEnv.{key}": value for key, value in WORKER_ENVIRONMENT.items()}
+    if settings.event_log_folder:
+        conf |= {
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": Path(settings.event_log_folder).resolve().as_uri(),
+            "spark.eventLog.compress": "false",
+        }
+    if settings.jars:
+        conf["spark.jars"] = ",".join(settings.jars)
+    return conf | dict(settings.conf)
+
+
+def start_session(settings: SessionSettings) -> SparkSession:
+    """A new Spark session. Raises SetupError when Java or Spark cannot be started, or one is running."""
+    java = find_java()
+    os.environ["JAVA_HOME"] = str(java.home)
+    # without it workers take another interpreter and fail with No module named 'pyarrow'
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.update(WORKER_ENVIRONMENT)
+    os.environ.pop("SPARK_HOME", None)  # another Spark's jars would win over the locked pyspark's
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    if SparkContext._active_spark_context is not None:
+        raise SetupError("a Spark session is running in this process already", hint="stop it first")
+    # given at launch: extraJavaOptions and memory are read before the JVM starts
+    conf = SparkConf().setAll(list(spark_conf(settings).items()))
+    try:
+        return SparkSession.builder.config(conf=conf).getOrCreate()
+    except Exception as exc:
+        reason = str(exc).strip().splitlines() or [type(exc).__name__]
+        raise SetupError(f"Spark did not start: {reason[0]}", hint="see `serde-lab doctor`") from exc
+
+
+def stop_session(spark: SparkSession) -> None:
+    """Stop the session and its JVM, so that the next session starts afresh."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    spark.stop()
+    if gateway is not None:
+        gateway.shutdown()
+        process = getattr(gateway, "proc", None)
+        if process is not None:
+            process.stdin.close()
+            process.wait(timeout=30)
+        SparkContext._gateway = None
+        SparkContext._jvm = None

@@ -1,0 +1,43 @@
+"""Fixtures that tests of several rooms share: one Spark session for the whole test run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one session of the test run, with the Apache Hudi bundle where it was found."""
+    from serde_lab.lab.session import SessionSettings, start_session, stop_session
+
+    jars, conf = _hudi()
+    settings = SessionSettings(
+        cores=2,
+        driver_memory="3g",
+        event_log_folder=str(tmp_path_factory.mktemp("event-log")),
+        jars=jars,
+        conf=conf,
+    )
+    session = start_session(settings)
+    yield session
+    stop_session(session)
+
+
+def _hudi() -> tuple[tuple[str, ...], dict[str, str]]:
+    """The bundle and the session settings that it needs; nothing where it is not to be had."""
+    try:
+        from serde_lab.peers import apache_hudi
+    except ImportError:
+        return (), {}
+    bundle: Path | None = apache_hudi.find_bundle()
+    if bundle is None:
+        return (), {}
+    return (str(bundle),), dict(apache_hudi.SESSION_CONF)
