@@ -1,0 +1,214 @@
+"""Values in their plain form: one layout per type, so that equal values are equal bytes in memory.
+
+Owns `to_plain` and `from_plain`. A plain array has the type `types.plain_type` gives and also: offset
+0, no validity bitmap unless something is null, zeros (or nothing, for strings and lists) under
+every null, and children that hold just what their parents refer to. Strategies serialise plain
+arrays, which keeps Arrow's many ways of saying the same thing out of their frames.
+Must not know strategies, tables or Spark.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from serde_lab.errors import DataError
+from serde_lab.records.types import is_binary, is_list, is_nested, is_string, plain_type
+
+_MAX_OFFSET = 2**31 - 1
+
+
+def to_plain(array: pa.Array) -> pa.Array:
+    """`array` in its plain form; shares memory with it where its layout allows.
+
+    Raises DataError where more than 2 GiB of text, bytes or items stand in one array.
+    """
+    t = array.type
+    if pat.is_map(t):
+        return _plain_map(array)
+    if is_list(t):
+        return _plain_list(array)
+    if pat.is_struct(t):
+        children = [to_plain(child) for child in array.flatten()]
+        return _build(plain_type(t), array, [], children)
+    if is_string(t) or is_binary(t):
+        return _plain_text(array)
+    if t != plain_type(t):
+        array = array.cast(plain_type(t))
+    if pat.is_boolean(t):
+        return _plain_bits(array)
+    return _plain_fixed(array)
+
+
+def to_plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Every column of `batch` in its plain form, under the same names."""
+    arrays = [to_plain(column) for column in batch.columns]
+    fields = [
+        pa.field(f.name, a.type, f.nullable) for f, a in zip(batch.schema, arrays, strict=True)
+    ]
+    return pa.record_batch(arrays, schema=pa.schema(fields))
+
+
+def from_plain(array: pa.Array, t: pa.DataType) -> pa.Array:
+    """The values of the plain `array` as type `t`, of which `array.type` must be the plain type."""
+    if array.type.equals(t):
+        return array
+    if not is_nested(t):
+        return array.cast(t)
+    if array.offset or array.type != plain_type(t):
+        array = to_plain(array)
+    if pat.is_struct(t):
+        children = [
+            from_plain(array.field(i), field.type) for i, field in enumerate(t)
+        ]
+        return _build(t, array, [], children)
+    offsets = array.buffers()[1]
+    if pat.is_map(t):
+        entries = pa.StructArray.from_arrays(
+            [from_plain(array.keys, t.key_type), from_plain(array.items, t.item_type)],
+            fields=[t.key_field, t.item_field],
+        )
+        return _build(t, array, [offsets], [entries])
+    child = from_plain(array.values, t.value_type)
+    if pat.is_list(t):
+        return _build(t, array, [offsets], [child])
+    wide = np.frombuffer(offsets, np.int32, len(array) + 1) if len(array) else np.zeros(1, np.int32)
+    if not pat.is_list_view(t):
+        wide = wide.astype(np.int64)
+    if pat.is_large_list(t):
+        return _build(t, array, [pa.py_buffer(wide)], [child])
+    sizes = np.diff(wide)
+    return _build(t, array, [pa.py_buffer(wide[:-1].copy()), pa.py_buffer(sizes)], [child])
+
+
+def from_plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Every column of the plain `batch` in the type that `schema` gives it."""
+    arrays = [from_plain(a, f.type) for a, f in zip(batch.columns, schema, strict=True)]
+    return pa.record_batch(arrays, schema=schema)
+
+
+def null_mask(array: pa.Array) -> npt.NDArray[np.bool_] | None:
+    """True where `array` is null, or None if nothing is."""
+    if not array.null_count:
+        return None
+    mask: npt.NDArray[np.bool_] = pc.is_null(array).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def validity_buffer(mask: npt.NDArray[np.bool_] | None) -> pa.Buffer | None:
+    """Arrow's validity bitmap for a null mask."""
+    return None if mask is None else pa.py_buffer(np.packbits(~mask, bitorder="little"))
+
+
+def _build(
+    t: pa.DataType, like: pa.Array, buffers: list[pa.Buffer], children: list[pa.Array]
+) -> pa.Array:
+    """An array of type `t` that is null where `like` is."""
+    validity = validity_buffer(null_mask(like))
+    return pa.Array.from_buffers(
+        t, len(like), [validity, *buffers], like.null_count, 0, children or None
+    )
+
+
+def _plain_fixed(array: pa.Array) -> pa.Array:
+    width = array.type.bit_width // 8
+    mask = null_mask(array)
+    data = array.buffers()[1]
+    if mask is None:
+        if array.offset == 0 and array.buffers()[0] is None:
+            return array
+        data = data.slice(array.offset * width, len(array) * width)
+        return pa.Array.from_buffers(array.type, len(array), [None, data], 0)
+    whole = np.frombuffer(data, np.uint8, len(array) * width, array.offset * width)
+    values = whole.reshape(len(array), width).copy()
+    values[mask] = 0
+    return pa.Array.from_buffers(
+        array.type, len(array), [validity_buffer(mask), pa.py_buffer(values)], array.null_count
+    )
+
+
+def _plain_bits(array: pa.Array) -> pa.Array:
+    # always rebuilt: the bits behind the last one may hold anything
+    mask = null_mask(array)
+    values = (array if mask is None else array.fill_null(False)).to_numpy(zero_copy_only=False)
+    bits = pa.py_buffer(np.packbits(values, bitorder="little"))
+    return pa.Array.from_buffers(
+        array.type, len(array), [validity_buffer(mask), bits], array.null_count
+    )
+
+
+def _plain_text(array: pa.Array) -> pa.Array:
+    t = array.type
+    target = plain_type(t)
+    if t != target:
+        if not (pat.is_string_view(t) or pat.is_binary_view(t)) and len(array):
+            ends = np.frombuffer(array.buffers()[1], np.int64, len(array) + 1, array.offset * 8)
+            _check_offset(int(ends[-1] - ends[0]), t)
+        try:
+            array = array.cast(target)
+        except pa.ArrowInvalid as exc:
+            raise DataError(f"a column of type {t} cannot be read: {exc}") from exc
+    if not len(array):
+        return pa.array([], target)
+    mask = null_mask(array)
+    offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4)
+    data = array.buffers()[2] or pa.py_buffer(b"")
+    if mask is not None and np.diff(offsets)[mask].any():
+        filled = _plain_text(array.fill_null("" if pat.is_string(target) else b""))
+        offsets_buffer, data = filled.buffers()[1:]
+    elif array.offset or offsets[0]:
+        data = data.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
+        offsets_buffer = pa.py_buffer(offsets - offsets[0])
+    elif mask is None and array.buffers()[0] is None and data.size == offsets[-1]:
+        return array
+    else:
+        offsets_buffer = array.buffers()[1]
+        data = data.slice(0, int(offsets[-1]))
+    return pa.Array.from_buffers(
+        target, len(array), [validity_buffer(mask), offsets_buffer, data], array.null_count
+    )
+
+
+def _plain_list(array: pa.Array) -> pa.Array:
+    child = to_plain(array.flatten())
+    _check_offset(len(child), array.type)
+    sizes = pc.list_value_length(array)
+    return _build(plain_type(array.type), array, [_offsets_of(sizes)], [child])
+
+
+def _plain_map(array: pa.Array) -> pa.Array:
+    # a map is a list of key and value pairs; as such it can be flattened
+    pairs = pa.StructArray.from_arrays([array.keys, array.items], names=["key", "value"])
+    as_list = pa.Array.from_buffers(
+        pa.list_(pairs.type),
+        len(array),
+        array.buffers()[:2],
+        array.null_count,
+        array.offset,
+        [pairs],
+    )
+    entries = to_plain(as_list.flatten())
+    t = plain_type(array.type)
+    entries = pa.StructArray.from_arrays(
+        [entries.field(0), entries.field(1)], fields=[t.key_field, t.item_field]
+    )
+    return _build(t, array, [_offsets_of(pc.list_value_length(as_list))], [entries])
+
+
+def _offsets_of(sizes: pa.Array) -> pa.Buffer:
+    lengths = (sizes.fill_null(0) if sizes.null_count else sizes).to_numpy()
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    return pa.py_buffer(offsets)
+
+
+def _check_offset(total: int, t: pa.DataType) -> None:
+    if total > _MAX_OFFSET:
+        raise DataError(
+            f"a column of type {t} holds {total} bytes or items in one batch, "
+            f"expected at most {_MAX_OFFSET}",
+            "send smaller batches",
+        )

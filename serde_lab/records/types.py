@@ -1,0 +1,191 @@
+"""Which Arrow types a record may have, in which form strategies see them, and how a table stores them.
+
+Owns the list of supported types and the mappings between a user's type, its plain form and its
+storage form. Must not know values (`plain_form.py` has those), strategies, tables or Spark.
+
+| type of a data column                                       | plain form       | as stored      |
+|-------------------------------------------------------------|------------------|----------------|
+| bool, int32, int64, float, double, date32                   | itself           | itself         |
+| int8, int16                                                 | itself           | int32          |
+| decimal32, decimal64, decimal128(p <= 38, 0 <= scale <= p)  | decimal128(p, s) | decimal128     |
+| string, large_string, string_view                           | string           | string         |
+| binary, large_binary, binary_view                           | binary           | binary         |
+| timestamp[us], timestamp[us, tz]                            | itself           | zone becomes UTC |
+| list, large_list, list_view, large_list_view                | list             | list           |
+| map with string keys                                        | map              | map            |
+| struct with at least one field                              | struct           | struct         |
+
+The plain form is what a strategy works on: few types, nested fields nullable and named alike. The
+storage form follows what Hudi writes to Parquet, which has no integer under 32 bits.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from serde_lab.errors import SchemaError
+from serde_lab.records.schema import ENVELOPE
+
+MAX_DEPTH = 3
+"""Most levels of list, map and struct around a value."""
+
+MAX_PRECISION = 38
+
+_RESERVED = frozenset(
+    [*ENVELOPE.names, "_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_file_name"]
+)
+
+
+def is_string(t: pa.DataType) -> bool:
+    """Whether `t` is text, in any of Arrow's three layouts."""
+    return bool(pat.is_string(t) or pat.is_large_string(t) or pat.is_string_view(t))
+
+
+def is_binary(t: pa.DataType) -> bool:
+    """Whether `t` is bytes of any length, in any of Arrow's three layouts."""
+    return bool(pat.is_binary(t) or pat.is_large_binary(t) or pat.is_binary_view(t))
+
+
+def is_list(t: pa.DataType) -> bool:
+    """Whether `t` is a list, in any of Arrow's four layouts of variable length."""
+    return bool(
+        pat.is_list(t)
+        or pat.is_large_list(t)
+        or pat.is_list_view(t)
+        or pat.is_large_list_view(t)
+    )
+
+
+def is_decimal(t: pa.DataType) -> bool:
+    """Whether `t` is a decimal of at most 38 digits, in any of Arrow's widths."""
+    return bool(pat.is_decimal32(t) or pat.is_decimal64(t) or pat.is_decimal128(t))
+
+
+def is_nested(t: pa.DataType) -> bool:
+    """Whether `t` is a list, a map or a struct."""
+    return is_list(t) or bool(pat.is_map(t) or pat.is_struct(t))
+
+
+def child_fields(t: pa.DataType) -> list[pa.Field]:
+    """The fields one level down: a list's item; a map's key and value; a struct's fields; else none."""
+    if is_list(t):
+        return [t.value_field]
+    if pat.is_map(t):
+        return [t.key_field, t.item_field]
+    if pat.is_struct(t):
+        return list(t)
+    return []
+
+
+def depth(t: pa.DataType) -> int:
+    """Levels of nesting: 0 for a number or a string, 1 for a list of them."""
+    return 1 + max(depth(f.type) for f in child_fields(t)) if child_fields(t) else 0
+
+
+def check_supported(schema: pa.Schema) -> None:
+    """Raise SchemaError, naming column and type, unless every data column of `schema` is supported."""
+    for name, times in Counter(schema.names).items():
+        if times > 1:
+            raise SchemaError(f"column {name!r} stands {times} times in the schema, expected once")
+        if name in _RESERVED:
+            raise SchemaError(f"column {name!r} has a name that is reserved for record metadata")
+        if not name:
+            raise SchemaError("a column has an empty name")
+    for field in schema:
+        _check(field.type, field.name, field.type)
+        if depth(field.type) > MAX_DEPTH:
+            raise SchemaError(
+                f"column {field.name!r} of type {field.type} nests {depth(field.type)} levels, "
+                f"expected at most {MAX_DEPTH}"
+            )
+
+
+def _check(t: pa.DataType, path: str, whole: pa.DataType) -> None:
+    hint = _problem(t)
+    if hint is not None:
+        inside = "" if t.equals(whole) else f" (inside {whole})"
+        raise SchemaError(f"column {path!r} has the unsupported type {t}{inside}", hint or None)
+    for field in child_fields(t):
+        _check(field.type, f"{path}.{field.name}", whole)
+
+
+def _problem(t: pa.DataType) -> str | None:
+    """None if `t` itself is supported, else what to do instead ("" where there is nothing to say)."""
+    if is_string(t) or is_binary(t) or is_list(t) or t in _PRIMITIVES:
+        return None
+    if pat.is_timestamp(t):
+        return None if t.unit == "us" else "cast it to timestamp in microseconds"
+    if is_decimal(t):
+        return None if 0 <= t.scale <= t.precision else "the scale must lie in 0..precision"
+    if pat.is_map(t):
+        return None if is_string(t.key_type) else "map keys must be strings, as in Avro"
+    if pat.is_struct(t):
+        names = [f.name for f in t]
+        if not names:
+            return "a struct needs at least one field"
+        return None if len(set(names)) == len(names) else "two of its fields have the same name"
+    if pat.is_unsigned_integer(t):
+        return "cast it to a signed integer"
+    if pat.is_dictionary(t):
+        return f"cast it to {t.value_type}"
+    return ""
+
+
+_PRIMITIVES = frozenset(
+    [
+        pa.bool_(),
+        pa.int8(),
+        pa.int16(),
+        pa.int32(),
+        pa.int64(),
+        pa.float32(),
+        pa.float64(),
+        pa.date32(),
+    ]
+)
+
+
+def plain_type(t: pa.DataType) -> pa.DataType:
+    """The form of `t` that strategies work on; equal for types that hold the same values."""
+    return _rebuild(t, lambda leaf: pa.decimal128(leaf.precision, leaf.scale) if is_decimal(leaf) else leaf)
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """`schema` with every column in its plain form, without metadata."""
+    return pa.schema([pa.field(f.name, plain_type(f.type), f.nullable) for f in schema])
+
+
+def storage_type(t: pa.DataType) -> pa.DataType:
+    """How the table stores `t`: its plain form, with integers from 32 bits and zones as UTC."""
+
+    def leaf(t: pa.DataType) -> pa.DataType:
+        if t in (pa.int8(), pa.int16()):
+            return pa.int32()
+        if pat.is_timestamp(t) and t.tz is not None:
+            return pa.timestamp("us", "UTC")
+        return t
+
+    return _rebuild(plain_type(t), leaf)
+
+
+def storage_schema(schema: pa.Schema) -> pa.Schema:
+    """`schema` with every column as the table stores it, without metadata."""
+    return pa.schema([pa.field(f.name, storage_type(f.type), f.nullable) for f in schema])
+
+
+def _rebuild(t: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    if is_string(t):
+        return pa.string()
+    if is_binary(t):
+        return pa.binary()
+    if is_list(t):
+        return pa.list_(pa.field("element", _rebuild(t.value_type, leaf)))
+    if pat.is_map(t):
+        return pa.map_(pa.string(), pa.field("value", _rebuild(t.item_type, leaf)))
+    if pat.is_struct(t):
+        return pa.struct([pa.field(f.name, _rebuild(f.type, leaf)) for f in t])
+    return leaf(t)

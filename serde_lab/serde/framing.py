@@ -1,0 +1,140 @@
+"""Frames around records: where to cut, and the checksum that any strategy's frames may carry.
+
+Owns the cutting of records into frames (at bounds, at `rows_per_frame`, at `max_frame_bytes`) and the
+`crc32c` integrity trailer: four bytes behind the frame, the CRC-32C of all bytes before them, little
+endian. Must not know what is inside a frame.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from serde_lab.errors import DecodeError
+from serde_lab.serde.interface import Bounds, Frames, SerdeOptions
+
+_CRC = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """Frame i holds records [offsets[i], offsets[i + 1]) and goes to targets[i]; none is empty."""
+
+    offsets: npt.NDArray[np.int64]
+    targets: npt.NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    @property
+    def rows(self) -> npt.NDArray[np.int32]:
+        """Records in each frame."""
+        return np.diff(self.offsets).astype(np.int32)
+
+
+def payload_bytes(options: SerdeOptions) -> int:
+    """Most bytes that a frame may have before its integrity trailer."""
+    return max(1, options.max_frame_bytes - (_CRC.size if options.integrity == "crc32c" else 0))
+
+
+def cut(
+    bounds: Bounds,
+    options: SerdeOptions,
+    record_ends: npt.NDArray[np.integer] | None = None,
+    overhead_bytes: int = 0,
+) -> Cuts:
+    """Where frames begin and end.
+
+    Each run of `bounds` is cut into frames of `rows_per_frame` records; a frame of more than
+    `max_frame_bytes` is then cut again, each piece as long as it can be, but never inside a record.
+    `record_ends` gives the bytes of the records: shape (n + 1,), record i has
+    record_ends[i + 1] - record_ends[i] bytes; without it no frame is cut for its bytes.
+    `overhead_bytes` is what a frame has beyond its records.
+    """
+    runs = np.diff(bounds.offsets)
+    if bounds.offsets[0] != 0 or (runs < 0).any() or len(runs) != len(bounds.targets):
+        raise ValueError("bounds must start at 0, rise, and hold one target a run")
+    step = options.rows_per_frame
+    if step == 1:
+        rows = int(bounds.offsets[-1])
+        return Cuts(np.arange(rows + 1, dtype=np.int64), np.repeat(bounds.targets, runs))
+    pieces = (runs > 0).astype(np.int64) if step == 0 else -(-runs // step)
+    run_of = np.repeat(np.arange(len(runs)), pieces)
+    first_piece = np.cumsum(pieces) - pieces
+    starts = bounds.offsets[run_of] + (np.arange(len(run_of)) - first_piece[run_of]) * step
+    offsets = np.append(starts, bounds.offsets[-1])
+    cuts = Cuts(offsets, bounds.targets[run_of])
+    if record_ends is None:
+        return cuts
+    return _cut_bytes(cuts, record_ends, payload_bytes(options) - overhead_bytes)
+
+
+def _cut_bytes(cuts: Cuts, ends: npt.NDArray[np.integer], most_bytes: int) -> Cuts:
+    """Cut each frame again whose records have more than `most_bytes`."""
+    sizes = ends[cuts.offsets[1:]] - ends[cuts.offsets[:-1]]
+    large = np.flatnonzero((sizes > most_bytes) & (cuts.rows > 1))
+    if not len(large):
+        return cuts
+    extra: list[int] = []
+    extra_of: list[int] = []
+    for i in large.tolist():
+        at, stop = int(cuts.offsets[i]), int(cuts.offsets[i + 1])
+        while True:
+            fits = int(np.searchsorted(ends, int(ends[at]) + most_bytes, side="right")) - 1
+            at = max(at + 1, fits)
+            if at >= stop:
+                break
+            extra.append(at)
+            extra_of.append(i)
+    starts = np.concatenate([cuts.offsets[:-1], np.array(extra, np.int64)])
+    targets = np.concatenate([cuts.targets, cuts.targets[extra_of]])
+    order = np.argsort(starts, kind="stable")
+    return Cuts(np.append(starts[order], cuts.offsets[-1]), targets[order])
+
+
+def frames_of(cuts: Cuts, frame: pa.BinaryArray, options: SerdeOptions) -> Frames:
+    """The frames of one batch, with their integrity trailers if `options` asks for them."""
+    sealed = seal(frame) if options.integrity == "crc32c" else frame
+    return Frames(pa.array(cuts.targets, pa.int32()), sealed, pa.array(cuts.rows, pa.int32()))
+
+
+def frame_error(
+    strategy: str, frame_index: int, options: SerdeOptions, problem: str
+) -> DecodeError:
+    """The error for a damaged frame: it names the record, or the frame if that holds several."""
+    if options.rows_per_frame == 1:
+        return DecodeError(strategy, frame_index, problem)
+    return DecodeError(strategy, None, f"frame {frame_index}: {problem}")
+
+
+def opened(strategy: str, frames: pa.BinaryArray, options: SerdeOptions) -> pa.BinaryArray:
+    """`frames` without their integrity trailers, verified; raises DecodeError naming the frame."""
+    if frames.null_count:
+        null = int(np.flatnonzero(frames.is_null().to_numpy(zero_copy_only=False))[0])
+        raise frame_error(strategy, null, options, "the frame is null")
+    return unseal(strategy, frames, options) if options.integrity == "crc32c" else frames
+
+
+def seal(frames: pa.BinaryArray) -> pa.BinaryArray:
+    """Each frame with the CRC-32C of its bytes behind it."""
+    value, pack = google_crc32c.value, _CRC.pack
+    # a call of the C library per frame: nothing in Arrow or numpy computes a CRC
+    return pa.array([frame + pack(value(frame)) for frame in frames.to_pylist()], pa.binary())
+
+
+def unseal(strategy: str, frames: pa.BinaryArray, options: SerdeOptions) -> pa.BinaryArray:
+    """Each frame without its trailer; raises DecodeError where the CRC-32C differs."""
+    value, size = google_crc32c.value, _CRC.size
+    payloads = []
+    for index, frame in enumerate(frames.to_pylist()):
+        payload = frame[:-size]
+        if len(frame) < size or _CRC.pack(value(payload)) != frame[-size:]:
+            problem = "its crc32c differs from the one that it carries"
+            raise frame_error(strategy, index, options, problem)
+        payloads.append(payload)
+    return pa.array(payloads, pa.binary())

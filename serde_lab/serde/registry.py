@@ -1,0 +1,70 @@
+"""Strategies by name: those that come with the package, and plug-ins of installed distributions.
+
+Owns the lookup through entry points of the group `serde_lab.strategies` (name -> `module:Class`). The
+package's own strategies are known without entry points too, so that a checkout works that was never
+installed. Must not know what a strategy does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+
+from serde_lab.errors import OptionError, SetupError
+from serde_lab.records.schema import RecordSchema
+from serde_lab.serde.interface import BoundSerde, SerdeOptions, Strategy
+
+GROUP = "serde_lab.strategies"
+
+BUILT_IN: Mapping[str, str] = {
+    "pickle": "serde_lab.serde.pickle_records:PickleStrategy",
+    "avro": "serde_lab.serde.avro_records:AvroStrategy",
+    "internal_row": "serde_lab.serde.internal_row:InternalRowStrategy",
+    "arrow": "serde_lab.serde.arrow_batches:ArrowStrategy",
+}
+
+
+def names() -> tuple[str, ...]:
+    """The names of all known strategies: the package's own, then plug-ins by name."""
+    plugins = {point.name for point in entry_points(group=GROUP)}
+    return (*BUILT_IN, *sorted(plugins - set(BUILT_IN)))
+
+
+def strategy(name: str) -> Strategy:
+    """The strategy called `name`.
+
+    Raises OptionError for an unknown name or one that two distributions claim, SetupError where the
+    strategy's module cannot be imported or does not hold what its entry point says.
+    """
+    target = _target(name)
+    module_name, _, class_name = target.partition(":")
+    try:
+        found = getattr(import_module(module_name), class_name)
+    except (ImportError, AttributeError) as exc:
+        raise SetupError(f"strategy {name!r} cannot be loaded from {target}: {exc}") from exc
+    if not (isinstance(found, type) and issubclass(found, Strategy)):
+        raise SetupError(f"strategy {name!r}: {target} is no subclass of {Strategy.__name__}")
+    if found.name != name:
+        raise SetupError(f"strategy {name!r}: {target} calls itself {found.name!r}")
+    return found()
+
+
+def _target(name: str) -> str:
+    targets = {point.value for point in _points(name)}
+    if name in BUILT_IN:
+        targets.add(BUILT_IN[name])
+    if not targets:
+        raise OptionError(f"unknown strategy {name!r}, expected one of {', '.join(names())}")
+    if len(targets) > 1:
+        raise OptionError(f"strategy {name!r} is claimed by {' and by '.join(sorted(targets))}")
+    return targets.pop()
+
+
+def _points(name: str) -> tuple[EntryPoint, ...]:
+    return tuple(entry_points(group=GROUP, name=name))
+
+
+def bind(name: str, schema: RecordSchema, options: SerdeOptions) -> BoundSerde:
+    """The strategy called `name`, bound to `schema` and `options`."""
+    return strategy(name).bind(schema, options)
