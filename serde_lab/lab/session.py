@@ -102,7 +102,9 @@ def start_session(settings: SessionSettings) -> SparkSession:
         return SparkSession.builder.config(conf=conf).getOrCreate()
     except Exception as exc:
         reason = str(exc).strip().splitlines() or [type(exc).__name__]
-        raise SetupError(f"Spark did not start: {reason[0]}", hint="see `serde-lab doctor`") from exc
+        raise SetupError(
+            f"Spark did not start: {reason[0]}", hint="see `serde-lab doctor`"
+        ) from exc
 
 
 def stop_session(spark: SparkSession) -> None:
