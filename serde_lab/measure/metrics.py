@@ -1,0 +1,88 @@
+"""The registry of metrics: what a value in `samples.jsonl` is, and how it may be compared.
+
+Owns name, unit, kind, better direction and the rule by which values of several commits become one
+value of a cell (rounds become one value by their median, always). Must not know runs or verdicts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from serde_lab.errors import RunError
+
+Kind = Literal["time", "exact", "compressed", "memory"]
+Better = Literal["lower", "higher", "equal"]
+OverCommits = Literal["sum", "max", "last", "mean"]
+
+DETAIL_PREFIX = "spark."
+"""Figures of Spark's event log: detail inside the waits, never added to phases and never gated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One measured quantity.
+
+    `kind`: "time" needs statistics; "exact" is deterministic, so that any change is a change;
+    "compressed" is deterministic up to a codec's whims and compared with a small tolerance;
+    "memory" needs statistics and a wide limit. `better`: "equal" where neither direction is better.
+    `gated` is False for what explains a figure and is never judged by itself.
+    """
+
+    name: str
+    unit: str
+    kind: Kind
+    better: Better
+    over_commits: OverCommits
+    label: str
+    gated: bool = True
+
+
+METRICS = (
+    Metric("seconds", "s", "time", "lower", "sum", "wall time"),
+    Metric("phase_wall_s", "s", "time", "lower", "sum", "wall time of a phase"),
+    Metric("phase_cpu_s", "s", "time", "lower", "sum", "CPU time of a phase"),
+    Metric("serde_cpu_s", "s", "time", "lower", "sum", "CPU time of SerDe"),
+    Metric("serde_share", "share", "time", "lower", "mean", "SerDe's share of slot time", False),
+    Metric("rows_per_s", "1/s", "time", "higher", "mean", "rows a second"),
+    Metric("unattributed_share", "share", "time", "lower", "mean", "unattributed share", False),
+    Metric("worker_start_s", "s", "time", "lower", "sum", "start of workers, not in a cell", False),
+    Metric("rows", "1", "exact", "equal", "sum", "rows"),
+    Metric("frames", "1", "exact", "lower", "sum", "frames"),
+    Metric("frame_bytes", "B", "exact", "lower", "sum", "bytes of frames"),
+    Metric("shuffle_records", "1", "exact", "lower", "sum", "shuffle records"),
+    Metric("hops", "1", "exact", "lower", "sum", "hops"),
+    Metric("files", "1", "exact", "lower", "sum", "files written"),
+    Metric("slots", "1", "exact", "equal", "max", "task slots"),
+    Metric("shuffle_bytes", "B", "compressed", "lower", "sum", "bytes written to the shuffle"),
+    Metric("shuffle_read_bytes", "B", "compressed", "lower", "sum", "bytes read from the shuffle"),
+    Metric("table_bytes", "B", "compressed", "lower", "last", "bytes of the table"),
+    Metric("peak_worker_rss_bytes", "B", "memory", "lower", "max", "peak memory of a worker"),
+)
+
+_BY_NAME = {metric.name: metric for metric in METRICS}
+
+
+def metric(name: str) -> Metric:
+    """The metric called `name`; any name under `spark.` is an ungated detail.
+
+    Raises RunError naming the known metrics.
+    """
+    if name.startswith(DETAIL_PREFIX):
+        return _detail(name)
+    try:
+        return _BY_NAME[name]
+    except KeyError:
+        known = ", ".join(sorted(_BY_NAME))
+        raise RunError(f"{name!r} is no metric of serde_lab; known are {known}") from None
+
+
+def _detail(name: str) -> Metric:
+    label = name.removeprefix(DETAIL_PREFIX)
+    if name.endswith("_s"):
+        return Metric(name, "s", "time", "lower", "sum", f"Spark: {label}", gated=False)
+    if name.endswith("peak_bytes"):
+        return Metric(name, "B", "memory", "lower", "max", f"Spark: {label}", gated=False)
+    if name.endswith("_bytes"):
+        return Metric(name, "B", "compressed", "lower", "sum", f"Spark: {label}", gated=False)
+    return Metric(name, "1", "exact", "lower", "sum", f"Spark: {label}", gated=False)

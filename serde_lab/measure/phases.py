@@ -1,0 +1,91 @@
+"""The names that a cell's time is split into, and what each of them means.
+
+Owns the vocabulary: verbs of the stages, what surrounds them in a task, what slots do while they
+run no task. A phase on a sample is `<stage>.<verb>` ("map.encode") or a name of `WHOLE_CELL`
+("idle.driver"). Changing a definition here changes what is asked of a run: `code_version` hashes
+it. Must not know how any of it is measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Group = Literal["serde", "pipeline", "wait", "worker", "jvm", "idle", "lost", "unattributed"]
+
+UNATTRIBUTED = "unattributed"
+IDLE_DRIVER = "idle.driver"
+IDLE_STAGE_TAIL = "idle.stage_tail"
+IDLE_SCHEDULER = "idle.scheduler"
+LOST_ATTEMPTS = "lost_attempts"
+WORKER_START = "worker_start"
+WORKER_END = "worker_end"
+JVM = "jvm"
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A verb within a stage, or a name for a share of the whole cell."""
+
+    name: str
+    group: Group
+    meaning: str
+
+
+VERBS = (
+    Phase(WORKER_START, "worker", "from the task's launch to the start of the worker's function"),
+    Phase("input_wait", "wait", "blocked in next(): Spark reads, fetches or sends the input"),
+    Phase("keygen", "pipeline", "record keys and partition paths from the rows"),
+    Phase("from_arrow", "serde", "from Arrow to the strategy's own records"),
+    Phase("route", "serde", "records ordered by target"),
+    Phase("encode", "serde", "records to frames"),
+    Phase("decode", "serde", "frames to records"),
+    Phase("precombine", "pipeline", "duplicates within the batch resolved by the ordering value"),
+    Phase("read_base", "pipeline", "stored records read"),
+    Phase("merge", "pipeline", "merged with what is stored"),
+    Phase("payload", "pipeline", "the detour of a payload class through Avro"),
+    Phase("to_arrow", "serde", "from the strategy's own records to Arrow"),
+    Phase("write", "pipeline", "base or log file written"),
+    Phase("output_wait", "wait", "from yield to resumption: Spark takes and shuffles the output"),
+    Phase(WORKER_END, "worker", "from the end of the worker's function to the task's finish"),
+    Phase(JVM, "jvm", "a task without a Python worker, as a whole"),
+)
+
+WHOLE_CELL = (
+    Phase(IDLE_DRIVER, "idle", "no stage has a task to run: the driver plans, commits or waits"),
+    Phase(IDLE_STAGE_TAIL, "idle", "a stage runs its last tasks and none is left for this slot"),
+    Phase(IDLE_SCHEDULER, "idle", "a task is waiting, and the slot is empty"),
+    Phase(LOST_ATTEMPTS, "lost", "task attempts that failed or lost against another attempt"),
+    Phase(UNATTRIBUTED, "unattributed", "inside the worker's function, outside every timer"),
+)
+
+_BY_NAME = {phase.name: phase for phase in (*VERBS, *WHOLE_CELL)}
+
+SERDE_VERBS = frozenset(phase.name for phase in VERBS if phase.group == "serde")
+"""The four verbs and route: what `serde_cpu_s` is the sum of."""
+
+
+def split(name: str) -> tuple[str, str]:
+    """Stage and verb of a phase; the stage of a whole-cell phase is ""."""
+    if name in _BY_NAME:
+        return "", name
+    stage, _, verb = name.rpartition(".")
+    return stage, verb
+
+
+def group(name: str) -> Group:
+    """The group of a phase; a verb that is not listed here is the pipeline's own."""
+    phase = _BY_NAME.get(split(name)[1])
+    return "pipeline" if phase is None else phase.group
+
+
+def is_serde(name: str) -> bool:
+    """Whether a phase is one of the four verbs or route, in any stage."""
+    return split(name)[1] in SERDE_VERBS
+
+
+def order(name: str) -> tuple[int, str, int, str]:
+    """A sort key: stages first (map before reduce), verbs in the order of their work, idle last."""
+    stage, verb = split(name)
+    place = next((i for i, phase in enumerate((*VERBS, *WHOLE_CELL)) if phase.name == verb), 99)
+    return (0 if stage else 1, stage, place, verb)
