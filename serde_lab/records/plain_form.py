@@ -61,9 +61,7 @@ def from_plain(array: pa.Array, t: pa.DataType) -> pa.Array:
     if array.offset or array.type != plain_type(t):
         array = to_plain(array)
     if pat.is_struct(t):
-        children = [
-            from_plain(array.field(i), field.type) for i, field in enumerate(t)
-        ]
+        children = [from_plain(array.field(i), field.type) for i, field in enumerate(t)]
         return _build(t, array, [], children)
     offsets = array.buffers()[1]
     if pat.is_map(t):

@@ -53,10 +53,7 @@ def is_binary(t: pa.DataType) -> bool:
 def is_list(t: pa.DataType) -> bool:
     """Whether `t` is a list, in any of Arrow's four layouts of variable length."""
     return bool(
-        pat.is_list(t)
-        or pat.is_large_list(t)
-        or pat.is_list_view(t)
-        or pat.is_large_list_view(t)
+        pat.is_list(t) or pat.is_large_list(t) or pat.is_list_view(t) or pat.is_large_list_view(t)
     )
 
 
@@ -151,7 +148,9 @@ _PRIMITIVES = frozenset(
 
 def plain_type(t: pa.DataType) -> pa.DataType:
     """The form of `t` that strategies work on; equal for types that hold the same values."""
-    return _rebuild(t, lambda leaf: pa.decimal128(leaf.precision, leaf.scale) if is_decimal(leaf) else leaf)
+    return _rebuild(
+        t, lambda leaf: pa.decimal128(leaf.precision, leaf.scale) if is_decimal(leaf) else leaf
+    )
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
