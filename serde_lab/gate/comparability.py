@@ -1,0 +1,112 @@
+"""What may be compared with what, and what stands in the way, in words.
+
+A baseline becomes incomparable when what is *asked* changes: scenario content, data, measuring
+code, results format. The code of strategies, pipeline and table is what is *judged* and never
+stands in the way. Absolute times and memory need the same machine class on top. Knows sides, not
+statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from serde_lab.errors import UsageError
+from serde_lab.gate.sides import ArmSide, Side
+
+HostMismatch = Literal["refuse", "ratios", "ignore"]
+HOST_MISMATCH: tuple[HostMismatch, ...] = ("refuse", "ratios", "ignore")
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacles:
+    """Why something is not comparable: `everything`, or only `absolute` times and memory.
+
+    `ratios` asks for times as ratios to a control arm of the same run. `notes` are differences
+    that are named and stand in nobody's way.
+    """
+
+    everything: str = ""
+    absolute: str = ""
+    ratios: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def host_mismatch_named(name: str) -> HostMismatch:
+    """Checks the value of --host-mismatch; raises UsageError naming the three that exist."""
+    for known in HOST_MISMATCH:
+        if name == known:
+            return known
+    raise UsageError(f"host mismatch {name!r} is not one of {', '.join(HOST_MISMATCH)}")
+
+
+def obstacles(before: Side, after: Side, host_mismatch: HostMismatch) -> Obstacles:
+    """What stands between two sides; nothing between two arms of one run."""
+    if before is after:
+        return Obstacles()
+    reason = _asked_differently(before, after)
+    if reason:
+        return Obstacles(everything=reason)
+    notes = tuple(
+        f"environment: {key} {old!r} -> {new!r}"
+        for key, old, new in differing(before.environment, after.environment)
+        if key.rpartition(".")[2] not in _VOLATILE
+    )[:12]
+    same_machine = bool(before.machine_class) and before.machine_class == after.machine_class
+    if same_machine or (before.sitting and before.sitting == after.sitting):
+        return Obstacles(notes=notes)
+    machines = (
+        f"machine class {before.machine_class or 'unknown'} is not "
+        f"{after.machine_class or 'unknown'}"
+    )
+    if host_mismatch == "ignore":
+        return Obstacles(notes=(f"{machines}; ignored as asked", *notes))
+    return Obstacles(absolute=machines, ratios=host_mismatch == "ratios", notes=notes)
+
+
+# Facts of an environment that say nothing about comparability, and differ every time.
+_VOLATILE = frozenset(
+    {"hostname", "load", "load_average", "time", "started_at", "pid", "uptime_s", "free_bytes"}
+)
+
+
+def _asked_differently(before: Side, after: Side) -> str:
+    if before.results_format != after.results_format:
+        return f"results format {before.results_format} is not {after.results_format}"
+    for what, old, new in (
+        ("the scenario's", before.asked, after.asked),
+        ("the data's checksum of", before.data_checksums, after.data_checksums),
+    ):
+        for key, first, second in differing(old, new):
+            return f"{what} {key} changed from {_short(first)} to {_short(second)}"
+    if not before.measuring_code or before.measuring_code != after.measuring_code:
+        return (
+            f"the measuring code changed ({before.measuring_code[:12] or 'unknown'} is not "
+            f"{after.measuring_code[:12] or 'unknown'})"
+        )
+    return ""
+
+
+def arms_differ(before: ArmSide, after: ArmSide) -> str:
+    """What the scenario asks differently of the two arms; "" when it asks the same."""
+    for key, old, new in differing(before.definition, after.definition):
+        return f"{key} is {_short(old)} before and {_short(new)} after"
+    return ""
+
+
+def differing(
+    before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = ""
+) -> Iterator[tuple[str, Any, Any]]:
+    """Dotted keys whose values differ, with both values; None where a side lacks the key."""
+    for key in sorted({*before, *after}):
+        old, new = before.get(key), after.get(key)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            yield from differing(old, new, f"{prefix}{key}.")
+        elif old != new:
+            yield f"{prefix}{key}", old, new
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

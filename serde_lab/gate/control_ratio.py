@@ -1,0 +1,39 @@
+"""Times as ratios to a control arm of the same run: what can be compared across machine classes.
+
+Knows sides and the one wide limit; no statistics.
+"""
+
+from __future__ import annotations
+
+from serde_lab.errors import UsageError
+from serde_lab.gate.sides import Quantity, Side
+
+WIDE_CHANGE = 0.5
+"""A ratio to the control arm may change by the factor 1.5 between machine classes."""
+
+
+def control_of(before: Side, after: Side, wanted: str) -> str:
+    """The control arm of both sides: the one asked for, else the first by name; "" if none.
+
+    Raises UsageError when the arm asked for is not there.
+    """
+    common = sorted(before.arms.keys() & after.arms.keys())
+    if wanted:
+        if wanted not in common:
+            raise UsageError(
+                f"the control arm {wanted!r} is not in both {before.label} and {after.label}"
+            )
+        return wanted
+    controls = [name for name in common if before.arms[name].definition.get("kind") == "control"]
+    timed = [name for name in controls if Quantity("seconds") in before.arms[name].values]
+    return timed[0] if timed else ""
+
+
+def ratios_to_control(side: Side, arm: str, control: str, quantity: Quantity) -> dict[int, float]:
+    """The quantity over the control arm's seconds, by round; rounds that lack either are left out.
+
+    The divisor is always the control's whole time: a control has none of a strategy's phases.
+    """
+    divisors = side.arms[control].values.get(Quantity("seconds"), {})
+    values = side.arms[arm].values.get(quantity, {})
+    return {n: v / divisors[n] for n, v in values.items() if divisors.get(n, 0) > 0}

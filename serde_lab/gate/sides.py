@@ -1,0 +1,239 @@
+"""One side of a comparison: the values of each arm by quantity and round, and what they belong to.
+
+Owns how the cells of a run become comparable values (totals over commits by the registry's rule,
+the sum of the SerDe verbs, which rounds interleave). A baseline gives the same shape. Knows no
+statistics and no limits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from serde_lab.measure.metrics import metric
+from serde_lab.measure.phases import is_serde
+from serde_lab.runs.model import ArmEntry, Cell, Run
+
+CALIBRATION_LIMIT = 0.10
+"""A round whose calibration lies farther than this from the run's median is marked."""
+
+# What may change in a scenario without asking something else: words, limits, and how often.
+_WORDS_AND_LIMITS = frozenset({"name", "title", "question", "reference", "gate", "arm", "arms"})
+_HOW_OFTEN = frozenset({"rounds", "max_rounds"})
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Quantity:
+    """A metric, of one phase or all, of one commit or the whole cell."""
+
+    metric: str
+    phase: str = ""
+    commit: int = 0
+
+    @property
+    def label(self) -> str:
+        """`phase_cpu_s map.encode #1`"""
+        parts = [self.metric, self.phase, f"#{self.commit}" if self.commit else ""]
+        return " ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True, slots=True)
+class ArmSide:
+    """What one arm measured. `definition` is what the scenario asked of it."""
+
+    arm: str
+    definition: Mapping[str, Any]
+    values: Mapping[Quantity, Mapping[int, float]]
+    checks_passed: int = 0
+    failures: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
+    order: tuple[tuple[int, int], ...] = ()
+    """(place in the run, round) of each cell, to see which arms were interleaved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A run or a baseline, as a comparison sees it."""
+
+    label: str
+    scenario: str
+    asked: Mapping[str, Any]
+    data_checksums: Mapping[str, Any]
+    measuring_code: str
+    results_format: int
+    machine_class: str
+    arms: Mapping[str, ArmSide]
+    calibration: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    gate_table: Mapping[str, Any] = field(default_factory=dict)
+    sitting: str = ""
+    failures: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
+
+    def calibration_s(self, parts: frozenset[str] | None = None) -> dict[int, float]:
+        """The calibration cell's time by round, over `parts` or all that every round has."""
+        if not self.calibration:
+            return {}
+        common = frozenset.intersection(*(frozenset(p) for p in self.calibration.values()))
+        wanted = common if parts is None else common & parts
+        if not wanted:
+            return {}
+        return {n: sum(p[name] for name in wanted) for n, p in self.calibration.items()}
+
+    @property
+    def calibration_parts(self) -> frozenset[str]:
+        """The parts that every round's calibration has."""
+        rounds = [frozenset(parts) for parts in self.calibration.values()]
+        return frozenset.intersection(*rounds) if rounds else frozenset()
+
+    @property
+    def marked_rounds(self) -> frozenset[int]:
+        """Rounds in which the calibration cell moved by more than 10 % of its median."""
+        times = self.calibration_s()
+        if not times:
+            return frozenset()
+        middle = float(np.median(list(times.values())))
+        return frozenset(
+            n for n, value in times.items() if abs(value - middle) > CALIBRATION_LIMIT * middle
+        )
+
+    @property
+    def twins(self) -> tuple[tuple[str, str], ...]:
+        """A/A pairs: arms of other names that the scenario asked the very same of."""
+        names = sorted(self.arms)
+        return tuple(
+            (first, second)
+            for i, first in enumerate(names)
+            for second in names[i + 1 :]
+            if self.arms[first].definition == self.arms[second].definition
+        )
+
+
+def side_of_run(run: Run, label: str | None = None) -> Side:
+    """A run's measured rounds as one side; warm-up rounds and failed cells give no values."""
+    header = run.header
+    arms = {entry.arm: _arm_side(run, entry) for entry in header.arms}
+    calibration: dict[int, dict[str, float]] = {}
+    measured = {cell.round for cell in run.cells if not cell.warmup}
+    for part in run.calibrations:
+        if part.round in measured:
+            calibration.setdefault(part.round, {})[part.part] = float(part.value)
+    return Side(
+        label=label or header.run,
+        scenario=header.scenario,
+        asked=asked_of(header.scenario_content),
+        data_checksums=header.data_checksums,
+        measuring_code=measuring_code(header.code_version),
+        results_format=header.format_version,
+        machine_class=header.machine_class,
+        arms=arms,
+        calibration=calibration,
+        environment=header.environment,
+        gate_table=header.scenario_content.get("gate") or {},
+        sitting=str(header.settings.get("sitting") or ""),
+        failures=tuple(
+            f"{check.name}: {check.detail}"
+            for check in run.checks
+            if check.arm is None and not check.passed
+        ),
+        messages=run.messages,
+    )
+
+
+def asked_of(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a scenario that says what is asked of every arm; arms are compared one by one."""
+    asked = {key: value for key, value in content.items() if key not in _WORDS_AND_LIMITS}
+    if isinstance(asked.get("measure"), Mapping):
+        asked["measure"] = {k: v for k, v in asked["measure"].items() if k not in _HOW_OFTEN}
+    return asked
+
+
+def measuring_code(code_version: Mapping[str, Any]) -> str:
+    """The hash of the code that measures; strategies, pipeline and table are what is judged."""
+    return str(code_version.get("measuring") or "")
+
+
+def content_hash(value: object) -> str:
+    """A short hash of anything JSON-like, the same for equal values in any order of keys."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def interleaved(first: ArmSide, second: ArmSide) -> bool:
+    """Whether the two arms' cells of each round ran side by side, as pairing by round supposes."""
+    places = sorted([*first.order, *second.order])
+    rounds = [number for _, number in places]
+    blocks = [n for i, n in enumerate(rounds) if i == 0 or rounds[i - 1] != n]
+    return bool(blocks) and len(blocks) == len(set(blocks))
+
+
+def _arm_side(run: Run, entry: ArmEntry) -> ArmSide:
+    cells = [(i, c) for i, c in enumerate(run.cells) if c.arm == entry.arm and not c.warmup]
+    values: dict[Quantity, dict[int, float]] = {}
+    for _, cell in cells:
+        if cell.status == "ok":
+            for quantity, value in _cell_values(cell).items():
+                values.setdefault(quantity, {})[cell.round] = value
+    checks = [check for check in run.checks if check.arm == entry.arm]
+    errors = [
+        f"round {cell.round} raised: {cell.error or 'no message'}"
+        for cell in run.cells
+        if cell.arm == entry.arm and cell.status == "failed"
+    ]
+    return ArmSide(
+        arm=entry.arm,
+        definition={"kind": entry.kind, "strategy": entry.strategy, "options": entry.options},
+        values=values,
+        checks_passed=sum(check.passed for check in checks),
+        failures=tuple(
+            f"{check.name}{'' if check.round is None else f', round {check.round}'}: {check.detail}"
+            for check in checks
+            if not check.passed
+        ),
+        errors=tuple([entry.missing] if entry.missing else errors),
+        order=tuple((place, cell.round) for place, cell in cells if cell.status == "ok"),
+    )
+
+
+def _cell_values(cell: Cell) -> dict[Quantity, float]:
+    by_commit: dict[tuple[str, str], dict[int, float]] = {}
+    for found in cell.samples:
+        key = found.metric, found.phase or ""
+        by_commit.setdefault(key, {})[found.commit or 0] = float(found.value)
+    values: dict[Quantity, float] = {}
+    for (name, phase), commits in by_commit.items():
+        numbered = {n: value for n, value in commits.items() if n}
+        if len(numbered) > 1:
+            values |= {Quantity(name, phase, n): value for n, value in numbered.items()}
+        total = commits.get(0)
+        if total is None:
+            total = _over_commits(
+                metric(name).over_commits, [numbered[n] for n in sorted(numbered)]
+            )
+        values[Quantity(name, phase)] = total
+    return values | _serde_cpu(values)
+
+
+def _over_commits(rule: str, values: Sequence[float]) -> float:
+    if rule == "max":
+        return max(values)
+    if rule == "last":
+        return values[-1]
+    return sum(values) / (len(values) if rule == "mean" else 1)
+
+
+def _serde_cpu(values: Mapping[Quantity, float]) -> dict[Quantity, float]:
+    """The four verbs and route, summed over stages: the figure that headlines and gates use."""
+    if any(quantity.metric == "serde_cpu_s" for quantity in values):
+        return {}
+    sums: dict[Quantity, float] = {}
+    for quantity, value in values.items():
+        if quantity.metric == "phase_cpu_s" and is_serde(quantity.phase):
+            key = Quantity("serde_cpu_s", "", quantity.commit)
+            sums[key] = sums.get(key, 0.0) + value
+    return sums

@@ -1,0 +1,170 @@
+"""Exact tests, their smallest reachable p, Holm's correction, separation and outliers.
+
+Knows samples (arrays of positive numbers), not runs, metrics or limits. Both tests are exact with
+and without ties: scipy is exact only without them and resamples otherwise (its answers without ties
+are the same, which the tests check for every n from 1 to 30).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+Floats = npt.NDArray[np.float64]
+
+# Modified z-score of Iglewicz and Hoaglin (1993): 0.6745 (x - median) / MAD beyond 3.5.
+_OUTLIER_SCORE = 3.5
+# A spread below this share of the median is the clock's grain, not evidence of an outlier.
+_SMALLEST_SPREAD = 0.005
+# Above this size of one side the exact rank-sum distribution is traded for scipy's asymptotic one.
+_EXACT_RANK_SUM_LIMIT = 60
+
+
+@dataclass(frozen=True, slots=True)
+class TestOutcome:
+    """A two-sided p, the smallest p that these sample sizes can give, and the test's name."""
+
+    __test__ = False  # pytest takes the name for a test class
+
+    p: float
+    smallest_p: float
+    method: str
+
+
+def smallest_paired_p(pairs: int) -> float:
+    """The two-sided floor of any sign-flip test: both extremes of 2^n equally likely outcomes."""
+    return min(1.0, 2.0 ** (1 - pairs)) if pairs else 1.0
+
+
+def smallest_unpaired_p(before: int, after: int) -> float:
+    """The two-sided floor of any two-sample permutation test: 2 / C(n + m, n)."""
+    from math import comb
+
+    return min(1.0, 2.0 / comb(before + after, before)) if before and after else 1.0
+
+
+def paired_test(log_ratios: Sequence[float] | Floats) -> TestOutcome:
+    """Wilcoxon's signed-rank test by its exact sign-flip distribution, zeros kept (Pratt).
+
+    `log_ratios` holds log(after / before) of each round. Ties share mean ranks, and the
+    distribution is that of these ranks, so that the p is exact for the values seen.
+    """
+    differences = np.asarray(log_ratios, dtype=np.float64)
+    floor = smallest_paired_p(differences.size)
+    if differences.size == 0 or not np.any(differences):
+        return TestOutcome(1.0, floor, "exact Wilcoxon signed-rank")
+    ranks = stats.rankdata(np.abs(differences))
+    # Doubled mean ranks are whole numbers: the distribution is a product of (1 + x^(2 rank)) / 2.
+    doubled = np.rint(2 * ranks[differences != 0]).astype(np.int64)
+    density = np.zeros(int(doubled.sum()) + 1)
+    density[0] = 1.0
+    for rank in doubled:
+        shifted = np.zeros_like(density)
+        shifted[rank:] = density[: density.size - rank]
+        density = 0.5 * (density + shifted)
+    positive = int(np.rint(2 * ranks[differences > 0].sum()))
+    p = 2 * min(density[: positive + 1].sum(), density[positive:].sum())
+    return TestOutcome(float(min(p, 1.0)), floor, "exact Wilcoxon signed-rank")
+
+
+def unpaired_test(before: Sequence[float] | Floats, after: Sequence[float] | Floats) -> TestOutcome:
+    """Mann-Whitney's rank-sum test by its exact permutation distribution, ties included."""
+    first = np.asarray(before, dtype=np.float64)
+    second = np.asarray(after, dtype=np.float64)
+    floor = smallest_unpaired_p(first.size, second.size)
+    if first.size == 0 or second.size == 0:
+        return TestOutcome(1.0, floor, "exact Mann-Whitney")
+    if max(first.size, second.size) > _EXACT_RANK_SUM_LIMIT:
+        p = float(stats.mannwhitneyu(first, second, method="asymptotic").pvalue)
+        return TestOutcome(min(p, 1.0), floor, "asymptotic Mann-Whitney")
+    doubled = np.rint(2 * stats.rankdata(np.concatenate([first, second]))).astype(np.int64)
+    density = _subset_sum_density(doubled, first.size)
+    observed = int(doubled[: first.size].sum())
+    p = 2 * min(density[: observed + 1].sum(), density[observed:].sum())
+    return TestOutcome(float(min(p, 1.0)), floor, "exact Mann-Whitney")
+
+
+def _subset_sum_density(values: npt.NDArray[np.int64], size: int) -> Floats:
+    """Probability of each sum over all subsets of `size` of `values`, by dynamic programming."""
+    total = int(np.sort(values)[-size:].sum())
+    ways = np.zeros((size + 1, total + 1))
+    ways[0, 0] = 1.0
+    for value in values:
+        # Right side is copied before the addition, so that each value is drawn at most once.
+        ways[1:, value:] += ways[:-1, : total + 1 - value].copy()
+    density: Floats = ways[size] / ways[size].sum()
+    return density
+
+
+def student_p(log_ratios: Sequence[float] | Floats) -> float:
+    """Student's paired t on the logs: what decides where no exact p is small enough."""
+    differences = np.asarray(log_ratios, dtype=np.float64)
+    if differences.size < 2:
+        return 1.0
+    error = differences.std(ddof=1) / np.sqrt(differences.size)
+    if error <= 1e-12:
+        return 0.0 if abs(differences.mean()) > 1e-12 else 1.0
+    return float(2 * stats.t.sf(abs(differences.mean()) / error, differences.size - 1))
+
+
+def welch_p(before: Sequence[float] | Floats, after: Sequence[float] | Floats) -> float:
+    """Welch's t on the logs of two independent samples."""
+    shift, error, freedom = welch_terms(before, after)
+    if error <= 1e-12:
+        return 0.0 if abs(shift) > 1e-12 else 1.0
+    return float(2 * stats.t.sf(abs(shift) / error, freedom))
+
+
+def welch_terms(
+    before: Sequence[float] | Floats, after: Sequence[float] | Floats
+) -> tuple[float, float, float]:
+    """Difference of mean logs, its standard error, and Welch-Satterthwaite's degrees of freedom."""
+    first, second = np.log(np.asarray(before)), np.log(np.asarray(after))
+    shift = float(second.mean() - first.mean())
+    if min(first.size, second.size) < 2:
+        return shift, float("inf"), 1.0
+    parts = first.var(ddof=1) / first.size, second.var(ddof=1) / second.size
+    variance = float(parts[0] + parts[1])
+    if variance <= 1e-24:
+        return shift, 0.0, float(first.size + second.size - 2)
+    freedom = variance**2 / (parts[0] ** 2 / (first.size - 1) + parts[1] ** 2 / (second.size - 1))
+    return shift, float(np.sqrt(variance)), float(freedom)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down adjusted p values, in the order given (Holm 1979)."""
+    count = len(p_values)
+    adjusted = [1.0] * count
+    running = 0.0
+    for position, index in enumerate(sorted(range(count), key=lambda i: (p_values[i], i))):
+        running = max(running, min(1.0, (count - position) * p_values[index]))
+        adjusted[index] = running
+    return adjusted
+
+
+def separated(
+    before: Sequence[float] | Floats, after: Sequence[float] | Floats, *, paired: bool
+) -> bool:
+    """Whether every value of one side lies beyond the other: every round's ratio, when paired."""
+    first, second = np.asarray(before), np.asarray(after)
+    if first.size == 0 or second.size == 0:
+        return False
+    if paired:
+        return bool(np.all(second > first) or np.all(second < first))
+    return bool(second.min() > first.max() or second.max() < first.min())
+
+
+def outlier_positions(values: Sequence[float] | Floats) -> tuple[int, ...]:
+    """Positions of values far from the median of at least five; named, never removed."""
+    sample = np.asarray(values, dtype=np.float64)
+    if sample.size < 5:
+        return ()
+    distance = np.abs(sample - np.median(sample))
+    spread = max(float(np.median(distance)), _SMALLEST_SPREAD * abs(float(np.median(sample))))
+    if spread == 0:
+        return ()
+    return tuple(int(i) for i in np.flatnonzero(0.6745 * distance / spread > _OUTLIER_SCORE))
