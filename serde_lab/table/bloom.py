@@ -1,0 +1,196 @@
+"""Bloom filters over record keys, as the footers of Hudi's base files hold them.
+
+Owns both forms, SIMPLE (written here, sized to the rows) and DYNAMIC_V0 (read), and the hash under
+them: Hadoop's murmur2, 32 bits, chained (the hash of round k is the seed of round k + 1). Must not
+know files. Source: org.apache.hudi.common.bloom, org.apache.hadoop.util.hash.MurmurHash.
+
+A key is mixed once; only the cheap outer half of murmur2 runs once a round, for many keys of equal
+length at a time. Cost: about 0.35 µs a key of 30 bytes with 30 rounds.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from serde_lab.errors import TableError
+from serde_lab.table.string_bytes import StringBytes
+
+SIMPLE = "SIMPLE"
+DYNAMIC_V0 = "DYNAMIC_V0"
+
+FALSE_POSITIVE_RATE = 1e-9
+"""Hudi's own default (hoodie.index.bloom.fpp); it makes 30 rounds and 43 bits a key."""
+
+# version -1, rounds, hash type 1 (murmur), bits
+_HEADER = struct.Struct(">iibi")
+_MURMUR = 1
+_M = np.uint32(0x5BD1E995)
+_KEYS_AT_ONCE = 8192  # 8 words each stay inside the second-level cache
+
+
+def bits_of(keys: int, false_positive_rate: float = FALSE_POSITIVE_RATE) -> int:
+    """Bits that hold `keys` keys. Source: BloomFilterUtils#getBitSize."""
+    return max(8, math.ceil(keys * (-math.log(false_positive_rate) / (math.log(2) ** 2))))
+
+
+def rounds_of(bits: int, keys: int) -> int:
+    """Hashes a key. Source: BloomFilterUtils#getNumHashes."""
+    return max(1, math.ceil(math.log(2) * bits / max(1, keys)))
+
+
+@dataclass(frozen=True, slots=True)
+class BloomFilter:
+    """One filter or, in the dynamic form, several of one size: a key is in if it is in any of them."""
+
+    rounds: int
+    bits: int
+    rows: tuple[npt.NDArray[np.uint8], ...]
+    """One byte array a filter; bit i is byte i >> 3, bit i & 7 from the lowest."""
+
+    def may_contain(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
+        """Whether each key may be among those that were added; never wrong when it says no."""
+        found = np.zeros(len(keys), bool)
+        for places, positions in _positions(StringBytes.of(keys), self.rounds, self.bits):
+            for row in self.rows:
+                hit = np.ones(len(places), bool)
+                for position in positions:
+                    hit &= (row[position >> 3] >> (position & 7).astype(np.uint8) & 1).astype(bool)
+                found[places] |= hit
+        return found
+
+    @classmethod
+    def from_footer(cls, text: str, type_code: str, where: str) -> BloomFilter:
+        """Read the base64 value of `org.apache.hudi.bloomfilter`. Raises TableError naming `where`."""
+        try:
+            return _parse(base64.b64decode(text, validate=True), type_code)
+        except (ValueError, struct.error) as exc:
+            raise TableError(f"{where}: its bloom filter ({type_code}) is damaged: {exc}") from exc
+
+
+class BloomBuilder:
+    """Adds keys batch by batch to a SIMPLE filter that is sized for `expected_keys`."""
+
+    def __init__(
+        self, expected_keys: int, false_positive_rate: float = FALSE_POSITIVE_RATE
+    ) -> None:
+        self._bits = bits_of(expected_keys, false_positive_rate)
+        self._rounds = rounds_of(self._bits, expected_keys)
+        self._set = np.zeros(self._bits, np.uint8)  # a byte a bit, packed at the end
+
+    def add(self, keys: pa.Array | pa.ChunkedArray) -> None:
+        """Add all of `keys`; nulls must not be among them."""
+        chunks = keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
+        for chunk in chunks:
+            for _, positions in _positions(StringBytes.of(chunk), self._rounds, self._bits):
+                for position in positions:
+                    self._set[position] = 1
+
+    def to_footer(self) -> str:
+        """The base64 text of the filter, for type code SIMPLE."""
+        packed = np.packbits(self._set, bitorder="little")
+        header = _HEADER.pack(-1, self._rounds, _MURMUR, self._bits)
+        return base64.b64encode(header + packed.tobytes()).decode("ascii")
+
+
+def _parse(raw: bytes, type_code: str) -> BloomFilter:
+    version, rounds, kind, bits = _HEADER.unpack_from(raw)
+    if version != -1 or kind != _MURMUR or bits <= 0 or rounds <= 0:
+        raise ValueError(f"its header says version {version}, hash {kind}, {bits} bits")
+    size = (bits + 7) // 8
+    starts = [_HEADER.size]
+    if type_code == DYNAMIC_V0:
+        # the outer filter has no bits of its own: keys a row, keys in the last row, rows
+        _, _, row_count = struct.unpack_from(">iii", raw, _HEADER.size)
+        first = 2 * _HEADER.size + 12
+        starts = [first + i * (_HEADER.size + size) for i in range(row_count)]
+    elif type_code != SIMPLE:
+        raise ValueError(f"type code {type_code} is not known")
+    if len(raw) < starts[-1] + size:
+        raise ValueError(f"it has {len(raw)} bytes; {starts[-1] + size} were expected")
+    rows = tuple(np.frombuffer(raw, np.uint8, size, start) for start in starts)
+    return BloomFilter(rounds, bits, rows)
+
+
+def _positions(
+    keys: StringBytes, rounds: int, bits: int
+) -> Iterator[tuple[npt.NDArray[np.int64], Iterator[npt.NDArray[np.uint32]]]]:
+    """For keys of equal length, some at a time: which keys, and the bit of each in every round."""
+    lengths = keys.lengths
+    if not len(lengths):
+        return
+    shortest = int(lengths.min())
+    if shortest == int(lengths.max()):
+        groups = [(shortest, np.arange(len(lengths)))]
+    else:
+        order = np.argsort(lengths, kind="stable")
+        found, starts = np.unique(lengths[order], return_index=True)
+        groups = [
+            (int(n), part) for n, part in zip(found, np.split(order, starts[1:]), strict=True)
+        ]
+    for length, members in groups:
+        for start in range(0, len(members), _KEYS_AT_ONCE):
+            places = members[start : start + _KEYS_AT_ONCE]
+            yield places, _rounds(keys, places, length, rounds, bits)
+
+
+def _rounds(
+    keys: StringBytes, places: npt.NDArray[np.int64], length: int, rounds: int, bits: int
+) -> Iterator[npt.NDArray[np.uint32]]:
+    words, tail = _mixed(keys, places, length)
+    modulus = np.uint32(bits)
+    h = np.zeros(len(places), np.uint32)
+    for _ in range(rounds):
+        h = _finish(h ^ np.uint32(length), words, tail)
+        magnitude = np.abs(h.view(np.int32)).view(np.uint32)  # |h|; 2³¹ stays itself
+        yield magnitude - (magnitude // modulus) * modulus
+
+
+def _mixed(
+    keys: StringBytes, places: npt.NDArray[np.int64], length: int
+) -> tuple[list[npt.NDArray[np.uint32]], npt.NDArray[np.uint32] | None]:
+    """The half of murmur2 that no seed touches: each 4-byte word mixed, and the tail as one int."""
+    whole, left = divmod(length, 4)
+    matrix = keys.data[keys.offsets[places][:, None] + np.arange(length)]
+    words = []
+    if whole:
+        block = np.ascontiguousarray(matrix[:, : 4 * whole]).view("<u4")
+        for column in range(whole):
+            k = block[:, column] * _M
+            k ^= k >> np.uint32(24)
+            k *= _M
+            words.append(k)
+    if not left:
+        return words, None
+    # Hadoop's tail: signed bytes, the last one lowest
+    signed = matrix[:, 4 * whole :].view(np.int8).astype(np.int32)
+    tail = signed[:, left - 1].copy()
+    if left >= 2:
+        tail ^= signed[:, left - 2] << 8
+    if left >= 3:
+        tail ^= signed[:, left - 3] << 16
+    return words, tail.view(np.uint32)
+
+
+def _finish(
+    h: npt.NDArray[np.uint32],
+    words: list[npt.NDArray[np.uint32]],
+    tail: npt.NDArray[np.uint32] | None,
+) -> npt.NDArray[np.uint32]:
+    for word in words:
+        h *= _M
+        h ^= word
+    if tail is not None:
+        h ^= tail
+        h *= _M
+    h ^= h >> np.uint32(13)
+    h *= _M
+    h ^= h >> np.uint32(15)
+    return h

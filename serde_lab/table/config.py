@@ -1,0 +1,404 @@
+"""What kind of table it is: `hoodie.properties` as a value, and the kinds that are refused by name.
+
+Owns the property keys of table versions 6, 8 and 9 and what follows from them; must not know files
+other than `hoodie.properties`. Source: org.apache.hudi.common.table.HoodieTableConfig, and what Hudi
+1.2.0 on Spark writes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Self, cast
+
+from serde_lab.errors import OptionError, TableError
+from serde_lab.table.properties import table_checksum
+
+TableType = Literal["COPY_ON_WRITE", "MERGE_ON_READ"]
+MergeMode = Literal["EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"]
+
+EVENT_TIME: MergeMode = "EVENT_TIME_ORDERING"
+COMMIT_TIME: MergeMode = "COMMIT_TIME_ORDERING"
+
+PROPERTIES_PATH = ".hoodie/hoodie.properties"
+METADATA_PARTITIONS = "hoodie.table.metadata.partitions"
+INDEX_DEFINITIONS_PATH = "hoodie.table.index.defs.path"
+
+# Hudi does not store the bucket count, and a wrong one doubles keys without a word
+INDEX_TYPE = "serde_lab.index.type"
+BUCKETS = "serde_lab.bucket.index.num.buckets"
+BUCKET_FIELDS = "serde_lab.bucket.index.hash.field"
+
+VERSIONS_READ = (6, 8, 9)
+VERSIONS_CREATED = (6, 9)
+
+_EVENT_TIME_PAYLOAD = "org.apache.hudi.common.model.DefaultHoodieRecordPayload"
+_COMMIT_TIME_PAYLOAD = "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload"
+_PAYLOAD_MODES: Mapping[str, MergeMode] = {
+    _EVENT_TIME_PAYLOAD: EVENT_TIME,
+    "org.apache.hudi.common.model.EventTimeAvroPayload": EVENT_TIME,
+    _COMMIT_TIME_PAYLOAD: COMMIT_TIME,
+}
+_EVENT_TIME_STRATEGY = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"
+_COMMIT_TIME_STRATEGY = "ce9acb64-bde0-424c-9b91-f6ebba25356d"
+_STRATEGY_MODES: Mapping[str, MergeMode] = {
+    _EVENT_TIME_STRATEGY: EVENT_TIME,
+    _COMMIT_TIME_STRATEGY: COMMIT_TIME,
+}
+_KEY_GENERATOR_CLASSES = {
+    "SIMPLE": "org.apache.hudi.keygen.SimpleKeyGenerator",
+    "COMPLEX": "org.apache.hudi.keygen.ComplexKeyGenerator",
+    "NON_PARTITION": "org.apache.hudi.keygen.NonpartitionedKeyGenerator",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TableConfig:
+    """What a table is, once and for all. `extra` holds the properties that have no field here."""
+
+    name: str
+    record_key_fields: tuple[str, ...]
+    table_type: TableType = "COPY_ON_WRITE"
+    version: int = 9
+    partition_fields: tuple[str, ...] = ()
+    ordering_fields: tuple[str, ...] = ()
+    merge_mode: MergeMode | None = None
+    """None means by event time if there is an ordering field, else by commit time."""
+    hive_style: bool = False
+    url_encode: bool = False
+    key_generator: str = ""
+    """SIMPLE, COMPLEX or NON_PARTITION; "" means what follows from the fields."""
+    database: str = ""
+    bucket_count: int | None = None
+    """Buckets of the simple bucket index in each partition; None means the table has no such index."""
+    bucket_fields: tuple[str, ...] = ()
+    """Fields of the record key that the bucket hash takes; () means all of them."""
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        def settle(name: str, value: object) -> None:
+            object.__setattr__(self, name, value)
+
+        if self.merge_mode is None:
+            settle("merge_mode", EVENT_TIME if self.ordering_fields else COMMIT_TIME)
+        if not self.key_generator:
+            settle("key_generator", _inferred_key_generator(self))
+        if not self.bucket_fields:
+            settle("bucket_fields", self.record_key_fields)
+
+    @property
+    def is_mor(self) -> bool:
+        return self.table_type == "MERGE_ON_READ"
+
+    @property
+    def layout_version(self) -> int:
+        """1: instants in `.hoodie` with JSON; 2: in `.hoodie/timeline` with Avro and completion times."""
+        return 1 if self.version < 8 else 2
+
+    @property
+    def timeline_folder(self) -> str:
+        if self.layout_version == 1:
+            return ".hoodie"
+        return f".hoodie/{self.extra.get('hoodie.timeline.path', 'timeline')}"
+
+    @property
+    def history_folder(self) -> str:
+        """Where archived instants go."""
+        if self.layout_version == 1:
+            return f".hoodie/{self.extra.get('hoodie.archivelog.folder', 'archived')}"
+        return f"{self.timeline_folder}/{self.extra.get('hoodie.timeline.history.path', 'history')}"
+
+    @property
+    def write_action(self) -> str:
+        """The action of an upsert's instant."""
+        return "deltacommit" if self.is_mor else "commit"
+
+    @property
+    def metadata_partitions(self) -> tuple[str, ...]:
+        """Partitions of Hudi's metadata table, through which readers then list files; () without one."""
+        return _fields(self.extra.get(METADATA_PARTITIONS, ""))
+
+    def check_creatable(self) -> None:
+        """Raises OptionError, by the option's name, for a table that cannot be made."""
+        if not re.fullmatch(r"[A-Za-z0-9_]+", self.name):
+            raise OptionError(
+                f"hoodie.table.name is {self.name!r}; letters, digits and _ are what Avro accepts"
+            )
+        if self.version not in VERSIONS_CREATED:
+            raise OptionError(f"table version {self.version} cannot be made; known are 6 and 9")
+        if not self.record_key_fields:
+            raise OptionError("hoodie.datasource.write.recordkey.field is empty; name one or more")
+        if len(self.ordering_fields) > 1:
+            raise OptionError(
+                f"ordering fields are {', '.join(self.ordering_fields)}; one is what every reader "
+                "of the table accepts"
+            )
+        if self.merge_mode == EVENT_TIME and not self.ordering_fields:
+            raise OptionError("merging by event time needs an ordering field")
+        if self.key_generator not in _KEY_GENERATOR_CLASSES:
+            raise OptionError(
+                f"key generator {self.key_generator!r} is not supported; known are "
+                f"{', '.join(_KEY_GENERATOR_CLASSES)}"
+            )
+        if self.bucket_count is not None and not 1 <= self.bucket_count <= 99_999_999:
+            raise OptionError(f"the bucket index has {self.bucket_count} buckets; 1 is the least")
+
+    def check_writable(self) -> None:
+        """Raises TableError for a table that is read but cannot be written without harm."""
+        if self.metadata_partitions:
+            raise TableError(
+                f"table {self.name} has a metadata table ({', '.join(self.metadata_partitions)}), "
+                "which our writes would leave stale, so that its readers would not see them",
+                hint="drop the metadata table first",
+            )
+        if self.key_generator not in _KEY_GENERATOR_CLASSES:
+            raise TableError(
+                f"table {self.name} has the key generator {self.key_generator}; "
+                f"written are {', '.join(_KEY_GENERATOR_CLASSES)}"
+            )
+        for key in ("hoodie.table.cdc.enabled",):
+            if self.extra.get(key) == "true":
+                raise TableError(f"table {self.name} has {key}=true, which is not written")
+
+    def to_properties(self) -> dict[str, str]:
+        """All properties of the table, in the words of its version."""
+        own = self._shared_properties()
+        if self.version == 6:
+            own |= self._properties_of_version_6()
+        else:
+            own |= self._properties_of_version_9()
+        if self.bucket_count is not None:
+            own |= {
+                INDEX_TYPE: "BUCKET",
+                BUCKETS: str(self.bucket_count),
+                BUCKET_FIELDS: ",".join(self.bucket_fields),
+            }
+        return {**own, **self.extra}
+
+    def _shared_properties(self) -> dict[str, str]:
+        properties = {
+            "hoodie.table.name": self.name,
+            "hoodie.table.type": self.table_type,
+            "hoodie.table.version": str(self.version),
+            "hoodie.timeline.layout.version": str(self.layout_version),
+            "hoodie.table.recordkey.fields": ",".join(self.record_key_fields),
+            "hoodie.datasource.write.hive_style_partitioning": _flag(self.hive_style),
+            "hoodie.datasource.write.partitionpath.urlencode": _flag(self.url_encode),
+            "hoodie.datasource.write.drop.partition.columns": "false",
+            "hoodie.table.base.file.format": "PARQUET",
+            "hoodie.populate.meta.fields": "true",
+            "hoodie.partition.metafile.use.base.format": "false",
+            "hoodie.table.cdc.enabled": "false",
+            "hoodie.table.multiple.base.file.formats.enable": "false",
+            "hoodie.table.timeline.timezone": "UTC",
+            "hoodie.table.checksum": str(table_checksum(self.name, self.database)),
+        }
+        # empty when not partitioned, as Spark writes it
+        properties["hoodie.table.partition.fields"] = ",".join(self.partition_fields)
+        if self.database:
+            properties["hoodie.database.name"] = self.database
+        return properties
+
+    def _properties_of_version_6(self) -> dict[str, str]:
+        by_event_time = self.merge_mode == EVENT_TIME
+        properties = {
+            "hoodie.archivelog.folder": "archived",
+            "hoodie.table.keygenerator.class": _KEY_GENERATOR_CLASSES[self.key_generator],
+            # version 6 has no word for the merge mode: the payload class decides
+            "hoodie.compaction.payload.class": (
+                _EVENT_TIME_PAYLOAD if by_event_time else _COMMIT_TIME_PAYLOAD
+            ),
+        }
+        if self.ordering_fields:
+            properties["hoodie.table.precombine.field"] = ",".join(self.ordering_fields)
+        if self.is_mor:
+            properties["hoodie.compaction.record.merger.strategy"] = _EVENT_TIME_STRATEGY
+        return properties
+
+    def _properties_of_version_9(self) -> dict[str, str]:
+        properties = {
+            "hoodie.table.initial.version": str(self.version),
+            "hoodie.table.format": "native",
+            "hoodie.table.keygenerator.type": self.key_generator,
+            "hoodie.record.merge.mode": cast(str, self.merge_mode),
+            "hoodie.archivelog.folder": "history",
+            "hoodie.timeline.path": "timeline",
+            "hoodie.timeline.history.path": "history",
+        }
+        if self.ordering_fields:
+            properties["hoodie.table.ordering.fields"] = ",".join(self.ordering_fields)
+        return properties
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str], where: str) -> Self:
+        """Read what a table says of itself. `where` names the file in messages.
+
+        Raises TableError for a property that is missing or wrong, and for a kind of table that would
+        be read wrong, by the property's name.
+        """
+        _check_properties(properties, where)
+        version = int(properties["hoodie.table.version"])
+        ordering = _fields(
+            properties.get("hoodie.table.ordering.fields")
+            or properties.get("hoodie.table.precombine.field", "")
+        )
+        buckets = properties.get(BUCKETS, "")
+        keys = _fields(properties.get("hoodie.table.recordkey.fields", ""))
+        return cls(
+            name=properties["hoodie.table.name"],
+            record_key_fields=keys,
+            table_type=cast(TableType, properties["hoodie.table.type"]),
+            version=version,
+            partition_fields=_fields(properties.get("hoodie.table.partition.fields", "")),
+            ordering_fields=ordering,
+            merge_mode=_merge_mode(properties, version, bool(ordering), where),
+            hive_style=properties.get("hoodie.datasource.write.hive_style_partitioning") == "true",
+            url_encode=properties.get("hoodie.datasource.write.partitionpath.urlencode") == "true",
+            key_generator=_key_generator(properties),
+            database=properties.get("hoodie.database.name", ""),
+            bucket_count=int(buckets) if buckets else None,
+            bucket_fields=_fields(properties.get(BUCKET_FIELDS, "")),
+            extra={k: v for k, v in properties.items() if k not in _OWN_KEYS},
+        )
+
+
+# what TableConfig has fields for; everything else is kept as it was found
+_OWN_KEYS = frozenset(
+    {
+        "hoodie.table.name",
+        "hoodie.table.recordkey.fields",
+        "hoodie.table.type",
+        "hoodie.table.version",
+        "hoodie.timeline.layout.version",
+        "hoodie.table.partition.fields",
+        "hoodie.table.ordering.fields",
+        "hoodie.table.precombine.field",
+        "hoodie.record.merge.mode",
+        "hoodie.datasource.write.hive_style_partitioning",
+        "hoodie.datasource.write.partitionpath.urlencode",
+        "hoodie.database.name",
+        INDEX_TYPE,
+        BUCKETS,
+        BUCKET_FIELDS,
+    }
+)
+
+_REFUSED_VALUES = {
+    "hoodie.datasource.write.drop.partition.columns": "true",
+    "hoodie.populate.meta.fields": "false",
+    "hoodie.table.multiple.base.file.formats.enable": "true",
+}
+_FLAGS = (
+    "hoodie.datasource.write.hive_style_partitioning",
+    "hoodie.datasource.write.partitionpath.urlencode",
+    *_REFUSED_VALUES,
+)
+
+
+def _check_properties(properties: Mapping[str, str], where: str) -> None:
+    for key in (
+        "hoodie.table.name",
+        "hoodie.table.type",
+        "hoodie.table.version",
+        "hoodie.timeline.layout.version",
+    ):
+        if not properties.get(key):
+            raise TableError(f"{where}: {key} is missing; every Hudi table has it")
+    if properties["hoodie.table.type"] not in ("COPY_ON_WRITE", "MERGE_ON_READ"):
+        raise TableError(
+            f"{where}: hoodie.table.type is {properties['hoodie.table.type']!r}; "
+            "known are COPY_ON_WRITE and MERGE_ON_READ"
+        )
+    version = properties["hoodie.table.version"]
+    if version not in {str(v) for v in VERSIONS_READ}:
+        raise TableError(f"{where}: hoodie.table.version is {version}; read are 6, 8 and 9")
+    layout = "1" if version == "6" else "2"
+    if properties["hoodie.timeline.layout.version"] != layout:
+        raise TableError(
+            f"{where}: hoodie.timeline.layout.version is "
+            f"{properties['hoodie.timeline.layout.version']}; table version {version} has {layout}"
+        )
+    for key in _FLAGS:
+        if properties.get(key, "true") not in ("true", "false"):
+            raise TableError(f"{where}: {key} is {properties[key]!r}; it must be true or false")
+    for key, value in _REFUSED_VALUES.items():
+        if properties.get(key) == value:
+            raise TableError(f"{where}: {key}={value} is not supported")
+    base_format = properties.get("hoodie.table.base.file.format", "PARQUET")
+    if base_format.upper() != "PARQUET":
+        raise TableError(
+            f"{where}: hoodie.table.base.file.format is {base_format}; PARQUET is what is supported"
+        )
+    for key in ("hoodie.bootstrap.base.path", "hoodie.table.partial.update.mode"):
+        if properties.get(key):
+            raise TableError(f"{where}: {key}={properties[key]} is not supported")
+    _check_checksum(properties, where)
+
+
+def _check_checksum(properties: Mapping[str, str], where: str) -> None:
+    stated = properties.get("hoodie.table.checksum")
+    if stated is None:
+        return
+    expected = table_checksum(
+        properties["hoodie.table.name"], properties.get("hoodie.database.name", "")
+    )
+    if stated != str(expected):
+        raise TableError(
+            f"{where}: hoodie.table.checksum is {stated}, but database and table name give "
+            f"{expected}; the file was edited or damaged"
+        )
+
+
+def _merge_mode(
+    properties: Mapping[str, str], version: int, ordered: bool, where: str
+) -> MergeMode:
+    """Source: HoodieTableConfig's inference of the merge mode, which differs by version."""
+    stated = properties.get("hoodie.record.merge.mode")
+    if stated:
+        if stated not in (EVENT_TIME, COMMIT_TIME):
+            raise TableError(
+                f"{where}: hoodie.record.merge.mode is {stated}; supported are {EVENT_TIME} and "
+                f"{COMMIT_TIME}"
+            )
+        return stated
+    payload = properties.get("hoodie.compaction.payload.class")
+    strategy = properties.get("hoodie.record.merge.strategy.id", "")
+    if version >= 8 and strategy in _STRATEGY_MODES:
+        return _STRATEGY_MODES[strategy]
+    if payload:
+        if payload not in _PAYLOAD_MODES:
+            raise TableError(
+                f"{where}: hoodie.compaction.payload.class is {payload}, whose merging is not known"
+            )
+        return _PAYLOAD_MODES[payload]
+    if strategy in _STRATEGY_MODES:
+        return _STRATEGY_MODES[strategy]
+    return EVENT_TIME if ordered else COMMIT_TIME
+
+
+def _key_generator(properties: Mapping[str, str]) -> str:
+    stated = properties.get("hoodie.table.keygenerator.type")
+    if stated:
+        return stated
+    class_name = properties.get("hoodie.table.keygenerator.class", "")
+    for name, known in _KEY_GENERATOR_CLASSES.items():
+        if class_name == known:
+            return name
+    return class_name
+
+
+def _inferred_key_generator(config: TableConfig) -> str:
+    """Source: org.apache.hudi.keygen.KeyGenUtils#inferKeyGeneratorType."""
+    if not config.partition_fields:
+        return "NON_PARTITION"
+    single = len(config.partition_fields) == 1 and len(config.record_key_fields) == 1
+    return "SIMPLE" if single else "COMPLEX"
+
+
+def _fields(text: str) -> tuple[str, ...]:
+    return tuple(part for part in (piece.strip() for piece in text.split(",")) if part)
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"

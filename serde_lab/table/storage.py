@@ -1,0 +1,245 @@
+"""Where a table's files live: one folder, local or in an object store, addressed by relative paths.
+
+Owns every touch of the storage, and turns its errors into StorageError sentences. A file appears
+under its name whole or not at all: obstore writes a local file beside its place (`<name>#1`, which no
+reader takes for a table file) and links it, and an object store shows an object once it is complete.
+Must not know what the files mean.
+
+`put_new` is the only way the timeline and data files are written: it never overwrites, so that of two
+writers of one name exactly one wins.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Self, TypeAlias
+from urllib.parse import unquote, urlsplit
+
+import obstore
+import pyarrow as pa
+from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
+from obstore.store import LocalStore, from_url
+
+from serde_lab.errors import StorageError, UsageError
+
+Bytes: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
+
+REQUEST_TIMEOUT = "60s"
+"""How long one request to an object store may take before it counts as failed."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class StoredFile:
+    """A file as a listing shows it. `path` is relative to the storage's folder."""
+
+    path: str
+    size_bytes: int
+    modified_epoch_ms: int
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    @property
+    def folder(self) -> str:
+        return self.path.rpartition("/")[0]
+
+
+class Storage:
+    """A folder of files. Travels to worker processes by its URL and options, never by its connection.
+
+    All paths are relative, with `/`. Raises StorageError for whatever the storage refuses.
+    """
+
+    def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
+        self.options = dict(options or {})
+        self._root = _local_root(url)
+        self.url = url.rstrip("/") if self._root is None else str(self._root)
+        self._connected: Any = None
+
+    @classmethod
+    def open(cls, url: str | os.PathLike[str], **options: Any) -> Self:
+        """A local folder (made if it is missing) or an object-store URL such as `s3://bucket/prefix`.
+
+        `options` are obstore's own configuration keys (`endpoint`, `region`, …); what is not given
+        comes from the environment.
+        """
+        return cls(os.fspath(url), options)
+
+    def __reduce__(self) -> tuple[Callable[..., Storage], tuple[str, dict[str, Any]]]:
+        return type(self), (self.url, self.options)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+    @property
+    def is_local(self) -> bool:
+        return self._root is not None
+
+    @property
+    def _store(self) -> Any:
+        if self._connected is None:
+            if self._root is not None:
+                self._connected = LocalStore(self._root, mkdir=True)
+            else:
+                client: dict[str, Any] = {"timeout": REQUEST_TIMEOUT, "allow_http": True}
+                client.update(self.options.get("client_options", {}))
+                rest = {k: v for k, v in self.options.items() if k != "client_options"}
+                try:
+                    connect: Any = from_url  # its overloads name one store each
+                    self._connected = connect(self.url, client_options=client, **rest)
+                except (BaseError, ValueError) as exc:
+                    raise StorageError(f"{self.url}: cannot be opened: {_first_line(exc)}") from exc
+        return self._connected
+
+    def local_path(self, path: str) -> Path | None:
+        """The file's place on this machine, or None in an object store."""
+        return None if self._root is None else self._root / path
+
+    def describe(self, path: str) -> str:
+        """The full name of a file, for messages."""
+        return f"{self.url}/{path}"
+
+    # Every operation below goes through these primitives; a test's storage overrides them to fail.
+
+    def _put(self, path: str, data: Bytes, mode: Any) -> None:
+        # in one request, never multipart: that is what makes the file appear at once
+        obstore.put(self._store, path, data, mode=mode, use_multipart=False)
+
+    def _get(self, path: str) -> bytes:
+        return bytes(obstore.get(self._store, path).bytes())
+
+    def _delete(self, path: str) -> None:
+        obstore.delete(self._store, path)
+
+    def _list(self, folder: str) -> Iterator[Any]:
+        for chunk in obstore.list(self._store, folder or None):
+            yield from chunk
+
+    # ---------------------------------------------------------------------------------------------
+
+    def put_new(self, path: str, data: Bytes = b"") -> bool:
+        """Create the file; False, and nothing changed, if there is one already."""
+        with self._sentences("create", path):
+            try:
+                self._put(path, data, "create")
+            except AlreadyExistsError:
+                return False
+        return True
+
+    def replace(self, path: str, data: Bytes) -> None:
+        """Write the file, whatever was there. Only for hoodie.properties, which Hudi rewrites too."""
+        with self._sentences("write", path):
+            self._put(path, data, "overwrite")
+
+    def get(self, path: str) -> bytes:
+        """The file's bytes. Raises StorageError if there is no such file."""
+        found = self.get_if_present(path)
+        if found is None:
+            raise StorageError(f"{self.describe(path)}: no such file")
+        return found
+
+    def get_if_present(self, path: str) -> bytes | None:
+        """The file's bytes, or None if there is no such file."""
+        with self._sentences("read", path):
+            try:
+                return self._get(path)
+            except (NotFoundError, FileNotFoundError):
+                return None
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        """The file for random access: mapped into memory if it is local."""
+        local = self.local_path(path)
+        if local is None:
+            return pa.BufferReader(self.get(path))
+        with self._sentences("read", path):
+            try:
+                return pa.memory_map(str(local))
+            except FileNotFoundError as exc:
+                raise StorageError(f"{self.describe(path)}: no such file") from exc
+
+    def size_bytes(self, path: str) -> int | None:
+        """The file's size, or None if there is no such file."""
+        with self._sentences("look at", path):
+            try:
+                return int(obstore.head(self._store, path)["size"])
+            except (NotFoundError, FileNotFoundError):
+                return None
+
+    def exists(self, path: str) -> bool:
+        return self.size_bytes(path) is not None
+
+    def delete(self, path: str) -> None:
+        """Remove the file; fine if there is none."""
+        with self._sentences("delete", path):
+            try:
+                self._delete(path)
+            except (NotFoundError, FileNotFoundError):
+                return
+
+    def delete_folder(self, folder: str) -> None:
+        """Remove everything below `folder`; fine if there is nothing."""
+        for file in self.list_files(folder):
+            self.delete(file.path)
+        local = self.local_path(folder)
+        if local is not None:
+            shutil.rmtree(local, ignore_errors=True)
+
+    def make_folder(self, folder: str) -> None:
+        """Make an empty folder where the storage has such a thing (Java looks for some of them)."""
+        local = self.local_path(folder)
+        if local is not None:
+            with self._sentences("make the folder", folder):
+                local.mkdir(parents=True, exist_ok=True)
+
+    def list_files(self, folder: str = "") -> list[StoredFile]:
+        """All files below `folder`, at any depth, sorted by path."""
+        with self._sentences("list", folder):
+            return sorted(_stored_file(entry) for entry in self._list(folder))
+
+    def list_folder(self, folder: str = "") -> tuple[list[str], list[StoredFile]]:
+        """The folders and the files directly inside `folder`, sorted by path."""
+        with self._sentences("list", folder):
+            found = obstore.list_with_delimiter(self._store, folder or None)
+            return (
+                sorted(found["common_prefixes"]),
+                sorted(_stored_file(entry) for entry in found["objects"]),
+            )
+
+    @contextmanager
+    def _sentences(self, verb: str, path: str) -> Iterator[None]:
+        try:
+            yield
+        except (BaseError, OSError) as exc:
+            raise StorageError(f"{self.describe(path)}: cannot {verb}: {_first_line(exc)}") from exc
+
+
+def _local_root(url: str) -> Path | None:
+    scheme = urlsplit(url).scheme
+    if not scheme or url.startswith(("/", ".")):
+        return Path(url).absolute()
+    if scheme == "file":
+        return Path(unquote(urlsplit(url).path)).absolute()
+    if scheme in ("s3", "s3a", "gs", "az", "abfs", "abfss", "memory"):
+        return None
+    raise UsageError(
+        f"storage URL {url!r} has the scheme {scheme!r}; known are file, s3, gs and az"
+    )
+
+
+def _stored_file(entry: Mapping[str, Any]) -> StoredFile:
+    modified = entry["last_modified"]
+    return StoredFile(
+        str(PurePosixPath(entry["path"])), int(entry["size"]), round(modified.timestamp() * 1000)
+    )
+
+
+def _first_line(exc: BaseException) -> str:
+    # obstore appends a dump of the Rust error below its own sentence
+    lines = str(exc).strip().splitlines()
+    return lines[0] if lines else type(exc).__name__
