@@ -1,0 +1,121 @@
+"""The values of one cell: samples of several commits turned into one value a metric.
+
+Owns the rule from commits to cell. Must not know rounds, checks or verdicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from serde_lab.measure import phases
+from serde_lab.measure.metrics import metric as metric_named
+from serde_lab.runs.model import Cell
+
+PHASE_WALL, PHASE_CPU = "phase_wall_s", "phase_cpu_s"
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseSeconds:
+    """Slot seconds and CPU seconds of one phase."""
+
+    wall_s: float
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CommitValues:
+    """What one timed commit of a cell took."""
+
+    n: int
+    metrics: Mapping[str, float]
+    phases: Mapping[str, PhaseSeconds]
+
+
+@dataclass(frozen=True, slots=True)
+class CellValues:
+    """One value a metric for the whole cell, its phases, and its commits."""
+
+    metrics: Mapping[str, float]
+    phases: Mapping[str, PhaseSeconds]
+    commits: tuple[CommitValues, ...]
+
+
+def cell_values(cell: Cell) -> CellValues:
+    """Commits become one value by the metric's own rule; a whole-cell sample stands as it is.
+
+    `serde_cpu_s`, `serde_share` and `unattributed_share` follow from the phases, where there are
+    any: SerDe is the four verbs and route over all stages, a share is one of all slot seconds.
+    """
+    metrics: dict[int | None, dict[str, float]] = {}
+    walls: dict[int | None, dict[str, float]] = {}
+    cpus: dict[int | None, dict[str, float]] = {}
+    for sample in cell.samples:
+        if sample.phase is None:
+            metrics.setdefault(sample.commit, {})[sample.metric] = sample.value
+        else:
+            by_commit = walls if sample.metric == PHASE_WALL else cpus
+            by_phase = by_commit.setdefault(sample.commit, {})
+            by_phase[sample.phase] = by_phase.get(sample.phase, 0.0) + sample.value
+    numbers = sorted({n for n in (*metrics, *walls, *cpus) if n is not None})
+    commits = tuple(
+        _commit(n, metrics.get(n, {}), _phases(walls.get(n, {}), cpus.get(n, {}))) for n in numbers
+    )
+    totals = _over_commits(commits)
+    totals |= metrics.get(None, {})
+    summed = _phases(
+        _sum([walls.get(n, {}) for n in (*numbers, None)]),
+        _sum([cpus.get(n, {}) for n in (*numbers, None)]),
+    )
+    return CellValues(_with_shares(totals, summed), summed, commits)
+
+
+def _commit(n: int, metrics: dict[str, float], times: dict[str, PhaseSeconds]) -> CommitValues:
+    return CommitValues(n, _with_shares(metrics, times), times)
+
+
+def _over_commits(commits: tuple[CommitValues, ...]) -> dict[str, float]:
+    values: dict[str, list[float]] = {}
+    for commit in commits:
+        for name, value in commit.metrics.items():
+            values.setdefault(name, []).append(value)
+    return {name: _one(metric_named(name).over_commits, of) for name, of in values.items()}
+
+
+def _one(rule: str, values: list[float]) -> float:
+    if rule == "sum":
+        return sum(values)
+    if rule == "max":
+        return max(values)
+    return values[-1] if rule == "last" else sum(values) / len(values)
+
+
+def _phases(wall: Mapping[str, float], cpu: Mapping[str, float]) -> dict[str, PhaseSeconds]:
+    return {
+        name: PhaseSeconds(wall.get(name, 0.0), cpu.get(name, 0.0))
+        for name in sorted({*wall, *cpu}, key=phases.order)
+    }
+
+
+def _sum(parts: list[dict[str, float]]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for part in parts:
+        for name, value in part.items():
+            total[name] = total.get(name, 0.0) + value
+    return total
+
+
+def _with_shares(
+    metrics: Mapping[str, float], times: Mapping[str, PhaseSeconds]
+) -> dict[str, float]:
+    derived = dict(metrics)
+    whole_s = sum(time.wall_s for time in times.values())
+    if whole_s > 0:
+        serde = [time for name, time in times.items() if phases.is_serde(name)]
+        derived["serde_cpu_s"] = sum(time.cpu_s for time in serde)
+        derived["serde_share"] = sum(time.wall_s for time in serde) / whole_s
+        left = times.get(phases.UNATTRIBUTED)
+        derived["unattributed_share"] = (left.wall_s if left else 0.0) / whole_s
+    if metrics.get("seconds") and "rows" in metrics:
+        derived["rows_per_s"] = metrics["rows"] / metrics["seconds"]
+    return derived

@@ -1,0 +1,265 @@
+"""The run directory `results/<scenario>/<run-id>/`: written as it is measured, read as it is.
+
+Owns the three files (`run.json`, `samples.jsonl`, `checks.jsonl`), their events and their crash
+safety: a cell counts only with its `cell_end` line, and nothing that was written is ever changed
+but the state in `run.json`. Must not know statistics, verdicts or how anything is measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from pydantic import ValidationError
+
+from serde_lab.errors import RunError
+from serde_lab.measure.metrics import metric as metric_named
+from serde_lab.runs.lines import LineWriter, drop_torn_tail, read_lines
+from serde_lab.runs.model import (
+    FORMAT_VERSION,
+    CellStatus,
+    Check,
+    Run,
+    RunHeader,
+    State,
+)
+from serde_lab.runs.samples import read_checks, read_samples
+
+RUN_FILE, SAMPLES_FILE, CHECKS_FILE = "run.json", "samples.jsonl", "checks.jsonl"
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def new_run_id(folder: Path, now: datetime | None = None) -> str:
+    """An id for a new run in `folder` (results/<scenario>): the time in UTC, unique in the folder.
+
+    Ids sort by the time at which their runs began.
+    """
+    stamp = (now or datetime.now(UTC)).astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
+    run_id, n = stamp, 1
+    while (folder / run_id).exists():
+        n += 1
+        run_id = f"{stamp}-{n:02d}"
+    return run_id
+
+
+class RunWriter:
+    """Writes one run. A context manager: left by an exception, the run is `interrupted`."""
+
+    def __init__(self, path: Path, header: RunHeader, complete: frozenset[str], sync: bool) -> None:
+        self.path = path
+        self.header = header
+        self.complete_cells = complete
+        """Names of cells that need not be measured again."""
+        self._samples = LineWriter(path / SAMPLES_FILE, sync=sync)
+        try:
+            fcntl.flock(self._samples.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            self._samples.close()
+            raise RunError(f"{path} is being written by another process") from exc
+        self._checks = LineWriter(path / CHECKS_FILE, sync=sync)
+
+    @classmethod
+    def create(cls, results: Path, header: RunHeader, *, sync: bool = False) -> Self:
+        """Begin `results/<scenario>/<run-id>/`, which must not exist yet."""
+        for what, name in (("scenario", header.scenario), ("run id", header.run)):
+            if not _NAME.fullmatch(name):
+                raise RunError(f"{what} {name!r} cannot be the name of a folder")
+        path = results / header.scenario / header.run
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError as exc:
+            raise RunError(f"{path} exists already, and a run is never overwritten") from exc
+        except OSError as exc:
+            raise RunError(f"{path} cannot be made: {exc}") from exc
+        _write_header(path, header)
+        return cls(path, header, frozenset(), sync)
+
+    @classmethod
+    def open_existing(cls, run: Run | Path, *, sync: bool = False) -> Self:
+        """Go on with a run that was interrupted; what was measured stays, a torn tail is cut away.
+
+        Raises RunError when the run is damaged, of another version, or still being written.
+        """
+        path = run.path if isinstance(run, Run) else run
+        header = load_header(path)
+        # the lock comes first: a living writer's half-written line is not torn
+        writer = cls(path, header, frozenset(), sync)
+        try:
+            drop_torn_tail(path / SAMPLES_FILE)
+            drop_torn_tail(path / CHECKS_FILE)
+            writer.complete_cells = load_run(path).complete_cells
+            writer._set_state("running")
+        except BaseException:
+            writer.close()
+            raise
+        return writer
+
+    def cell_begin(
+        self, cell: str, *, arm: str, round: int, warmup: bool, order: int, started_at: str
+    ) -> None:
+        """A cell begins; whatever was measured before under this name does not count."""
+        self._samples.append(
+            {
+                "event": "cell_begin",
+                "cell": cell,
+                "arm": arm,
+                "round": round,
+                "warmup": warmup,
+                "order": order,
+                "started_at": started_at,
+            }
+        )
+
+    def sample(
+        self,
+        cell: str,
+        metric: str,
+        value: float,
+        *,
+        commit: int | None = None,
+        phase: str | None = None,
+    ) -> None:
+        """One measured value, in the unit that the registry of metrics gives it.
+
+        Raises RunError on an unknown metric, and on a value that is not finite.
+        """
+        event: dict[str, object] = {"event": "sample", "cell": cell, "metric": metric}
+        if phase is not None:
+            event["phase"] = phase
+        event |= {"value": _plain(value), "unit": metric_named(metric).unit, "commit": commit}
+        self._samples.append(event)
+
+    def calibration(self, round: int, part: str, value_s: float) -> None:
+        """The time of one part of a round's calibration cell."""
+        self._samples.append(
+            {
+                "event": "calibration",
+                "round": round,
+                "part": part,
+                "value": _plain(value_s),
+                "unit": "s",
+            }
+        )
+
+    def cell_end(self, cell: str, status: CellStatus, error: str | None = None) -> None:
+        """The cell is whole: from here on it counts, and survives a power cut."""
+        self._samples.append({"event": "cell_end", "cell": cell, "status": status, "error": error})
+        self._checks.sync()
+        self._samples.sync()
+
+    def check(self, check: Check) -> None:
+        """The verdict of one check of contents."""
+        self._checks.append(
+            {
+                "cell": check.cell,
+                "arm": check.arm,
+                "round": check.round,
+                "name": check.name,
+                "passed": bool(check.passed),
+                "detail": check.detail,
+            }
+        )
+
+    def finish(self, state: State) -> None:
+        """Set the run's state for good and close its files."""
+        self._set_state(state)
+        self.close()
+
+    def close(self) -> None:
+        """Close the files and leave the state as it is; it may be called twice."""
+        self._checks.close()
+        self._samples.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None and self.header.state == "running":
+            self._set_state("interrupted")
+        self.close()
+
+    def _set_state(self, state: State) -> None:
+        self.header = self.header.model_copy(update={"state": state})
+        _write_header(self.path, self.header)
+
+
+def load_header(path: Path) -> RunHeader:
+    """`run.json` of a run directory. Raises RunError when missing, damaged or of another version."""
+    file = path / RUN_FILE
+    try:
+        value = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        raise RunError(f"{path} is no run: it has no {RUN_FILE}") from None
+    except (OSError, ValueError) as exc:
+        raise RunError(f"{file} cannot be read: {exc}") from exc
+    version = value.get("format_version") if isinstance(value, dict) else None
+    if version != FORMAT_VERSION:
+        raise RunError(
+            f"{file} has format_version {version!r}, and this serde_lab reads {FORMAT_VERSION}"
+        )
+    try:
+        return RunHeader.model_validate(value)
+    except ValidationError as exc:
+        first = exc.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise RunError(f"{file}, key {key!r}: {first['msg']}") from exc
+
+
+def load_run(path: Path) -> Run:
+    """Everything that counts in a run directory; what does not count is named in `messages`.
+
+    Raises RunError naming file and line where a line other than the last is damaged.
+    """
+    header = load_header(path)
+    messages: list[str] = []
+    file = path / SAMPLES_FILE
+    cells, calibrations, unfinished = read_samples(file, read_lines(file, messages))
+    messages += [f"{file}: cell {cell} has no end and does not count" for cell in unfinished]
+    file = path / CHECKS_FILE
+    checks = read_checks(file, read_lines(file, messages))
+    ended = {cell.cell for cell in cells}
+    return Run(
+        path=path,
+        header=header,
+        cells=cells,
+        calibrations=calibrations,
+        checks=tuple(check for check in checks if check.cell is None or check.cell in ended),
+        messages=tuple(messages),
+    )
+
+
+def _write_header(path: Path, header: RunHeader) -> None:
+    """Replace `run.json` in one step, so that no reader and no crash sees half of it."""
+    target, new = path / RUN_FILE, path / f".{RUN_FILE}.{os.getpid()}"
+    try:
+        text = json.dumps(header.model_dump(mode="json"), indent=2, ensure_ascii=False)
+        with new.open("w", encoding="utf-8") as file:
+            file.write(text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(target)
+    except OSError as exc:
+        raise RunError(f"{target} cannot be written: {exc}") from exc
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            new.unlink()
+
+
+def _plain(value: Any) -> int | float:
+    """A numpy scalar as Python's own number."""
+    item = getattr(value, "item", None)
+    number: int | float = value if item is None else item()
+    return number

@@ -1,0 +1,125 @@
+"""A run as values: header, cells with their samples, calibrations and checks.
+
+Owns the shapes of what a run directory holds. Must not know files, statistics or verdicts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+FORMAT_VERSION = 1
+
+State = Literal["running", "complete", "interrupted"]
+ArmKind = Literal["strategy", "control", "peer"]
+CellStatus = Literal["ok", "failed"]
+
+
+class ArmEntry(BaseModel):
+    """An arm of the scenario as it was asked for; `missing` says why it could not be measured."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    arm: str
+    kind: ArmKind = "strategy"
+    strategy: str | None = None
+    options: dict[str, Any] = Field(default_factory=dict)
+    fairness: dict[str, Any] | None = None
+    missing: str | None = None
+
+
+class RunHeader(BaseModel):
+    """`run.json`: everything about a run that is known before it measures, and its state.
+
+    Keys that this version does not know are kept as they are.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    run: str
+    scenario: str
+    arms: tuple[ArmEntry, ...]
+    format_version: int = FORMAT_VERSION
+    scenario_content: dict[str, Any] = Field(default_factory=dict)
+    environment: dict[str, Any] = Field(default_factory=dict)
+    machine_class: str = ""
+    code_version: dict[str, Any] = Field(default_factory=dict)
+    data_checksums: dict[str, Any] = Field(default_factory=dict)
+    seed: int = 0
+    state: State = "running"
+    spark_conf: dict[str, Any] = Field(default_factory=dict)
+    settings: dict[str, Any] = Field(default_factory=dict)
+    started_at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One measured value; `commit` counts from 1, None for the whole cell."""
+
+    metric: str
+    value: float
+    unit: str
+    commit: int | None = None
+    phase: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One arm in one round, with everything that was measured in it."""
+
+    cell: str
+    arm: str
+    round: int
+    warmup: bool
+    order: int
+    started_at: str
+    status: CellStatus
+    error: str | None
+    samples: tuple[Sample, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The time of one part (numpy, jvm, disk) of a round's calibration cell."""
+
+    round: int
+    part: str
+    value: float
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check of contents; `cell` and `round` are None for a check over the whole run."""
+
+    name: str
+    passed: bool
+    detail: str
+    arm: str | None = None
+    cell: str | None = None
+    round: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run as it was read: only cells that ended, and what the reader had to leave out."""
+
+    path: Path
+    header: RunHeader
+    cells: tuple[Cell, ...]
+    calibrations: tuple[Calibration, ...]
+    checks: tuple[Check, ...]
+    messages: tuple[str, ...] = ()
+
+    @property
+    def complete_cells(self) -> frozenset[str]:
+        """Names of cells that ended, whether they succeeded or failed: a resume skips them."""
+        return frozenset(cell.cell for cell in self.cells)
+
+    @property
+    def failed_cells(self) -> frozenset[str]:
+        """Names of cells in which the arm raised."""
+        return frozenset(cell.cell for cell in self.cells if cell.status == "failed")

@@ -1,0 +1,254 @@
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_up_runs import begin, header, small_run, whole_cell
+
+from serde_lab.errors import RunError
+from serde_lab.runs.directory import RunWriter, load_run, new_run_id
+from serde_lab.runs.model import Calibration, Check, Sample
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    with RunWriter.create(tmp_path, header(seed=7, machine_class="m")) as writer:
+        writer.calibration(1, "numpy", np.float64(0.5))
+        begin(writer, "r01-arrow", warmup=True, order=3)
+        writer.sample("r01-arrow", "frames", np.int64(12), commit=1)
+        writer.sample("r01-arrow", "phase_wall_s", 0.25, commit=1, phase="map.encode")
+        writer.check(Check("oracle", True, "9 rows", arm="arrow", cell="r01-arrow", round=1))
+        writer.cell_end("r01-arrow", "failed", "ValueError: no")
+        writer.finish("complete")
+    run = load_run(writer.path)
+    assert writer.path == tmp_path / "smoke" / "20260101T000000Z"
+    assert (run.header.seed, run.header.machine_class, run.header.state) == (7, "m", "complete")
+    (cell,) = run.cells
+    assert (cell.arm, cell.round, cell.warmup, cell.order) == ("arrow", 1, True, 3)
+    assert (cell.status, cell.error) == ("failed", "ValueError: no")
+    assert cell.samples == (
+        Sample("frames", 12, "1", 1),
+        Sample("phase_wall_s", 0.25, "s", 1, "map.encode"),
+    )
+    assert run.calibrations == (Calibration(1, "numpy", 0.5, "s"),)
+    assert run.checks == (Check("oracle", True, "9 rows", arm="arrow", cell="r01-arrow", round=1),)
+    assert run.messages == ()
+    assert run.failed_cells == {"r01-arrow"}
+
+
+def test_every_line_is_in_the_file_as_soon_as_it_is_measured(tmp_path: Path) -> None:
+    with RunWriter.create(tmp_path, header()) as writer:
+        begin(writer, "r01-arrow")
+        writer.sample("r01-arrow", "rows", 5)
+        lines = (writer.path / "samples.jsonl").read_text().splitlines()
+    assert [json.loads(line)["event"] for line in lines] == ["cell_begin", "sample"]
+    assert json.loads(lines[1]) == {
+        "event": "sample",
+        "cell": "r01-arrow",
+        "metric": "rows",
+        "value": 5,
+        "unit": "1",
+        "commit": None,
+    }
+
+
+def test_a_cell_without_its_end_does_not_count_and_its_checks_neither(tmp_path: Path) -> None:
+    with RunWriter.create(tmp_path, header()) as writer:
+        whole_cell(writer, "r01-arrow", [1.0])
+        begin(writer, "r01-pickle")
+        writer.sample("r01-pickle", "seconds", 9.0, commit=1)
+        writer.check(Check("oracle", False, "differs", arm="pickle", cell="r01-pickle", round=1))
+        writer.check(Check("arms agree", True, ""))
+    run = load_run(writer.path)
+    assert run.complete_cells == {"r01-arrow"}
+    assert [check.name for check in run.checks] == ["arms agree"]
+    assert len(run.messages) == 1
+    assert "r01-pickle has no end" in run.messages[0]
+
+
+@pytest.mark.parametrize("cut", [1, 2, 20])
+def test_a_torn_last_line_is_dropped_with_a_message(tmp_path: Path, cut: int) -> None:
+    path = small_run(tmp_path)
+    file = path / "samples.jsonl"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-cut])
+    run = load_run(path)
+    if cut == 1:  # only the line feed is gone: the line is whole
+        assert run == load_run(path)
+        assert len(run.cells) == 4
+        assert run.messages == ()
+    else:
+        assert len(run.cells) == 3
+        assert "line (28) is torn" in run.messages[0]
+
+
+def test_every_cut_of_a_run_can_be_read_and_resumed(tmp_path: Path) -> None:
+    path = small_run(tmp_path)
+    file = path / "samples.jsonl"
+    whole = file.read_bytes()
+    ends = [
+        whole.index(b"\n", at)
+        for at in range(len(whole))
+        if whole.startswith(b'{"event": "cell_end"', at)
+    ]
+    for cut in range(0, len(whole), 7):
+        file.write_bytes(whole[:cut])
+        complete = sum(end <= cut for end in ends)
+        with RunWriter.open_existing(path) as writer:
+            assert len(writer.complete_cells) == complete
+            whole_cell(writer, "r09-arrow", [1.0])
+        assert len(load_run(path).cells) == complete + 1
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (b'{"event": "sam', "line 3 is damaged"),
+        (b"", "line 3 is damaged"),
+        (b"[1]", "line 3 is damaged"),
+        (b"\xff\xfe", "line 3 is damaged"),
+        (b'{"event": "nap"}', "line 3: unknown event 'nap'"),
+        (b'{"event": "sample", "cell": "r01-pickle"}', "line 3: key 'metric' is missing"),
+        (
+            b'{"event":"sample","cell":"r77-x","metric":"rows","value":1,"unit":"1","commit":1}',
+            "line 3: cell 'r77-x' has not begun",
+        ),
+        (
+            b'{"event":"sample","cell":"r01-pickle","metric":"m","value":"1","unit":"1"}',
+            "line 3: value is '1', not a number",
+        ),
+        (
+            b'{"event":"sample","cell":"r01-pickle","metric":"m","value":NaN,"unit":"1"}',
+            "line 3 is damaged",
+        ),
+    ],
+)
+def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path, damage: bytes, problem: str) -> None:
+    path = small_run(tmp_path)
+    file = path / "samples.jsonl"
+    lines = file.read_bytes().split(b"\n")
+    lines[2] = damage
+    file.write_bytes(b"\n".join(lines))
+    with pytest.raises(RunError) as caught:
+        load_run(path)
+    assert str(file) in caught.value.message
+    assert problem in caught.value.message
+
+
+def test_a_damaged_check_is_named(tmp_path: Path) -> None:
+    path = small_run(tmp_path)
+    (path / "checks.jsonl").write_text('{"name": "oracle", "passed": 1}\n')
+    with pytest.raises(RunError, match=r"checks\.jsonl, line 1: passed is 1"):
+        load_run(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ('{"format_version": 2}', "has format_version 2, and this serde_lab reads 1"),
+        ("{", "cannot be read"),
+        ("[]", "has format_version None"),
+        ('{"format_version": 1, "run": "x", "scenario": "s"}', "key 'arms'"),
+    ],
+)
+def test_a_run_file_that_cannot_be_is_refused(tmp_path: Path, content: str, problem: str) -> None:
+    path = small_run(tmp_path)
+    (path / "run.json").write_text(content)
+    with pytest.raises(RunError) as caught:
+        load_run(path)
+    assert problem in caught.value.message
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"is no run: it has no run\.json"):
+        load_run(tmp_path)
+
+
+def test_a_run_is_never_overwritten(tmp_path: Path) -> None:
+    small_run(tmp_path)
+    with pytest.raises(RunError, match="exists already"):
+        RunWriter.create(tmp_path, header())
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden"])
+def test_a_scenario_name_that_leaves_its_folder_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(RunError, match="cannot be the name of a folder"):
+        RunWriter.create(tmp_path, header(scenario=name))
+
+
+def test_a_resumed_run_keeps_what_was_measured_and_redoes_the_cell_that_was_cut(
+    tmp_path: Path,
+) -> None:
+    writer = RunWriter.create(tmp_path, header(extra_key={"kept": 1}))
+
+    def measure() -> None:
+        with writer:
+            whole_cell(writer, "r01-arrow", [1.0])
+            begin(writer, "r01-pickle")
+            writer.sample("r01-pickle", "seconds", 99.0, commit=1)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure()
+    assert load_run(writer.path).header.state == "interrupted"
+    with (writer.path / "samples.jsonl").open("ab") as file:
+        file.write(b'{"event": "sample", "ce')
+
+    with RunWriter.open_existing(writer.path) as resumed:
+        assert resumed.complete_cells == {"r01-arrow"}
+        assert load_run(writer.path).header.state == "running"
+        whole_cell(resumed, "r01-pickle", [2.0])
+        resumed.finish("complete")
+    run = load_run(writer.path)
+    pickle = next(cell for cell in run.cells if cell.arm == "pickle")
+    assert [s.value for s in pickle.samples if s.metric == "seconds"] == [2.0]
+    assert run.header.state == "complete"
+    assert run.header.model_extra == {"extra_key": {"kept": 1}}
+    assert run.messages == ()
+
+
+def test_only_one_process_writes_a_run(tmp_path: Path) -> None:
+    with RunWriter.create(tmp_path, header()) as writer:
+        begin(writer, "r01-arrow")
+        with pytest.raises(RunError, match="is being written by another process"):
+            RunWriter.open_existing(writer.path)
+        whole_cell(writer, "r01-arrow", [1.0])
+    assert load_run(writer.path).complete_cells == {"r01-arrow"}
+
+
+def test_values_that_no_reader_would_take_are_refused_before_they_are_stored(
+    tmp_path: Path,
+) -> None:
+    with RunWriter.create(tmp_path, header()) as writer:
+        begin(writer, "r01-arrow")
+        with pytest.raises(RunError, match="cannot store"):
+            writer.sample("r01-arrow", "seconds", float("nan"), commit=1)
+        with pytest.raises(RunError, match="'secs' is no metric"):
+            writer.sample("r01-arrow", "secs", 1.0, commit=1)
+        writer.cell_end("r01-arrow", "ok")
+    assert load_run(writer.path).cells[0].samples == ()
+
+
+def test_a_cell_that_ended_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+
+    def fsync(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+
+    with RunWriter.create(tmp_path, header()) as writer:
+        begin(writer, "r01-arrow")
+        monkeypatch.setattr(os, "fsync", fsync)
+        writer.sample("r01-arrow", "rows", 1)
+        assert synced == []
+        writer.cell_end("r01-arrow", "ok")
+        assert sorted(synced) == ["checks.jsonl", "samples.jsonl"]
+
+
+def test_ids_sort_by_time_and_are_unique(tmp_path: Path) -> None:
+    now = datetime(2026, 3, 1, 12, 30, 5, tzinfo=UTC)
+    ids = []
+    for _ in range(3):
+        ids.append(new_run_id(tmp_path, now))
+        (tmp_path / ids[-1]).mkdir()
+    assert ids == ["20260301T123005Z", "20260301T123005Z-02", "20260301T123005Z-03"]
