@@ -1,0 +1,5 @@
+"""`python -m tpch`."""
+
+from tpch.app import main
+
+raise SystemExit(main())

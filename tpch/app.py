@@ -1,0 +1,136 @@
+"""The command line of `python -m tpch`: parses, shows progress, maps outcomes to exit statuses."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table as Grid
+
+from serde_lab.errors import LabError, UsageError
+from tpch.generate import find_table, generate
+from tpch.progress import Progress as Report
+from tpch.tables import TABLES
+
+_HELP = f"""\
+Make TPC-H tables as parquet folders: DIR/TABLE/part-00000.parquet and so on.
+
+The tables are {", ".join(TABLES)}.
+At scale factor 1 lineitem has 6,001,215 rows, and all eight together are about 1 GB
+of text; sizes grow with the factor, which may be a fraction.
+
+Each folder gets a file _manifest.json with row counts and checksums of the contents,
+written last: a folder without it is half-made, and the next call makes it again. A
+folder that is finished and is what was asked for is left as it is.
+"""
+
+_EPILOG = """\
+examples:
+  python -m tpch generate --scale-factor 1 --tables lineitem,orders --out data
+  python -m tpch generate --scale-factor 0.01 --out data
+  python -m tpch generate --scale-factor 10 --tables lineitem --parts 32 --out data
+
+exit status: 0 all right, 1 the generator is missing or failed, 2 wrong usage, 130 ctrl-C
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence instead of after a page of usage."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, f"see `{self.prog} --help`")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="tpch", description="TPC-H data as parquet files.", allow_abbrev=False)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    command = commands.add_parser(
+        "generate",
+        help="make tables",
+        description=_HELP,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.add_argument(
+        "--scale-factor", "-s", type=float, default=1.0, metavar="N", help="size, above 0 (1)"
+    )
+    command.add_argument(
+        "--tables", default="all", metavar="A,B", help="which tables, by comma (all eight)"
+    )
+    command.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="where the folders go"
+    )
+    command.add_argument(
+        "--parts", type=int, metavar="N", help="files a table (one for a million rows)"
+    )
+    return parser
+
+
+def _generate(tables: str, scale_factor: float, out: Path, parts: int | None) -> None:
+    names = list(TABLES) if tables == "all" else [name.strip() for name in tables.split(",")]
+    for name in names:
+        find_table(name)  # all names before any work
+    grid = Grid("table", "rows", "files", "checksum", "folder", box=None, pad_edge=False)
+    with _bars() as report:
+        for name in dict.fromkeys(names):
+            made = generate(name, scale_factor, out, parts=parts, progress=report)
+            grid.add_row(
+                name,
+                f"{made.manifest.rows:,}",
+                str(len(made.manifest.parts)),
+                made.manifest.content[:19],
+                f"{made.folder}{' (was there)' if made.reused else ''}",
+            )
+    Console(soft_wrap=True).print(grid)
+
+
+@contextmanager
+def _bars() -> Iterator[Report]:
+    """Progress on standard error: bars on a terminal, nothing elsewhere."""
+    console = Console(stderr=True)
+    bars = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
+    tasks: dict[str, TaskID] = {}
+
+    def report(task: str, done: int, total: int) -> None:
+        if task not in tasks:
+            tasks[task] = bars.add_task(task, total=total)
+        bars.update(tasks[task], completed=done, total=total)
+
+    with bars:
+        yield report
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status, and says in one sentence what went wrong."""
+    # a shell that starts this in the background leaves ctrl-C ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        given = _parser().parse_args(arguments)
+        _generate(given.tables, given.scale_factor, given.out, given.parts)
+    except KeyboardInterrupt:
+        return _fail("interrupted: a half-made folder is made again by the next call", 130)
+    except LabError as exc:
+        return _fail(str(exc), exc.exit_status)
+    except OSError as exc:
+        return _fail(f"{exc.filename or 'the file system'}: {exc.strerror or exc}", 1)
+    return 0
+
+
+def _fail(sentence: str, status: int) -> int:
+    console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
+    console.print(f"tpch: {sentence}")
+    return status

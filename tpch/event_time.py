@@ -1,0 +1,123 @@
+"""Ordering values of derived batches: newer or older than what is stored, never tied.
+
+Owns the calendar: batch n has day n after 2024-01-01, its late rows day n before it, so that a row is
+newer than every earlier batch and a late row older than all of them, whatever was stored when.
+"""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as pat
+
+from serde_lab.errors import DataError
+from tpch.tables import EVENT_TS
+
+DAY_US = 86_400_000_000
+FIRST_DAY_US = 19_723 * DAY_US
+"""2024-01-01 00:00:00 UTC, the day of batch 0."""
+
+Ints = npt.NDArray[np.int64]
+
+
+class OrderingValues(Protocol):
+    """Makes the ordering column of a batch."""
+
+    column: str
+
+    def values(
+        self,
+        batch: int,
+        rows: int,
+        *,
+        rank: Ints,
+        late: npt.NDArray[np.bool_],
+        repeat: Ints,
+        own: pa.Array | None,
+    ) -> pa.Array:
+        """One value a row.
+
+        `batch` counts from 0 and has `rows` rows in all; `rank` is unique in 0..rows; `repeat` is 0
+        for the first row of a key in the batch, else a number unique for that key, of either sign;
+        `own` is what the source has in the column, for the row of this key.
+        """  # fmt: skip
+        ...
+
+
+class AddedEventTime:
+    """The column `event_ts`: int64, microseconds, unique within a batch."""
+
+    column = EVENT_TS
+
+    def values(
+        self, batch: int, rows: int, *, rank: Ints, late: npt.NDArray[np.bool_], repeat: Ints,
+        own: pa.Array | None,
+    ) -> pa.Array:  # fmt: skip
+        """See `OrderingValues`; `repeat` and `own` do not matter here."""
+        day = np.where(late, -batch, batch)
+        return pa.array(FIRST_DAY_US + day * DAY_US + rank * (DAY_US // rows), pa.int64())
+
+
+class ShiftedOrdering:
+    """The user's own ordering column, its values moved by a whole extent of the column per batch.
+
+    Batch 0 keeps the source's values. Raises DataError for a type that cannot be moved, or values
+    that would leave its range.
+    """
+
+    def __init__(
+        self, field: pa.Field, extent: tuple[object, object] | None, batches: int, repeats: int
+    ) -> None:
+        self.column = field.name
+        self._type = field.type
+        limits = _limits(field.type)
+        if limits is None:
+            raise DataError(
+                f"column {field.name!r}, the ordering field, has the type {field.type}, and newer "
+                "values can only be derived for integers, dates and timestamps",
+                "leave `ordering` away to get a column event_ts, or give each commit its own `path`",
+            )
+        low, high = (0, 0) if extent is None else (_number(end, field.type) for end in extent)
+        self._span = high - low + 1 + 2 * repeats
+        least, greatest = low - batches * self._span, high + batches * self._span
+        if least < limits[0] or greatest > limits[1]:
+            raise DataError(
+                f"column {field.name!r}, the ordering field of type {field.type}, has values from "
+                f"{low} to {high}: newer ones for {batches} batches do not fit the type",
+                "leave `ordering` away to get a column event_ts, or give each commit its own `path`",
+            )
+
+    def values(
+        self, batch: int, rows: int, *, rank: Ints, late: npt.NDArray[np.bool_], repeat: Ints,
+        own: pa.Array | None,
+    ) -> pa.Array:  # fmt: skip
+        """See `OrderingValues`; `rank` does not matter here."""
+        assert own is not None
+        stored = own.cast(pa.int32()) if pat.is_date32(self._type) else own
+        numbers = stored.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        moved = pa.array(numbers + np.where(late, -batch, batch) * self._span + repeat, pa.int64())
+        if pat.is_date32(self._type):
+            return moved.cast(pa.int32()).cast(self._type)
+        return moved.cast(self._type)
+
+
+def _limits(t: pa.DataType) -> tuple[int, int] | None:
+    """Least and greatest number of an ordering type; dates and times end where Python's do."""
+    if pat.is_signed_integer(t):
+        return -(1 << (t.bit_width - 1)), (1 << (t.bit_width - 1)) - 1
+    if pat.is_date32(t):
+        return _number(date.min, t), _number(date.max, t)
+    if pat.is_timestamp(t):
+        naive = pa.timestamp("us")
+        return _number(datetime.min, naive), _number(datetime.max, naive)
+    return None
+
+
+def _number(value: object, t: pa.DataType) -> int:
+    scalar = pa.scalar(value, t)
+    number: int = scalar.value if hasattr(scalar, "value") else scalar.as_py()
+    return number

@@ -1,0 +1,213 @@
+"""Makes TPC-H tables as parquet folders by the program `tpchgen-cli`.
+
+Owns the call of that program and the folder `<out>/<table>/`. The program's files have view types
+and one row group of 7 MiB after the other; they are rewritten with plain types, one at a time.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from serde_lab.errors import SetupError, UsageError
+from tpch.parts import Manifest, Part, PartFolder, PartWriter
+from tpch.progress import Progress, silent
+from tpch.rows import ParquetRows
+from tpch.tables import TABLES, Table
+
+ROWS_PER_PART = 1_000_000
+_RAW = "_raw"
+_ROWS_AT_A_TIME = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """One table as it stands on disk; `reused` tells whether it stood there before."""
+
+    table: str
+    folder: Path
+    manifest: Manifest
+    reused: bool
+
+
+def generate(
+    table: str,
+    scale_factor: float,
+    out: Path,
+    *,
+    parts: int | None = None,
+    progress: Progress = silent,
+) -> Generated:
+    """Make `out/<table>` unless it is there already; a half-made folder is done again.
+
+    `parts` is the number of files, by default one for a million rows. Raises UsageError for an
+    unknown table, an impossible number, or a folder that holds something else, and SetupError where
+    tpchgen-cli is missing or fails.
+    """
+    wanted = find_table(table)
+    if not (math.isfinite(scale_factor) and scale_factor > 0):
+        raise UsageError(f"scale factor {scale_factor:g}: expected a number above 0")
+    if parts is not None and not 1 <= parts <= 99_999:
+        raise UsageError(f"parts {parts}: expected a number from 1 to 99999")
+    if not wanted.scales:
+        # of 5 and 25 rows at any factor, and the program makes them in one piece only
+        scale_factor, parts = 1.0, 1
+    elif parts is None:
+        parts = max(1, math.ceil(wanted.expected_rows(scale_factor) / ROWS_PER_PART))
+    asked: dict[str, Any] = {"table": table, "scale_factor": float(scale_factor), "parts": parts}
+    target = PartFolder(out / table)
+    try:
+        there = target.manifest()
+        if there is not None:
+            _check_same(there, asked, target.folder)
+            return Generated(table, target.folder, there, reused=True)
+        if target.half_made():
+            # what the program wrote, so that nothing but our own files is left to clear
+            shutil.rmtree(target.folder / _RAW, ignore_errors=True)
+        target.begin()
+        manifest = _make(target, wanted, scale_factor, asked, progress)
+    except (FileExistsError, NotADirectoryError, PermissionError) as exc:
+        raise UsageError(
+            f"{target.folder}: cannot be written: {exc.strerror or exc}", "name another folder"
+        ) from exc
+    return Generated(table, target.folder, manifest, reused=False)
+
+
+def find_table(name: str) -> Table:
+    """The table of that name. Raises UsageError with the known names."""
+    if name in TABLES:
+        return TABLES[name]
+    close = get_close_matches(name.lower(), TABLES, 1)
+    raise UsageError(
+        f"unknown table {name!r}, the tables are {', '.join(TABLES)}",
+        f"did you mean {close[0]!r}?" if close else None,
+    )
+
+
+def generator_version() -> str:
+    """Name and version of what makes the rows: other versions may make other rows."""
+    return f"tpchgen-cli {version('tpchgen-cli')}"
+
+
+def _check_same(there: Manifest, asked: Mapping[str, Any], folder: Path) -> None:
+    if there.asked != asked:
+        said = ", ".join(f"{key} {there.asked.get(key)}" for key in asked if key != "table")
+        want = ", ".join(f"{key} {asked[key]}" for key in asked if key != "table")
+        raise UsageError(
+            f"{folder}: holds the table with {said}, asked for {want}",
+            "name another folder, or remove this one",
+        )
+
+
+def _make(
+    target: PartFolder,
+    table: Table,
+    scale_factor: float,
+    asked: Mapping[str, Any],
+    progress: Progress,
+) -> Manifest:
+    raw = target.folder / _RAW
+    parts = asked["parts"]
+    expected = table.expected_rows(scale_factor)
+    try:
+        _run_generator(table, scale_factor, parts, raw, progress)
+        files = _raw_files(raw, table.name, parts)
+        made = list(_rewrite(files, target.folder, expected, f"{table.name}: rows", progress))
+    finally:
+        shutil.rmtree(raw, ignore_errors=True)
+    return target.finish(asked, made, {"generator": generator_version()})
+
+
+def _rewrite(
+    files: list[Path], folder: Path, expected: int, task: str, progress: Progress
+) -> Iterator[Part]:
+    done = 0
+    for number, file in enumerate(files):
+        rows = ParquetRows([file])
+        with PartWriter(folder, number, rows.schema) as writer:
+            for batch in rows.batches(_ROWS_AT_A_TIME):
+                writer.write(batch)
+                done += len(batch)
+                progress(task, done, max(expected, done + 1))
+            part = writer.close()
+        # a table of factor 1000 should not need its space twice
+        file.unlink()
+        yield part
+    progress(task, done, done)
+
+
+def _raw_files(raw: Path, table: str, parts: int) -> list[Path]:
+    """The program's files in the order of their part numbers."""
+    found = {}
+    for file in (raw / table).glob("*.parquet"):
+        match = re.fullmatch(rf"{table}\.(\d+)\.parquet", file.name)
+        if match:
+            found[int(match[1])] = file
+    if sorted(found) != list(range(1, parts + 1)):
+        raise SetupError(
+            f"tpchgen-cli made {len(found)} files of table {table}, expected {parts}",
+            "is the version the one of requirements.lock?",
+        )
+    return [found[number] for number in sorted(found)]
+
+
+def _run_generator(
+    table: Table, scale_factor: float, parts: int, raw: Path, progress: Progress
+) -> None:
+    command = [
+        _program(),
+        "parquet",
+        f"--tables={table.name}",
+        f"--scale-factor={scale_factor!r}",
+        f"--parts={parts}",
+        f"--output-dir={raw}",
+        "--compression=SNAPPY",
+        "--quiet",
+    ]
+    task = f"{table.name}: tpchgen-cli"
+    # a size that has been about right for every table; only the bar depends on it
+    expected_bytes = max(1, table.expected_rows(scale_factor) * 40)
+    progress(task, 0, expected_bytes)
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        try:
+            while process.poll() is None:
+                time.sleep(0.05)
+                grown = sum(file.stat().st_size for file in _files(raw))
+                progress(task, min(grown, expected_bytes - 1), expected_bytes)
+        except BaseException:
+            process.kill()
+            raise
+        assert process.stderr is not None
+        said = process.stderr.read().decode(errors="replace").strip()
+    if process.returncode:
+        reason = said.splitlines()[0] if said else "it said nothing"
+        raise SetupError(f"tpchgen-cli ended with status {process.returncode}: {reason}")
+    progress(task, expected_bytes, expected_bytes)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            yield path
+
+
+def _program() -> str:
+    """The program of the running environment, else one on the PATH."""
+    for folder in (sysconfig.get_path("scripts"), str(Path(sys.executable).parent), None):
+        found = shutil.which("tpchgen-cli", path=folder)
+        if found:
+            return found
+    raise SetupError(
+        "the program tpchgen-cli is missing", "install the package of that name, see `make setup`"
+    )

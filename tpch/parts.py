@@ -1,0 +1,206 @@
+"""A folder of parquet parts of equal row counts, in order, with a manifest written last.
+
+Owns the layout `part-00000.parquet …` and `_manifest.json`. A folder without its manifest is
+half-made: `PartFolder.begin` leaves a mark first, so that it can tell its own leftovers from files
+of somebody else, which it never touches. Must not know what the rows mean.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from serde_lab.errors import UsageError
+from tpch.contents import ContentHash, combined
+from tpch.draws import share_of
+
+FORMAT_VERSION = 1
+MANIFEST = "_manifest.json"
+"""Starts with an underscore, so that Spark and pyarrow do not take it for data."""
+UNFINISHED = "_unfinished.json"
+ROWS_PER_GROUP = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file of a folder; `content` is the checksum of its rows, not of its bytes."""
+
+    name: str
+    rows: int
+    file_bytes: int
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a finished folder holds, and `asked`: the request that made it."""
+
+    asked: Mapping[str, Any]
+    rows: int
+    content: str
+    parts: tuple[Part, ...]
+    notes: Mapping[str, Any]
+
+    def files(self, folder: Path) -> list[Path]:
+        """The parts in order."""
+        return [folder / part.name for part in self.parts]
+
+
+class PartFolder:
+    """One folder, from nothing or half-made to finished."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def manifest(self) -> Manifest | None:
+        """What is there, or None if the folder is not finished or has lost a part since."""
+        try:
+            found = json.loads((self.folder / MANIFEST).read_text())
+            if found["format_version"] != FORMAT_VERSION:
+                return None
+            parts = tuple(Part(**part) for part in found["parts"])
+            manifest = Manifest(
+                asked=found["asked"],
+                rows=found["rows"],
+                content=found["content"],
+                parts=parts,
+                notes=found["notes"],
+            )
+        except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+            return None
+        for part in parts:
+            file = self.folder / part.name
+            if not file.is_file() or file.stat().st_size != part.file_bytes:
+                return None
+        return manifest
+
+    def half_made(self) -> bool:
+        """Whether this program began the folder and did not finish it, or a part was lost since."""
+        ours = (self.folder / UNFINISHED).exists() or (self.folder / MANIFEST).exists()
+        return ours and self.manifest() is None
+
+    def begin(self) -> None:
+        """Make the folder empty and mark it unfinished. Raises UsageError if it holds other files."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        there = sorted(path.name for path in self.folder.iterdir())
+        strangers = [name for name in there if not _is_ours(name)]
+        ours = not there or UNFINISHED in there or MANIFEST in there
+        if strangers or not ours:
+            name = strangers[0] if strangers else there[0]
+            raise UsageError(
+                f"{self.folder}: holds {name!r}, which was not made here, expected an empty folder",
+                "name another folder",
+            )
+        # the mark before the manifest goes: never a moment in which the parts look like a stranger's
+        write_json(self.folder / UNFINISHED, {"format_version": FORMAT_VERSION})
+        for name in there:
+            if name != UNFINISHED:
+                (self.folder / name).unlink()
+
+    def finish(
+        self, asked: Mapping[str, Any], parts: Iterable[Part], notes: Mapping[str, Any]
+    ) -> Manifest:
+        """Write the manifest, atomically and last."""
+        parts = tuple(parts)
+        content = combined(part.content for part in parts)
+        manifest = Manifest(asked, sum(part.rows for part in parts), content, parts, notes)
+        write_json(
+            self.folder / MANIFEST,
+            {
+                "format_version": FORMAT_VERSION,
+                "asked": dict(asked),
+                "rows": manifest.rows,
+                "content": content,
+                "parts": [asdict(part) for part in parts],
+                "notes": dict(notes),
+            },
+        )
+        (self.folder / UNFINISHED).unlink(missing_ok=True)
+        return manifest
+
+
+class PartWriter:
+    """Writes one part, row group by row group, and hashes its rows; use it as a context."""
+
+    def __init__(self, folder: Path, number: int, schema: pa.Schema) -> None:
+        self._file = folder / f"part-{number:05d}.parquet"
+        self._writer = pq.ParquetWriter(
+            self._file, schema, compression="snappy", store_decimal_as_integer=True
+        )
+        self._content = ContentHash(schema)
+
+    def write(self, rows: pa.Table) -> None:
+        """Append rows."""
+        self._writer.write_table(rows, row_group_size=ROWS_PER_GROUP)
+        self._content.update(rows)
+
+    def close(self) -> Part:
+        """Finish the file and say what it holds."""
+        self._writer.close()
+        return Part(
+            name=self._file.name,
+            rows=self._content.rows,
+            file_bytes=self._file.stat().st_size,
+            content=self._content.hexdigest(),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._writer.is_open:
+            self._writer.close()
+
+
+def write_parts(
+    folder: Path, tables: Iterable[pa.Table], schema: pa.Schema, rows: int, parts: int
+) -> Iterator[Part]:
+    """Write `tables` one after the other as `parts` files whose row counts differ by one at most.
+
+    `rows` is how many rows `tables` will have. Yields each part as it is finished; a part may be
+    empty. Holds one table at a time.
+    """
+    stream = iter(tables)
+    rest: pa.Table = schema.empty_table()
+    for number in range(parts):
+        first, stop = share_of(rows, number, parts)
+        wanted = stop - first
+        with PartWriter(folder, number, schema) as writer:
+            while wanted:
+                if not len(rest):
+                    rest = next(stream)
+                    continue
+                piece = rest.slice(0, wanted)
+                rest = rest.slice(len(piece))
+                writer.write(piece)
+                wanted -= len(piece)
+            part = writer.close()
+        yield part
+
+
+def write_json(file: Path, content: Mapping[str, Any]) -> None:
+    """Write a file of JSON in one step: readers see the old content or the new, never half of it."""
+    temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
+    temporary.replace(file)
+
+
+def _is_ours(name: str) -> bool:
+    return (
+        name in (MANIFEST, UNFINISHED)
+        or (name.startswith("part-") and name.endswith(".parquet"))
+        or (name.startswith((MANIFEST, UNFINISHED)) and name.endswith(".tmp"))
+    )

@@ -1,0 +1,147 @@
+"""Rows of parquet files by their position, without holding a file in memory.
+
+Owns reading: files in a given order are one long table, of which any range can be read. Columns come
+in their plain types (`serde_lab.records.types`), since writers leave view types behind.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from serde_lab.errors import DataError, SchemaError
+from serde_lab.records.types import check_supported, plain_schema
+
+_CACHED_ROW_GROUPS = 4
+
+
+class ParquetRows:
+    """The rows of `files`, numbered through from 0 in the order of the files.
+
+    `schema` has plain types and nullable columns, as Spark reads parquet. Raises DataError for a file
+    that is no parquet, SchemaError for an unsupported type or for files that do not agree.
+    """
+
+    def __init__(self, files: Sequence[Path], columns: Sequence[str] | None = None) -> None:
+        if not files:
+            raise DataError("there is no parquet file to read, expected at least one")
+        self.files = tuple(files)
+        self._open: OrderedDict[tuple[int, int, tuple[str, ...]], pa.Table] = OrderedDict()
+        self._readers = [_reader(file) for file in self.files]
+        first = _plain(self._readers[0].schema_arrow, self.files[0], columns)
+        self.schema = first
+        starts, groups, position = [], [], 0
+        for number, reader in enumerate(self._readers):
+            other = _plain(reader.schema_arrow, self.files[number], first.names)
+            _same(first, self.files[0], other, self.files[number])
+            for group in range(reader.metadata.num_row_groups):
+                rows = reader.metadata.row_group(group).num_rows
+                if rows:
+                    starts.append(position)
+                    groups.append((number, group))
+                    position += rows
+        self._starts, self._groups = starts, groups
+        self.rows = position
+
+    def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows `start` to before `stop`, in order; `columns` in the order asked for, else all."""
+        if not 0 <= start <= stop <= self.rows:
+            raise IndexError(f"rows {start} to {stop} of {self.rows}")
+        names = tuple(self.schema.names if columns is None else columns)
+        schema = pa.schema([self.schema.field(name) for name in names])
+        pieces = []
+        at = bisect_right(self._starts, start) - 1
+        while start < stop:
+            group = self._group(at, names, schema)
+            piece = group.slice(start - self._starts[at], stop - start)
+            pieces.append(piece)
+            start += len(piece)
+            at += 1
+        return pa.concat_tables(pieces) if pieces else schema.empty_table()
+
+    def read_around(self, start: int, rows: int, columns: Sequence[str]) -> pa.Table:
+        """`rows` rows from `start` on, going on at row 0 after the last one, any number of times."""
+        pieces = []
+        while rows:
+            first = start % self.rows
+            stop = min(self.rows, first + rows)
+            pieces.append(self.read(first, stop, columns))
+            rows -= stop - first
+            start += stop - first
+        return pa.concat_tables(pieces) if pieces else self.read(0, 0, columns)
+
+    def batches(self, rows: int, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """All rows in order, at most `rows` at a time."""
+        for start in range(0, self.rows, rows):
+            yield self.read(start, min(self.rows, start + rows), columns)
+
+    def extent(self, column: str) -> tuple[object, object] | None:
+        """Least and greatest value of a column, or None if it has none."""
+        least: object = None
+        greatest: object = None
+        for batch in self.batches(1 << 20, [column]):
+            ends = pc.min_max(batch.column(0))
+            low, high = ends["min"].as_py(), ends["max"].as_py()
+            if low is not None:
+                least = low if least is None else min(least, low)
+                greatest = high if greatest is None else max(greatest, high)
+        return None if least is None else (least, greatest)
+
+    def _group(self, at: int, names: tuple[str, ...], schema: pa.Schema) -> pa.Table:
+        number, group = self._groups[at]
+        key = (number, group, names)
+        table = self._open.get(key)
+        if table is None:
+            try:
+                table = self._readers[number].read_row_group(group, columns=list(names))
+                table = table.select(list(names)).cast(schema)
+            except (pa.ArrowException, OSError) as exc:
+                raise DataError(f"{self.files[number]}: cannot be read: {exc}") from exc
+            self._open[key] = table
+            while len(self._open) > _CACHED_ROW_GROUPS:
+                self._open.popitem(last=False)
+        else:
+            self._open.move_to_end(key)
+        return table
+
+
+def _reader(file: Path) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(file, memory_map=True)
+    except FileNotFoundError as exc:
+        raise DataError(f"{file}: no such file") from exc
+    except (pa.ArrowException, OSError) as exc:
+        raise DataError(f"{file}: is not a parquet file: {exc}") from exc
+
+
+def _plain(found: pa.Schema, file: Path, columns: Sequence[str] | None) -> pa.Schema:
+    """The plain schema of a file, or of its `columns` only, which are then in that order."""
+    names = list(found.names if columns is None else columns)
+    missing = [name for name in names if name not in found.names]
+    if missing:
+        raise SchemaError(
+            f"{file}: has no column {', '.join(map(repr, missing))}, "
+            f"its columns are {', '.join(found.names)}"
+        )
+    chosen = pa.schema([found.field(name) for name in names]) if columns is not None else found
+    try:
+        check_supported(chosen)
+    except SchemaError as exc:
+        raise SchemaError(f"{file}: {exc.message}", exc.hint) from exc
+    return pa.schema([field.with_nullable(True) for field in plain_schema(chosen)])
+
+
+def _same(first: pa.Schema, file: Path, other: pa.Schema, other_file: Path) -> None:
+    for field in first:
+        found = other.field(field.name).type
+        if found != field.type:
+            raise SchemaError(
+                f"{other_file}: column {field.name!r} has the type {found}, "
+                f"expected {field.type} as in {file}"
+            )

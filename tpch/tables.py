@@ -1,0 +1,115 @@
+"""The eight tables of TPC-H and which of their columns can play which role in a Hudi table.
+
+Owns names, keys and sizes (TPC-H specification 3.0.1, sections 1.4 and 4.2.5). Must not know files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+EVENT_TS = "event_ts"
+"""The ordering field that `tpch.updates` adds: int64, microseconds since 1970-01-01 UTC.
+
+TPC-H itself has only DATE columns for that role: many rows of one key could tie, and Apache Hudi
+1.2.0 fails on DATE ordering fields when it updates copy-on-write tables.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table: its columns in order and what they can serve as.
+
+    `primary_key` is unique; its first column is an int64, so that keys which TPC-H does not have can
+    be made by adding to it. `key_candidates` are unique too, the primary key first.
+    `partition_candidates` have few values, the fewest first. `ordering_candidates` are the source's
+    own columns that grow with time; none is free of ties.
+    `rows_at_factor_1` is exact except for lineitem, whose orders have 1 to 7 lines.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    primary_key: tuple[str, ...]
+    key_candidates: tuple[tuple[str, ...], ...]
+    partition_candidates: tuple[str, ...]
+    ordering_candidates: tuple[str, ...]
+    rows_at_factor_1: int
+    scales: bool = True
+
+    def expected_rows(self, scale_factor: float) -> int:
+        """About how many rows the table has at `scale_factor`."""
+        return round(self.rows_at_factor_1 * scale_factor) if self.scales else self.rows_at_factor_1
+
+
+def _table(
+    name: str,
+    prefix: str,
+    columns: str,
+    key: str,
+    rows: int,
+    *,
+    partitions: str = "",
+    ordering: str = "",
+    more_keys: tuple[str, ...] = (),
+    scales: bool = True,
+) -> Table:
+    def full(names: str) -> tuple[str, ...]:
+        return tuple(f"{prefix}_{name}" for name in names.split())
+
+    return Table(
+        name=name,
+        columns=full(columns),
+        primary_key=full(key),
+        key_candidates=(full(key), *(full(other) for other in more_keys)),
+        partition_candidates=full(partitions),
+        ordering_candidates=full(ordering),
+        rows_at_factor_1=rows,
+        scales=scales,
+    )
+
+
+TABLES: Mapping[str, Table] = {
+    table.name: table
+    for table in (
+        _table(
+            "region", "r", "regionkey name comment", "regionkey", 5,
+            more_keys=("name",), scales=False,
+        ),
+        _table(
+            "nation", "n", "nationkey name regionkey comment", "nationkey", 25,
+            partitions="regionkey", more_keys=("name",), scales=False,
+        ),
+        _table(
+            "supplier", "s", "suppkey name address nationkey phone acctbal comment", "suppkey",
+            10_000, partitions="nationkey", more_keys=("name",),
+        ),
+        _table(
+            "customer", "c", "custkey name address nationkey phone acctbal mktsegment comment",
+            "custkey", 150_000, partitions="mktsegment nationkey", more_keys=("name",),
+        ),
+        _table(
+            "part", "p", "partkey name mfgr brand type size container retailprice comment",
+            "partkey", 200_000, partitions="mfgr brand container size",
+        ),
+        _table(
+            "partsupp", "ps", "partkey suppkey availqty supplycost comment", "partkey suppkey",
+            800_000,
+        ),
+        _table(
+            "orders", "o",
+            "orderkey custkey orderstatus totalprice orderdate orderpriority clerk shippriority "
+            "comment",
+            "orderkey", 1_500_000, partitions="orderstatus orderpriority orderdate",
+            ordering="orderdate",
+        ),
+        _table(
+            "lineitem", "l",
+            "orderkey partkey suppkey linenumber quantity extendedprice discount tax returnflag "
+            "linestatus shipdate commitdate receiptdate shipinstruct shipmode comment",
+            "orderkey linenumber", 6_001_215,
+            partitions="linestatus returnflag shipinstruct shipmode shipdate",
+            ordering="shipdate commitdate receiptdate",
+        ),
+    )
+}  # fmt: skip
+"""Every table by its name, the smallest first."""

@@ -1,0 +1,363 @@
+"""Derives batches of inserts, updates, late rows, duplicates and deletes from the rows of any table.
+
+Owns what those words mean, and the choice of rows. A row is put together from two places: its
+*identity* (key, partition and own ordering columns) from the row that stands for its key, and its
+*payload* (all other columns) from another row, so that an update changes what a user would change.
+
+The source's rows are the keys, in their order: batch 0 takes the first ones, inserts of later batches
+the next ones. Where the source ends, keys that it does not have are made, if the caller allows it: in
+pass g over the source (the first is 0), key column one is its value + g * (1 + greatest value).
+
+All choices are pure functions of the seed and of positions. A batch is made in pieces of about a
+million rows, so that memory stays bounded; rows are shuffled, and duplicates stand, within a piece.
+Must not know scenarios.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as pat
+
+from serde_lab.errors import DataError, UsageError
+from tpch.draws import draw, share_of, shuffled, spread, stream
+from tpch.event_time import AddedEventTime, OrderingValues, ShiftedOrdering
+from tpch.rows import ParquetRows
+from tpch.tables import EVENT_TS
+
+IS_DELETED = "_hoodie_is_deleted"
+"""Hudi's delete marker: a boolean data column; true makes an upserted row a delete."""
+
+ROWS_PER_PIECE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What is asked of one batch of `rows` rows; shares are of 0 to 1.
+
+    `duplicates`: share of the rows that repeat the key of another row of the batch. `updates`: share
+    of the batch's different keys that are stored already; the others are inserts. `late`: share of
+    the rows whose ordering value is older than what is stored. `deletes`: share of the rows that
+    carry the delete marker. Late rows and deletes are updates. A batch of operation `delete` has
+    `updates` 1 in effect: each of its rows deletes a stored key.
+    """
+
+    operation: str
+    rows: int
+    updates: float = 0.0
+    duplicates: float = 0.0
+    late: float = 0.0
+    deletes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The same in rows: `rows` = `updates` + `inserts` + `duplicates`, each key once in the first two."""
+
+    rows: int
+    updates: int
+    inserts: int
+    duplicates: int
+    late: int
+    deletes: int
+
+    @property
+    def keys(self) -> int:
+        """Different keys in the batch."""
+        return self.updates + self.inserts
+
+
+def count(batch: Batch) -> Counts:
+    """Round the shares to rows. Raises UsageError for shares that cannot all hold."""
+    for name in ("updates", "duplicates", "late", "deletes"):
+        share = getattr(batch, name)
+        if not 0 <= share <= 1:
+            raise UsageError(f"{name} = {share:g}: expected a share from 0 to 1")
+    if batch.rows < 1:
+        raise UsageError(f"rows = {batch.rows}: expected at least one row")
+    duplicates = min(_round(batch.rows * batch.duplicates), batch.rows - 1)
+    keys = batch.rows - duplicates
+    is_delete = batch.operation == "delete"
+    updates = keys if is_delete else _round(keys * batch.updates)
+    late = _round(batch.rows * batch.late)
+    deletes = _round(batch.rows * batch.deletes)
+    if late + deletes > updates:
+        raise UsageError(
+            f"late and deletes ask for {late + deletes:,} rows of stored keys, "
+            f"but updates give only {updates:,}"
+        )
+    if duplicates and deletes == keys:
+        raise UsageError(
+            "duplicates repeat keys that the batch does not delete, and there are none"
+        )
+    if is_delete and (duplicates or late or deletes):
+        raise UsageError("a batch of deletes takes no duplicates, late or deletes")
+    return Counts(batch.rows, updates, keys - updates, duplicates, late, deletes)
+
+
+def _round(x: float) -> int:
+    # halves go up, as everybody expects of a share; Python's own round goes to even
+    return math.floor(x + 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """The rows of one piece of a batch, as positions.
+
+    `stored` is the range of key numbers that `updates` were drawn from, `new` that of the inserts.
+    A row's key is number `key_of[row]` of the updates and then the inserts.
+    """
+
+    first_row: int
+    stored: tuple[int, int]
+    updates: npt.NDArray[np.int64]
+    new: tuple[int, int]
+    key_of: npt.NDArray[np.int64]
+    late: npt.NDArray[np.bool_]
+    deleted: npt.NDArray[np.bool_]
+    repeat: npt.NDArray[np.int64]
+
+
+class UpdateStream:
+    """The batches of one table, each as a stream of Arrow tables of the columns of `schema`.
+
+    `key` must be unique in `source`. Without `ordering` the column event_ts is added; else the first
+    of `ordering` is moved. Raises UsageError or DataError where the batches cannot be derived.
+    """
+
+    def __init__(
+        self,
+        source: ParquetRows,
+        batches: Sequence[Batch],
+        *,
+        key: Sequence[str],
+        partition: Sequence[str] = (),
+        ordering: Sequence[str] = (),
+        seed: int = 1,
+        new_keys: bool = False,
+        rows_per_piece: int = ROWS_PER_PIECE,
+    ) -> None:
+        self._source, self._batches, self._seed = source, tuple(batches), seed
+        self._rows_per_piece = rows_per_piece
+        self._key = tuple(key)
+        self._identity = tuple(dict.fromkeys([*key, *partition, *ordering]))
+        self._payload = tuple(n for n in source.schema.names if n not in self._identity)
+        self.counts = tuple(count(batch) for batch in batches)
+        self._stored = _stored_before(self.counts)
+        self._check(new_keys)
+        self._key_step = self._step() if self._stored[-1] > source.rows else 0
+        self._ordering = self._ordering_values(ordering)
+        self._marked = any(counts.deletes for counts in self.counts)
+        self.schema = self._schema(bool(ordering))
+
+    def _check(self, new_keys: bool) -> None:
+        deleted = 0
+        for number, (batch, counts) in enumerate(zip(self._batches, self.counts, strict=True)):
+            alive = self._stored[number] - deleted
+            if counts.updates > alive:
+                raise UsageError(
+                    f"batch {number + 1} ({batch.operation}) updates {counts.updates:,} stored "
+                    f"keys, but only {alive:,} are stored by then"
+                )
+            deleted += counts.updates if batch.operation == "delete" else counts.deletes
+        needed, there = self._stored[-1], self._source.rows
+        if needed > there and (not new_keys or not there):
+            raise UsageError(
+                f"the batches need {needed:,} different keys, but the data has {there:,} rows"
+            )
+
+    def _step(self) -> int:
+        name = self._key[0]
+        t = self._source.schema.field(name).type
+        ends = self._source.extent(name)
+        if not pat.is_int64(t) or ends is None or not isinstance(ends[1], int) or ends[0] < 0:  # type: ignore[operator]
+            raise DataError(
+                f"column {name!r}, the first of the key, has the type {t}: new keys can only be "
+                "made for an int64 that is nowhere negative"
+            )
+        return ends[1] + 1
+
+    def _ordering_values(self, ordering: Sequence[str]) -> OrderingValues:
+        if not ordering:
+            if EVENT_TS in self._source.schema.names:
+                raise DataError(
+                    f"the data has a column {EVENT_TS!r} already, and one is to be added",
+                    f"name it as `ordering = {EVENT_TS!r}`, or rename it",
+                )
+            return AddedEventTime()
+        field = self._source.schema.field(ordering[0])
+        repeats = max((self._repeats(n) for n in range(len(self._batches))), default=0)
+        return ShiftedOrdering(field, self._source.extent(ordering[0]), len(self._batches), repeats)
+
+    def _repeats(self, number: int) -> int:
+        return -(-self.counts[number].duplicates // self._pieces(number))
+
+    def _schema(self, own_ordering: bool) -> pa.Schema:
+        fields = list(self._source.schema)
+        if not own_ordering:
+            fields.append(pa.field(EVENT_TS, pa.int64()))
+        if self._marked:
+            fields.append(pa.field(IS_DELETED, pa.bool_()))
+        return pa.schema(fields)
+
+    def tables(self, number: int) -> Iterator[pa.Table]:
+        """The rows of batch `number` (from 0) in input order, a piece at a time."""
+        alive = self._alive(number)
+        for piece in self._plan(number, alive):
+            yield self._fill(number, piece)
+
+    def _pieces(self, number: int) -> int:
+        counts = self.counts[number]
+        # every piece should have keys that its duplicates can repeat
+        return max(1, min(-(-counts.rows // self._rows_per_piece), counts.keys // 1000))
+
+    def _alive(self, number: int) -> npt.NDArray[np.bool_] | None:
+        """Which key numbers are stored before a batch; None means all that were ever inserted."""
+        earlier = range(number)
+        if not any(self._deletes(n) for n in earlier):
+            return None
+        alive = np.ones(self._stored[number], bool)
+        for n in earlier:
+            if self._deletes(n):
+                for piece in self._plan(n, alive[: self._stored[n]].copy()):
+                    keys = piece.updates
+                    if self._batches[n].operation != "delete":
+                        first = piece.key_of < len(piece.updates)
+                        keys = piece.updates[piece.key_of[piece.deleted & first]]
+                    alive[keys] = False
+        return alive
+
+    def _deletes(self, number: int) -> bool:
+        return self._batches[number].operation == "delete" or self.counts[number].deletes > 0
+
+    def _plan(self, number: int, alive: npt.NDArray[np.bool_] | None) -> Iterator[_Piece]:
+        counts, stored = self.counts[number], self._stored[number]
+        pieces = self._pieces(number)
+        total_alive = stored if alive is None else int(np.count_nonzero(alive))
+        seen = 0
+        for piece in range(pieces):
+            first, stop = share_of(stored, piece, pieces)
+            candidates = np.arange(first, stop, dtype=np.int64)
+            if alive is not None:
+                candidates = candidates[alive[first:stop]]
+            done = counts.updates * seen // max(1, total_alive)
+            seen += len(candidates)
+            wanted = counts.updates * seen // max(1, total_alive) - done
+            new = share_of(counts.inserts, piece, pieces)
+            repeats = share_of(counts.duplicates, piece, pieces)
+            yield self._pick(number, (first, stop), candidates, done, wanted, new, repeats)
+
+    def _pick(
+        self,
+        number: int,
+        stored: tuple[int, int],
+        candidates: npt.NDArray[np.int64],
+        done: int,
+        wanted: int,
+        new: tuple[int, int],
+        repeats: tuple[int, int],
+    ) -> _Piece:
+        counts = self.counts[number]
+        chance = draw(self._stream(number, "updates"), candidates.astype(np.uint64))
+        updates = candidates[np.argsort(chance, kind="stable")[:wanted]]
+        keys = wanted + new[1] - new[0]
+        late, deleted = np.zeros(keys, bool), np.zeros(keys, bool)
+        late[:wanted], deleted[:wanted] = _roles(counts, done, wanted)
+
+        repeatable = np.flatnonzero(~deleted)
+        n_repeats = repeats[1] - repeats[0]
+        if n_repeats and not len(repeatable):
+            raise UsageError("duplicates repeat keys that the batch does not delete: too few")
+        chance = draw(self._stream(number, "duplicates"), np.arange(*repeats, dtype=np.uint64))
+        again = repeatable[(chance % np.uint64(max(1, len(repeatable)))).astype(np.int64)]
+        key_of = np.concatenate([np.arange(keys, dtype=np.int64), again])
+        nowhere = np.zeros(n_repeats, bool)
+        # 1, -1, 2, -2, …: the later of two rows of a key is not always the newer
+        signed = (np.arange(n_repeats) // 2 + 1) * np.where(np.arange(n_repeats) % 2, -1, 1)
+        late = np.concatenate([late, nowhere])
+        deleted = np.concatenate([deleted, nowhere])
+        repeat = np.concatenate([np.zeros(keys, np.int64), signed.astype(np.int64)])
+        first_row = done + new[0] + repeats[0]
+        if not self._in_table_order(number):
+            order = shuffled(self._stream(number, "order"), first_row, len(key_of))
+            key_of, late, deleted, repeat = (a[order] for a in (key_of, late, deleted, repeat))
+        base = self._stored[number]
+        return _Piece(
+            first_row,
+            stored,
+            updates,
+            (base + new[0], base + new[1]),
+            key_of,
+            late,
+            deleted,
+            repeat,
+        )
+
+    def _in_table_order(self, number: int) -> bool:
+        """A batch of nothing but inserts comes as the source has it, payload and all."""
+        counts = self.counts[number]
+        return counts.inserts == counts.rows
+
+    def _fill(self, number: int, piece: _Piece) -> pa.Table:
+        counts, rows = self.counts[number], len(piece.key_of)
+        stored = self._keys(*piece.stored).take(piece.updates - piece.stored[0])
+        identity = pa.concat_tables([stored, self._keys(*piece.new)])
+        if self._in_table_order(number):
+            start = piece.new[0]
+        else:
+            identity = identity.combine_chunks().take(piece.key_of)
+            start = self._stream(number, "payload") % self._source.rows + piece.first_row
+        payload = self._source.read_around(start, rows, self._payload)
+        columns = {name: identity.column(name) for name in self._identity}
+        columns |= {name: payload.column(name) for name in self._payload}
+        own = columns.get(self._ordering.column)
+        rank = shuffled(self._stream(number, "time"), piece.first_row, rows) + piece.first_row
+        columns[self._ordering.column] = self._ordering.values(
+            number,
+            counts.rows,
+            rank=rank,
+            late=piece.late,
+            repeat=piece.repeat,
+            own=None if own is None else own.combine_chunks(),
+        )
+        if self._marked:
+            columns[IS_DELETED] = pa.array(piece.deleted)
+        return pa.table([columns[name] for name in self.schema.names], schema=self.schema)
+
+    def _keys(self, first: int, stop: int) -> pa.Table:
+        """The identity columns of key numbers `first` to before `stop`."""
+        rows = self._source.read_around(first, stop - first, self._identity).combine_chunks()
+        if stop <= self._source.rows or first == stop:
+            return rows
+        passes = np.arange(first, stop, dtype=np.int64) // self._source.rows
+        at = rows.schema.get_field_index(self._key[0])
+        values = rows.column(at).to_numpy() + passes * self._key_step
+        return rows.set_column(at, rows.schema.field(at), pa.array(values, pa.int64()))
+
+    def _stream(self, number: int, purpose: str) -> int:
+        return stream(self._seed, number, purpose)
+
+
+def _stored_before(counts: Sequence[Counts]) -> list[int]:
+    """Keys inserted before each batch, and after the last."""
+    stored = [0]
+    for batch in counts:
+        stored.append(stored[-1] + batch.inserts)
+    return stored
+
+
+def _roles(
+    counts: Counts, first: int, rows: int
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Which of the updates number `first` and on are late, and which are deletes."""
+    number = np.arange(first, first + rows, dtype=np.int64)
+    special = counts.late + counts.deletes
+    chosen = spread(number, special, counts.updates)
+    ordinal = number * special // max(1, counts.updates)
+    late = chosen & spread(ordinal, counts.late, special)
+    return late, chosen & ~late
