@@ -1,7 +1,22 @@
 """serde_lab: what a SerDe strategy costs a Spark write pipeline, on real Hudi tables, checked.
 
 `write` and `read` are the Python interface; `python -m serde_lab` is the command line. Importing this
-package imports neither Java nor pyspark.
+package imports neither Java nor pyspark: the two names are looked up when they are first used.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from serde_lab.pipeline.spark_write import read, write
+
+__all__ = ["read", "write"]
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        from serde_lab.pipeline import spark_write
+
+        return getattr(spark_write, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

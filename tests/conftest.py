@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
 
@@ -33,11 +31,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 def _hudi() -> tuple[tuple[str, ...], dict[str, str]]:
     """The bundle and the session settings that it needs; nothing where it is not to be had."""
-    try:
-        from serde_lab.peers import apache_hudi
-    except ImportError:
-        return (), {}
-    bundle: Path | None = apache_hudi.find_bundle()
+    from serde_lab.peers import apache_hudi
+
+    bundle = apache_hudi.find_bundle()
     if bundle is None:
         return (), {}
     return (str(bundle),), dict(apache_hudi.SESSION_CONF)

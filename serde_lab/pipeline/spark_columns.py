@@ -1,0 +1,72 @@
+"""Bucket and target of a row as Spark column expressions, for hops that need no Python before them.
+
+Owns the JVM's side of the bucket hash: Java's own String.hashCode, called through Catalyst's Invoke,
+since no SQL function computes it. Must give what `table.bucket_index` gives.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
+
+from serde_lab.errors import OptionError
+from serde_lab.records.keys import DEFAULT_PARTITION
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from serde_lab.pipeline.plan import WritePlan
+
+_INT_MAX = 0x7FFFFFFF
+
+
+def java_bucket(source: DataFrame, plan: WritePlan) -> Column:
+    """The reduce partition of each row, an int column: pmod of the bucket, as `target_of` has it."""
+    spark = source.sparkSession
+    # List.hashCode: 31 * h + element, from 1, in wrapping 32-bit arithmetic
+    wrapped = F.lit(1).cast("long")
+    for name in plan.bucket_fields:
+        text = F.col(name).cast("string")
+        element = F.coalesce(_string_hash(spark, text), F.lit(0)).cast("long")
+        wrapped = _to_int(wrapped * 31 + element)
+    bucket = wrapped.bitwiseAND(_INT_MAX) % plan.buckets
+    if not plan.schema.partition:
+        return F.pmod(bucket, F.lit(plan.targets)).cast("int")
+    path = _partition_path(plan)
+    folder = _string_hash(spark, path).cast("long").bitwiseAND(_INT_MAX)
+    return (((folder % plan.targets) * plan.buckets + bucket) % plan.targets).cast("int")
+
+
+def _string_hash(spark: object, text: Column) -> Column:
+    """String.hashCode of a string column, an int column; null for null."""
+    jvm = spark._jvm  # type: ignore[attr-defined]
+    types = jvm.org.apache.spark.sql.types
+    invoke = jvm.org.apache.spark.sql.catalyst.expressions.objects.Invoke
+    nothing = jvm.PythonUtils.toSeq([])
+    string = types.ObjectType(jvm.java.lang.Class.forName("java.lang.String"))
+    as_string = invoke(text._jc.expr(), "toString", string, nothing, nothing, True, True, True)
+    integer = types.DataType.fromDDL("int")
+    hashed = invoke(as_string, "hashCode", integer, nothing, nothing, True, True, True)
+    return Column(jvm.org.apache.spark.sql.Column(hashed))
+
+
+def _to_int(value: Column) -> Column:
+    """A long column wrapped to 32 bits with sign, whatever the ANSI mode is."""
+    low = value.bitwiseAND(0xFFFFFFFF)
+    return F.when(low > _INT_MAX, low - (1 << 32)).otherwise(low)
+
+
+def _partition_path(plan: WritePlan) -> Column:
+    if plan.keygen.url_encode:
+        raise OptionError(
+            "URL-encoded partition paths are not computed inside Spark:"
+            " hoodie.datasource.write.partitionpath.urlencode must be false for bulk_insert"
+        )
+    segments = []
+    for name in plan.schema.partition:
+        text = F.col(name).cast("string")
+        value = F.when(text.isNull() | (text == ""), F.lit(DEFAULT_PARTITION)).otherwise(text)
+        segments.append(F.concat(F.lit(f"{name}="), value) if plan.keygen.hive_style else value)
+    return F.concat_ws("/", *segments)

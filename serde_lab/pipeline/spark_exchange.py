@@ -1,0 +1,108 @@
+"""The exchange that is Spark's shuffle: mapInArrow, repartition by salt, mapInArrow.
+
+Owns the data frames of a hop, on the driver's side. Spark sees opaque frames only; `position` lets a
+reduce task put frames back into input order, and bring its shards in turn. Must not know what a stage
+does.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
+
+from serde_lab.errors import LabError
+from serde_lab.pipeline.exchange import Exchange, Exchanged
+from serde_lab.pipeline.plan import WritePlan
+from serde_lab.pipeline.routing import salts
+from serde_lab.pipeline.spark_columns import java_bucket
+from serde_lab.pipeline.spark_worker import (
+    SALTED,
+    ReportsParam,
+    SparkTask,
+    WarmUp,
+    carried_error,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class SparkExchange(Exchange):
+    """One hop of opaque frames over Spark's shuffle; `source` has the data columns.
+
+    `reports` collects what tasks say of themselves: JSON strings keyed by stage, partition and task
+    attempt, of every attempt that ran to its end.
+    """
+
+    def __init__(self, source: DataFrame) -> None:
+        self.source = source
+        self.spark = source.sparkSession
+        self.reports: list[str] = []
+
+    def frames(self, plan: WritePlan, reports: Any) -> DataFrame:
+        """The map side, salted: what the hop shuffles."""
+        return self.source.select(*plan.schema.data.names).mapInArrow(
+            SparkTask(plan, "map", reports), SALTED
+        )
+
+    def run(self, plan: WritePlan) -> Exchanged:
+        reports = self.spark.sparkContext.accumulator([], ReportsParam())
+        moved = self.frames(plan, reports).repartition(plan.targets, "salt")
+        if plan.shards > 1:
+            moved = moved.sortWithinPartitions("position")
+        moved = moved.select("position", "frame")
+        return self._collect(moved, SparkTask(plan, "reduce", reports), reports)
+
+    def _collect(self, moved: DataFrame, task: SparkTask, reports: Any) -> Exchanged:
+        with on_purpose():
+            rows = moved.mapInArrow(task, "status binary").collect()
+        self.reports = list(reports.value)
+        return Exchanged(tuple(pickle.loads(row.status) for row in rows))
+
+
+class ColumnsExchange(SparkExchange):
+    """A hop that Spark's own columns cross as UnsafeRow: no HoodieRecord, no strategy.
+
+    The bucket hash is computed inside the JVM, so that rows reach Python only to be written. Used by
+    bulk_insert and by the control `spark_native`.
+    """
+
+    def run(self, plan: WritePlan) -> Exchanged:
+        reports = self.spark.sparkContext.accumulator([], ReportsParam())
+        salt_of = F.array(*[F.lit(int(salt)) for salt in salts(plan.targets)])
+        target = java_bucket(self.source, plan)
+        moved = (
+            self.source.select(
+                *plan.schema.data.names, F.monotonically_increasing_id().alias("position")
+            )
+            .withColumn("salt", F.element_at(salt_of, target + 1))
+            .repartition(plan.targets, "salt")
+            .drop("salt")
+        )
+        return self._collect(moved, SparkTask(plan, "reduce_columns", reports), reports)
+
+
+class on_purpose:  # noqa: N801 - reads as a statement: `with on_purpose():`
+    """Raises what a task raised on purpose as itself, instead of Spark's stack around it."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, LabError) or not isinstance(error, Exception):
+            return
+        carried = carried_error(str(error))
+        if carried is not None:
+            raise carried from error
+
+
+def warm_workers(spark: SparkSession, workers: int, strategy: str = "") -> list[dict[str, int]]:
+    """Start and warm one Python worker per slot; their process ids and their daemons'."""
+    import json
+
+    rows = (
+        spark.range(0, workers, 1, workers).mapInArrow(WarmUp(strategy), "status binary").collect()
+    )
+    return [json.loads(bytes(row.status)) for row in rows]

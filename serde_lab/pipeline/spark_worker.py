@@ -1,0 +1,141 @@
+"""What runs inside a Spark Python worker: the stages, their clocks and their reports.
+
+Owns the adaptation of the stages to `mapInArrow`, and the worker's own settings. Imported by workers by
+reference, so that nothing but the plan is pickled. Must not know the driver's side.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pickle
+import zipimport
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.accumulators import Accumulator, AccumulatorParam
+
+from serde_lab.errors import LabError
+from serde_lab.measure.timeline import TaskTimeline
+from serde_lab.pipeline.plan import WritePlan
+from serde_lab.pipeline.routing import salts
+from serde_lab.pipeline.stages import map_stage, reduce_columns_stage, reduce_stage
+
+# pyspark.worker invalidates import caches at each task, upon which zipimport reads pyspark.zip and the
+# spark-core jar again in pure Python: 90 ms of CPU a task on Spark 3.5
+zipimport.zipimporter.invalidate_caches = lambda self: None  # type: ignore[method-assign]
+
+# one task a core, so that a phase's CPU is its own and no task takes another one's time
+pa.set_cpu_count(1)
+pa.set_io_thread_count(1)
+
+STATUS_FIELD = pa.field("status", pa.binary(), nullable=False)
+STATUS = pa.schema([STATUS_FIELD])
+_MARK = "<<serde_lab>>"
+SALTED = "salt int, position long, frame binary"
+
+
+class ReportsParam(AccumulatorParam[list[Any]]):
+    """A list that grows by what tasks add to it."""
+
+    def zero(self, value: list[Any]) -> list[Any]:
+        return []
+
+    def addInPlace(self, value1: list[Any], value2: list[Any]) -> list[Any]:  # noqa: N802 - Spark's
+        value1.extend(value2)
+        return value1
+
+
+Reports = Accumulator[list[Any]]
+
+
+class SparkTask:
+    """One stage as the function that `mapInArrow` wants; reports its timeline when it is through."""
+
+    def __init__(self, plan: WritePlan, stage: str, reports: Reports) -> None:
+        self.plan, self.stage, self.reports = plan, stage, reports
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._run(batches)
+        except LabError as exc:
+            raise RuntimeError(carried(exc)) from exc
+
+    def _run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        timeline = TaskTimeline("map" if self.stage == "map" else "reduce")
+        context = TaskContext.get()
+        assert context is not None  # always there inside a task
+        partition = context.partitionId()
+        if self.stage == "map":
+            yield from self._map(partition, batches, timeline)
+        else:
+            stage = reduce_stage if self.stage == "reduce" else reduce_columns_stage
+            statuses = [pickle.dumps(s) for s in stage(self.plan, partition, batches, timeline)]
+            out = pa.RecordBatch.from_arrays([pa.array(statuses, pa.binary())], schema=STATUS)
+            yield from timeline.sink([out])
+        self.reports.add([_keyed(context, timeline)])
+
+    def _map(
+        self, partition: int, batches: Iterator[pa.RecordBatch], timeline: TaskTimeline
+    ) -> Iterator[pa.RecordBatch]:
+        salt_of = pa.array(salts(self.plan.targets))
+        for routed in map_stage(self.plan, partition, batches, timeline):
+            salt = salt_of.take(routed.column("target"))
+            yield pa.RecordBatch.from_arrays(
+                [salt, routed.column("position"), routed.column("frame")],
+                names=["salt", "position", "frame"],
+            )
+
+
+def _keyed(context: TaskContext, timeline: TaskTimeline) -> str:
+    """A report under the task attempt that made it, as JSON."""
+    return json.dumps(
+        {
+            "stage_id": context.stageId(),
+            "partition": context.partitionId(),
+            "task_attempt_id": context.taskAttemptId(),
+            "attempt": context.attemptNumber(),
+            "report": timeline.report().to_json(),
+        }
+    )
+
+
+def carried(error: LabError) -> str:
+    """An error raised on purpose, as text that survives Spark's stack of exceptions."""
+    return f"{_MARK}{base64.b64encode(pickle.dumps(error)).decode()}{_MARK}"
+
+
+def carried_error(text: str) -> LabError | None:
+    """The error that `carried` wrote somewhere into `text`; None where there is none."""
+    parts = text.split(_MARK)
+    if len(parts) < 3:
+        return None
+    error = pickle.loads(base64.b64decode(parts[1]))
+    return error if isinstance(error, LabError) else None
+
+
+class WarmUp:
+    """Starts and warms a worker: imports what the stages import, and says which process it is."""
+
+    def __init__(self, strategy: str) -> None:
+        self.strategy = strategy
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import time
+
+        import pyarrow.compute
+        import pyarrow.parquet
+
+        from serde_lab.serde.registry import strategy
+
+        if self.strategy:
+            strategy(self.strategy)
+        for _ in batches:
+            pass
+        # long enough that every slot has started its own worker before the first one is idle again
+        time.sleep(0.2)
+        pids = json.dumps({"pid": os.getpid(), "daemon": os.getppid()}).encode()
+        yield pa.RecordBatch.from_arrays([pa.array([pids], pa.binary())], schema=STATUS)

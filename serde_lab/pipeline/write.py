@@ -1,0 +1,171 @@
+"""One write from options to commit: open or make the table, plan, run the hop, commit.
+
+Owns the driver's side of a write, in the order that keeps readers safe. Must not know which exchange
+carries the records, nor import pyspark.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+
+import pyarrow as pa
+
+from serde_lab.errors import LabError, SchemaError
+from serde_lab.measure.timeline import TaskTimeline
+from serde_lab.pipeline.coordinator import Commit, Coordinator
+from serde_lab.pipeline.exchange import Exchange
+from serde_lab.pipeline.options import WriteOptions
+from serde_lab.pipeline.plan import Operation, StoredFileGroup, WritePlan
+from serde_lab.records.avro_schema import arrow_to_avro_json
+from serde_lab.records.keys import KeyGenerator
+from serde_lab.records.schema import RecordSchema
+from serde_lab.records.types import check_supported, storage_schema
+from serde_lab.serde.interface import SerdeOptions
+from serde_lab.serde.registry import strategy
+from serde_lab.table.base_file import BaseFileFormat
+from serde_lab.table.bucket_index import bucket_of_file_id
+from serde_lab.table.storage import Storage
+from serde_lab.table.table import HoodieTable
+
+Mark = Callable[[str], None]
+
+
+def record_schema(source: pa.Schema, options: WriteOptions) -> RecordSchema:
+    """The schema of the table's records, in storage types. Raises SchemaError naming the column."""
+    check_supported(source)
+    table = options.table
+    for role, names in (
+        ("record key", table.record_key_fields),
+        ("partition", table.partition_fields),
+        ("ordering", table.ordering_fields),
+    ):
+        for name in names:
+            if name not in source.names:
+                raise SchemaError(
+                    f"{role} column {name!r} is not in the data, whose columns are"
+                    f" {', '.join(source.names)}"
+                )
+    return RecordSchema(
+        storage_schema(source),
+        tuple(table.record_key_fields),
+        tuple(table.partition_fields),
+        tuple(table.ordering_fields),
+    )
+
+
+def run_write(
+    storage: Storage,
+    source: pa.Schema,
+    options: WriteOptions,
+    exchange: Exchange,
+    *,
+    timeline: TaskTimeline | None = None,
+) -> Commit:
+    """Write what `exchange` brings to the table in `storage`; returns the commit.
+
+    A failed write is rolled back at once where the driver lives, and otherwise by the next write.
+    `timeline`, if given, collects the driver's own phases.
+    """
+    clock = timeline or TaskTimeline("driver")
+    with clock.phase("open"):
+        table = HoodieTable.open_or_create(storage, options.table)
+        table.config.check_writable()
+        schema = record_schema(source, options)
+        _check_evolution(table, schema)
+        coordinator = Coordinator(table)
+        coordinator.recover()
+    with clock.phase("begin"):
+        instant = coordinator.begin(options.operation)
+    try:
+        with clock.phase("plan"):
+            plan = make_plan(table, schema, options, instant.time)
+        with clock.phase("execute"):
+            exchanged = exchange.run(plan)
+        with clock.phase("commit"):
+            return coordinator.complete(
+                instant,
+                options.operation,
+                exchanged.statuses,
+                arrow_to_avro_json(schema.data, table.config.name),
+            )
+    except (LabError, KeyboardInterrupt):
+        coordinator.recover()
+        raise
+
+
+def make_plan(
+    table: HoodieTable, schema: RecordSchema, options: WriteOptions, instant: str
+) -> WritePlan:
+    """What workers must know: routing, options, and the file groups that are there."""
+    config = table.config
+    groups = {
+        (slice_.partition_path, bucket_of_file_id(slice_.file_id)): StoredFileGroup(
+            slice_.file_id, slice_.base_file.path, slice_.base_file.instant
+        )
+        for slice_ in table.view().latest_file_slices()
+        if slice_.base_file is not None
+    }
+    serde = options.serde
+    if serde.rows_per_frame < 0:
+        default = strategy(options.strategy).default_rows_per_frame
+        serde = replace(serde, rows_per_frame=default)
+    if options.operation is Operation.BULK_INSERT:
+        # no strategy takes part: records are made from Spark's own columns, in Arrow
+        serde = SerdeOptions()
+    buckets = config.bucket_count or 1
+    targets = options.parallelism or buckets
+    return WritePlan(
+        operation=options.operation,
+        schema=schema,
+        keygen=KeyGenerator(schema, config.hive_style, config.url_encode),
+        strategy="arrow" if options.operation is Operation.BULK_INSERT else options.strategy,
+        serde_options=serde,
+        storage=table.storage,
+        table=config,
+        instant=instant,
+        targets=targets,
+        shards=_shards(options, targets, table),
+        seed=secrets.randbits(63) if options.seed is None else options.seed,
+        base_file_format=BaseFileFormat(options.codec, options.codec_level),
+        groups=groups,
+    )
+
+
+# a stored row costs about this many times its bytes in the file while its group is merged
+_EXPANSION = 12
+
+
+def _shards(options: WriteOptions, targets: int, table: HoodieTable) -> int:
+    """Slices of a reduce task, so that one of them fits into the memory of a worker."""
+    stored = sum(
+        slice_.base_file.size_bytes
+        for slice_ in table.view().latest_file_slices()
+        if slice_.base_file is not None
+    )
+    incoming = options.source_bytes
+    per_task = max(stored, incoming) * _EXPANSION / max(1, targets)
+    budget = options.worker_memory_mb << 20
+    return min(256, max(1, -(-int(per_task) // budget)))
+
+
+def _check_evolution(table: HoodieTable, schema: RecordSchema) -> None:
+    """Refuse a batch whose columns are not the table's own."""
+    stored = table.data_schema()
+    if stored is None:
+        return
+    for field in schema.data:
+        if field.name not in stored.names:
+            raise SchemaError(
+                f"column {field.name!r} is not in the table, whose columns are"
+                f" {', '.join(stored.names)}"
+            )
+    for field in stored:
+        if field.name not in schema.data.names:
+            raise SchemaError(f"column {field.name!r} of the table is not in the data")
+        have = schema.data.field(field.name).type
+        if have != field.type:
+            raise SchemaError(
+                f"column {field.name!r} is of type {have}, and the table has {field.type}"
+            )
