@@ -13,6 +13,10 @@ from typing import Self
 import pyarrow as pa
 
 
+# buffers return their memory to the pool that gave it, however late: no pool may go before them
+_POOLS: list[pa.MemoryPool] = []
+
+
 class Allocation:
     """A `with` block; afterwards `peak_bytes` is the most that was allocated inside it."""
 
@@ -21,6 +25,7 @@ class Allocation:
     def __enter__(self) -> Self:
         self._usual = pa.default_memory_pool()
         self._pool = pa.proxy_memory_pool(self._usual)
+        _POOLS.append(self._pool)
         pa.set_memory_pool(self._pool)
         self._was_tracing = tracemalloc.is_tracing()
         if not self._was_tracing:

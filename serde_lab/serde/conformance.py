@@ -411,7 +411,7 @@ class Conformance:
 
     def test_golden_frames(self) -> None:
         """Frames of every older version decode; the newest are what is written today."""
-        case = cases.awkward_case(self.kinds, self.max_depth)
+        case = cases.golden_case(self.kinds, self.max_depth)
         folder = GoldenFolder(self.golden / self.name)
         for options in self._fixed_options():
             bound = self.bind(case[0], options)

@@ -299,6 +299,17 @@ def awkward_case(
     return batch_of(pa.schema(fields), filled, envelopes)
 
 
+def golden_case(
+    kinds: frozenset[str] = KINDS, max_depth: int = 3
+) -> tuple[RecordSchema, pa.RecordBatch]:
+    """A smaller awkward batch, for golden frames: every leaf kind, some of the nested columns."""
+    schema, batch = awkward_case(kinds, max_depth)
+    nested = [f for f in schema.data if depth(f.type)]
+    fields = [f for f in schema.data if not depth(f.type)] + nested[::4]
+    small = RecordSchema(pa.schema(fields), record_key=(fields[0].name,))
+    return small, batch.select(small.batch_schema.names).slice(3, 5)
+
+
 def _fixed_types(kind: str) -> list[pa.DataType]:
     if kind == "decimal":
         shapes = ((1, 0), (9, 2), (10, 9), (18, 18), (19, 0), (38, 10), (38, 38))

@@ -1,0 +1,11 @@
+"""arrow keeps the laws of the SerDe interface."""
+
+from pathlib import Path
+
+from serde_lab.serde.conformance import Conformance
+
+
+class TestArrow(Conformance):
+    name = "arrow"
+    golden = Path(__file__).parent / "golden"
+    own_options = ({}, {"compression": "lz4"}, {"compression": "zstd"})
