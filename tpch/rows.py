@@ -113,7 +113,7 @@ class ParquetRows:
 
 def _reader(file: Path) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(file, memory_map=True)
+        return pq.ParquetFile(file)
     except FileNotFoundError as exc:
         raise DataError(f"{file}: no such file") from exc
     except (pa.ArrowException, OSError) as exc:

@@ -20,7 +20,8 @@ TPC-H itself has only DATE columns for that role: many rows of one key could tie
 class Table:
     """One table: its columns in order and what they can serve as.
 
-    `primary_key` is unique; its first column is an int64, so that keys which TPC-H does not have can
+    `primary_key` is unique (partsupp's only from scale factor 0.01 on, where there are enough
+    suppliers to choose from); its first column is an int64, so that keys which TPC-H does not have can
     be made by adding to it. `key_candidates` are unique too, the primary key first.
     `partition_candidates` have few values, the fewest first. `ordering_candidates` are the source's
     own columns that grow with time; none is free of ties.

@@ -8,7 +8,7 @@ The source's rows are the keys, in their order: batch 0 takes the first ones, in
 the next ones. Where the source ends, keys that it does not have are made, if the caller allows it: in
 pass g over the source (the first is 0), key column one is its value + g * (1 + greatest value).
 
-All choices are pure functions of the seed and of positions. A batch is made in pieces of about a
+All choices are pure functions of the seed and of positions. A batch is made in pieces of about half a
 million rows, so that memory stays bounded; rows are shuffled, and duplicates stand, within a piece.
 Must not know scenarios.
 """
@@ -33,7 +33,7 @@ from tpch.tables import EVENT_TS
 IS_DELETED = "_hoodie_is_deleted"
 """Hudi's delete marker: a boolean data column; true makes an upserted row a delete."""
 
-ROWS_PER_PIECE = 1 << 20
+ROWS_PER_PIECE = 1 << 19
 
 
 @dataclass(frozen=True, slots=True)

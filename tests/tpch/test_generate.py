@@ -1,0 +1,163 @@
+"""Generation: folders, reuse, half-made folders, and the command line with its exit statuses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from serde_lab.errors import SetupError, UsageError
+from tpch import generate as module
+from tpch.app import main
+from tpch.generate import generate
+from tpch.parts import MANIFEST, UNFINISHED, PartFolder
+
+
+def test_parts_hold_the_same_rows_as_one_file(tmp_path: Path) -> None:
+    whole = generate("orders", 0.001, tmp_path / "a")
+    parts = generate("orders", 0.001, tmp_path / "b", parts=3)
+    one, three = (pq.read_table(made.manifest.files(made.folder)) for made in (whole, parts))
+    assert one.equals(three)
+    assert len(parts.manifest.parts) == 3
+    assert whole.manifest.rows == parts.manifest.rows == 1500
+    assert whole.manifest.notes == {"generator": module.generator_version()}
+
+
+def test_a_finished_table_is_reused(tmp_path: Path) -> None:
+    first = generate("nation", 1, tmp_path)
+    again = generate("nation", 5, tmp_path)  # has 25 rows at any factor
+    assert not first.reused
+    assert again.reused
+    assert first.manifest == again.manifest
+
+
+def test_a_half_made_table_is_done_again(tmp_path: Path) -> None:
+    first = generate("region", 1, tmp_path)
+    (first.folder / MANIFEST).unlink()
+    (first.folder / UNFINISHED).write_text("{}")
+    (first.folder / "_raw").mkdir()
+    (first.folder / "_raw" / "region.1.parquet").write_text("torn")
+    again = generate("region", 1, tmp_path)
+    assert not again.reused
+    assert again.manifest == first.manifest
+    assert sorted(p.name for p in first.folder.iterdir()) == [MANIFEST, "part-00000.parquet"]
+
+
+def test_another_size_does_not_replace_what_is_there(tmp_path: Path) -> None:
+    generate("supplier", 0.001, tmp_path)
+    with pytest.raises(
+        UsageError, match=r"scale_factor 0.001, parts 1, asked for scale_factor 0.002"
+    ):
+        generate("supplier", 0.002, tmp_path)
+    assert PartFolder(tmp_path / "supplier").manifest() is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "the following arguments are required: COMMAND"),
+        (["generate"], "the following arguments are required: --out"),
+        (["generate", "--nope"], "--out"),
+        (["generate", "--out", "x", "--nope"], "unrecognized arguments: --nope"),
+        (["generate", "--out", "x", "-s", "big"], "invalid float value: 'big'"),
+        (["generate", "--out", "x", "-s", "0"], "scale factor 0: expected a number above 0"),
+        (["generate", "--out", "x", "-s", "nan"], "scale factor nan: expected a number above 0"),
+        (["generate", "--out", "x", "--parts", "0"], "parts 0: expected a number from 1"),
+        (["generate", "--out", "x", "--tables", "linitem"], "did you mean 'lineitem'?"),
+    ],
+)
+def test_wrong_usage_is_one_sentence_and_status_2(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("tpch: ")
+    assert captured.err.count("\n") == 1
+    assert said in captured.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_in_the_way_is_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x").write_text("")
+    assert main(["generate", "--out", str(tmp_path / "x"), "--tables", "region"]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exited:
+        main(["generate", "--help"])
+    assert exited.value.code == 0
+    out = capsys.readouterr().out
+    for word in ("lineitem", "_manifest.json", "half-made", "--parts", "examples:", "130"):
+        assert word in out
+
+
+def test_the_command_prints_what_it_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["generate", "--out", str(tmp_path), "--tables", "region,nation,region"]
+    assert main(arguments) == 0
+    first = capsys.readouterr()
+    assert first.err == ""
+    assert [line.split()[:3] for line in first.out.splitlines()[1:]] == [
+        ["region", "5", "1"],
+        ["nation", "25", "1"],
+    ]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out.count("(was there)") == 2
+
+
+def test_a_missing_generator_is_status_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module.shutil, "which", lambda *_, **__: None)
+    assert main(["generate", "--out", str(tmp_path), "--tables", "region"]) == 1
+    assert "tpchgen-cli is missing" in capsys.readouterr().err
+    assert PartFolder(tmp_path / "region").half_made()
+
+
+def test_a_failing_generator_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "tpchgen-cli"
+    program.write_text("#!/bin/sh\necho 'Error: no luck' >&2\nexit 7\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(module, "_program", lambda: str(program))
+    with pytest.raises(SetupError, match="ended with status 7: Error: no luck"):
+        generate("region", 1, tmp_path / "out")
+
+
+def test_ctrl_c_is_status_130_and_leaves_a_half_made_folder(tmp_path: Path) -> None:
+    # a generator that says that it runs, then waits to be killed
+    bin_folder = tmp_path / "bin"
+    bin_folder.mkdir()
+    program = bin_folder / "tpchgen-cli"
+    program.write_text(
+        f"#!/bin/sh\necho $$ > {tmp_path}/pid.tmp\nmv {tmp_path}/pid.tmp {tmp_path}/pid\nexec sleep 600\n"
+    )
+    program.chmod(0o755)
+    script = (
+        "import sys, tpch.generate as g\n"
+        f"g._program = lambda: {str(program)!r}\n"
+        "from tpch.app import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    command = [sys.executable, "-c", script, "generate", "--out", str(tmp_path / "out")]
+    with subprocess.Popen([*command, "--tables", "region"], stderr=subprocess.PIPE) as process:
+        pid_file = tmp_path / "pid"
+        while not pid_file.exists():
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.decode() == "tpch: interrupted: a half-made folder is made again by the next call\n"
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid_file.read_text()), 0)
+    assert PartFolder(tmp_path / "out" / "region").half_made()
+    assert not generate("region", 1, tmp_path / "out").reused

@@ -1,0 +1,111 @@
+"""Parts of equal size in input order; a folder is finished, half-made, or somebody else's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serde_lab.errors import UsageError
+from tpch.parts import MANIFEST, UNFINISHED, PartFolder, write_parts
+
+SCHEMA = pa.schema([("i", pa.int64())])
+
+
+def tables(sizes: list[int]) -> Iterator[pa.Table]:
+    start = 0
+    for size in sizes:
+        yield pa.table({"i": range(start, start + size)}, schema=SCHEMA)
+        start += size
+
+
+def finish(folder: Path, sizes: list[int], parts: int) -> PartFolder:
+    target = PartFolder(folder)
+    target.begin()
+    made = list(write_parts(folder, tables(sizes), SCHEMA, sum(sizes), parts))
+    target.finish({"sizes": sizes}, made, {"note": 1})
+    return target
+
+
+@settings(max_examples=25, deadline=None)
+@given(sizes=st.lists(st.integers(0, 50), max_size=5), parts=st.integers(1, 9))
+def test_parts_are_equal_and_in_order(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], parts: int
+) -> None:
+    folder = tmp_path_factory.mktemp("parts")
+    manifest = finish(folder, sizes, parts).manifest()
+    assert manifest is not None
+    files = manifest.files(folder)
+    assert files == sorted(folder.glob("*.parquet"))
+    read = [pq.read_table(file)["i"].to_pylist() for file in files]
+    assert [i for part in read for i in part] == list(range(sum(sizes)))
+    lengths = [len(part) for part in read]
+    assert max(lengths) - min(lengths) <= 1
+    assert lengths == [part.rows for part in manifest.parts]
+    assert manifest.rows == sum(sizes)
+
+
+def test_contents_count_not_cuts(tmp_path: Path) -> None:
+    first = finish(tmp_path / "a", [10, 10], 2).manifest()
+    again = finish(tmp_path / "b", [3, 7, 10], 2).manifest()
+    other = finish(tmp_path / "c", [10, 11], 2).manifest()
+    assert first is not None
+    assert again is not None
+    assert other is not None
+    assert first.content == again.content != other.content
+
+
+def test_a_missing_or_cut_part_makes_it_half_made(tmp_path: Path) -> None:
+    for damage in ("unlink", "cut"):
+        target = finish(tmp_path / damage, [10], 2)
+        part = tmp_path / damage / "part-00001.parquet"
+        assert not target.half_made()
+        if damage == "unlink":
+            part.unlink()
+        else:
+            part.write_bytes(part.read_bytes()[:-1])
+        assert target.manifest() is None
+        assert target.half_made()
+
+
+def test_a_damaged_manifest_makes_it_half_made(tmp_path: Path) -> None:
+    target = finish(tmp_path / "x", [10], 1)
+    manifest = tmp_path / "x" / MANIFEST
+    for content in ("", "{}", "[]", json.dumps({"format_version": 99})):
+        manifest.write_text(content)
+        assert target.manifest() is None
+        assert target.half_made()
+
+
+def test_a_folder_without_its_manifest_is_done_again(tmp_path: Path) -> None:
+    target = PartFolder(tmp_path / "x")
+    target.begin()
+    made = write_parts(target.folder, tables([10]), SCHEMA, 10, 3)
+    next(made)
+    assert target.half_made()
+    assert (target.folder / UNFINISHED).exists()
+    target.begin()
+    assert [p.name for p in target.folder.iterdir()] == [UNFINISHED]
+
+
+def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
+    for name in ("mine.txt", "part-00000.parquet", "part-00000-c2a1.snappy.parquet"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / name).write_text("precious")
+        with pytest.raises(UsageError, match=f"holds '{name}', which was not made here"):
+            PartFolder(folder).begin()
+        assert (folder / name).read_text() == "precious"
+
+
+def test_manifests_are_hidden_from_readers(tmp_path: Path) -> None:
+    import pyarrow.dataset as ds
+
+    finish(tmp_path / "x", [10], 2)
+    assert ds.dataset(tmp_path / "x").count_rows() == 10

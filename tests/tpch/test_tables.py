@@ -1,0 +1,51 @@
+"""What `tpch.tables` says of the tables is what the generator makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tpch.generate import Generated, generate
+from tpch.tables import TABLES
+
+FACTOR = 0.01
+"""Below it, partsupp repeats keys: TPC-H's formula for its suppliers needs some to choose from."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Generated]:
+    out = tmp_path_factory.mktemp("tpch")
+    return {name: generate(name, FACTOR, out) for name in TABLES}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_columns_keys_and_sizes(name: str, made: Mapping[str, Generated]) -> None:
+    table, folder = TABLES[name], made[name].folder
+    schema = pq.read_schema(next(folder.glob("*.parquet")))
+    assert tuple(schema.names) == table.columns
+    assert schema.field(table.primary_key[0]).type == pa.int64()
+    assert not any(pa.types.is_string_view(t) for t in schema.types)
+    assert all(field.metadata is None or b"PARQUET:field_id" in field.metadata for field in schema)
+    rows = made[name].manifest.rows
+    assert rows == pytest.approx(table.expected_rows(FACTOR), rel=0.01)
+    assert rows == table.expected_rows(FACTOR) or name == "lineitem"
+    assert table.key_candidates[0] == table.primary_key
+    for key in table.key_candidates:
+        assert _count(folder, f"count(DISTINCT ({', '.join(key)}))") == rows
+    values = [_count(folder, f"count(DISTINCT {c})") for c in table.partition_candidates]
+    assert all(1 < n <= 2600 for n in values)
+    assert set(table.partition_candidates) | set(table.ordering_candidates) <= set(table.columns)
+    # what makes event_ts necessary
+    assert all(pa.types.is_date32(schema.field(c).type) for c in table.ordering_candidates)
+
+
+def _count(folder: Path, what: str) -> int:
+    with duckdb.connect() as connection:
+        row = connection.execute(f"SELECT {what} FROM '{folder}/*.parquet'").fetchone()
+    assert row is not None
+    return int(row[0])
