@@ -12,7 +12,6 @@ from typing import Self
 
 import pyarrow as pa
 
-
 # buffers return their memory to the pool that gave it, however late: no pool may go before them
 _POOLS: list[pa.MemoryPool] = []
 
