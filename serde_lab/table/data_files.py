@@ -1,0 +1,67 @@
+"""How a data file gets its place: marker first, then the bytes, once and whole.
+
+Owns the order in which a worker puts a file, and what a second attempt does; must not know what is in
+the file. The rules come from what Hudi's readers do with leftovers: a file without a marker is never
+removed, and two files of one file group and instant break a table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from serde_lab.errors import ConcurrentWrite, StorageError
+from serde_lab.table.file_names import MarkerKind
+from serde_lab.table.markers import create_marker
+from serde_lab.table.partition_metadata import create_partition_metadata
+from serde_lab.table.storage import Bytes, Storage
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """The instant that a worker writes for, as the driver tells it.
+
+    `inflight_path` is the instant's inflight file: as long as it stands, the instant was neither
+    rolled back nor archived. None: nobody rolls it back (a test, a tool that is alone).
+    """
+
+    instant: str
+    inflight_path: str | None
+
+
+def place_data_file(
+    storage: Storage,
+    writing: Writing,
+    partition_path: str,
+    path: str,
+    kind: MarkerKind,
+    data: Bytes,
+) -> int:
+    """Put `data` at `path` and return the bytes that stand there.
+
+    Of several attempts at one path the first wins and the others change nothing, even long after
+    the instant completed: attempts of one task write the same rows. Raises ConcurrentWrite if the
+    instant is no longer inflight, having left no file behind.
+    """
+    _check_inflight(storage, writing)
+    create_partition_metadata(storage, partition_path, writing.instant)
+    create_marker(storage, writing.instant, path, kind)
+    if not storage.put_new(path, data):
+        size = storage.size_bytes(path)
+        if size is None:
+            raise StorageError(f"{storage.describe(path)}: vanished while it was being written")
+        return size
+    try:
+        # a rollback may have passed between the check above and the file
+        _check_inflight(storage, writing)
+    except ConcurrentWrite:
+        storage.delete(path)
+        raise
+    return memoryview(data).nbytes
+
+
+def _check_inflight(storage: Storage, writing: Writing) -> None:
+    if writing.inflight_path is not None and not storage.exists(writing.inflight_path):
+        raise ConcurrentWrite(
+            f"{storage.url}: instant {writing.instant} is not inflight any more; "
+            "it was rolled back while a task was still writing"
+        )

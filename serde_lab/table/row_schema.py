@@ -1,0 +1,47 @@
+"""Making stored rows fit a schema: by column name, with missing columns null.
+
+Owns that fit; must not know where the rows came from. Other writers name list children differently,
+order columns differently, and leave out columns that were added later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from serde_lab.errors import TableError
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema, where: str) -> pa.RecordBatch:
+    """`batch` with exactly the columns of `schema`. Raises TableError, naming `where` and column."""
+    if batch.schema.equals(schema):
+        return batch
+    columns = [_column(batch, field, where) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def conform_table(table: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
+    """Like `conform`, of all batches of a table."""
+    if table.schema.equals(schema):
+        return table
+    batches = [conform(batch, schema, where) for batch in table.to_batches()]
+    return pa.Table.from_batches(batches, schema)
+
+
+def _column(batch: pa.RecordBatch, field: pa.Field, where: str) -> pa.Array:
+    positions: Sequence[int] = batch.schema.get_all_field_indices(field.name)
+    if not positions:
+        if not field.nullable:
+            raise TableError(f"{where}: column {field.name!r} is missing and must not be null")
+        return pa.nulls(batch.num_rows, field.type)
+    column = batch.column(positions[0])
+    if column.type == field.type:
+        return column
+    try:
+        return column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
+        raise TableError(
+            f"{where}: column {field.name!r} is stored as {column.type} and the table has "
+            f"{field.type}: {exc}"
+        ) from exc

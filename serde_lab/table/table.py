@@ -1,0 +1,160 @@
+"""A Hudi table: its storage, its config, and the way to its timeline and its files.
+
+Owns making and opening a table and dropping its metadata table; must not know strategies or Spark.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from serde_lab.errors import TableError
+from serde_lab.records.avro_schema import avro_to_arrow
+from serde_lab.table.base_file import BaseFileReader
+from serde_lab.table.commit_metadata import SCHEMA_KEY, CommitMetadata
+from serde_lab.table.config import (
+    INDEX_DEFINITIONS_PATH,
+    METADATA_PARTITIONS,
+    PROPERTIES_PATH,
+    TableConfig,
+)
+from serde_lab.table.file_system_view import (
+    FileSystemView,
+    list_table_files,
+    replaced_file_groups,
+    visibility_of,
+)
+from serde_lab.table.meta_columns import data_schema
+from serde_lab.table.properties import format_properties, parse_properties
+from serde_lab.table.storage import Storage
+from serde_lab.table.timeline import Instant, Timeline
+
+_EMPTY_FOLDERS = (
+    ".hoodie/.aux/.bootstrap/.fileids",
+    ".hoodie/.aux/.bootstrap/.partitions",
+    ".hoodie/.schema",
+    ".hoodie/.temp",
+)
+
+
+class HoodieTable:
+    """One table. Holds no state of its own: every question goes to the storage."""
+
+    def __init__(self, storage: Storage, config: TableConfig) -> None:
+        self.storage, self.config = storage, config
+
+    @classmethod
+    def exists(cls, storage: Storage) -> bool:
+        """Whether there is a table in the storage's folder."""
+        return storage.exists(PROPERTIES_PATH)
+
+    @classmethod
+    def create(cls, storage: Storage, config: TableConfig) -> HoodieTable:
+        """Make an empty table. Raises OptionError for an impossible one, TableError if there is one."""
+        config.check_creatable()
+        for folder in (*_EMPTY_FOLDERS, config.timeline_folder, config.history_folder):
+            storage.make_folder(folder)
+        text = _properties_text(config, "Properties saved on")
+        if not storage.put_new(PROPERTIES_PATH, text.encode()):
+            raise TableError(f"{storage.url}: there is a table already")
+        return cls(storage, config)
+
+    @classmethod
+    def open(cls, storage: Storage) -> HoodieTable:
+        """Open what is there. Raises TableError if it is no table, or of a kind that is refused."""
+        content = storage.get_if_present(PROPERTIES_PATH)
+        where = storage.describe(PROPERTIES_PATH)
+        if content is None:
+            raise TableError(f"{storage.url}: is no Hudi table; {PROPERTIES_PATH} is missing")
+        properties = parse_properties(content.decode(errors="replace"))
+        return cls(storage, TableConfig.from_properties(properties, where))
+
+    @classmethod
+    def open_or_create(cls, storage: Storage, config: TableConfig) -> HoodieTable:
+        """Open the table, or make it as `config` says if there is none."""
+        return cls.open(storage) if cls.exists(storage) else cls.create(storage, config)
+
+    def timeline(self) -> Timeline:
+        """The active timeline."""
+        return Timeline(self.storage, self.config)
+
+    def view(self, as_of: str | None = None) -> FileSystemView:
+        """The files as they are now, or as they were when nothing after `as_of` had completed.
+
+        `as_of` is a completion time; in table version 6, which stores none, an instant time.
+        """
+        timeline = self.timeline()
+        instants = timeline.instants()
+        visibility = visibility_of(instants, as_of)
+        # the timeline is read before the files: a commit in between stays invisible as a whole
+        files = list_table_files(self.storage)
+        replaced = replaced_file_groups(timeline, visibility, instants)
+        return FileSystemView(self.config, files, visibility, replaced)
+
+    def commit_metadata(self, instant: Instant) -> CommitMetadata:
+        """What a completed write says of itself."""
+        timeline = self.timeline()
+        return CommitMetadata.from_bytes(
+            timeline.read(instant), self.storage.describe(timeline.path(instant))
+        )
+
+    def data_schema(self) -> pa.Schema | None:
+        """The data columns as the latest commit that states them has them; None for an empty table.
+
+        Where no commit states a schema, that of the newest base file.
+        """
+        for instant in reversed(self.timeline().completed()):
+            text = self.commit_metadata(instant).extra_metadata.get(SCHEMA_KEY)
+            if text:
+                return data_schema(avro_to_arrow(_parsed(text, instant.time)))
+        bases = self.view().latest_base_files()
+        if not bases:
+            return None
+        return data_schema(BaseFileReader(self.storage, max(bases).path).schema)
+
+    def drop_metadata_table(self) -> HoodieTable:
+        """Remove Hudi's metadata table, whose readers would not see what we write; the table anew.
+
+        The rows stay as they are: readers list the files again.
+        """
+        self.storage.delete_folder(".hoodie/metadata")
+        self.storage.delete_folder(".hoodie/.index_defs")
+        kept = {
+            key: value
+            for key, value in self.config.extra.items()
+            if not key.startswith(METADATA_PARTITIONS) and key != INDEX_DEFINITIONS_PATH
+        }
+        properties = {**self._stored_properties(), **kept}
+        for key in list(properties):
+            if key.startswith(METADATA_PARTITIONS) or key == INDEX_DEFINITIONS_PATH:
+                del properties[key]
+        # Hadoop's checksum of the old text would make every read of the new one fail
+        self.storage.delete(".hoodie/.hoodie.properties.crc")
+        text = format_properties(properties, _comments("Updated at"))
+        self.storage.replace(PROPERTIES_PATH, text.encode())
+        return HoodieTable.open(self.storage)
+
+    def _stored_properties(self) -> dict[str, str]:
+        return parse_properties(self.storage.get(PROPERTIES_PATH).decode(errors="replace"))
+
+
+def _parsed(text: str, instant: str) -> dict[str, Any]:
+    try:
+        schema = json.loads(text)
+    except ValueError as exc:
+        raise TableError(f"instant {instant}: its schema is no JSON: {exc}") from exc
+    if not isinstance(schema, dict):
+        raise TableError(f"instant {instant}: its schema is no Avro record")
+    return schema
+
+
+def _properties_text(config: TableConfig, verb: str) -> str:
+    return format_properties(config.to_properties(), _comments(verb))
+
+
+def _comments(verb: str) -> tuple[str, str]:
+    now = datetime.now(UTC)
+    return f"{verb} {now.isoformat()}", f"{now:%a %b %d %H:%M:%S} UTC {now:%Y}"
