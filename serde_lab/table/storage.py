@@ -109,7 +109,7 @@ class Storage:
 
     def _put(self, path: str, data: Bytes, mode: Any) -> None:
         # in one request, never multipart: that is what makes the file appear at once
-        obstore.put(self._store, path, data, mode=mode, use_multipart=False)
+        obstore.put(self._store, path, memoryview(data).cast("B"), mode=mode, use_multipart=False)
 
     def _get(self, path: str) -> bytes:
         return bytes(obstore.get(self._store, path).bytes())
