@@ -1,0 +1,269 @@
+"""What a scenario may not combine, each with the reason.
+
+Owns rules that need more than one key. Must not know a strategy's own options, which the strategy
+checks when it is bound, nor data, which is checked when it is read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from serde_lab.scenario.model import LEVELS, Arm, Batch, ParquetData, Scenario, TpchData
+from serde_lab.scenario.problems import Problem, listed, suggestion
+from tpch.tables import TABLES
+
+EXECUTIONS: Mapping[str, tuple[str, ...]] = {
+    "pickle": ("row",),
+    "avro": ("row",),
+    "internal_row": ("row", "batch"),
+    "arrow": ("batch",),
+}
+"""What the built-in strategies can do, so that `validate` needs none of them; a test compares."""
+
+NEEDS_SPARK = ("spark_native", "parquet_floor")
+
+_FACTORS: Mapping[str, str] = {
+    "execution": "execution",
+    "rows_per_frame": "framing",
+    "max_frame_bytes": "framing",
+    "integrity": "integrity",
+}
+
+
+def check(scenario: Scenario) -> Iterator[Problem]:
+    """Every problem, in the order of the file."""
+    yield from _not_yet(scenario)
+    yield from _columns(scenario)
+    yield from _batches(scenario)
+    yield from _table(scenario)
+    yield from _arms(scenario)
+    yield from _gate(scenario)
+
+
+def _not_yet(scenario: Scenario) -> Iterator[Problem]:
+    """Words that are agreed on, for what this version cannot do yet."""
+    if scenario.table.type == "MERGE_ON_READ":
+        yield Problem("table.type", "MERGE_ON_READ is not supported yet, only COPY_ON_WRITE")
+    for key, batch in _numbered(scenario):
+        if batch.operation == "delete":
+            yield Problem(f"{key}.operation", "delete is not supported yet, only upsert")
+        if batch.deletes:
+            yield Problem(f"{key}.deletes", "delete markers are not supported yet")
+    for arm in scenario.arms:
+        if arm.peer:
+            yield Problem(f"arm.{arm.name}.peer", "peers are not supported yet")
+
+
+def _columns(scenario: Scenario) -> Iterator[Problem]:
+    data = scenario.data
+    for role in ("key", "partition", "ordering"):
+        names: tuple[str, ...] = getattr(data, role)
+        for name, times in Counter(names).items():
+            if times > 1:
+                yield Problem(f"data.{role}", f"names {name!r} {times} times")
+    if isinstance(data, TpchData):
+        known = TABLES[data.table].columns
+        for role, names in (
+            ("key", data.key), ("partition", data.partition), ("ordering", data.own_ordering),
+        ):  # fmt: skip
+            for name in names:
+                if name not in known:
+                    yield Problem(
+                        f"data.{role}",
+                        f"table {data.table} has no column {name!r}; its columns are "
+                        f"{listed(known)}{suggestion(name, known)}",
+                    )
+    for name in scenario.ordering:
+        if name in data.record_key or name in data.partition:
+            role = "key" if name in data.record_key else "partition"
+            yield Problem(
+                "data.ordering",
+                f"{name!r} is also the {role}, and rows of one key must be able to differ in it",
+            )
+
+
+def _numbered(scenario: Scenario) -> Iterator[tuple[str, Batch]]:
+    for word, batches in (("setup", scenario.setups), ("commit", scenario.commits)):
+        for number, batch in enumerate(batches, 1):
+            yield f"{word}.{number}", batch
+
+
+def _batches(scenario: Scenario) -> Iterator[Problem]:
+    for number, (key, batch) in enumerate(_numbered(scenario)):
+        yield from _size(key, batch, scenario)
+        shares = {
+            name: getattr(batch, name)
+            for name in ("updates", "duplicates", "late", "deletes")
+            if getattr(batch, name)
+        }
+        if shares and (batch.path or batch.operation != "upsert"):
+            why = (
+                "its rows are those of `path`"
+                if batch.path
+                else f"a {batch.operation} has none, only an upsert"
+            )
+            yield Problem(f"{key}.{next(iter(shares))}", f"cannot be asked for: {why}")
+            continue
+        stored = batch.updates * (1 - batch.duplicates)
+        if batch.late + batch.deletes > stored + 1e-9:
+            yield Problem(
+                key,
+                f"late and deletes ask for {batch.late + batch.deletes:g} of the rows, but only "
+                f"{stored:g} of them, updates * (1 - duplicates), are of stored keys",
+            )
+        if not number and not batch.path and (batch.updates or batch.operation == "delete"):
+            asked = "delete" if batch.operation == "delete" else f"updates = {batch.updates:g}"
+            yield Problem(
+                f"{key}.{'operation' if batch.operation == 'delete' else 'updates'}",
+                f"{asked} needs stored keys, and this is the first batch of an empty table",
+            )
+    strategies = [arm.name for arm in scenario.arms if arm.kind == "strategy"]
+    for number, batch in enumerate(scenario.commits, 1):
+        if batch.operation == "bulk_insert" and strategies:
+            yield Problem(
+                f"commit.{number}.operation",
+                "a bulk_insert makes no records, so that no strategy would be measured; "
+                "put it into [[setup]]",
+            )
+
+
+def _size(key: str, batch: Batch, scenario: Scenario) -> Iterator[Problem]:
+    given = [name for name in ("rows", "share", "path") if getattr(batch, name) is not None]
+    if len(given) > 1:
+        yield Problem(key, f"has {' and '.join(given)}, expected one of them at most")
+    if batch.path is None:
+        return
+    if not isinstance(scenario.data, ParquetData):
+        yield Problem(f"{key}.path", 'needs [data] source = "parquet", since files have a schema')
+    elif not scenario.data.ordering and scenario.table.merge_mode == "EVENT_TIME_ORDERING":
+        yield Problem(
+            f"{key}.path",
+            "needs data.ordering: times can be added to derived rows only, not to your own",
+        )
+
+
+def _table(scenario: Scenario) -> Iterator[Problem]:
+    table, data = scenario.table, scenario.data
+    if not data.partition:
+        for key in ("hive_style", "url_encode"):
+            if getattr(table, key):
+                yield Problem(f"table.{key}", "needs data.partition, which names no column")
+    for name in table.bucket_fields:
+        if name not in data.record_key:
+            yield Problem(
+                "table.bucket_fields",
+                f"{name!r} is not in the key, which is {listed(data.record_key)}",
+            )
+    if table.codec_level is not None:
+        if table.codec not in LEVELS:
+            yield Problem("table.codec_level", f"codec {table.codec} has no levels")
+        else:
+            low, high = LEVELS[table.codec]
+            if not low <= table.codec_level <= high:
+                yield Problem(
+                    "table.codec_level",
+                    f"found {table.codec_level}, expected {low} to {high} for {table.codec}",
+                )
+
+
+def _arms(scenario: Scenario) -> Iterator[Problem]:
+    names = [arm.name for arm in scenario.arms]
+    for name, times in Counter(names).items():
+        if times > 1:
+            yield Problem(f"arm.{name}", f"{times} arms have this name")
+    for number, arm in enumerate(scenario.arms):
+        key = f"arm.{arm.name}"
+        yield from _kind(key, arm, scenario)
+        if arm.options.execution is not None:
+            allowed = EXECUTIONS.get(arm.subject, ("row", "batch"))
+            if arm.options.execution not in allowed:
+                yield Problem(
+                    f"{key}.options.execution",
+                    f"{arm.strategy} cannot work by {arm.options.execution!r}, only by "
+                    f"{' or '.join(map(repr, allowed))}",
+                )
+        yield from _step(key, arm, scenario.arms[:number])
+    yield from _named("reference", scenario.reference, names)
+
+
+def _kind(key: str, arm: Arm, scenario: Scenario) -> Iterator[Problem]:
+    kinds = [kind for kind in ("strategy", "control", "peer") if getattr(arm, kind) is not None]
+    if len(kinds) != 1:
+        found = f"has {' and '.join(kinds)}" if kinds else "has none"
+        yield Problem(key, f"{found} of strategy, control and peer, expected exactly one")
+        return
+    if arm.kind != "strategy" and arm.options.given:
+        yield Problem(f"{key}.options", f"a {arm.kind} takes no options")
+    needs_spark = arm.control in NEEDS_SPARK or arm.kind == "peer"
+    if needs_spark and scenario.measure.exchange == "inprocess":
+        yield Problem(
+            key,
+            f"{arm.subject} needs Spark, but measure.exchange is 'inprocess'; take one of them out",
+        )
+    if arm.frames_of is None:
+        return
+    if arm.control != "exchange_only":
+        yield Problem(f"{key}.frames_of", "belongs to control = 'exchange_only' only")
+        return
+    strategies = [other.name for other in scenario.arms if other.kind == "strategy"]
+    yield from _named(f"{key}.frames_of", arm.frames_of, strategies)
+
+
+def _step(key: str, arm: Arm, before: Iterable[Arm]) -> Iterator[Problem]:
+    """`changes` must be the one factor in which an arm differs from the strategy arm before it."""
+    if arm.changes is None:
+        return
+    earlier = [other for other in before if other.kind == "strategy"]
+    if arm.kind != "strategy" or not earlier:
+        yield Problem(
+            f"{key}.changes",
+            "says what differs from the strategy arm before it, and there is none"
+            if arm.kind == "strategy"
+            else f"belongs to strategies, not to a {arm.kind}",
+        )
+        return
+    found = factors(earlier[-1], arm)
+    if set(found) != {arm.changes}:
+        said = "; ".join(f"{factor} ({', '.join(keys)})" for factor, keys in found.items())
+        yield Problem(
+            f"{key}.changes",
+            f"says {arm.changes!r}, but what differs from arm {earlier[-1].name!r} is "
+            f"{said or 'nothing'}",
+        )
+
+
+def factors(before: Arm, after: Arm) -> dict[str, list[str]]:
+    """In which factors two strategy arms differ as the file has them, and by which keys.
+
+    A key that only one of the two gives counts as a difference: its default is the strategy's.
+    """
+    found: dict[str, list[str]] = {}
+    if before.strategy != after.strategy:
+        found["representation"] = ["strategy"]
+    one, other = before.options.given, after.options.given
+    for key in sorted(one.keys() | other.keys()):
+        own = key not in _FACTORS
+        if own and before.strategy != after.strategy:
+            continue  # options of two strategies, which are representation anyway
+        if one.get(key) != other.get(key):
+            found.setdefault(_FACTORS.get(key, "representation"), []).append(key)
+    return found
+
+
+def _gate(scenario: Scenario) -> Iterator[Problem]:
+    names = [arm.name for arm in scenario.arms]
+    if scenario.gate.control is not None:
+        yield from _named("gate.control", scenario.gate.control, names)
+    for number, limit in enumerate(scenario.gate.limits, 1):
+        if limit.arm is not None:
+            yield from _named(f"gate.limit.{number}.arm", limit.arm, names)
+        if limit.relative is None and limit.absolute is None:
+            yield Problem(f"gate.limit.{number}", "sets neither relative nor absolute")
+
+
+def _named(key: str, name: str, known: list[str]) -> Iterator[Problem]:
+    if name not in known:
+        yield Problem(
+            key, f"there is no arm {name!r}; arms are {listed(known)}{suggestion(name, known)}"
+        )

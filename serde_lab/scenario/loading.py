@@ -1,0 +1,132 @@
+"""Reads a scenario: file, overrides, shape, then what cannot stand together.
+
+Owns the order of these steps and that every fault becomes a ScenarioError naming file and key.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from serde_lab.errors import ScenarioError
+from serde_lab.scenario.consistency import check
+from serde_lab.scenario.lookup import find_scenario, scenario_files, scenario_folder
+from serde_lab.scenario.model import Scenario
+from serde_lab.scenario.overrides import apply_overrides, parse_override
+from serde_lab.scenario.problems import Problem, dotted, of_validation, refuse
+
+
+def load_scenario(
+    what: str,
+    overrides: Iterable[str] | Mapping[str, object] = (),
+    folder: Path | None = None,
+) -> Scenario:
+    """The scenario that a name or a path means.
+
+    `overrides` are `key=value` texts, or values by their dotted keys. A relative `path` in the file is
+    taken from the file's folder. Raises ScenarioError.
+    """
+    file = find_scenario(what, folder)
+    try:
+        raw = tomllib.loads(file.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as exc:
+        raise ScenarioError(f"{file}: is no TOML: {exc}") from exc
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ScenarioError(f"{file}: cannot be read: {exc}") from exc
+    raw = _resolved(raw, file.parent)
+    pairs = (
+        list(overrides.items())
+        if isinstance(overrides, Mapping)
+        else [parse_override(text) for text in overrides]
+    )
+    return parse_scenario(apply_overrides(raw, pairs), str(file), default_name=file.stem)
+
+
+def parse_scenario(
+    raw: Mapping[str, Any], source: str = "scenario", default_name: str | None = None
+) -> Scenario:
+    """The scenario that a parsed TOML document means; `source` stands before every sentence."""
+    content = dict(raw)
+    if default_name is not None:
+        content.setdefault("name", default_name)
+    arms = content.get("arm")
+    if "reference" not in content and isinstance(arms, list) and arms:
+        first = arms[0].get("name") if isinstance(arms[0], dict) else None
+        if isinstance(first, str):
+            content["reference"] = first
+    strange = list(_not_json(content, ()))
+    if strange:
+        raise refuse(source, [Problem(dotted(loc, content), said) for loc, said in strange])
+    try:
+        # by way of JSON, in which a tuple is an array as in TOML, while types stay strict
+        scenario = Scenario.model_validate_json(json.dumps(content))
+    except ValidationError as exc:
+        raise refuse(source, of_validation(exc, content)) from exc
+    problems = list(check(scenario))
+    if problems:
+        raise refuse(source, problems)
+    return scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A scenario of a folder; `problem` says why it cannot be run, if so."""
+
+    name: str
+    title: str
+    path: Path
+    problem: str = ""
+
+
+def list_scenarios(folder: Path | None = None) -> list[Listed]:
+    """Every scenario of the folder, broken ones too, so that one of them does not hide the rest."""
+    found = []
+    for file in scenario_files(scenario_folder(folder)):
+        try:
+            scenario = load_scenario(str(file))
+        except ScenarioError as exc:
+            found.append(Listed(file.stem, f"(cannot be read: {exc.message})", file, exc.message))
+        else:
+            found.append(Listed(file.stem, scenario.title, file))
+    return found
+
+
+def _resolved(raw: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Relative paths of data, from the folder of the file that names them."""
+    changed = dict(raw)
+    if isinstance(raw.get("data"), dict):
+        changed["data"] = _with_path(raw["data"], folder)
+    for key in ("setup", "commit"):
+        if isinstance(raw.get(key), list):
+            changed[key] = [
+                _with_path(entry, folder) if isinstance(entry, dict) else entry
+                for entry in raw[key]
+            ]
+    return changed
+
+
+def _with_path(table: dict[str, Any], folder: Path) -> dict[str, Any]:
+    path = table.get("path")
+    return {**table, "path": str(folder / path)} if isinstance(path, str) and path else table
+
+
+def _not_json(
+    value: object, loc: tuple[int | str, ...]
+) -> Iterable[tuple[tuple[int | str, ...], str]]:
+    """TOML's dates, times and endless numbers, which no key of a scenario takes."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _not_json(inner, (*loc, key))
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            yield from _not_json(inner, (*loc, i))
+    elif isinstance(value, float) and value - value != 0:
+        yield loc, f"found {value}, expected a finite number"
+    elif not isinstance(value, str | int | float | bool):
+        yield loc, f"found {value}, a {type(value).__name__}, which no key takes"

@@ -1,0 +1,265 @@
+"""The shape of a scenario file: every table and key, its type, its limits and its default.
+
+Owns the vocabulary; `scenarios/README.md` explains it key by key, and a test holds the two together.
+What cannot stand together is in `consistency.py`. Python names are those of the file, but for the
+arrays of tables: `[[setup]]`, `[[commit]]`, `[[arm]]` and `[[gate.limit]]` are `setups`, `commits`,
+`arms` and `limits` here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from tpch.tables import EVENT_TS, TABLES
+
+Operation = Literal["bulk_insert", "upsert", "delete"]
+TableName = Literal[
+    "region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem"
+]
+Control = Literal["exchange_only", "spark_native", "parquet_floor"]
+Peer = Literal["hudi_avro", "hudi_spark", "hudi_spark_tuned"]
+Factor = Literal["representation", "execution", "framing", "integrity"]
+Kind = Literal["strategy", "control", "peer"]
+
+
+def _one_or_many(value: object) -> object:
+    """One column may stand without its brackets."""
+    if isinstance(value, str):
+        return (value,)
+    return tuple(value) if isinstance(value, list) else value
+
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$")]
+"""Becomes the name of a folder and a part of a dotted key, hence no dots and no separators."""
+Columns = Annotated[tuple[str, ...], BeforeValidator(_one_or_many)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Section(BaseModel):
+    """One table of the file: no key but the known ones, no type but the one expected."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class TpchData(Section):
+    """`[data]` with `source = "tpch"`: a table of TPC-H, generated once and kept."""
+
+    source: Literal["tpch"]
+    table: TableName
+    scale_factor: Annotated[float, Field(gt=0)]
+    key: Columns = ()
+    partition: Columns = ()
+    ordering: Columns = ()
+    input_partitions: Annotated[int, Field(ge=1, le=10_000)] = 8
+    seed: int = 1
+
+    @property
+    def record_key(self) -> tuple[str, ...]:
+        """The key columns: those of the file, else the table's primary key."""
+        return self.key or TABLES[self.table].primary_key
+
+    @property
+    def own_ordering(self) -> tuple[str, ...]:
+        """Ordering columns that the source has; none where event_ts is to be added."""
+        return () if self.ordering == (EVENT_TS,) else self.ordering
+
+
+class ParquetData(Section):
+    """`[data]` with `source = "parquet"`: the user's own files."""
+
+    source: Literal["parquet"]
+    path: Annotated[str, Field(min_length=1)]
+    key: Annotated[Columns, Field(min_length=1)]
+    partition: Columns = ()
+    ordering: Columns = ()
+    input_partitions: Annotated[int, Field(ge=1, le=10_000)] = 8
+    seed: int = 1
+
+    @property
+    def record_key(self) -> tuple[str, ...]:
+        """The key columns."""
+        return self.key
+
+    @property
+    def own_ordering(self) -> tuple[str, ...]:
+        """Ordering columns that the source has; none where event_ts is to be added."""
+        return self.ordering
+
+
+Data = Annotated[TpchData | ParquetData, Field(discriminator="source")]
+
+
+class Batch(Section):
+    """`[[setup]]` or `[[commit]]`: one write. Shares are from 0 to 1; `tpch.updates` defines them."""
+
+    operation: Operation = "upsert"
+    rows: Annotated[int, Field(ge=1)] | None = None
+    share: Annotated[float, Field(gt=0)] | None = None
+    updates: Share = 0.0
+    duplicates: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    late: Share = 0.0
+    deletes: Share = 0.0
+    path: Annotated[str, Field(min_length=1)] | None = None
+
+    def rows_of(self, source_rows: int) -> int:
+        """How many rows, for a source of `source_rows` rows: `rows`, or `share` of it, or all."""
+        if self.rows is not None:
+            return self.rows
+        return max(1, int(source_rows * (1.0 if self.share is None else self.share) + 0.5))
+
+
+class Table(Section):
+    """`[table]`: the Hudi table that every arm writes."""
+
+    type: Literal["COPY_ON_WRITE", "MERGE_ON_READ"] = "COPY_ON_WRITE"
+    version: Literal[9, 6] = 9
+    index: Literal["BUCKET"] = "BUCKET"
+    buckets: Annotated[int, Field(ge=1, le=1000)] = 8
+    bucket_fields: Columns = ()
+    merge_mode: Literal["EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"] = "EVENT_TIME_ORDERING"
+    hive_style: bool = False
+    url_encode: bool = False
+    codec: Literal["zstd", "gzip", "snappy", "lz4", "uncompressed"] = "zstd"
+    codec_level: int | None = None
+
+    @property
+    def level(self) -> int | None:
+        """The codec's level, which is always stated: pyarrow's own default for gzip is 9."""
+        return DEFAULT_LEVELS.get(self.codec) if self.codec_level is None else self.codec_level
+
+
+DEFAULT_LEVELS: Mapping[str, int] = {"zstd": 1, "gzip": 6}
+LEVELS: Mapping[str, tuple[int, int]] = {"zstd": (1, 22), "gzip": (1, 9)}
+
+
+class Topology(Section):
+    """`[topology]`: the chain of stages and hops."""
+
+    name: Literal["bucket"] = "bucket"
+
+
+class ArmOptions(BaseModel):
+    """`[arm.options]`: what every strategy takes; any other key is the strategy's own.
+
+    A key that is not given stays None: the default is the strategy's. `rows_per_frame` 0 means a
+    whole batch.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True, allow_inf_nan=False)
+
+    execution: Literal["row", "batch"] | None = None
+    rows_per_frame: Annotated[int, Field(ge=0)] | None = None
+    max_frame_bytes: Annotated[int, Field(ge=1)] | None = None
+    integrity: Literal["none", "crc32c"] | None = None
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """The strategy's own keys."""
+        return dict(self.model_extra or {})
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Every key that the file gives, common or own."""
+        return self.model_dump(exclude_none=True)
+
+
+class Arm(Section):
+    """`[[arm]]`: what is measured; exactly one of `strategy`, `control` and `peer` says what it is."""
+
+    name: Name
+    strategy: Annotated[str, Field(min_length=1)] | None = None
+    control: Control | None = None
+    peer: Peer | None = None
+    frames_of: str | None = None
+    changes: Factor | None = None
+    note: str = ""
+    options: ArmOptions = ArmOptions()
+
+    @property
+    def kind(self) -> Kind:
+        """Follows from the key that is given."""
+        if self.control is not None:
+            return "control"
+        return "strategy" if self.peer is None else "peer"
+
+    @property
+    def subject(self) -> str:
+        """The name of the strategy, control or peer."""
+        return self.strategy or self.control or self.peer or ""
+
+
+class Measure(Section):
+    """`[measure]`: how often, in what order, on how much."""
+
+    rounds: Annotated[int, Field(ge=1, le=1000)] = 5
+    warmup: Annotated[int, Field(ge=0, le=100)] = 1
+    seed: int = 7
+    cores: Annotated[int, Field(ge=1, le=1024)] = 2
+    exchange: Literal["spark", "inprocess"] = "spark"
+    worker_memory_mb: Annotated[int, Field(ge=64)] = 1024
+    driver_memory_mb: Annotated[int, Field(ge=512)] = 4096
+
+
+class GateLimit(Section):
+    """`[[gate.limit]]`: a limit for what it names; what is left out means any."""
+
+    arm: str | None = None
+    phase: str | None = None
+    metric: str | None = None
+    relative: Annotated[float, Field(ge=0)] | None = None
+    absolute: Annotated[float, Field(ge=0)] | None = None
+
+
+class Gate(Section):
+    """`[gate]`: how much worse is a regression. A key that is not given has the gate's default."""
+
+    relative: Annotated[float, Field(ge=0)] | None = None
+    absolute: Annotated[float, Field(ge=0)] | None = None
+    bytes: Annotated[float, Field(ge=0)] | None = None
+    memory: Annotated[float, Field(ge=0)] | None = None
+    alpha: Annotated[float, Field(gt=0, lt=1)] | None = None
+    metrics: Columns | None = None
+    control: str | None = None
+    limits: tuple[GateLimit, ...] = Field(default=(), alias="limit")
+
+
+class Scenario(Section):
+    """A whole file. Built by `loading`, which also checks what cannot stand together."""
+
+    name: Name
+    title: str
+    question: str
+    data: Data
+    setups: tuple[Batch, ...] = Field(default=(), alias="setup")
+    commits: tuple[Batch, ...] = Field(alias="commit", min_length=1)
+    table: Table = Table()
+    topology: Topology = Topology()
+    arms: tuple[Arm, ...] = Field(alias="arm", min_length=1)
+    reference: str
+    measure: Measure = Measure()
+    gate: Gate = Gate()
+
+    @property
+    def batches(self) -> tuple[Batch, ...]:
+        """All writes in order, untimed ones first."""
+        return (*self.setups, *self.commits)
+
+    @property
+    def ordering(self) -> tuple[str, ...]:
+        """The ordering columns of the table: own ones, else event_ts, else none.
+
+        None where every batch is a file of the user's and the file names none.
+        """
+        derived = any(batch.path is None for batch in self.batches)
+        return self.data.own_ordering or ((EVENT_TS,) if derived else ())
+
+    def arm(self, name: str) -> Arm:
+        """The arm of that name, which must exist."""
+        return next(arm for arm in self.arms if arm.name == name)
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole model with all defaults, under the names of the file, as JSON values."""
+        return self.model_dump(mode="json", by_alias=True)

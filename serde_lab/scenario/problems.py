@@ -1,0 +1,221 @@
+"""What is wrong with a scenario, in sentences that name key, what was found and what was expected.
+
+Owns the wording of everything that pydantic refuses. Batches and arms are counted from 1, as in the
+results; a key is written as `--set` takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from serde_lab.errors import ScenarioError
+from serde_lab.scenario.model import ArmOptions, Scenario
+
+Loc = tuple[int | str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong: the dotted key, and a clause about it."""
+
+    key: str
+    said: str
+
+
+def refuse(source: str, problems: Sequence[Problem]) -> ScenarioError:
+    """The error to raise for `problems`, of which there is at least one."""
+    lines = [
+        f"{problem.key}: {problem.said}" if problem.key else problem.said for problem in problems
+    ]
+    if len(lines) == 1:
+        return ScenarioError(f"{source}: {lines[0]}")
+    return ScenarioError(f"{source}: {len(lines)} problems:\n  " + "\n  ".join(lines))
+
+
+def of_validation(error: ValidationError, raw: Mapping[str, Any]) -> list[Problem]:
+    """Problems of the shape, in the order of the file's keys."""
+    details = error.errors(include_url=False)
+    return [
+        Problem(dotted(_real(detail["loc"]), raw), _clause(detail))
+        for detail in details
+        if not _is_shadow(detail, details)
+    ]
+
+
+def dotted(loc: Loc, raw: Mapping[str, Any]) -> str:
+    """A place in the file as one key: `arm.pickle.options.layout`, `commit.1.rows`."""
+    words: list[str] = []
+    at: Any = raw
+    for step in loc:
+        at = at[step] if _has(at, step) else None
+        if isinstance(step, int):
+            name = at.get("name") if isinstance(at, Mapping) else None
+            words.append(name if isinstance(name, str) and name else str(step + 1))
+        else:
+            words.append(step)
+    return ".".join(words)
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?` where a known name is close, else nothing."""
+    close = get_close_matches(name, list(known), 1, 0.6)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names by commas, or `none`."""
+    return ", ".join(names) or "none"
+
+
+def _has(at: object, step: int | str) -> bool:
+    if isinstance(step, int):
+        return isinstance(at, list) and step < len(at)
+    return isinstance(at, Mapping) and step in at
+
+
+def _real(loc: Loc) -> Loc:
+    """Without the tag that pydantic puts behind `data` to say which kind of data it took."""
+    return (loc[0], *loc[2:]) if len(loc) > 1 and loc[0] == "data" else loc
+
+
+def _is_shadow(detail: ErrorDetails, details: Sequence[ErrorDetails]) -> bool:
+    """A list whose items are all refused is also called too short, which misleads."""
+    loc = detail["loc"]
+    return detail["type"] == "too_short" and any(
+        other["loc"][: len(loc)] == loc and len(other["loc"]) > len(loc) for other in details
+    )
+
+
+_EXPECTED = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "a text in quotes",
+    "dict_type": "a table",
+    "model_type": "a table",
+    "model_attributes_type": "a table",
+    "list_type": "an array",
+    "tuple_type": "an array",
+    "finite_number": "a finite number",
+}
+
+
+def _clause(detail: ErrorDetails) -> str:
+    kind, found, context = detail["type"], detail["input"], detail.get("ctx", {})
+    if kind == "missing":
+        return "is missing"
+    if kind == "extra_forbidden":
+        return _unknown(detail["loc"])
+    if kind == "literal_error":
+        known = [str(word) for word in _literals(_annotation(detail["loc"]))]
+        near = suggestion(found, known) if isinstance(found, str) else ""
+        return f"found {found!r}, expected one of {listed(known)}{near}"
+    if kind == "union_tag_not_found":
+        return 'has no `source`, expected source = "tpch" or "parquet"'
+    if kind == "union_tag_invalid":
+        return f'has source = {context["tag"]!r}, expected "tpch" or "parquet"'
+    if kind == "string_pattern_mismatch":
+        return f"found {found!r}, expected letters, digits, - and _, not beginning with a digit"
+    if kind == "too_short":
+        return "is empty, expected at least one"
+    if kind == "string_too_short":
+        return "is empty"
+    for bound, words in (
+        ("ge", "from"), ("gt", "above"), ("le", "up to"), ("lt", "below"),
+    ):  # fmt: skip
+        if bound in context:
+            return f"found {found!r}, expected a number {words} {context[bound]:g}"
+    if kind in _EXPECTED:
+        expected = _EXPECTED[kind]
+        if kind == "tuple_type" and detail["loc"][-1] in ("setup", "commit", "arm", "limit"):
+            expected = f"an array of tables, [[{detail['loc'][-1]}]]"
+        return f"found {found!r}, expected {expected}"
+    return f"found {found!r}: {detail['msg']}"
+
+
+def _unknown(loc: Loc) -> str:
+    """An unknown key: the names known there, or the place where that name does belong."""
+    name = str(loc[-1])
+    model = _model_at(loc[:-1])
+    known = keys_of(model) if model else ()
+    near = suggestion(name, known)
+    if not near:
+        homes = [path for path, key in all_keys() if key == name]
+        if homes:
+            near = f"; {name!r} belongs into {' or '.join(f'[{home}]' for home in homes)}"
+    return f"is no key; known here are {listed(known)}{near}"
+
+
+def keys_of(model: type[BaseModel]) -> tuple[str, ...]:
+    """The keys of one table, under the names of the file."""
+    return tuple(field.alias or name for name, field in model.model_fields.items())
+
+
+def all_keys() -> Iterator[tuple[str, str]]:
+    """Every key of the vocabulary, after the table it belongs to; `data` has those of both kinds."""
+    seen = set()
+    for place, model in sections():
+        for key in keys_of(model):
+            if (place, key) not in seen:
+                seen.add((place, key))
+                yield place, key
+
+
+def sections(
+    model: type[BaseModel] = Scenario, place: str = ""
+) -> Iterator[tuple[str, type[BaseModel]]]:
+    """Every table of the file with its model; "" is the file's top."""
+    yield place, model
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        for inner in _models(field.annotation):
+            yield from sections(inner, f"{place}.{key}".lstrip("."))
+
+
+def _model_at(loc: Loc) -> type[BaseModel] | None:
+    found = _annotation(loc)
+    models = list(_models(found))
+    return models[0] if len(models) == 1 else None
+
+
+def _annotation(loc: Loc) -> Any:
+    """The type of the field at a place as pydantic names it, tag of the data included."""
+    current: Any = Scenario
+    for step in loc:
+        models = list(_models(current))
+        if isinstance(step, int):
+            continue
+        if len(models) > 1:
+            tagged = [m for m in models if step in _literals(m.model_fields["source"].annotation)]
+            current = tagged[0] if tagged else None
+            continue
+        fields = models[0].model_fields if models else {}
+        current = next((f.annotation for n, f in fields.items() if step in (n, f.alias)), None)
+    return current
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models in an annotation, whether in a tuple, a union or alone."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+        return
+    for inner in get_args(annotation):
+        yield from _models(inner)
+
+
+def _literals(annotation: Any) -> list[Any]:
+    """The values of a Literal, or of the Literal in an optional."""
+    if get_origin(annotation) in (Union, UnionType):
+        return [value for inner in get_args(annotation) for value in _literals(inner)]
+    return [value for value in get_args(annotation) if not isinstance(value, type)]
+
+
+COMMON_OPTIONS = keys_of(ArmOptions)
