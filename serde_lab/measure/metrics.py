@@ -18,6 +18,9 @@ OverCommits = Literal["sum", "max", "last", "mean"]
 DETAIL_PREFIX = "spark."
 """Figures of Spark's event log: detail inside the waits, never added to phases and never gated."""
 
+DRIVER_PREFIX = "driver."
+"""What the coordinator did: detail inside idle.driver, never added to phases and never gated."""
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:
@@ -64,11 +67,11 @@ _BY_NAME = {metric.name: metric for metric in METRICS}
 
 
 def metric(name: str) -> Metric:
-    """The metric called `name`; any name under `spark.` is an ungated detail.
+    """The metric called `name`; any name under `spark.` or `driver.` is an ungated detail.
 
     Raises RunError naming the known metrics.
     """
-    if name.startswith(DETAIL_PREFIX):
+    if name.startswith((DETAIL_PREFIX, DRIVER_PREFIX)):
         return _detail(name)
     try:
         return _BY_NAME[name]
@@ -78,11 +81,11 @@ def metric(name: str) -> Metric:
 
 
 def _detail(name: str) -> Metric:
-    label = name.removeprefix(DETAIL_PREFIX)
+    label = name.replace(".", ": ").replace("_", " ")
     if name.endswith("_s"):
-        return Metric(name, "s", "time", "lower", "sum", f"Spark: {label}", gated=False)
+        return Metric(name, "s", "time", "lower", "sum", label, gated=False)
     if name.endswith("peak_bytes"):
-        return Metric(name, "B", "memory", "lower", "max", f"Spark: {label}", gated=False)
+        return Metric(name, "B", "memory", "lower", "max", label, gated=False)
     if name.endswith("_bytes"):
-        return Metric(name, "B", "compressed", "lower", "sum", f"Spark: {label}", gated=False)
-    return Metric(name, "1", "exact", "lower", "sum", f"Spark: {label}", gated=False)
+        return Metric(name, "B", "compressed", "lower", "sum", label, gated=False)
+    return Metric(name, "1", "exact", "lower", "sum", label, gated=False)

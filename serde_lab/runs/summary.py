@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from serde_lab.measure import phases
-from serde_lab.measure.metrics import DETAIL_PREFIX, METRICS
+from serde_lab.measure.metrics import DETAIL_PREFIX, DRIVER_PREFIX, METRICS
 from serde_lab.runs.cell_values import CellValues, PhaseSeconds, cell_values
 from serde_lab.runs.model import ArmEntry, Cell, Check, Run
 
@@ -94,7 +94,8 @@ def _arm(entry: ArmEntry, run: Run) -> dict[str, Any]:
     for name in _PLAIN:
         timing = name in _TIMES
         summary[name] = None if wrong and timing else _median(_of(values, name))
-    summary["spark"] = None if wrong else _details(values)
+    summary["spark"] = None if wrong else _details(values, DETAIL_PREFIX)
+    summary["driver"] = None if wrong else _details(values, DRIVER_PREFIX)
     summary["warmup_seconds"] = [] if wrong else _warmups(run, entry.arm)
     summary["checks"] = _aggregate(check for check in run.checks if check.arm == entry.arm)
     if summary["status"] == "missing":
@@ -162,9 +163,9 @@ def _median(values: Sequence[float]) -> float | int | None:
     return int(median) if whole else median
 
 
-def _details(values: Sequence[CellValues]) -> dict[str, float | int | None]:
-    names = sorted({n for value in values for n in value.metrics if n.startswith(DETAIL_PREFIX)})
-    return {name.removeprefix(DETAIL_PREFIX): _median(_of(values, name)) for name in names}
+def _details(values: Sequence[CellValues], prefix: str) -> dict[str, float | int | None]:
+    names = sorted({n for value in values for n in value.metrics if n.startswith(prefix)})
+    return {name.removeprefix(prefix): _median(_of(values, name)) for name in names}
 
 
 def _warmups(run: Run, arm: str) -> list[float]:

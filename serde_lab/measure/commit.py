@@ -1,0 +1,186 @@
+"""Everything that one timed commit is measured by, as samples.
+
+Owns the step from an interval, Spark's history and the workers' reports to named values; an
+in-process run has the same step without Spark. Must not know runs, arms or how a commit is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from serde_lab.measure.identity import Identity, split_time
+from serde_lab.measure.metrics import DETAIL_PREFIX, DRIVER_PREFIX
+from serde_lab.measure.reports import AttemptReport, JoinedTask, join_reports
+from serde_lab.measure.slots import Interval
+from serde_lab.measure.spark_tasks import SparkHistory, TaskAttempt
+from serde_lab.measure.timeline import TaskReport
+
+_NS_PER_MS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One sample: the metric's name, its value, and the phase for `phase_wall_s`, `phase_cpu_s`."""
+
+    metric: str
+    value: float
+    phase: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMeasure:
+    """The identity of a commit, what its workers counted, and Spark's own figures.
+
+    `counters` are summed over the tasks of each stage label ("map", "reduce").
+    """
+
+    identity: Identity
+    counters: Mapping[str, Mapping[str, int]]
+    peak_worker_rss_bytes: int | None
+    spark: Mapping[str, float]
+    driver: Mapping[str, float]
+
+    def values(self) -> Iterator[Value]:
+        """The samples of this commit, but for `seconds` and what only the table knows.
+
+        `frames` and `frame_bytes` are what map sides sent, `rows` is what reached the first stage
+        that counted any.
+        """
+        for phase, time in self.identity.phases.items():
+            yield Value("phase_wall_s", time.wall_s, phase)
+            yield Value("phase_cpu_s", time.cpu_s, phase)
+        yield Value("unattributed_share", self.identity.unattributed_share)
+        first = next(iter(self.counters.values()), {})
+        if "rows" in first:
+            yield Value("rows", first["rows"])
+        for name in ("frames", "frame_bytes"):
+            stages = [counted[name] for counted in self.counters.values() if name in counted]
+            if stages:
+                yield Value(name, sum(stages))
+        if self.peak_worker_rss_bytes is not None:
+            yield Value("peak_worker_rss_bytes", self.peak_worker_rss_bytes)
+        for name, value in {**self.spark, **self.driver}.items():
+            yield Value(name, value)
+
+
+def measure_commit(
+    interval: Interval,
+    slots: int,
+    history: SparkHistory,
+    reports: Iterable[AttemptReport],
+    *,
+    driver: TaskReport | None = None,
+    labels: Mapping[int, str] | None = None,
+) -> CommitMeasure:
+    """Measure a commit that ran on Spark in `interval` on `slots` task slots.
+
+    `history` holds the commit's jobs, `driver` is the coordinator's own timeline. Raises LabError
+    when a successful worker reported nothing, or when the parts cannot make the whole.
+    """
+    tasks = join_reports(history, reports)
+    identity = split_time(
+        interval,
+        slots,
+        tasks,
+        history.stages,
+        driver_cpu_ns=0 if driver is None else driver.cpu_ns,
+        labels=labels,
+    )
+    counting = [task.attempt for task in tasks if task.counts]
+    return CommitMeasure(
+        identity=identity,
+        counters=_counters(task.report for task in tasks if task.report),
+        peak_worker_rss_bytes=max(
+            (t.report.peak_rss_bytes for t in tasks if t.report), default=None
+        ),
+        spark=spark_figures(counting, [task.attempt for task in tasks]),
+        driver=_driver_figures(driver),
+    )
+
+
+def measure_in_process(
+    interval: Interval, reports: Sequence[TaskReport], *, driver: TaskReport | None = None
+) -> CommitMeasure:
+    """Measure a commit whose stages ran in this process, one task after the other: one slot.
+
+    There is no Spark, so that nothing is known of shuffles, and the process is the worker: its peak
+    memory is no worker's, and is left out.
+    """
+    tasks = [
+        JoinedTask(_own_attempt(number, report), report, counts=True)
+        for number, report in enumerate(reports)
+    ]
+    own_cpu_ns = 0
+    if driver is not None:  # the tasks' CPU time is inside the driver's
+        own_cpu_ns = max(0, driver.cpu_ns - sum(report.cpu_ns for report in reports))
+    return CommitMeasure(
+        identity=split_time(interval, 1, tasks, driver_cpu_ns=own_cpu_ns),
+        counters=_counters(reports),
+        peak_worker_rss_bytes=None,
+        spark={},
+        driver=_driver_figures(driver),
+    )
+
+
+def spark_figures(
+    counting: Sequence[TaskAttempt], attempts: Sequence[TaskAttempt]
+) -> dict[str, float]:
+    """Shuffle metrics of the attempts that count, and `spark.` details over all of `attempts`."""
+    kept = [attempt.metrics for attempt in counting]
+    spent = [attempt.metrics for attempt in attempts]
+    details = {
+        "executor_run_s": sum(m.executor_run_ms for m in spent) / 1e3,
+        "executor_cpu_s": sum(m.executor_cpu_ns + m.deserialize_cpu_ns for m in spent) / 1e9,
+        "gc_s": sum(m.gc_ms for m in spent) / 1e3,
+        "deserialize_s": sum(m.deserialize_ms for m in spent) / 1e3,
+        "result_serialize_s": sum(m.result_serialize_ms for m in spent) / 1e3,
+        "shuffle_write_s": sum(m.shuffle_write_ns for m in spent) / 1e9,
+        "fetch_wait_s": sum(m.fetch_wait_ms for m in spent) / 1e3,
+        "disk_spilled_bytes": sum(m.disk_spilled_bytes for m in spent),
+        "memory_spilled_bytes": sum(m.memory_spilled_bytes for m in spent),
+        "remote_read_bytes": sum(m.shuffle_remote_read_bytes for m in kept),
+        "execution_peak_bytes": max((m.execution_peak_bytes for m in spent), default=0),
+        "tasks": len(counting),
+        "lost_attempts": len(attempts) - len(counting),
+    }
+    return {
+        "shuffle_bytes": sum(m.shuffle_write_bytes for m in kept),
+        "shuffle_records": sum(m.shuffle_write_records for m in kept),
+        "shuffle_read_bytes": sum(m.shuffle_read_bytes for m in kept),
+        **{f"{DETAIL_PREFIX}{name}": value for name, value in details.items()},
+    }
+
+
+def _driver_figures(driver: TaskReport | None) -> dict[str, float]:
+    if driver is None:
+        return {}
+    return {
+        f"{DRIVER_PREFIX}{name}_s": phase.wall_ns / 1e9 for name, phase in driver.phases.items()
+    }
+
+
+def _counters(reports: Iterable[TaskReport]) -> dict[str, dict[str, int]]:
+    """Sums by stage label, in the order in which the stages began."""
+    counters: dict[str, dict[str, int]] = {}
+    for report in sorted(reports, key=lambda report: report.started_epoch_ns):
+        of_stage = counters.setdefault(report.stage, {})
+        for name, n in report.counters.items():
+            of_stage[name] = of_stage.get(name, 0) + n
+    return counters
+
+
+def _own_attempt(number: int, report: TaskReport) -> TaskAttempt:
+    """An attempt as long as its report, to the whole millisecond inside it."""
+    begin_ms = -(-report.started_epoch_ns // _NS_PER_MS)
+    end_ms = max(begin_ms, (report.started_epoch_ns + report.wall_ns) // _NS_PER_MS)
+    return TaskAttempt(
+        stage_id=0,
+        stage_attempt=0,
+        partition=number,
+        task_id=number,
+        attempt=0,
+        launch_ms=begin_ms,
+        finish_ms=end_ms,
+        successful=True,
+    )

@@ -1,0 +1,191 @@
+"""Reads the event log of a Spark 3.5 application: one JSON object a line, while it still grows.
+
+Owns Spark's event names and keys (`org.apache.spark.util.JsonProtocol` of Spark 3.5). Must not know
+phases or workers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from serde_lab.errors import RunError
+from serde_lab.measure.spark_tasks import (
+    Job,
+    SparkHistory,
+    StageAttempt,
+    TaskAttempt,
+    TaskMetrics,
+)
+
+# an event's name stands first in its line, so that plans of many kilobytes need not be parsed
+_EVENT = re.compile(rb'\{"Event":"(SparkListener\w+)"')
+
+# operators and RDDs whose tasks run a Python worker: PythonMapInArrow, ArrowEvalPython, PythonRDD...
+_PYTHON = re.compile(r"Python|In(Arrow|Pandas)\b")
+
+
+def event_log_file(folder: Path, application_id: str) -> Path:
+    """The log of an application in `spark.eventLog.dir`, while it runs or after.
+
+    Raises RunError when there is none.
+    """
+    for name in (application_id, f"{application_id}.inprogress"):
+        if (folder / name).is_file():
+            return folder / name
+    raise RunError(f"{folder} has no event log of Spark application {application_id}")
+
+
+class EventLogReader:
+    """Reads what was added since the last time, and holds what was read.
+
+    Spark writes the log from a queue and flushes it when a stage or a job ends: call
+    `SparkContext._jsc.sc().listenerBus().waitUntilEmpty()` before `read`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offset = 0
+        self._line = 0
+        self._jobs: dict[int, Job] = {}
+        self._stages: dict[tuple[int, int], StageAttempt] = {}
+        self._attempts: dict[int, TaskAttempt] = {}
+
+    def read(self) -> SparkHistory:
+        """Everything up to now; a line that is still being written waits for the next call.
+
+        Raises RunError naming file and line when a line is not Spark's.
+        """
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except OSError as exc:
+            raise RunError(f"the event log {self.path} cannot be read: {exc}") from exc
+        data = data[: data.rfind(b"\n") + 1]
+        self._offset += len(data)
+        for line in data.splitlines():
+            self._line += 1
+            self._take(line)
+        return SparkHistory(
+            tuple(self._jobs.values()),
+            tuple(self._stages.values()),
+            tuple(self._attempts.values()),
+        )
+
+    def _take(self, line: bytes) -> None:
+        named = _EVENT.match(line)
+        handler = _HANDLERS.get(named[1].decode()) if named else None
+        if handler is None:
+            return
+        try:
+            handler(self, json.loads(line))
+        except (ValueError, KeyError, TypeError) as exc:
+            raise RunError(
+                f"{self.path}, line {self._line} is no event of Spark 3.5:"
+                f" {type(exc).__name__} {exc}"
+            ) from exc
+
+    def _job_start(self, event: dict[str, Any]) -> None:
+        job_id = event["Job ID"]
+        self._jobs[job_id] = Job(
+            job_id=job_id,
+            submitted_ms=event["Submission Time"],
+            completed_ms=None,
+            succeeded=False,
+            stage_ids=frozenset(stage["Stage ID"] for stage in event["Stage Infos"]),
+            properties=event.get("Properties") or {},
+        )
+
+    def _job_end(self, event: dict[str, Any]) -> None:
+        job = self._jobs[event["Job ID"]]
+        self._jobs[job.job_id] = replace(
+            job,
+            completed_ms=event["Completion Time"],
+            succeeded=event["Job Result"]["Result"] == "JobSucceeded",
+        )
+
+    def _stage(self, event: dict[str, Any]) -> None:
+        info = event["Stage Info"]
+        stage = StageAttempt(
+            stage_id=info["Stage ID"],
+            attempt=info["Stage Attempt ID"],
+            name=info["Stage Name"],
+            tasks=info["Number of Tasks"],
+            submitted_ms=info.get("Submission Time"),
+            completed_ms=info.get("Completion Time"),
+            python=any(_is_python(rdd) for rdd in info["RDD Info"]),
+            failure=info.get("Failure Reason"),
+        )
+        self._stages[stage.stage_id, stage.attempt] = stage
+
+    def _task(self, event: dict[str, Any]) -> None:
+        info = event["Task Info"]
+        reason = (event.get("Task End Reason") or {}).get("Reason", "")
+        attempt = TaskAttempt(
+            stage_id=event["Stage ID"],
+            stage_attempt=event["Stage Attempt ID"],
+            partition=info.get("Partition ID", info["Index"]),
+            task_id=info["Task ID"],
+            attempt=info["Attempt"],
+            launch_ms=info["Launch Time"],
+            finish_ms=info["Finish Time"] or None,
+            # "Resubmitted" ends a task for a second time: its output was lost with its executor
+            successful=reason == "Success" and not info["Failed"] and not info["Killed"],
+            speculative=info["Speculative"],
+            executor=info["Executor ID"],
+            reason=reason,
+            metrics=_metrics(event.get("Task Metrics") or {}),
+        )
+        before = self._attempts.get(attempt.task_id)
+        if before is not None and before.finish_ms is not None:
+            attempt = replace(attempt, finish_ms=before.finish_ms, metrics=before.metrics)
+        self._attempts[attempt.task_id] = attempt
+
+
+_HANDLERS = {
+    "SparkListenerJobStart": EventLogReader._job_start,
+    "SparkListenerJobEnd": EventLogReader._job_end,
+    "SparkListenerStageSubmitted": EventLogReader._stage,
+    "SparkListenerStageCompleted": EventLogReader._stage,
+    "SparkListenerTaskStart": EventLogReader._task,
+    "SparkListenerTaskEnd": EventLogReader._task,
+}
+
+
+def _is_python(rdd: dict[str, Any]) -> bool:
+    scope = json.loads(rdd["Scope"])["name"] if rdd.get("Scope") else ""
+    return bool(_PYTHON.search(scope) or _PYTHON.search(rdd["Name"]))
+
+
+def _metrics(value: dict[str, Any]) -> TaskMetrics:
+    if not value:
+        return TaskMetrics()
+    write, read = value["Shuffle Write Metrics"], value["Shuffle Read Metrics"]
+    came_in, went_out = value["Input Metrics"], value["Output Metrics"]
+    return TaskMetrics(
+        executor_run_ms=value["Executor Run Time"],
+        executor_cpu_ns=value["Executor CPU Time"],
+        deserialize_ms=value["Executor Deserialize Time"],
+        deserialize_cpu_ns=value["Executor Deserialize CPU Time"],
+        gc_ms=value["JVM GC Time"],
+        result_serialize_ms=value["Result Serialization Time"],
+        result_bytes=value["Result Size"],
+        shuffle_write_bytes=write["Shuffle Bytes Written"],
+        shuffle_write_records=write["Shuffle Records Written"],
+        shuffle_write_ns=write["Shuffle Write Time"],
+        shuffle_read_bytes=read["Remote Bytes Read"] + read["Local Bytes Read"],
+        shuffle_remote_read_bytes=read["Remote Bytes Read"],
+        shuffle_read_records=read["Total Records Read"],
+        fetch_wait_ms=read["Fetch Wait Time"],
+        memory_spilled_bytes=value["Memory Bytes Spilled"],
+        disk_spilled_bytes=value["Disk Bytes Spilled"],
+        execution_peak_bytes=value["Peak Execution Memory"],
+        input_bytes=came_in["Bytes Read"],
+        input_records=came_in["Records Read"],
+        output_bytes=went_out["Bytes Written"],
+        output_records=went_out["Records Written"],
+    )

@@ -1,0 +1,194 @@
+"""The identity of a commit: slots x wall, split without a gap and without an overlap.
+
+Owns the rule: task attempts from launch to finish plus empty slots make the whole; inside a task the
+worker's own timeline is the spine, with `worker_start` before it and `worker_end` after it. Nothing
+here is a remainder but `unattributed`, which is time inside the worker's function that no phase
+covers. Must not know how Spark or workers report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from serde_lab.errors import LabError
+from serde_lab.measure.phases import (
+    IDLE_DRIVER,
+    IDLE_SCHEDULER,
+    IDLE_STAGE_TAIL,
+    JVM,
+    LOST_ATTEMPTS,
+    UNATTRIBUTED,
+    WORKER_END,
+    WORKER_START,
+)
+from serde_lab.measure.reports import JoinedTask
+from serde_lab.measure.slots import Held, Interval, idle_time, one_after_the_other
+from serde_lab.measure.spark_tasks import StageAttempt
+from serde_lab.measure.timeline import TaskReport
+
+_NS_PER_MS = 1_000_000
+_NS_PER_S = 1e9
+
+# overlap that late notes and ms rounding explain: more means that `slots` is wrong
+_OVERLAP_SHARE, _OVERLAP_NS_PER_TASK = 0.02, 10 * _NS_PER_MS
+
+
+@dataclass(frozen=True, slots=True)
+class SlotTime:
+    """Slot seconds and CPU seconds of a phase."""
+
+    wall_s: float
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """`phases` sum to `whole_s`, which is slots x wall.
+
+    `clamped_s` is worker time that was cut because two tasks seemed to hold one slot at once; it is
+    in no phase.
+    """
+
+    phases: Mapping[str, SlotTime]
+    whole_s: float
+    clamped_s: float
+
+    @property
+    def unattributed_share(self) -> float:
+        """The share of the whole that is inside workers and outside every timer."""
+        return self.phases[UNATTRIBUTED].wall_s / self.whole_s if self.whole_s else 0.0
+
+
+def split_time(
+    cell: Interval,
+    slots: int,
+    tasks: Sequence[JoinedTask],
+    stages: Sequence[StageAttempt] = (),
+    *,
+    driver_cpu_ns: int = 0,
+    labels: Mapping[int, str] | None = None,
+) -> Identity:
+    """The identity of what ran in `cell` on `slots` task slots.
+
+    `driver_cpu_ns` is the coordinator's own CPU time, shown under `idle.driver`. `labels` names the
+    stages whose tasks have no worker; without it one that writes a shuffle is "map", any other
+    "reduce". Raises LabError when more tasks ran at once than there are slots.
+    """
+    labels = dict(labels or {})
+    tasks = [task for task in tasks if _held(0, task, cell).whole.length_ns]
+    shuffling = {t.attempt.stage_id for t in tasks if t.attempt.metrics.shuffle_write_records}
+    wanted = [_held(i, task, cell) for i, task in enumerate(tasks)]
+    laid = one_after_the_other(wanted, slots)
+    ledger = _Ledger()
+    for task, held in zip(tasks, laid, strict=True):
+        stage_id = task.attempt.stage_id
+        label = labels.get(stage_id, "map" if stage_id in shuffling else "reduce")
+        ledger.add_task(task, held, label, cell)
+    overlap_ns = sum(held.whole.length_ns for held in wanted)
+    overlap_ns -= sum(held.whole.length_ns for held in laid)
+    if overlap_ns > _OVERLAP_SHARE * slots * cell.length_ns + _OVERLAP_NS_PER_TASK * len(tasks):
+        raise LabError(
+            f"tasks held {overlap_ns / _NS_PER_S:.3f} s more than {slots} slots have: the number of"
+            " slots is wrong, or the clocks of driver and workers differ"
+        )
+    idle = idle_time(cell, slots, [held.whole for held in laid], _waiting(tasks, stages))
+    ledger.add(IDLE_DRIVER, idle.driver_ns, driver_cpu_ns)
+    ledger.add(IDLE_STAGE_TAIL, idle.stage_tail_ns, 0)
+    ledger.add(IDLE_SCHEDULER, idle.scheduler_ns, 0)
+    ledger.add(UNATTRIBUTED, 0, 0)
+    return Identity(
+        {
+            name: SlotTime(wall_ns / _NS_PER_S, cpu_ns / _NS_PER_S)
+            for name, (wall_ns, cpu_ns) in ledger.times.items()
+        },
+        whole_s=slots * cell.length_ns / _NS_PER_S,
+        clamped_s=ledger.clamped_ns / _NS_PER_S,
+    )
+
+
+class _Ledger:
+    """Slot and CPU nanoseconds by phase."""
+
+    def __init__(self) -> None:
+        self.times: dict[str, tuple[int, int]] = {}
+        self.clamped_ns = 0
+
+    def add(self, phase: str, wall_ns: int, cpu_ns: int) -> None:
+        before = self.times.get(phase, (0, 0))
+        self.times[phase] = before[0] + wall_ns, before[1] + cpu_ns
+
+    def add_task(self, task: JoinedTask, held: Held, label: str, cell: Interval) -> None:
+        whole, core = held.whole, held.core
+        if not task.counts:
+            self.add(LOST_ATTEMPTS, whole.length_ns, task.attempt.metrics.executor_cpu_ns)
+        elif task.report is None:
+            metrics = task.attempt.metrics
+            cpu_ns = metrics.executor_cpu_ns + metrics.deserialize_cpu_ns
+            self.add(f"{label}.{JVM}", whole.length_ns, cpu_ns)
+        else:
+            self._add_spine(task.report, core.length_ns)
+            self.clamped_ns += _spine(task.report).within(cell).length_ns - core.length_ns
+            self.add(f"{task.report.stage}.{WORKER_START}", core.begin_ns - whole.begin_ns, 0)
+            self.add(f"{task.report.stage}.{WORKER_END}", whole.end_ns - core.end_ns, 0)
+
+    def _add_spine(self, report: TaskReport, kept_ns: int) -> None:
+        if report.unattributed_ns < 0:
+            raise LabError(
+                f"internal error: the phases of a task of stage {report.stage!r} take"
+                f" {-report.unattributed_ns} ns more than the task"
+            )
+        left_ns, left_cpu_ns = kept_ns, _part(report.cpu_ns, kept_ns, report.wall_ns)
+        for verb, time in report.phases.items():
+            wall_ns = _part(time.wall_ns, kept_ns, report.wall_ns)
+            cpu_ns = _part(time.cpu_ns, kept_ns, report.wall_ns)
+            self.add(f"{report.stage}.{verb}", wall_ns, cpu_ns)
+            left_ns -= wall_ns
+            left_cpu_ns -= cpu_ns
+        self.add(UNATTRIBUTED, left_ns, max(0, left_cpu_ns))
+
+
+def _part(ns: int, kept_ns: int, spine_ns: int) -> int:
+    """`ns` of a spine of which only `kept_ns` count; all of it, but for a spine that was cut."""
+    return ns if kept_ns == spine_ns else ns * kept_ns // spine_ns
+
+
+def _spine(report: TaskReport) -> Interval:
+    # the end by the monotonic clock: the other one can be set in between
+    return Interval(report.started_epoch_ns, report.started_epoch_ns + report.wall_ns)
+
+
+def _held(number: int, task: JoinedTask, cell: Interval) -> Held:
+    """The slot time of an attempt inside the cell, wide enough to hold its worker's spine.
+
+    Spark's times are cut to whole milliseconds, so that a worker can seem to start before its launch
+    or to end after its finish.
+    """
+    attempt = task.attempt
+    begin_ns = attempt.launch_ms * _NS_PER_MS
+    end_ns = cell.end_ns if attempt.finish_ms is None else attempt.finish_ms * _NS_PER_MS
+    if task.report is None:
+        # nothing but its launch is sure: the noted finish may lie in the slot's next task
+        whole = Interval(begin_ns, end_ns).within(cell)
+        return Held(number, whole, Interval(whole.begin_ns, whole.begin_ns))
+    spine = _spine(task.report)
+    whole = Interval(min(begin_ns, spine.begin_ns), max(end_ns, spine.end_ns)).within(cell)
+    return Held(number, whole, spine.within(whole))
+
+
+def _waiting(tasks: Sequence[JoinedTask], stages: Sequence[StageAttempt]) -> list[Interval]:
+    """When a task could have run and did not: from its stage's submission, or a failed attempt's end,
+    to the next launch. Nobody waits for a speculative attempt.
+    """
+    submitted = {(stage.stage_id, stage.attempt): stage.submitted_ms for stage in stages}
+    ready_ms: dict[tuple[int, int, int], int | None] = {}
+    waiting = []
+    for attempt in sorted((t.attempt for t in tasks), key=lambda a: (a.launch_ms, a.task_id)):
+        if attempt.speculative:
+            continue
+        key = attempt.stage_id, attempt.stage_attempt, attempt.partition
+        since_ms = ready_ms.get(key, submitted.get(key[:2]))
+        if since_ms is not None and since_ms < attempt.launch_ms:
+            waiting.append(Interval(since_ms * _NS_PER_MS, attempt.launch_ms * _NS_PER_MS))
+        ready_ms[key] = attempt.finish_ms
+    return waiting

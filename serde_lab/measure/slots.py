@@ -1,0 +1,125 @@
+"""Task slots over time: which task held which slot, and why a slot was empty.
+
+Owns the sweep that splits slots x wall into busy and idle time, on plain intervals in nanoseconds.
+Must not know Spark's events, workers or phases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """[begin_ns, end_ns), since the epoch."""
+
+    begin_ns: int
+    end_ns: int
+
+    @property
+    def length_ns(self) -> int:
+        """Never negative."""
+        return max(0, self.end_ns - self.begin_ns)
+
+    def within(self, outer: Interval) -> Interval:
+        """The part inside `outer`, of length zero where there is none."""
+        begin = min(max(self.begin_ns, outer.begin_ns), outer.end_ns)
+        return Interval(begin, max(begin, min(self.end_ns, outer.end_ns)))
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A task that holds a slot in `whole`; `core` is the part that is surely its own."""
+
+    task: int
+    whole: Interval
+    core: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class IdleTime:
+    """Slot nanoseconds in which slots were empty."""
+
+    driver_ns: int
+    stage_tail_ns: int
+    scheduler_ns: int
+
+
+def one_after_the_other(held: Sequence[Held], slots: int) -> tuple[Held, ...]:
+    """The tasks laid onto `slots` slots, so that no slot holds two at once; in the order given.
+
+    Spark frees a slot before it has taken the finished task's result, and only then notes the
+    finish: the next task in the slot can be launched milliseconds before that. There the older task
+    is cut back, to its core at most, and what still overlaps is taken from the newer one's begin. No
+    core is cut while no more cores than slots overlap.
+    """
+    last: list[Held | None] = [None] * slots
+    done: dict[int, Held] = {}
+    for one in sorted(held, key=lambda one: (one.core.begin_ns, one.whole.begin_ns, one.task)):
+        slot = _slot_for(one, last)
+        before = last[slot]
+        last[slot] = one
+        if before is not None and before.whole.end_ns > one.whole.begin_ns:
+            edge_ns = max(before.whole.begin_ns, before.core.end_ns, one.whole.begin_ns)
+            before = replace(before, whole=Interval(before.whole.begin_ns, edge_ns))
+            done[before.task] = before
+            whole = Interval(min(edge_ns, one.whole.end_ns), one.whole.end_ns)
+            one = replace(one, whole=whole, core=one.core.within(whole))
+            # a task that is swallowed whole leaves the slot to the older one
+            last[slot] = one if one.whole.end_ns >= edge_ns else before
+        done[one.task] = one
+    return tuple(done[one.task] for one in held)
+
+
+def _slot_for(one: Held, last: Sequence[Held | None]) -> int:
+    """The slot that was left last before the task began; else one where only notes overlap."""
+    empty = [i for i, held in enumerate(last) if held is None]
+    filled = [(held, i) for i, held in enumerate(last) if held is not None]
+    left = [(held.whole.end_ns, i) for held, i in filled if held.whole.end_ns <= one.whole.begin_ns]
+    if left or empty:
+        return max(left)[1] if left else empty[0]
+    apart = [(held.whole.end_ns, i) for held, i in filled if held.core.end_ns <= one.core.begin_ns]
+    return min(apart or [(held.core.end_ns, i) for held, i in filled])[1]
+
+
+def idle_time(
+    cell: Interval, slots: int, running: Iterable[Interval], waiting: Iterable[Interval]
+) -> IdleTime:
+    """Why slots were empty in `cell`; `running` never exceeds `slots` at any time.
+
+    At each moment as many empty slots as tasks wait are the scheduler's; the others are a stage's
+    tail while a task runs or waits, and the driver's while none does. The three and the running
+    intervals sum to slots x cell exactly.
+    """
+    running = [one.within(cell) for one in running]
+    waiting = [one.within(cell) for one in waiting]
+    edges = np.unique(
+        [cell.begin_ns, cell.end_ns]
+        + [edge for one in running for edge in (one.begin_ns, one.end_ns)]
+        + [edge for one in waiting for edge in (one.begin_ns, one.end_ns)]
+    )
+    lengths = np.diff(edges)
+    busy = _depth(edges, running)
+    queued = _depth(edges, waiting)
+    empty = slots - busy
+    scheduler = np.minimum(queued, empty)
+    rest = empty - scheduler
+    stage = (busy + queued) > 0
+    return IdleTime(
+        driver_ns=int((lengths * np.where(stage, 0, rest)).sum()),
+        stage_tail_ns=int((lengths * np.where(stage, rest, 0)).sum()),
+        scheduler_ns=int((lengths * scheduler).sum()),
+    )
+
+
+def _depth(edges: npt.NDArray[np.int64], intervals: list[Interval]) -> npt.NDArray[np.int64]:
+    """How many intervals cover each piece between two edges."""
+    steps = np.zeros(len(edges), np.int64)
+    for one in intervals:
+        steps[np.searchsorted(edges, one.begin_ns)] += 1
+        steps[np.searchsorted(edges, one.end_ns)] -= 1
+    return np.cumsum(steps)[:-1]
