@@ -306,4 +306,4 @@ def _repeats(column: pa.ChunkedArray) -> bool:
     if pa.types.is_nested(column.type) or pa.types.is_boolean(column.type):
         return False
     sample = column.slice(0, _SAMPLE_ROWS)
-    return len(sample) == 0 or pc.count_distinct(sample).as_py() * 8 <= len(sample)
+    return len(sample) == 0 or pc.count_distinct(sample).as_py() * 3 <= len(sample)

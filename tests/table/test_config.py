@@ -1,0 +1,167 @@
+"""What a table says of itself: read as written, inferred where it is silent, refused by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from serde_lab.errors import OptionError, TableError
+from serde_lab.table.config import TableConfig
+from serde_lab.table.properties import table_checksum
+from serde_lab.table.storage import Storage
+from serde_lab.table.table import HoodieTable
+
+PLAIN = {
+    "hoodie.table.name": "trips",
+    "hoodie.table.type": "COPY_ON_WRITE",
+    "hoodie.table.version": "9",
+    "hoodie.timeline.layout.version": "2",
+    "hoodie.table.recordkey.fields": "id",
+}
+
+
+def read(**changes: str | None) -> TableConfig:
+    properties = {**PLAIN, **{k.replace("__", "."): v for k, v in changes.items()}}
+    return TableConfig.from_properties({k: v for k, v in properties.items() if v is not None}, "f")
+
+
+@pytest.mark.parametrize("version", [9, 6])
+@pytest.mark.parametrize(
+    "config",
+    [
+        TableConfig("trips", ("id",)),
+        TableConfig("trips", ("id",), ordering_fields=("ts",), bucket_count=8),
+        TableConfig(
+            "trips",
+            ("id", "line"),
+            table_type="MERGE_ON_READ",
+            partition_fields=("region", "day"),
+            ordering_fields=("ts",),
+            hive_style=True,
+            url_encode=True,
+            database="lake",
+            bucket_count=16,
+            bucket_fields=("line",),
+        ),
+        TableConfig("trips", ("id",), ordering_fields=("ts",), merge_mode="COMMIT_TIME_ORDERING"),
+    ],
+    ids=["least", "bucket", "all", "commit-time"],
+)
+def test_a_table_is_opened_as_it_was_made(
+    storage: Storage, config: TableConfig, version: int
+) -> None:
+    from dataclasses import replace
+
+    made = replace(config, version=version)
+    HoodieTable.create(storage, made)
+    found = HoodieTable.open(storage).config
+    assert replace(found, extra={}) == made
+    assert not found.metadata_partitions
+    found.check_writable()
+
+
+def test_a_table_is_made_once(storage: Storage) -> None:
+    HoodieTable.create(storage, TableConfig("trips", ("id",)))
+    with pytest.raises(TableError, match="there is a table already"):
+        HoodieTable.create(storage, TableConfig("other", ("id",)))
+    assert HoodieTable.open_or_create(storage, TableConfig("other", ("id",))).config.name == "trips"
+
+
+def test_no_table_is_a_sentence(storage: Storage) -> None:
+    with pytest.raises(TableError, match=r"is no Hudi table; \.hoodie/hoodie\.properties"):
+        HoodieTable.open(storage)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hoodie.table.name": None}, "hoodie.table.name is missing"),
+        ({"hoodie.table.type": None}, "hoodie.table.type is missing"),
+        ({"hoodie.timeline.layout.version": None}, "layout.version is missing"),
+        ({"hoodie.table.type": "COW"}, "'COW'; known are COPY_ON_WRITE and MERGE_ON_READ"),
+        ({"hoodie.table.version": "10"}, "hoodie.table.version is 10; read are 6, 8 and 9"),
+        ({"hoodie.table.version": "5"}, "hoodie.table.version is 5"),
+        ({"hoodie.timeline.layout.version": "1"}, "table version 9 has 2"),
+        ({"hoodie.populate.meta.fields": "false"}, "hoodie.populate.meta.fields=false"),
+        ({"hoodie.datasource.write.drop.partition.columns": "true"}, "drop.partition.columns=true"),
+        ({"hoodie.datasource.write.hive_style_partitioning": "1"}, "it must be true or false"),
+        ({"hoodie.table.base.file.format": "ORC"}, "is ORC; PARQUET is what is supported"),
+        ({"hoodie.record.merge.mode": "CUSTOM"}, "hoodie.record.merge.mode is CUSTOM"),
+        ({"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}, "partial.update.mode=IGNORE"),
+        ({"hoodie.bootstrap.base.path": "/x"}, "hoodie.bootstrap.base.path=/x"),
+        ({"hoodie.table.checksum": "1"}, f"give {table_checksum('trips')}"),
+        ({"hoodie.compaction.payload.class": "my.Payload"}, "my.Payload, whose merging"),
+    ],
+)
+def test_a_kind_of_table_that_would_be_read_wrong_is_refused(
+    changes: dict[str, str | None], message: str
+) -> None:
+    with pytest.raises(TableError, match=message):
+        read(**{k.replace(".", "__"): v for k, v in changes.items()})
+
+
+@pytest.mark.parametrize(
+    ("changes", "mode"),
+    [
+        ({}, "COMMIT_TIME_ORDERING"),
+        ({"hoodie.table.ordering.fields": "ts"}, "EVENT_TIME_ORDERING"),
+        (
+            {
+                "hoodie.table.precombine.field": "ts",
+                "hoodie.compaction.payload.class": (
+                    "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload"
+                ),
+            },
+            "COMMIT_TIME_ORDERING",
+        ),
+        (
+            {
+                "hoodie.compaction.payload.class": (
+                    "org.apache.hudi.common.model.DefaultHoodieRecordPayload"
+                )
+            },
+            "EVENT_TIME_ORDERING",
+        ),
+        (
+            {"hoodie.record.merge.strategy.id": "ce9acb64-bde0-424c-9b91-f6ebba25356d"},
+            "COMMIT_TIME_ORDERING",
+        ),
+    ],
+)
+def test_the_merge_mode_of_a_table_that_does_not_state_it(
+    changes: dict[str, str], mode: str
+) -> None:
+    assert read(**{k.replace(".", "__"): v for k, v in changes.items()}).merge_mode == mode
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (TableConfig("my table", ("id",)), "letters, digits and _"),
+        (TableConfig("t", ()), "recordkey.field is empty"),
+        (TableConfig("t", ("id",), version=8), "version 8 cannot be made"),
+        (TableConfig("t", ("id",), ordering_fields=("a", "b")), "a, b; one is what"),
+        (TableConfig("t", ("id",), merge_mode="EVENT_TIME_ORDERING"), "needs an ordering field"),
+        (TableConfig("t", ("id",), bucket_count=0), "0 buckets"),
+        (TableConfig("t", ("id",), key_generator="TIMESTAMP"), "'TIMESTAMP' is not supported"),
+    ],
+)
+def test_an_impossible_table_is_refused(local: Storage, config: TableConfig, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        HoodieTable.create(local, config)
+    assert local.list_files() == []
+
+
+def test_a_table_with_a_metadata_table_is_not_written(local: Storage) -> None:
+    table = HoodieTable.create(local, TableConfig("trips", ("id",)))
+    text = local.get(".hoodie/hoodie.properties").decode()
+    extra = "hoodie.table.metadata.partitions=files\nhoodie.table.metadata.partitions.inflight=\n"
+    local.replace(".hoodie/hoodie.properties", (text + extra).encode())
+    local.put_new(".hoodie/.hoodie.properties.crc", b"stale")
+    local.put_new(".hoodie/metadata/.hoodie/hoodie.properties", b"x")
+    found = HoodieTable.open(local)
+    with pytest.raises(TableError, match=r"has a metadata table \(files\)"):
+        found.config.check_writable()
+    mended = found.drop_metadata_table()
+    mended.config.check_writable()
+    assert [f.path for f in local.list_files()] == [".hoodie/hoodie.properties"]
+    assert mended.config == HoodieTable(local, table.config).open(local).config
