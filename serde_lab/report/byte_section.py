@@ -1,0 +1,118 @@
+"""Bytes per record: what a strategy makes of a row, and what of it reaches the shuffle.
+
+Owns the view on bytes. Must not know codecs or frames beyond their counts.
+"""
+
+from __future__ import annotations
+
+from serde_lab.report import notation
+from serde_lab.report.drawings import Bar, Panel, Segment, StackedBars
+from serde_lab.report.page import Cell, Column, Figure, Section, Sentence, Table
+from serde_lab.report.run_facts import ArmFacts, RunFacts
+
+_SHOWN = (
+    ("frame_bytes", "in frames, as encoded", "bar"),
+    ("shuffle_bytes", "in the shuffle, compressed by Spark", "bar-pale"),
+)
+
+
+def byte_section(facts: RunFacts) -> Section | None:
+    """The section, or None where no arm has bytes."""
+    shown = [
+        (metric, heading, role)
+        for metric, heading, role in _SHOWN
+        if any(arm.per_record(metric) for arm in facts.arms)
+    ]
+    if not shown:
+        return None
+    arms = [arm for arm in facts.arms if any(arm.per_record(metric) for metric, _, _ in shown)]
+    figure = Figure(
+        name="bytes",
+        title="As frames, and as the shuffle carries them",
+        description="Bars, one an arm: " + "; ".join(_described(arm) for arm in arms) + ".",
+        drawing=StackedBars(
+            axis="bytes a record",
+            panels=tuple(
+                Panel(heading, tuple(_bar(arm, metric, role) for arm in arms))
+                for metric, heading, role in shown
+            ),
+            tick_label="what the strategy's author expected"
+            if any(expected_bytes(arm) is not None for arm in arms)
+            else "",
+        ),
+        table=_table(arms),
+    )
+    if facts.exchange == "inprocess":
+        where = "This run exchanges frames inside one process: no byte crosses a network or a disk."
+    elif facts.local:
+        where = (
+            "Spark ran in local mode: these bytes crossed no network. On a cluster, bytes cost more"
+            " than they do here."
+        )
+    else:
+        where = "Bytes of the shuffle as Spark wrote them."
+    return Section("bytes", "Bytes per record", (figure, Sentence(where, "muted")))
+
+
+def _bar(arm: ArmFacts, metric: str, role: str) -> Bar:
+    value = arm.per_record(metric)
+    if value is None:
+        return Bar(arm.name, (), "", absent=notation.NOTHING)
+    text = f"{notation.number(value)} B"
+    tick = expected_bytes(arm) if metric == "frame_bytes" else None
+    return Bar(arm.name, (Segment(role, value, f"{arm.name}: {text}"),), text, tick)
+
+
+def expected_bytes(arm: ArmFacts) -> float | None:
+    """Frame bytes a record that were written down before they were measured."""
+    value = (arm.prediction or {}).get("frame_bytes_per_record")
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _described(arm: ArmFacts) -> str:
+    found = [
+        f"{notation.number(value)} bytes {heading}"
+        for metric, heading, _ in _SHOWN
+        if (value := arm.per_record(metric)) is not None
+    ]
+    return f"{arm.name} {notation.listed(found)}"
+
+
+def _table(arms: list[ArmFacts]) -> Table:
+    counted = (
+        ("frame_bytes", "frame bytes"),
+        ("shuffle_bytes", "shuffle bytes"),
+        ("shuffle_read_bytes", "shuffle bytes read"),
+        ("frames", "frames"),
+        ("shuffle_records", "shuffle records"),
+        ("hops", "hops"),
+        ("files", "files"),
+        ("table_bytes", "table bytes"),
+        ("rows", "rows"),
+    )
+    present = [
+        (metric, heading)
+        for metric, heading in counted
+        if any(arm.figure(metric) is not None for arm in arms)
+    ]
+    columns = (
+        Column("arm", "arm", numeric=False),
+        *(Column(metric, heading) for metric, heading in present),
+    )
+    rows = tuple(
+        (
+            Cell(arm.name, arm.name, header=True),
+            *(
+                Cell(notation.count(arm.figure(metric)), arm.figure(metric))
+                for metric, _ in present
+            ),
+        )
+        for arm in arms
+    )
+    return Table(
+        "byte-counts",
+        "Bytes, frames and files of a cell, in full",
+        columns,
+        rows,
+        folded="Bytes, frames and files in full",
+    )

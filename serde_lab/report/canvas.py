@@ -1,0 +1,235 @@
+"""A sheet of pixels to draw on, through matplotlib, written out as SVG or PNG.
+
+Owns matplotlib: nothing else of the lab's report imports it. Coordinates are pixels from the top
+left, sizes are pixels, colours are roles of the palette. Text stays text, is never taken for
+mathematics, and its names are cleaned of what XML cannot hold. Must not know what is drawn.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import PathPatch, Rectangle
+from matplotlib.path import Path as Outline
+from matplotlib.text import Text
+from matplotlib.ticker import MaxNLocator
+
+from serde_lab.report import notation, palette
+
+TEXT_PX = 12.5
+SMALL_PX = 11.0
+
+_CHARACTER = 0.57
+"""Mean width of a character, in sizes: the browser's font is not known here."""
+
+_SETTINGS: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "serde_lab",
+    "text.parse_math": False,
+    "font.family": "sans-serif",
+    "hatch.linewidth": 1.2,
+    "path.simplify": False,
+}
+
+
+def text_width(text: str, size_px: float = TEXT_PX) -> float:
+    """About how wide a text is, in pixels; wide signs (CJK, emoji) count double."""
+    return sum(2.0 if ord(c) > 0x2E7F else 1.0 for c in text) * _CHARACTER * size_px
+
+
+def fitting(text: str, width_px: float, size_px: float = TEXT_PX) -> str:
+    """The text, cut in the middle where it is wider than `width_px`."""
+    flat = " ".join(text.split())
+    characters = len(flat)
+    while characters > 3 and text_width(notation.shortened(flat, characters), size_px) > width_px:
+        characters -= 1
+    return notation.shortened(flat, characters)
+
+
+def nice_ticks(highest: float, at_most: int, lowest: float = 0.0) -> list[float]:
+    """Round numbers within `lowest` to `highest`, about `at_most` of them."""
+    locator = MaxNLocator(nbins=max(1, at_most), steps=[1, 2, 2.5, 5, 10])
+    ticks = (float(tick) for tick in locator.tick_values(lowest, highest))
+    margin = (highest - lowest) * 1e-9
+    return [tick for tick in ticks if lowest - margin <= tick <= highest + margin]
+
+
+class Canvas:
+    """One drawing of `width_px` by `height_px`; `tips` are the hover texts by group id."""
+
+    def __init__(self, width_px: float, height_px: float) -> None:
+        self.width_px, self.height_px = width_px, height_px
+        self.tips: dict[str, str] = {}
+        with _quiet():
+            self._figure = Figure(figsize=(width_px / 72, height_px / 72), dpi=72)
+            axes: Axes = self._figure.add_axes((0, 0, 1, 1))
+            axes.set_xlim(0, width_px)
+            axes.set_ylim(height_px, 0)
+            axes.set_axis_off()
+        self._axes = axes
+
+    def box(
+        self, x: float, y: float, width: float, height: float, role: str, tip: str = ""
+    ) -> None:
+        """A filled box; `unattributed` is hatched, so that it is told apart without colour."""
+        hatched, outlined = role == "unattributed", role in palette.OUTLINED
+        colour = palette.light(role)
+        edge = palette.light("muted") if outlined else colour if hatched else "none"
+        inset = 0.4 if outlined and width > 1 else 0.0
+        self._add(
+            Rectangle(
+                (x + inset, y + inset),
+                max(width - 2 * inset, 0.0),
+                height - 2 * inset,
+                facecolor=palette.light("page") if hatched else colour,
+                edgecolor=edge,
+                hatch="////" if hatched else None,
+                linewidth=0.8 if hatched or outlined else 0,
+            ),
+            tip,
+        )
+
+    def line(
+        self,
+        x: Sequence[float],
+        y: Sequence[float],
+        role: str,
+        width: float = 1.0,
+        dashed: bool = False,
+        tip: str = "",
+    ) -> None:
+        """A line through points."""
+        style: Any = (0, (4, 3)) if dashed else "-"
+        self._add(
+            Line2D(
+                list(x),
+                list(y),
+                color=palette.light(role),
+                linewidth=width,
+                linestyle=style,
+                solid_capstyle="butt",
+            ),
+            tip,
+        )
+
+    def mark(
+        self,
+        x: float,
+        y: float,
+        role: str,
+        shape: Literal["dot", "diamond", "cross"] = "dot",
+        radius: float = 4.0,
+        tip: str = "",
+    ) -> None:
+        """A point: a filled dot, a hollow diamond or a cross; shapes differ where colours may not."""
+        colour = palette.light(role)
+        r = radius
+        if shape == "cross":
+            outline = Outline(
+                [(x - r, y - r), (x + r, y + r), (x - r, y + r), (x + r, y - r)],
+                [Outline.MOVETO, Outline.LINETO, Outline.MOVETO, Outline.LINETO],
+            )
+            self._add(PathPatch(outline, facecolor="none", edgecolor=colour, linewidth=1.8), tip)
+        elif shape == "diamond":
+            d = r * 1.15
+            outline = Outline([(x, y - d), (x + d, y), (x, y + d), (x - d, y), (x, y - d)])
+            page = palette.light("page")
+            self._add(PathPatch(outline, facecolor=page, edgecolor=colour, linewidth=1.5), tip)
+        else:
+            self._add(
+                PathPatch(
+                    Outline.circle((x, y), r),
+                    facecolor=colour,
+                    edgecolor=palette.light("page"),
+                    linewidth=0.8,
+                ),
+                tip,
+            )
+
+    def text(
+        self,
+        x: float,
+        y: float,
+        text: str,
+        role: str = "ink",
+        size_px: float = TEXT_PX,
+        align: Literal["left", "center", "right"] = "left",
+        bold: bool = False,
+        turned: bool = False,
+        tip: str = "",
+    ) -> None:
+        """A line of text, `y` being the middle of its small letters."""
+        self._add(
+            Text(
+                x,
+                y + (0 if turned else size_px * 0.35),
+                notation.printable(text),
+                color=palette.light(role),
+                fontsize=size_px,
+                ha=align,
+                va="center" if turned else "baseline",
+                rotation=90 if turned else 0,
+                fontweight="bold" if bold else "normal",
+                parse_math=False,
+            ),
+            tip,
+        )
+
+    def _add(self, artist: Any, tip: str) -> None:
+        artist.set_clip_on(False)
+        # what is drawn later lies on top, whatever it is
+        artist.set_zorder(len(self._axes.get_children()))
+        if tip:
+            name = f"tip{len(self.tips)}"
+            artist.set_gid(name)
+            self.tips[name] = notation.printable(tip)
+        self._axes.add_artist(artist)
+
+    def svg(self, background: bool = False) -> str:
+        """matplotlib's SVG as it is, the same for the same drawing."""
+        out = io.StringIO()
+        with _quiet():
+            FigureCanvasSVG(self._figure)
+            self._figure.patch.set_visible(background)
+            self._figure.savefig(
+                out,
+                format="svg",
+                facecolor=palette.light("page"),
+                metadata={"Date": None, "Creator": None},
+            )
+        return out.getvalue()
+
+    def png(self, scale: float = 2.0) -> bytes:
+        """A PNG in light colours on white."""
+        out = io.BytesIO()
+        with _quiet():
+            FigureCanvasAgg(self._figure)
+            self._figure.patch.set_visible(True)
+            self._figure.savefig(
+                out,
+                format="png",
+                dpi=72 * scale,
+                facecolor=palette.light("page"),
+                metadata={"Software": None},
+            )
+        return out.getvalue()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Our settings, whatever the user's matplotlibrc says; missing glyphs are the browser's affair."""
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_SETTINGS)
+        warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
+        yield

@@ -1,0 +1,97 @@
+"""The checks of contents and the fairness cards: why the figures may be believed and compared.
+
+Owns how checks and cards are shown. Must not know how a check works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from serde_lab.report import notation
+from serde_lab.report.page import Block, Card, Cards, Cell, Column, Section, Sentence, Table
+from serde_lab.report.run_facts import RunFacts
+from serde_lab.runs.model import Check
+
+_FACETS = (
+    ("schema_known", "Schema"),
+    ("copies", "Copies"),
+    ("batching", "Batching"),
+    ("trust", "Trust"),
+    ("notes", "Notes"),
+)
+
+
+def checks_section(facts: RunFacts) -> Section:
+    """Failed checks first and in full, all of them folded behind."""
+    checks = facts.run.checks
+    failed = [check for check in checks if not check.passed]
+    blocks: list[Block] = []
+    if not checks:
+        blocks.append(Sentence("No check of contents was made.", "bad"))
+    elif failed:
+        blocks.append(
+            Sentence(
+                f"{notation.count(len(failed))} of {notation.count(len(checks))} checks failed.",
+                "bad",
+            )
+        )
+        blocks.append(_table("failed-checks", "The checks that failed", failed, ""))
+    else:
+        names = notation.listed(sorted({check.name for check in checks}))
+        blocks.append(
+            Sentence(f"All {notation.count(len(checks))} checks passed: {names}.", "good")
+        )
+    if checks:
+        folded = f"All {notation.plural(len(checks), 'check')}"
+        blocks.append(_table("checks", "Every check of contents", list(checks), folded))
+    return Section("checks", "Checks of contents", tuple(blocks))
+
+
+def _table(name: str, caption: str, checks: list[Check], folded: str) -> Table:
+    columns = (
+        Column("check", "check", numeric=False),
+        Column("arm", "arm", numeric=False),
+        Column("round", "round"),
+        Column("verdict", "verdict", numeric=False),
+        Column("detail", "detail", numeric=False),
+    )
+    rows = tuple(
+        (
+            Cell(check.name, check.name, header=True),
+            Cell(check.arm or "all arms", check.arm),
+            Cell(notation.NOTHING if check.round is None else str(check.round), check.round),
+            Cell("passed", "passed", tone="good")
+            if check.passed
+            else Cell("failed", "failed", tone="bad"),
+            Cell(check.detail, check.detail),
+        )
+        for check in checks
+    )
+    return Table(name, caption, columns, rows, folded=folded)
+
+
+def fairness_section(facts: RunFacts) -> Section | None:
+    """A card a strategy: what it gets for free or is denied."""
+    cards: dict[str, Card] = {}
+    for arm in facts.arms:
+        fairness = arm.summary["fairness"]
+        if isinstance(fairness, Mapping) and arm.strategy not in cards:
+            users = [a.name for a in facts.arms if a.strategy == arm.strategy]
+            cards[arm.strategy] = Card(arm.strategy, _facets(fairness), _users(users))
+    if not cards:
+        return None
+    lead = Sentence("What each strategy gets for free, or is denied, as its author states it.")
+    return Section("fairness", "Fairness", (lead, Cards(tuple(cards.values()))))
+
+
+def _facets(fairness: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+    known = [(label, fairness[key]) for key, label in _FACETS if fairness.get(key)]
+    listed = {key for key, _ in _FACETS}
+    others = [
+        (key.replace("_", " "), value) for key, value in fairness.items() if key not in listed
+    ]
+    return tuple((label, str(value)) for label, value in (*known, *others))
+
+
+def _users(arms: list[str]) -> str:
+    return "" if len(arms) == 1 else f"arms {notation.listed(arms)}"

@@ -1,0 +1,132 @@
+"""Draws series over one horizontal axis: calibration by round, cost over size, results over time.
+
+Owns the layout of line plots. Must not know what the series are.
+"""
+
+from __future__ import annotations
+
+import math
+
+from serde_lab.report import notation
+from serde_lab.report.canvas import SMALL_PX, Canvas, fitting, nice_ticks, text_width
+from serde_lab.report.drawings import Line, Lines
+
+_HEIGHT = 190.0
+
+
+def draw_lines(drawing: Lines, width_px: float) -> Canvas:
+    """The lines, each named at its end (wide) or in a key above (narrow)."""
+    narrow = width_px < 600
+    names_px = max((text_width(line.label, SMALL_PX) for line in drawing.lines), default=0.0)
+    names_px = min(names_px, 200.0)
+    head = 16.0 + (18.0 * len(drawing.lines) if narrow else 0.0) + (16 if drawing.marks else 0)
+    canvas = Canvas(width_px, head + _HEIGHT + 44)
+    left, right = 52.0, width_px - (10.0 if narrow else names_px + 34)
+    top, bottom = head, head + _HEIGHT
+    xs = [x for line in drawing.lines for x, _ in line.points] or [0.0, 1.0]
+    ys = [y for line in drawing.lines for _, y in line.points if _shown(y, drawing)] or [0.0, 1.0]
+    low, high = min(ys), max(ys)
+    if drawing.band is not None:
+        low, high = min(low, drawing.band[0]), max(high, drawing.band[1])
+    if drawing.from_zero and not drawing.logarithmic:
+        low = 0.0
+    along = _position(min(xs), max(xs), left + 12, right - 12, logarithmic=False)
+    margin = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
+    if drawing.logarithmic:
+        low, high = low / 1.15, high * 1.15
+    else:
+        low, high = (low if low == 0 else low - margin), high + margin
+    up = _position(low, high, bottom, top, drawing.logarithmic)
+    if drawing.band is not None:
+        y = up(drawing.band[1])
+        canvas.box(left, y, right - left, up(drawing.band[0]) - y, "grid")
+    for tick in _ticks(low, high, drawing.logarithmic):
+        canvas.line([left, right], [up(tick), up(tick)], "grid")
+        canvas.text(left - 6, up(tick), f"{tick:,.10g}", "muted", SMALL_PX, "right")
+    canvas.line([left, right], [bottom, bottom], "rule")
+    _x_axis(canvas, drawing, along, left, right, bottom)
+    canvas.text(0, top - 12, drawing.y_axis, "muted", SMALL_PX)
+    for at, text in drawing.marks:
+        x = along(at)
+        canvas.line([x, x], [top, bottom], "warn", 1.2, dashed=True, tip=text)
+        align: str = "left" if x < width_px / 2 else "right"
+        label = fitting(text, width_px / 2, SMALL_PX)
+        canvas.text(x, top - 28, label, "warn", SMALL_PX, "left" if align == "left" else "right")
+    ends: list[tuple[float, Line]] = []
+    for i, line in enumerate(drawing.lines):
+        points = [(along(x), up(y)) for x, y in line.points if _shown(y, drawing)]
+        if not points:
+            continue
+        if len(points) > 1:
+            canvas.line([x for x, _ in points], [y for _, y in points], line.role, 1.8)
+        for (x, y), (_, value) in zip(points, line.points, strict=False):
+            canvas.mark(x, y, line.role, tip=f"{line.label}: {notation.number(value)}")
+        if narrow:
+            _named(canvas, 0.5, 8 + 18.0 * i, line, width_px)
+        else:
+            ends.append((points[-1][1], line))
+    lowest = -math.inf
+    for y, line in sorted(ends, key=lambda end: end[0]):
+        # a name keeps its distance from the one above it
+        lowest = max(y, lowest + 14)
+        _named(canvas, right + 6, lowest, line, names_px + 24)
+    return canvas
+
+
+def _named(canvas: Canvas, x: float, y: float, line: Line, width_px: float) -> None:
+    canvas.line([x, x + 12], [y, y], line.role, 3)
+    label = fitting(line.label, width_px - 18, SMALL_PX)
+    canvas.text(x + 18, y, label, "ink", SMALL_PX, tip=line.label)
+
+
+def _shown(value: float, drawing: Lines) -> bool:
+    return math.isfinite(value) and (value > 0 or not drawing.logarithmic)
+
+
+class _position:  # noqa: N801 - reads as a function where it is used
+    """A value of an axis on pixels."""
+
+    def __init__(
+        self, low: float, high: float, first: float, last: float, logarithmic: bool
+    ) -> None:
+        self._log = logarithmic
+        self._low, high = (math.log(low), math.log(high)) if logarithmic else (low, high)
+        self._span = high - self._low
+        self._first, self._last = first, last
+
+    def __call__(self, value: float) -> float:
+        at = math.log(value) if self._log else value
+        share = (at - self._low) / self._span if self._span else 0.5
+        return self._first + share * (self._last - self._first)
+
+
+def _ticks(low: float, high: float, logarithmic: bool) -> list[float]:
+    if not logarithmic:
+        return nice_ticks(high, 5, low)
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = (1, 2, 5) if len(decades) < 5 else (1,)
+    return [s * 10.0**d for d in decades for s in steps if low <= s * 10.0**d <= high]
+
+
+def _x_axis(
+    canvas: Canvas,
+    drawing: Lines,
+    along: _position,
+    left: float,
+    right: float,
+    bottom: float,
+) -> None:
+    if drawing.x_labels:
+        step = right - left if len(drawing.x_labels) < 2 else 0.0
+        widest = max(text_width(label, SMALL_PX) for label in drawing.x_labels) + 10
+        step = (right - left) / len(drawing.x_labels)
+        every = max(1, math.ceil(widest / step))
+        for i, label in enumerate(drawing.x_labels):
+            if i % every == 0:
+                canvas.text(along(i), bottom + 13, label, "muted", SMALL_PX, "center")
+    else:
+        xs = sorted({x for line in drawing.lines for x, _ in line.points})
+        ticks = xs if len(xs) <= 12 else nice_ticks(max(xs), 8, min(xs))
+        for tick in ticks:
+            canvas.text(along(tick), bottom + 13, f"{tick:,.10g}", "muted", SMALL_PX, "center")
+    canvas.text(left, bottom + 32, drawing.x_axis, "muted", SMALL_PX)

@@ -1,0 +1,134 @@
+"""How numbers are written: one place, so that a sentence, a table and a plot never disagree.
+
+Owns rounding and units of the shown text. Must not know runs or pages. Three significant digits
+everywhere: more would pretend to a precision that a handful of rounds does not have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+NOTHING = "–"
+"""What stands where there is no value."""
+
+_DIGITS = 3
+
+
+def number(value: float | None) -> str:
+    """Three significant digits, thousands separated: 0.0123, 4.5 (as 4.50), 1,230."""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    if value == 0:
+        return "0"
+    exponent = math.floor(math.log10(abs(float(f"{value:.{_DIGITS - 1}e}"))))
+    if exponent < -6:
+        return f"{value:.{_DIGITS - 1}e}"
+    decimals = max(0, _DIGITS - 1 - exponent)
+    return f"{round(value, _DIGITS - 1 - exponent):,.{decimals}f}"
+
+
+def count(value: float | None) -> str:
+    """A whole number with thousands separators: 1,200,000."""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    return f"{value:,.0f}"
+
+
+def compact(value: float | None) -> str:
+    """A large count in three digits: 1.20 M, 950 k."""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    for limit, sign in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= limit * 0.9995:
+            return f"{number(value / (1e3 if sign == 'k' else limit))} {sign}"
+    return count(value) if value == int(value) else number(value)
+
+
+def seconds(value: float | None) -> str:
+    """Seconds; milliseconds and microseconds below a tenth of the unit above."""
+    return _scaled(value, ((0.1, 1, "s"), (1e-4, 1e3, "ms"), (0, 1e6, "µs")))
+
+
+def size(value: float | None) -> str:
+    """Bytes in decimal units, as disks and networks count: 19.4 MB."""
+    if value is not None and abs(value) < 1000:
+        return NOTHING if not math.isfinite(value) else f"{number_of(value)} B"
+    return _scaled(value, ((1e9, 1e-9, "GB"), (1e6, 1e-6, "MB"), (0, 1e-3, "kB")))
+
+
+def number_of(value: float) -> str:
+    """A whole number as it is, any other with three significant digits."""
+    return count(value) if value == int(value) else number(value)
+
+
+def percent(share: float | None) -> str:
+    """A share of one as a percentage: 18 %, 4.2 %."""
+    if share is None or not math.isfinite(share):
+        return NOTHING
+    value = 100 * share
+    return f"{value:.0f} %" if abs(value) >= 9.95 else f"{value:.1f} %"
+
+
+def ratio(value: float | None) -> str:
+    """How many times: 2.94×."""
+    return NOTHING if value is None or not math.isfinite(value) else f"{number(value)}×"
+
+
+def span(low: float, high: float) -> str:
+    """A range of the same unit: 3.10 to 3.35."""
+    return f"{number(low)} to {number(high)}"
+
+
+def between(low: float, high: float) -> str:
+    """The same where room is short: 3.10–3.35."""
+    return f"{number(low)}–{number(high)}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """Words as a sentence lists them: a, b and c."""
+    if len(words) < 2:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def named(name: str) -> str:
+    """The name of an arm inside a sentence: marked, so that it is told from the words around it."""
+    return "`" + name.replace("`", "'") + "`"
+
+
+def plural(n: int, one: str, many: str | None = None) -> str:
+    """A count with its noun: 1 round, 5 rounds."""
+    return f"{count(n)} {one if n == 1 else many or one + 's'}"
+
+
+def shortened(text: str, characters: int) -> str:
+    """At most `characters`, cut in the middle, since names differ at both ends."""
+    if len(text) <= characters:
+        return text
+    tail = (characters - 1) // 3
+    return f"{text[: characters - 1 - tail]}…{text[-tail:]}" if tail else text[:characters]
+
+
+def printable(text: str) -> str:
+    """Without the control characters that neither HTML nor SVG can hold, even escaped."""
+    return "".join(
+        "\N{REPLACEMENT CHARACTER}"
+        if (ord(c) < 32 and c not in "\t\n")
+        or 0x7F <= ord(c) < 0xA0
+        or 0xD800 <= ord(c) < 0xE000
+        or ord(c) in (0xFFFE, 0xFFFF)
+        else c
+        for c in text
+    )
+
+
+def _scaled(value: float | None, units: Sequence[tuple[float, float, str]]) -> str:
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    if value == 0:
+        return f"0 {units[0][2]}"
+    for least, factor, sign in units:
+        if abs(value) >= least:
+            return f"{number(value * factor)} {sign}"
+    raise AssertionError("the last unit takes every value")

@@ -1,0 +1,109 @@
+"""The colours of a report, by role, for light and dark: what the CSS, the plots and the tests share.
+
+Owns every colour there is. A role's light colour is unique, because a plot is drawn in light colours
+and its SVG then gets the CSS variable of each: one drawing serves both themes.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import NamedTuple
+
+
+class Shade(NamedTuple):
+    """One role's colour on a light and on a dark page."""
+
+    light: str
+    dark: str
+
+
+_TEXT = {
+    "ink": Shade("#1b1f24", "#e8eaed"),
+    "muted": Shade("#57606a", "#a3adb8"),
+    "accent": Shade("#0b5cad", "#7cb7f5"),
+    "good": Shade("#176639", "#6fcf97"),
+    "bad": Shade("#b3261e", "#ff9c92"),
+    "warn": Shade("#855000", "#f0b95b"),
+}
+"""Roles that text is set in: AA contrast on every surface."""
+
+_SURFACE = {
+    "page": Shade("#ffffff", "#14171b"),
+    "raised": Shade("#f5f6f8", "#1d2127"),
+    "bad-surface": Shade("#fdeeec", "#34191a"),
+    "warn-surface": Shade("#fdf4e3", "#2e2515"),
+}
+"""Roles that text stands on."""
+
+_LINE = {
+    "rule": Shade("#d9dde3", "#343a43"),
+    "grid": Shade("#e4e7ec", "#2c323a"),
+}
+
+_SERIES = {
+    # SerDe: warm, since it is what the eye should find
+    "from_arrow": Shade("#c56a00", "#f2a33c"),
+    "route": Shade("#8d5b3f", "#bb8a6c"),
+    "encode": Shade("#cc3a4f", "#f26d7e"),
+    "decode": Shade("#a0338f", "#de79cf"),
+    "to_arrow": Shade("#6a4bbc", "#a58af0"),
+    # the table's own work: cool
+    "keygen": Shade("#4b8f8c", "#7cc4c0"),
+    "precombine": Shade("#2f7f9e", "#5eb4d6"),
+    "read_base": Shade("#5a86b8", "#8fb6e4"),
+    "merge": Shade("#1f5f8b", "#4a93c9"),
+    "payload": Shade("#806f1e", "#c9b458"),
+    "write": Shade("#2f6f4f", "#5fae86"),
+    # waiting: grey
+    "input_wait": Shade("#7a838d", "#8d97a2"),
+    "output_wait": Shade("#8b949d", "#6f7984"),
+    "worker_start": Shade("#5f6770", "#aab3bd"),
+    "worker_end": Shade("#6c747d", "#9aa4ae"),
+    "jvm": Shade("#6d7b6a", "#9fb09b"),
+    "idle-driver": Shade("#b3bbc4", "#565f6a"),
+    "idle-stage_tail": Shade("#c6ccd4", "#474f59"),
+    "idle-scheduler": Shade("#d6dbe1", "#3a414a"),
+    "lost_attempts": Shade("#a8423b", "#d9766e"),
+    "unattributed": Shade("#33383e", "#d3d8de"),
+    "other": Shade("#8a8f5a", "#bcc281"),
+    # anything without a phase
+    "bar": Shade("#3b6ea8", "#6ea3de"),
+    "bar-pale": Shade("#6f9acd", "#587ca9"),
+    "cold": Shade("#9a6b00", "#d9a83d"),
+}
+
+OUTLINED = frozenset({"idle-driver", "idle-stage_tail", "idle-scheduler"})
+"""Series that are pale on purpose, since nothing happens there: they are drawn with an outline."""
+
+PALETTE = MappingProxyType({**_TEXT, **_SURFACE, **_LINE, **_SERIES})
+TEXT_ROLES = tuple(_TEXT)
+SURFACE_ROLES = tuple(_SURFACE)
+SERIES_ROLES = tuple(_SERIES)
+
+
+def light(role: str) -> str:
+    """The colour to draw a role in."""
+    return PALETTE[role].light
+
+
+def variables(theme: int) -> str:
+    """CSS custom properties of one theme: 0 light, 1 dark."""
+    return " ".join(f"--{role}: {shade[theme]};" for role, shade in PALETTE.items())
+
+
+VARIABLE_OF = MappingProxyType({shade.light: f"var(--{role})" for role, shade in PALETTE.items()})
+"""Light colour -> CSS variable."""
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast ratio of two colours, from 1 to 21 (WCAG 2.2, relative luminance)."""
+    high, low = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    channels = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    red, green, blue = (
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

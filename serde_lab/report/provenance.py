@@ -1,0 +1,191 @@
+"""Where a result comes from: environment, settings, data, raw values, and how to remake it.
+
+Owns what a sceptical reader needs to redo a run. Must not know figures.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from serde_lab.measure import phases
+from serde_lab.report import notation
+from serde_lab.report.page import Block, Cell, Column, Commands, Facts, Section, Sentence, Table
+from serde_lab.report.run_facts import RunFacts
+from serde_lab.runs.cell_values import CommitValues, PhaseSeconds, cell_values
+
+_LONG_TEXT = 400
+
+
+def environment_section(facts: RunFacts) -> Section:
+    """Machine, versions, code, settings, data and the scenario in full."""
+    header = facts.run.header
+    shown = (("machine class", header.machine_class), *flattened(header.environment))
+    blocks: list[Block] = [Facts(tuple((key, value) for key, value in shown if value))]
+    for title, value in (
+        ("Code version", header.code_version),
+        ("Spark settings", header.spark_conf),
+        ("Settings of the run", {"seed": header.seed, **header.settings}),
+        ("Checksums of the data", header.data_checksums),
+        ("The scenario in full", header.scenario_content),
+    ):
+        found = tuple(flattened(value))
+        if found:
+            blocks.append(Facts(found, folded=title))
+    return Section("environment", "Environment", tuple(blocks))
+
+
+def flattened(value: object, key: str = "") -> Iterator[tuple[str, str]]:
+    """Nested mappings and lists as dotted keys and texts."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from flattened(inner, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list | tuple) and any(isinstance(v, Mapping | list) for v in value):
+        for i, inner in enumerate(value, 1):
+            yield from flattened(inner, f"{key}[{i}]")
+    elif isinstance(value, list | tuple):
+        yield key, ", ".join(map(str, value))
+    elif isinstance(value, int) and not isinstance(value, bool) and key.endswith("_bytes"):
+        yield key, f"{notation.size(value)} ({notation.count(value)})"
+    elif value is not None:
+        text = str(value)
+        yield key, text if len(text) <= _LONG_TEXT else text[:_LONG_TEXT] + "…"
+
+
+def raw_section(facts: RunFacts, *, phase_tables: bool = True) -> Section:
+    """Every sample of the shown metrics; without `phase_tables` where the page would grow too big."""
+    records = list(_records(facts))
+    blocks: list[Block] = [
+        Sentence(
+            "One row a commit of a cell, and one for what was measured of the cell as a whole."
+            + (
+                " Cells of arms with a wrong answer are left out."
+                if any(arm.wrong for arm in facts.arms)
+                else ""
+            )
+        ),
+        _metric_table(records),
+    ]
+    if phase_tables:
+        tables = (_phase_table(records, clock) for clock in ("wall", "cpu"))
+        blocks += [table for table in tables if table is not None]
+    else:
+        blocks.append(
+            Sentence(
+                "The phases of single commits are left out here for the size of the page; they"
+                f" are in {facts.run.path / 'samples.jsonl'}.",
+                "muted",
+            )
+        )
+    return Section("raw", "Raw values", tuple(blocks))
+
+
+_Record = tuple[tuple[Cell, ...], CommitValues]
+
+
+def _records(facts: RunFacts) -> Iterator[_Record]:
+    wrong = {arm.name for arm in facts.arms if arm.wrong}
+    for cell in facts.run.cells:
+        if cell.arm in wrong:
+            continue
+        values = cell_values(cell)
+        kind = "failed" if cell.status == "failed" else "cold" if cell.warmup else "measured"
+        head = (
+            Cell(cell.arm, cell.arm, header=True),
+            Cell(str(cell.round), cell.round),
+            Cell(str(cell.order), cell.order),
+            Cell(kind, kind, tone={"failed": "bad", "cold": "muted"}.get(kind, "")),  # type: ignore[arg-type]
+        )
+        for commit in values.commits:
+            yield (*head, Cell(str(commit.n), commit.n)), commit
+        own = {s.metric: s.value for s in cell.samples if s.commit is None and s.phase is None}
+        walls = {s.phase for s in cell.samples if s.commit is None and s.phase}
+        whole = {name: values.phases[name] for name in walls if name in values.phases}
+        if own or whole or not values.commits:
+            yield (*head, Cell("whole", "whole")), CommitValues(0, own, whole)
+
+
+_HEAD = (
+    Column("arm", "arm", numeric=False),
+    Column("round", "round"),
+    Column("order", "order", about="place in the run"),
+    Column("kind", "kind", numeric=False),
+    Column("commit", "commit", numeric=False),
+)
+
+
+def _metric_table(records: Sequence[_Record]) -> Table:
+    names = dict.fromkeys(name for _, values in records for name in values.metrics)
+    columns = (*_HEAD, *(Column(name, name) for name in names))
+    rows = tuple(
+        (*head, *(_value(values.metrics.get(name)) for name in names)) for head, values in records
+    )
+    folded = f"{notation.plural(len(rows), 'row')} of measured values"
+    return Table("raw-values", "Every measured value", columns, rows, folded=folded)
+
+
+def _phase_table(records: Sequence[_Record], clock: str) -> Table | None:
+    found = [(head, values) for head, values in records if values.phases]
+    names = sorted({name for _, values in found for name in values.phases}, key=phases.order)
+    if not names:
+        return None
+    columns = (*_HEAD, *(Column(name, name, unit="s") for name in names))
+    none = PhaseSeconds(0.0, 0.0)
+    rows = []
+    for head, values in found:
+        times = [values.phases.get(name, none) for name in names]
+        rows.append((*head, *(_value(t.wall_s if clock == "wall" else t.cpu_s) for t in times)))
+    name = "wall time" if clock == "wall" else "CPU time"
+    return Table(
+        f"raw-phases-{clock}",
+        f"Every phase's {name}, in slot seconds",
+        columns,
+        tuple(rows),
+        folded=f"{notation.plural(len(rows), 'row')} of phases, {name} in slot seconds",
+    )
+
+
+def _value(value: float | None) -> Cell:
+    if value is None:
+        return Cell("", None)
+    return Cell(f"{value:.6g}" if value != int(value) else f"{int(value)}", value)
+
+
+def commands_section(facts: RunFacts) -> Section:
+    """The shell lines that remake this run and this page."""
+    header = facts.run.header
+    lines: list[tuple[str, str]] = []
+    commit = _git_commit(header.code_version)
+    if commit:
+        lines.append((f"git checkout {shlex.quote(commit)}", "the code that was measured"))
+    told = header.settings.get("command")
+    if isinstance(told, str) and told:
+        lines.append((told, "the run"))
+    else:
+        overrides = header.settings.get("overrides")
+        sets = overrides.items() if isinstance(overrides, Mapping) else ()
+        words = ["python", "-m", "serde_lab", "run", header.scenario]
+        for key, value in sets:
+            words += ["--set", f"{key}={value}"]
+        lines.append((shlex.join(words), "the run"))
+    path = Path(header.scenario) / header.run
+    name = shlex.quote(str(Path("results") / path))
+    lines.append((f"python -m serde_lab report {name}", "this page"))
+    lines.append((f"python -m serde_lab show {name} --format json", "its figures, for scripts"))
+    note = Sentence(
+        f"Seed {header.seed} fixes the data, the updates and the order of the arms; the scenario stands"
+        " in full under Environment.",
+        "muted",
+    )
+    return Section("remake", "Remake it", (Commands(tuple(lines)), note))
+
+
+def _git_commit(code_version: Mapping[str, object]) -> str:
+    for key in ("git", "commit", "git_commit"):
+        value = code_version.get(key)
+        if isinstance(value, Mapping):
+            value = value.get("commit") or value.get("sha")
+        if isinstance(value, str) and value and " " not in value:
+            return value
+    return ""

@@ -1,0 +1,110 @@
+"""Writes reports: a run's page in any format, and its figures as files of their own.
+
+Owns files and formats of this room; the rest of the lab calls nothing else of it. Works from run
+directories alone, without Java, pyspark or a network.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from serde_lab.errors import StorageError, UsageError
+from serde_lab.report import formats
+from serde_lab.report.html import html
+from serde_lab.report.page import Page
+from serde_lab.report.plots import WIDE_PX, draw
+from serde_lab.report.run_page import run_page
+from serde_lab.report.svg import embedded
+from serde_lab.runs.directory import load_run
+from serde_lab.runs.model import Run
+
+Format = Literal["html", "md", "csv", "json"]
+FORMATS: tuple[str, ...] = get_args(Format)
+
+
+def render_run(
+    run: Run | Path,
+    out: Path,
+    format: str = "html",
+    *,
+    verdicts: Mapping[str, Mapping[str, Any]] | None = None,
+    sentences: Sequence[str] = (),
+) -> Path:
+    """Write the report of a run (or a run directory) to the file `out`; returns `out`.
+
+    `verdicts` and `sentences` are what a comparison found, see `run_page`. Raises RunError where the
+    directory is no sound run, UsageError on an unknown format.
+    """
+    text = run_text(run, format, verdicts=verdicts, sentences=sentences)
+    _write(out, text.encode())
+    return out
+
+
+def run_text(
+    run: Run | Path,
+    format: str = "html",
+    *,
+    verdicts: Mapping[str, Mapping[str, Any]] | None = None,
+    sentences: Sequence[str] = (),
+) -> str:
+    """The report of a run as text."""
+    page = run_page(_loaded(run), verdicts=verdicts, sentences=sentences)
+    return page_text(page, format)
+
+
+def page_text(page: Page, format: str = "html") -> str:
+    """Any page in any format. Raises UsageError on an unknown one."""
+    if format == "html":
+        return html(page)
+    if format == "md":
+        return formats.markdown(page)
+    if format == "csv":
+        return formats.csv_text(page)
+    if format == "json":
+        return formats.json_text(page)
+    raise UsageError(f"a report has no format {format!r}; known are {', '.join(FORMATS)}")
+
+
+def figures(run: Run | Path, folder: Path) -> list[Path]:
+    """Write every figure of a run's report to `folder` as <name>.svg and <name>.png."""
+    return page_figures(run_page(_loaded(run)), folder)
+
+
+def page_figures(page: Page, folder: Path) -> list[Path]:
+    """The same for any page; light colours on white, fit for a document."""
+    written = []
+    for figure in page.figures():
+        canvas = draw(figure.drawing, WIDE_PX)
+        svg = embedded(
+            canvas.svg(background=True),
+            figure.name,
+            figure.title,
+            figure.description,
+            canvas.tips,
+            themed=False,
+        )
+        for suffix, data in (("svg", svg.encode()), ("png", canvas.png())):
+            path = folder / f"{figure.name}.{suffix}"
+            _write(path, data)
+            written.append(path)
+    return written
+
+
+def _loaded(run: Run | Path) -> Run:
+    return run if isinstance(run, Run) else load_run(run)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """In one step: a reader never sees half of a report."""
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new.write_bytes(data)
+        new.replace(path)
+    except OSError as exc:
+        raise StorageError(f"{path} cannot be written: {exc}") from exc
+    finally:
+        new.unlink(missing_ok=True)

@@ -1,0 +1,212 @@
+"""What a run page is made of: the run's summary beside the values of every single round.
+
+Owns the reading of `runs` for this room: an arm with a wrong answer has no timed rounds here, so that
+no section can show one by mistake. Must not know pages, wording or plots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from serde_lab.runs.cell_values import CellValues, cell_values
+from serde_lab.runs.model import Run
+from serde_lab.runs.summary import measured_cells, summarise
+
+DRIFT_LIMIT = 0.10
+"""A round is marked where its calibration cell lies farther than this from the run's median."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArmFacts:
+    """One arm. `rounds` and `cold` hold the values by round number; both empty where it is wrong."""
+
+    name: str
+    kind: str
+    summary: Mapping[str, Any]
+    rounds: Mapping[int, CellValues]
+    cold: Mapping[int, CellValues]
+    changes: str = ""
+    prediction: Mapping[str, Any] | None = None
+
+    @property
+    def strategy(self) -> str:
+        return str(self.summary["strategy"] or "")
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The options as one flat mapping; a strategy's own keys stand beside the common ones."""
+        options = dict(self.summary["options"] or {})
+        own = options.pop("own", None)
+        return {**options, **(own if isinstance(own, Mapping) else {})}
+
+    @property
+    def wrong(self) -> bool:
+        return bool(self.summary["wrong"])
+
+    @property
+    def seconds(self) -> float | None:
+        """Median of the measured rounds; None where there is nothing to believe."""
+        values = self.summary["seconds"]
+        return None if values is None else float(values["median"])
+
+    @property
+    def rows(self) -> float | None:
+        return self.figure("rows")
+
+    @property
+    def slots(self) -> float:
+        return self.figure("slots") or 1.0
+
+    @property
+    def phases(self) -> Mapping[str, Mapping[str, float]]:
+        return self.summary["phases"] or {}
+
+    @property
+    def seconds_by_round(self) -> dict[int, float]:
+        return _seconds(self.rounds)
+
+    @property
+    def cold_seconds(self) -> dict[int, float]:
+        return _seconds(self.cold)
+
+    def figure(self, metric: str) -> float | None:
+        """The median of a metric over measured rounds."""
+        value: float | None = self.summary.get(metric)
+        return value
+
+    def per_record(self, metric: str) -> float | None:
+        """A metric's median over the rows; None without rows."""
+        value, rows = self.figure(metric), self.rows
+        return None if value is None or not rows else value / rows
+
+    @property
+    def absence(self) -> str:
+        """Why the arm has no timing, in two or three words; "" where it has one."""
+        if self.wrong:
+            return "wrong answer"
+        if self.seconds is not None:
+            return ""
+        return "failed" if self.summary["status"] == "failed" else "not measured"
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """A run, ready to be told: arms in the scenario's order, and the rounds that drifted."""
+
+    run: Run
+    summary: Mapping[str, Any]
+    arms: tuple[ArmFacts, ...]
+    reference: ArmFacts | None
+    drift: Mapping[int, float]
+    """Round -> calibration time over the run's median, for the rounds beyond the limit."""
+    exchange: str
+    local: bool
+
+    @property
+    def content(self) -> Mapping[str, Any]:
+        return self.run.header.scenario_content
+
+    @property
+    def timed(self) -> tuple[ArmFacts, ...]:
+        """The arms whose timing can be shown."""
+        return tuple(arm for arm in self.arms if arm.seconds is not None)
+
+    @property
+    def strategies(self) -> tuple[ArmFacts, ...]:
+        """The timed arms that are no controls: what the question is about."""
+        return tuple(arm for arm in self.timed if arm.kind != "control")
+
+
+def read_facts(run: Run) -> RunFacts:
+    """The facts of a run as `load_run` read it."""
+    summary = summarise(run)
+    told = {str(entry.get("name", "")): entry for entry in scenario_arms(run)}
+    entries = {entry.arm: entry for entry in run.header.arms}
+    arms = tuple(
+        _arm(run, arm, told.get(arm["arm"], {}), entries[arm["arm"]].model_extra or {})
+        for arm in summary["arms"]
+    )
+    content = run.header.scenario_content
+    named = content.get("reference")
+    measure = content.get("measure")
+    exchange = str(measure.get("exchange", "") if isinstance(measure, Mapping) else "")
+    return RunFacts(
+        run=run,
+        summary=summary,
+        arms=arms,
+        reference=next((arm for arm in arms if arm.name == named), None),
+        drift=_drift(run),
+        exchange=exchange or "spark",
+        local=_is_local(run),
+    )
+
+
+def scenario_arms(run: Run) -> tuple[Mapping[str, Any], ...]:
+    """The scenario's own `[[arm]]` tables."""
+    content = run.header.scenario_content
+    arms = content.get("arm") or content.get("arms") or ()
+    return tuple(arm for arm in arms if isinstance(arm, Mapping))
+
+
+def _arm(
+    run: Run, summary: Mapping[str, Any], told: Mapping[str, Any], extra: Mapping[str, Any]
+) -> ArmFacts:
+    name = summary["arm"]
+    rounds: dict[int, CellValues] = {}
+    cold: dict[int, CellValues] = {}
+    if not summary["wrong"]:
+        rounds = {cell.round: cell_values(cell) for cell in measured_cells(run, name)}
+        cold = {
+            cell.round: cell_values(cell)
+            for cell in run.cells
+            if cell.arm == name and cell.warmup and cell.status == "ok"
+        }
+    prediction = extra.get("prediction")
+    return ArmFacts(
+        name=name,
+        kind=summary["kind"],
+        summary=summary,
+        rounds=dict(sorted(rounds.items())),
+        cold=dict(sorted(cold.items())),
+        changes=str(extra.get("changes") or told.get("changes") or ""),
+        prediction=prediction if isinstance(prediction, Mapping) else None,
+    )
+
+
+def _seconds(rounds: Mapping[int, CellValues]) -> dict[int, float]:
+    return {
+        number: values.metrics["seconds"]
+        for number, values in rounds.items()
+        if "seconds" in values.metrics
+    }
+
+
+def calibration_by_round(run: Run) -> dict[int, dict[str, float]]:
+    """The parts of the calibration cell, by round; warm-up rounds too."""
+    rounds: dict[int, dict[str, float]] = {}
+    for one in run.calibrations:
+        rounds.setdefault(one.round, {})[one.part] = one.value
+    return dict(sorted(rounds.items()))
+
+
+def _drift(run: Run) -> dict[int, float]:
+    """The rule that the gate marks rounds by: the sum of all parts, over measured rounds."""
+    measured = {cell.round for cell in run.cells if not cell.warmup}
+    rounds = {n: parts for n, parts in calibration_by_round(run).items() if n in measured}
+    if not rounds:
+        return {}
+    common = frozenset.intersection(*(frozenset(parts) for parts in rounds.values()))
+    times = {n: sum(parts[name] for name in common) for n, parts in rounds.items()}
+    middle = median(times.values())
+    if not middle:
+        return {}
+    return {n: t / middle for n, t in times.items() if abs(t - middle) > DRIFT_LIMIT * middle}
+
+
+def _is_local(run: Run) -> bool:
+    places = (run.header.spark_conf.get("spark.master"), run.header.environment.get("master"))
+    named = next((str(place) for place in places if place), "")
+    return not named or named.startswith("local")

@@ -1,0 +1,89 @@
+"""The page of one run: which sections there are, in the order in which they are read.
+
+Owns that order. Must not know HTML, nor what a section holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from serde_lab.report import notation
+from serde_lab.report.answer import answer
+from serde_lab.report.arms_section import arms_section
+from serde_lab.report.byte_section import byte_section
+from serde_lab.report.checks_section import checks_section, fairness_section
+from serde_lab.report.doubts import doubts_section
+from serde_lab.report.ladder import ladder_section
+from serde_lab.report.page import Page
+from serde_lab.report.prediction_section import prediction_section
+from serde_lab.report.provenance import commands_section, environment_section, raw_section
+from serde_lab.report.rounds_section import rounds_section
+from serde_lab.report.run_facts import RunFacts, read_facts
+from serde_lab.report.time_split import time_section
+from serde_lab.runs.model import Run
+
+_MOST_PHASE_VALUES = 24_000
+"""Beyond so many single phase values a page would pass its two megabytes."""
+
+
+def run_page(
+    run: Run,
+    *,
+    verdicts: Mapping[str, Mapping[str, Any]] | None = None,
+    sentences: Sequence[str] = (),
+) -> Page:
+    """The page of a run.
+
+    `verdicts` by arm, as a comparison with the reference reached them: {"verdict": …, "because": …};
+    `sentences` are a judge's own words for the answer.
+    """
+    facts = read_facts(run)
+    phase_values = sum(sample.phase is not None for cell in run.cells for sample in cell.samples)
+    sections = (
+        arms_section(facts, verdicts or {}),
+        time_section(facts),
+        byte_section(facts),
+        rounds_section(facts),
+        ladder_section(facts),
+        prediction_section(facts),
+        checks_section(facts),
+        fairness_section(facts),
+        doubts_section(facts),
+        environment_section(facts),
+        raw_section(facts, phase_tables=phase_values <= _MOST_PHASE_VALUES),
+        commands_section(facts),
+    )
+    return Page(
+        kind="run",
+        title=str(facts.content.get("title") or run.header.scenario),
+        facts=_head(facts),
+        answer=answer(facts, sentences),
+        sections=tuple(section for section in sections if section is not None),
+        data=facts.summary,
+    )
+
+
+def _head(facts: RunFacts) -> tuple[tuple[str, str], ...]:
+    header = facts.run.header
+    counts = {len(arm.rounds) for arm in facts.timed}
+    cold = max((len(arm.cold) for arm in facts.timed), default=0)
+    rounds = " to ".join(str(n) for n in sorted({min(counts), max(counts)})) if counts else "no"
+    measured = f"{rounds} measured round{'' if rounds == '1' else 's'}"
+    if cold:
+        measured += f", {cold} cold"
+    shown = (
+        ("scenario", header.scenario),
+        ("run", header.run),
+        ("started", header.started_at),
+        ("rounds", measured),
+        ("machine", header.machine_class),
+        ("exchange", _exchange(facts)),
+    )
+    return tuple((key, notation.printable(value)) for key, value in shown if value)
+
+
+def _exchange(facts: RunFacts) -> str:
+    if facts.exchange == "inprocess":
+        return "in-process, without Spark"
+    return "Spark, local mode" if facts.local else "Spark, on a cluster"

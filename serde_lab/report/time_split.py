@@ -1,0 +1,234 @@
+"""Where the time goes: phases stacked per arm, each stage apart, idle and unattributed shown.
+
+Owns the grouping of phases into sides and their colours. Seconds here are slot seconds over slots,
+so that the parts of an arm add up to its wall time. Must not know how phases are measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from serde_lab.measure import phases
+from serde_lab.report import notation, palette
+from serde_lab.report.drawings import Bar, Key, Panel, Segment, StackedBars
+from serde_lab.report.page import Cell, Column, Figure, Section, Sentence, Table
+from serde_lab.report.run_facts import ArmFacts, RunFacts
+
+_GROUP_ROLE = {
+    "serde": "other",
+    "pipeline": "other",
+    "wait": "input_wait",
+    "worker": "worker_start",
+    "idle": "idle-driver",
+    "lost": "lost_attempts",
+    "unattributed": "unattributed",
+    "jvm": "jvm",
+}
+
+
+def time_section(facts: RunFacts) -> Section | None:
+    """The section, or None where no arm has phases."""
+    arms = [arm for arm in facts.timed if arm.phases]
+    if not arms:
+        return None
+    blocks = [_split(arms), *_serde(arms)]
+    return Section("time", "Where the time goes", tuple(blocks))
+
+
+def _split(arms: Sequence[ArmFacts]) -> Figure:
+    names = sorted({name for arm in arms for name in arm.phases}, key=phases.order)
+    stages = list(dict.fromkeys(phases.split(name)[0] for name in names))
+    panels = tuple(
+        Panel(
+            f"{stage} side" if stage else "outside the tasks",
+            tuple(
+                _bar(arm, [name for name in names if phases.split(name)[0] == stage])
+                for arm in arms
+            ),
+        )
+        for stage in stages
+    )
+    return Figure(
+        name="phases",
+        title="Wall time by phase",
+        description=_described(arms, stages),
+        drawing=StackedBars(
+            axis="seconds: slot time over the number of slots",
+            panels=panels,
+            legend=_legend(names),
+        ),
+        table=_phase_table(arms, names),
+    )
+
+
+_FAMILIES = (
+    ("SerDe", ("serde",)),
+    ("table", ("pipeline",)),
+    ("waiting", ("wait", "worker", "jvm", "lost")),
+    ("no task", ("idle",)),
+    ("no name", ("unattributed",)),
+)
+
+
+def _legend(names: Sequence[str]) -> tuple[Key, ...]:
+    """Colours by family, each family in the order of its work."""
+    keys = []
+    for family, groups in _FAMILIES:
+        members = [name for name in names if phases.group(name) in groups]
+        members.sort(key=lambda name: phases.order(phases.split(name)[1]))
+        items = dict.fromkeys((role(name), legend_label(name)) for name in members)
+        if items:
+            keys.append(Key(family, tuple(items)))
+    return tuple(keys)
+
+
+def role(name: str) -> str:
+    """The palette's role of a phase."""
+    verb = phases.split(name)[1]
+    for candidate in (verb.replace(".", "-"), verb):
+        if candidate in palette.PALETTE:
+            return candidate
+    return _GROUP_ROLE[phases.group(name)]
+
+
+def legend_label(name: str) -> str:
+    """A phase's name in the key; one colour may serve several verbs of the same name."""
+    stage, verb = phases.split(name)
+    known = verb.replace(".", "-") in palette.PALETTE
+    short = verb.removeprefix("idle.")
+    return short if known or not stage else f"other: {verb}"
+
+
+def _bar(arm: ArmFacts, names: Sequence[str]) -> Bar:
+    segments = tuple(
+        Segment(role(name), seconds, f"{arm.name}, {name}: {notation.seconds(seconds)}")
+        for name in names
+        if (seconds := _seconds(arm, name)) > 0
+    )
+    total = sum(segment.value for segment in segments)
+    return Bar(arm.name, segments, notation.seconds(total))
+
+
+def _seconds(arm: ArmFacts, name: str) -> float:
+    times = arm.phases.get(name)
+    return 0.0 if times is None else max(0.0, times["wall_s"]) / arm.slots
+
+
+def _described(arms: Sequence[ArmFacts], stages: Sequence[str]) -> str:
+    parts = []
+    for arm in arms:
+        sides = []
+        for stage in stages:
+            total = sum(_seconds(arm, n) for n in arm.phases if phases.split(n)[0] == stage)
+            where = f"on the {stage} side" if stage else "outside the tasks"
+            sides.append(f"{notation.seconds(total)} {where}")
+        parts.append(f"{arm.name}: {notation.listed(sides)}")
+    return f"Stacked bars, one an arm and side. {'. '.join(parts)}. The table below has each phase."
+
+
+def _phase_table(arms: Sequence[ArmFacts], names: Sequence[str]) -> Table:
+    columns = (
+        Column("phase", "phase", numeric=False),
+        *(Column(f"{arm.name}", arm.name, unit="s") for arm in arms),
+    )
+    rows = tuple(
+        (
+            Cell(name, name, header=True, tone="" if phases.is_serde(name) else "muted"),
+            *(_times(arm, name) for arm in arms),
+        )
+        for name in names
+    )
+    return Table(
+        "phase-seconds",
+        "Slot seconds of each phase, wall time with CPU time below it; medians over rounds",
+        columns,
+        rows,
+        folded="Every phase in slot seconds, wall and CPU",
+    )
+
+
+def _times(arm: ArmFacts, name: str) -> Cell:
+    times = arm.phases.get(name)
+    if times is None:
+        return Cell(notation.NOTHING, None, tone="muted")
+    return Cell(
+        notation.number(times["wall_s"]), times["wall_s"], f"CPU {notation.number(times['cpu_s'])}"
+    )
+
+
+def _serde(arms: Sequence[ArmFacts]) -> list[Figure | Sentence]:
+    """SerDe CPU a record by verb, with what the strategy's author expected where that is known."""
+    told = [arm for arm in arms if arm.rows and any(phases.is_serde(n) for n in arm.phases)]
+    if not told:
+        return []
+    verbs = [
+        verb
+        for verb in (phase.name for phase in phases.VERBS)
+        if verb in phases.SERDE_VERBS and any(_verb_us(arm, verb) > 0 for arm in told)
+    ]
+    bars = tuple(_serde_bar(arm, verbs) for arm in told)
+    predicted = any(bar.tick is not None for bar in bars)
+    columns = (
+        Column("arm", "arm", numeric=False),
+        *(Column(verb, verb, unit="µs") for verb in verbs),
+        Column("total", "all verbs", unit="µs"),
+        *((Column("expected", "expected", unit="µs"),) if predicted else ()),
+    )
+    figure = Figure(
+        name="serde",
+        title="SerDe CPU a record, by verb",
+        description="Stacked bars, one an arm: "
+        + "; ".join(f"{bar.label} {bar.total}" for bar in bars)
+        + ". Only the sum is compared between strategies: a verb's work can move to the next.",
+        drawing=StackedBars(
+            axis="µs CPU a record, summed over all stages",
+            panels=(Panel("", bars),),
+            legend=(Key("", tuple((verb, verb) for verb in verbs)),),
+            tick_label="what the strategy's author expected" if predicted else "",
+        ),
+        table=Table(
+            "serde-microseconds",
+            "Microseconds of CPU a record of each SerDe verb",
+            columns,
+            tuple(_serde_row(arm, verbs, predicted) for arm in told),
+            folded="The same in figures",
+        ),
+    )
+    return [
+        figure,
+        Sentence(
+            "The sum is what headlines and gates use. The parts are shown, never set alone against"
+            " another strategy's, since a strategy can move its work from one verb to the next.",
+            "muted",
+        ),
+    ]
+
+
+def _serde_bar(arm: ArmFacts, verbs: Sequence[str]) -> Bar:
+    segments = tuple(
+        Segment(verb, us, f"{arm.name}, {verb}: {notation.number(us)} µs")
+        for verb in verbs
+        if (us := _verb_us(arm, verb)) > 0
+    )
+    total = sum(segment.value for segment in segments)
+    return Bar(arm.name, segments, f"{notation.number(total)} µs", tick=expected_us(arm))
+
+
+def _serde_row(arm: ArmFacts, verbs: Sequence[str], predicted: bool) -> tuple[Cell, ...]:
+    values = [_verb_us(arm, verb) for verb in verbs]
+    cells = [Cell(arm.name, arm.name, header=True)]
+    cells += [Cell(notation.number(value), value) for value in (*values, sum(values))]
+    if predicted:
+        cells.append(Cell(notation.number(expected_us(arm)), expected_us(arm)))
+    return tuple(cells)
+
+
+def _verb_us(arm: ArmFacts, verb: str) -> float:
+    total = sum(t["cpu_s"] for name, t in arm.phases.items() if phases.split(name)[1] == verb)
+    return 1e6 * max(0.0, total) / (arm.rows or 1.0)
+
+
+def expected_us(arm: ArmFacts) -> float | None:
+    """SerDe CPU a record that was written down before it was measured."""
+    value = (arm.prediction or {}).get("serde_cpu_us_per_record")
+    return float(value) if isinstance(value, int | float) else None
