@@ -5,7 +5,7 @@ Knows sides and options; no statistics.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from serde_lab.errors import UsageError
 from serde_lab.gate.rows import CONTENTS, PRIMARY, CompareOptions, Row
@@ -26,6 +26,7 @@ class ArmPair:
 
 
 def arm_pairs(before: Side, after: Side, options: CompareOptions) -> list[ArmPair]:
+    """The arms asked for, or those of either side by name; raises UsageError on unknown ones."""
     wanted = options.arms
     if not wanted:
         if before is after:
@@ -46,6 +47,7 @@ def arm_pairs(before: Side, after: Side, options: CompareOptions) -> list[ArmPai
 
 
 def quantities(old: ArmSide, new: ArmSide, options: CompareOptions) -> list[Quantity]:
+    """The quantities of either arm that are compared, in the order they were asked for."""
     wanted = options.metrics or PRIMARY
     if "phase" in options.by and not options.metrics:
         wanted = (*wanted, "phase_wall_s", "phase_cpu_s")
@@ -77,14 +79,16 @@ def contents_of(pair: ArmPair) -> Row | None:
     for side, arm in (("before", pair.before), ("after", pair.after)):
         if arm is None:
             other = "after" if side == "before" else "before"
-            return contents_row(
+            gone = contents_row(
                 *names, Verdict.MISSING, f"the arm is not there {side}, but {other}"
             )
+            return replace(gone, new=side == "before")
         if arm.failures:
             return contents_row(*names, Verdict.WRONG_ANSWER, f"{side}: {arm.failures[0]}")
         if not arm.values:
             why = arm.errors[0] if arm.errors else "it measured nothing"
-            return contents_row(*names, Verdict.MISSING, f"nothing to compare {side}: {why}")
+            gone = contents_row(*names, Verdict.MISSING, f"nothing to compare {side}: {why}")
+            return replace(gone, new=side == "before")
     assert pair.before is not None
     assert pair.after is not None
     if pair.before.checks_passed and not pair.after.checks_passed:
@@ -95,4 +99,5 @@ def contents_of(pair: ArmPair) -> Row | None:
 
 
 def contents_row(before_arm: str, after_arm: str, verdict: Verdict, because: str) -> Row:
+    """The row of an arm's contents; it also says that an arm is missing as a whole."""
     return Row(before_arm, after_arm, Quantity("contents"), CONTENTS, Judgement(verdict, because))

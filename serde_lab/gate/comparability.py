@@ -51,7 +51,7 @@ def obstacles(before: Side, after: Side, host_mismatch: HostMismatch) -> Obstacl
     notes = tuple(
         f"environment: {key} {old!r} -> {new!r}"
         for key, old, new in differing(before.environment, after.environment)
-        if key.rpartition(".")[2] not in _VOLATILE
+        if key.rpartition(".")[2] not in _VOLATILE and old is not None and new is not None
     )[:12]
     same_machine = bool(before.machine_class) and before.machine_class == after.machine_class
     if same_machine or (before.sitting and before.sitting == after.sitting):

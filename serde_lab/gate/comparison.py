@@ -61,6 +61,12 @@ def compare_sides(
         scenario=after.scenario,
         rows=tuple(rows),
         notes=tuple(notes(before, after, pairs, rows, stands)),
+        raised=tuple(
+            f"{pair.after_arm}: {error}"
+            for pair in pairs
+            if pair.after is not None and pair.after.values
+            for error in pair.after.errors
+        ),
         family=sum(row.evidence is not None for row in rows),
     )
 
@@ -94,7 +100,8 @@ def _rows_of_pair(
             yield _refused(base, first, second, reason)
         elif not first or not second:
             side = "before" if not first else "after"
-            yield replace(base, judgement=Judgement(Verdict.MISSING, f"no value {side}"))
+            gone = Judgement(Verdict.MISSING, f"no value {side}")
+            yield replace(base, judgement=gone, new=not first)
         elif kind.kind == "exact":
             samples = sample(first), sample(second)
             verdict = judge_exact(*samples, kind.better, kind.unit)

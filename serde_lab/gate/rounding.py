@@ -1,53 +1,60 @@
-"""The one rounding that display and decision share.
+"""The figures of a judgement, in the one rounding of `runs.rounding`.
 
 A figure is rounded when it enters a judgement; limits are compared with the rounded figure, and
-every output prints the same figure. Nobody reads "1.050 > 1.050". Knows no verdicts.
+every output prints the same figure, so that nobody reads "1.050 > 1.050". Knows no verdicts.
 """
 
 from __future__ import annotations
 
 import math
 
-RATIO_DECIMALS = 4
-P_DECIMALS = 4
-SIGNIFICANT_DIGITS = 5
+from serde_lab.runs.rounding import rounded, text
+
+_SMALLEST_P = 1e-5
 
 
 def rounded_ratio(value: float) -> float:
-    """A ratio, a share or a limit, to 4 decimals."""
-    return round(float(value), RATIO_DECIMALS)
+    """A ratio of after to before."""
+    return rounded("ratio", float(value))
+
+
+def rounded_change(value: float) -> float:
+    """A relative change, a noise floor or a margin: 0.05 is 5 %."""
+    return rounded("share", float(value)) if math.isfinite(value) else float(value)
 
 
 def rounded_p(value: float) -> float:
-    """A probability to 4 decimals, but never to 0: what is smaller becomes 0.0001."""
-    return max(round(min(float(value), 1.0), P_DECIMALS), 10.0**-P_DECIMALS)
+    """A probability, at most 1, and never rounded to 0: what is smaller becomes 0.00001."""
+    return max(rounded("p", min(float(value), 1.0)), _SMALLEST_P)
 
 
 def rounded_value(value: float) -> float:
-    """A measured value: integers as they are, others to 5 significant digits."""
+    """A measured value: whole numbers as they are (one byte may matter), others as seconds are."""
     value = float(value)
-    if not math.isfinite(value) or value == 0 or value.is_integer():
-        return value
-    digits = SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(abs(value)))
-    return round(value, max(digits, 0))
+    return value if not math.isfinite(value) or value.is_integer() else rounded("seconds", value)
 
 
 def shown_value(value: float | None, unit: str = "") -> str:
-    """The text of a rounded value with its unit; integers in full, since one byte may matter."""
+    """The text of a measured value with its unit."""
     if value is None:
         return "-"
-    rounded = rounded_value(value)
-    text = f"{int(rounded):,}" if rounded.is_integer() and abs(rounded) < 2**63 else f"{rounded:g}"
-    return f"{text} {unit}" if unit else text
+    whole = float(value).is_integer() and unit != "s"
+    figure = text("count", value) if whole else text("seconds", value)
+    return f"{figure} {unit}" if unit and unit != "1" else figure
 
 
 def shown_ratio(value: float | None) -> str:
     """The text of a ratio as it was decided on."""
-    return "-" if value is None else f"{rounded_ratio(value):.4f}"
+    if value is None:
+        return "-"
+    return text("ratio", value) if math.isfinite(value) else "inf"
+
+
+def shown_change(value: float) -> str:
+    """The text of a relative change as it was decided on."""
+    return text("share", value) if math.isfinite(value) else "without bound"
 
 
 def shown_p(value: float | None) -> str:
     """The text of a probability as it was decided on."""
-    if value is None:
-        return "-"
-    return f"{rounded_p(value):.4f}" if value >= 10.0**-P_DECIMALS else "<=0.0001"
+    return "-" if value is None else text("p", rounded_p(value))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from serde_lab.gate.comparability import HostMismatch
 from serde_lab.gate.evidence import Evidence, Sample
+from serde_lab.gate.exit_status import Status, worst
 from serde_lab.gate.noise_floor import NoiseFloor
 from serde_lab.gate.rounding import rounded_ratio
 from serde_lab.gate.sides import Quantity
@@ -64,6 +65,8 @@ class Row:
     alpha: float = 0.05
     scale: str = ""
     marked_rounds: tuple[int, ...] = ()
+    new: bool = False
+    """Of a missing row: nothing is there before; else it vanished."""
 
     @property
     def verdict(self) -> Verdict:
@@ -100,6 +103,8 @@ class Comparison:
     scenario: str
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
+    raised: tuple[str, ...] = ()
+    """Cells of `after` that raised, though other rounds of their arm did not."""
     family: int = 0
 
     def count(self, *verdicts: Verdict) -> int:
@@ -123,9 +128,11 @@ class Comparison:
 
     @property
     def judged(self) -> int:
-        """Rows that were really compared; 0 is an empty comparison, and never a pass."""
+        """Measured rows that were really compared; at 0 a comparison is empty, and never a pass."""
         return sum(
-            row.verdict not in (Verdict.MISSING, Verdict.NOT_COMPARABLE) for row in self.rows
+            row.verdict not in (Verdict.MISSING, Verdict.NOT_COMPARABLE)
+            for row in self.rows
+            if row.metric is not CONTENTS
         )
 
     def geometric_means(self) -> dict[str, float]:
@@ -135,3 +142,17 @@ class Comparison:
             if row.evidence is not None and row.ratio:
                 logs.setdefault(row.metric.name, []).append(math.log(row.ratio))
         return {name: rounded_ratio(math.exp(sum(v) / len(v))) for name, v in logs.items()}
+
+    def exit_status(self, *, strict: bool = False) -> int:
+        """What `compare` returns: it reports and does not gate, so slower alone is no failure.
+
+        1 when nothing was compared, 4 on a wrong answer, 5 under strict when a row is undecided.
+        """
+        statuses = [Status.PASSED]
+        if self.judged == 0 and not self.count(Verdict.WRONG_ANSWER):
+            statuses.append(Status.FAILED)
+        if self.count(Verdict.WRONG_ANSWER):
+            statuses.append(Status.WRONG_ANSWER)
+        if strict and self.undecided:
+            statuses.append(Status.UNDECIDED)
+        return int(worst(statuses))

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from serde_lab.measure.metrics import metric
-from serde_lab.measure.phases import is_serde
+from serde_lab.runs.cell_values import (
+    PHASE_CPU,
+    PHASE_WALL,
+    CellValues,
+    CommitValues,
+    cell_values,
+)
 from serde_lab.runs.model import ArmEntry, Cell, Run
 
 CALIBRATION_LIMIT = 0.10
@@ -177,7 +182,7 @@ def _arm_side(run: Run, entry: ArmEntry) -> ArmSide:
     values: dict[Quantity, dict[int, float]] = {}
     for _, cell in cells:
         if cell.status == "ok":
-            for quantity, value in _cell_values(cell).items():
+            for quantity, value in _quantities(cell).items():
                 values.setdefault(quantity, {})[cell.round] = value
     checks = [check for check in run.checks if check.arm == entry.arm]
     errors = [
@@ -200,40 +205,19 @@ def _arm_side(run: Run, entry: ArmEntry) -> ArmSide:
     )
 
 
-def _cell_values(cell: Cell) -> dict[Quantity, float]:
-    by_commit: dict[tuple[str, str], dict[int, float]] = {}
-    for found in cell.samples:
-        key = found.metric, found.phase or ""
-        by_commit.setdefault(key, {})[found.commit or 0] = float(found.value)
-    values: dict[Quantity, float] = {}
-    for (name, phase), commits in by_commit.items():
-        numbered = {n: value for n, value in commits.items() if n}
-        if len(numbered) > 1:
-            values |= {Quantity(name, phase, n): value for n, value in numbered.items()}
-        total = commits.get(0)
-        if total is None:
-            total = _over_commits(
-                metric(name).over_commits, [numbered[n] for n in sorted(numbered)]
-            )
-        values[Quantity(name, phase)] = total
-    return values | _serde_cpu(values)
+def _quantities(cell: Cell) -> dict[Quantity, float]:
+    """The cell as a whole and, where it has more than one, each of its commits."""
+    whole = cell_values(cell)
+    values = _of(whole, 0)
+    if len(whole.commits) > 1:
+        for commit in whole.commits:
+            values |= _of(commit, commit.n)
+    return values
 
 
-def _over_commits(rule: str, values: Sequence[float]) -> float:
-    if rule == "max":
-        return max(values)
-    if rule == "last":
-        return values[-1]
-    return sum(values) / (len(values) if rule == "mean" else 1)
-
-
-def _serde_cpu(values: Mapping[Quantity, float]) -> dict[Quantity, float]:
-    """The four verbs and route, summed over stages: the figure that headlines and gates use."""
-    if any(quantity.metric == "serde_cpu_s" for quantity in values):
-        return {}
-    sums: dict[Quantity, float] = {}
-    for quantity, value in values.items():
-        if quantity.metric == "phase_cpu_s" and is_serde(quantity.phase):
-            key = Quantity("serde_cpu_s", "", quantity.commit)
-            sums[key] = sums.get(key, 0.0) + value
-    return sums
+def _of(part: CellValues | CommitValues, commit: int) -> dict[Quantity, float]:
+    values = {Quantity(name, "", commit): float(value) for name, value in part.metrics.items()}
+    for name, time in part.phases.items():
+        values[Quantity(PHASE_WALL, name, commit)] = time.wall_s
+        values[Quantity(PHASE_CPU, name, commit)] = time.cpu_s
+    return values

@@ -48,7 +48,8 @@ class AlphaSpending:
         levels = {}
         for rounds in self.looks:
             share = self.alpha * (rounds / self.maximum) ** _POWER - spent
-            usable = smallest_paired_p(rounds) * self.family <= share
+            # The last look has nobody to leave its share to: Student's t may still decide there.
+            usable = smallest_paired_p(rounds) * self.family <= share or rounds == self.maximum
             levels[rounds] = share if usable else 0.0
             spent += levels[rounds]
         return levels

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import comb
 
 import numpy as np
 import numpy.typing as npt
@@ -42,8 +43,6 @@ def smallest_paired_p(pairs: int) -> float:
 
 def smallest_unpaired_p(before: int, after: int) -> float:
     """The two-sided floor of any two-sample permutation test: 2 / C(n + m, n)."""
-    from math import comb
-
     return min(1.0, 2.0 / comb(before + after, before)) if before and after else 1.0
 
 

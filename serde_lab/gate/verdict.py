@@ -19,7 +19,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from serde_lab.gate.evidence import SMALLEST_SAMPLE, Evidence, Sample
-from serde_lab.gate.rounding import rounded_ratio, shown_p, shown_ratio, shown_value
+from serde_lab.gate.rounding import (
+    rounded_change,
+    shown_change,
+    shown_p,
+    shown_ratio,
+    shown_value,
+)
 from serde_lab.measure.metrics import Better
 
 
@@ -66,8 +72,8 @@ class Inequality:
     @property
     def text(self) -> str:
         """For a reader who wants to redo it."""
-        sign = "" if self.holds else "not "
-        return f"{sign}{self.what}: {self.left:g} {self.relation} {self.right:g}"
+        holds = "" if self.holds else " does not hold"
+        return f"{self.what}: {self.left:.10g} {self.relation} {self.right:.10g}{holds}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +111,7 @@ def more(what: str, left: float, right: float) -> Inequality:
 
 def changed(ratio: float) -> float:
     """How far a ratio is from 1, the same for a factor and its inverse: 1.25 and 0.8 give 0.25."""
-    return rounded_ratio((ratio if ratio >= 1 else 1 / ratio) - 1) if ratio > 0 else math.inf
+    return rounded_change((ratio if ratio >= 1 else 1 / ratio) - 1) if ratio > 0 else math.inf
 
 
 def direction(increased: bool, better: Better) -> Verdict:
@@ -140,18 +146,18 @@ def judge_noisy(found: Evidence, limits: NoisyLimits, better: Better) -> Judgeme
     if significant.holds or (found.separated and not above.holds):
         return Judgement(
             Verdict.NOISE,
-            f"a difference of {size:.2%}, no larger than the noise floor of {limits.floor:.2%} "
-            f"({limits.floor_source})",
+            f"a difference of {shown_change(size)}, no larger than the noise floor of "
+            f"{shown_change(limits.floor)} ({limits.floor_source})",
             (significant, above),
         )
-    margin = rounded_ratio(max(limits.margin, limits.floor))
+    margin = rounded_change(max(limits.margin, limits.floor))
     widest = max(changed(found.low), changed(found.high))
     within = less("farther end of the interval against the margin", widest, margin)
     if within.holds and not found.separated:
         return Judgement(
             Verdict.SAME,
             f"the interval {shown_ratio(found.low)} to {shown_ratio(found.high)} lies within "
-            f"a change of {margin:.2%}",
+            f"a change of {shown_change(margin)}",
             (significant, within),
         )
     return Judgement(Verdict.INCONCLUSIVE, _doubt(found, limits, margin), (significant, within))
@@ -167,7 +173,7 @@ def _name_of_p(found: Evidence) -> str:
 def _difference(found: Evidence, limits: NoisyLimits) -> str:
     text = (
         f"p {shown_p(found.adjusted_p)} is at most {limits.alpha:g}, and the change of "
-        f"{changed(found.ratio or 1):.2%} is above the noise floor of {limits.floor:.2%}"
+        f"{shown_change(changed(found.ratio or 1))} is above the noise floor of {shown_change(limits.floor)}"
     )
     if not found.reachable:
         return f"{_unreachable(found, limits)}; separated samples, decided by Student's t: {text}"
@@ -192,7 +198,7 @@ def _doubt(found: Evidence, limits: NoisyLimits, margin: float) -> str:
         )
     text = (
         f"p {shown_p(found.adjusted_p)} shows no difference, and the interval {interval} is too "
-        f"wide to show sameness within {margin:.2%}"
+        f"wide to show sameness within {shown_change(margin)}"
     )
     return text if found.reachable else f"{_unreachable(found, limits)}; {text}"
 
@@ -241,16 +247,21 @@ def judge_compressed(before: Sample, after: Sample, tolerance: float, better: Be
         size = changed(after.median / before.median)
     within = less("change against the tolerance", size, tolerance)
     if within.holds:
-        return Judgement(Verdict.SAME, f"a change of {size:.2%}, within {tolerance:.2%}", (within,))
+        return Judgement(
+            Verdict.SAME,
+            f"a change of {shown_change(size)}, within {shown_change(tolerance)}",
+            (within,),
+        )
     overlap = min(after.values) <= max(before.values) and min(before.values) <= max(after.values)
     if overlap:
         return Judgement(
             Verdict.INCONCLUSIVE,
-            f"a change of {size:.2%}, beyond {tolerance:.2%}, but the rounds of both sides overlap",
+            f"a change of {shown_change(size)}, beyond {shown_change(tolerance)}, but the rounds of "
+            "both sides overlap",
             (within,),
         )
     return Judgement(
         direction(after.median > before.median, better),
-        f"a change of {size:.2%}, beyond {tolerance:.2%}",
+        f"a change of {shown_change(size)}, beyond {shown_change(tolerance)}",
         (within,),
     )

@@ -1,0 +1,122 @@
+"""One baseline as JSON: a side made small, and made a side again.
+
+Rounds are listed once an arm, and a value that every round shares is stored once. Knows sides, not
+files or names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from serde_lab.gate.sides import ArmSide, Quantity, Side
+from serde_lab.measure.metrics import DETAIL_PREFIX, metric
+
+_DIGITS = 6
+# A baseline is no archive: of an environment it keeps what a reader asks for first.
+_ENVIRONMENT_DEPTH = 1
+
+
+def record_of_side(side: Side) -> dict[str, Any]:
+    """What a later comparison needs of a side: values that may be gated, and what was asked."""
+    arms = {name: _arm(arm) for name, arm in side.arms.items() if arm.values}
+    rounds = sorted(side.calibration)
+    return {
+        "run": side.label,
+        "results_format": side.results_format,
+        "measuring_code": side.measuring_code,
+        "asked": side.asked,
+        "data_checksums": side.data_checksums,
+        "environment": _plain(side.environment, _ENVIRONMENT_DEPTH),
+        "calibration": {
+            "rounds": rounds,
+            "parts": {
+                part: [_short(side.calibration[n][part]) for n in rounds]
+                for part in sorted(side.calibration_parts)
+            },
+        },
+        "arms": arms,
+    }
+
+
+def side_of_record(record: Mapping[str, Any], name: str, scenario: str, machine_class: str) -> Side:
+    """A record as a side of a comparison; raises KeyError, TypeError or ValueError if damaged."""
+    calibration = record["calibration"]
+    return Side(
+        label=f"baseline {name} ({record['run']})",
+        scenario=scenario,
+        asked=record["asked"],
+        data_checksums=record["data_checksums"],
+        measuring_code=record["measuring_code"],
+        results_format=record["results_format"],
+        machine_class=machine_class,
+        arms={arm: _arm_side(arm, values) for arm, values in record["arms"].items()},
+        calibration={
+            n: {part: values[i] for part, values in calibration["parts"].items()}
+            for i, n in enumerate(calibration["rounds"])
+        },
+        environment=record["environment"],
+    )
+
+
+def _arm(arm: ArmSide) -> dict[str, Any]:
+    rounds = sorted({number for values in arm.values.values() for number in values})
+    stored = {
+        _key(quantity): _column(values, rounds)
+        for quantity, values in sorted(arm.values.items())
+        if _kept(quantity)
+    }
+    return {
+        "definition": arm.definition,
+        "checks_passed": arm.checks_passed,
+        "rounds": rounds,
+        "values": stored,
+    }
+
+
+def _kept(quantity: Quantity) -> bool:
+    return not quantity.metric.startswith(DETAIL_PREFIX) and (
+        metric(quantity.metric).gated and not (quantity.phase and quantity.commit)
+    )
+
+
+def _column(values: Mapping[int, float], rounds: Sequence[int]) -> Any:
+    column = [_short(values[n]) if n in values else None for n in rounds]
+    return column[0] if len(set(column)) == 1 else column
+
+
+def _arm_side(name: str, stored: Mapping[str, Any]) -> ArmSide:
+    rounds = stored["rounds"]
+    values: dict[Quantity, dict[int, float]] = {}
+    for key, column in stored["values"].items():
+        filled = column if isinstance(column, list) else [column] * len(rounds)
+        pairs = zip(rounds, filled, strict=True)
+        values[_quantity(key)] = {n: float(value) for n, value in pairs if value is not None}
+    return ArmSide(
+        arm=name,
+        definition=stored["definition"],
+        values=values,
+        checks_passed=int(stored["checks_passed"]),
+    )
+
+
+def _key(quantity: Quantity) -> str:
+    return f"{quantity.metric}|{quantity.phase}|{quantity.commit or ''}".rstrip("|")
+
+
+def _quantity(key: str) -> Quantity:
+    name, phase, commit = (*key.split("|"), "", "")[:3]
+    return Quantity(name, phase, int(commit or 0))
+
+
+def _short(value: float) -> int | float:
+    """Whole numbers in full, since one byte is a change; others to six digits."""
+    return int(value) if float(value).is_integer() else float(f"{value:.{_DIGITS}g}")
+
+
+def _plain(values: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    return {
+        key: _plain(value, depth - 1) if isinstance(value, Mapping) else value
+        for key, value in values.items()
+        if isinstance(value, str | int | float | bool) or (isinstance(value, Mapping) and depth > 0)
+    }

@@ -1,0 +1,171 @@
+"""What a gate makes of a comparison: findings, and the one exit status they come to.
+
+    1  nothing was compared, an arm vanished or raised, or its contents went unchecked
+    4  a wrong answer
+    3  a regression: significant, above the noise floor, and beyond both limits
+    5  nothing wrong, but something could not be decided (only under `strict`, else 0)
+
+The worst wins, in the order 1, 2, 4, 3, 5. A cell passes because its interval excludes a regression
+larger than the limits, not because no regression was found. Knows comparisons and policies; not
+where baselines are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from serde_lab.gate.exit_status import Status, worst
+from serde_lab.gate.policy import Limits, Policy
+from serde_lab.gate.rounding import (
+    rounded_ratio,
+    rounded_value,
+    shown_change,
+    shown_ratio,
+    shown_value,
+)
+from serde_lab.gate.rows import Comparison, Row
+from serde_lab.gate.verdict import Inequality, Verdict, changed, less, more
+
+Level = Literal["failed", "wrong answer", "regression", "undecided", "passed"]
+
+_STATUS: dict[Level, Status] = {
+    "failed": Status.FAILED,
+    "wrong answer": Status.WRONG_ANSWER,
+    "regression": Status.REGRESSION,
+    "undecided": Status.UNDECIDED,
+    "passed": Status.PASSED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the gate says of one row, or of the comparison where `row` is None."""
+
+    level: Level
+    text: str
+    row: Row | None = None
+    inequalities: tuple[Inequality, ...] = ()
+
+    @property
+    def status(self) -> Status:
+        """The exit status that this finding alone means, under strict."""
+        return _STATUS[self.level]
+
+
+@dataclass(frozen=True, slots=True)
+class GateResult:
+    """Findings for every row, and what they come to."""
+
+    comparison: Comparison
+    findings: tuple[Finding, ...]
+    strict: bool = False
+    confirmed: bool = False
+    """Whether failing cells were measured again, and failed again."""
+
+    @property
+    def exit_status(self) -> int:
+        """0, 1, 3, 4 or 5; undecided findings count only under strict."""
+        status = worst(finding.status for finding in self.findings)
+        return int(status if self.strict or status is not Status.UNDECIDED else Status.PASSED)
+
+    def of_level(self, level: Level) -> tuple[Finding, ...]:
+        """The findings of one level."""
+        return tuple(finding for finding in self.findings if finding.level == level)
+
+    @property
+    def failing_arms(self) -> tuple[str, ...]:
+        """Arms with a regression in a noisy quantity: measuring them again may clear them."""
+        return tuple(
+            sorted(
+                {
+                    finding.row.after_arm
+                    for finding in self.of_level("regression")
+                    if finding.row is not None and finding.row.evidence is not None
+                }
+            )
+        )
+
+
+def decide(comparison: Comparison, policy: Policy, *, strict: bool = False) -> GateResult:
+    """Hold every row of a comparison against the limits."""
+    findings = [Finding("failed", raised) for raised in comparison.raised]
+    findings += [_finding(row, policy) for row in comparison.rows]
+    if comparison.judged == 0:
+        reasons = [f.text for f in findings if f.level != "passed"] or ["there is no row"]
+        findings.insert(0, Finding("failed", f"nothing was compared: {reasons[0]}"))
+    return GateResult(comparison, tuple(findings), strict)
+
+
+def _finding(row: Row, policy: Policy) -> Finding:
+    because = row.judgement.because
+    reasons = row.judgement.inequalities
+    match row.verdict:
+        case Verdict.WRONG_ANSWER:
+            return Finding("wrong answer", because, row)
+        case Verdict.MISSING:
+            # What vanished fails; what is new has nothing to be held against.
+            return Finding("undecided" if row.new else "failed", because, row)
+        case Verdict.NOT_COMPARABLE | Verdict.INSUFFICIENT:
+            return Finding("undecided", f"{row.verdict}: {because}", row, reasons)
+    if row.evidence is not None:
+        return _noisy(row, policy.limits_of(row))
+    if row.verdict is Verdict.SLOWER:
+        return Finding("regression", because, row, reasons)
+    if row.verdict is Verdict.INCONCLUSIVE:
+        return Finding("undecided", because, row, reasons)
+    return Finding("passed", because, row, reasons)
+
+
+def _noisy(row: Row, limits: Limits) -> Finding:
+    found = row.evidence
+    assert found is not None
+    if found.ratio is None or found.low is None or found.high is None:
+        level: Level = "passed" if row.verdict is Verdict.SAME else "undecided"
+        return Finding(level, row.judgement.because, row)
+    # A ratio to a control arm has no seconds; the wide floor stands in for the relative limit.
+    relative = max(limits.relative, row.floor.change) if row.scale else limits.relative
+    absolute = 0.0 if row.scale else limits.absolute
+    lower_is_better = row.metric.better != "higher"
+    worse_by = changed(found.ratio) if (found.ratio > 1) == lower_is_better else 0.0
+    step = rounded_value(abs(found.after.median - found.before.median))
+    beyond = (
+        more("change for the worse against the relative limit", worse_by, relative),
+        more("change against the absolute limit", step, absolute),
+    )
+    if row.verdict is Verdict.SLOWER and all(limit.holds for limit in beyond):
+        text = f"{row.judgement.because}; worse by {shown_change(worse_by)} and {_step(row, step)}"
+        return Finding("regression", text, row, (*row.judgement.inequalities, *beyond))
+    return _excluded(row, found.before.median, relative, absolute, beyond, lower_is_better)
+
+
+def _excluded(
+    row: Row,
+    median: float,
+    relative: float,
+    absolute: float,
+    beyond: tuple[Inequality, ...],
+    lower_is_better: bool,
+) -> Finding:
+    """Passed if the interval's worse end is within a limit; undecided if it might lie beyond."""
+    found = row.evidence
+    assert found is not None
+    assert found.low is not None
+    assert found.high is not None
+    end = found.high if lower_is_better else (1 / found.low if found.low else math.inf)
+    # The larger of both limits counts, since a regression must exceed both.
+    bound = rounded_ratio(max(1 + relative, 1 + absolute / median if median else 1.0))
+    excluded = less("worse end of the interval against the limits", rounded_ratio(end), bound)
+    reasons = (*row.judgement.inequalities, *beyond, excluded)
+    # Marked rounds may be all that the interval rests on: then it excludes nothing.
+    shaken = row.verdict is Verdict.INCONCLUSIVE and bool(row.marked_rounds)
+    if row.verdict is Verdict.FASTER or (excluded.holds and not shaken):
+        text = f"a regression beyond {shown_ratio(bound)} is excluded; {row.judgement.because}"
+        return Finding("passed", text, row, reasons)
+    text = f"a regression beyond {shown_ratio(bound)} is not excluded; {row.judgement.because}"
+    return Finding("undecided", text, row, reasons)
+
+
+def _step(row: Row, step: float) -> str:
+    return shown_value(step, row.scale or row.metric.unit)

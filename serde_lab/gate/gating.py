@@ -1,0 +1,159 @@
+"""The gate: a run against its baseline, or one side of a sitting against the other.
+
+Owns how a policy becomes a comparison, where the baseline comes from, and the second measurement
+before a gate fails. Knows runs and baselines; how a scenario is measured is a callable's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from serde_lab.gate import baseline as baselines
+from serde_lab.gate.comparability import HostMismatch
+from serde_lab.gate.comparison import compare_sides
+from serde_lab.gate.decision import Finding, GateResult, decide
+from serde_lab.gate.policy import Policy
+from serde_lab.gate.rows import PRIMARY, CompareOptions, Row
+from serde_lab.gate.sides import Side, side_of_run
+from serde_lab.gate.spending import AlphaSpending
+from serde_lab.runs.model import Run
+
+Measure = Callable[[tuple[str, ...]], Run]
+"""Measures the scenario anew, the named arms only (all of them when empty), and gives the run."""
+
+
+def gate_sides(
+    before: Side,
+    after: Side,
+    policy: Policy | None = None,
+    *,
+    arms: Sequence[tuple[str, str]] = (),
+    host_mismatch: HostMismatch = "refuse",
+    strict: bool = False,
+    control: Side | None = None,
+    spending: AlphaSpending | None = None,
+) -> GateResult:
+    """Judge `after` against `before`: two runs of one sitting, or (the same side twice) two arms.
+
+    The policy is that of `after`'s scenario unless given.
+    """
+    policy = policy or Policy.from_table(after.gate_table)
+    options = compare_options(policy, arms, host_mismatch, spending)
+    return decide(compare_sides(before, after, options, control), policy, strict=strict)
+
+
+def gate_run(
+    run: Run,
+    folder: Path,
+    *,
+    baseline: str = baselines.MAIN,
+    host_mismatch: HostMismatch = "refuse",
+    policy: Policy | None = None,
+    arms: Sequence[str] = (),
+    strict: bool = False,
+) -> GateResult:
+    """Judge a run against a baseline under `folder`, or in the file that `baseline` names.
+
+    Raises RunError when there is no such baseline: that is never a pass.
+    """
+    after = side_of_run(run)
+    if baseline.endswith(".json"):
+        before = baselines.load(Path(baseline))
+    else:
+        before = baselines.find(folder, after, baseline, other_machines=host_mismatch != "refuse")
+    return gate_sides(
+        before,
+        after,
+        policy,
+        arms=[(arm, arm) for arm in arms],
+        host_mismatch=host_mismatch,
+        strict=strict,
+    )
+
+
+def gate_measured(
+    measure: Measure,
+    folder: Path,
+    *,
+    baseline: str = baselines.MAIN,
+    host_mismatch: HostMismatch = "refuse",
+    policy: Policy | None = None,
+    strict: bool = False,
+) -> GateResult:
+    """Measure a scenario and judge it; what fails by its times is measured once more before it fails.
+
+    A regression stands only if the second run, judged by itself, shows it again; exact quantities
+    are not measured again, since they would come out the same.
+    """
+    run = measure(())
+
+    def judge(of: Run, arms: Sequence[str] = ()) -> GateResult:
+        return gate_run(
+            of,
+            folder,
+            baseline=baseline,
+            host_mismatch=host_mismatch,
+            policy=policy,
+            arms=arms,
+            strict=strict,
+        )
+
+    first = judge(run)
+    if not first.failing_arms:
+        return first
+    again = measure(_with_yardsticks(side_of_run(run), first.failing_arms))
+    return _confirmed(first, judge(again, first.failing_arms))
+
+
+def compare_options(
+    policy: Policy,
+    arms: Sequence[tuple[str, str]],
+    host_mismatch: HostMismatch,
+    spending: AlphaSpending | None,
+) -> CompareOptions:
+    """The comparison that a policy asks for: phases only where a limit names them."""
+    return CompareOptions(
+        arms=tuple(arms),
+        metrics=(*(policy.metrics or PRIMARY), *policy.phase_metrics),
+        phases=policy.phases,
+        alpha=policy.alpha,
+        margin=policy.relative,
+        bytes_tolerance=policy.bytes,
+        host_mismatch=host_mismatch,
+        control_arm=policy.control,
+        spending=spending,
+    )
+
+
+def _with_yardsticks(side: Side, arms: Sequence[str]) -> tuple[str, ...]:
+    """The arms and what their verdicts lean on: controls, and arms that are A/A with them."""
+    wanted = set(arms)
+    wanted |= {n for n, arm in side.arms.items() if arm.definition.get("kind") == "control"}
+    wanted |= {name for pair in side.twins if set(pair) & set(arms) for name in pair}
+    return tuple(name for name in side.arms if name in wanted)
+
+
+def _confirmed(first: GateResult, second: GateResult) -> GateResult:
+    """The first result, in which a noisy regression stands only if the second has it too."""
+    again = {_cell(f.row): f for f in second.findings if f.row is not None}
+    findings = [_second_opinion(found, again.get(_cell(found.row))) for found in first.findings]
+    # What the second measurement newly found wrong counts; its noise on other cells does not.
+    findings += [f for f in second.findings if f.level in ("failed", "wrong answer")]
+    return replace(first, findings=tuple(findings), confirmed=True)
+
+
+def _second_opinion(found: Finding, again: Finding | None) -> Finding:
+    if found.level != "regression" or found.row is None or found.row.evidence is None:
+        return found
+    if again is None:
+        return replace(found, text=f"{found.text}; it could not be measured again")
+    if again.level == "regression":
+        return replace(found, text=f"{found.text}; confirmed by a second measurement: {again.text}")
+    text = f"not confirmed by a second measurement ({again.text}); at first: {found.text}"
+    return replace(found, level="undecided", text=text)
+
+
+def _cell(row: Row | None) -> tuple[str, object] | None:
+    return None if row is None else (row.after_arm, row.quantity)

@@ -1,0 +1,213 @@
+"""Results over time: one series an arm and quantity, its steps, and who acknowledged them.
+
+A series breaks where what is asked, the data, the measuring code, the format or the machine changed:
+levels are compared only within a stretch. Knows runs and acknowledgements; draws nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from serde_lab.errors import RunError
+from serde_lab.gate.acknowledgement import Acknowledgement, acknowledged
+from serde_lab.gate.comparability import arms_differ, obstacles
+from serde_lab.gate.rounding import rounded_value
+from serde_lab.gate.rows import PRIMARY
+from serde_lab.gate.sides import Quantity, Side, side_of_run
+from serde_lab.gate.steps import Step, find_changes, find_steps
+from serde_lab.gate.verdict import Verdict, direction
+from serde_lab.measure.metrics import metric
+from serde_lab.runs.directory import load_run
+from serde_lab.runs.listing import list_runs
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPoint:
+    """The median of one run's measured rounds, with all of them."""
+
+    run: str
+    started_at: str
+    value: float
+    values: tuple[float, ...]
+    stretch: int
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryStep:
+    """A step, the run in which it was first seen, and who acknowledged it (None: nobody yet)."""
+
+    step: Step
+    run: str
+    verdict: Verdict
+    acknowledgement: Acknowledgement | None
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One arm and quantity over time. `breaks` says at which run and why a new stretch began."""
+
+    arm: str
+    quantity: Quantity
+    unit: str
+    points: tuple[HistoryPoint, ...]
+    steps: tuple[HistoryStep, ...]
+    breaks: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """All series of a scenario; `messages` name runs that were left out, and why."""
+
+    scenario: str
+    series: tuple[Series, ...]
+    runs: tuple[str, ...]
+    messages: tuple[str, ...]
+
+    @property
+    def unacknowledged(self) -> tuple[tuple[Series, HistoryStep], ...]:
+        """Steps for the worse that nobody has acknowledged."""
+        return tuple(
+            (series, step)
+            for series in self.series
+            for step in series.steps
+            if step.acknowledgement is None and step.verdict is Verdict.SLOWER
+        )
+
+    @property
+    def exit_status(self) -> int:
+        """1 when there is nothing to show, else 0: history reports, the gate judges."""
+        return 0 if self.series else 1
+
+
+def history(
+    scenario: str,
+    results: Path,
+    *,
+    arms: Sequence[str] = (),
+    metrics: Sequence[str] = (),
+    machine_class: str = "",
+    acknowledgements: Path | None = None,
+) -> History:
+    """The history of a scenario under `results`, oldest run first.
+
+    `acknowledgements` is the folder of acknowledged changes, by default `results/acknowledged`.
+    Arms with a wrong answer give no point. Raises RunError when there is no run of the scenario.
+    """
+    sides: list[tuple[str, Side]] = []
+    messages: list[str] = []
+    for entry in list_runs(results):
+        if entry.scenario != scenario:
+            continue
+        if entry.header is None:
+            messages.append(f"{entry.run} is left out: {entry.problem}")
+            continue
+        try:
+            side = side_of_run(load_run(entry.path))
+        except RunError as exc:
+            messages.append(f"{entry.run} is left out: {exc.message}")
+            continue
+        if machine_class and side.machine_class != machine_class:
+            messages.append(f"{entry.run} is left out: machine class {side.machine_class}")
+            continue
+        sides.append((entry.header.started_at, side))
+    if not sides and not messages:
+        raise RunError(f"there is no run of {scenario!r} under {results}")
+    known = acknowledged(acknowledgements or results / "acknowledged", scenario)
+    names = arms or sorted({name for _, side in sides for name in side.arms})
+    series = [
+        found
+        for name in names
+        for quantity in _quantities(sides, name, metrics or PRIMARY)
+        if (found := _series(sides, name, quantity, known)).points
+    ]
+    for _, side in sides:
+        wrong = [name for name, arm in side.arms.items() if arm.failures or side.failures]
+        if wrong:
+            messages.append(f"{side.label}: wrong answer of {', '.join(sorted(wrong))}, not shown")
+    return History(scenario, tuple(series), tuple(side.label for _, side in sides), tuple(messages))
+
+
+def _quantities(
+    sides: Sequence[tuple[str, Side]], arm: str, metrics: Sequence[str]
+) -> list[Quantity]:
+    rank = {name: i for i, name in enumerate(metrics)}
+    found = {
+        quantity
+        for _, side in sides
+        if arm in side.arms
+        for quantity in side.arms[arm].values
+        if quantity.metric in rank and not quantity.commit
+    }
+    return sorted(found, key=lambda quantity: (rank[quantity.metric], quantity.phase))
+
+
+def _series(
+    sides: Sequence[tuple[str, Side]],
+    arm: str,
+    quantity: Quantity,
+    known: Sequence[Acknowledgement],
+) -> Series:
+    points: list[HistoryPoint] = []
+    breaks: list[tuple[str, str]] = []
+    last: Side | None = None
+    stretch = 0
+    for started_at, side in sides:
+        found = side.arms.get(arm)
+        values = found.values.get(quantity, {}) if found else {}
+        if found is None or not values or found.failures or side.failures:
+            continue
+        if last is not None and (reason := _break(last, side, arm, quantity)):
+            stretch += 1
+            breaks.append((side.label, reason))
+        last = side
+        ordered = tuple(values[n] for n in sorted(values))
+        median = rounded_value(float(np.median(ordered)))
+        points.append(HistoryPoint(side.label, started_at, median, ordered, stretch))
+    steps = [
+        step
+        for n in range(stretch + 1)
+        for step in _steps([p for p in points if p.stretch == n], arm, quantity, known)
+    ]
+    return Series(
+        arm, quantity, metric(quantity.metric).unit, tuple(points), tuple(steps), tuple(breaks)
+    )
+
+
+def _break(last: Side, side: Side, arm: str, quantity: Quantity) -> str:
+    """Why two neighbouring points do not belong to one stretch; "" when they do."""
+    stands = obstacles(last, side, "refuse")
+    absolute = stands.absolute if metric(quantity.metric).kind in ("time", "memory") else ""
+    return stands.everything or absolute or arms_differ(last.arms[arm], side.arms[arm])
+
+
+def _steps(
+    points: Sequence[HistoryPoint],
+    arm: str,
+    quantity: Quantity,
+    known: Sequence[Acknowledgement],
+) -> list[HistoryStep]:
+    kind = metric(quantity.metric)
+    values = [point.value for point in points]
+    if kind.kind == "exact":
+        found = find_changes(values)
+    elif min(values, default=0) <= 0:
+        return []
+    elif kind.kind == "compressed":
+        found = tuple(s for s in find_changes(values) if abs(s.ratio - 1) > 0.005)
+    else:
+        found = find_steps(values)
+    return [
+        HistoryStep(
+            step=step,
+            run=points[step.index].run,
+            verdict=direction(step.after > step.before, kind.better),
+            acknowledgement=next(
+                (one for one in known if one.covers(arm, quantity, points[step.index].run)), None
+            ),
+        )
+        for step in found
+    ]

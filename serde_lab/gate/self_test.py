@@ -1,0 +1,200 @@
+"""The gate's proof of itself: how often it cries wolf, and how often it sleeps.
+
+A pool of rounds is cut into disjoint groups. Each group is judged as a sitting on a pull request
+would be, looks and all, by the very functions of the gate: once with two identical sides (a
+regression found is a false alarm), once with the slowed side (a regression found is a detection).
+Each round serves one verdict of each kind. Knows pools and the gate; measures nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from serde_lab.gate.adaptive import look
+from serde_lab.gate.decision import GateResult, Level
+from serde_lab.gate.exit_status import Status
+from serde_lab.gate.gating import gate_sides
+from serde_lab.gate.intervals import Rate, wilson
+from serde_lab.gate.policy import Policy
+from serde_lab.gate.pool import Pool, PoolRound
+from serde_lab.gate.rounding import rounded_change
+from serde_lab.gate.sides import ArmSide, Quantity, Side
+from serde_lab.gate.spending import AlphaSpending
+
+MOST_FALSE_ALARMS = 0.05
+LEAST_DETECTIONS = 0.85
+EFFECTS = tuple(percent / 100 for percent in range(1, 51))
+
+_SECONDS = Quantity("seconds")
+_ARM = "subject"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One verdict of the self-test: the rounds that it used up, and what the gate said."""
+
+    first_round: int
+    rounds: int
+    level: Level
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SelfTest:
+    """Rates with Wilson's 95 % intervals, and the smallest effect that is detected as required.
+
+    `smallest_effect` is None when no effect up to 50 % meets the bound on this pool.
+    """
+
+    pool: Pool
+    plan: AlphaSpending
+    false_alarms: Rate
+    detections: Rate
+    smallest_effect: float | None
+    plain_groups: tuple[Group, ...] = field(repr=False)
+    slowed_groups: tuple[Group, ...] = field(repr=False)
+
+    @property
+    def false_alarms_held(self) -> bool:
+        """Whether the interval's upper bound is at most 5 %."""
+        return rounded_change(self.false_alarms.high) <= MOST_FALSE_ALARMS
+
+    @property
+    def detections_held(self) -> bool:
+        """Whether the interval's lower bound is at least 85 %."""
+        return rounded_change(self.detections.low) >= LEAST_DETECTIONS
+
+    @property
+    def exit_status(self) -> int:
+        """0 when both bounds hold; 1 when the gate cannot be trusted, or it cannot be told."""
+        held = self.false_alarms_held and self.detections_held
+        return int(Status.PASSED if held else Status.FAILED)
+
+
+def self_test(
+    pool: Pool,
+    plan: AlphaSpending,
+    policy: Policy | None = None,
+    *,
+    effects: Sequence[float] = EFFECTS,
+) -> SelfTest:
+    """Judge a pool. `effects` are tried for the smallest detectable one (empty: none is sought)."""
+    policy = policy or Policy()
+    plain = judge_groups(pool, plan, policy, slowed=False)
+    slowed = judge_groups(pool, plan, policy, slowed=True)
+    return SelfTest(
+        pool=pool,
+        plan=plan,
+        false_alarms=_alarms(plain),
+        detections=_alarms(slowed),
+        smallest_effect=_smallest_effect(pool, plan, policy, effects),
+        plain_groups=plain,
+        slowed_groups=slowed,
+    )
+
+
+def judge_groups(
+    pool: Pool, plan: AlphaSpending, policy: Policy, *, slowed: bool
+) -> tuple[Group, ...]:
+    """Disjoint groups in the order they were measured; a group ends when its sitting would."""
+    groups: list[Group] = []
+    start = 0
+    while start + plan.looks[0] <= len(pool.rounds):
+        group = _judge_one(pool, start, plan, policy, slowed)
+        if group is None:  # the pool ended in the middle of a sitting
+            break
+        groups.append(group)
+        start += group.rounds
+    return tuple(groups)
+
+
+def groups_needed(most: float = MOST_FALSE_ALARMS) -> int:
+    """How many groups without one false alarm bring Wilson's upper bound down to `most`."""
+    groups = 1
+    while wilson(0, groups).high > most:
+        groups += 1
+    return groups
+
+
+def _judge_one(
+    pool: Pool, start: int, plan: AlphaSpending, policy: Policy, slowed: bool
+) -> Group | None:
+    for rounds in plan.looks:
+        if start + rounds > len(pool.rounds):
+            return None
+        result = _judge(pool, start, rounds, plan, policy, slowed)
+        if not look(rounds, result, plan, policy).go_on:
+            break
+    finding = next(f for f in result.findings if f.row is not None)
+    return Group(start + 1, rounds, finding.level, finding.text)
+
+
+def _judge(
+    pool: Pool, start: int, rounds: int, plan: AlphaSpending, policy: Policy, slowed: bool
+) -> GateResult:
+    measured = pool.rounds[start : start + rounds]
+    before = _side("before", {_ARM: [one.plain for one in measured]})
+    values = [one.slowed if slowed else one.plain_again for one in measured]
+    after = _side("after", {_ARM: values})
+    control: Side | None = None
+    if pool.has_control:
+        control = _side("control", {_ARM: [one.control or 0.0 for one in measured]})
+    elif slowed:
+        control = _side("control", {_ARM: [one.plain_again for one in measured]})
+    else:
+        # The two plain cells are under judgement, so that those of the rounds just before (the
+        # last of the pool, for its first group) are the yardstick.
+        before = _side(
+            "before",
+            {_ARM: [one.plain for one in measured]},
+            [pool.rounds[(start - 1 - i) % len(pool.rounds)] for i in range(rounds)],
+        )
+    pair = [(_ARM, _ARM)]
+    return gate_sides(before, after, policy, arms=pair, control=control, spending=plan)
+
+
+def _side(label: str, arms: dict[str, list[float]], yardstick: Sequence[PoolRound] = ()) -> Side:
+    found = {name: _arm(name, values, {"strategy": name}) for name, values in arms.items()}
+    if yardstick:
+        twins = {
+            "twin 1": [one.plain for one in yardstick],
+            "twin 2": [one.plain_again for one in yardstick],
+        }
+        found |= {name: _arm(name, values, {"strategy": "twin"}) for name, values in twins.items()}
+    return Side(
+        label=label,
+        scenario="self-test",
+        asked={},
+        data_checksums={},
+        measuring_code="self-test",
+        results_format=1,
+        machine_class="self-test",
+        arms=found,
+        sitting="self-test",
+    )
+
+
+def _arm(name: str, values: list[float], definition: dict[str, str]) -> ArmSide:
+    numbered = dict(enumerate(values, 1))
+    order = tuple((2 * n, n) for n in numbered)
+    return ArmSide(name, definition, {_SECONDS: numbered}, order=order)
+
+
+def _alarms(groups: Sequence[Group]) -> Rate:
+    return wilson(sum(group.level == "regression" for group in groups), len(groups))
+
+
+def _smallest_effect(
+    pool: Pool, plan: AlphaSpending, policy: Policy, effects: Sequence[float]
+) -> float | None:
+    """By bisection: a larger effect is detected no less often."""
+    low, high = 0, len(effects)
+    while low < high:
+        middle = (low + high) // 2
+        groups = judge_groups(pool.slowed_by(effects[middle]), plan, policy, slowed=True)
+        if rounded_change(_alarms(groups).low) >= LEAST_DETECTIONS:
+            high = middle
+        else:
+            low = middle + 1
+    return effects[low] if low < len(effects) else None
