@@ -58,7 +58,8 @@ class BloomFilter:
     def may_contain(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
         """Whether each key may be among those that were added; never wrong when it says no."""
         found = np.zeros(len(keys), bool)
-        for places, positions in _positions(StringBytes.of(keys), self.rounds, self.bits):
+        for places, rounds in _positions(StringBytes.of(keys), self.rounds, self.bits):
+            positions = list(rounds)
             for row in self.rows:
                 hit = np.ones(len(places), bool)
                 for position in positions:

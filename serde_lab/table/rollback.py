@@ -51,7 +51,7 @@ def rollback_pending(table: HoodieTable) -> tuple[RolledBack, ...]:
             undone.append(rollback_instant(table, pending))
         elif pending.action in _SERVICES - {"clean"}:
             raise TableError(
-                f"{table.storage.url}: a {pending.action} of another writer is pending at "
+                f"{table.storage.url}: {pending.action} of another writer is pending at "
                 f"{pending.time}; only that writer can finish it"
             )
     return tuple(undone)

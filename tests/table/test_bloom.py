@@ -1,0 +1,106 @@
+"""Bloom filters against a plain murmur2 written from its description, key by key and byte by byte."""
+
+from __future__ import annotations
+
+import base64
+import math
+import struct
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serde_lab.errors import TableError
+from serde_lab.table.bloom import DYNAMIC_V0, SIMPLE, BloomBuilder, BloomFilter, bits_of, rounds_of
+
+
+def murmur2(data: bytes, seed: int) -> int:
+    m, mask = 0x5BD1E995, 0xFFFFFFFF
+    h = (seed ^ len(data)) & mask
+    for start in range(0, len(data) // 4 * 4, 4):
+        k = int.from_bytes(data[start : start + 4], "little") * m & mask
+        k = (k ^ k >> 24) * m & mask
+        h = (h * m & mask) ^ k
+    left = len(data) % 4
+    if left:
+        tail = list(reversed(data[-left:]))
+        for place, byte in enumerate(tail):
+            signed = byte - 256 if byte > 127 else byte
+            h ^= (signed << 8 * place) & mask
+        h = h * m & mask
+    h = (h ^ h >> 13) * m & mask
+    return h ^ h >> 15
+
+
+def bits_of_key(key: str, rounds: int, bits: int) -> set[int]:
+    found, seed = set(), 0
+    for _ in range(rounds):
+        seed = murmur2(key.encode(), seed)
+        signed = seed - (1 << 32) if seed >= 1 << 31 else seed
+        found.add(abs(int(math.fmod(signed, bits))))
+    return found
+
+
+@given(st.lists(st.text(max_size=40), min_size=1, max_size=30, unique=True))
+def test_bits_are_those_of_a_plain_murmur(keys: list[str]) -> None:
+    builder = BloomBuilder(len(keys))
+    builder.add(pa.array(keys))
+    raw = base64.b64decode(builder.to_footer())
+    bits = bits_of(len(keys))
+    rounds = rounds_of(bits, len(keys))
+    assert struct.unpack_from(">iibi", raw) == (-1, rounds, 1, bits)
+    expected = set().union(*(bits_of_key(key, rounds, bits) for key in keys))
+    stored = np.unpackbits(np.frombuffer(raw[13:], np.uint8), bitorder="little")[:bits]
+    assert set(np.flatnonzero(stored).tolist()) == expected
+
+
+def test_sizes_are_those_of_hudi() -> None:
+    # what its default of 60,000 keys at 1e-9 comes to
+    assert bits_of(60_000) == 2_587_966
+    assert rounds_of(2_587_966, 60_000) == 30
+
+
+def test_keys_are_found_and_others_hardly_ever() -> None:
+    keys = pa.array([f"l_orderkey:{n},l_linenumber:{n % 7}" for n in range(20_000)])
+    builder = BloomBuilder(len(keys))
+    for start in range(0, len(keys), 3000):
+        builder.add(keys.slice(start, 3000))
+    bloom = BloomFilter.from_footer(builder.to_footer(), SIMPLE, "f")
+    assert bloom.may_contain(keys).all()
+    others = pa.array([f"l_orderkey:{n},l_linenumber:9" for n in range(20_000)])
+    assert not bloom.may_contain(others).any()
+
+
+def test_an_empty_file_has_an_empty_filter() -> None:
+    bloom = BloomFilter.from_footer(BloomBuilder(0).to_footer(), SIMPLE, "f")
+    assert not bloom.may_contain(pa.array(["a"])).any()
+
+
+def test_the_dynamic_form_is_read() -> None:
+    bits, rounds = 1000, 5
+    rows = [{"a", "b"}, {"c"}]
+    raw = struct.pack(">iibi", -1, rounds, 1, bits) + struct.pack(">iii", 2, 1, len(rows))
+    for row in rows:
+        flags = np.zeros(bits, np.uint8)
+        flags[list(set().union(*(bits_of_key(key, rounds, bits) for key in row)))] = 1
+        raw += struct.pack(">iibi", -1, rounds, 1, bits)
+        raw += np.packbits(flags, bitorder="little").tobytes()
+    bloom = BloomFilter.from_footer(base64.b64encode(raw).decode(), DYNAMIC_V0, "f")
+    assert bloom.may_contain(pa.array(["a", "b", "c", "d"])).tolist() == [True, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("!", SIMPLE),
+        ("", SIMPLE),
+        (base64.b64encode(struct.pack(">iibi", -1, 3, 1, 800)).decode(), SIMPLE),
+        (base64.b64encode(struct.pack(">iibi", 1, 3, 1, 8) + b"0").decode(), SIMPLE),
+        (base64.b64encode(struct.pack(">iibi", -1, 3, 1, 8) + b"0").decode(), "OTHER"),
+    ],
+)
+def test_a_damaged_filter_is_a_sentence(text: str, code: str) -> None:
+    with pytest.raises(TableError, match=rf"^f: its bloom filter \({code}\) is damaged"):
+        BloomFilter.from_footer(text, code, "f")

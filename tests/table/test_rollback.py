@@ -1,0 +1,193 @@
+"""Rollback: nothing of a write that never completed stays, whenever its writer died."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import fastavro
+import pytest
+from made_up_tables import SMALL, PlainWriter, Row, hudi_rs_rows, without_meta
+
+from serde_lab.errors import ConcurrentWrite, StorageError, TableError
+from serde_lab.table.config import TableConfig
+from serde_lab.table.markers import delete_markers, list_markers
+from serde_lab.table.rollback import rollback_pending
+from serde_lab.table.storage import Storage
+from serde_lab.table.timeline import Instant
+
+CONFIG = TableConfig("trips", ("id",), partition_fields=("value",), ordering_fields=("ts",))
+
+
+def row(key: str, ts: int, region: str = "r") -> Row:
+    return {"id": key, "ts": ts, "value": region}
+
+
+@pytest.fixture
+def writer(storage: Storage) -> PlainWriter:
+    made = PlainWriter(storage, CONFIG, SMALL)
+    made.upsert([row("a", 1), row("b", 1)])
+    return made
+
+
+def data_files(storage: Storage) -> list[str]:
+    return [f.path for f in storage.list_files() if f.name.endswith(".parquet")]
+
+
+def died_after_requested(writer: PlainWriter) -> None:
+    timeline = writer.table.timeline()
+    timeline.create_requested(timeline.new_instant("commit"))
+
+
+def died_after_inflight(writer: PlainWriter) -> None:
+    writer.begin()
+
+
+def died_after_data(writer: PlainWriter) -> None:
+    writer.write(writer.begin(), [row("a", 2), row("c", 1, "s")])
+
+
+def died_without_markers(writer: PlainWriter) -> None:
+    instant = writer.begin()
+    writer.write(instant, [row("a", 2), row("c", 1, "s")])
+    delete_markers(writer.storage, instant.time)
+
+
+def died_requested_with_data(writer: PlainWriter) -> None:
+    instant = writer.begin()
+    writer.write(instant, [row("a", 2)])
+    writer.table.timeline().delete(instant)
+
+
+def died_with_a_marker_and_no_file(writer: PlainWriter) -> None:
+    instant = writer.begin()
+    for stat in writer.write(instant, [row("a", 2)]):
+        writer.storage.delete(stat.path)
+
+
+@pytest.mark.parametrize(
+    "died",
+    [
+        died_after_requested,
+        died_after_inflight,
+        died_after_data,
+        died_without_markers,
+        died_requested_with_data,
+        died_with_a_marker_and_no_file,
+    ],
+)
+def test_a_dead_write_leaves_nothing(
+    writer: PlainWriter, died: Callable[[PlainWriter], None]
+) -> None:
+    before = data_files(writer.storage)
+    died(writer)
+    assert without_meta(hudi_rs_rows(writer.storage)) == [row("a", 1), row("b", 1)]
+    failed = writer.table.timeline().pending()[0]
+    undone = rollback_pending(writer.table)
+    assert [u.instant for u in undone] == [failed.time]
+    assert data_files(writer.storage) == before
+    assert list_markers(writer.storage, failed.time) == []
+    timeline = writer.table.timeline()
+    assert timeline.pending() == ()
+    assert [i.action for i in timeline.instants()] == ["commit", "rollback"]
+    assert rollback_pending(writer.table) == ()
+    writer.upsert([row("a", 3)])
+    assert without_meta(hudi_rs_rows(writer.storage)) == [row("a", 3), row("b", 1)]
+
+
+def test_a_rollback_says_what_it_did(local: Storage) -> None:
+    writer = PlainWriter(local, CONFIG, SMALL)
+    writer.upsert([row("a", 1)])
+    died_after_data(writer)
+    failed = writer.table.timeline().pending()[0]
+    (undone,) = rollback_pending(writer.table)
+    timeline = writer.table.timeline()
+    done = timeline.instants()[-1]
+    (metadata,) = fastavro.reader(io.BytesIO(timeline.read(done)))
+    assert metadata["commitsRollback"] == [failed.time]
+    assert metadata["instantsRollback"] == [{"commitTime": failed.time, "action": "commit"}]
+    assert metadata["totalFilesDeleted"] == 2 == len(undone.deleted_files)
+    assert sorted(metadata["partitionMetadata"]) == ["r", "s"]
+    requested = Instant(done.time, "rollback", "requested")
+    (plan,) = fastavro.reader(io.BytesIO(timeline.read(requested)))
+    assert plan["instantToRollback"] == {"commitTime": failed.time, "action": "commit"}
+    planned = [f for r in plan["RollbackRequests"] for f in r["filesToBeDeleted"]]
+    assert sorted(planned) == sorted(local.describe(path) for path in undone.deleted_files)
+
+
+class DiesOnTheWay(Storage):
+    """Lets some deletes and creates through, then fails each one, as if the process had died."""
+
+    left = 0
+
+    def _spend(self) -> None:
+        if self.left <= 0:
+            raise OSError("the process is dead")
+        self.left -= 1
+
+    def _put(self, path: str, data: object, mode: object) -> None:
+        self._spend()
+        super()._put(path, data, mode)  # type: ignore[arg-type]
+
+    def _delete(self, path: str) -> None:
+        self._spend()
+        super()._delete(path)
+
+
+def test_a_rollback_that_dies_is_taken_up(tmp_path_factory: pytest.TempPathFactory) -> None:
+    steps = 0
+    finished = False
+    while not finished:
+        folder = tmp_path_factory.mktemp("lake")
+        writer = PlainWriter(Storage.open(folder), CONFIG, SMALL)
+        writer.upsert([row("a", 1)])
+        before = data_files(writer.storage)
+        died_after_data(writer)
+        dying = DiesOnTheWay.open(folder)
+        dying.left = steps
+        try:
+            rollback_pending(type(writer.table)(dying, CONFIG))
+            finished = True
+        except StorageError as exc:
+            if "the process is dead" not in str(exc):
+                raise
+        steps += 1
+        assert without_meta(hudi_rs_rows(writer.storage)) == [row("a", 1)]
+        rollback_pending(writer.table)
+        timeline = writer.table.timeline()
+        assert timeline.pending() == ()
+        assert [i.action for i in timeline.instants()] == ["commit", "rollback"]
+        assert data_files(writer.storage) == before
+    assert steps > 6
+
+
+def test_a_worker_that_outlives_its_instant_is_refused(storage: Storage) -> None:
+    writer = PlainWriter(storage, CONFIG, SMALL)
+    instant = writer.begin()
+    rollback_pending(writer.table)
+    with pytest.raises(ConcurrentWrite, match=f"instant {instant.time} is not inflight any more"):
+        writer.write(instant, [row("a", 1)])
+    assert data_files(storage) == []
+    assert list_markers(storage, instant.time) == []
+
+
+def test_of_two_attempts_of_a_task_one_file_stays(storage: Storage) -> None:
+    writer = PlainWriter(storage, CONFIG, SMALL)
+    instant = writer.begin()
+    first = writer.write(instant, [row("a", 1)])
+    again = writer.write(instant, [row("a", 1)])
+    assert again == first
+    writer.complete(instant, again)
+    content = storage.get(first[0].path)
+    zombie = writer.write(instant, [row("a", 99)])
+    assert [s.path for s in zombie] == [s.path for s in first]
+    assert storage.get(first[0].path) == content
+    assert without_meta(hudi_rs_rows(storage)) == [row("a", 1)]
+
+
+def test_a_service_of_another_writer_is_not_undone(local: Storage) -> None:
+    writer = PlainWriter(local, CONFIG, SMALL)
+    timeline = writer.table.timeline()
+    timeline.create_requested(timeline.new_instant("indexing"))
+    with pytest.raises(TableError, match="indexing of another writer is pending"):
+        rollback_pending(writer.table)
