@@ -23,13 +23,10 @@ from serde_lab.runs.cell_values import (
     cell_values,
 )
 from serde_lab.runs.model import ArmEntry, Cell, Run
+from serde_lab.scenario.identity import asked_of
 
 CALIBRATION_LIMIT = 0.10
 """A round whose calibration lies farther than this from the run's median is marked."""
-
-# What may change in a scenario without asking something else: words, limits, and how often.
-_WORDS_AND_LIMITS = frozenset({"name", "title", "question", "reference", "gate", "arm", "arms"})
-_HOW_OFTEN = frozenset({"rounds", "max_rounds"})
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -122,7 +119,12 @@ class Side:
 def side_of_run(run: Run, label: str | None = None) -> Side:
     """A run's measured rounds as one side; warm-up rounds and failed cells give no values."""
     header = run.header
-    arms = {entry.arm: _arm_side(run, entry) for entry in header.arms}
+    asked = asked_of(header.scenario_content)
+    # Arms are compared one by one: another arm in the scenario changes nothing for the rest.
+    definitions = {one.pop("name", ""): one for one in asked.pop("arm")}
+    arms = {
+        entry.arm: _arm_side(run, entry, definitions.get(entry.arm, {})) for entry in header.arms
+    }
     calibration: dict[int, dict[str, float]] = {}
     measured = {cell.round for cell in run.cells if not cell.warmup}
     for part in run.calibrations:
@@ -131,7 +133,7 @@ def side_of_run(run: Run, label: str | None = None) -> Side:
     return Side(
         label=label or header.run,
         scenario=header.scenario,
-        asked=asked_of(header.scenario_content),
+        asked=asked,
         data_checksums=header.data_checksums,
         measuring_code=measuring_code(header.code_version),
         results_format=header.format_version,
@@ -148,14 +150,6 @@ def side_of_run(run: Run, label: str | None = None) -> Side:
         ),
         messages=run.messages,
     )
-
-
-def asked_of(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a scenario that says what is asked of every arm; arms are compared one by one."""
-    asked = {key: value for key, value in content.items() if key not in _WORDS_AND_LIMITS}
-    if isinstance(asked.get("measure"), Mapping):
-        asked["measure"] = {k: v for k, v in asked["measure"].items() if k not in _HOW_OFTEN}
-    return asked
 
 
 def measuring_code(code_version: Mapping[str, Any]) -> str:
@@ -177,7 +171,7 @@ def interleaved(first: ArmSide, second: ArmSide) -> bool:
     return bool(blocks) and len(blocks) == len(set(blocks))
 
 
-def _arm_side(run: Run, entry: ArmEntry) -> ArmSide:
+def _arm_side(run: Run, entry: ArmEntry, asked: Mapping[str, Any]) -> ArmSide:
     cells = [(i, c) for i, c in enumerate(run.cells) if c.arm == entry.arm and not c.warmup]
     values: dict[Quantity, dict[int, float]] = {}
     for _, cell in cells:
@@ -192,7 +186,8 @@ def _arm_side(run: Run, entry: ArmEntry) -> ArmSide:
     ]
     return ArmSide(
         arm=entry.arm,
-        definition={"kind": entry.kind, "strategy": entry.strategy, "options": entry.options},
+        # A run outside a scenario (an option set of `ab`) has only its own entry to say it.
+        definition={"kind": entry.kind, **(asked or _entry_alone(entry))},
         values=values,
         checks_passed=sum(check.passed for check in checks),
         failures=tuple(
@@ -203,6 +198,10 @@ def _arm_side(run: Run, entry: ArmEntry) -> ArmSide:
         errors=tuple([entry.missing] if entry.missing else errors),
         order=tuple((place, cell.round) for place, cell in cells if cell.status == "ok"),
     )
+
+
+def _entry_alone(entry: ArmEntry) -> dict[str, Any]:
+    return entry.model_dump(mode="json", exclude={"arm", "kind", "fairness", "missing"})
 
 
 def _quantities(cell: Cell) -> dict[Quantity, float]:

@@ -19,19 +19,24 @@ _NOT_ASKED_OF_AN_ARM = ("changes", "note")
 
 
 def asked(scenario: Scenario) -> dict[str, Any]:
-    """The scenario's content as far as it decides what is measured.
+    """The scenario's content as far as it decides what is measured."""
+    return asked_of(scenario.to_json())
+
+
+def asked_of(scenario_content: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of a scenario as `to_json` gave it, perhaps in an older version with other keys.
 
     The paths of a user's files are left out: their checksums say what they hold, on any machine.
     """
-    content = _without(scenario.to_json(), _NOT_ASKED)
-    content["measure"] = _without(content["measure"], _NOT_ASKED_OF_MEASURING)
-    content["data"] = _without(content["data"], ("path",))
+    content = _without(scenario_content, _NOT_ASKED)
+    content["measure"] = _without(content.get("measure", {}), _NOT_ASKED_OF_MEASURING)
+    content["data"] = _without(content.get("data", {}), ("path",))
     for batches in ("setup", "commit"):
         content[batches] = [
-            _without(batch, ("path",)) | {"own_file": batch["path"] is not None}
-            for batch in content[batches]
+            _without(batch, ("path",)) | {"own_file": batch.get("path") is not None}
+            for batch in content.get(batches, ())
         ]
-    content["arm"] = [_without(arm, _NOT_ASKED_OF_AN_ARM) for arm in content["arm"]]
+    content["arm"] = [_without(arm, _NOT_ASKED_OF_AN_ARM) for arm in content.get("arm", ())]
     return content
 
 
