@@ -1,7 +1,6 @@
 """Reports of runs, comparisons and histories: one self-contained page each.
 
-From here down: `render` writes files, `run_page` puts a page together, the `*_section` modules and
-`answer`, `doubts`, `ladder`, `time_split` and `provenance` say what is in it, `page` and `drawings`
-are its values, and `html`, `formats`, `plots`, `canvas` and `svg` write them out. This room reads
-`runs` and judges nothing: verdicts come to it as plain data.
+From here down: `render` writes files, `html` and `formats` write a page out, `run` puts the page of a
+run together, `page` is its shape, `plots` draws, `notation` writes numbers. This room reads `runs` and
+judges nothing: verdicts come to it as plain data.
 """

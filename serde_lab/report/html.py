@@ -15,10 +15,11 @@ from typing import NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from serde_lab.report import notation, palette
+from serde_lab.report import notation
 from serde_lab.report.page import Cell, Column, Figure, Page, Table
-from serde_lab.report.plots import NARROW_PX, WIDE_PX, draw
-from serde_lab.report.svg import embedded
+from serde_lab.report.plots import palette
+from serde_lab.report.plots.draw import NARROW_PX, WIDE_PX, draw
+from serde_lab.report.plots.svg import embedded
 
 
 class Plot(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from serde_lab.report.drawings import Drawing
+from serde_lab.report.plots.drawings import Drawing
 
 Tone = Literal["", "good", "bad", "warn", "muted"]
 

@@ -15,9 +15,9 @@ from serde_lab.errors import StorageError, UsageError
 from serde_lab.report import formats
 from serde_lab.report.html import html
 from serde_lab.report.page import Page
-from serde_lab.report.plots import WIDE_PX, draw
-from serde_lab.report.run_page import run_page
-from serde_lab.report.svg import embedded
+from serde_lab.report.plots.draw import WIDE_PX, draw
+from serde_lab.report.plots.svg import embedded
+from serde_lab.report.run.page import run_page
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import Run
 

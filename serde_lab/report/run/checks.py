@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from serde_lab.report import notation
 from serde_lab.report.page import Block, Card, Cards, Cell, Column, Section, Sentence, Table
-from serde_lab.report.run_facts import RunFacts
+from serde_lab.report.run.facts import RunFacts
 from serde_lab.runs.model import Check
 
 _FACETS = (

@@ -6,10 +6,10 @@ Owns that comparison. Must not know how a prediction was reached.
 from __future__ import annotations
 
 from serde_lab.report import notation
-from serde_lab.report.byte_section import expected_bytes
 from serde_lab.report.page import Cell, Column, Section, Table, Tone
-from serde_lab.report.run_facts import ArmFacts, RunFacts
-from serde_lab.report.time_split import expected_us
+from serde_lab.report.run.byte_counts import expected_bytes
+from serde_lab.report.run.facts import ArmFacts, RunFacts
+from serde_lab.report.run.time_split import expected_us
 
 _FAR = 1.25
 """From this factor on, in either direction, a prediction is called missed."""

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from serde_lab.report import notation
-from serde_lab.report.drawings import Step, Steps
-from serde_lab.report.factors import Difference, differences
 from serde_lab.report.page import Cell, Column, Figure, Section, Sentence, Table
-from serde_lab.report.run_facts import ArmFacts, RunFacts
+from serde_lab.report.plots.drawings import Step, Steps
+from serde_lab.report.run.factors import Difference, differences
+from serde_lab.report.run.facts import ArmFacts, RunFacts
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from statistics import median
 
 from serde_lab.report import notation
-from serde_lab.report.answer import typical_spread
-from serde_lab.report.drawings import Line, Lines
 from serde_lab.report.page import Block, Figure, Points, Section, Sentence
-from serde_lab.report.run_facts import DRIFT_LIMIT, RunFacts, calibration_by_round
+from serde_lab.report.plots.drawings import Line, Lines
+from serde_lab.report.run.answer import typical_spread
+from serde_lab.report.run.facts import DRIFT_LIMIT, RunFacts, calibration_by_round
 
 FEW_ROUNDS = 5
 WIDE_SPREAD = 0.10

@@ -13,9 +13,9 @@ from statistics import median
 
 from serde_lab.measure import phases
 from serde_lab.report import notation
-from serde_lab.report.factors import differences
 from serde_lab.report.page import Answer, Sentence
-from serde_lab.report.run_facts import ArmFacts, RunFacts
+from serde_lab.report.run.factors import differences
+from serde_lab.report.run.facts import ArmFacts, RunFacts
 
 FEWEST_ROUNDS = 3
 

@@ -6,10 +6,10 @@ Owns the picture of noise. No outlier is removed. Must not know tests or verdict
 from __future__ import annotations
 
 from serde_lab.report import notation
-from serde_lab.report.answer import typical_spread
-from serde_lab.report.drawings import Point, PointRow, PointRows
 from serde_lab.report.page import Cell, Column, Figure, Section, Table
-from serde_lab.report.run_facts import ArmFacts, RunFacts
+from serde_lab.report.plots.drawings import Point, PointRow, PointRows
+from serde_lab.report.run.answer import typical_spread
+from serde_lab.report.run.facts import ArmFacts, RunFacts
 
 
 def rounds_section(facts: RunFacts) -> Section | None:

@@ -6,9 +6,9 @@ Owns the view on bytes. Must not know codecs or frames beyond their counts.
 from __future__ import annotations
 
 from serde_lab.report import notation
-from serde_lab.report.drawings import Bar, Panel, Segment, StackedBars
 from serde_lab.report.page import Cell, Column, Figure, Section, Sentence, Table
-from serde_lab.report.run_facts import ArmFacts, RunFacts
+from serde_lab.report.plots.drawings import Bar, Panel, Segment, StackedBars
+from serde_lab.report.run.facts import ArmFacts, RunFacts
 
 _SHOWN = (
     ("frame_bytes", "in frames, as encoded", "bar"),

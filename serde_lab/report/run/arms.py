@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from serde_lab.report import notation
-from serde_lab.report.factors import options_in_words
 from serde_lab.report.page import Cell, Column, Section, Sentence, Table, Tone
-from serde_lab.report.run_facts import ArmFacts, RunFacts
+from serde_lab.report.run.factors import options_in_words
+from serde_lab.report.run.facts import ArmFacts, RunFacts
 from serde_lab.runs.rounding import text as rounded_text
 
 _COLUMNS = (

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 
 from serde_lab.report import notation
-from serde_lab.report.canvas import SMALL_PX, Canvas, fitting, nice_ticks, text_width
-from serde_lab.report.drawings import Line, Lines
+from serde_lab.report.plots.canvas import SMALL_PX, Canvas, fitting, nice_ticks, text_width
+from serde_lab.report.plots.drawings import Line, Lines
 
 _HEIGHT = 190.0
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from serde_lab.measure import phases
-from serde_lab.report import notation, palette
-from serde_lab.report.drawings import Bar, Key, Panel, Segment, StackedBars
+from serde_lab.report import notation
 from serde_lab.report.page import Cell, Column, Figure, Section, Sentence, Table
-from serde_lab.report.run_facts import ArmFacts, RunFacts
+from serde_lab.report.plots import palette
+from serde_lab.report.plots.drawings import Bar, Key, Panel, Segment, StackedBars
+from serde_lab.report.run.facts import ArmFacts, RunFacts
 
 _GROUP_ROLE = {
     "serde": "other",

@@ -24,7 +24,8 @@ from matplotlib.path import Path as Outline
 from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 
-from serde_lab.report import notation, palette
+from serde_lab.report import notation
+from serde_lab.report.plots import palette
 
 TEXT_PX = 12.5
 SMALL_PX = 11.0

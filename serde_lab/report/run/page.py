@@ -9,18 +9,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from serde_lab.report import notation
-from serde_lab.report.answer import answer
-from serde_lab.report.arms_section import arms_section
-from serde_lab.report.byte_section import byte_section
-from serde_lab.report.checks_section import checks_section, fairness_section
-from serde_lab.report.doubts import doubts_section
-from serde_lab.report.ladder import ladder_section
 from serde_lab.report.page import Page
-from serde_lab.report.prediction_section import prediction_section
-from serde_lab.report.provenance import commands_section, environment_section, raw_section
-from serde_lab.report.rounds_section import rounds_section
-from serde_lab.report.run_facts import RunFacts, read_facts
-from serde_lab.report.time_split import time_section
+from serde_lab.report.run.answer import answer
+from serde_lab.report.run.arms import arms_section
+from serde_lab.report.run.byte_counts import byte_section
+from serde_lab.report.run.checks import checks_section, fairness_section
+from serde_lab.report.run.doubts import doubts_section
+from serde_lab.report.run.facts import RunFacts, read_facts
+from serde_lab.report.run.ladder import ladder_section
+from serde_lab.report.run.prediction import prediction_section
+from serde_lab.report.run.provenance import commands_section, environment_section, raw_section
+from serde_lab.report.run.rounds import rounds_section
+from serde_lab.report.run.time_split import time_section
 from serde_lab.runs.model import Run
 
 _MOST_PHASE_VALUES = 24_000

@@ -10,7 +10,8 @@ import re
 from collections.abc import Mapping
 from xml.etree import ElementTree
 
-from serde_lab.report import notation, palette
+from serde_lab.report import notation
+from serde_lab.report.plots import palette
 
 Element = ElementTree.Element
 

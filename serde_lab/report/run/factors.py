@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from serde_lab.report import notation
-from serde_lab.report.run_facts import ArmFacts
+from serde_lab.report.run.facts import ArmFacts
 
 FACTORS = ("representation", "execution", "framing", "integrity")
 

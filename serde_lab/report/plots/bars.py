@@ -1,0 +1,178 @@
+"""Draws stacked bars: panels side by side, or below each other on a phone, on one scale.
+
+Owns the layout of bars and of their colour key. Must not know what the colours stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from serde_lab.report.plots.axis import AXIS_PX, Scale, draw_axis, is_narrow, label_width
+from serde_lab.report.plots.canvas import SMALL_PX, Canvas, fitting, nice_ticks, text_width
+from serde_lab.report.plots.drawings import Bar, Key, Panel, StackedBars
+
+_GAP_PX = 26.0
+
+
+def draw_bars(drawing: StackedBars, width_px: float) -> Canvas:
+    narrow = is_narrow(width_px)
+    panels = [panel for panel in drawing.panels if panel.bars]
+    legend = _legend_rows(drawing.legend, width_px)
+    bars = max((len(panel.bars) for panel in panels), default=0)
+    headed = any(panel.heading for panel in panels)
+    pitch = 40.0 if narrow else 27.0
+    head = (24.0 if headed else 4.0) + (17.0 if drawing.tick_label else 0.0)
+    panel_height = head + bars * pitch + AXIS_PX
+    height = len(legend) * 19 + 8 + panel_height * (len(panels) if narrow else 1)
+    canvas = Canvas(width_px, height)
+    top = _legend(canvas, drawing.legend, 2) + 8
+    labels = [bar.label for panel in panels for bar in panel.bars]
+    label_px = 0.0 if narrow else label_width(labels, 250)
+    total_px = max((text_width(bar.total, SMALL_PX) for p in panels for bar in p.bars), default=0)
+    spare = total_px + 8
+    if drawing.tick_label:
+        canvas.line([label_px + 4, label_px + 4], [top, top + 12], "ink", 2)
+        canvas.text(label_px + 12, top + 6, drawing.tick_label, "muted", SMALL_PX)
+        top += 17
+        head -= 17
+    highest = [_highest(panel) for panel in panels]
+    if narrow:
+        for i, panel in enumerate(panels):
+            scale = Scale(0.5, width_px - spare, max(highest) or 1.0)
+            _panel(
+                canvas, panel, scale, top + i * (panel_height), head, pitch, drawing.axis, None, ()
+            )
+        return canvas
+    room = width_px - label_px - _GAP_PX * (len(panels) - 1) - spare * len(panels)
+    least = 96.0
+    widths = _shared_widths(highest, room, least)
+    unit = _unit(highest, widths)
+    most = max(highest, default=1.0)
+    # one step for all panels: equal distances are then equal amounts for the eye too
+    ticks = nice_ticks(most, max(2, int(most * unit / 60)))
+    left = label_px
+    for i, (panel, wide) in enumerate(zip(panels, widths, strict=True)):
+        scale = Scale(left, wide, wide / unit)
+        names = label_px if i == 0 else None
+        axis = drawing.axis if i == 0 else ""
+        _panel(canvas, panel, scale, top, head, pitch, axis, names, ticks, beside=True)
+        left += wide + spare + _GAP_PX
+    return canvas
+
+
+def _highest(panel: Panel) -> float:
+    return max(
+        (max(sum(s.value for s in bar.segments), bar.tick or 0.0) for bar in panel.bars),
+        default=0.0,
+    )
+
+
+def _shared_widths(highest: Sequence[float], room: float, least: float) -> list[float]:
+    """Widths in the ratio of the panels' highest values, but each wide enough for its heading."""
+    small: set[int] = set()
+    while True:
+        rest = sum(h for i, h in enumerate(highest) if i not in small)
+        left = room - least * len(small)
+        widths = [
+            least if i in small else (left * h / rest if rest else left / len(highest))
+            for i, h in enumerate(highest)
+        ]
+        new = {i for i, wide in enumerate(widths) if wide < least - 1e-9} - small
+        if not new or left <= least:
+            return widths
+        small |= new
+
+
+def _unit(highest: Sequence[float], widths: Sequence[float]) -> float:
+    """Pixels a unit: those of the panel that needs its width most."""
+    units = [wide / high for high, wide in zip(highest, widths, strict=True) if high > 0]
+    return min(units, default=1.0) or 1.0
+
+
+def _panel(
+    canvas: Canvas,
+    panel: Panel,
+    scale: Scale,
+    top: float,
+    head: float,
+    pitch: float,
+    axis: str,
+    names_px: float | None,
+    ticks: Sequence[float],
+    beside: bool = False,
+) -> None:
+    if panel.heading:
+        canvas.text(scale.left, top + 9, panel.heading, bold=True)
+    first = top + head
+    bottom = first + pitch * len(panel.bars)
+    draw_axis(canvas, scale, first - 2, bottom, axis, ticks)
+    canvas.line([scale.left, scale.left], [first - 2, bottom], "rule")
+    for i, bar in enumerate(panel.bars):
+        y = first + i * pitch
+        if beside:
+            if names_px is not None:
+                label = fitting(bar.label, names_px - 12)
+                canvas.text(names_px - 10, y + pitch / 2, label, align="right", tip=bar.label)
+            _bar(canvas, bar, scale, y + 5, pitch - 10)
+        else:
+            label = fitting(bar.label, scale.pixels)
+            canvas.text(scale.left, y + 9, label, tip=bar.label)
+            _bar(canvas, bar, scale, y + 18, pitch - 24)
+
+
+def _bar(canvas: Canvas, bar: Bar, scale: Scale, y: float, height: float) -> None:
+    if bar.absent:
+        canvas.text(scale.left + 4, y + height / 2, bar.absent, "bad", SMALL_PX)
+        return
+    at = 0.0
+    for segment in bar.segments:
+        x, end = scale(at), scale(at + segment.value)
+        if end - x > 0.05:
+            # a hairline of the page between neighbours tells them apart without colour
+            gap = 0.6 if end - x > 2.5 else 0.0
+            canvas.box(x, y, end - x - gap, height, segment.role, segment.text)
+        at += segment.value
+    if bar.tick is not None:
+        x = scale(bar.tick)
+        canvas.line([x, x], [y - 3, y + height + 3], "ink", 2, tip=f"expected {bar.total}")
+    end = max(scale(at), scale(bar.tick or 0.0))
+    canvas.text(end + 6, y + height / 2, bar.total, "ink", SMALL_PX)
+
+
+def _legend_rows(keys: Sequence[Key], width_px: float) -> list[list[tuple[str, str]]]:
+    """Items of the colour key in lines; a group begins a line, with its name as an item of role ""."""
+    rows: list[list[tuple[str, str]]] = []
+    for key in keys:
+        row: list[tuple[str, str]] = [("", key.group)] if key.group else []
+        x = start = _group_px(keys)
+        for role, label in key.items:
+            wide = text_width(label, SMALL_PX) + 34
+            if x + wide > width_px and x > start:
+                rows.append(row)
+                row = [("", "")] if key.group else []
+                x = start
+            row.append((role, label))
+            x += wide
+        rows.append(row)
+    return rows
+
+
+def _group_px(keys: Sequence[Key]) -> float:
+    widths = [text_width(key.group, SMALL_PX) for key in keys if key.group]
+    return max(widths) + 18 if widths else 0.0
+
+
+def _legend(canvas: Canvas, keys: Sequence[Key], top: float) -> float:
+    """Draws the colour key; the height that it took."""
+    rows = _legend_rows(keys, canvas.width_px)
+    for i, row in enumerate(rows):
+        x, y = 0.5, top + i * 19
+        for role, label in row:
+            if not role:
+                canvas.text(x, y + 5.5, label, "muted", SMALL_PX)
+                x += _group_px(keys)
+                continue
+            canvas.box(x, y, 11, 11, role)
+            canvas.text(x + 17, y + 5.5, label, "ink", SMALL_PX)
+            x += text_width(label, SMALL_PX) + 34
+    return len(rows) * 19.0

@@ -1,0 +1,29 @@
+"""Draws a drawing at a width: every plot of a report in a wide and in a narrow cut.
+
+Owns which module draws what, and the two widths. The narrow cut (a phone) sets labels above their
+bars and panels below each other, instead of shrinking the wide one until nobody can read it.
+"""
+
+from __future__ import annotations
+
+from serde_lab.report.plots.bars import draw_bars
+from serde_lab.report.plots.canvas import Canvas
+from serde_lab.report.plots.drawings import Drawing, Lines, PointRows, StackedBars, Steps
+from serde_lab.report.plots.lines import draw_lines
+from serde_lab.report.plots.points import draw_points
+from serde_lab.report.plots.steps import draw_steps
+
+WIDE_PX = 940.0
+NARROW_PX = 344.0
+
+
+def draw(drawing: Drawing, width_px: float) -> Canvas:
+    """The drawing on a canvas `width_px` wide, as high as it needs to be."""
+    if isinstance(drawing, StackedBars):
+        return draw_bars(drawing, width_px)
+    if isinstance(drawing, PointRows):
+        return draw_points(drawing, width_px)
+    if isinstance(drawing, Steps):
+        return draw_steps(drawing, width_px)
+    assert isinstance(drawing, Lines)
+    return draw_lines(drawing, width_px)
