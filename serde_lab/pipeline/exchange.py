@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,34 +19,27 @@ from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.stages import map_stage, reduce_stage
 
 
-@dataclass(frozen=True, slots=True)
-class Exchanged:
-    """What came of one hop: write statuses, and the tasks' own reports where the exchange has them."""
-
-    statuses: tuple[WriteStatus, ...]
-    reports: tuple[TaskReport, ...] = ()
-
-
 class Exchange(ABC):
     """Carries the source of one write through both stages of its hop."""
 
     @abstractmethod
-    def run(self, plan: WritePlan) -> Exchanged:
-        """Map, exchange, reduce. Raises whatever a stage raised on purpose."""
+    def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
+        """Map, exchange, reduce; one status a file written. Raises whatever a stage raised on purpose."""
 
 
 class InProcessExchange(Exchange):
     """Both stages in this process, one partition after the other.
 
     `partitions`: the source's input partitions, each an iterable of batches of the data columns.
-    `frame_log`, for tests, is called with (target, frame) for every frame that crosses.
+    `reports`: what the tasks of the last run said of themselves.
     """
 
     def __init__(self, partitions: Sequence[Iterable[pa.RecordBatch]]) -> None:
         self.partitions = partitions
+        self.reports: list[TaskReport] = []
 
-    def run(self, plan: WritePlan) -> Exchanged:
-        reports: list[TaskReport] = []
+    def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
+        reports = self.reports = []
         arrived: dict[int, list[pa.RecordBatch]] = {target: [] for target in range(plan.targets)}
         for number, batches in enumerate(self.partitions):
             timeline = TaskTimeline("map")
@@ -62,7 +54,7 @@ class InProcessExchange(Exchange):
             parts = _sorted(parts) if plan.shards > 1 else parts
             statuses += reduce_stage(plan, target, parts, timeline)
             reports.append(timeline.report())
-        return Exchanged(tuple(statuses), tuple(reports))
+        return tuple(statuses)
 
 
 def by_target(routed: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:

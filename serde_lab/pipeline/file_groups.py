@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from serde_lab.errors import LabError
 from serde_lab.measure.timeline import TaskTimeline
-from serde_lab.pipeline.plan import StoredFileGroup, WritePlan
+from serde_lab.pipeline.plan import Operation, StoredFileGroup, WritePlan
 from serde_lab.pipeline.routing import buckets_of, targets_of
 from serde_lab.records.merging import Merge, merge, precombine
 from serde_lab.records.schema import ENVELOPE, PARTITION_PATH, RECORD_KEY
@@ -118,6 +118,7 @@ class _FileGroup:
                 previous=None if self.stored is None else self.stored.base_path,
                 format=plan.base_file_format,
                 task_partition=partition,
+                inflight_path=plan.inflight_path,
             )
         if self.stored is not None:
             with timeline.phase("read_base"):
@@ -131,10 +132,11 @@ class _FileGroup:
 
     def upsert(self, records: Records) -> None:
         """Merge `records` (input order) and write those that stand."""
-        with self.timeline.phase("precombine"):
-            survivors = precombine(records.record_keys(), records.ordering_values())
-            if survivors is not None:
-                records = records.take(survivors)
+        if self.plan.operation is not Operation.BULK_INSERT:
+            with self.timeline.phase("precombine"):
+                survivors = precombine(records.record_keys(), records.ordering_values())
+                if survivors is not None:
+                    records = records.take(survivors)
         if self.stored is not None:
             with self.timeline.phase("merge"):
                 outcome = self._merge(records)

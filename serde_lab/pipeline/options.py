@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from serde_lab.errors import OptionError
 from serde_lab.pipeline.plan import Operation
@@ -132,10 +132,10 @@ def _serde_options(reader: _Reader, options: Mapping[str, Any]) -> SerdeOptions:
     }
     default = SerdeOptions()
     return SerdeOptions(
-        execution=reader.text("serde_lab.execution", ""),  # type: ignore[arg-type] - bind checks it
+        execution=cast(Any, reader.text("serde_lab.execution", "")),  # bind checks it
         rows_per_frame=reader.number("serde_lab.rows_per_frame", -1),
         max_frame_bytes=reader.number("serde_lab.max_frame_bytes", default.max_frame_bytes),
-        integrity=reader.text("serde_lab.integrity", "none"),  # type: ignore[arg-type]
+        integrity=cast(Any, reader.text("serde_lab.integrity", "none")),
         own=own,
     )
 

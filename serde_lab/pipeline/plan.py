@@ -41,7 +41,8 @@ class WritePlan:
     """One write, decided: picklable, no larger than the list of file groups.
 
     `targets`: reduce partitions. `shards`: slices of a reduce task by key hash, one in memory at a
-    time. `groups` maps (partition path, bucket) to what is stored. `seed` makes new file ids, so that
+    time. `inflight_path`: the instant's inflight file, without which a late attempt writes nothing.
+    `groups` maps (partition path, bucket) to what is stored. `seed` makes new file ids, so that
     two runs name their files alike.
     """
 
@@ -54,6 +55,7 @@ class WritePlan:
     table: TableConfig
     instant: str
     targets: int
+    inflight_path: str | None = None
     shards: int = 1
     seed: int = 0
     base_file_format: BaseFileFormat = field(default_factory=BaseFileFormat)
@@ -67,7 +69,7 @@ class WritePlan:
     @property
     def merge_mode(self) -> MergeMode:
         """How the table merges."""
-        return MergeMode(self.table.merge_mode)
+        return MergeMode(self.table.merge_mode or MergeMode.COMMIT_TIME)
 
     def bind(self) -> BoundSerde:
         """The strategy of this write, bound to the schema of its records."""

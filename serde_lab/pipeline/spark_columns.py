@@ -27,7 +27,7 @@ def java_bucket(source: DataFrame, plan: WritePlan) -> Column:
     spark = source.sparkSession
     # List.hashCode: 31 * h + element, from 1, in wrapping 32-bit arithmetic
     wrapped = F.lit(1).cast("long")
-    for name in plan.bucket_fields:
+    for name in plan.table.bucket_fields:
         text = F.col(name).cast("string")
         element = F.coalesce(_string_hash(spark, text), F.lit(0)).cast("long")
         wrapped = _to_int(wrapped * 31 + element)

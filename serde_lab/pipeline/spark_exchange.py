@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
 from serde_lab.errors import LabError
-from serde_lab.pipeline.exchange import Exchange, Exchanged
+from serde_lab.pipeline.exchange import Exchange
+from serde_lab.pipeline.file_groups import WriteStatus
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.routing import salts
 from serde_lab.pipeline.spark_columns import java_bucket
@@ -47,7 +48,7 @@ class SparkExchange(Exchange):
             SparkTask(plan, "map", reports), SALTED
         )
 
-    def run(self, plan: WritePlan) -> Exchanged:
+    def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
         reports = self.spark.sparkContext.accumulator([], ReportsParam())
         moved = self.frames(plan, reports).repartition(plan.targets, "salt")
         if plan.shards > 1:
@@ -55,11 +56,11 @@ class SparkExchange(Exchange):
         moved = moved.select("position", "frame")
         return self._collect(moved, SparkTask(plan, "reduce", reports), reports)
 
-    def _collect(self, moved: DataFrame, task: SparkTask, reports: Any) -> Exchanged:
+    def _collect(self, moved: DataFrame, task: SparkTask, reports: Any) -> tuple[WriteStatus, ...]:
         with on_purpose():
             rows = moved.mapInArrow(task, "status binary").collect()
         self.reports = list(reports.value)
-        return Exchanged(tuple(pickle.loads(row.status) for row in rows))
+        return tuple(pickle.loads(row.status) for row in rows)
 
 
 class ColumnsExchange(SparkExchange):
@@ -69,7 +70,7 @@ class ColumnsExchange(SparkExchange):
     bulk_insert and by the control `spark_native`.
     """
 
-    def run(self, plan: WritePlan) -> Exchanged:
+    def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
         reports = self.spark.sparkContext.accumulator([], ReportsParam())
         salt_of = F.array(*[F.lit(int(salt)) for salt in salts(plan.targets)])
         target = java_bucket(self.source, plan)

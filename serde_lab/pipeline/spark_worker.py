@@ -11,7 +11,7 @@ import json
 import os
 import pickle
 import zipimport
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -58,13 +58,13 @@ class SparkTask:
     def __init__(self, plan: WritePlan, stage: str, reports: Reports) -> None:
         self.plan, self.stage, self.reports = plan, stage, reports
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
             yield from self._run(batches)
         except LabError as exc:
             raise RuntimeError(carried(exc)) from exc
 
-    def _run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         timeline = TaskTimeline("map" if self.stage == "map" else "reduce")
         context = TaskContext.get()
         assert context is not None  # always there inside a task
@@ -79,7 +79,7 @@ class SparkTask:
         self.reports.add([_keyed(context, timeline)])
 
     def _map(
-        self, partition: int, batches: Iterator[pa.RecordBatch], timeline: TaskTimeline
+        self, partition: int, batches: Iterable[pa.RecordBatch], timeline: TaskTimeline
     ) -> Iterator[pa.RecordBatch]:
         salt_of = pa.array(salts(self.plan.targets))
         for routed in map_stage(self.plan, partition, batches, timeline):
@@ -103,6 +103,28 @@ def _keyed(context: TaskContext, timeline: TaskTimeline) -> str:
     )
 
 
+class FrameCounter:
+    """The reduce side of a hop that only counts: one status a task, with its number of frames."""
+
+    def __init__(self, plan: WritePlan, reports: Reports) -> None:
+        self.plan, self.reports = plan, reports
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        timeline = TaskTimeline("reduce")
+        context = TaskContext.get()
+        assert context is not None  # always there inside a task
+        frames = frame_bytes = 0
+        for batch in timeline.source(batches):
+            with timeline.phase("sniff"):
+                frames += batch.num_rows
+                frame_bytes += batch.column("frame").nbytes
+        timeline.add("frames_sniffed", frames)
+        status = json.dumps({"frames": frames, "frame_bytes": frame_bytes}).encode()
+        out = pa.RecordBatch.from_arrays([pa.array([status], pa.binary())], schema=STATUS)
+        yield from timeline.sink([out])
+        self.reports.add([_keyed(context, timeline)])
+
+
 def carried(error: LabError) -> str:
     """An error raised on purpose, as text that survives Spark's stack of exceptions."""
     return f"{_MARK}{base64.b64encode(pickle.dumps(error)).decode()}{_MARK}"
@@ -123,11 +145,8 @@ class WarmUp:
     def __init__(self, strategy: str) -> None:
         self.strategy = strategy
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import time
-
-        import pyarrow.compute
-        import pyarrow.parquet
 
         from serde_lab.serde.registry import strategy
 

@@ -5,7 +5,8 @@ Owns the meeting of Spark's DataFrame with a write; must not know strategies or 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,12 +14,11 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import ByteType, ShortType
 
 from serde_lab.errors import SchemaError
-from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.coordinator import Commit
 from serde_lab.pipeline.options import WriteOptions, parse_options
 from serde_lab.pipeline.plan import Operation
 from serde_lab.pipeline.spark_exchange import ColumnsExchange, SparkExchange
-from serde_lab.pipeline.write import run_write
+from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.table.storage import Storage
 from serde_lab.table.table import HoodieTable
 
@@ -37,30 +37,27 @@ def write(df: DataFrame, path: str, options: Mapping[str, Any]) -> Commit:
     """
     storage = Storage.open(path)
     stored = HoodieTable.open(storage).config if HoodieTable.exists(storage) else None
-    return write_frame(df, storage, parse_options(options, stored))
+    parsed = parse_options(options, stored)
+    prepared = PreparedWrite.of(storage, arrow_schema(df), parsed)
+    with batches_of(df.sparkSession, parsed.max_records_per_batch):
+        return prepared.commit(exchange_for(df, parsed))
 
 
-def write_frame(
-    df: DataFrame,
-    storage: Storage,
-    options: WriteOptions,
-    *,
-    timeline: TaskTimeline | None = None,
-    exchange: SparkExchange | None = None,
-) -> Commit:
-    """`write` with options that are read already, and the exchange to take."""
-    source = arrow_schema(df)
-    df = stored_columns(df)
-    if exchange is None:
-        kind = ColumnsExchange if options.operation is Operation.BULK_INSERT else SparkExchange
-        exchange = kind(df)
-    conf = df.sparkSession.conf
-    before = conf.get(_BATCH_ROWS)
-    conf.set(_BATCH_ROWS, str(options.max_records_per_batch))
+def exchange_for(df: DataFrame, options: WriteOptions) -> SparkExchange:
+    """The exchange that `options.operation` takes through Spark."""
+    kind = ColumnsExchange if options.operation is Operation.BULK_INSERT else SparkExchange
+    return kind(stored_columns(df))
+
+
+@contextmanager
+def batches_of(spark: SparkSession, rows: int) -> Iterator[None]:
+    """Bound the Arrow batches between Spark and Python to `rows`, and put the setting back after."""
+    before = spark.conf.get(_BATCH_ROWS) or "10000"
+    spark.conf.set(_BATCH_ROWS, str(rows))
     try:
-        return run_write(storage, source, options, exchange, timeline=timeline)
+        yield
     finally:
-        conf.set(_BATCH_ROWS, before)
+        spark.conf.set(_BATCH_ROWS, before)
 
 
 def stored_columns(df: DataFrame) -> DataFrame:

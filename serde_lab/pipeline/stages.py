@@ -10,6 +10,7 @@ both. Must not import pyspark.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +50,6 @@ def _encoded(
     plan: WritePlan, partition: int, batches: Iterable[pa.RecordBatch], timeline: TaskTimeline
 ) -> Iterator[pa.RecordBatch]:
     bound = plan.bind()
-    names = plan.schema.data.names
     per_frame = bound.options.rows_per_frame
     # a frame of one target fills up from as many rows as there are targets and shards
     wanted = max(_FEWEST_ROWS, min(per_frame * plan.targets * plan.shards, 1 << 20))
@@ -58,7 +58,7 @@ def _encoded(
     rows_before = 0
     for batch in _gathered(timeline.source(batches), wanted, timeline):
         with timeline.phase("keygen"):
-            enveloped = plan.keygen.envelop(batch.select(names))
+            enveloped = plan.keygen.envelop(stored_form(batch, plan.schema.data))
             target, shard = _destinations(plan, enveloped)
         with timeline.phase("from_arrow"):
             records = bound.from_arrow(enveloped)
@@ -83,6 +83,16 @@ def _encoded(
         timeline.add("frames", len(frames))
         timeline.add("frame_bytes", _total_bytes(frames.frame))
         yield from _pieces(routed)
+
+
+def stored_form(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of `schema`, in its order and types: what the source has besides is dropped."""
+    columns = [
+        column if column.type == field.type else column.cast(field.type)
+        for field in schema
+        for column in (batch.column(field.name),)
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=schema.names)
 
 
 def _gathered(
@@ -205,7 +215,6 @@ def reduce_columns_stage(
 
     Batches hold the data columns and `position`; they stand in input order once sorted by it.
     """
-    names = plan.schema.data.names
     bound = plan.bind()
     writers = FileGroupWriter(plan, partition, timeline)
     batches = list(timeline.source(batches))
@@ -216,7 +225,7 @@ def reduce_columns_stage(
             if (np.diff(positions) < 0).any():
                 together = together.take(pa.array(np.argsort(positions, kind="stable")))
         with timeline.phase("keygen"):
-            enveloped = plan.keygen.envelop(together.select(names))
+            enveloped = plan.keygen.envelop(stored_form(together, plan.schema.data))
         with timeline.phase("from_arrow"):
             records = bound.from_arrow(enveloped)
         timeline.add("rows", len(records))
@@ -236,7 +245,7 @@ def _shards(batches: Iterable[pa.RecordBatch], shards: int) -> Iterator[list[pa.
             continue
         shard = batch.column("position").to_numpy() >> _SHARD_SHIFT
         edges = [0, *(np.flatnonzero(np.diff(shard)) + 1).tolist(), len(shard)]
-        for start, end in zip(edges[:-1], edges[1:], strict=True):
+        for start, end in pairwise(edges):
             if shard[start] != current and held:
                 yield held
                 held = []

@@ -6,9 +6,10 @@ carries the records, nor import pyspark.
 
 from __future__ import annotations
 
+import json
 import secrets
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,7 +19,7 @@ from serde_lab.pipeline.coordinator import Commit, Coordinator
 from serde_lab.pipeline.exchange import Exchange
 from serde_lab.pipeline.options import WriteOptions
 from serde_lab.pipeline.plan import Operation, StoredFileGroup, WritePlan
-from serde_lab.records.avro_schema import arrow_to_avro_json
+from serde_lab.records.avro_schema import arrow_to_avro
 from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.schema import RecordSchema
 from serde_lab.records.types import check_supported, storage_schema
@@ -28,8 +29,7 @@ from serde_lab.table.base_file import BaseFileFormat
 from serde_lab.table.bucket_index import bucket_of_file_id
 from serde_lab.table.storage import Storage
 from serde_lab.table.table import HoodieTable
-
-Mark = Callable[[str], None]
+from serde_lab.table.timeline import Instant
 
 
 def record_schema(source: pa.Schema, options: WriteOptions) -> RecordSchema:
@@ -47,56 +47,59 @@ def record_schema(source: pa.Schema, options: WriteOptions) -> RecordSchema:
                     f"{role} column {name!r} is not in the data, whose columns are"
                     f" {', '.join(source.names)}"
                 )
+    # a batch without nulls today says nothing of the next one: every column may hold them
+    columns = [field.with_nullable(True) for field in storage_schema(source)]
     return RecordSchema(
-        storage_schema(source),
+        pa.schema(columns),
         tuple(table.record_key_fields),
         tuple(table.partition_fields),
         tuple(table.ordering_fields),
     )
 
 
-def run_write(
-    storage: Storage,
-    source: pa.Schema,
-    options: WriteOptions,
-    exchange: Exchange,
-    *,
-    timeline: TaskTimeline | None = None,
-) -> Commit:
-    """Write what `exchange` brings to the table in `storage`; returns the commit.
+@dataclass(frozen=True, slots=True)
+class PreparedWrite:
+    """A write whose table is open, checked and free of earlier writers' leftovers."""
 
-    A failed write is rolled back at once where the driver lives, and otherwise by the next write.
-    `timeline`, if given, collects the driver's own phases.
-    """
-    clock = timeline or TaskTimeline("driver")
-    with clock.phase("open"):
+    coordinator: Coordinator
+    schema: RecordSchema
+    options: WriteOptions
+
+    @classmethod
+    def of(cls, storage: Storage, source: pa.Schema, options: WriteOptions) -> PreparedWrite:
+        """Open or make the table. Raises what `serde_lab.write` raises before anything is written."""
+        schema = record_schema(source, options)
         table = HoodieTable.open_or_create(storage, options.table)
         table.config.check_writable()
-        schema = record_schema(source, options)
-        _check_evolution(table, schema)
+        _check_columns(table, schema)
         coordinator = Coordinator(table)
         coordinator.recover()
-    with clock.phase("begin"):
-        instant = coordinator.begin(options.operation)
-    try:
-        with clock.phase("plan"):
-            plan = make_plan(table, schema, options, instant.time)
-        with clock.phase("execute"):
-            exchanged = exchange.run(plan)
-        with clock.phase("commit"):
-            return coordinator.complete(
-                instant,
-                options.operation,
-                exchanged.statuses,
-                arrow_to_avro_json(schema.data, table.config.name),
-            )
-    except (LabError, KeyboardInterrupt):
-        coordinator.recover()
-        raise
+        return cls(coordinator, schema, options)
+
+    def commit(self, exchange: Exchange, timeline: TaskTimeline | None = None) -> Commit:
+        """From requested to completed. A write that fails where the driver lives is rolled back at once.
+
+        `timeline`, if given, collects the driver's own phases.
+        """
+        clock = timeline or TaskTimeline("driver")
+        coordinator, options = self.coordinator, self.options
+        with clock.phase("begin"):
+            instant = coordinator.begin(options.operation)
+        try:
+            with clock.phase("plan"):
+                plan = make_plan(coordinator.table, self.schema, options, instant)
+            with clock.phase("execute"):
+                statuses = exchange.run(plan)
+            with clock.phase("commit"):
+                avro = json.dumps(avro_schema(self.schema.data, coordinator.table.config.name))
+                return coordinator.complete(instant, options.operation, statuses, avro)
+        except (LabError, KeyboardInterrupt):
+            coordinator.recover()
+            raise
 
 
 def make_plan(
-    table: HoodieTable, schema: RecordSchema, options: WriteOptions, instant: str
+    table: HoodieTable, schema: RecordSchema, options: WriteOptions, instant: Instant
 ) -> WritePlan:
     """What workers must know: routing, options, and the file groups that are there."""
     config = table.config
@@ -124,7 +127,8 @@ def make_plan(
         serde_options=serde,
         storage=table.storage,
         table=config,
-        instant=instant,
+        instant=instant.time,
+        inflight_path=table.timeline().path(instant),
         targets=targets,
         shards=_shards(options, targets, table),
         seed=secrets.randbits(63) if options.seed is None else options.seed,
@@ -150,22 +154,34 @@ def _shards(options: WriteOptions, targets: int, table: HoodieTable) -> int:
     return min(256, max(1, -(-int(per_task) // budget)))
 
 
-def _check_evolution(table: HoodieTable, schema: RecordSchema) -> None:
+def _check_columns(table: HoodieTable, schema: RecordSchema) -> None:
     """Refuse a batch whose columns are not the table's own."""
     stored = table.data_schema()
     if stored is None:
         return
-    for field in schema.data:
-        if field.name not in stored.names:
+    theirs = {field["name"]: field for field in avro_schema(stored, "t")["fields"]}
+    ours = {field["name"]: field for field in avro_schema(schema.data, "t")["fields"]}
+    for name in ours:
+        if name not in theirs:
             raise SchemaError(
-                f"column {field.name!r} is not in the table, whose columns are"
-                f" {', '.join(stored.names)}"
+                f"column {name!r} is not in the table, whose columns are {', '.join(theirs)}"
             )
-    for field in stored:
-        if field.name not in schema.data.names:
-            raise SchemaError(f"column {field.name!r} of the table is not in the data")
-        have = schema.data.field(field.name).type
-        if have != field.type:
+    for name in theirs:
+        if name not in ours:
+            raise SchemaError(f"column {name!r} of the table is not in the data")
+        if _value_type(theirs[name]) != _value_type(ours[name]):
             raise SchemaError(
-                f"column {field.name!r} is of type {have}, and the table has {field.type}"
+                f"column {name!r} is of type {schema.data.field(name).type}, and the table has"
+                f" {stored.field(name).type}"
             )
+
+
+def avro_schema(data: pa.Schema, table_name: str) -> dict[str, Any]:
+    """The schema that a commit states: data columns only, named as Hudi names them."""
+    return arrow_to_avro(data, f"{table_name}_record", f"hoodie.{table_name}")
+
+
+def _value_type(field: dict[str, Any]) -> Any:
+    """The Avro type of a field without the null that makes it optional."""
+    kind = field["type"]
+    return kind[1] if isinstance(kind, list) else kind

@@ -1,0 +1,87 @@
+"""The command line's frame: the verbs, and the exit status that each outcome gets.
+
+Owns the process edge: errors become one sentence on standard error and a status. Must hold no logic.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+import click
+import typer
+
+from serde_lab.cli import check, judge, results, run
+from serde_lab.cli.console import stderr
+from serde_lab.errors import LabError
+
+EXIT_STATUSES = """
+Exit statuses: \n
+  0  all right \n
+  1  the tool or its environment failed, an arm raised, nothing was measured, or a baseline is missing \n
+  2  wrong usage: an option, a scenario, a schema or data that cannot be \n
+  3  a regression \n
+  4  a wrong answer: no timing of that arm is believed \n
+  5  nothing wrong, but not decidable (with --strict; else 0 and a warning) \n
+  130  ctrl-C \n
+The worst wins, in the order 1, 2, 4, 3, 5; other arms are still measured.
+"""
+
+app = typer.Typer(
+    name="serde-lab",
+    help="What a SerDe strategy costs a Spark write pipeline, on real Hudi tables, checked.",
+    epilog=EXIT_STATUSES,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+run.register(app)
+results.register(app)
+check.register(app)
+judge.register(app)
+
+TRACEBACK_VARIABLE = "SERDE_LAB_TRACEBACK"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; returns its exit status."""
+    try:
+        outcome = app(args=arguments, prog_name="serde-lab", standalone_mode=False)
+    except LabError as exc:
+        _explain(exc)
+        stderr.print(f"serde-lab: {exc}", style="bold red", markup=False, highlight=False)
+        return exc.exit_status
+    except click.ClickException as exc:
+        exc.show()
+        return 2
+    except click.exceptions.Exit as exc:
+        return exc.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        stderr.print("serde-lab: interrupted; what was measured is kept")
+        return 130
+    except BrokenPipeError:
+        # the reader of a pipe left: nothing more to say, and nothing went wrong here
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as exc:  # the edge of the process: what is not foreseen is still one sentence
+        _explain(exc)
+        stderr.print(
+            f"serde-lab: internal error: {type(exc).__name__}: {str(exc).splitlines()[:1]}"
+            f" (set {TRACEBACK_VARIABLE}=1 for where it came from)",
+            style="bold red",
+            markup=False,
+        )
+        return 1
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _explain(exc: BaseException) -> None:
+    if os.environ.get(TRACEBACK_VARIABLE):
+        traceback.print_exception(exc)
+
+
+def entry() -> None:
+    """The installed command `serde-lab`."""
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""Progress of a run on standard error: a live line on a terminal, plain lines elsewhere.
+
+Owns how progress looks, and the estimate of the time left. Must not know what is measured.
+"""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from serde_lab.cli.console import stderr
+
+
+class RunProgress:
+    """Shows scenario, arm, round and time left; every cell also leaves one line behind."""
+
+    def __init__(self, scenario: str) -> None:
+        self.scenario = scenario
+        self._bar: Progress | None = None
+        self._total = self._done = 0
+        self._began = time.monotonic()
+        if stderr.is_terminal:
+            self._bar = Progress(
+                SpinnerColumn(),
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+                console=stderr,
+                transient=True,
+            )
+            self._task = self._bar.add_task(scenario, total=None)
+
+    def __enter__(self) -> RunProgress:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def message(self, text: str) -> None:
+        """A step that is no cell."""
+        stderr.print(f"{self.scenario}: {text}", markup=False)
+        self._describe(text)
+
+    def plan(self, cells: int, done: int) -> None:
+        """How many cells there are, and how many of them were measured before."""
+        self._total, self._done = cells, done
+        self._measured_from = done
+        if done:
+            self.message(f"{done} of {cells} cells were measured before")
+        if self._bar is not None:
+            self._bar.update(self._task, total=cells, completed=done)
+
+    def cell_started(self, arm: str, round: int, warmup: bool) -> None:
+        """A cell's clock is about to start."""
+        if self._done == self._measured_from:
+            self._began = time.monotonic()
+        self._describe(f"round {round}{' (warm-up)' if warmup else ''} · {arm}")
+
+    def cell_ended(self, arm: str, round: int, seconds: float | None, note: str) -> None:
+        """A cell is through."""
+        self._done += 1
+        share = 100 * self._done / max(1, self._total)
+        figure = f"{seconds:7.2f} s" if seconds is not None else f"no timing: {note}"
+        left = ""
+        if self._bar is None and self._done > self._measured_from:
+            spent = time.monotonic() - self._began
+            per_cell = spent / (self._done - self._measured_from)
+            left = f"  ({per_cell * (self._total - self._done):.0f} s left)"
+        line = f"[{share:5.1f}%] {self.scenario} · round {round} · {arm:<24} {figure}{left}"
+        stderr.print(line, markup=False, style="red" if seconds is None else None)
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self._done)
+
+    def _describe(self, text: str) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, description=f"{self.scenario} · {text}")

@@ -1,0 +1,167 @@
+"""`run`: measure scenarios, show progress, end with a table and the path of a report.
+
+Owns the options of `run`. Must hold no logic: the lab measures, `runs` computes, `report` draws.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from serde_lab.cli.console import Format, print_json, print_rows, stderr
+from serde_lab.errors import UsageError
+from serde_lab.scenario.model import Scenario
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's commands."""
+    app.command("run")(run)
+
+
+def run(
+    scenarios: Annotated[
+        list[str] | None, typer.Argument(metavar="SCENARIO…", help="Names, or .toml files.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Change a scenario key, e.g. measure.rounds=3."
+        ),
+    ] = None,
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ARM", help="Measure these arms only (name or strategy)."),
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="Measured rounds.")] = None,
+    resume: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Go on with an interrupted run.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan and an estimate; measure nothing.")
+    ] = False,
+    keep_tables: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep each arm's final table at DIR/ARM.")
+    ] = None,
+    results: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("results"),
+    reports: Annotated[Path, typer.Option(help="Where reports go.")] = Path("reports"),
+    folder: Annotated[Path | None, typer.Option("--scenarios", help="Folder of scenarios.")] = None,
+    cache: Annotated[Path | None, typer.Option(help="Where generated data is kept.")] = None,
+    master: Annotated[str, typer.Option(help="Spark master; local mode without it.")] = "",
+    format: Annotated[Format, typer.Option(help="How to print the table.")] = Format.TABLE,
+) -> int:
+    """Measure scenarios: every arm in every round, checked, then a table and a report.
+
+    Examples:
+
+      serde-lab run smoke
+
+      serde-lab run upsert_lineitem --strategy arrow --strategy avro --rounds 3
+
+      serde-lab run my.toml --set data.path=/data/orders --keep-tables out/
+
+      serde-lab run --resume latest
+    """
+    from serde_lab.scenario.loading import load_scenario
+
+    overrides = list(set_ or ())
+    if rounds is not None:
+        overrides.append(f"measure.rounds={rounds}")
+    if resume is not None:
+        if scenarios or overrides or strategy:
+            raise UsageError("--resume takes a run as it was asked for: no scenario, no --set")
+        return _resume(resume, results, reports, keep_tables, cache, master, format)
+    if not scenarios:
+        raise UsageError("name a scenario, or --resume RUN", hint="`serde-lab list` shows them")
+    loaded = [load_scenario(name, overrides=overrides, folder=folder) for name in scenarios]
+    if dry_run:
+        for scenario in loaded:
+            _print_plan(scenario, _arm_names(scenario, strategy), results, format)
+        return 0
+    from serde_lab.lab.outcome import worst
+    from serde_lab.lab.runner import RunSettings
+
+    statuses = []
+    for scenario in loaded:
+        settings = RunSettings(
+            results=results,
+            cache=cache,
+            keep_tables=keep_tables,
+            arms=_arm_names(scenario, strategy),
+            master=master,
+        )
+        statuses.append(_measure(scenario, settings, None, reports, format))
+    return worst(statuses)
+
+
+def _resume(
+    name: str,
+    results: Path,
+    reports: Path,
+    keep_tables: Path | None,
+    cache: Path | None,
+    master: str,
+    format: Format,
+) -> int:
+    from serde_lab.lab.runner import RunSettings, resumed
+    from serde_lab.runs.directory import load_header
+    from serde_lab.runs.listing import resolve_run
+
+    path = resolve_run(name, results)
+    arms = tuple(entry.arm for entry in load_header(path).arms)
+    settings = RunSettings(
+        results=results, cache=cache, keep_tables=keep_tables, arms=arms, master=master
+    )
+    return _measure(resumed(path), settings, path, reports, format)
+
+
+def _measure(
+    scenario: Scenario, settings: object, resume: Path | None, reports: Path, format: Format
+) -> int:
+    from serde_lab.cli.progress import RunProgress
+    from serde_lab.cli.run_table import print_run, write_report
+    from serde_lab.lab.runner import RunSettings, run_scenario
+    from serde_lab.runs.directory import load_run
+    from serde_lab.runs.summary import summarise
+
+    assert isinstance(settings, RunSettings)
+    with RunProgress(scenario.name) as progress:
+        outcome = run_scenario(scenario, settings, progress, resume)
+    summary = summarise(load_run(outcome.path))
+    if format is Format.JSON:
+        print_json(summary)
+    else:
+        print_run(summary, format)
+    stderr.print(f"results: {outcome.path}")
+    write_report(outcome.path, reports, None, "html", None)
+    return outcome.exit_status
+
+
+def _arm_names(scenario: Scenario, chosen: list[str] | None) -> tuple[str, ...]:
+    """Arms by name, or all arms of a strategy by its name."""
+    names: list[str] = []
+    for one in chosen or ():
+        found = [arm.name for arm in scenario.arms if one in (arm.name, arm.subject)]
+        if not found:
+            known = ", ".join(arm.name for arm in scenario.arms)
+            raise UsageError(f"{scenario.name} has no arm or strategy {one!r}; it has {known}")
+        names += found
+    return tuple(dict.fromkeys(names))
+
+
+def _print_plan(scenario: Scenario, arms: tuple[str, ...], results: Path, format: Format) -> None:
+    from serde_lab.lab.estimate import estimate_seconds
+    from serde_lab.lab.plan import cells_of, check_scenario
+    from serde_lab.lab.runner import chosen_arms
+
+    check_scenario(scenario)
+    chosen = chosen_arms(scenario, arms)
+    cells = cells_of(scenario, chosen)
+    rows = [
+        [cell.name, cell.arm, cell.round, "warm-up" if cell.warmup else "measured"]
+        for cell in cells
+    ]
+    print_rows(["cell", "arm", "round", "kind"], rows, format, title=scenario.title)
+    seconds, basis = estimate_seconds(scenario, chosen, results)
+    stderr.print(f"{len(cells)} cells, about {seconds:.0f} s ({basis})")

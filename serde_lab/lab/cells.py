@@ -1,0 +1,208 @@
+"""Measures one cell: an arm's timed commits on a clone of the set-up table, or a control's job.
+
+Owns what happens inside a cell and in which order: clone, fresh workers, commits under the clock,
+samples. Checks come after it (`lab.checks`). Must not know rounds, runs or statistics.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from serde_lab.lab.inputs import CommitInput, PreparedInputs
+from serde_lab.lab.plan import write_options
+from serde_lab.measure.commit import CommitMeasure, measure_commit, measure_in_process
+from serde_lab.measure.reports import AttemptReport
+from serde_lab.measure.slots import Interval
+from serde_lab.measure.timeline import TaskTimeline
+from serde_lab.pipeline.coordinator import Commit
+from serde_lab.pipeline.exchange import InProcessExchange, parquet_partitions
+from serde_lab.pipeline.write import PreparedWrite
+from serde_lab.scenario.model import Arm, Scenario
+from serde_lab.table.storage import Storage
+from serde_lab.table.table import HoodieTable
+
+if TYPE_CHECKING:
+    from serde_lab.lab.bench import Bench
+
+
+@dataclass(frozen=True, slots=True)
+class CellSample:
+    """One measured value, as a run keeps it."""
+
+    metric: str
+    value: float
+    commit: int | None = None
+    phase: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CellResult:
+    """What a cell measured. `table` is its final table, None where the arm writes none.
+
+    `sniffed` and `foreign` count frames that reached a reduce side, and those among them that do not
+    bear the strategy's mark. `rows` is what a control without a table moved.
+    """
+
+    samples: tuple[CellSample, ...]
+    table: Path | None
+    sniffed: int = 0
+    foreign: int = 0
+    rows: int = 0
+
+
+class CellRunner:
+    """Runs the cells of one scenario; `bench` is None for the in-process exchange."""
+
+    def __init__(
+        self, scenario: Scenario, inputs: PreparedInputs, work: Path, bench: Bench | None
+    ) -> None:
+        self.scenario, self.inputs, self.work, self.bench = scenario, inputs, work, bench
+        self._setup = work / "setup"
+        self._source_bytes = max(
+            (sum(f.stat().st_size for f in c.files) for c in inputs.commits), default=0
+        )
+        self._row_bytes = _row_bytes(inputs)
+
+    def set_up(self) -> None:
+        """Write the set-up commits once; cells clone the table. Untimed, by Spark's own columns."""
+        shutil.rmtree(self._setup, ignore_errors=True)
+        for commit in self.inputs.setups:
+            options = write_options(
+                self.scenario, commit.operation, None, self._row_bytes, self._source_bytes
+            )
+            storage = Storage.open(self._setup)
+            prepared = PreparedWrite.of(storage, _schema(commit), options)
+            if self.bench is None:
+                prepared.commit(InProcessExchange(_partitions(commit)))
+            else:
+                from serde_lab.pipeline.spark_write import batches_of, exchange_for
+
+                df = self.bench.source(commit.files)
+                with batches_of(self.bench.spark, options.max_records_per_batch):
+                    prepared.commit(exchange_for(df, options))
+
+    def run(self, cell: str, arm: Arm) -> CellResult:
+        """Measure one cell of `arm`. Raises whatever the arm raised."""
+        if arm.control in ("exchange_only", "parquet_floor"):
+            from serde_lab.lab.controls import run_control
+
+            assert self.bench is not None  # the scenario's consistency check holds it
+            return run_control(self.bench, self.scenario, self.inputs, self._clone(cell), cell, arm)
+        return self._run_writes(cell, arm)
+
+    def discard(self, cell: str) -> None:
+        """Remove what the cell left behind."""
+        for folder in (self.work / "cells").glob(f"{cell}*"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _clone(self, cell: str) -> Path:
+        """The set-up table under the cell's own name: data files linked, `.hoodie` copied."""
+        table = self.work / "cells" / cell
+        shutil.rmtree(table, ignore_errors=True)
+        if self.inputs.setups:
+            shutil.copytree(self._setup, table, copy_function=_link_data)
+        return table
+
+    def _run_writes(self, cell: str, arm: Arm) -> CellResult:
+        table = self._clone(cell)
+        samples: list[CellSample] = []
+        if self.bench is not None:
+            start_s = self.bench.fresh_workers(cell, arm.strategy or "arrow")
+            samples.append(CellSample("worker_start_s", start_s))
+        total_s, sniffed, foreign = 0.0, 0, 0
+        for number, commit in enumerate(self.inputs.commits, start=1):
+            written, wall_s, measure = self._commit(f"{cell}#{number}", arm, table, commit)
+            samples += _of_commit(number, wall_s, measure, written)
+            samples += _of_table(number, table)
+            total_s += wall_s
+            counted = measure.counters.get("reduce", {})
+            sniffed += counted.get("frames_sniffed", 0)
+            foreign += counted.get("frames_foreign", 0)
+        samples.append(CellSample("seconds", total_s))
+        slots = 1 if self.bench is None else self.bench.slots
+        samples.append(CellSample("slots", slots))
+        if arm.strategy is not None:
+            samples.append(CellSample("hops", 1, commit=1))
+        return CellResult(tuple(samples), table, sniffed, foreign)
+
+    def _commit(
+        self, group: str, arm: Arm, table: Path, commit: CommitInput
+    ) -> tuple[Commit, float, CommitMeasure]:
+        options = write_options(
+            self.scenario, commit.operation, arm, self._row_bytes, self._source_bytes
+        )
+        driver = TaskTimeline("driver")
+        prepared = PreparedWrite.of(Storage.open(table), _schema(commit), options)
+        if self.bench is None:
+            exchange = InProcessExchange(_partitions(commit))
+            begin_epoch_ns, begin_ns = time.time_ns(), time.perf_counter_ns()
+            written = prepared.commit(exchange, driver)
+            wall_ns = time.perf_counter_ns() - begin_ns
+            interval = Interval(begin_epoch_ns, begin_epoch_ns + wall_ns)
+            measure = measure_in_process(interval, exchange.reports, driver=driver.report())
+            return written, wall_ns / 1e9, measure
+        from serde_lab.pipeline.spark_exchange import ColumnsExchange, SparkExchange
+        from serde_lab.pipeline.spark_write import batches_of, stored_columns
+
+        source = stored_columns(self.bench.source(commit.files))
+        native = arm.control == "spark_native"
+        over_spark = ColumnsExchange(source) if native else SparkExchange(source)
+        with batches_of(self.bench.spark, options.max_records_per_batch):
+            written, window = self.bench.measured(
+                group, lambda: prepared.commit(over_spark, driver)
+            )
+        reports = [AttemptReport.from_json(text) for text in over_spark.reports]
+        measure = measure_commit(
+            window.interval, self.bench.slots, window.history, reports, driver=driver.report()
+        )
+        return written, window.wall_ns / 1e9, measure
+
+
+def _of_commit(
+    number: int, wall_s: float, measure: CommitMeasure, written: Commit
+) -> Iterator[CellSample]:
+    yield CellSample("seconds", wall_s, number)
+    for value in measure.values():
+        yield CellSample(value.metric, value.value, number, value.phase)
+    yield CellSample("files", len(written.stats), number)
+
+
+def _of_table(number: int, table: Path) -> Iterator[CellSample]:
+    latest = HoodieTable.open(Storage.open(table)).view().latest_base_files()
+    yield CellSample("table_bytes", sum(file.size_bytes for file in latest), number)
+
+
+def _schema(commit: CommitInput) -> pa.Schema:
+    return pq.read_schema(commit.files[0]).remove_metadata()
+
+
+def _partitions(commit: CommitInput) -> list[Iterator[pa.RecordBatch]]:
+    return parquet_partitions(commit.files, _schema(commit).names)
+
+
+def _row_bytes(inputs: PreparedInputs) -> int:
+    """Uncompressed bytes of a row, by the input's footers; at least 1."""
+    size = rows = 0
+    for commit in (*inputs.setups, *inputs.commits):
+        for file in commit.files:
+            footer = pq.read_metadata(file)
+            rows += footer.num_rows
+            size += sum(footer.row_group(i).total_byte_size for i in range(footer.num_row_groups))
+    return max(1, size // max(1, rows))
+
+
+def _link_data(source: str, target: str) -> str:
+    """Data files never change once they are there; everything of `.hoodie` may."""
+    if f"{os.sep}.hoodie{os.sep}" in source or not source.endswith(".parquet"):
+        return str(shutil.copy2(source, target))
+    os.link(source, target)
+    return target

@@ -1,0 +1,91 @@
+"""The checks of a cell, before its timing counts: the table's contents, and the bytes on the wire.
+
+Owns which checks a cell gets and their names; `verify` owns how contents are compared. Must not know
+rounds or runs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from serde_lab.lab.cells import CellResult
+from serde_lab.lab.inputs import PreparedInputs
+from serde_lab.lab.plan import table_rules
+from serde_lab.scenario.model import Arm, Scenario
+from serde_lab.verify.checks import CheckResult, Expected, Verdict, check_path
+from serde_lab.verify.oracle import Commit, solve
+
+WIRE = "wire_is_the_strategys"
+MOVED = "every_row_moved"
+UNATTRIBUTED = "work_is_inside_timers"
+
+_MOST_UNATTRIBUTED = 0.25
+_MOST_WAITING_CPU = 0.5
+
+
+class CellChecks:
+    """Judges cells of one scenario; the right answer is worked out once."""
+
+    def __init__(self, scenario: Scenario, inputs: PreparedInputs, work: Path) -> None:
+        self.rules = table_rules(scenario, inputs.record_schema)
+        history = [
+            Commit(commit.operation, commit.folder)  # type: ignore[arg-type] - the model's own list
+            for commit in (*inputs.setups, *inputs.commits)
+        ]
+        answer = solve(self.rules, history, work / "oracle")
+        self.expected = Expected(answer, answer.fingerprint)
+
+    def judge(self, arm: Arm, result: CellResult) -> Verdict:
+        """Every check of one cell; the fingerprint is None where no table was written or readable."""
+        found: list[CheckResult] = []
+        fingerprint = None
+        if arm.strategy is not None:
+            found += [_wire(arm, result), _timers(result)]
+        if result.table is None:
+            found.append(CheckResult(MOVED, True, f"{result.rows:,} rows"))
+        else:
+            contents = check_path(str(result.table), self.expected, self.rules)
+            fingerprint = contents.fingerprint
+            found += contents.results
+        return Verdict(tuple(found), fingerprint)
+
+
+def _wire(arm: Arm, result: CellResult) -> CheckResult:
+    if not result.sniffed:
+        return CheckResult(WIRE, False, f"no frame of {arm.strategy} reached a reduce side")
+    sent = sum(s.value for s in result.samples if s.metric == "frames")
+    if result.foreign:
+        return CheckResult(
+            WIRE,
+            False,
+            f"{result.foreign:,} of {result.sniffed:,} frames do not bear the mark of {arm.strategy}",
+        )
+    if sent != result.sniffed:
+        return CheckResult(WIRE, False, f"{result.sniffed:,} frames arrived of {sent:,.0f} sent")
+    return CheckResult(WIRE, True, f"all {result.sniffed:,} frames bear the mark of {arm.strategy}")
+
+
+def _timers(result: CellResult) -> CheckResult:
+    """Whether work happens where it is timed: a worker's CPU outside its phases, or in its waits."""
+    phases: dict[str, float] = {}
+    for sample in result.samples:
+        if sample.metric == "phase_cpu_s" and sample.phase is not None:
+            phases[sample.phase] = phases.get(sample.phase, 0.0) + sample.value
+    spine = {p: s for p, s in phases.items() if not p.startswith("idle.") and "worker_" not in p}
+    total = sum(spine.values())
+    outside = spine.get("unattributed", 0.0)
+    waiting = sum(s for p, s in spine.items() if p.endswith("_wait"))
+    # below half a second of CPU, fixed costs of tasks say nothing about a strategy
+    if total > 0.5 and outside > _MOST_UNATTRIBUTED * total:
+        return CheckResult(
+            UNATTRIBUTED,
+            False,
+            f"{outside:.2f} s of {total:.2f} s CPU of the workers lie outside every timer",
+        )
+    if total > 0.5 and waiting > _MOST_WAITING_CPU * total:
+        return CheckResult(
+            UNATTRIBUTED,
+            False,
+            f"{waiting:.2f} s of {total:.2f} s CPU of the workers were spent while they waited",
+        )
+    return CheckResult(UNATTRIBUTED, True, f"{outside:.2f} s of {total:.2f} s CPU outside timers")

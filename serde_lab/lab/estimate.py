@@ -1,0 +1,55 @@
+"""How long a run will take, before it starts.
+
+Owns the estimate: from an earlier run of the same scenario where there is one, else from rows and rough
+costs. Must not measure anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from serde_lab.errors import LabError
+from serde_lab.runs.directory import load_run
+from serde_lab.runs.listing import resolve_run
+from serde_lab.scenario.model import Arm, Scenario
+from tpch.tables import TABLES
+
+# seconds of Spark's start, data and checks; microseconds a row on two cores, by what an arm is
+_FIXED_S, _CELL_S = 25.0, 2.5
+_MICROSECONDS = {"avro": 18.0, "pickle": 7.0}
+_OTHER_MICROSECONDS = 3.5
+
+
+def estimate_seconds(scenario: Scenario, arms: Sequence[Arm], results: Path) -> tuple[float, str]:
+    """Seconds for the whole run, and what the figure rests on."""
+    cells = scenario.measure.warmup + scenario.measure.rounds
+    before = _measured(scenario.name, results)
+    if before and all(arm.name in before for arm in arms):
+        per_round = sum(before[arm.name] + _CELL_S for arm in arms)
+        return _FIXED_S + cells * per_round, "by an earlier run of this scenario"
+    rows = sum(batch.rows_of(_source_rows(scenario)) for batch in scenario.commits)
+    per_round = sum(
+        _CELL_S + rows * 1e-6 * _MICROSECONDS.get(arm.subject, _OTHER_MICROSECONDS) for arm in arms
+    )
+    return _FIXED_S + cells * per_round, "by rows and rough costs; never measured here"
+
+
+def _source_rows(scenario: Scenario) -> int:
+    if scenario.data.source == "tpch":
+        return int(TABLES[scenario.data.table].rows_at(scenario.data.scale_factor))
+    return 1_000_000
+
+
+def _measured(name: str, results: Path) -> dict[str, float]:
+    try:
+        run = load_run(resolve_run(name, results))
+    except LabError:
+        return {}
+    seconds: dict[str, list[float]] = {}
+    for cell in run.cells:
+        for sample in cell.samples:
+            if sample.metric == "seconds" and sample.commit is None:
+                seconds.setdefault(cell.arm, []).append(sample.value)
+    return {arm: median(values) for arm, values in seconds.items()}

@@ -1,0 +1,160 @@
+"""What a scenario means for a run: the arms with their write options, and the cells in their order.
+
+Owns the step from the scenario's words to options of a write. Must not know Spark or clocks.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from serde_lab.errors import LabError, ScenarioError
+from serde_lab.pipeline.options import WriteOptions
+from serde_lab.pipeline.plan import Operation
+from serde_lab.records.schema import RecordSchema
+from serde_lab.scenario.model import Arm, Scenario
+from serde_lab.serde.interface import Fairness, SerdeOptions
+from serde_lab.serde.registry import strategy
+from serde_lab.table.config import TableConfig
+from serde_lab.verify.rules import TableRules
+
+TABLE_NAME = "lab"
+
+
+@dataclass(frozen=True, slots=True)
+class CellPlan:
+    """One arm in one round; `order` is its place in the round."""
+
+    name: str
+    arm: str
+    round: int
+    warmup: bool
+    order: int
+
+
+def cells_of(scenario: Scenario, arms: Sequence[Arm]) -> list[CellPlan]:
+    """Every cell in the order of measuring: warm-up rounds first, the arms of a round shuffled by seed.
+
+    Rounds are numbered from 0, warm-up rounds included.
+    """
+    shuffled = random.Random(scenario.measure.seed)
+    names = [arm.name for arm in arms]
+    cells = []
+    for number in range(scenario.measure.warmup + scenario.measure.rounds):
+        order = names.copy()
+        shuffled.shuffle(order)
+        cells += [
+            CellPlan(f"r{number:02d}-{name}", name, number, number < scenario.measure.warmup, place)
+            for place, name in enumerate(order)
+        ]
+    return cells
+
+
+def serde_options(arm: Arm) -> SerdeOptions:
+    """The options of a strategy arm, with the strategy's default framing where it gives none."""
+    options, default = arm.options, SerdeOptions()
+    rows = options.rows_per_frame
+    if rows is None:
+        rows = strategy(arm.strategy or "arrow").default_rows_per_frame
+    return SerdeOptions(
+        execution=options.execution or "",
+        rows_per_frame=rows,
+        max_frame_bytes=options.max_frame_bytes or default.max_frame_bytes,
+        integrity=options.integrity or "none",
+        own=options.own,
+    )
+
+
+def table_config(scenario: Scenario) -> TableConfig:
+    """The table that every arm writes."""
+    table, data = scenario.table, scenario.data
+    return TableConfig(
+        name=TABLE_NAME,
+        record_key_fields=data.record_key,
+        table_type=table.type,
+        version=table.version,
+        partition_fields=data.partition,
+        ordering_fields=scenario.ordering,
+        merge_mode=table.merge_mode,
+        hive_style=table.hive_style,
+        url_encode=table.url_encode,
+        bucket_count=table.buckets,
+        bucket_fields=table.bucket_fields,
+    )
+
+
+def table_rules(scenario: Scenario, schema: RecordSchema) -> TableRules:
+    """The same table as the checks see it."""
+    return TableRules(
+        schema=schema,
+        merge_mode=scenario.table.merge_mode,
+        table_type=scenario.table.type,
+        hive_style=scenario.table.hive_style,
+        url_encode=scenario.table.url_encode,
+        buckets=scenario.table.buckets,
+        bucket_fields=scenario.table.bucket_fields,
+    )
+
+
+def write_options(
+    scenario: Scenario, operation: str, arm: Arm | None, row_bytes: int, source_bytes: int
+) -> WriteOptions:
+    """One write of `arm`, or of the set-up where `arm` is None.
+
+    `row_bytes` bounds the Arrow batches between Spark and Python, which Spark bounds by rows alone.
+    """
+    subject = arm.strategy if arm is not None and arm.strategy else "arrow"
+    return WriteOptions(
+        table=table_config(scenario),
+        operation=Operation(operation),
+        strategy=subject,
+        serde=serde_options(arm) if arm is not None and arm.strategy else SerdeOptions(),
+        parallelism=0,
+        codec="none" if scenario.table.codec == "uncompressed" else scenario.table.codec,
+        codec_level=scenario.table.level,
+        worker_memory_mb=scenario.measure.worker_memory_mb,
+        max_records_per_batch=batch_rows(row_bytes),
+        source_bytes=source_bytes,
+        seed=scenario.data.seed,
+    )
+
+
+_BATCH_BYTES = 16 << 20
+
+
+def batch_rows(row_bytes: int) -> int:
+    """Rows of an Arrow batch, at most Spark's own 10,000, so that the batch stays below 16 MiB."""
+    return max(1, min(10_000, _BATCH_BYTES // max(1, row_bytes)))
+
+
+def check_scenario(scenario: Scenario) -> None:
+    """Raise ScenarioError for what only strategies and the pipeline can refuse, before anything runs."""
+    try:
+        table_config(scenario).check_creatable()
+        for batch in scenario.batches:
+            Operation(batch.operation)
+    except ValueError as exc:
+        raise ScenarioError(f"{scenario.name}: {exc}") from exc
+    except LabError as exc:
+        raise ScenarioError(f"{scenario.name}: table: {exc.message}") from exc
+    # types are checked against the data; here only the options are
+    anything = RecordSchema(pa.schema([pa.field("k", pa.string())]), ("k",))
+    for arm in scenario.arms:
+        if arm.strategy is None:
+            continue
+        try:
+            strategy(arm.strategy).bind(anything, serde_options(arm))
+        except LabError as exc:
+            raise ScenarioError(f"{scenario.name}: arm {arm.name!r}: {exc.message}") from exc
+
+
+def fairness_of(arm: Arm) -> dict[str, Any] | None:
+    """What the arm's strategy says it gets for free; None for controls and peers."""
+    if arm.strategy is None:
+        return None
+    card: Fairness = strategy(arm.strategy).fairness()
+    return asdict(card)
