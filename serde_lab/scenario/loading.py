@@ -52,14 +52,7 @@ def parse_scenario(
     raw: Mapping[str, Any], source: str = "scenario", default_name: str | None = None
 ) -> Scenario:
     """The scenario that a parsed TOML document means; `source` stands before every sentence."""
-    content = dict(raw)
-    if default_name is not None:
-        content.setdefault("name", default_name)
-    arms = content.get("arm")
-    if "reference" not in content and isinstance(arms, list) and arms:
-        first = arms[0].get("name") if isinstance(arms[0], dict) else None
-        if isinstance(first, str):
-            content["reference"] = first
+    content = _with_defaults(raw, default_name)
     strange = list(_not_json(content, ()))
     if strange:
         raise refuse(source, [Problem(dotted(loc, content), said) for loc, said in strange])
@@ -72,6 +65,27 @@ def parse_scenario(
     if problems:
         raise refuse(source, problems)
     return scenario
+
+
+def _with_defaults(raw: Mapping[str, Any], name: str | None) -> dict[str, Any]:
+    """Defaults that follow from other keys, so that results show what they came to."""
+    content = dict(raw)
+    if name is not None:
+        content.setdefault("name", name)
+    arms = content.get("arm")
+    if not isinstance(arms, list) or not all(isinstance(arm, dict) for arm in arms):
+        return content
+    if arms and "name" in arms[0]:
+        content.setdefault("reference", arms[0]["name"])
+    strategies = [arm["name"] for arm in arms if arm.get("strategy") and "name" in arm]
+    if strategies:
+        named = content.get("reference")
+        frames_of = named if named in strategies else strategies[0]
+        content["arm"] = [
+            {"frames_of": frames_of, **arm} if arm.get("control") == "exchange_only" else arm
+            for arm in arms
+        ]
+    return content
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +133,10 @@ def _with_path(table: dict[str, Any], folder: Path) -> dict[str, Any]:
 def _not_json(
     value: object, loc: tuple[int | str, ...]
 ) -> Iterable[tuple[tuple[int | str, ...], str]]:
-    """TOML's dates, times and endless numbers, which no key of a scenario takes."""
+    """TOML's dates, times and endless numbers, which no key of a scenario takes.
+
+    None cannot come from a file; in the dump of a scenario it stands for a key that was not given.
+    """
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _not_json(inner, (*loc, key))
@@ -128,5 +145,5 @@ def _not_json(
             yield from _not_json(inner, (*loc, i))
     elif isinstance(value, float) and value - value != 0:
         yield loc, f"found {value}, expected a finite number"
-    elif not isinstance(value, str | int | float | bool):
+    elif not isinstance(value, str | int | float | bool | None):
         yield loc, f"found {value}, a {type(value).__name__}, which no key takes"

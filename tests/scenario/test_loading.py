@@ -1,0 +1,313 @@
+"""What a scenario file becomes, and what is said of one that cannot be."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serde_lab.errors import ScenarioError
+from serde_lab.scenario.loading import list_scenarios, load_scenario, parse_scenario
+from serde_lab.scenario.lookup import find_scenario, scenario_folder
+from serde_lab.scenario.model import ParquetData, TpchData
+
+MINIMAL = """
+title = "t"
+question = "q"
+[data]
+source = "tpch"
+table = "orders"
+scale_factor = 0.01
+[[commit]]
+rows = 10
+[[arm]]
+name = "a"
+strategy = "pickle"
+"""
+
+RAW: Mapping[str, Any] = {
+    "name": "s",
+    "title": "t",
+    "question": "q",
+    "data": {"source": "tpch", "table": "lineitem", "scale_factor": 1, "partition": "l_shipmode"},
+    "setup": [{"operation": "bulk_insert"}],
+    "commit": [{"updates": 0.5, "duplicates": 0.1}, {"updates": 0.5}],
+    "arm": [
+        {"name": "a", "strategy": "pickle", "options": {"rows_per_frame": 1}},
+        {"name": "b", "strategy": "avro", "options": {"rows_per_frame": 1}},
+        {"name": "c", "control": "exchange_only"},
+    ],
+}
+OWN = {"source": "parquet", "path": "x", "key": "k"}
+
+
+def changed(*changes: tuple[str, Any]) -> dict[str, Any]:
+    """RAW with values set by key; `...` takes the key away."""
+    raw = copy.deepcopy(dict(RAW))
+    for key, value in changes:
+        *steps, last = key.split("/")
+        at: Any = raw
+        for step in steps:
+            at = at[int(step)] if isinstance(at, list) else at.setdefault(step, {})
+        if value is ...:
+            del at[last]
+        elif isinstance(at, list):
+            at[int(last)] = value
+        else:
+            at[last] = value
+    return raw
+
+
+def said(*changes: tuple[str, Any]) -> str:
+    with pytest.raises(ScenarioError) as caught:
+        parse_scenario(changed(*changes), "my.toml")
+    return str(caught.value)
+
+
+def test_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(MINIMAL)
+    scenario = load_scenario(str(file))
+    assert scenario.name == "mine"
+    assert scenario.reference == "a"
+    assert isinstance(scenario.data, TpchData)
+    assert scenario.data.record_key == ("o_orderkey",)
+    assert scenario.ordering == ("event_ts",)
+    assert scenario.data.own_ordering == ()
+    assert scenario.commits[0].operation == "upsert"
+    assert scenario.table.level == 1
+    assert scenario.measure.rounds == 5
+    assert scenario.arms[0].kind == "strategy"
+
+
+def test_everything_is_frozen() -> None:
+    scenario = parse_scenario(RAW)
+    with pytest.raises(ValueError, match="frozen"):
+        scenario.measure.rounds = 3
+    with pytest.raises(ValueError, match="frozen"):
+        scenario.arms[0].options.execution = "row"
+
+
+def test_a_dump_is_the_same_scenario() -> None:
+    scenario = parse_scenario(changed(("arm/0/options/layout", "dict")))
+    dump = scenario.to_json()
+    assert parse_scenario(dump) == scenario
+    assert dump["commit"][0]["updates"] == 0.5
+    assert dump["arm"][0]["options"]["layout"] == "dict"
+    assert dump["arm"][2]["frames_of"] == "a"
+    assert dump["table"]["buckets"] == 8
+
+
+def test_kinds_follow_from_keys() -> None:
+    scenario = parse_scenario(RAW)
+    assert [arm.kind for arm in scenario.arms] == ["strategy", "strategy", "control"]
+    assert [arm.subject for arm in scenario.arms] == ["pickle", "avro", "exchange_only"]
+    assert scenario.arms[0].options.given == {"rows_per_frame": 1}
+
+
+def test_one_column_needs_no_brackets() -> None:
+    scenario = parse_scenario(changed(("data", {**OWN, "ordering": "o", "partition": ["p", "q"]})))
+    assert isinstance(scenario.data, ParquetData)
+    assert scenario.data.record_key == ("k",)
+    assert scenario.ordering == ("o",)
+    assert scenario.data.partition == ("p", "q")
+
+
+def test_paths_are_relative_to_the_file_and_overrides_to_the_caller(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    data = '[data]\nsource = "parquet"\npath = "in/*.parquet"\nkey = "k"\nordering = "o"\n'
+    commit = '[[commit]]\npath = "/abs/x.parquet"\n[[arm]]\nname = "a"\nstrategy = "pickle"\n'
+    file.write_text('title = "t"\nquestion = "q"\n' + data + commit)
+    scenario = load_scenario(str(file))
+    assert isinstance(scenario.data, ParquetData)
+    assert scenario.data.path == str(tmp_path / "in/*.parquet")
+    assert scenario.commits[0].path == "/abs/x.parquet"
+    other = load_scenario(str(file), ["data.path=here/x.parquet"])
+    assert isinstance(other.data, ParquetData)
+    assert other.data.path == "here/x.parquet"
+
+
+def test_rows_of_a_batch() -> None:
+    scenario = parse_scenario(changed(("commit/0/rows", 7), ("commit/1/share", 1.5)))
+    assert [batch.rows_of(101) for batch in scenario.batches] == [101, 7, 152]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        # shape
+        ([("table", {"bukets": 8})], "table.bukets: is no key; known here are type, version, index, "
+         "buckets, bucket_fields, merge_mode, hive_style, url_encode, codec, codec_level; did you "
+         "mean 'buckets'?"),
+        ([("table", {"partition": "x"})], "; 'partition' belongs into [data]"),
+        ([("data/tabel", "x")], "data.tabel: is no key; known here are source, table, scale_factor"),
+        ([("rounds", 3)], "rounds: is no key; known here are name, title"),
+        ([("rounds", 3)], "'rounds' belongs into [measure]"),
+        ([("arm/1/option", {})], "arm.b.option: is no key; known here are name, strategy, control"),
+        ([("title", ...)], "title: is missing"),
+        ([("data", ...)], "data: is missing"),
+        ([("data/source", ...)], 'data: has no `source`, expected source = "tpch" or "parquet"'),
+        ([("data/source", "csv")], "data: has source = 'csv', expected \"tpch\" or \"parquet\""),
+        ([("data/table", "linitem")], "data.table: found 'linitem', expected one of region, nation, "
+         "supplier, customer, part, partsupp, orders, lineitem; did you mean 'lineitem'?"),
+        ([("data/scale_factor", 0)], "data.scale_factor: found 0, expected a number above 0"),
+        ([("data/scale_factor", "1")], "data.scale_factor: found '1', expected a number"),
+        ([("data/key", [1])], "data.key.1: found 1, expected a text in quotes"),
+        ([("measure", {"rounds": 1.5})], "measure.rounds: found 1.5, expected a whole number"),
+        ([("measure", {"rounds": True})], "measure.rounds: found True, expected a whole number"),
+        ([("measure", {"rounds": 0})], "measure.rounds: found 0, expected a number from 1"),
+        ([("measure", 3)], "measure: found 3, expected a table"),
+        ([("table", {"hive_style": "yes"})], "table.hive_style: found 'yes', expected true or false"),
+        ([("table", {"version": 7})], "table.version: found 7, expected one of 9, 6"),
+        ([("table", {"codec": "zst"})], "table.codec: found 'zst', expected one of zstd, gzip, "
+         "snappy, lz4, uncompressed; did you mean 'zstd'?"),
+        ([("commit", [])], "commit: is empty, expected at least one"),
+        ([("commit", {"rows": 1})], "expected an array of tables, [[commit]]"),
+        ([("commit/1/updates", 1.5)], "commit.2.updates: found 1.5, expected a number up to 1"),
+        ([("commit/1/duplicates", 1)], "commit.2.duplicates: found 1, expected a number below 1"),
+        ([("commit/1/operation", "upsrt")], "did you mean 'upsert'?"),
+        ([("arm/0/name", "1")], "arm.1.name: found '1', expected letters, digits, - and _, not"),
+        ([("arm/0/name", "a.b")], "arm.a.b.name: found 'a.b', expected letters"),
+        ([("arm/0/options/rows_per_frame", -1)], "arm.a.options.rows_per_frame: found -1, expected"),
+        ([("arm/0/options/execution", "loop")], "arm.a.options.execution: found 'loop', expected one "
+         "of row, batch"),
+        ([("data/seed", float("inf"))], "data.seed: found inf, expected a finite number"),
+        ([("data", {**OWN, "key": ...})], "data.key: found Ellipsis, a ellipsis, which no key takes"),
+        ([("data", {"source": "parquet", "path": "x"})], "data.key: is missing"),
+        ([("data", {**OWN, "path": ""})], "data.path: is empty"),
+        ([("data", {**OWN, "key": []})], "data.key: is empty, expected at least one"),
+        ([("gate", {"limit": [{"armm": "a"}]})], "gate.limit.1.armm: is no key; known here are arm"),
+        # columns
+        ([("data/partition", "l_shipmod")], "data.partition: table lineitem has no column "
+         "'l_shipmod'; its columns are l_orderkey"),
+        ([("data/partition", "l_shipmod")], "did you mean 'l_shipmode'?"),
+        ([("data/key", ["l_tax", "l_tax"])], "data.key: names 'l_tax' 2 times"),
+        ([("data/ordering", "l_orderkey")], "data.ordering: 'l_orderkey' is also the key"),
+        ([("data/ordering", "l_shipmode")], "data.ordering: 'l_shipmode' is also the partition"),
+        # batches
+        ([("commit/0/rows", 1), ("commit/0/share", 1)], "commit.1: has rows and share, expected one"),
+        ([("commit/0/path", "x")], 'commit.1.path: needs [data] source = "parquet"'),
+        ([("data", OWN), ("commit/1", {"path": "x"})], "commit.2.path: needs data.ordering"),
+        ([("data", {**OWN, "ordering": "o"}), ("commit/1", {"path": "x", "late": 0.1})],
+         "commit.2.late: cannot be asked for: its rows are those of `path`"),
+        ([("setup/0/updates", 0.1)], "setup.1.updates: cannot be asked for: a bulk_insert has none"),
+        ([("setup", [])], "commit.1.updates: updates = 0.5 needs stored keys, and this is the first"),
+        ([("commit/1/late", 0.6)], "commit.2: late and deletes ask for 0.6 of the rows, but only 0.5"),
+        ([("commit/1", {"operation": "bulk_insert"})], "commit.2.operation: a bulk_insert makes no"),
+        ([("commit/1", {"operation": "delete"})], "commit.2.operation: delete is not supported yet"),
+        ([("commit/1/deletes", 0.1)], "commit.2.deletes: delete markers are not supported yet"),
+        # table
+        ([("table", {"type": "MERGE_ON_READ"})], "table.type: MERGE_ON_READ is not supported yet"),
+        ([("data/partition", ...), ("table", {"hive_style": True})], "table.hive_style: needs "
+         "data.partition"),
+        ([("table", {"bucket_fields": "l_tax"})], "table.bucket_fields: 'l_tax' is not in the key, "
+         "which is l_orderkey, l_linenumber"),
+        ([("table", {"codec": "snappy", "codec_level": 1})], "codec snappy has no levels"),
+        ([("table", {"codec": "gzip", "codec_level": 10})], "found 10, expected 1 to 9 for gzip"),
+        # arms
+        ([("arm/1/name", "a")], "arm.a: 2 arms have this name"),
+        ([("reference", "aa")], "reference: there is no arm 'aa'; arms are a, b, c"),
+        ([("arm/0/strategy", ...)], "arm.a: has none of strategy, control and peer"),
+        ([("arm/0/control", "parquet_floor")], "arm.a: has strategy and control of strategy, control"),
+        ([("arm/2/options", {"execution": "row"})], "arm.c.options: a control takes no options"),
+        ([("arm/2/frames_of", "c")], "arm.c.frames_of: there is no arm 'c'; arms are a, b"),
+        ([("arm/0/frames_of", "b")], "arm.a.frames_of: belongs to control = 'exchange_only' only"),
+        ([("arm/2", {"name": "c", "peer": "hudi_avro"})], "arm.c.peer: peers are not supported yet"),
+        ([("arm/0/options/execution", "batch")], "arm.a.options.execution: pickle cannot work by "
+         "'batch', only by 'row'"),
+        ([("arm/1/strategy", "arrow"), ("arm/1/options/execution", "row")],
+         "arm.b.options.execution: arrow cannot work by 'row', only by 'batch'"),
+        ([("arm/1/changes", "framing")], "arm.b.changes: says 'framing', but what differs from arm "
+         "'a' is representation (strategy)"),
+        ([("arm/1/changes", "representation"), ("arm/1/options/rows_per_frame", 9)],
+         "is representation (strategy); framing (rows_per_frame)"),
+        ([("arm/1/changes", "execution"), ("arm/1/strategy", "pickle")], "'a' is nothing"),
+        ([("arm/0/changes", "framing")], "the strategy arm before it, and there is none"),
+        ([("arm/2/changes", "framing")], "belongs to strategies, not to a control"),
+        ([("arm/2", {"name": "c", "control": "spark_native"}), ("measure", {"exchange": "inprocess"})],
+         "arm.c: spark_native needs Spark, but measure.exchange is 'inprocess'"),
+        ([("arm/2", {"name": "c", "peer": "hudi_spark"}), ("measure", {"exchange": "inprocess"})],
+         "arm.c: hudi_spark needs Spark"),
+        # gate
+        ([("gate", {"control": "x"})], "gate.control: there is no arm 'x'"),
+        ([("gate", {"limit": [{"arm": "x", "relative": 1}]})], "gate.limit.1.arm: there is no arm"),
+        ([("gate", {"limit": [{"arm": "a"}]})], "gate.limit.1: sets neither relative nor absolute"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_said(changes: list[tuple[str, Any]], expected: str) -> None:
+    sentence = said(*changes)
+    assert sentence.startswith("my.toml: ")
+    assert expected in sentence
+
+
+def test_an_inprocess_scenario_with_strategies_is_fine() -> None:
+    parse_scenario(changed(("measure", {"exchange": "inprocess"})))
+
+
+def test_one_problem_is_one_line_and_several_are_listed() -> None:
+    assert "\n" not in said(("title", ...))
+    several = said(("title", ...), ("measure", {"rounds": 0}))
+    assert several.splitlines() == [
+        "my.toml: 2 problems:",
+        "  title: is missing",
+        "  measure.rounds: found 0, expected a number from 1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"title = ", "mine.toml: is no TOML: "),
+        (b"\xff", "mine.toml: cannot be read: "),
+        (
+            MINIMAL.replace('"q"', "2024-01-01").encode(),
+            "question: found 2024-01-01, a date, which",
+        ),
+    ],
+)
+def test_files_that_cannot_be_read(tmp_path: Path, content: bytes, expected: str) -> None:
+    (tmp_path / "mine.toml").write_bytes(content)
+    with pytest.raises(ScenarioError, match=r"mine\.toml") as caught:
+        load_scenario(str(tmp_path / "mine.toml"))
+    assert expected in str(caught.value)
+
+
+def test_lookup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.toml").write_text(MINIMAL)
+    monkeypatch.chdir(tmp_path)
+    assert find_scenario("mine.toml") == Path("mine.toml")
+    assert find_scenario("./mine.toml") == Path("mine.toml")
+    assert find_scenario("mine", tmp_path) == tmp_path / "mine.toml"
+    assert find_scenario("smoke") == scenario_folder() / "smoke.toml"
+    for what, folder, expected in (
+        ("mine", None, r"there is no scenario 'mine' in .*; known are ladder, smoke"),
+        ("smok", None, r"did you mean 'smoke'\?"),
+        ("", None, "there is no scenario ''"),
+        ("none.toml", None, "none.toml: no such file"),
+        ("./x", None, "x: no such file"),
+        (f"{tmp_path}/", None, "is a folder, expected a scenario file"),
+        ("mine", tmp_path / "no", "no: is no folder"),
+    ):
+        with pytest.raises(ScenarioError, match=expected):
+            find_scenario(what, folder)
+
+
+def test_a_bundled_folder_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from serde_lab.scenario import lookup
+
+    monkeypatch.setattr(lookup, "_PACKAGE", tmp_path / "serde_lab")
+    assert scenario_folder() == tmp_path / "scenarios"
+    (tmp_path / "serde_lab" / "_scenarios").mkdir(parents=True)
+    assert scenario_folder() == tmp_path / "serde_lab" / "_scenarios"
+
+
+def test_a_broken_file_does_not_hide_the_others(tmp_path: Path) -> None:
+    (tmp_path / "good.toml").write_text(MINIMAL)
+    (tmp_path / "bad.toml").write_text("title = 3")
+    bad, good = list_scenarios(tmp_path)
+    assert (bad.name, good.name, good.title) == ("bad", "good", "t")
+    assert bad.problem
+    assert not good.problem
