@@ -210,3 +210,20 @@ def _check_offset(total: int, t: pa.DataType) -> None:
             f"expected at most {_MAX_OFFSET}",
             "send smaller batches",
         )
+
+
+def reinterpret(array: pa.Array, t: pa.DataType) -> pa.Array:
+    """The memory of a plain array seen as type `t`, which must have the same layout (date, int32)."""
+    validity = array.buffers()[0] if array.null_count else None
+    if not is_nested(t):
+        buffers = [validity, *array.buffers()[1:]]
+        return pa.Array.from_buffers(t, len(array), buffers, array.null_count)
+    if pat.is_struct(t):
+        children = [reinterpret(array.field(i), f.type) for i, f in enumerate(t)]
+    elif pat.is_map(t):
+        entries = [reinterpret(array.keys, t.key_type), reinterpret(array.items, t.item_type)]
+        children = [pa.StructArray.from_arrays(entries, fields=[t.key_field, t.item_field])]
+    else:
+        children = [reinterpret(array.values, t.value_type)]
+    offsets = [] if pat.is_struct(t) else [array.buffers()[1]]
+    return pa.Array.from_buffers(t, len(array), [validity, *offsets], array.null_count, 0, children)
