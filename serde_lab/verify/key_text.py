@@ -1,0 +1,84 @@
+"""Record keys and partition paths as text, worked out from the data columns, to judge a writer by.
+
+Owns Hudi's encoding as this room understands it, on purpose without `serde_lab.records.keys`, which
+the writer uses: two readings of one rule find more than one. Must not know files.
+
+Source: what Apache Hudi 1.2.0 wrote with its SIMPLE, COMPLEX and NON_PARTITION key generators
+(`tests/peers/test_keys_of_hudi.py` asks it again).
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from serde_lab.errors import SchemaError
+from serde_lab.records.types import is_decimal, is_string
+from serde_lab.verify.rules import TableRules
+
+NO_PARTITION_VALUE = "__HIVE_DEFAULT_PARTITION__"
+
+
+def record_keys(rows: pa.RecordBatch | pa.Table, rules: TableRules) -> pa.ChunkedArray:
+    """The record key that each row must bear; null where a single key field is null.
+
+    Several key fields, or several partition fields, make the key `field:value,field:value`.
+    """
+    fields = rules.schema.record_key
+    if len(fields) == 1 and len(rules.schema.partition) < 2:
+        return text_of(rows, fields[0])
+    pieces: list[pa.Array | pa.ChunkedArray | str] = []
+    for name in fields:
+        text = text_of(rows, name)
+        text = pc.fill_null(pc.replace_substring_regex(text, "^$", "__empty__"), "__null__")
+        pieces += [f",{name}:" if pieces else f"{name}:", text]
+    return _chunked(pc.binary_join_element_wise(*pieces, ""))
+
+
+def partition_paths(rows: pa.RecordBatch | pa.Table, rules: TableRules) -> pa.ChunkedArray:
+    """The partition path that each row must bear; "" in a table without partition fields."""
+    fields = rules.schema.partition
+    if not fields:
+        return _chunked(pa.repeat(pa.scalar("", pa.string()), rows.num_rows))
+    segments = []
+    for name in fields:
+        encoded = pa.chunked_array([text_of(rows, name).combine_chunks()]).dictionary_encode()
+        parts = []
+        for chunk in encoded.chunks:
+            # the place after the last distinct value stands for null
+            names = [_segment(name, text, rules) for text in [*chunk.dictionary.to_pylist(), None]]
+            index = pc.fill_null(chunk.indices, len(names) - 1)
+            parts.append(pa.array(names, pa.string()).take(index))
+        segments.append(pa.chunked_array(parts, pa.string()).combine_chunks())
+    return _chunked(pc.binary_join_element_wise(*segments, "/"))
+
+
+def _segment(name: str, text: str | None, rules: TableRules) -> str:
+    value = text or NO_PARTITION_VALUE
+    if rules.url_encode:
+        value = "".join(f"%{ord(c):02X}" if _is_escaped(c) else c for c in value)
+    return f"{name}={value}" if rules.hive_style else value
+
+
+def _is_escaped(character: str) -> bool:
+    code = ord(character)
+    return code < 0x20 or code == 0x7F or character in "\"#%'*/:=?\\{[]^"
+
+
+def text_of(rows: pa.RecordBatch | pa.Table, name: str) -> pa.ChunkedArray:
+    """A column's values as the key generator writes them. Raises SchemaError for other types."""
+    values = rows.column(name)
+    t = values.type
+    if is_string(t):
+        return _chunked(values.cast(pa.string()))
+    # Arrow writes decimals as BigDecimal.toString does: with an exponent below 1e-6
+    if pat.is_signed_integer(t) or pat.is_date32(t) or pat.is_boolean(t) or is_decimal(t):
+        return _chunked(values.cast(pa.string()))
+    if pat.is_timestamp(t):  # microseconds, as the AVRO record type writes it
+        return _chunked(values.cast(pa.timestamp("us", t.tz)).cast(pa.int64()).cast(pa.string()))
+    raise SchemaError(f"column {name!r} of type {t} cannot be judged as a key or partition column")
+
+
+def _chunked(values: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
+    return values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])

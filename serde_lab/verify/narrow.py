@@ -1,0 +1,182 @@
+"""Input rows reduced to what decides their fate: identity of the key, ordering values, position.
+
+Owns how keys and ordering values become columns that DuckDB groups and sorts as Hudi would: no nulls
+among keys, strings ordered by UTF-16 code units, NaN above and -0.0 below as Java's compareTo has
+them. Must not know commits or merging.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pyarrow.types as pat
+
+from serde_lab.errors import DataError, SchemaError
+from serde_lab.records.types import is_decimal, is_string, storage_type
+from serde_lab.verify.java_hash import bucket_ids
+from serde_lab.verify.key_text import partition_paths, record_keys, text_of
+from serde_lab.verify.rules import TableRules
+
+POSITION_BITS = 40
+"""A position is the file's place shifted by this, plus the row."""
+
+_ROWS_PER_STEP = 1 << 18
+_LOWEST = np.int64(np.iinfo(np.int64).min)
+# UTF-8's lead bytes 0xEE and 0xEF (U+E000 to U+FFFF) belong above 0xF0 to 0xF4 (surrogate pairs)
+_UTF16_ORDER = np.arange(256, dtype=np.uint8)
+_UTF16_ORDER[[0xEE, 0xEF]] = [0xFE, 0xFF]
+
+
+class NarrowRows:
+    """Reads input files as narrow rows: columns `keys`, `group`, `ordering`, commit and position.
+
+    `group` tells file groups apart and is empty on COPY_ON_WRITE, where they do not matter.
+    """
+
+    def __init__(self, rules: TableRules) -> None:
+        self._rules = rules
+        schema = rules.schema
+        types = [storage_type(schema.data.field(name).type) for name in schema.record_key]
+        # typed keys are as good as their text where two values never share one, and much smaller
+        self._typed = len(types) == 1 or not any(is_string(t) for t in types)
+        self.partition = ("path",) if schema.partition else ()
+        keys = tuple(f"k{i}" for i in range(len(types))) if self._typed else ("k",)
+        nulls = ("k_nulls",) if self._typed and len(types) > 1 else ()
+        self.keys = (*self.partition, *keys, *nulls)
+        self.group = ("bucket",) if rules.table_type == "MERGE_ON_READ" else ()
+        fields = schema.ordering if rules.by_event_time else ()
+        self.ordering = tuple(f"o{i}" for i in range(len(fields)))
+
+    def schema(self, deletes: bool) -> pa.Schema:
+        """Names and types of the narrow rows; rows that delete have no ordering values."""
+        data = self._rules.schema.data
+        empty = pa.record_batch([pa.array([], t) for t in data.types], names=data.names)
+        return self._narrow(empty, 0, 0, deletes, Path()).schema
+
+    def read(self, path: Path, commit: int, place: int, deletes: bool) -> Iterator[pa.RecordBatch]:
+        """The rows of one file. Raises DataError, naming the file, for a missing column or a null key."""
+        schema = self._rules.schema
+        wanted = [*schema.partition, *schema.record_key, *(() if deletes else schema.ordering)]
+        if self.group and not deletes:
+            wanted += self._rules.bucket_fields
+        names = list(dict.fromkeys(wanted))
+        file = pq.ParquetFile(path)
+        for name in names:
+            if name not in file.schema_arrow.names:
+                raise DataError(f"{path} has no column {name!r}; it has {file.schema_arrow.names}")
+        position = place << POSITION_BITS
+        for batch in file.iter_batches(batch_size=_ROWS_PER_STEP, columns=names):
+            yield self._narrow(batch, commit, position, deletes, path)
+            position += batch.num_rows
+
+    def _narrow(
+        self, batch: pa.RecordBatch, commit: int, start: int, deletes: bool, path: Path
+    ) -> pa.RecordBatch:
+        columns: dict[str, pa.Array] = {}
+        if self.partition:
+            columns["path"] = partition_paths(batch, self._rules).combine_chunks()
+        columns |= self._key_columns(batch, path)
+        if self.group and not deletes:
+            columns["bucket"] = self._buckets(batch)
+        if not deletes:
+            for column, name in zip(self.ordering, self._rules.schema.ordering, strict=False):
+                values = batch.column(name)
+                if values.null_count and self._rules.ordering_nulls == "refuse":
+                    raise DataError(
+                        f"ordering column {name!r} of {path} holds {values.null_count} nulls"
+                    )
+                columns[column] = orderable(values, name)
+        rows = batch.num_rows
+        columns["commit"] = pa.array(np.full(rows, commit, np.int32))
+        columns["position"] = pa.array(np.arange(start, start + rows, dtype=np.int64))
+        return pa.record_batch(columns)
+
+    def _key_columns(self, batch: pa.RecordBatch, path: Path) -> dict[str, pa.Array]:
+        fields = self._rules.schema.record_key
+        text = [text_of(batch, name).combine_chunks() for name in fields if not self._typed]
+        values = text or [batch.column(name) for name in fields]
+        absent = [_absent(column) for column in values]
+        unusable = np.logical_and.reduce(absent)
+        if unusable.any():
+            raise DataError(
+                f"{path}: the record key ({', '.join(fields)}) is null or empty in "
+                f"{int(unusable.sum())} rows"
+            )
+        if not self._typed:
+            return {"k": record_keys(batch, self._rules).combine_chunks()}
+        columns = {f"k{i}": _grouping(column) for i, column in enumerate(values)}
+        if len(fields) > 1:
+            bits = sum(mask.astype(np.int64) << i for i, mask in enumerate(absent))
+            columns["k_nulls"] = pa.array(bits)
+        return columns
+
+    def _buckets(self, batch: pa.RecordBatch) -> pa.Array:
+        if not self._rules.buckets:
+            return pa.array(np.zeros(batch.num_rows, np.int32))
+        fields = self._rules.bucket_fields or self._rules.schema.record_key
+        text = [text_of(batch, name).combine_chunks() for name in fields]
+        return pa.array(bucket_ids(text, self._rules.buckets))
+
+
+def orderable(values: pa.Array, name: str) -> pa.Array:
+    """Values that DuckDB sorts as Java compares these. Raises SchemaError for a type without order."""
+    t = values.type
+    if is_string(t):
+        return _utf16_ordered(values.cast(pa.string()))
+    if pat.is_floating(t):
+        floats = values.cast(pa.float64()).fill_null(0.0).to_numpy()
+        bits = np.where(np.isnan(floats), np.nan, floats).view(np.int64)
+        folded = np.where(bits < 0, _LOWEST - bits - 1, bits)
+        return pa.array(folded, mask=values.is_null().to_numpy(zero_copy_only=False))
+    if pat.is_boolean(t):
+        return values.cast(pa.int8())
+    if is_decimal(t):
+        return values.cast(pa.decimal128(t.precision, t.scale))
+    if pat.is_date32(t) or pat.is_timestamp(t) or pat.is_signed_integer(t):
+        return _as_int64(values)
+    raise SchemaError(f"ordering column {name!r} of type {t} has no order")
+
+
+def _grouping(values: pa.Array) -> pa.Array:
+    """Key values without nulls (`k_nulls` tells those apart), equal where their key text is."""
+    t = values.type
+    if is_string(t):
+        return values.cast(pa.string())
+    if is_decimal(t):
+        filled = pc.fill_null(values.cast(pa.decimal128(t.precision, t.scale)), 0)
+        return filled.cast(pa.decimal128(t.precision, t.scale))
+    return _as_int64(values).fill_null(0)
+
+
+def _as_int64(values: pa.Array) -> pa.Array:
+    t = values.type
+    if pat.is_date32(t):
+        values = values.view(pa.int32())
+    if pat.is_timestamp(t):
+        values = values.cast(pa.timestamp("us", t.tz)).view(pa.int64())
+    return values.cast(pa.int64())
+
+
+def _absent(values: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    absent = values.is_null()
+    if is_string(values.type):
+        absent = pc.or_(absent, pc.fill_null(pc.equal(values.cast(pa.string()), ""), False))
+    mask: np.ndarray[tuple[int], np.dtype[np.bool_]] = absent.to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _utf16_ordered(values: pa.Array) -> pa.Array:
+    """UTF-8 with its lead bytes renumbered, so that bytes sort as UTF-16 code units do."""
+    if not len(values):
+        return pa.array([], pa.binary())
+    validity, offsets, data = values.buffers()
+    if data is not None:
+        data = pa.py_buffer(_UTF16_ORDER[np.frombuffer(data, np.uint8)])
+    return pa.Array.from_buffers(
+        pa.binary(), len(values), [validity, offsets, data], values.null_count, values.offset
+    )

@@ -1,0 +1,265 @@
+"""The right answer: what a table must hold, worked out by DuckDB from the input folders alone.
+
+Owns the meaning of a history of commits. Never imports the code that writes tables. DuckDB decides
+which input row each key ends with, from keys, ordering values and input positions only; the rows
+themselves are then fetched from the input files, so that no value passes through another engine.
+
+Rules (Hudi's BufferedRecordMergerFactory, as `hudi-format.md` part 3 has them):
+
+- Within a batch the highest ordering value of a key wins, ties go to the later input position: file
+  name order, then row. By commit time the later position wins.
+- A winner is merged with what is stored: by event time the higher ordering value wins, ties go to the
+  newer commit; by commit time the newer wins.
+- The operation `delete` removes a key whatever the ordering values: a commit-time delete.
+- Keys are unique in a partition path; the same key in two partition paths is two rows.
+- On MERGE_ON_READ a file group begins with a base file, and later commits go to its log until it is
+  compacted (an operation `compact` without a folder). Log records are merged among themselves first,
+  then with the base row. So a key that was deleted, and came back with a lower ordering value than its
+  base row, reads as that base row until the next compaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from serde_lab.errors import DataError, UsageError
+from serde_lab.verify.narrow import POSITION_BITS, NarrowRows
+from serde_lab.verify.rules import TableRules
+
+Operation = Literal["upsert", "bulk_insert", "delete", "compact"]
+_KNOWN: tuple[Operation, ...] = ("upsert", "bulk_insert", "delete", "compact")
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One write: its operation, and the folder of Parquet files that it took (None for `compact`)."""
+
+    operation: Operation
+    folder: Path | None = None
+
+    def files(self) -> list[Path]:
+        """The input files in input order. Raises DataError where there is none."""
+        if self.folder is None:
+            return []
+        found = sorted(
+            path for path in self.folder.glob("*.parquet") if not path.name.startswith((".", "_"))
+        )
+        if not found:
+            raise DataError(f"{self.folder} holds no Parquet file")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The expected rows of a table, as rows of the input files; a RowSource of the stored schema."""
+
+    rules: TableRules
+    rows: int
+    _parts: tuple[tuple[Path, Path], ...]
+    """Input files, each with the file of row numbers that it contributes."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.rules.stored
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The expected rows, as the table stores them, in the order of the input."""
+        for source, numbers in self._parts:
+            wanted: npt.NDArray[np.int64] = np.load(numbers)
+            start = 0
+            file = pq.ParquetFile(source)
+            for batch in file.iter_batches(columns=self.schema.names):
+                first, last = np.searchsorted(wanted, [start, start + batch.num_rows])
+                if last > first:
+                    yield _stored(batch, self.schema, source).take(wanted[first:last] - start)
+                start += batch.num_rows
+
+    def table(self) -> pa.Table:
+        """All expected rows in memory."""
+        return pa.Table.from_batches(self.batches(), self.schema)
+
+
+def solve(
+    rules: TableRules,
+    commits: Sequence[Commit],
+    work_folder: Path,
+    memory_mb: int = 2048,
+    threads: int = 2,
+) -> Answer:
+    """The answer to a history of commits, in order. Works out of core in `work_folder`, which it keeps.
+
+    Raises DataError for input that has no right answer: a null key, a null ordering value where those
+    are refused, a key written twice by `bulk_insert`. Raises UsageError for an operation that it does
+    not know.
+    """
+    work_folder.mkdir(parents=True, exist_ok=True)
+    database = work_folder / "oracle.duckdb"
+    database.unlink(missing_ok=True)
+    settings: dict[str, str | bool | int | float | list[str]] = {
+        "memory_limit": f"{memory_mb}MB",
+        "threads": threads,
+        "temp_directory": str(work_folder / "spill"),
+        "preserve_insertion_order": False,
+        # nothing that is not in the package is loaded, least of all from a network
+        "autoinstall_known_extensions": False,
+    }
+    connection = duckdb.connect(str(database), config=settings)
+    try:
+        history = _History(connection, rules, commits)
+        history.load()
+        history.decide()
+        parts = tuple(history.winners(work_folder))
+    finally:
+        connection.close()
+        database.unlink(missing_ok=True)
+    rows = sum(len(np.load(numbers, mmap_mode="r")) for _, numbers in parts)
+    return Answer(rules, rows, parts)
+
+
+class _History:
+    """The narrow tables of one solution: `batches` and `deletes`, and in the end `visible`."""
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, rules: TableRules, commits: Sequence[Commit]
+    ) -> None:
+        for commit in commits:
+            if commit.operation not in _KNOWN:
+                raise UsageError(
+                    f"the oracle does not know the operation {commit.operation!r}; "
+                    f"known are {', '.join(_KNOWN)}"
+                )
+        self._sql = connection
+        self._rules = rules
+        self._commits = commits
+        self._narrow = NarrowRows(rules)
+        self._keys = ", ".join(self._narrow.keys)
+        columns = [*self._narrow.keys, *self._narrow.ordering, *self._narrow.group]
+        self._columns = ", ".join([*columns, "commit", "position"])
+        best_first = [f"{name} DESC NULLS LAST" for name in self._narrow.ordering]
+        self._best_first = ", ".join([*best_first, "commit DESC", "position DESC"])
+
+    def load(self) -> None:
+        """Read keys, ordering values and positions of every input row."""
+        for table in ("batches", "deletes"):
+            empty = self._narrow.schema(deletes=table == "deletes").empty_table()
+            self._run(f"CREATE TABLE {table} AS SELECT * FROM input", empty)
+        for number, commit in enumerate(self._commits):
+            deletes = commit.operation == "delete"
+            table = "deletes" if deletes else "batches"
+            for place, path in enumerate(commit.files()):
+                # batch by batch: an error inside a stream that DuckDB pulls would lose its type
+                for batch in self._narrow.read(path, number, place, deletes):
+                    rows = pa.Table.from_batches([batch])
+                    self._run(f"INSERT INTO {table} SELECT * FROM input", rows)
+            if commit.operation == "bulk_insert":
+                self._refuse_doubles(number)
+
+    def decide(self) -> None:
+        """Fill `visible` with the row that each key ends with."""
+        if self._rules.table_type == "COPY_ON_WRITE":
+            self._decide_without_logs()
+            return
+        self._run(f"CREATE TABLE base AS SELECT {self._columns} FROM batches LIMIT 0")
+        start = 0
+        for number, commit in enumerate(self._commits):
+            if commit.operation == "compact":
+                self._decide_with_logs(start, number)
+                self._run("DROP TABLE base")
+                self._run("ALTER TABLE visible RENAME TO base")
+                start = number
+        self._decide_with_logs(start, len(self._commits))
+
+    def winners(self, folder: Path) -> Iterator[tuple[Path, Path]]:
+        """Every input file that has a winner, and a file of the winning row numbers in order."""
+        self._run(
+            "CREATE TABLE winners AS SELECT commit, position FROM visible ORDER BY commit, position"
+        )
+        for number, commit in enumerate(self._commits):
+            for place, path in enumerate(commit.files()):
+                first = place << POSITION_BITS
+                found = self._sql.execute(
+                    "SELECT position - $first AS row FROM winners WHERE commit = $commit"
+                    " AND position >= $first AND position < $end ORDER BY position",
+                    {"first": first, "commit": number, "end": first + (1 << POSITION_BITS)},
+                ).fetchnumpy()["row"]
+                if len(found):
+                    numbers = folder / f"rows-{number:05}-{place:05}.npy"
+                    np.save(numbers, np.asarray(found, np.int64))
+                    yield path, numbers
+
+    def _decide_without_logs(self) -> None:
+        """What a delete removed is gone from storage: only rows of later commits compete."""
+        self._run(f"""
+            CREATE TABLE visible AS
+            SELECT commit, position
+            FROM batches LEFT JOIN
+                (SELECT {self._keys}, max(commit) AS deleted FROM deletes GROUP BY ALL)
+                USING ({self._keys})
+            WHERE deleted IS NULL OR commit > deleted
+            QUALIFY row_number() OVER (PARTITION BY {self._keys} ORDER BY {self._best_first}) = 1""")
+
+    def _decide_with_logs(self, start: int, end: int) -> None:
+        """Visible rows after commits [start, end), with `base` holding the rows compacted before."""
+        group = ", ".join([*self._narrow.partition, *self._narrow.group])
+        self._run(f"""
+            CREATE OR REPLACE TEMP TABLE births AS
+            SELECT {group}, min(commit) AS born FROM batches GROUP BY ALL""")
+        # the commit that a file group is born in writes its base file; the others append to its log
+        self._run(f"""
+            CREATE OR REPLACE TEMP TABLE candidates AS
+            SELECT {self._columns}, false AS in_log FROM base
+            UNION ALL
+            SELECT {self._columns}, commit > born AS in_log
+            FROM batches JOIN births USING ({group}) WHERE commit >= {start} AND commit < {end}""")
+        self._run(f"""
+            CREATE TABLE visible AS
+            SELECT {self._columns}
+            FROM candidates LEFT JOIN
+                (SELECT {self._keys}, max(commit) AS deleted FROM deletes
+                 WHERE commit >= {start} AND commit < {end} GROUP BY ALL)
+                USING ({self._keys})
+            -- a delete clears the log before it; the base row still meets whatever came after it
+            WHERE deleted IS NULL OR commit > deleted OR NOT in_log
+            WINDOW k AS (PARTITION BY {self._keys})
+            QUALIFY row_number() OVER (k ORDER BY {self._best_first}) = 1
+                AND (deleted IS NULL OR max(commit) OVER k > deleted)""")
+
+    def _refuse_doubles(self, number: int) -> None:
+        """bulk_insert looks no key up: a key that is there already would be there twice."""
+        double = self._sql.execute(f"""
+            SELECT count(*) FROM
+                (SELECT 1 FROM batches GROUP BY {self._keys}
+                 HAVING count(*) > 1 AND max(commit) = {number})""").fetchone()
+        if double is not None and double[0]:
+            raise DataError(
+                f"{self._commits[number].folder}: bulk_insert would store {double[0]} keys twice, "
+                "since it looks no key up",
+                hint="write them by upsert",
+            )
+
+    def _run(self, statement: str, rows: pa.Table | None = None) -> None:
+        if rows is None:
+            self._sql.execute(statement)
+            return
+        self._sql.register("input", rows)
+        try:
+            self._sql.execute(statement)
+        finally:
+            self._sql.unregister("input")
+
+
+def _stored(batch: pa.RecordBatch, schema: pa.Schema, path: Path) -> pa.RecordBatch:
+    """The data columns of `batch` in the types in which the table stores them."""
+    try:
+        return pa.record_batch([batch.column(f.name).cast(f.type) for f in schema], schema=schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
+        raise DataError(f"{path} does not fit the table's schema: {exc}") from exc

@@ -1,0 +1,144 @@
+"""Readers that are not ours: hudi-rs, and the shape of any other reader that is handed in.
+
+Owns reading a finished table through code that did not write it. Must not know how tables are written,
+nor Spark: Apache Hudi's own reader (`serde_lab.peers.apache_hudi.HudiSnapshot`) fits the same shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol, cast, runtime_checkable
+
+import hudi
+import obstore
+import pyarrow as pa
+from obstore.store import LocalStore, from_url
+
+from serde_lab.errors import TableError
+from serde_lab.verify.contents import RowSource
+
+
+@runtime_checkable
+class TableReader(RowSource, Protocol):
+    """Rows of a table with their meta columns, as one reader sees them; `name` is for messages."""
+
+    @property
+    def name(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """What a table's storage says of its rows' meta columns.
+
+    `files`: per partition path, the names that rows may bear: the base file of each latest file slice,
+    and the file id of each slice with log files (rows in logs bear no more). `instants`: times of the
+    completed writes on the active timeline; older ones may have been archived when `archived`.
+    """
+
+    files: Mapping[str, frozenset[str]]
+    instants: tuple[str, ...]
+    archived: bool = False
+
+
+@dataclass(frozen=True)
+class HudiRs:
+    """The snapshot of a table as hudi-rs reads it; with `as_of`, as it stood at that instant.
+
+    `path` is a folder or a URL; `options` are hudi-rs's own and the storage's. Every method raises
+    TableError, with hudi-rs's own words, where hudi-rs cannot read.
+    """
+
+    path: str
+    as_of: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return "hudi-rs"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Meta columns, then data columns."""
+        with _hudi_errors(self.path):
+            return self._table().get_schema_with_meta_fields()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, a file slice at a time; slices without log files are streamed."""
+        with _hudi_errors(self.path):
+            table, options = self._table(), self._options()
+            reader = table.create_file_group_reader_with_options(options)
+            for piece in table.get_file_slices(options):
+                if piece.has_log_files():
+                    yield reader.read_file_slice(piece, options)
+                else:
+                    yield from reader.read_file_slice_stream(piece, options)
+
+    def table(self) -> pa.Table:
+        """All rows in memory."""
+        batches = list(self.batches())
+        return pa.Table.from_batches(batches) if batches else self.schema.empty_table()
+
+    def changes(self, start: str, end: str = "") -> pa.Table:
+        """Rows changed in (start, end]. On versions 8 and 9 the bounds are completion times."""
+        with _hudi_errors(self.path):
+            table = self._table()
+            options = hudi.HudiReadOptions().with_query_type(hudi.HudiQueryType.Incremental)
+            options = options.with_start_timestamp(start)
+            batches = table.read(options.with_end_timestamp(end) if end else options)
+            schema = table.get_schema_with_meta_fields()
+        return pa.Table.from_batches(batches) if batches else schema.empty_table()
+
+    def facts(self) -> TableFacts:
+        """Files and instants, as hudi-rs lists them."""
+        with _hudi_errors(self.path):
+            table = self._table()
+            names: dict[str, set[str]] = {}
+            for piece in table.get_file_slices(self._options()):
+                allowed = names.setdefault(piece.partition_path, set())
+                if piece.base_file_name:
+                    allowed.add(piece.base_file_name)
+                if piece.has_log_files():
+                    allowed.add(piece.file_id)
+            timeline = table.get_timeline()
+            done = [
+                *timeline.get_completed_commits(),
+                *timeline.get_completed_deltacommits(),
+                *timeline.get_completed_replacecommits(),
+            ]
+        instants = tuple(sorted({instant.timestamp for instant in done}))
+        files = {path: frozenset(found) for path, found in names.items()}
+        return TableFacts(files, instants, self._has_archive())
+
+    def _has_archive(self) -> bool:
+        """Whether instants have left the active timeline: hudi-rs does not look at the archive."""
+        if "://" in self.path:
+            own = {k: v for k, v in self.options.items() if not k.startswith("hoodie.")}
+            store = from_url(self.path, config=cast(Any, own))
+        else:
+            store = LocalStore(self.path)
+        return any(
+            item["path"].endswith(".parquet") or ".archive" in item["path"]
+            for folder in (".hoodie/timeline/history", ".hoodie/archived")
+            for item in obstore.list_with_delimiter(store, folder)["objects"]
+        )
+
+    def _table(self) -> Any:
+        return hudi.HudiTable(self.path, dict(self.options))
+
+    def _options(self) -> Any:
+        options = hudi.HudiReadOptions()
+        return options.with_as_of_timestamp(self.as_of) if self.as_of else options
+
+
+@contextmanager
+def _hudi_errors(path: str) -> Iterator[None]:
+    """Turn hudi-rs's errors, which no module exports, into TableError; a Rust panic is one of them."""
+    try:
+        yield
+    except BaseException as exc:
+        if type(exc).__name__ not in ("HudiCoreError", "PanicException"):
+            raise
+        said = (str(exc).strip().splitlines() or ["nothing"])[0]
+        raise TableError(f"hudi-rs cannot read {path}: {said}") from exc

@@ -1,0 +1,62 @@
+"""What the right answer depends on: the table's columns, their roles, and how the table merges.
+
+Owns the facts that the oracle and the checks are told; must not know where they come from, nor any
+code that writes tables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+
+from serde_lab.records.schema import RecordSchema
+from serde_lab.records.types import storage_schema
+
+MergeMode = Literal["EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"]
+TableType = Literal["COPY_ON_WRITE", "MERGE_ON_READ"]
+
+META_COLUMNS = (
+    "_hoodie_commit_time",
+    "_hoodie_commit_seqno",
+    "_hoodie_record_key",
+    "_hoodie_partition_path",
+    "_hoodie_file_name",
+)
+OPERATION_COLUMN = "_hoodie_operation"
+"""A sixth meta column, which only changelog writers add."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRules:
+    """A table as the checks see it. `schema.data` may be the input's types; the stored ones follow.
+
+    `buckets` is the count of the simple bucket index, 0 where file groups are not told by a hash; with
+    `bucket_fields` empty all record key fields make the bucket. They matter on MERGE_ON_READ only:
+    which rows are in a base file decides what comes back after a commit-time delete.
+    """
+
+    schema: RecordSchema
+    merge_mode: MergeMode = "EVENT_TIME_ORDERING"
+    table_type: TableType = "COPY_ON_WRITE"
+    hive_style: bool = False
+    url_encode: bool = False
+    ordering_nulls: Literal["refuse", "lowest"] = "refuse"
+    buckets: int = 0
+    bucket_fields: tuple[str, ...] = ()
+
+    @property
+    def stored(self) -> pa.Schema:
+        """Data columns as the table stores them: the declared mappings of types applied."""
+        return storage_schema(self.schema.data)
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """Columns that tell rows apart under an index that is not global: partition, then key."""
+        return tuple(dict.fromkeys([*self.schema.partition, *self.schema.record_key]))
+
+    @property
+    def by_event_time(self) -> bool:
+        """Whether ordering values decide; without an ordering field every mode is by commit time."""
+        return self.merge_mode == "EVENT_TIME_ORDERING" and bool(self.schema.ordering)
