@@ -33,7 +33,7 @@ class CellChecks:
             for commit in (*inputs.setups, *inputs.commits)
         ]
         answer = solve(self.rules, history, work / "oracle")
-        self.expected = Expected(answer, answer.fingerprint)
+        self.expected = Expected.of(answer)
 
     def judge(self, arm: Arm, result: CellResult) -> Verdict:
         """Every check of one cell; the fingerprint is None where no table was written or readable."""

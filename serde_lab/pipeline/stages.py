@@ -202,9 +202,11 @@ def reduce_stage(
                 parts = [pa.concat_arrays(parts).take(pa.array(order))]
             records = [bound.decode(part) for part in parts if len(part)]
             decoded = type(records[0]).concatenate(records) if len(records) > 1 else records[0]
-        del frames, shard
         timeline.add("rows", len(decoded))
         writers.write(decoded)
+        with timeline.phase("release"):
+            # records of Python objects take time to be given back: it has a name
+            del frames, shard, together, parts, records, decoded
     yield from timeline.sink(writers.finish())
 
 

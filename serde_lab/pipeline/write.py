@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from serde_lab.errors import LabError, SchemaError
+from serde_lab.errors import LabError, OptionError, SchemaError
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.coordinator import Commit, Coordinator
 from serde_lab.pipeline.exchange import Exchange
@@ -72,6 +72,8 @@ class PreparedWrite:
         table = HoodieTable.open_or_create(storage, options.table)
         table.config.check_writable()
         _check_columns(table, schema)
+        # options are bound before an instant begins: a wrong one leaves nothing behind
+        strategy(options.strategy).bind(schema, bound_options(options))
         coordinator = Coordinator(table)
         coordinator.recover()
         return cls(coordinator, schema, options)
@@ -110,21 +112,22 @@ def make_plan(
         for slice_ in table.view().latest_file_slices()
         if slice_.base_file is not None
     }
-    serde = options.serde
-    if serde.rows_per_frame < 0:
-        default = strategy(options.strategy).default_rows_per_frame
-        serde = replace(serde, rows_per_frame=default)
-    if options.operation is Operation.BULK_INSERT:
-        # no strategy takes part: records are made from Spark's own columns, in Arrow
-        serde = SerdeOptions()
+    bulk = options.operation is Operation.BULK_INSERT
+    if bulk and groups:
+        raise OptionError(
+            "bulk_insert makes new file groups, and the bucket index has one a bucket: the table"
+            f" {config.name} has {len(groups)} already",
+            hint="use upsert",
+        )
     buckets = config.bucket_count or 1
     targets = options.parallelism or buckets
     return WritePlan(
         operation=options.operation,
         schema=schema,
         keygen=KeyGenerator(schema, config.hive_style, config.url_encode),
-        strategy="arrow" if options.operation is Operation.BULK_INSERT else options.strategy,
-        serde_options=serde,
+        # of a bulk_insert no strategy is part: records are made from Spark's own columns, in Arrow
+        strategy="arrow" if bulk else options.strategy,
+        serde_options=SerdeOptions() if bulk else bound_options(options),
         storage=table.storage,
         table=config,
         instant=instant.time,
@@ -135,6 +138,14 @@ def make_plan(
         base_file_format=BaseFileFormat(options.codec, options.codec_level),
         groups=groups,
     )
+
+
+def bound_options(options: WriteOptions) -> SerdeOptions:
+    """The strategy's options, with its default framing where none was asked for."""
+    serde = options.serde
+    if serde.rows_per_frame >= 0:
+        return serde
+    return replace(serde, rows_per_frame=strategy(options.strategy).default_rows_per_frame)
 
 
 # a stored row costs about this many times its bytes in the file while its group is merged
