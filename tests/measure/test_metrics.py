@@ -27,8 +27,8 @@ def test_a_metric_says_how_it_may_be_compared(name: str, unit: str, kind: str, g
 
 
 def test_an_unknown_metric_is_refused_with_the_known_names() -> None:
-    with pytest.raises(RunError, match=r"'secnds' is no metric .*seconds"):
-        metric("secnds")
+    with pytest.raises(RunError, match=r"'second' is no metric .*seconds"):
+        metric("second")
 
 
 def test_serde_is_the_four_verbs_and_route_in_any_stage() -> None:
