@@ -22,10 +22,10 @@ import pyarrow as pa
 
 from serde_lab.errors import TableError
 from serde_lab.verify.contents import (
-    Expected,
     Fingerprint,
     Fingerprinter,
     RowSource,
+    fingerprint,
     rows_of,
     steps,
 )
@@ -61,6 +61,19 @@ class Verdict:
     @property
     def passed(self) -> bool:
         return all(result.passed for result in self.results)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The right rows with their fingerprint, which is worked out once for all arms and rounds."""
+
+    rows: RowSource
+    fingerprint: Fingerprint
+
+    @classmethod
+    def of(cls, source: RowSource | pa.Table) -> Expected:
+        """`source` with its fingerprint."""
+        return cls(rows_of(source), fingerprint(source))
 
 
 def check_path(path: str, expected: Expected, rules: TableRules) -> Verdict:

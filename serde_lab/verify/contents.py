@@ -129,19 +129,6 @@ def fingerprint(source: RowSource | pa.Table) -> Fingerprint:
     return collected.fingerprint()
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """The right rows with their fingerprint, which is worked out once for all arms and rounds."""
-
-    rows: RowSource
-    fingerprint: Fingerprint
-
-    @classmethod
-    def of(cls, source: RowSource | pa.Table) -> Expected:
-        """`source` with its fingerprint."""
-        return cls(rows_of(source), fingerprint(source))
-
-
 def rows_of(source: RowSource | pa.Table) -> RowSource:
     """`source` as a RowSource."""
     return TableRows(source) if isinstance(source, pa.Table) else source

@@ -19,6 +19,9 @@ from obstore.store import LocalStore, from_url
 from serde_lab.errors import TableError
 from serde_lab.verify.contents import RowSource
 
+_ROWS_PER_BATCH = 65_536
+"""Rows of a batch streamed by hudi-rs, whose own choice of 1,024 makes every check slower."""
+
 
 @runtime_checkable
 class TableReader(RowSource, Protocol):
@@ -128,7 +131,7 @@ class HudiRs:
         return hudi.HudiTable(self.path, dict(self.options))
 
     def _options(self) -> Any:
-        options = hudi.HudiReadOptions()
+        options = hudi.HudiReadOptions().with_batch_size(_ROWS_PER_BATCH)
         return options.with_as_of_timestamp(self.as_of) if self.as_of else options
 
 

@@ -19,13 +19,14 @@ from serde_lab.verify.checks import (
     META_COLUMNS,
     NO_DUPLICATE_KEYS,
     ROWS_MATCH_ORACLE,
+    Expected,
     Verdict,
     arms_agree,
     check_path,
     check_table,
     rows_match,
 )
-from serde_lab.verify.contents import Expected, fingerprint
+from serde_lab.verify.contents import fingerprint
 from serde_lab.verify.readers import HudiRs
 from serde_lab.verify.rules import TableRules
 
