@@ -75,7 +75,8 @@ def measure_commit(
 ) -> CommitMeasure:
     """Measure a commit that ran on Spark in `interval` on `slots` task slots.
 
-    `history` holds the commit's jobs, `driver` is the coordinator's own timeline. Raises LabError
+    `history` holds the commit's jobs, `driver` is the coordinator's own timeline, whose
+    phases are all inside `interval`. Raises LabError
     when a successful worker reported nothing, or when the parts cannot make the whole.
     """
     tasks = join_reports(history, reports)
@@ -84,7 +85,7 @@ def measure_commit(
         slots,
         tasks,
         history.stages,
-        driver_cpu_ns=0 if driver is None else driver.cpu_ns,
+        driver_cpu_ns=_driver_cpu_ns(driver),
         labels=labels,
     )
     counting = [task.attempt for task in tasks if task.counts]
@@ -111,9 +112,8 @@ def measure_in_process(
         JoinedTask(_own_attempt(number, report), report, counts=True)
         for number, report in enumerate(reports)
     ]
-    own_cpu_ns = 0
-    if driver is not None:  # the tasks' CPU time is inside the driver's
-        own_cpu_ns = max(0, driver.cpu_ns - sum(report.cpu_ns for report in reports))
+    # the tasks' CPU time is inside the driver's
+    own_cpu_ns = max(0, _driver_cpu_ns(driver) - sum(report.cpu_ns for report in reports))
     return CommitMeasure(
         identity=split_time(interval, 1, tasks, driver_cpu_ns=own_cpu_ns),
         counters=_counters(reports),
@@ -150,6 +150,11 @@ def spark_figures(
         "shuffle_read_bytes": sum(m.shuffle_read_bytes for m in kept),
         **{f"{DETAIL_PREFIX}{name}": value for name, value in details.items()},
     }
+
+
+def _driver_cpu_ns(driver: TaskReport | None) -> int:
+    """The CPU time of the driver's phases: its timeline may begin before the commit and end after."""
+    return 0 if driver is None else sum(phase.cpu_ns for phase in driver.phases.values())
 
 
 def _driver_figures(driver: TaskReport | None) -> dict[str, float]:

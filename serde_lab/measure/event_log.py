@@ -24,8 +24,10 @@ from serde_lab.measure.spark_tasks import (
 # an event's name stands first in its line, so that plans of many kilobytes need not be parsed
 _EVENT = re.compile(rb'\{"Event":"(SparkListener\w+)"')
 
-# operators and RDDs whose tasks run a Python worker: PythonMapInArrow, ArrowEvalPython, PythonRDD...
-_PYTHON = re.compile(r"Python|In(Arrow|Pandas)\b")
+# operators whose tasks run a Python worker: PythonMapInArrow, ArrowEvalPython, MapInPandas...; RDDs
+# by their class only, since the name of a cached one holds the text of its plan
+_PYTHON_OPERATOR = re.compile(r"Python|In(Arrow|Pandas)\b")
+_PYTHON_RDD = re.compile(r"Python\w*RDD")
 
 
 def event_log_file(folder: Path, application_id: str) -> Path:
@@ -117,7 +119,7 @@ class EventLogReader:
             tasks=info["Number of Tasks"],
             submitted_ms=info.get("Submission Time"),
             completed_ms=info.get("Completion Time"),
-            python=any(_is_python(rdd) for rdd in info["RDD Info"]),
+            python=_runs_python(info["RDD Info"]),
             failure=info.get("Failure Reason"),
         )
         self._stages[stage.stage_id, stage.attempt] = stage
@@ -156,9 +158,28 @@ _HANDLERS = {
 }
 
 
-def _is_python(rdd: dict[str, Any]) -> bool:
-    scope = json.loads(rdd["Scope"])["name"] if rdd.get("Scope") else ""
-    return bool(_PYTHON.search(scope) or _PYTHON.search(rdd["Name"]))
+def _runs_python(rdds: list[dict[str, Any]]) -> bool:
+    """Whether a stage's tasks run a Python worker, by the RDDs that it computes.
+
+    What lies behind a persisted RDD was computed before, unless it was evicted: then its worker's
+    report is kept without being asked for.
+    """
+    by_id = {rdd["RDD ID"]: rdd for rdd in rdds}
+    parents = {parent for rdd in rdds for parent in rdd["Parent IDs"]}
+    left = [rdd_id for rdd_id in by_id if rdd_id not in parents]
+    while left:
+        rdd = by_id.get(left.pop())
+        if rdd is None or _is_persisted(rdd.get("Storage Level") or {}):
+            continue
+        scope = json.loads(rdd["Scope"])["name"] if rdd.get("Scope") else ""
+        if _PYTHON_OPERATOR.search(scope) or _PYTHON_RDD.fullmatch(rdd["Name"]):
+            return True
+        left += rdd["Parent IDs"]
+    return False
+
+
+def _is_persisted(level: dict[str, Any]) -> bool:
+    return any(level.get(where) for where in ("Use Memory", "Use Disk", "Use Off Heap"))
 
 
 def _metrics(value: dict[str, Any]) -> TaskMetrics:

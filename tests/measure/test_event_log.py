@@ -60,6 +60,27 @@ def test_stages_with_a_python_worker_are_told_from_others(history: SparkHistory)
     }
 
 
+@pytest.mark.parametrize(("persisted", "python"), [(True, False), (False, True)])
+def test_a_worker_behind_a_persisted_rdd_ran_before(
+    tmp_path: Path, persisted: bool, python: bool
+) -> None:
+    """Frames that were made and cached before the clock started cross without their worker."""
+    lines = (FOLDER / "events.jsonl").read_text().splitlines()
+    event = next(e for e in map(json.loads, lines) if e["Event"] == "SparkListenerStageSubmitted")
+    rdds = event["Stage Info"]["RDD Info"]
+    top = next(rdd for rdd in rdds if "Exchange" in rdd["Scope"])
+    cached = dict(top)
+    cached["RDD ID"] = 999
+    cached["Name"] = "PythonMapInArrow encode(l_orderkey#0)"
+    cached["Storage Level"] = {"Use Disk": False, "Use Memory": persisted, "Use Off Heap": False}
+    top["Parent IDs"] = [999]
+    rdds.append(cached)
+    log = tmp_path / "app"
+    log.write_text(json.dumps(event, separators=(",", ":")) + "\n")
+    (stage,) = EventLogReader(log).read().stages
+    assert stage.python is python
+
+
 def test_attempts_have_their_verdict_and_metrics(cell: SparkHistory) -> None:
     failed = [attempt for attempt in cell.attempts if not attempt.successful]
     assert [(a.partition, a.attempt, a.reason) for a in failed] == [(1, 0, "ExceptionFailure")]

@@ -223,7 +223,8 @@ def test_an_in_process_commit_has_one_slot_and_the_drivers_time_is_idle() -> Non
         "unattributed": 5,
         "idle.driver": 20,
     }
-    assert measured.identity.phases["idle.driver"].cpu_s == pytest.approx(0.010)
+    # 21 + 2.5 ms of CPU in the driver's phases, of which the tasks had 15
+    assert measured.identity.phases["idle.driver"].cpu_s == pytest.approx(0.0085)
     assert measured.driver == {"driver.execute_s": 0.042, "driver.commit_s": 0.005}
     assert measured.peak_worker_rss_bytes is None
 
