@@ -1,0 +1,182 @@
+"""Blocks of a log file: how one is framed, and how a file is taken apart into blocks again.
+
+Owns the frame and the detection of damage; must not know what blocks hold. Blocks carry no checksum:
+Hudi's readers pass over a block whose lengths do not fit and say nothing, so that a lost tail loses
+committed rows. Here it is found and told. Source: org.apache.hudi.common.table.log
+(HoodieLogFormatWriter, HoodieLogFileReader).
+
+    #HUDI# | int64 length | int32 version 1 | int32 type | header | int64 content length | content |
+    footer | int64 length of all before it
+
+All integers are big-endian; header and footer are maps: int32 count, then int32 key, int32 bytes, text.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+import pyarrow as pa
+
+MAGIC = b"#HUDI#"
+FORMAT_VERSION = 1
+
+_HEAD = struct.Struct(">qii")  # length, version, type
+_LONG = struct.Struct(">q")
+_INT = struct.Struct(">i")
+_PAIR = struct.Struct(">ii")
+
+
+class BlockType(IntEnum):
+    """What a block holds, by Hudi's numbers."""
+
+    COMMAND = 0
+    DELETE = 1
+    CORRUPT = 2
+    AVRO_DATA = 3
+    HFILE_DATA = 4
+    PARQUET_DATA = 5
+    CDC_DATA = 6
+
+
+class Header(IntEnum):
+    """Keys of a block's header, by Hudi's numbers."""
+
+    INSTANT_TIME = 0
+    TARGET_INSTANT_TIME = 1
+    SCHEMA = 2
+    COMMAND_BLOCK_TYPE = 3
+    COMPACTED_BLOCK_TIMES = 4
+    RECORD_POSITIONS = 5
+    BLOCK_IDENTIFIER = 6
+    IS_PARTIAL = 7
+    BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class LogBlock:
+    """One whole block. `offset` is where it begins in its file, `size_bytes` its whole length."""
+
+    type: int
+    header: Mapping[int, str]
+    content: pa.Buffer
+    offset: int = 0
+    size_bytes: int = 0
+
+    @property
+    def instant(self) -> str:
+        """The instant that wrote it; "" if it does not say."""
+        return self.header.get(Header.INSTANT_TIME, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes of a log file that are no block: where they begin, how many, and what is wrong."""
+
+    offset: int
+    size_bytes: int
+    problem: str
+
+
+def frame_block(type: BlockType, header: Mapping[int, str], content: bytes | pa.Buffer) -> bytes:
+    """The bytes of one block."""
+    head = _frame_map(header)
+    body = memoryview(content)
+    foot = _frame_map({})
+    # counted from after the length itself to the end of the block
+    length = 8 + len(head) + 8 + body.nbytes + len(foot) + 8
+    return b"".join(
+        (
+            MAGIC,
+            _HEAD.pack(length, FORMAT_VERSION, type),
+            head,
+            _LONG.pack(body.nbytes),
+            body,
+            foot,
+            _LONG.pack(length + len(MAGIC)),
+        )
+    )
+
+
+def parse_blocks(data: pa.Buffer) -> Iterator[LogBlock | Damage]:
+    """The blocks of a log file in order, and the damage between them.
+
+    After damage the search goes on at the next magic, as Hudi's reader does.
+    """
+    view = memoryview(data)
+    offset = 0
+    while offset < len(view):
+        found = _parse_block(data, view, offset)
+        if isinstance(found, str):
+            end = _next_magic(view, offset + 1)
+            yield Damage(offset, end - offset, found)
+            offset = end
+        else:
+            yield found
+            offset += found.size_bytes
+
+
+def _parse_block(data: pa.Buffer, view: memoryview, offset: int) -> LogBlock | str:
+    """The block at `offset`, or what is wrong with it."""
+    if bytes(view[offset : offset + len(MAGIC)]) != MAGIC:
+        return "no block begins here"
+    at = offset + len(MAGIC)
+    if at + _HEAD.size > len(view):
+        return "the file ends inside the block's head"
+    length, version, type = _HEAD.unpack_from(view, at)
+    end = at + 8 + length
+    if length < _HEAD.size + 16 or end > len(view):
+        return f"the block says {length} bytes, the file has {len(view) - at - 8} left"
+    if version != FORMAT_VERSION:
+        return f"the block has format version {version}; {FORMAT_VERSION} is known"
+    (total,) = _LONG.unpack_from(view, end - 8)
+    if total != length + len(MAGIC):
+        return f"the block's two lengths disagree: {length + len(MAGIC)} before it, {total} after"
+    try:
+        header, at = _parse_map(view, at + _HEAD.size, end - 8)
+        (content_bytes,) = _LONG.unpack_from(view, at)
+        start = at + 8
+        if content_bytes < 0 or start + content_bytes > end - 12:
+            return f"the block's content says {content_bytes} bytes, {end - 12 - start} are there"
+        _, at = _parse_map(view, start + content_bytes, end - 8)
+    except (struct.error, UnicodeDecodeError, ValueError) as exc:
+        return f"the block's header cannot be read: {exc}"
+    if at != end - 8:
+        return f"{end - 8 - at} bytes stand behind the block's footer"
+    return LogBlock(type, header, data.slice(start, content_bytes), offset, end - offset)
+
+
+def _frame_map(entries: Mapping[int, str]) -> bytes:
+    parts = [_INT.pack(len(entries))]
+    for key, value in entries.items():
+        text = value.encode()
+        parts += [_PAIR.pack(key, len(text)), text]
+    return b"".join(parts)
+
+
+def _parse_map(view: memoryview, at: int, end: int) -> tuple[dict[int, str], int]:
+    (count,) = _INT.unpack_from(view, at)
+    if not 0 <= count <= (end - at) // 8:
+        raise ValueError(f"it says {count} entries")
+    at += 4
+    entries = {}
+    for _ in range(count):
+        key, size = _PAIR.unpack_from(view, at)
+        at += 8
+        if size < 0 or at + size > end:
+            raise ValueError(f"entry {key} says {size} bytes")
+        entries[key] = bytes(view[at : at + size]).decode()
+        at += size
+    return entries, at
+
+
+def _next_magic(view: memoryview, start: int) -> int:
+    chunk = 1 << 20
+    while start < len(view):
+        found = bytes(view[start : start + chunk + len(MAGIC) - 1]).find(MAGIC)
+        if found >= 0:
+            return start + found
+        start += chunk
+    return len(view)
