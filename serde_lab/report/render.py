@@ -39,7 +39,8 @@ def render_run(
     directory is no sound run, UsageError on an unknown format.
     """
     text = run_text(run, format, verdicts=verdicts, sentences=sentences)
-    _write(out, text.encode())
+    # a lone surrogate of the data becomes an escape that JSON knows too
+    _write(out, text.encode(errors="backslashreplace"))
     return out
 
 

@@ -51,7 +51,8 @@ def text_width(text: str, size_px: float = TEXT_PX) -> float:
 def fitting(text: str, width_px: float, size_px: float = TEXT_PX) -> str:
     """The text, cut in the middle where it is wider than `width_px`."""
     flat = " ".join(text.split())
-    characters = len(flat)
+    # no character is narrower than this, so that a name of any length is cut in a few steps
+    characters = min(len(flat), int(width_px / (_CHARACTER * size_px)) + 1)
     while characters > 3 and text_width(notation.shortened(flat, characters), size_px) > width_px:
         characters -= 1
     return notation.shortened(flat, characters)

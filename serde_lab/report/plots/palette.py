@@ -49,6 +49,9 @@ _SERIES = {
     "to_arrow": Shade("#6a4bbc", "#a58af0"),
     # the table's own work: cool
     "keygen": Shade("#4b8f8c", "#7cc4c0"),
+    "sniff": Shade("#5d8a6a", "#93c4a1"),
+    "order": Shade("#3f7d8c", "#74b9c9"),
+    "group": Shade("#6b7fb0", "#9fb2e2"),
     "precombine": Shade("#2f7f9e", "#5eb4d6"),
     "read_base": Shade("#5a86b8", "#8fb6e4"),
     "merge": Shade("#1f5f8b", "#4a93c9"),
@@ -68,7 +71,7 @@ _SERIES = {
     "other": Shade("#8a8f5a", "#bcc281"),
     # anything without a phase
     "bar": Shade("#3b6ea8", "#6ea3de"),
-    "bar-pale": Shade("#6f9acd", "#587ca9"),
+    "bar-pale": Shade("#6a95c9", "#587ca9"),
     "cold": Shade("#9a6b00", "#d9a83d"),
 }
 

@@ -71,8 +71,8 @@ def expected_bytes(arm: ArmFacts) -> float | None:
 
 def _described(arm: ArmFacts) -> str:
     found = [
-        f"{notation.number(value)} bytes {heading}"
-        for metric, heading, _ in _SHOWN
+        f"{notation.number(value)} bytes {where}"
+        for metric, where in (("frame_bytes", "as frames"), ("shuffle_bytes", "in the shuffle"))
         if (value := arm.per_record(metric)) is not None
     ]
     return f"{arm.name} {notation.listed(found)}"

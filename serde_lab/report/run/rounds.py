@@ -23,7 +23,7 @@ def rounds_section(facts: RunFacts) -> Section | None:
         title="Every round of every arm",
         description="Points, one a round: "
         + "; ".join(f"{row.label} {row.note}" for row in rows)
-        + ". The table below has each round.",
+        + ".",
         drawing=PointRows(axis="seconds end to end; the upright line is the median", rows=rows),
         table=_table(arms, facts),
     )

@@ -124,7 +124,7 @@ def _described(arms: Sequence[ArmFacts], stages: Sequence[str]) -> str:
             where = f"on the {stage} side" if stage else "outside the tasks"
             sides.append(f"{notation.seconds(total)} {where}")
         parts.append(f"{arm.name}: {notation.listed(sides)}")
-    return f"Stacked bars, one an arm and side. {'. '.join(parts)}. The table below has each phase."
+    return f"Stacked bars, one an arm and side. {'. '.join(parts)}."
 
 
 def _phase_table(arms: Sequence[ArmFacts], names: Sequence[str]) -> Table:

@@ -1,0 +1,382 @@
+"""What the page of a run says, and what it refuses to say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import made_up_run as made_up
+import pytest
+
+from serde_lab.report.page import Figure, Page, Points, Section, Sentence, Table
+from serde_lab.report.run.page import run_page
+from serde_lab.runs.directory import load_run
+
+READING_ORDER = [
+    "arms",
+    "time",
+    "bytes",
+    "rounds",
+    "ladder",
+    "prediction",
+    "checks",
+    "fairness",
+    "doubts",
+    "environment",
+    "raw",
+    "remake",
+]
+
+
+def page_of(tmp_path: Path, arms: Sequence[made_up.MadeUpArm], **how: Any) -> Page:
+    return run_page(load_run(made_up.make_run(tmp_path, arms, **how)))
+
+
+def section(page: Page, name: str) -> Section:
+    return next(one for one in page.sections if one.name == name)
+
+
+def table(page: Page, name: str) -> Table:
+    return next(one for one in page.tables() if one.name == name)
+
+
+def said(page: Page) -> str:
+    return " ".join(
+        [page.answer.figure_about, *(sentence.text for sentence in page.answer.sentences)]
+    )
+
+
+def doubts(page: Page) -> dict[str, str]:
+    points = [b for b in section(page, "doubts").blocks if isinstance(b, Points)]
+    return {heading: text for block in points for heading, text in block.items}
+
+
+def row(found: Table, name: str) -> dict[str, Any]:
+    cells = next(cells for cells in found.rows if cells[0].value == name or cells[0].text == name)
+    return {column.key: cell for column, cell in zip(found.columns, cells, strict=True)}
+
+
+@pytest.fixture(scope="module")
+def ladder(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    arms = (*made_up.LADDER, made_up.EXCHANGE_ONLY)
+    return page_of(tmp_path_factory.mktemp("ladder"), arms)
+
+
+def test_sections_stand_in_reading_order(ladder: Page) -> None:
+    assert [one.name for one in ladder.sections] == READING_ORDER
+
+
+def test_the_answer_is_the_ratio_to_the_reference(ladder: Page) -> None:
+    seconds = {
+        name: row(table(ladder, "arms"), name)["seconds"].value for name in ("pickle", "arrow")
+    }
+    factor = seconds["pickle"] / seconds["arrow"]
+    assert ladder.answer.question.startswith("What does the record format cost")
+    assert float(ladder.answer.figure.rstrip("×")) == pytest.approx(factor, rel=0.005)
+    assert ladder.answer.figure_about == "faster end to end: `arrow` against `pickle`"
+    assert "was faster in every one of 5 rounds" in said(ladder)
+
+
+def test_no_format_is_praised_where_several_factors_differ(ladder: Page) -> None:
+    warned = [s for s in ladder.answer.sentences if s.tone == "warn"]
+    assert len(warned) == 1
+    assert "3 factors, representation, execution and framing" in warned[0].text
+    assert "says nothing of a format" in warned[0].text
+
+
+def test_one_factor_is_named_as_the_cause(tmp_path: Path) -> None:
+    page = page_of(tmp_path, (made_up.PICKLE, made_up.PICKLE_DICT))
+    assert not [s for s in page.answer.sentences if s.tone == "warn"]
+    assert "No arm beats the reference" in said(page)
+    page = page_of(
+        tmp_path,
+        (made_up.INTERNAL_1000, made_up.ARROW_1000),
+        scenario={"reference": "internal_row_1000"},
+        run_id="two",
+    )
+    assert "differ in one factor, representation: internal_row to arrow" in said(page)
+
+
+def test_what_is_saved_is_laid_to_serde(ladder: Page) -> None:
+    expected = sum(made_up.PICKLE.serde_us)
+    cost = re.search(r"costs ([\d.]+) µs CPU a record in `pickle` and 0\.2\d+ µs", said(ladder))
+    assert cost is not None
+    assert float(cost[1]) == pytest.approx(expected, rel=0.05)
+    assert re.search(r"slot time that is saved, 9\d % is SerDe", said(ladder))
+
+
+def test_overlapping_rounds_decide_nothing(tmp_path: Path) -> None:
+    twin = replace(made_up.PICKLE, name="pickle_again")
+    page = page_of(tmp_path, (made_up.PICKLE, twin), noise=0.2)
+    assert "not decided" in page.answer.figure_about or "No arm beats" in said(page)
+    assert "in every one" not in said(page)
+    assert "faster end to end" not in page.answer.figure_about
+
+
+def test_two_rounds_cannot_decide(tmp_path: Path) -> None:
+    page = page_of(tmp_path, (made_up.PICKLE, made_up.ARROW), rounds=2)
+    assert "2 rounds in common cannot decide" in said(page)
+    assert page.answer.figure_about.endswith("not decided")
+
+
+def test_a_control_never_wins(tmp_path: Path) -> None:
+    page = page_of(tmp_path, (made_up.PICKLE, made_up.EXCHANGE_ONLY))
+    assert "exchange_only" not in page.answer.figure_about
+    assert page.answer.figure.endswith(" s")
+
+
+def test_every_arm_right_is_said_with_the_number_of_checks(ladder: Page) -> None:
+    assert "all 162 checks of contents passed" in said(ladder)
+    assert "No contents were checked" not in said(ladder)
+
+
+def test_a_wrong_arm_shows_no_timing_anywhere(tmp_path: Path) -> None:
+    wrong = replace(made_up.ARROW, wrong_in=3)
+    path = made_up.make_run(tmp_path, (made_up.PICKLE, wrong, made_up.AVRO))
+    run = load_run(path)
+    page = run_page(run)
+    assert "Wrong answer: `arrow`" in said(page)
+    cells = row(table(page, "arms"), "arrow")
+    assert cells["seconds"].text == "wrong answer"
+    assert "expected 0.04, found 0.05" in cells["seconds"].note
+    timed = ("seconds", "ratio", "rows_per_s", "serde_cpu_s", "serde_share")
+    assert [cells[key].value for key in timed] == [None] * len(timed)
+    shown = {cell.value for one in page.tables() for cells in one.rows for cell in cells}
+    samples = [
+        sample
+        for cell in run.cells
+        if cell.arm == "arrow"
+        for sample in cell.samples
+        if sample.unit == "s" and sample.metric != "worker_start_s" and sample.value > 0
+    ]
+    assert samples
+    assert not shown & {sample.value for sample in samples}
+    for name in ("phases", "rounds", "serde", "ladder"):
+        figure = next(one for one in page.figures() if one.name == name)
+        assert "arrow 1" not in figure.description
+    assert page.data["arms"][1]["seconds"] is None  # type: ignore[index]
+
+
+def test_a_run_with_wrong_arms_alone_has_no_figure(tmp_path: Path) -> None:
+    page = page_of(tmp_path, (replace(made_up.PICKLE, wrong_in=2),))
+    assert page.answer.figure == "–"
+    assert {"time", "rounds"}.isdisjoint(one.name for one in page.sections)
+
+
+def test_a_run_without_any_cell_still_has_a_page(tmp_path: Path) -> None:
+    page = page_of(tmp_path, (made_up.PICKLE,), rounds=0, warmup=0, state="interrupted")
+    assert page.answer.figure == "–"
+    assert "This run was interrupted" in said(page)
+    assert "No contents were checked" in said(page)
+
+
+def test_sides_and_idle_slots_add_up_to_the_seconds(ladder: Page) -> None:
+    figure = next(one for one in ladder.figures() if one.name == "phases")
+    panels = figure.drawing.panels  # type: ignore[union-attr]
+    assert [panel.heading for panel in panels] == ["map side", "reduce side", "outside the tasks"]
+    totals = dict.fromkeys((bar.label for bar in panels[0].bars), 0.0)
+    for panel in panels:
+        for bar in panel.bars:
+            totals[bar.label] += sum(segment.value for segment in bar.segments)
+    for name, total in totals.items():
+        seconds = row(table(ladder, "arms"), name)["seconds"].value
+        assert total == pytest.approx(seconds, rel=0.03)
+    roles = {segment.role for bar in panels[2].bars for segment in bar.segments}
+    assert {"idle-driver", "idle-stage_tail", "unattributed"} <= roles
+
+
+def test_every_round_is_a_point_and_cold_ones_are_marked_apart(tmp_path: Path) -> None:
+    page = page_of(tmp_path, (made_up.PICKLE,), warmup=2, rounds=4, drifting_round=5)
+    figure = next(one for one in page.figures() if one.name == "rounds")
+    kinds = [point.kind for point in figure.drawing.rows[0].points]  # type: ignore[union-attr]
+    assert sorted(kinds) == ["cold", "cold", "marked", "measured", "measured", "measured"]
+
+
+def test_the_ladder_names_the_factor_of_each_step(ladder: Page) -> None:
+    steps = table(ladder, "ladder-steps")
+    factors = [cells[1].text for cells in steps.rows]
+    assert factors == [
+        "representation",
+        "representation",
+        "representation",
+        "execution",
+        "framing",
+        "representation",
+        "framing",
+    ]
+    assert row(steps, "internal_row_row → internal_row")["seconds_ratio"].value < 0.5
+
+
+def test_a_step_of_several_factors_has_no_single_cause(tmp_path: Path) -> None:
+    page = page_of(tmp_path, (made_up.PICKLE, made_up.ARROW))
+    lead = next(b for b in section(page, "ladder").blocks if isinstance(b, Sentence))
+    assert lead.tone == "warn"
+    assert "no figure of it says that a format is faster" in lead.text
+    assert "no two neighbouring arms of this run differ in one factor alone" in said(page)
+    figure = next(one for one in page.figures() if one.name == "ladder")
+    assert "no single cause" in figure.description
+
+
+def test_a_scenario_that_names_another_factor_is_contradicted(tmp_path: Path) -> None:
+    lying = replace(made_up.INTERNAL_1000, extra={"changes": "execution"})
+    page = page_of(
+        tmp_path, (made_up.INTERNAL_BATCH, lying), scenario={"reference": "internal_row"}
+    )
+    lead = next(b for b in section(page, "ladder").blocks if isinstance(b, Sentence))
+    assert "The scenario says that `internal_row_1000` changes 'execution'" in lead.text
+
+
+def test_a_prediction_stands_beside_its_measurement(ladder: Page) -> None:
+    cells = row(table(ladder, "prediction"), "internal_row")
+    assert cells["expected_us"].value == 0.8
+    assert cells["us_ratio"].value == pytest.approx(cells["measured_us"].value / 0.8)
+    assert cells["expected_bytes"].value == 246
+    assert cells["measured_bytes"].value == pytest.approx(248)
+
+
+def test_failed_checks_come_first(tmp_path: Path) -> None:
+    page = page_of(tmp_path, (made_up.PICKLE, replace(made_up.AVRO, wrong_in=4)))
+    failed = table(page, "failed-checks")
+    assert [[cell.text for cell in cells] for cells in failed.rows] == [
+        [
+            "oracle",
+            "avro",
+            "4",
+            "failed",
+            "first difference at key 1-3, column l_tax: expected 0.04, found 0.05",
+        ]
+    ]
+    assert len(table(page, "checks").rows) == 36
+
+
+def test_fairness_cards_stand_once_a_strategy(ladder: Page) -> None:
+    cards = section(ladder, "fairness").blocks[1].cards  # type: ignore[union-attr]
+    assert [card.title for card in cards] == ["pickle", "avro", "internal_row", "arrow"]
+    assert ("Trust", made_up.FAIRNESS["pickle"]["trust"]) in cards[0].facts
+    assert cards[2].note == "arms internal_row_row, internal_row and internal_row_1000"
+
+
+QUIET: dict[str, Any] = {"noise": 0.01, "scenario": {}, "environment": {"master": "yarn"}}
+
+
+def test_a_quiet_run_on_a_cluster_has_little_to_say_against_itself(tmp_path: Path) -> None:
+    page = page_of(tmp_path, (made_up.PICKLE,), **QUIET)
+    assert doubts(page) == {}
+    assert section(page, "doubts").blocks[0] == Sentence(
+        "Nothing that this run measured speaks against it.", "good"
+    )
+
+
+@pytest.mark.parametrize(
+    ("heading", "arms", "how", "words"),
+    [
+        ("Wrong answers", (replace(made_up.PICKLE, wrong_in=2),), {}, "`pickle`"),
+        ("Failed cells", (replace(made_up.PICKLE, fails_in=(2, 4)),), {}, "in round 2 and 4"),
+        ("Missing arm", (made_up.PICKLE,), {"rounds": 0, "warmup": 0}, "no round of this arm"),
+        ("Incomplete", (made_up.PICKLE,), {"state": "running"}, "running"),
+        ("Few rounds", (made_up.PICKLE,), {"rounds": 3}, "a p below 0.250"),
+        (
+            "Unequal rounds",
+            (made_up.PICKLE, replace(made_up.AVRO, fails_in=(3,))),
+            {},
+            "Not every arm",
+        ),
+        ("The machine moved", (made_up.PICKLE,), {"drifting_round": 4}, "round 4 (+2"),
+        ("Noise", (made_up.PICKLE,), {"noise": 0.3}, "`pickle` ("),
+        ("Unattributed time", (made_up.PICKLE,), {"unattributed": 0.08}, "`pickle` (8.0 %)"),
+        ("Local mode", (made_up.PICKLE,), {"environment": {"master": "local[2]"}}, "no network"),
+        (
+            "No Spark",
+            (made_up.PICKLE,),
+            {"scenario": {"measure": {"exchange": "inprocess"}}},
+            "nothing of Spark",
+        ),
+        ("One machine", (made_up.PICKLE, made_up.AVRO), {}, "made-up-2-cores"),
+    ],
+)
+def test_each_doubt_is_reached(
+    tmp_path: Path,
+    heading: str,
+    arms: tuple[made_up.MadeUpArm, ...],
+    how: dict[str, Any],
+    words: str,
+) -> None:
+    assert words in doubts(page_of(tmp_path, arms, **{**QUIET, **how}))[heading]
+
+
+def test_a_count_that_differs_between_rounds_is_doubted(tmp_path: Path) -> None:
+    path = made_up.make_run(tmp_path, (made_up.PICKLE,), **QUIET)
+    samples = path / "samples.jsonl"
+    lines = samples.read_text().splitlines()
+    at = max(i for i, line in enumerate(lines) if '"frame_bytes"' in line)
+    lines[at] = lines[at].replace('"value": 128400000', '"value": 128400001')
+    samples.write_text("\n".join(lines) + "\n")
+    assert (
+        "frame_bytes of `pickle` differs" in doubts(run_page(load_run(path)))["Not deterministic"]
+    )
+
+
+def test_a_torn_line_is_told(tmp_path: Path) -> None:
+    path = made_up.make_run(tmp_path, (made_up.PICKLE,), **QUIET)
+    with (path / "samples.jsonl").open("a") as file:
+        file.write('{"event": "sam')
+    assert "torn" in doubts(run_page(load_run(path)))["Damaged lines"]
+
+
+def test_raw_values_hold_every_sample_of_every_cell(ladder: Page, tmp_path: Path) -> None:
+    run = load_run(made_up.make_run(tmp_path, (made_up.PICKLE,), rounds=2))
+    page = run_page(run)
+    metrics = {cell.value for cells in table(page, "raw-values").rows for cell in cells}
+    walls = {cell.value for cells in table(page, "raw-phases-wall").rows for cell in cells}
+    cpus = {cell.value for cells in table(page, "raw-phases-cpu").rows for cell in cells}
+    for cell in run.cells:
+        for sample in cell.samples:
+            where = {"phase_wall_s": walls, "phase_cpu_s": cpus}.get(sample.metric, metrics)
+            assert sample.value in where
+
+
+def test_the_commands_remake_the_run(tmp_path: Path) -> None:
+    page = page_of(
+        tmp_path,
+        (made_up.PICKLE,),
+        header={"x": 1},
+    )
+    lines = [line for line, _ in section(page, "remake").blocks[0].lines]  # type: ignore[union-attr]
+    assert lines == [
+        "git checkout 0123456789abcdef0123456789abcdef01234567",
+        "python -m serde_lab run upsert_lineitem",
+        "python -m serde_lab report results/upsert_lineitem/20250101T120000Z",
+        "python -m serde_lab show results/upsert_lineitem/20250101T120000Z --format json",
+    ]
+
+
+def test_verdicts_come_from_outside_as_they_are(tmp_path: Path) -> None:
+    run = load_run(made_up.make_run(tmp_path, (made_up.PICKLE, made_up.ARROW)))
+    page = run_page(
+        run,
+        verdicts={"arrow": {"verdict": "faster", "because": "p 0.0079 is at most 0.05"}},
+        sentences=["The gate passed."],
+    )
+    cells = row(table(page, "arms"), "arrow")
+    assert (cells["verdict"].text, cells["verdict"].tone) == ("faster", "good")
+    assert cells["verdict"].note == "p 0.0079 is at most 0.05"
+    assert "The gate passed." in said(page)
+
+
+def test_every_figure_says_what_it_shows(ladder: Page) -> None:
+    assert [figure.name for figure in ladder.figures()] == [
+        "phases",
+        "serde",
+        "bytes",
+        "rounds",
+        "ladder",
+        "calibration",
+    ]
+    for figure in ladder.figures():
+        assert isinstance(figure, Figure)
+        assert len(figure.description) > 60
+        if figure.name != "calibration":
+            assert "internal_row_1000" in figure.description
