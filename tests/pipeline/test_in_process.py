@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def folder_of(path: Path, rows: Rows, files: int = 2) -> Path:
             "d": pa.array([date(1960, 1, 1 + r[1] % 28) for r in rows], pa.date32()),
             "m": pa.array([Decimal(r[2]) / 100 for r in rows], pa.decimal128(38, 2)),
             "t": pa.array(
-                [datetime(1969, 12, 31, 23, 59, 59, r[1], timezone.utc) for r in rows],
+                [datetime(1969, 12, 31, 23, 59, 59, r[1], UTC) for r in rows],
                 pa.timestamp("us", "UTC"),
             ),
             "l": pa.array([[r[0], ""] if r[1] % 2 else None for r in rows], pa.list_(pa.string())),

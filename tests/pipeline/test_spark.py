@@ -1,0 +1,171 @@
+"""What Spark adds to the pipeline, which is nothing: the same frames, the same table, the same errors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import serde_lab
+from serde_lab.errors import DataError, OptionError, SchemaError
+from serde_lab.measure.timeline import TaskTimeline
+from serde_lab.pipeline.exchange import parquet_partitions
+from serde_lab.pipeline.options import parse_options
+from serde_lab.pipeline.routing import murmur3_int, salts
+from serde_lab.pipeline.stages import map_stage
+from serde_lab.pipeline.write import PreparedWrite, make_plan
+from serde_lab.table.storage import Storage
+from tests.pipeline.test_in_process import FIRST, OPTIONS, SECOND, STRATEGIES, check, folder_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def test_salts_hit_every_partition_for_every_number_of_partitions(spark: SparkSession) -> None:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    largest = max(int(salts(n).max()) for n in range(1, 1001))
+    rows = spark.range(largest + 1).select(F.hash(F.col("id").cast("int")).alias("h"))
+    by_spark = np.array([row.h for row in rows.collect()], np.int32)
+    assert (murmur3_int(np.arange(largest + 1, dtype=np.int32)) == by_spark).all()
+    for n in range(1, 1001):
+        assert (by_spark[salts(n)] % n).tolist() == list(range(n))
+    assert salts(8).tolist() == [12, 6, 5, 1, 25, 15, 2, 0]
+
+
+def source(spark: SparkSession, folder: Path) -> DataFrame:
+    files = sorted(str(path) for path in folder.glob("*.parquet"))
+    first, *rest = [spark.read.parquet(path) for path in files]
+    for one in rest:
+        first = first.union(one)
+    return first
+
+
+def plan_of(tmp_path: Path, folder: Path, strategy: str) -> object:
+    options = parse_options({**OPTIONS, "serde_lab.strategy": strategy})
+    schema = pq.read_schema(sorted(folder.glob("*.parquet"))[0])
+    prepared = PreparedWrite.of(Storage.open(tmp_path / "t"), schema, options)
+    table = prepared.coordinator.table
+    return make_plan(table, prepared.schema, options, table.timeline().new_instant("commit"))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_same_frames_cross_both_exchanges(
+    strategy: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    from serde_lab.pipeline.spark_exchange import SparkExchange
+    from serde_lab.pipeline.spark_worker import ReportsParam
+
+    folder = folder_of(tmp_path / "1", FIRST)
+    plan = plan_of(tmp_path, folder, strategy)
+    files = sorted(folder.glob("*.parquet"))
+    names = pq.read_schema(files[0]).names
+    salt_of = salts(plan.targets)  # type: ignore[attr-defined]
+    expected: Counter[tuple[int, int, bytes]] = Counter()
+    for number, batches in enumerate(parquet_partitions(files, names)):
+        for routed in map_stage(plan, number, batches, TaskTimeline("map")):  # type: ignore[arg-type]
+            for row in routed.to_pylist():
+                expected[int(salt_of[row["target"]]), row["position"], row["frame"]] += 1
+    reports = spark.sparkContext.accumulator([], ReportsParam())
+    frames = SparkExchange(source(spark, folder)).frames(plan, reports)  # type: ignore[arg-type]
+    crossed = Counter((r.salt, r.position, bytes(r.frame)) for r in frames.collect())
+    assert crossed == expected
+
+
+@pytest.mark.parametrize("strategy", ["internal_row", "arrow"])
+def test_upserts_over_spark_give_the_oracles_table(
+    strategy: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    first, second = folder_of(tmp_path / "1", FIRST), folder_of(tmp_path / "2", SECOND)
+    options = {**OPTIONS, "serde_lab.strategy": strategy}
+    serde_lab.write(source(spark, first), str(tmp_path / "t"), options)
+    commit = serde_lab.write(source(spark, second), str(tmp_path / "t"), options)
+    assert (commit.rows_updated, commit.rows_inserted) == (3, 2)
+    check(tmp_path / "t", [("upsert", first), ("upsert", second)], tmp_path / "o")
+    snapshot = serde_lab.read(spark, str(tmp_path / "t"))
+    assert snapshot.columns == pq.read_schema(first / "part-00000.parquet").names
+    assert snapshot.count() == 44
+
+
+@pytest.mark.parametrize("partition", ["", "p"])
+def test_bulk_insert_crosses_as_columns_and_lands_in_the_same_buckets(
+    partition: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    first, second = folder_of(tmp_path / "1", FIRST), folder_of(tmp_path / "2", SECOND)
+    options = {**OPTIONS, "hoodie.datasource.write.partitionpath.field": partition}
+    bulk = {**options, "hoodie.datasource.write.operation": "bulk_insert"}
+    serde_lab.write(source(spark, first), str(tmp_path / "t"), bulk)
+    # an upsert finds every key again: the JVM's bucket hash is the one that workers compute
+    serde_lab.write(source(spark, second), str(tmp_path / "t"), options)
+    check(tmp_path / "t", [("bulk_insert", first), ("upsert", second)], tmp_path / "o", partition)
+
+
+def test_narrow_integers_are_stored_as_int(spark: SparkSession, tmp_path: Path) -> None:
+    df = spark.createDataFrame([("a", 1, 2, 3)], "k string, n byte, ts long, s short")
+    options = {**OPTIONS, "hoodie.datasource.write.recordkey.field": "k"}
+    serde_lab.write(df, str(tmp_path / "t"), options)
+    assert dict(serde_lab.read(spark, str(tmp_path / "t")).dtypes) == {
+        "k": "string",
+        "n": "int",
+        "ts": "bigint",
+        "s": "int",
+    }
+
+
+def test_what_a_task_raised_on_purpose_arrives_as_itself(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    df = spark.createDataFrame([("a", 1, None)], "k string, n long, ts long")
+    with pytest.raises(DataError, match="'ts' is null in 1 rows"):
+        serde_lab.write(df, str(tmp_path / "t"), OPTIONS)
+    assert serde_lab.read(spark, str(tmp_path / "t")).count() == 0
+
+
+def test_a_column_that_no_table_holds_is_refused_by_name_and_type(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    df = spark.sql("select 'a' k, 1L n, 1L ts, interval 1 day i")
+    with pytest.raises(SchemaError, match="'i'"):
+        serde_lab.write(df, str(tmp_path / "t"), OPTIONS)
+    with pytest.raises(OptionError, match=r"hoodie\.table\.name is missing"):
+        serde_lab.write(df, str(tmp_path / "u"), {})
+
+
+def test_reading_an_empty_table_gives_no_rows(spark: SparkSession, tmp_path: Path) -> None:
+    df = spark.createDataFrame([], "k string, n long, ts long")
+    serde_lab.write(df, str(tmp_path / "t"), OPTIONS)
+    assert serde_lab.read(spark, str(tmp_path / "t")).columns == ["k", "n", "ts"]
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=6), min_size=1))
+@settings(deadline=None, max_examples=5)
+def test_the_jvms_bucket_is_the_workers_bucket(spark: SparkSession, texts: list[str]) -> None:
+    from serde_lab.pipeline.routing import buckets_of
+    from serde_lab.pipeline.spark_columns import java_bucket
+    from serde_lab.records.keys import KeyGenerator
+    from serde_lab.records.schema import RecordSchema
+    from serde_lab.table.config import TableConfig
+
+    # what a key holds besides field:value pairs is taken apart by rules of its own in both
+    texts = [text for text in texts if not set(text) & {",", ":"}] or ["x"]
+    data = pa.record_batch({"k": pa.array(texts), "n": pa.array(range(len(texts)))})
+    schema = RecordSchema(data.schema, ("k", "n"))
+    table = TableConfig("t", ("k", "n"), bucket_count=7)
+    expected = buckets_of(KeyGenerator(schema).record_keys(data), table)
+
+    class Plan:
+        schema, targets, buckets = RecordSchema(data.schema, ("k", "n")), 7, 7
+        table = TableConfig("t", ("k", "n"), bucket_count=7)
+
+    df = spark.createDataFrame([(t, i) for i, t in enumerate(texts)], "k string, n long")
+    found = df.select("n", java_bucket(df, Plan()).alias("b")).orderBy("n").collect()  # type: ignore[arg-type]
+    assert [row.b for row in found] == expected.tolist()
