@@ -62,6 +62,21 @@ class AddedEventTime:
         return pa.array(FIRST_DAY_US + day * DAY_US + rank * (DAY_US // rows), pa.int64())
 
 
+class KeptOrdering:
+    """The user's own ordering column as it is: enough for a single batch without duplicates."""
+
+    def __init__(self, column: str) -> None:
+        self.column = column
+
+    def values(
+        self, batch: int, rows: int, *, rank: Ints, late: npt.NDArray[np.bool_], repeat: Ints,
+        own: pa.Array | None,
+    ) -> pa.Array:  # fmt: skip
+        """See `OrderingValues`; gives `own`."""
+        assert own is not None
+        return own
+
+
 class ShiftedOrdering:
     """The user's own ordering column, its values moved by a whole extent of the column per batch.
 

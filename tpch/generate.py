@@ -64,7 +64,7 @@ def generate(
         # of 5 and 25 rows at any factor, and the program makes them in one piece only
         scale_factor, parts = 1.0, 1
     elif parts is None:
-        parts = max(1, math.ceil(wanted.expected_rows(scale_factor) / ROWS_PER_PART))
+        parts = max(1, math.ceil(wanted.rows_at(scale_factor) / ROWS_PER_PART))
     asked: dict[str, Any] = {"table": table, "scale_factor": float(scale_factor), "parts": parts}
     target = PartFolder(out / table)
     try:
@@ -119,7 +119,7 @@ def _make(
 ) -> Manifest:
     raw = target.folder / _RAW
     parts = asked["parts"]
-    expected = table.expected_rows(scale_factor)
+    expected = table.rows_at(scale_factor)
     try:
         _run_generator(table, scale_factor, parts, raw, progress)
         files = _raw_files(raw, table.name, parts)
@@ -177,7 +177,7 @@ def _run_generator(
     ]
     task = f"{table.name}: tpchgen-cli"
     # a size that has been about right for every table; only the bar depends on it
-    expected_bytes = max(1, table.expected_rows(scale_factor) * 40)
+    expected_bytes = max(1, table.rows_at(scale_factor) * 40)
     progress(task, 0, expected_bytes)
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         try:

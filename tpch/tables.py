@@ -37,7 +37,7 @@ class Table:
     rows_at_factor_1: int
     scales: bool = True
 
-    def expected_rows(self, scale_factor: float) -> int:
+    def rows_at(self, scale_factor: float) -> int:
         """About how many rows the table has at `scale_factor`."""
         return round(self.rows_at_factor_1 * scale_factor) if self.scales else self.rows_at_factor_1
 

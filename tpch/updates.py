@@ -26,7 +26,7 @@ import pyarrow.types as pat
 
 from serde_lab.errors import DataError, UsageError
 from tpch.draws import draw, share_of, shuffled, spread, stream
-from tpch.event_time import AddedEventTime, OrderingValues, ShiftedOrdering
+from tpch.event_time import AddedEventTime, KeptOrdering, OrderingValues, ShiftedOrdering
 from tpch.rows import ParquetRows
 from tpch.tables import EVENT_TS
 
@@ -34,6 +34,9 @@ IS_DELETED = "_hoodie_is_deleted"
 """Hudi's delete marker: a boolean data column; true makes an upserted row a delete."""
 
 ROWS_PER_PIECE = 1 << 19
+
+DERIVATION = "tpch.updates 1"
+"""Counts up when equal requests begin to give other rows, so that kept data is made again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,7 @@ class _Piece:
 class UpdateStream:
     """The batches of one table, each as a stream of Arrow tables of the columns of `schema`.
 
-    `key` must be unique in `source`. Without `ordering` the column event_ts is added; else the first
+    `key` must be unique in `source`; `names` are what messages call the batches. Without `ordering` the column event_ts is added; else the first
     of `ordering` is moved. Raises UsageError or DataError where the batches cannot be derived.
     """
 
@@ -140,14 +143,16 @@ class UpdateStream:
         ordering: Sequence[str] = (),
         seed: int = 1,
         new_keys: bool = False,
+        names: Sequence[str] = (),
         rows_per_piece: int = ROWS_PER_PIECE,
     ) -> None:
         self._source, self._batches, self._seed = source, tuple(batches), seed
         self._rows_per_piece = rows_per_piece
+        self._names = tuple(names) or tuple(f"batch {n + 1}" for n in range(len(batches)))
         self._key = tuple(key)
         self._identity = tuple(dict.fromkeys([*key, *partition, *ordering]))
         self._payload = tuple(n for n in source.schema.names if n not in self._identity)
-        self.counts = tuple(count(batch) for batch in batches)
+        self.counts = tuple(map(self._count, self._names, self._batches))
         self._stored = _stored_before(self.counts)
         self._check(new_keys)
         self._key_step = self._step() if self._stored[-1] > source.rows else 0
@@ -155,13 +160,20 @@ class UpdateStream:
         self._marked = any(counts.deletes for counts in self.counts)
         self.schema = self._schema(bool(ordering))
 
+    @staticmethod
+    def _count(name: str, batch: Batch) -> Counts:
+        try:
+            return count(batch)
+        except UsageError as exc:
+            raise UsageError(f"{name}: {exc.message}") from exc
+
     def _check(self, new_keys: bool) -> None:
         deleted = 0
         for number, (batch, counts) in enumerate(zip(self._batches, self.counts, strict=True)):
             alive = self._stored[number] - deleted
             if counts.updates > alive:
                 raise UsageError(
-                    f"batch {number + 1} ({batch.operation}) updates {counts.updates:,} stored "
+                    f"{self._names[number]} ({batch.operation}) updates {counts.updates:,} stored "
                     f"keys, but only {alive:,} are stored by then"
                 )
             deleted += counts.updates if batch.operation == "delete" else counts.deletes
@@ -192,6 +204,8 @@ class UpdateStream:
             return AddedEventTime()
         field = self._source.schema.field(ordering[0])
         repeats = max((self._repeats(n) for n in range(len(self._batches))), default=0)
+        if len(self._batches) < 2 and not repeats:
+            return KeptOrdering(ordering[0])
         return ShiftedOrdering(field, self._source.extent(ordering[0]), len(self._batches), repeats)
 
     def _repeats(self, number: int) -> int:

@@ -90,8 +90,16 @@ def _numbered(scenario: Scenario) -> Iterator[tuple[str, Batch]]:
 
 
 def _batches(scenario: Scenario) -> Iterator[Problem]:
+    own = ""
     for number, (key, batch) in enumerate(_numbered(scenario)):
         yield from _size(key, batch, scenario)
+        if own and not batch.path:
+            yield Problem(
+                key,
+                f"is derived from [data], but {own} before it has its own `path`: which keys are "
+                "stored by then is not known",
+            )
+        own = own or (key if batch.path else "")
         shares = {
             name: getattr(batch, name)
             for name in ("updates", "duplicates", "late", "deletes")

@@ -143,7 +143,7 @@ def test_rows_of_a_batch() -> None:
          "buckets, bucket_fields, merge_mode, hive_style, url_encode, codec, codec_level; did you "
          "mean 'buckets'?"),
         ([("table", {"partition": "x"})], "; 'partition' belongs into [data]"),
-        ([("data/tabel", "x")], "data.tabel: is no key; known here are source, table, scale_factor"),
+        ([("data/tables", "x")], "data.tables: is no key; known here are source, table, scale_factor"),
         ([("rounds", 3)], "rounds: is no key; known here are name, title"),
         ([("rounds", 3)], "'rounds' belongs into [measure]"),
         ([("arm/1/option", {})], "arm.b.option: is no key; known here are name, strategy, control"),
@@ -175,7 +175,6 @@ def test_rows_of_a_batch() -> None:
         ([("arm/0/options/execution", "loop")], "arm.a.options.execution: found 'loop', expected one "
          "of row, batch"),
         ([("data/seed", float("inf"))], "data.seed: found inf, expected a finite number"),
-        ([("data", {**OWN, "key": ...})], "data.key: found Ellipsis, a ellipsis, which no key takes"),
         ([("data", {"source": "parquet", "path": "x"})], "data.key: is missing"),
         ([("data", {**OWN, "path": ""})], "data.path: is empty"),
         ([("data", {**OWN, "key": []})], "data.key: is empty, expected at least one"),
@@ -191,6 +190,8 @@ def test_rows_of_a_batch() -> None:
         ([("commit/0/rows", 1), ("commit/0/share", 1)], "commit.1: has rows and share, expected one"),
         ([("commit/0/path", "x")], 'commit.1.path: needs [data] source = "parquet"'),
         ([("data", OWN), ("commit/1", {"path": "x"})], "commit.2.path: needs data.ordering"),
+        ([("data", {**OWN, "ordering": "o"}), ("commit/0", {"path": "x"})], "commit.2: is derived "
+         "from [data], but commit.1 before it has its own `path`"),
         ([("data", {**OWN, "ordering": "o"}), ("commit/1", {"path": "x", "late": 0.1})],
          "commit.2.late: cannot be asked for: its rows are those of `path`"),
         ([("setup/0/updates", 0.1)], "setup.1.updates: cannot be asked for: a bulk_insert has none"),

@@ -32,8 +32,8 @@ def test_columns_keys_and_sizes(name: str, made: Mapping[str, Generated]) -> Non
     assert not any(pa.types.is_string_view(t) for t in schema.types)
     assert all(field.metadata is None or b"PARQUET:field_id" in field.metadata for field in schema)
     rows = made[name].manifest.rows
-    assert rows == pytest.approx(table.expected_rows(FACTOR), rel=0.01)
-    assert rows == table.expected_rows(FACTOR) or name == "lineitem"
+    assert rows == pytest.approx(table.rows_at(FACTOR), rel=0.01)
+    assert rows == table.rows_at(FACTOR) or name == "lineitem"
     assert table.key_candidates[0] == table.primary_key
     for key in table.key_candidates:
         assert _count(folder, f"count(DISTINCT ({', '.join(key)}))") == rows

@@ -226,6 +226,19 @@ def test_updating_more_keys_than_are_stored_is_refused(source: ParquetRows) -> N
         stream(source, batches)
 
 
+def test_messages_call_batches_by_their_names(source: ParquetRows) -> None:
+    with pytest.raises(UsageError, match=r"commit.1: updates = 2: expected a share"):
+        stream(source, [Batch("upsert", 3, updates=2)], names=["commit.1"])
+    with pytest.raises(UsageError, match=r"commit.1 \(upsert\) updates 3 stored keys"):
+        stream(source, [Batch("upsert", 3, updates=1)], names=["commit.1"])
+
+
+@pytest.mark.parametrize("column", ["text", "small"])
+def test_a_single_batch_keeps_ordering_values_of_any_type(source: ParquetRows, column: str) -> None:
+    table = rows_of(stream(source, [Batch("bulk_insert", 9)], ordering=(column,)), 0)
+    assert table[column].equals(source.read(0, 9)[column])
+
+
 def test_running_out_of_keys_is_refused(source: ParquetRows) -> None:
     batches = [Batch("bulk_insert", ROWS), Batch("upsert", 10, updates=0.5)]
     with pytest.raises(UsageError, match="need 405 different keys, but the data has 400 rows"):
@@ -254,7 +267,8 @@ def test_timestamps_at_the_end_of_time_are_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"k": [1, 2], "t": stamps}), tmp_path / "x.parquet")
     rows = ParquetRows([tmp_path / "x.parquet"])
     with pytest.raises(DataError, match="'t', the ordering field of type timestamp"):
-        UpdateStream(rows, [Batch("bulk_insert", 2)], key=["k"], ordering=["t"])
+        batches = [Batch("bulk_insert", 2), Batch("upsert", 2, updates=1)]
+        UpdateStream(rows, batches, key=["k"], ordering=["t"])
 
 
 def test_a_column_event_ts_is_not_replaced(tmp_path: Path) -> None:
