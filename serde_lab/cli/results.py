@@ -38,7 +38,10 @@ def list_(
         entries = list_runs(results)
         print_rows(
             ["scenario", "run", "state", "path"],
-            [[e.scenario, e.run, e.header.state, str(e.path)] for e in entries],
+            [
+                [e.scenario, e.run, e.header.state if e.header else "damaged", str(e.path)]
+                for e in entries
+            ],
             format,
         )
         return 0

@@ -59,7 +59,7 @@ class Bench:
         began = time.perf_counter()
         workers = warm_workers(self.spark, self.slots, strategy)
         elapsed = time.perf_counter() - began
-        if self._context.master.startswith("local"):
+        if (self._context.master or "").startswith("local"):
             self._daemons = {worker["daemon"] for worker in workers}
         return elapsed
 

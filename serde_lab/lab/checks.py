@@ -7,6 +7,7 @@ rounds or runs.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 from serde_lab.lab.cells import CellResult
 from serde_lab.lab.inputs import PreparedInputs
@@ -29,7 +30,7 @@ class CellChecks:
     def __init__(self, scenario: Scenario, inputs: PreparedInputs, work: Path) -> None:
         self.rules = table_rules(scenario, inputs.record_schema)
         history = [
-            Commit(commit.operation, commit.folder)  # type: ignore[arg-type] - the model's own list
+            Commit(cast(Any, commit.operation), commit.folder)  # the model's own list
             for commit in (*inputs.setups, *inputs.commits)
         ]
         answer = solve(self.rules, history, work / "oracle")

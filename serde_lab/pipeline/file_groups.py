@@ -31,10 +31,20 @@ _STAGE = 1  # in write tokens: the reduce stage, whatever number Spark gave it i
 
 
 class FileGroupWriter:
-    """The file groups of one reduce task."""
+    """The file groups of one reduce task.
 
-    def __init__(self, plan: WritePlan, partition: int, timeline: TaskTimeline) -> None:
+    `convert_out` names the phase of converting records out; a hop without a strategy has no such verb.
+    """
+
+    def __init__(
+        self,
+        plan: WritePlan,
+        partition: int,
+        timeline: TaskTimeline,
+        convert_out: str = "to_arrow",
+    ) -> None:
         self.plan, self.partition, self.timeline = plan, partition, timeline
+        self._convert_out = convert_out
         self._groups: dict[tuple[str, int], _FileGroup] = {}
 
     def write(self, records: Records) -> None:
@@ -45,7 +55,7 @@ class FileGroupWriter:
             group = self._groups.get(key)
             if group is None:
                 group = self._groups[key] = _FileGroup(
-                    self.plan, self.partition, *key, self.timeline
+                    self.plan, self.partition, *key, self.timeline, self._convert_out
                 )
             group.upsert(part)
 
@@ -97,8 +107,9 @@ class _FileGroup:
         partition_path: str,
         bucket: int,
         timeline: TaskTimeline,
+        convert_out: str,
     ) -> None:
-        self.plan, self.timeline = plan, timeline
+        self.plan, self.timeline, self._convert_out = plan, timeline, convert_out
         self.stored: StoredFileGroup | None = plan.groups.get((partition_path, bucket))
         file_id = (
             self.stored.file_id
@@ -144,7 +155,7 @@ class _FileGroup:
                     records = records.take(outcome.incoming)
                 self._kept &= outcome.stored_kept
                 self.updates += outcome.updates
-        with self.timeline.phase("to_arrow"):
+        with self.timeline.phase(self._convert_out):
             batch = records.to_arrow()
         with self.timeline.phase("write"):
             data = pa.RecordBatch.from_arrays(
