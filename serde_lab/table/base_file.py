@@ -255,11 +255,13 @@ class BaseFileReader:
         except (pa.ArrowInvalid, OSError, KeyError) as exc:
             raise TableError(f"{self._where}: cannot be read: {exc}") from exc
 
-    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows in file order, some tens of thousands at a time."""
+    def batches(
+        self, columns: Sequence[str] | None = None, rows: int = _BATCH_ROWS
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows in file order, at most `rows` at a time."""
         names = None if columns is None else list(columns)
         try:
-            yield from self._file.iter_batches(batch_size=_BATCH_ROWS, columns=names)
+            yield from self._file.iter_batches(batch_size=rows, columns=names)
         except (pa.ArrowInvalid, OSError) as exc:
             raise TableError(f"{self._where}: cannot be read: {exc}") from exc
 

@@ -1,0 +1,148 @@
+"""Reads of a table as plans: which slices, which rows of them, as of when.
+
+Owns the four kinds of read (snapshot, read-optimised, time travel, incremental); must not know what
+carries a plan out: a slice's reader runs in this process or in a worker. Times are completion times;
+in table version 6, which stores none, instant times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from serde_lab.errors import OptionError
+from serde_lab.table.config import TableConfig
+from serde_lab.table.file_slice_reader import FileSliceReader
+from serde_lab.table.file_system_view import FileSlice, Visibility
+from serde_lab.table.meta_columns import COMMIT_TIME, with_meta_columns
+from serde_lab.table.storage import Storage
+from serde_lab.table.table import HoodieTable
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """One read, decided; picklable. `commit_times`: only rows that one of these instants wrote."""
+
+    storage: Storage
+    config: TableConfig
+    data_schema: pa.Schema
+    slices: tuple[FileSlice, ...]
+    visibility: Visibility
+    read_optimised: bool = False
+    columns: tuple[str, ...] | None = None
+    commit_times: frozenset[str] | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that come out: meta columns and data, or what was asked for."""
+        whole = with_meta_columns(self.data_schema.remove_metadata())
+        return (
+            whole
+            if self.columns is None
+            else pa.schema([whole.field(name) for name in self.columns])
+        )
+
+    def batches(self, slice_: FileSlice) -> Iterator[pa.RecordBatch]:
+        """The rows of one of the plan's slices."""
+        names = self.schema.names
+        filtered = self.commit_times is not None
+        read = [*names, COMMIT_TIME] if filtered and COMMIT_TIME not in names else names
+        reader = FileSliceReader(
+            self.storage,
+            self.config,
+            slice_,
+            self.data_schema,
+            self.visibility,
+            columns=read,
+            read_optimised=self.read_optimised,
+        )
+        times = pa.array(sorted(self.commit_times or ()), pa.string())
+        for batch in reader.batches():
+            if filtered:
+                batch = batch.filter(pc.is_in(batch.column(COMMIT_TIME), value_set=times))
+                batch = batch.select(names)
+            if batch.num_rows:
+                yield batch
+
+    def read(self) -> pa.Table:
+        """All rows of all slices."""
+        batches = [batch for slice_ in self.slices for batch in self.batches(slice_)]
+        return pa.Table.from_batches(batches, self.schema)
+
+
+def plan_snapshot(
+    table: HoodieTable,
+    *,
+    as_of: str | None = None,
+    read_optimised: bool = False,
+    columns: Sequence[str] | None = None,
+) -> ReadPlan:
+    """The table's rows now, or as they were at `as_of`; without the logs if `read_optimised`."""
+    view = table.view(as_of)
+    slices = view.latest_file_slices()
+    if read_optimised:
+        newest = {base.path for base in view.latest_base_files()}
+        slices = tuple(
+            s for s in view.file_slices() if s.base_file is not None and s.base_file.path in newest
+        )
+    return _plan(table, slices, view.visibility, columns, read_optimised, None)
+
+
+def plan_incremental(
+    table: HoodieTable,
+    begin: str,
+    end: str | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+) -> ReadPlan:
+    """Rows written by instants that completed after `begin` and not after `end`, as they are at `end`.
+
+    Deleted rows are not among them. Raises OptionError for an empty range.
+    """
+    if end is not None and end < begin:
+        raise OptionError(f"the incremental read ends at {end}, before it begins at {begin}")
+    view = table.view(end)
+    changed = frozenset(
+        instant
+        for instant in view.visibility.completion_times
+        if (done := view.visibility.completion_of(instant)) is not None and done > begin
+    )
+    slices = tuple(
+        s
+        for s in view.latest_file_slices()
+        if s.base_instant in changed or any(log.instant in changed for log in s.log_files)
+    )
+    if table.config.layout_version == 1:
+        # a log's name tells the base's instant there, not its own
+        slices = tuple(s for s in view.latest_file_slices() if s.log_files or s in slices)
+    return _plan(table, slices, view.visibility, columns, False, changed)
+
+
+def _plan(
+    table: HoodieTable,
+    slices: tuple[FileSlice, ...],
+    visibility: Visibility,
+    columns: Sequence[str] | None,
+    read_optimised: bool,
+    commit_times: frozenset[str] | None,
+) -> ReadPlan:
+    schema = table.data_schema()
+    known = with_meta_columns(schema if schema is not None else pa.schema([]))
+    for name in columns or ():
+        if name not in known.names:
+            raise OptionError(
+                f"column {name!r} is not in the table, whose columns are {', '.join(known.names)}"
+            )
+    return ReadPlan(
+        table.storage,
+        table.config,
+        pa.schema([]) if schema is None else schema,
+        slices,
+        visibility,
+        read_optimised,
+        None if columns is None else tuple(columns),
+        commit_times,
+    )
