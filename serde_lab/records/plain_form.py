@@ -13,12 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.lib as lib
 import pyarrow.types as pat
 
 from serde_lab.errors import DataError
 from serde_lab.records.types import is_binary, is_list, is_nested, is_string, plain_type
 
 _MAX_OFFSET = 2**31 - 1
+_NARROW_DECIMALS = frozenset([lib.Type_DECIMAL32, lib.Type_DECIMAL64])
 
 
 def to_plain(array: pa.Array) -> pa.Array:
@@ -27,19 +29,14 @@ def to_plain(array: pa.Array) -> pa.Array:
     Raises DataError where more than 2 GiB of text, bytes or items stand in one array.
     """
     t = array.type
-    if pat.is_map(t):
-        return _plain_map(array)
-    if is_list(t):
-        return _plain_list(array)
-    if pat.is_struct(t):
-        children = [to_plain(child) for child in array.flatten()]
-        return _build(plain_type(t), array, [], children)
     if is_string(t) or is_binary(t):
         return _plain_text(array)
-    if t != plain_type(t):
-        array = array.cast(plain_type(t))
+    if is_nested(t):
+        return _plain_nested(array)
     if pat.is_boolean(t):
         return _plain_bits(array)
+    if t.id in _NARROW_DECIMALS:
+        array = array.cast(plain_type(t))
     return _plain_fixed(array)
 
 
@@ -168,6 +165,16 @@ def _plain_text(array: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(
         target, len(array), [validity_buffer(mask), offsets_buffer, data], array.null_count
     )
+
+
+def _plain_nested(array: pa.Array) -> pa.Array:
+    t = array.type
+    if pat.is_map(t):
+        return _plain_map(array)
+    if is_list(t):
+        return _plain_list(array)
+    children = [to_plain(child) for child in array.flatten()]
+    return _build(plain_type(t), array, [], children)
 
 
 def _plain_list(array: pa.Array) -> pa.Array:

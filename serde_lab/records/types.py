@@ -23,8 +23,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import lru_cache
 
 import pyarrow as pa
+import pyarrow.lib as lib
 import pyarrow.types as pat
 
 from serde_lab.errors import SchemaError
@@ -40,31 +42,39 @@ _RESERVED = frozenset(
 )
 
 
+# by number: these questions are asked for every column of every batch
+_STRINGS = frozenset([lib.Type_STRING, lib.Type_LARGE_STRING, lib.Type_STRING_VIEW])
+_BINARIES = frozenset([lib.Type_BINARY, lib.Type_LARGE_BINARY, lib.Type_BINARY_VIEW])
+_LISTS = frozenset(
+    [lib.Type_LIST, lib.Type_LARGE_LIST, lib.Type_LIST_VIEW, lib.Type_LARGE_LIST_VIEW]
+)
+_DECIMALS = frozenset([lib.Type_DECIMAL32, lib.Type_DECIMAL64, lib.Type_DECIMAL128])
+_NESTED = _LISTS | {lib.Type_MAP, lib.Type_STRUCT}
+
+
 def is_string(t: pa.DataType) -> bool:
     """Whether `t` is text, in any of Arrow's three layouts."""
-    return bool(pat.is_string(t) or pat.is_large_string(t) or pat.is_string_view(t))
+    return t.id in _STRINGS
 
 
 def is_binary(t: pa.DataType) -> bool:
     """Whether `t` is bytes of any length, in any of Arrow's three layouts."""
-    return bool(pat.is_binary(t) or pat.is_large_binary(t) or pat.is_binary_view(t))
+    return t.id in _BINARIES
 
 
 def is_list(t: pa.DataType) -> bool:
     """Whether `t` is a list, in any of Arrow's four layouts of variable length."""
-    return bool(
-        pat.is_list(t) or pat.is_large_list(t) or pat.is_list_view(t) or pat.is_large_list_view(t)
-    )
+    return t.id in _LISTS
 
 
 def is_decimal(t: pa.DataType) -> bool:
     """Whether `t` is a decimal of at most 38 digits, in any of Arrow's widths."""
-    return bool(pat.is_decimal32(t) or pat.is_decimal64(t) or pat.is_decimal128(t))
+    return t.id in _DECIMALS
 
 
 def is_nested(t: pa.DataType) -> bool:
     """Whether `t` is a list, a map or a struct."""
-    return is_list(t) or bool(pat.is_map(t) or pat.is_struct(t))
+    return t.id in _NESTED
 
 
 def child_fields(t: pa.DataType) -> list[pa.Field]:
@@ -146,6 +156,7 @@ _PRIMITIVES = frozenset(
 )
 
 
+@lru_cache(maxsize=4096)
 def plain_type(t: pa.DataType) -> pa.DataType:
     """The form of `t` that strategies work on; equal for types that hold the same values."""
     return _rebuild(

@@ -77,7 +77,9 @@ class Bounds:
     @classmethod
     def each(cls, targets: npt.NDArray[np.int32]) -> Self:
         """Every record is a run of its own: what needs no routing at one row a frame."""
-        return cls(targets.astype(np.int32, copy=False), np.arange(len(targets) + 1, dtype=np.int64))
+        return cls(
+            targets.astype(np.int32, copy=False), np.arange(len(targets) + 1, dtype=np.int64)
+        )
 
 
 @dataclass(frozen=True, slots=True)

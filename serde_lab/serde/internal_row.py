@@ -12,7 +12,7 @@ Must not know what the columns mean.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -48,16 +48,79 @@ from serde_lab.serde.internal_row_layout import (
 from serde_lab.serde.internal_row_read import Damaged, Rows
 from serde_lab.serde.options import resolve
 
+EXPECTED: Mapping[str, tuple[float, float]] = {
+    "record": (85, 150),
+    "bool": (1.1, 8),
+    "int8": (1.1, 7),
+    "int16": (2.1, 7),
+    "int32": (4.1, 7),
+    "int64": (8.1, 7),
+    "float": (4.1, 7),
+    "double": (8.1, 7),
+    "decimal": (8.1, 14),
+    "string": (16.1, 38),
+    "binary": (16.1, 35),
+    "date": (4.1, 7),
+    "timestamp": (8.1, 7),
+    "list": (33.1, 160),
+    "map": (39.1, 350),
+    "struct": (29.1, 130),
+}
+"""Written down before columns were measured one by one: bytes and nanoseconds of a value.
+
+For `execution = "batch"` at one record a frame; the values are those of `pickle_records.EXPECTED`."""
+EXPECTED_ROW_NS: Mapping[str, float] = {
+    "record": 4000,
+    "bool": 450,
+    "int8": 350,
+    "int16": 350,
+    "int32": 350,
+    "int64": 350,
+    "float": 350,
+    "double": 350,
+    "decimal": 700,
+    "string": 600,
+    "binary": 500,
+    "date": 350,
+    "timestamp": 350,
+    "list": 2500,
+    "map": 4000,
+    "struct": 3000,
+}
+"""The nanoseconds expected of `execution = "row"`; its bytes are the same."""
+
 _LENGTH_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the bytes of records depend on, and who reads and writes them; made once for a schema."""
+
+    schema: RecordSchema
+    batch_schema: pa.Schema
+    layout: RowLayout
+    fingerprint: int
+    execution: str
+
+    @classmethod
+    def of(cls, schema: RecordSchema, execution: str) -> Shape:
+        """The shape of the records of `schema`."""
+        types = tuple(plain_type(t) for t in schema.data.types)
+        layout = layout_of(tuple(schema.data.names), types)
+        return cls(schema, schema.batch_schema, layout, schema_fingerprint(schema), execution)
 
 
 @dataclass(frozen=True)
 class RowRecords(Records):
     """Records as binary rows in one buffer; `rows` has one value a record."""
 
-    schema: RecordSchema
+    shape: Shape
     rows: pa.BinaryArray
-    execution: str
+
+    @property
+    def schema(self) -> RecordSchema:  # type: ignore[override]
+        """The schema of these records."""
+        return self.shape.schema
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -65,24 +128,25 @@ class RowRecords(Records):
     @cached_property
     def reader(self) -> internal_row_read.RecordReader | internal_row_loop.RecordReader:
         """Reads columns of these records; making it checks the form of every record."""
-        layout, fingerprint = layout_and_fingerprint(self.schema)
-        if self.execution == "row":
-            return internal_row_loop.RecordReader(self.rows, layout, fingerprint)
-        return internal_row_read.RecordReader(Rows.over(self.rows), layout, fingerprint)
+        shape = self.shape
+        if shape.execution == "row":
+            return internal_row_loop.RecordReader(self.rows, shape.layout, shape.fingerprint)
+        rows = Rows.over(self.rows)
+        return internal_row_read.RecordReader(rows, shape.layout, shape.fingerprint)
 
     def column(self, name: str) -> pa.Array:
-        t = self.schema.batch_schema.field(name).type
+        t = self.shape.batch_schema.field(name).type
         try:
             return from_plain(self.reader.column(name), t)
         except Damaged as exc:
             raise DecodeError("internal_row", exc.record, exc.problem) from exc
 
     def to_arrow(self) -> pa.RecordBatch:
-        schema = self.schema.batch_schema
+        schema = self.shape.batch_schema
         return pa.record_batch([self.column(name) for name in schema.names], schema=schema)
 
     def take(self, indices: npt.NDArray[np.int64]) -> Self:
-        return type(self)(self.schema, self.rows.take(pa.array(indices)), self.execution)
+        return type(self)(self.shape, self.rows.take(pa.array(indices)))
 
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
@@ -91,16 +155,7 @@ class RowRecords(Records):
         except pa.ArrowInvalid as exc:
             total = sum(part.rows.nbytes for part in parts)
             raise DataError(f"{total} bytes of records do not fit one buffer of 2 GiB") from exc
-        return cls(parts[0].schema, rows, parts[0].execution)
-
-
-def layout_and_fingerprint(schema: RecordSchema) -> tuple[RowLayout, int]:
-    """What the bytes of a record depend on."""
-    types = tuple(plain_type(t) for t in schema.data.types)
-    return layout_of(tuple(schema.data.names), types), schema_fingerprint(schema)
-
-
-Writer = Callable[[pa.RecordBatch, RowLayout, int], pa.BinaryArray]
+        return cls(parts[0].shape, rows)
 
 
 @dataclass(frozen=True)
@@ -115,16 +170,15 @@ class BoundInternalRow(BoundSerde):
         return f"internal_row({self.options})"
 
     @cached_property
-    def _layout(self) -> tuple[RowLayout, int]:
-        return layout_and_fingerprint(self.schema)
-
-    @property
-    def _write(self) -> Writer:
-        by_row = self.options.execution == "row"
-        return internal_row_loop.write_records if by_row else internal_row_write.write_records
+    def _shape(self) -> Shape:
+        return Shape.of(self.schema, self.options.execution)
 
     def from_arrow(self, batch: pa.RecordBatch) -> RowRecords:
-        return self._records(self._write(to_plain_batch(batch), *self._layout))
+        shape = self._shape
+        by_row = shape.execution == "row"
+        write = internal_row_loop.write_records if by_row else internal_row_write.write_records
+        rows = write(to_plain_batch(batch), shape.layout, shape.fingerprint)
+        return RowRecords(shape, rows)
 
     def encode(self, records: Records, bounds: Bounds) -> Frames:
         assert isinstance(records, RowRecords)
@@ -141,16 +195,13 @@ class BoundInternalRow(BoundSerde):
             rows, _ = records_in(payloads)
         except Damaged as exc:
             raise frame_error("internal_row", exc.record, self.options, exc.problem) from exc
-        records = self._records(rows)
+        records = RowRecords(self._shape, rows)
         try:
             # the form of every record is checked here, its values when they are read
             _ = records.reader
         except Damaged as exc:
             raise DecodeError("internal_row", exc.record, exc.problem) from exc
         return records
-
-    def _records(self, rows: pa.BinaryArray) -> RowRecords:
-        return RowRecords(self.schema, rows, self.options.execution)
 
 
 class InternalRowStrategy(Strategy):

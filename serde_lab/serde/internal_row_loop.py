@@ -9,7 +9,7 @@ Owns this loop; `internal_row_layout.py` says what is written.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -19,16 +19,11 @@ from serde_lab.errors import DataError
 from serde_lab.records.plain_form import reinterpret, to_plain
 from serde_lab.records.schema import (
     ENVELOPE,
-    FILE_ID,
-    INSTANT_TIME,
     IS_INDEX_RECORD,
-    OPERATION,
-    PARTITION_PATH,
     RECORD_KEY,
 )
 from serde_lab.records.types import is_decimal, is_list
 from serde_lab.serde.internal_row_layout import (
-    ENVELOPE_BYTES,
     INDEX,
     MARK,
     MOST_BYTES,
@@ -40,9 +35,9 @@ from serde_lab.serde.internal_row_layout import (
 )
 from serde_lab.serde.internal_row_read import Damaged
 
-_ENVELOPE = struct.Struct("<BBIBBHHI")
+_ENVELOPE_CODES = "BBIBBHHI"
 _LENGTH = struct.Struct("<I")
-_INTEGERS = {1: "<b", 2: "<h", 4: "<i", 8: "<q"}
+_INTEGER_CODES = {1: "b", 2: "h", 4: "i", 8: "q"}
 
 
 def stored_type(t: pa.DataType) -> pa.DataType:
@@ -62,7 +57,111 @@ def stored_type(t: pa.DataType) -> pa.DataType:
     return t
 
 
-# -- writing -----------------------------------------------------------------------------------
+class _Wrong(Exception):  # noqa: N818 - it becomes Damaged, which knows the record
+    """What is wrong with the record at hand."""
+
+
+def slot_code(t: pa.DataType) -> str:
+    """The code by which `struct` knows a slot."""
+    dtype = slot_dtype(t)
+    assert dtype is not None
+    if pat.is_boolean(t):
+        return "B"
+    # of a decimal's 16 bytes `struct` keeps the low ones: the others only repeat the sign
+    return f"{dtype.itemsize}s" if is_decimal(t) else _INTEGER_CODES[dtype.itemsize]
+
+
+def slot_check(t: pa.DataType) -> Callable[[Any], Any] | None:
+    """A function from what `struct` reads in a slot to its value; None where they are the same."""
+    if pat.is_boolean(t):
+        return _to_bool
+    if is_decimal(t):
+        limit = 10**t.precision
+
+        def to_decimal(low: bytes) -> bytes:
+            unscaled = int.from_bytes(low, "little", signed=True)
+            if not -limit < unscaled < limit:
+                raise _Wrong(f"a decimal has more than {t.precision} digits")
+            return unscaled.to_bytes(16, "little", signed=True)
+
+        return to_decimal
+    return None
+
+
+def _to_bool(value: int) -> bool:
+    if value > 1:
+        raise _Wrong("a boolean is neither 0 nor 1")
+    return bool(value)
+
+
+class _RowCode:
+    """Writes and reads rows of one layout; `prefix` stands before the null bits."""
+
+    def __init__(self, layout: RowLayout, prefix: str = "") -> None:
+        self._names = [f.name for f in layout.fields]
+        self._null_bytes = layout.null_bytes
+        codes = [slot_code(f.type) for f in layout.fixed]
+        lengths = "I" * len(layout.variable)
+        self.fixed = struct.Struct(f"<{prefix}{layout.null_bytes}s{''.join(codes)}{lengths}")
+        self._slots = [f.number for f in layout.fixed]
+        self._zeros = [b"" if code.endswith("s") else 0 for code in codes]
+        self._checks = [
+            (f.number, check) for f in layout.fixed if (check := slot_check(f.type)) is not None
+        ]
+        self._writers = [(f.number, body_writer(f.type)) for f in layout.variable]
+        self._readers = [(f.number, body_reader(f.type)) for f in layout.variable]
+
+    def parts(self, values: Sequence[Any]) -> tuple[list[Any], list[bytes]]:
+        """What `fixed` packs for a row, and its variable parts."""
+        nulls = sum(1 << i for i, value in enumerate(values) if value is None)
+        slots = [values[i] for i in self._slots]
+        if nulls:
+            slots = [z if v is None else v for v, z in zip(slots, self._zeros, strict=True)]
+        bodies = [b"" if values[i] is None else write(values[i]) for i, write in self._writers]
+        nulls_first = [nulls.to_bytes(self._null_bytes, "little"), *slots]
+        return nulls_first + [len(body) for body in bodies], bodies
+
+    def pack(self, values: Sequence[Any]) -> bytes:
+        """A row, without prefix."""
+        numbers, bodies = self.parts(values)
+        return self.fixed.pack(*numbers) + b"".join(bodies)
+
+    def values(self, numbers: Sequence[Any], data: bytes, at: int) -> tuple[list[Any], int]:
+        """The values of a row from what `fixed` unpacks and its variable part, which begins at `at`.
+
+        Also where the variable part ends, which may be behind the end of `data`.
+        """
+        nulls = int.from_bytes(numbers[0], "little")
+        if nulls >> len(self._names):
+            raise _Wrong("null bits are set behind its last field")
+        values: list[Any] = [None] * len(self._names)
+        for i, value in zip(self._slots, numbers[1:], strict=False):
+            values[i] = value
+        for i, check in self._checks:
+            values[i] = check(values[i])
+        lengths = numbers[1 + len(self._slots) :]
+        for (i, read), length in zip(self._readers, lengths, strict=True):
+            # a slice of `data` may be shorter than asked for: the caller looks at where all ends
+            is_null = nulls >> i & 1
+            values[i] = (length or None) if is_null else read(data[at : at + length])
+            at += length
+        if nulls:
+            for i in range(len(values)):
+                if nulls >> i & 1:
+                    if values[i] and (not isinstance(values[i], bytes) or any(values[i])):
+                        raise _Wrong("bytes stand under a null")
+                    values[i] = None
+        return values, at
+
+    def unpack(self, data: bytes) -> dict[str, Any]:
+        """A row, without prefix, that fills `data`."""
+        values, end = self.values(self.fixed.unpack_from(data), data, self.fixed.size)
+        if end != len(data):
+            raise _Wrong("the lengths that it states are not those of its bytes")
+        return dict(zip(self._names, values, strict=True))
+
+
+# -- records ---------------------------------------------------------------------------------
 
 
 def write_records(batch: pa.RecordBatch, layout: RowLayout, fingerprint: int) -> pa.BinaryArray:
@@ -71,82 +170,103 @@ def write_records(batch: pa.RecordBatch, layout: RowLayout, fingerprint: int) ->
     Raises DataError where an index record has data, or a string of the envelope is too long.
     """
     columns = [reinterpret(c, stored_type(c.type)).to_pylist() for c in batch.columns]
-    write_row = row_writer(layout)
+    key, partition, file_id, instant, operation, is_index = columns[: len(ENVELOPE)]
+    before_row = zip(operation, instant, file_id, partition, strict=True)
+    data_names = batch.schema.names[len(ENVELOPE) :]
+    rows: Iterator[tuple[Any, ...]] = zip(*columns[len(ENVELOPE) :], strict=True)
+    with_row = _RowCode(layout, _ENVELOPE_CODES)
+    index = struct.Struct(f"<{_ENVELOPE_CODES}")
     records = []
-    for values in zip(*columns, strict=True):
-        envelope = dict(zip(ENVELOPE.names, values, strict=False))
-        strings = {}
-        for name in (*STRINGS_BEFORE_ROW, RECORD_KEY):
-            strings[name] = envelope[name].encode()
-            if len(strings[name]) > MOST_BYTES[name]:
-                raise DataError(
-                    f"{name} has {len(strings[name])} bytes in one record, "
-                    f"expected at most {MOST_BYTES[name]}"
-                )
-        row = values[len(ENVELOPE) :]
-        if envelope[IS_INDEX_RECORD]:
-            for name, value in zip(batch.schema.names[len(ENVELOPE) :], row, strict=True):
-                if value is not None:
-                    raise DataError(
-                        f"column {name!r} of an index record has a value, expected null"
-                    )
-            form, fixed, variable = INDEX, b"", b""
+    for strings, record_key, no_row, row in zip(before_row, key, is_index, rows, strict=True):
+        texts = [text.encode() for text in (*strings, record_key)]
+        lengths = _checked_lengths(texts)
+        if no_row:
+            _check_no_row(data_names, row)
+            head = index.pack(MARK, INDEX, fingerprint, *lengths)
+            records.append(head + b"".join(texts))
         else:
-            form = WITH_ROW
-            fixed, variable = write_row(row)
-        head = _ENVELOPE.pack(
-            MARK,
-            form,
-            fingerprint,
-            len(strings[OPERATION]),
-            len(strings[INSTANT_TIME]),
-            len(strings[FILE_ID]),
-            len(strings[PARTITION_PATH]),
-            len(strings[RECORD_KEY]),
-        )
-        before = b"".join(strings[name] for name in STRINGS_BEFORE_ROW)
-        records.append(head + fixed + before + variable + strings[RECORD_KEY])
+            numbers, bodies = with_row.parts(row)
+            head = with_row.fixed.pack(MARK, WITH_ROW, fingerprint, *lengths, *numbers)
+            records.append(b"".join([head, *texts[:-1], *bodies, texts[-1]]))
     return pa.array(records, pa.binary())
 
 
-def row_writer(layout: RowLayout) -> Callable[[tuple[Any, ...]], tuple[bytes, bytes]]:
-    """A function from a row's values to its fixed and its variable part."""
-    slots = [(f.number, slot_writer(f.type)) for f in layout.fixed]
-    bodies = [(f.number, body_writer(f.type)) for f in layout.variable]
-    null_bytes = layout.null_bytes
-
-    def write(values: tuple[Any, ...]) -> tuple[bytes, bytes]:
-        nulls = sum(1 << i for i, value in enumerate(values) if value is None)
-        fixed = [nulls.to_bytes(null_bytes, "little")]
-        fixed += [slot(values[i]) for i, slot in slots]
-        variable = [b"" if values[i] is None else body(values[i]) for i, body in bodies]
-        fixed += [_LENGTH.pack(len(part)) for part in variable]
-        return b"".join(fixed), b"".join(variable)
-
-    return write
+def _checked_lengths(texts: list[bytes]) -> list[int]:
+    lengths = [len(text) for text in texts]
+    for name, length in zip((*STRINGS_BEFORE_ROW, RECORD_KEY), lengths, strict=True):
+        if length > MOST_BYTES[name]:
+            raise DataError(
+                f"{name} has {length} bytes in one record, expected at most {MOST_BYTES[name]}"
+            )
+    return lengths
 
 
-def slot_writer(t: pa.DataType) -> Callable[[Any], bytes]:
-    """A function from a value, or None, to its slot."""
-    dtype = slot_dtype(t)
-    assert dtype is not None
-    width = dtype.itemsize
-    if is_decimal(t):
-        # the low bytes of 16: the others only repeat the sign
-        return lambda value: bytes(width) if value is None else value[:width]
-    pack = struct.Struct(_INTEGERS[width]).pack
-    return lambda value: pack(value or 0)
+def _check_no_row(names: Sequence[str], row: tuple[Any, ...]) -> None:
+    for name, value in zip(names, row, strict=True):
+        if value is not None:
+            raise DataError(f"column {name!r} of an index record has a value, expected null")
+
+
+class RecordReader:
+    """Reads records one by one, all columns of them, when it is made."""
+
+    def __init__(self, records: pa.BinaryArray, layout: RowLayout, fingerprint: int) -> None:
+        """Raises Damaged unless every record has the form that `layout` says."""
+        names = [*STRINGS_BEFORE_ROW, RECORD_KEY, IS_INDEX_RECORD, *(f.name for f in layout.fields)]
+        self._types = {f.name: f.type for f in (*ENVELOPE, *layout.fields)}
+        code = _RowCode(layout, _ENVELOPE_CODES)
+        read: list[list[Any]] = []
+        for number, record in enumerate(records.to_pylist()):
+            try:
+                read.append(_read_record(record, code, len(layout.fields), fingerprint))
+            except struct.error as exc:
+                raise Damaged(number, f"it ends too early: {exc}") from exc
+            except UnicodeDecodeError as exc:
+                raise Damaged(number, "a string of it is not UTF-8") from exc
+            except _Wrong as exc:
+                raise Damaged(number, str(exc)) from exc
+        columns = zip(*read, strict=True) if read else [()] * len(names)
+        self._columns = dict(zip(names, columns, strict=True))
+
+    def column(self, name: str) -> pa.Array:
+        """One column in plain form."""
+        t = self._types[name]
+        return to_plain(reinterpret(to_plain(pa.array(self._columns[name], stored_type(t))), t))
+
+
+def _read_record(record: bytes, code: _RowCode, fields: int, fingerprint: int) -> list[Any]:
+    """Operation, instant time, file id, partition path, record key, whether index; the row."""
+    form = record[1]
+    fixed = code.fixed if form == WITH_ROW else struct.Struct(f"<{_ENVELOPE_CODES}")
+    mark, form, found, *lengths_and_row = fixed.unpack_from(record)
+    if (mark, found) != (MARK, fingerprint) or form not in (WITH_ROW, INDEX):
+        raise _Wrong("it is no record of this strategy and schema")
+    at = fixed.size
+    texts = []
+    for length in lengths_and_row[:4]:
+        texts.append(record[at : at + length].decode())
+        at += length
+    row: list[Any] = [None] * fields
+    if form == WITH_ROW:
+        row, at = code.values(lengths_and_row[5:], record, at)
+    key = record[at : at + lengths_and_row[4]].decode()
+    if at + lengths_and_row[4] != len(record):
+        raise _Wrong("the lengths that it states are not those of its bytes")
+    return [*texts, key, form == INDEX, *row]
+
+
+# -- values of variable width ------------------------------------------------------------------
 
 
 def body_writer(t: pa.DataType) -> Callable[[Any], bytes]:
     """A function from a value to its variable part."""
     if pat.is_string(t):
-        return lambda value: value.encode()
+        return str.encode
     if pat.is_binary(t):
-        return lambda value: value
+        return bytes
     if pat.is_struct(t):
-        write_row = row_writer(struct_layout(t))
-        return lambda value: b"".join(write_row(tuple(value.values())))
+        code = _RowCode(struct_layout(t))
+        return lambda value: code.pack(list(value.values()))
     if pat.is_map(t):
         keys = sequence_writer(t.key_type, nullable=False)
         items = sequence_writer(t.item_type)
@@ -159,209 +279,79 @@ def body_writer(t: pa.DataType) -> Callable[[Any], bytes]:
 
 def sequence_writer(t: pa.DataType, *, nullable: bool = True) -> Callable[[list[Any]], bytes]:
     """A function from values to their sequence."""
-    has_slots = slot_dtype(t) is not None
-    one = slot_writer(t) if has_slots else body_writer(t)
+    code = slot_code(t) if slot_dtype(t) is not None else None
+    write_body = body_writer(t) if code is None else None
 
     def write(values: list[Any]) -> bytes:
         nulls = sum(1 << i for i, value in enumerate(values) if value is None)
         bits = nulls.to_bytes((len(values) + 7) // 8, "little") if nullable else b""
-        if has_slots:
-            return bits + b"".join(map(one, values))
-        bodies = [b"" if value is None else one(value) for value in values]
-        return bits + b"".join([_LENGTH.pack(len(body)) for body in bodies] + bodies)
+        if write_body is not None:
+            bodies = [b"" if value is None else write_body(value) for value in values]
+            return b"".join([bits, *(_LENGTH.pack(len(body)) for body in bodies), *bodies])
+        zero = b"" if code is not None and code.endswith("s") else 0
+        slots = [zero if value is None else value for value in values]
+        return bits + b"".join(struct.pack(f"<{code}", slot) for slot in slots)
 
     return write
-
-
-# -- reading -----------------------------------------------------------------------------------
-
-
-class RecordReader:
-    """Reads records one by one, all columns of them, when it is made."""
-
-    def __init__(self, records: pa.BinaryArray, layout: RowLayout, fingerprint: int) -> None:
-        """Raises Damaged unless every record has the form that `layout` says."""
-        self._columns: dict[str, list[Any]] = {name: [] for name in ENVELOPE.names}
-        self._columns |= {f.name: [] for f in layout.fields}
-        self._types = {f.name: f.type for f in ENVELOPE} | {f.name: f.type for f in layout.fields}
-        read_row = row_reader(layout)
-        for number, record in enumerate(records.to_pylist()):
-            try:
-                for name, value in _read_record(record, layout, fingerprint, read_row):
-                    self._columns[name].append(value)
-            except struct.error as exc:
-                raise Damaged(number, f"it ends too early: {exc}") from exc
-            except UnicodeDecodeError as exc:
-                raise Damaged(number, "a string of it is not UTF-8") from exc
-            except _Wrong as exc:
-                raise Damaged(number, str(exc)) from exc
-
-    def column(self, name: str) -> pa.Array:
-        """One column in plain form."""
-        t = self._types[name]
-        return to_plain(reinterpret(to_plain(pa.array(self._columns[name], stored_type(t))), t))
-
-
-class _Wrong(Exception):  # noqa: N818 - it becomes Damaged, which knows the record
-    """What is wrong with the record at hand."""
-
-
-class _Cursor:
-    """A place in a record; nothing is read behind the record's end."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def take(self, size: int) -> bytes:
-        """The next bytes."""
-        if size > len(self._data) - self._at:
-            raise _Wrong("it ends inside a value")
-        self._at += size
-        return self._data[self._at - size : self._at]
-
-    def number(self) -> int:
-        """The next u32."""
-        return int.from_bytes(self.take(_LENGTH.size), "little")
-
-    def end(self) -> None:
-        """Raise if anything is left."""
-        if self._at != len(self._data):
-            raise _Wrong("the lengths that it states are not those of its bytes")
-
-
-RowReader = Callable[[_Cursor], tuple[list[Any], Callable[[], list[Any]]]]
-
-
-def _read_record(
-    record: bytes, layout: RowLayout, fingerprint: int, read_row: RowReader
-) -> Iterator[tuple[str, Any]]:
-    cursor = _Cursor(record)
-    mark, form, found, *lengths = _ENVELOPE.unpack(cursor.take(ENVELOPE_BYTES))
-    if (mark, found) != (MARK, fingerprint) or form not in (WITH_ROW, INDEX):
-        raise _Wrong("it is no record of this strategy and schema")
-    values, finish = read_row(cursor) if form == WITH_ROW else ([None] * len(layout.fields), None)
-    for name, length in zip(STRINGS_BEFORE_ROW, lengths, strict=False):
-        yield name, cursor.take(length).decode()
-    if finish is not None:
-        values = finish()
-    yield RECORD_KEY, cursor.take(lengths[-1]).decode()
-    cursor.end()
-    yield IS_INDEX_RECORD, form == INDEX
-    yield from zip((f.name for f in layout.fields), values, strict=True)
-
-
-def row_reader(layout: RowLayout) -> RowReader:
-    """A function that reads a row's fixed part, and gives one that reads its variable part.
-
-    The second gives all values; between the two stand the strings of the envelope, in a record.
-    """
-    slots = [(f.number, slot_reader(f.type)) for f in layout.fixed]
-    bodies = [(f.number, body_reader(f.type)) for f in layout.variable]
-
-    def read(cursor: _Cursor) -> tuple[list[Any], Callable[[], list[Any]]]:
-        nulls = int.from_bytes(cursor.take(layout.null_bytes), "little")
-        if nulls >> len(layout.fields):
-            raise _Wrong("null bits are set behind its last field")
-        values: list[Any] = [None] * len(layout.fields)
-        for i, slot in slots:
-            values[i] = slot(cursor, bool(nulls >> i & 1))
-        lengths = [cursor.number() for _ in bodies]
-
-        def finish() -> list[Any]:
-            for (i, body), length in zip(bodies, lengths, strict=True):
-                values[i] = _read_body(cursor, body, length, bool(nulls >> i & 1))
-            return values
-
-        return values, finish
-
-    return read
-
-
-def _read_body(cursor: _Cursor, body: Callable[[bytes], Any], length: int, is_null: bool) -> Any:
-    if is_null and length:
-        raise _Wrong("bytes stand under a null")
-    data = cursor.take(length)
-    return None if is_null else body(data)
-
-
-def slot_reader(t: pa.DataType) -> Callable[[_Cursor, bool], Any]:
-    """A function that reads a slot."""
-    dtype = slot_dtype(t)
-    assert dtype is not None
-    width = dtype.itemsize
-
-    def read(cursor: _Cursor, is_null: bool) -> Any:
-        data = cursor.take(width)
-        if is_null:
-            if any(data):
-                raise _Wrong("bytes stand under a null")
-            return None
-        value = int.from_bytes(data, "little", signed=True)
-        if is_decimal(t):
-            if abs(value) >= 10**t.precision:
-                raise _Wrong(f"a decimal has more than {t.precision} digits")
-            return value.to_bytes(16, "little", signed=True)
-        if pat.is_boolean(t):
-            if value not in (0, 1):
-                raise _Wrong("a boolean is neither 0 nor 1")
-            return bool(value)
-        return value
-
-    return read
 
 
 def body_reader(t: pa.DataType) -> Callable[[bytes], Any]:
     """A function from the variable part of a value to the value."""
     if pat.is_string(t):
-        return lambda data: data.decode()
+        return bytes.decode
     if pat.is_binary(t):
-        return lambda data: data
+        return bytes
     if pat.is_struct(t):
-        names = [f.name for f in t]
-        read_row = row_reader(struct_layout(t))
-
-        def read_struct(data: bytes) -> dict[str, Any]:
-            cursor = _Cursor(data)
-            values = read_row(cursor)[1]()
-            cursor.end()
-            return dict(zip(names, values, strict=True))
-
-        return read_struct
+        return _RowCode(struct_layout(t)).unpack
     is_map = pat.is_map(t)
     read_keys = sequence_reader(t.key_type, nullable=False) if is_map else None
     read_items = sequence_reader(t.item_type if is_map else t.value_type)
 
     def read_list(data: bytes) -> list[Any]:
-        cursor = _Cursor(data)
-        count = cursor.number()
-        keys = read_keys(cursor, count) if read_keys is not None else None
-        items = read_items(cursor, count)
-        cursor.end()
-        return items if keys is None else list(zip(keys, items, strict=True))
+        (count,), at = _LENGTH.unpack_from(data), _LENGTH.size
+        keys: list[Any] = []
+        if read_keys is not None:
+            keys, at = read_keys(data, at, count)
+        items, at = read_items(data, at, count)
+        if at != len(data):
+            raise _Wrong("its items do not fill its bytes")
+        return list(zip(keys, items, strict=True)) if is_map else items
 
     return read_list
 
 
 def sequence_reader(
     t: pa.DataType, *, nullable: bool = True
-) -> Callable[[_Cursor, int], list[Any]]:
-    """A function that reads a sequence of this many values."""
-    dtype = slot_dtype(t)
-    slot = slot_reader(t) if dtype is not None else None
-    body = body_reader(t) if dtype is None else None
+) -> Callable[[bytes, int, int], tuple[list[Any], int]]:
+    """A function that reads a sequence of so many values at a place, and says where it ends."""
+    slot = slot_dtype(t)
+    code = slot_code(t) if slot is not None else "I"
+    width = slot.itemsize if slot is not None else _LENGTH.size
+    check = slot_check(t) if slot is not None else None
+    read_body = body_reader(t) if slot is None else None
 
-    def read(cursor: _Cursor, count: int) -> list[Any]:
-        nulls = int.from_bytes(cursor.take((count + 7) // 8), "little") if nullable else 0
+    def read(data: bytes, at: int, count: int) -> tuple[list[Any], int]:
+        null_bytes = (count + 7) // 8 if nullable else 0
+        if at + null_bytes + count * width > len(data):
+            raise _Wrong("it ends inside its items")
+        nulls = int.from_bytes(data[at : at + null_bytes], "little")
         if nulls >> count:
             raise _Wrong("null bits are set behind its last item")
-        if slot is not None:
-            return [slot(cursor, bool(nulls >> i & 1)) for i in range(count)]
-        assert body is not None
-        lengths = [cursor.number() for _ in range(count)]
-        return [
-            _read_body(cursor, body, length, bool(nulls >> i & 1))
-            for i, length in enumerate(lengths)
+        at += null_bytes
+        found: list[Any] = [
+            n for (n,) in struct.iter_unpack(f"<{code}", data[at : at + count * width])
         ]
+        at += count * width
+        stray = [n for i, n in enumerate(found) if nulls >> i & 1 and n and n != bytes(width)]
+        if stray:
+            raise _Wrong("bytes stand under a null")
+        if read_body is None:
+            values = found if check is None else [check(n) for n in found]
+        else:
+            values = []
+            for i, length in enumerate(found):
+                values.append(None if nulls >> i & 1 else read_body(data[at : at + length]))
+                at += length
+        return [None if nulls >> i & 1 else v for i, v in enumerate(values)], at
 
     return read

@@ -251,33 +251,44 @@ class _RowPart(_EnvelopePart):
     def __init__(self, rows: Rows, fixed: npt.NDArray[np.void], layout: RowLayout) -> None:
         self._layout = layout
         super().__init__(rows, fixed)
-        _check_null_bits(fixed["nulls"], layout, rows.of)
+        self._nulls = _NullBits(fixed["nulls"], layout, rows.of)
 
     def _row_lengths(self) -> list[npt.NDArray[np.integer]]:
         return [self._fixed[f.part] for f in self._layout.variable]
 
     def value(self, field: Field) -> pa.Array:
         """A field of the row, in plain form."""
-        mask = _null_mask(self._fixed["nulls"], field)
+        mask = self._nulls.of_field(field)
         if field.slot is not None:
             return from_slots(self._fixed[field.part], mask, field.type, self._rows.of)
         j = len(STRINGS_BEFORE_ROW) + self._layout.variable.index(field)
         return from_bytes(Rows.over(self._piece(j), self._rows.of), mask, field.type)
 
 
-def _check_null_bits(
-    nulls: npt.NDArray[np.uint8], layout: RowLayout, of: npt.NDArray[np.integer] | None
-) -> None:
-    used = len(layout.fields) % 8
-    if used:
-        _refuse_where(
-            nulls[:, -1] >> np.uint8(used) > 0, "null bits are set behind its last field", of
-        )
+class _NullBits:
+    """The null bits of rows."""
 
+    def __init__(
+        self,
+        bits: npt.NDArray[np.uint8],
+        layout: RowLayout,
+        of: npt.NDArray[np.integer] | None,
+    ) -> None:
+        self._bits = bits
+        used = len(layout.fields) % 8
+        if used:
+            behind: npt.NDArray[np.uint8] = bits[:, -1] >> np.uint8(used)
+            _refuse_where(behind != 0, "null bits are set behind its last field", of)
+        # most columns of most batches have no null at all
+        self._somewhere = np.bitwise_or.reduce(bits, axis=0)
 
-def _null_mask(nulls: npt.NDArray[np.uint8], field: Field) -> npt.NDArray[np.bool_] | None:
-    mask = nulls[:, field.number // 8] >> np.uint8(field.number % 8) & np.uint8(1) != 0
-    return mask if mask.any() else None
+    def of_field(self, field: Field) -> npt.NDArray[np.bool_] | None:
+        """Where a field is null; None if it never is."""
+        byte, bit = divmod(field.number, 8)
+        if not self._somewhere[byte] >> bit & 1:
+            return None
+        mask: npt.NDArray[np.bool_] = (self._bits[:, byte] & np.uint8(1 << bit)) != 0
+        return mask
 
 
 def from_slots(
@@ -289,11 +300,12 @@ def from_slots(
     """A plain column from its slots. Raises Damaged where a slot holds no value of the type."""
     values = np.ascontiguousarray(slots)
     if mask is not None:
-        as_bytes = values.view(np.uint8).reshape(len(values), -1)
-        _refuse_where(as_bytes[mask].any(axis=1), "bytes stand under a null", _at(of, mask))
+        under_null = values[mask].view(np.uint8).reshape(int(mask.sum()), -1)
+        stray: npt.NDArray[np.bool_] = under_null.max(axis=1, initial=0) > 0
+        _refuse_where(stray, "bytes stand under a null", _at(of, mask))
     nulls, validity = (0, None) if mask is None else (int(mask.sum()), validity_buffer(mask))
     if pat.is_boolean(t):
-        flags = values.view(np.uint8)
+        flags: npt.NDArray[np.uint8] = values.view(np.uint8)
         _refuse_where(flags > 1, "a boolean is neither 0 nor 1", of)
         data = np.packbits(flags, bitorder="little")
     elif is_decimal(t) and t.precision <= 18:
@@ -412,10 +424,10 @@ def _from_struct(rows: Rows, t: pa.StructType) -> pa.Array:
     layout = struct_layout(t)
     fixed = rows.head(layout.struct_dtype)
     pieces = Pieces(rows, fixed.dtype.itemsize, [fixed[f.part] for f in layout.variable])
-    _check_null_bits(fixed["nulls"], layout, rows.of)
+    nulls = _NullBits(fixed["nulls"], layout, rows.of)
     children = []
     for field in layout.fields:
-        mask = _null_mask(fixed["nulls"], field)
+        mask = nulls.of_field(field)
         if field.slot is not None:
             children.append(from_slots(fixed[field.part], mask, field.type, rows.of))
         else:

@@ -42,7 +42,9 @@ def resolve(
     for key, value in options.own.items():
         if key not in allowed:
             known = ", ".join(allowed) or "none"
-            raise OptionError(f"{strategy.name}: unknown option {key!r}, known options are: {known}")
+            raise OptionError(
+                f"{strategy.name}: unknown option {key!r}, known options are: {known}"
+            )
         if value not in allowed[key]:
             raise refuse(key, value, _one_of(allowed[key]))
     resolved = {key: options.own.get(key, values[0]) for key, values in allowed.items()}
