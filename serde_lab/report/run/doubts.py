@@ -13,6 +13,7 @@ from serde_lab.report.page import Block, Figure, Points, Section, Sentence
 from serde_lab.report.plots.drawings import Line, Lines
 from serde_lab.report.run.answer import typical_spread
 from serde_lab.report.run.facts import DRIFT_LIMIT, RunFacts, calibration_by_round
+from serde_lab.report.run.provenance import is_dirty
 
 FEW_ROUNDS = 5
 WIDE_SPREAD = 0.10
@@ -176,6 +177,12 @@ def _attribution(facts: RunFacts) -> Iterator[tuple[str, str]]:
 
 
 def _reach(facts: RunFacts) -> Iterator[tuple[str, str]]:
+    if is_dirty(facts):
+        yield (
+            "Uncommitted changes",
+            "The checkout had changes that no commit holds: the commit named below is not quite"
+            " the code that was measured.",
+        )
     if facts.exchange == "inprocess":
         yield (
             "No Spark",

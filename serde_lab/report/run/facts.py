@@ -29,6 +29,7 @@ class ArmFacts:
     rounds: Mapping[int, CellValues]
     cold: Mapping[int, CellValues]
     changes: str = ""
+    note: str = ""
     prediction: Mapping[str, Any] | None = None
 
     @property
@@ -171,7 +172,8 @@ def _arm(
         summary=summary,
         rounds=dict(sorted(rounds.items())),
         cold=dict(sorted(cold.items())),
-        changes=str(extra.get("changes") or told.get("changes") or ""),
+        changes=str(told.get("changes") or extra.get("changes") or ""),
+        note=str(told.get("note") or ""),
         prediction=prediction if isinstance(prediction, Mapping) else None,
     )
 
@@ -207,6 +209,9 @@ def _drift(run: Run) -> dict[int, float]:
 
 
 def _is_local(run: Run) -> bool:
+    told = run.header.settings.get("local_mode")
+    if isinstance(told, bool):
+        return told
     places = (run.header.spark_conf.get("spark.master"), run.header.environment.get("master"))
     named = next((str(place) for place in places if place), "")
     return not named or named.startswith("local")

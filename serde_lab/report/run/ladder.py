@@ -142,6 +142,8 @@ def _table(rungs: Sequence[Rung]) -> Table:
 def _row(rung: Rung) -> tuple[Cell, ...]:
     factors = notation.listed([d.factor for d in rung.found]) or "none"
     words = "; ".join(d.words for d in rung.found)
+    if rung.after.note:
+        words = f"{words}: {rung.after.note}" if words else rung.after.note
     return (
         Cell(f"{rung.before.name} → {rung.after.name}", None, header=True),
         Cell(factors, factors, words, "" if rung.sound else "warn"),

@@ -17,22 +17,42 @@ from serde_lab.runs.cell_values import CommitValues, PhaseSeconds, cell_values
 
 _LONG_TEXT = 400
 
+_FIRST = (
+    ("cpu.model", "processor"),
+    ("cpu.cores", "cores"),
+    ("memory.bytes", "memory"),
+    ("disk.filesystem", "file system"),
+    ("os.distribution", "operating system"),
+    ("os.kernel", "kernel"),
+    ("python.version", "Python"),
+    ("java.version", "Java"),
+    ("packages.pyspark", "pyspark"),
+    ("packages.pyarrow", "pyarrow"),
+    ("packages.numpy", "numpy"),
+    ("packages.fastavro", "fastavro"),
+    ("packages.hudi", "hudi-rs"),
+)
+"""What of the environment is not folded away."""
+
 
 def environment_section(facts: RunFacts) -> Section:
     """Machine, versions, code, settings, data and the scenario in full."""
     header = facts.run.header
-    shown = (("machine class", header.machine_class), *flattened(header.environment))
-    blocks: list[Block] = [Facts(tuple((key, value) for key, value in shown if value))]
+    found = dict(flattened(header.environment))
+    first = ((label, found.get(key, "")) for key, label in _FIRST)
+    shown = tuple((key, value) for key, value in first if value)
+    blocks: list[Block] = [Facts((("machine class", header.machine_class), *shown))]
     for title, value in (
+        ("The environment in full", header.environment),
         ("Code version", header.code_version),
         ("Spark settings", header.spark_conf),
         ("Settings of the run", {"seed": header.seed, **header.settings}),
         ("Checksums of the data", header.data_checksums),
         ("The scenario in full", header.scenario_content),
     ):
-        found = tuple(flattened(value))
-        if found:
-            blocks.append(Facts(found, folded=title))
+        facts_found = tuple(flattened(value))
+        if facts_found:
+            blocks.append(Facts(facts_found, folded=title))
     return Section("environment", "Environment", tuple(blocks))
 
 
@@ -46,7 +66,7 @@ def flattened(value: object, key: str = "") -> Iterator[tuple[str, str]]:
             yield from flattened(inner, f"{key}[{i}]")
     elif isinstance(value, list | tuple):
         yield key, ", ".join(map(str, value))
-    elif isinstance(value, int) and not isinstance(value, bool) and key.endswith("_bytes"):
+    elif isinstance(value, int) and not isinstance(value, bool) and key.endswith("bytes"):
         yield key, f"{notation.size(value)} ({notation.count(value)})"
     elif value is not None:
         text = str(value)
@@ -156,9 +176,12 @@ def commands_section(facts: RunFacts) -> Section:
     """The shell lines that remake this run and this page."""
     header = facts.run.header
     lines: list[tuple[str, str]] = []
-    commit = _git_commit(header.code_version)
-    if commit:
-        lines.append((f"git checkout {shlex.quote(commit)}", "the code that was measured"))
+    commit = header.code_version.get("git_commit")
+    if isinstance(commit, str) and commit:
+        changed = ", which had changes that no commit holds" if is_dirty(facts) else ""
+        lines.append(
+            (f"git checkout {shlex.quote(commit)}", f"the code that was measured{changed}")
+        )
     told = header.settings.get("command")
     if isinstance(told, str) and told:
         lines.append((told, "the run"))
@@ -181,11 +204,6 @@ def commands_section(facts: RunFacts) -> Section:
     return Section("remake", "Remake it", (Commands(tuple(lines)), note))
 
 
-def _git_commit(code_version: Mapping[str, object]) -> str:
-    for key in ("git", "commit", "git_commit"):
-        value = code_version.get(key)
-        if isinstance(value, Mapping):
-            value = value.get("commit") or value.get("sha")
-        if isinstance(value, str) and value and " " not in value:
-            return value
-    return ""
+def is_dirty(facts: RunFacts) -> bool:
+    """Whether the measured code had changes that no commit holds."""
+    return facts.run.header.code_version.get("git_dirty") is True
