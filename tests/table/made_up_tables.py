@@ -19,8 +19,10 @@ from serde_lab.records.avro_schema import arrow_to_avro
 from serde_lab.table.base_file import BaseFileFormat, BaseFileReader, BaseFileWriter
 from serde_lab.table.commit_metadata import CommitMetadata, WriteStat
 from serde_lab.table.config import TableConfig
+from serde_lab.table.log_file import LogFormat, LogTarget, LogWriter
 from serde_lab.table.markers import delete_markers
 from serde_lab.table.meta_columns import META_NAMES, RECORD_KEY
+from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline import Instant
@@ -181,3 +183,61 @@ def without_meta(rows: Iterable[Row]) -> list[Row]:
     """Only the data columns, sorted by key."""
     plain = [{k: v for k, v in row.items() if k not in META_NAMES} for row in rows]
     return sorted(plain, key=lambda row: str(row["id"]))
+
+
+class LogAppender:
+    """One deltacommit on the latest slices of a MOR table, file group by file group."""
+
+    def __init__(self, writer: PlainWriter, format: LogFormat | None = None) -> None:
+        self.writer, self.format = writer, format or LogFormat()
+        self.instant = writer.begin("deltacommit")
+        self._logs: dict[str, LogWriter] = {}
+        self._slices = {s.partition_path: s for s in writer.table.view().latest_file_slices()}
+
+    def rows(self, *rows: Row) -> LogAppender:
+        for partition in {self.writer.partition_path(row) for row in rows}:
+            mine = [row for row in rows if self.writer.partition_path(row) == partition]
+            batch = pa.RecordBatch.from_pylist(mine, schema=self.writer.schema)
+            self._log(partition).append(batch.column(batch.schema.get_field_index("id")), batch)
+        return self
+
+    def deletes(
+        self, *keys: str, ordering: pa.Array | None = None, partition: str = ""
+    ) -> LogAppender:
+        self._log(partition).delete(pa.array(keys, pa.string()), ordering)
+        return self
+
+    def stats(self) -> list[WriteStat]:
+        return [stat for log in self._logs.values() for stat in log.close()]
+
+    def commit(self) -> Instant:
+        return self.writer.complete(self.instant, self.stats())
+
+    def _log(self, partition: str) -> LogWriter:
+        if partition not in self._logs:
+            slice_ = self._slices[partition]
+            base = slice_.base_file
+            self._logs[partition] = LogWriter(
+                self.writer.storage,
+                table_name=self.writer.config.name,
+                table_version=self.writer.config.version,
+                data_schema=self.writer.schema,
+                target=LogTarget(
+                    partition,
+                    slice_.file_id,
+                    slice_.base_instant,
+                    "" if base is None else base.path.rpartition("/")[2],
+                    max((log.version for log in slice_.log_files), default=0),
+                ),
+                write_token="0-2-0",
+                instant=self.instant.time,
+                format=self.format,
+                inflight_path=self.writer.table.timeline().path(self.instant),
+            )
+        return self._logs[partition]
+
+
+def our_rows(table: HoodieTable, **read: Any) -> list[Row]:
+    """All rows as our own reader sees them, meta columns too, sorted by key."""
+    rows = plan_snapshot(table, **read).read().to_pylist()
+    return sorted(rows, key=lambda row: str(row[RECORD_KEY]))

@@ -1,0 +1,317 @@
+"""Tables with log files: our own reader and hudi-rs against what Hudi's merge rules say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+from made_up_tables import (
+    EVERY_TYPE,
+    SMALL,
+    LogAppender,
+    PlainWriter,
+    Row,
+    every_type_row,
+    hudi_rs_rows,
+    our_rows,
+    without_meta,
+)
+
+from serde_lab.errors import OptionError, TableError
+from serde_lab.table.config import COMMIT_TIME, TableConfig
+from serde_lab.table.file_names import LogFileName
+from serde_lab.table.log_file import LogFormat, check_block_format
+from serde_lab.table.read_plan import plan_incremental
+from serde_lab.table.storage import Storage
+
+AVRO, PARQUET = LogFormat("avro"), LogFormat("parquet")
+FORMATS = pytest.mark.parametrize("format", [AVRO, PARQUET], ids=["avro", "parquet"])
+VERSIONS = pytest.mark.parametrize("version", [9, 6])
+
+
+def config(version: int = 9, **changes: object) -> TableConfig:
+    return TableConfig(
+        "trips",
+        ("id",),
+        table_type="MERGE_ON_READ",
+        version=version,
+        ordering_fields=("ts",),
+        **changes,  # type: ignore[arg-type]
+    )
+
+
+def row(key: str, ts: int, note: str = "") -> Row:
+    return {"id": key, "ts": ts, "value": f"{key}@{ts}{note}"}
+
+
+def longs(*values: int) -> pa.Array:
+    return pa.array(values, pa.int64())
+
+
+def check(writer: PlainWriter, expected: list[Row]) -> None:
+    """Both readers see the expected rows, and the same meta columns."""
+    theirs = hudi_rs_rows(writer.storage)
+    assert without_meta(theirs) == without_meta(expected)
+    assert our_rows(writer.table) == theirs
+
+
+@pytest.fixture
+def writer(local: Storage) -> PlainWriter:
+    """A table whose base file has a and b at 5."""
+    made = PlainWriter(local, config(), SMALL)
+    made.upsert([row("a", 5), row("b", 5)])
+    return made
+
+
+Step = Callable[[LogAppender], object]
+
+# what happens to key a of the base file at 5, commit after commit, and the row that is left
+CASES: dict[str, tuple[list[Step], Row | None]] = {
+    "later": ([lambda log: log.rows(row("a", 6))], row("a", 6)),
+    "late": ([lambda log: log.rows(row("a", 4))], row("a", 5)),
+    "tie goes to the newer": ([lambda log: log.rows(row("a", 5, "!"))], row("a", 5, "!")),
+    "delete by commit time": ([lambda log: log.deletes("a")], None),
+    "late delete": ([lambda log: log.deletes("a", ordering=longs(4))], row("a", 5)),
+    "delete at a tie": ([lambda log: log.deletes("a", ordering=longs(5))], None),
+    "later delete": ([lambda log: log.deletes("a", ordering=longs(6))], None),
+    "update, then an older delete": (
+        [lambda log: log.rows(row("a", 9)), lambda log: log.deletes("a", ordering=longs(7))],
+        row("a", 9),
+    ),
+    "delete by commit time, then an older row: the base file's comes back": (
+        [lambda log: log.deletes("a"), lambda log: log.rows(row("a", 3))],
+        row("a", 5),
+    ),
+    "delete by commit time, then a newer row": (
+        [lambda log: log.deletes("a"), lambda log: log.rows(row("a", 9))],
+        row("a", 9),
+    ),
+    "delete, then an older row": (
+        [lambda log: log.deletes("a", ordering=longs(6)), lambda log: log.rows(row("a", 5, "!"))],
+        None,
+    ),
+    "delete, then a row at its tie": (
+        [lambda log: log.deletes("a", ordering=longs(6)), lambda log: log.rows(row("a", 6))],
+        row("a", 6),
+    ),
+    "update, then delete by commit time": (
+        [lambda log: log.rows(row("a", 9)), lambda log: log.deletes("a")],
+        None,
+    ),
+    "delete by commit time, then an older delete": (
+        [lambda log: log.deletes("a"), lambda log: log.deletes("a", ordering=longs(1))],
+        None,
+    ),
+    "rows and deletes in one log file": (
+        [lambda log: log.rows(row("a", 7)).deletes("a", ordering=longs(8)).rows(row("a", 9))],
+        row("a", 9),
+    ),
+    "doubled in one block": (
+        [lambda log: log.rows(row("a", 8), row("a", 9, "x"), row("a", 9, "y"), row("a", 7))],
+        row("a", 9, "y"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@FORMATS
+def test_merging_by_event_time(writer: PlainWriter, case: str, format: LogFormat) -> None:
+    steps, left = CASES[case]
+    for step in steps:
+        log = LogAppender(writer, format)
+        step(log)
+        log.commit()
+    expected = [row("b", 5)] if left is None else [left, row("b", 5)]
+    check(writer, expected)
+    assert without_meta(our_rows(writer.table, read_optimised=True)) == [row("a", 5), row("b", 5)]
+
+
+@FORMATS
+def test_merging_by_commit_time(local: Storage, format: LogFormat) -> None:
+    writer = PlainWriter(local, config(merge_mode=COMMIT_TIME), SMALL)
+    writer.upsert([row("a", 5), row("b", 5), row("c", 5), row("d", 5)])
+    LogAppender(writer, format).rows(row("a", 1), row("b", 9)).deletes("c").commit()
+    LogAppender(writer, format).rows(row("b", 2), row("c", 1)).deletes("d").commit()
+    check(writer, [row("a", 1), row("b", 2), row("c", 1)])
+
+
+@VERSIONS
+@FORMATS
+@pytest.mark.parametrize("partitioned", [False, True], ids=["flat", "hive"])
+def test_every_type_and_several_commits_come_back(
+    local: Storage, version: int, format: LogFormat, partitioned: bool
+) -> None:
+    layout = {"partition_fields": ("region",), "hive_style": True} if partitioned else {}
+    writer = PlainWriter(local, config(version, **layout), EVERY_TYPE)
+
+    def made(number: int, ts: int) -> Row:
+        return every_type_row(number, ts, f"r{number % 2}")
+
+    def gone(numbers: range, ts: int) -> None:
+        for region in ("r0", "r1") if partitioned else ("",):
+            keys = [f"key-{n}" for n in numbers if region in ("", f"r{n % 2}")]
+            log.deletes(
+                *keys,
+                ordering=longs(*[ts] * len(keys)),
+                partition=f"region={region}" if region else "",
+            )
+
+    expected = {f"key-{n}": made(n, 1) for n in range(20)}
+    writer.upsert(list(expected.values()))
+    for ts, numbers, deleted in [(2, range(10, 30), range(3)), (3, range(25, 28), range(26, 27))]:
+        log = LogAppender(writer, format)
+        log.rows(*(made(n, ts) for n in numbers))
+        expected |= {f"key-{n}": made(n, ts) for n in numbers}
+        gone(deleted, ts)
+        for n in deleted:
+            del expected[f"key-{n}"]
+        log.commit()
+    check(writer, list(expected.values()))
+
+
+def test_deletes_of_every_ordering_type(
+    local: Storage, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    from datetime import UTC, date, datetime
+    from decimal import Decimal
+
+    for kind, values in {
+        pa.int32(): [1, 2, 3],
+        pa.float32(): [1.5, 2.5, 3.5],
+        pa.float64(): [-1.5, 0.0, 3.5],
+        pa.string(): ["a", "b", "c"],
+        pa.date32(): [date(2024, 1, n) for n in (1, 2, 3)],
+        pa.timestamp("us", "UTC"): [datetime(2024, 1, n, tzinfo=UTC) for n in (1, 2, 3)],
+        pa.decimal128(15, 2): [Decimal("-1.25"), Decimal("0.00"), Decimal("300.07")],
+    }.items():
+        storage = Storage.open(tmp_path_factory.mktemp("lake"))
+        schema = pa.schema([("id", pa.string()), ("ts", kind), ("value", pa.string())])
+        writer = PlainWriter(storage, config(), schema)
+        base = [{"id": key, "ts": values[1], "value": key} for key in ("low", "same", "high")]
+        writer.upsert(base)
+        LogAppender(writer).deletes("low", "same", "high", ordering=pa.array(values, kind)).commit()
+        check(writer, [base[0]])
+
+
+def test_files_roll_and_blocks_are_cut(storage: Storage) -> None:
+    writer = PlainWriter(storage, config(), SMALL)
+    writer.upsert([row("a", 0)])
+    rows = [row(f"k{n:04}", 1) for n in range(500)]
+    log = LogAppender(writer, LogFormat("avro", block_bytes=2000, file_bytes=8000))
+    log.rows(*rows[:300]).rows(*rows[300:]).deletes("k0000", ordering=longs(2))
+    stats = log.stats()
+    writer.complete(log.instant, stats)
+    assert len(stats) > 3
+    assert [s.logVersion for s in stats] == list(range(1, len(stats) + 1))
+    assert sum(s.numWrites for s in stats) == 500
+    assert sum(s.numDeletes for s in stats) == 1
+    assert sum(s.numInserts for s in stats) == 500
+    assert all(storage.size_bytes(s.path) == s.fileSizeInBytes for s in stats)
+    check(writer, [row("a", 0), *rows[1:]])
+
+
+def test_a_log_of_version_6_counts_its_versions_on(local: Storage) -> None:
+    writer = PlainWriter(local, config(6), SMALL)
+    base = writer.upsert([row("a", 1)])
+    for ts in (2, 3, 4):
+        LogAppender(writer).rows(row("a", ts)).commit()
+    names = [LogFileName.parse(f.name) for f in local.list_files() if ".log." in f.name]
+    assert [(n.instant, n.version) for n in names if n] == [
+        (base.time, 1),
+        (base.time, 2),
+        (base.time, 3),
+    ]
+    check(writer, [row("a", 4)])
+
+
+def test_logs_of_an_uncommitted_instant_are_not_read(writer: PlainWriter) -> None:
+    LogAppender(writer).rows(row("a", 6)).commit()
+    LogAppender(writer).rows(row("a", 99), row("c", 1)).stats()
+    check(writer, [row("a", 6), row("b", 5)])
+
+
+def test_parquet_blocks_are_refused_for_a_string_ordering_field() -> None:
+    with pytest.raises(OptionError, match="ordering field is a string"):
+        check_block_format("parquet", (pa.string(),))
+    check_block_format("avro", (pa.string(),))
+    check_block_format("parquet", (pa.int64(),))
+
+
+def test_time_travel_and_incremental_reads(writer: PlainWriter) -> None:
+    first = writer.table.timeline().completed()[0]
+    second = LogAppender(writer).rows(row("a", 6), row("c", 1)).commit()
+    third = LogAppender(writer).rows(row("c", 2)).deletes("b").commit()
+    times = [i.completion_time or "" for i in (first, second, third)]
+    assert without_meta(our_rows(writer.table, as_of=times[0])) == [row("a", 5), row("b", 5)]
+    assert without_meta(our_rows(writer.table, as_of=times[1])) == [
+        row("a", 6),
+        row("b", 5),
+        row("c", 1),
+    ]
+    for time in times:
+        assert our_rows(writer.table, as_of=time) == hudi_rs_rows(
+            writer.storage, as_of_timestamp=time
+        )
+
+    def changed(begin: str, end: str | None = None) -> list[Row]:
+        return without_meta(plan_incremental(writer.table, begin, end).read().to_pylist())
+
+    assert changed("0") == [row("a", 6), row("c", 2)]
+    assert changed(times[0]) == [row("a", 6), row("c", 2)]
+    assert changed(times[0], times[1]) == [row("a", 6), row("c", 1)]
+    assert changed(times[1]) == [row("c", 2)]
+    assert changed(times[2]) == []
+    with pytest.raises(OptionError, match="before it begins"):
+        changed(times[2], times[0])
+
+
+def test_columns_are_chosen(writer: PlainWriter) -> None:
+    from serde_lab.table.read_plan import plan_snapshot
+
+    LogAppender(writer).rows(row("a", 4), row("b", 6), row("c", 1)).commit()
+    found = plan_snapshot(writer.table, columns=["value", "_hoodie_record_key"]).read()
+    assert sorted(found.to_pylist(), key=lambda r: r["value"]) == [
+        {"value": "a@5", "_hoodie_record_key": "a"},
+        {"value": "b@6", "_hoodie_record_key": "b"},
+        {"value": "c@1", "_hoodie_record_key": "c"},
+    ]
+    with pytest.raises(OptionError, match="column 'nope' is not in the table"):
+        plan_snapshot(writer.table, columns=["nope"])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:-5],
+        lambda data: data[: len(data) // 2],
+        lambda data: data + bytes(100),
+        lambda data: b"#HUDX#" + data[6:],
+        lambda data: data + data[: len(data) // 2],
+    ],
+    ids=["tail", "half", "zeros behind", "magic", "half a block behind"],
+)
+@FORMATS
+def test_a_damaged_log_is_never_passed_over(
+    writer: PlainWriter, damage: Callable[[bytes], bytes], format: LogFormat
+) -> None:
+    log = LogAppender(writer, format).rows(row("a", 6))
+    (stat,) = log.stats()
+    writer.complete(log.instant, [stat])
+    whole = writer.storage.get(stat.path)
+    writer.storage.replace(stat.path, damage(whole))
+    with pytest.raises(TableError, match=r"is damaged at byte \d+: "):
+        our_rows(writer.table)
+
+
+def test_rows_that_say_that_they_are_deletes(local: Storage) -> None:
+    schema = pa.schema([*SMALL, ("_hoodie_is_deleted", pa.bool_())])
+    writer = PlainWriter(local, config(), schema)
+    writer.upsert([{**row(k, 5), "_hoodie_is_deleted": False} for k in "abc"])
+    LogAppender(writer).rows(
+        {**row("a", 4), "_hoodie_is_deleted": True},
+        {**row("b", 5), "_hoodie_is_deleted": True},
+        {**row("c", 6), "_hoodie_is_deleted": None},
+    ).commit()
+    kept = [{**row("a", 5), "_hoodie_is_deleted": False}]
+    check(writer, [*kept, {**row("c", 6), "_hoodie_is_deleted": None}])
