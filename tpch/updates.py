@@ -129,8 +129,9 @@ class _Piece:
 class UpdateStream:
     """The batches of one table, each as a stream of Arrow tables of the columns of `schema`.
 
-    `key` must be unique in `source`; `names` are what messages call the batches. Without `ordering` the column event_ts is added; else the first
-    of `ordering` is moved. Raises UsageError or DataError where the batches cannot be derived.
+    `key` must be unique in `source`; `names` are what messages call the batches. Without `ordering`
+    the column event_ts is added; else the first of `ordering` is moved. Raises UsageError or
+    DataError where the batches cannot be derived.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ from tpch.tables import TABLES
 
 EXECUTIONS: Mapping[str, tuple[str, ...]] = {
     "pickle": ("row",),
-    "avro": ("row",),
+    "avro": ("row", "batch"),
     "internal_row": ("row", "batch"),
     "arrow": ("batch",),
 }
@@ -45,7 +45,7 @@ def _not_yet(scenario: Scenario) -> Iterator[Problem]:
     """Words that are agreed on, for what this version cannot do yet."""
     if scenario.table.type == "MERGE_ON_READ":
         yield Problem("table.type", "MERGE_ON_READ is not supported yet, only COPY_ON_WRITE")
-    for key, batch in _numbered(scenario):
+    for key, batch in scenario.named_batches:
         if batch.operation == "delete":
             yield Problem(f"{key}.operation", "delete is not supported yet, only upsert")
         if batch.deletes:
@@ -83,15 +83,9 @@ def _columns(scenario: Scenario) -> Iterator[Problem]:
             )
 
 
-def _numbered(scenario: Scenario) -> Iterator[tuple[str, Batch]]:
-    for word, batches in (("setup", scenario.setups), ("commit", scenario.commits)):
-        for number, batch in enumerate(batches, 1):
-            yield f"{word}.{number}", batch
-
-
 def _batches(scenario: Scenario) -> Iterator[Problem]:
     own = ""
-    for number, (key, batch) in enumerate(_numbered(scenario)):
+    for number, (key, batch) in enumerate(scenario.named_batches):
         yield from _size(key, batch, scenario)
         if own and not batch.path:
             yield Problem(

@@ -248,6 +248,12 @@ class Scenario(Section):
         return (*self.setups, *self.commits)
 
     @property
+    def named_batches(self) -> tuple[tuple[str, Batch], ...]:
+        """The same, each with its key: `setup.1`, `commit.1` and so on."""
+        setups = [(f"setup.{n}", batch) for n, batch in enumerate(self.setups, 1)]
+        return (*setups, *((f"commit.{n}", batch) for n, batch in enumerate(self.commits, 1)))
+
+    @property
     def ordering(self) -> tuple[str, ...]:
         """The ordering columns of the table: own ones, else event_ts, else none.
 

@@ -266,8 +266,8 @@ def test_timestamps_at_the_end_of_time_are_refused(tmp_path: Path) -> None:
     stamps = pa.array([datetime.min, datetime.max], pa.timestamp("us"))
     pq.write_table(pa.table({"k": [1, 2], "t": stamps}), tmp_path / "x.parquet")
     rows = ParquetRows([tmp_path / "x.parquet"])
+    batches = [Batch("bulk_insert", 2), Batch("upsert", 2, updates=1)]
     with pytest.raises(DataError, match="'t', the ordering field of type timestamp"):
-        batches = [Batch("bulk_insert", 2), Batch("upsert", 2, updates=1)]
         UpdateStream(rows, batches, key=["k"], ordering=["t"])
 
 

@@ -1,0 +1,171 @@
+"""The user's own parquet files: where they are, and whether they can be written at all.
+
+Owns the checks of columns, types, nulls and repeated keys, before anything runs. Must not know how
+batches are derived from the files.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import duckdb
+
+from serde_lab.errors import DataError, SchemaError
+from serde_lab.records.types import is_nested
+from serde_lab.scenario.model import Batch, ParquetData, Scenario
+from serde_lab.scenario.problems import listed, suggestion
+from tpch.rows import ParquetRows
+
+_ROWS_AT_A_TIME = 1 << 20
+
+
+def check_sources(scenario: Scenario) -> None:
+    """Raise unless the files that `scenario` names exist, agree and have the right columns and types.
+
+    Reads no row; does nothing for data of TPC-H. Raises DataError or SchemaError, naming key, file
+    and column.
+    """
+    if isinstance(scenario.data, ParquetData):
+        rows = open_source(scenario.data)
+        for key, batch in scenario.named_batches:
+            if batch.path is not None:
+                open_batch(key, batch, rows, scenario)
+
+
+def find_files(key: str, path: str) -> list[Path]:
+    """The parquet files that a file, a folder or a glob means, in the order of their names.
+
+    Raises DataError naming `key`, the place in the scenario that has the path.
+    """
+    where = Path(path)
+    if where.is_file():
+        return [where]
+    if where.is_dir():
+        files = [file for file in sorted(where.glob("*.parquet")) if not _is_hidden(file)]
+        if not files:
+            deeper = any(where.rglob("*.parquet"))
+            raise DataError(
+                f"{key}: the folder {path} holds no .parquet file",
+                f"name the deeper ones by {where / '**' / '*.parquet'}" if deeper else None,
+            )
+        return files
+    if not glob.has_magic(path):
+        raise DataError(f"{key}: {path} is neither a file nor a folder")
+    found = [Path(name) for name in sorted(glob.glob(path, recursive=True))]  # noqa: PTH207 - absolute patterns
+    files = [file for file in found if file.is_file() and not _is_hidden(file)]
+    if not files:
+        raise DataError(f"{key}: no file matches {path}")
+    return files
+
+
+def _is_hidden(file: Path) -> bool:
+    """Marks of other programs, such as _SUCCESS, which Spark leaves out as well."""
+    return file.name.startswith(("_", "."))
+
+
+def open_source(data: ParquetData) -> ParquetRows:
+    """The rows of `data.path`; types and the columns of key, partition and ordering are checked."""
+    rows = ParquetRows(find_files("data.path", data.path))
+    names = rows.schema.names
+    for role, columns in _roles(data):
+        for name in columns:
+            if name not in names:
+                raise SchemaError(
+                    f"data.{role}: {data.path} has no column {name!r}; its columns are "
+                    f"{listed(names)}{suggestion(name, names)}"
+                )
+            t = rows.schema.field(name).type
+            if is_nested(t):
+                raise SchemaError(
+                    f"data.{role}: column {name!r} has the type {t}, expected no nesting"
+                )
+    _some(rows, "data.path", data.path)
+    return rows
+
+
+def open_batch(key: str, batch: Batch, source: ParquetRows, scenario: Scenario) -> ParquetRows:
+    """The rows of a batch's own `path`: the columns and types of the data, in any order.
+
+    The files of a delete need no more than the columns of key, partition and ordering.
+    """
+    assert batch.path is not None
+    place = f"{key}.path"
+    rows = ParquetRows(find_files(place, batch.path))
+    found, wanted = rows.schema, source.schema
+    needed = wanted.names if batch.operation != "delete" else role_columns(scenario)
+    missing = [name for name in needed if name not in found.names]
+    if missing:
+        raise SchemaError(
+            f"{place}: {batch.path} has no column {listed(missing)}, which the data of data.path has"
+        )
+    for field in found:
+        if field.name not in wanted.names:
+            raise SchemaError(
+                f"{place}: {batch.path} has a column {field.name!r} that the data of data.path has "
+                f"not{suggestion(field.name, wanted.names)}"
+            )
+        expected = wanted.field(field.name).type
+        if field.type != expected:
+            raise SchemaError(
+                f"{place}: column {field.name!r} of {batch.path} has the type {field.type}, "
+                f"expected {expected} as in data.path"
+            )
+    _some(rows, place, batch.path)
+    return rows
+
+
+def role_columns(scenario: Scenario) -> list[str]:
+    """Columns of key, partition and ordering, each once."""
+    data = scenario.data
+    return list(dict.fromkeys([*data.record_key, *data.partition, *data.own_ordering]))
+
+
+def check_nulls(key: str, rows: ParquetRows, where: str, scenario: Scenario) -> None:
+    """Raise DataError, with the number of rows, if a key or an ordering value is null."""
+    data = scenario.data
+    roles = dict.fromkeys(data.record_key, "the record key") | dict.fromkeys(
+        data.own_ordering, "the ordering value"
+    )
+    nulls = dict.fromkeys(roles, 0)
+    for batch in rows.batches(_ROWS_AT_A_TIME, list(roles)):
+        for name in roles:
+            nulls[name] += batch.column(name).null_count
+    for name, number in nulls.items():
+        if number:
+            raise DataError(
+                f"{key}: column {name!r}, {roles[name]}, is null in {number:,} of {rows.rows:,} "
+                f"rows of {where}"
+            )
+
+
+def repeated_keys(
+    files: Sequence[Path], columns: Iterable[str], earlier: Sequence[Path] = ()
+) -> int:
+    """How many different keys stand more than once in `files`, or in them and in `earlier` ones."""
+    keys = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
+    query = f"SELECT {keys}, false AS old FROM read_parquet(?)"
+    arguments = [[str(file) for file in files]]
+    if earlier:
+        query += f" UNION ALL SELECT DISTINCT {keys}, true FROM read_parquet(?)"
+        arguments.append([str(file) for file in earlier])
+    query = (
+        f"SELECT count(*) FROM (SELECT 1 FROM ({query}) GROUP BY {keys} "
+        "HAVING count(*) > 1 AND NOT bool_and(old))"
+    )
+    with duckdb.connect() as connection:
+        row = connection.execute(query, arguments).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _roles(data: ParquetData) -> Iterator[tuple[str, tuple[str, ...]]]:
+    yield "key", data.key
+    yield "partition", data.partition
+    yield "ordering", data.ordering
+
+
+def _some(rows: ParquetRows, key: str, path: str) -> None:
+    if not rows.rows:
+        raise DataError(f"{key}: {path} has no rows")
