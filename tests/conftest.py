@@ -30,10 +30,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 def _hudi() -> tuple[tuple[str, ...], dict[str, str]]:
-    """The bundle and the session settings that it needs; nothing where it is not to be had."""
+    """The bundle, fetched if need be, and the session settings that it needs; nothing without it."""
+    from serde_lab.errors import SetupError
     from serde_lab.peers import apache_hudi
 
-    bundle = apache_hudi.find_bundle()
-    if bundle is None:
+    try:
+        bundle = apache_hudi.fetch_bundle()
+    except SetupError:
         return (), {}
     return (str(bundle),), dict(apache_hudi.SESSION_CONF)

@@ -138,6 +138,12 @@ class HudiSnapshot:
         while self._folder:
             self._folder.pop().cleanup()
 
+    def __enter__(self) -> HudiSnapshot:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def _parts(self) -> list[Path]:
         if not self._folder:
             folder = tempfile.TemporaryDirectory(prefix="serde_lab-hudi-")

@@ -1,0 +1,97 @@
+"""Tables that Apache Hudi wrote: the oracle, hudi-rs and Apache Hudi itself agree on every row.
+
+This is what gives the oracle its authority: its rules are tried here against the writer that made them.
+The kinds below are a pairwise cover of table type and log format, partitioning, merge mode, record type
+and metadata table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from peer_tables import DELETE, FIRST, HISTORY, LAST, SECOND, PeerTable
+
+from serde_lab.peers.apache_hudi import read_as_of, read_incremental
+from serde_lab.peers.hudi_options import HudiTable, HudiWrite
+from serde_lab.verify.contents import rows_of
+from serde_lab.verify.difference import first_difference
+from serde_lab.verify.readers import HudiRs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.hudi]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One table kind and how Hudi writes it."""
+
+    table: dict[str, Any]
+    write: dict[str, Any]
+
+
+COW, MOR = {"table_type": "COPY_ON_WRITE"}, {"table_type": "MERGE_ON_READ"}
+FLAT: dict[str, Any] = {}
+HIVE = {"partition": ("p",), "hive_style": True}
+TWO = {"partition": ("p", "q"), "url_encode": True}
+BY_COMMIT = {"merge_mode": "COMMIT_TIME_ORDERING"}
+AVRO, SPARK = {"record_type": "AVRO"}, {"record_type": "SPARK"}
+PARQUET_LOG = {"log_block": "parquet"}
+MDT = {"metadata_table": True}
+
+KINDS = {
+    "cow, avro": Kind(COW | FLAT, AVRO),
+    "cow, hive, spark, mdt": Kind(COW | HIVE, SPARK | MDT),
+    "cow, two fields, avro, by commit": Kind(COW | TWO | BY_COMMIT, AVRO),
+    "mor avro log, spark, mdt": Kind(MOR | FLAT, SPARK | MDT),
+    "mor avro log, hive, avro, by commit": Kind(MOR | HIVE | BY_COMMIT, AVRO),
+    "mor parquet log, two fields, spark": Kind(MOR | TWO, SPARK | PARQUET_LOG),
+    "mor parquet log, avro, by commit": Kind(MOR | FLAT | BY_COMMIT, AVRO | PARQUET_LOG),
+    "mor avro log, two fields, avro, mdt": Kind(MOR | TWO, AVRO | MDT),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_rows_are_what_the_oracle_says(
+    name: str, hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    kind = KINDS[name]
+    table = PeerTable(hudi_session, tmp_path, HudiTable("t", ("k", "n"), ("o",), **kind.table))
+    for step in HISTORY:
+        table.by_hudi(step, HudiWrite(**kind.write))
+    assert table.problems() == []
+
+
+def test_compaction_cleaning_and_archiving_change_no_row(
+    hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    table = PeerTable(hudi_session, tmp_path, HudiTable("t", ("k", "n"), ("o",), **MOR, buckets=2))
+    write = HudiWrite(record_type="SPARK", compact_after=2, retain_commits=1, archive_after=2)
+    for number, step in enumerate((FIRST, SECOND, DELETE, LAST, SECOND)):
+        table.by_hudi(step, write, compacted=number % 2 == 1)
+    assert HudiRs(table.path).facts().archived
+    assert table.problems() == []
+
+
+def test_time_travel_and_changes_are_alike_in_both_readers(
+    hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    table = PeerTable(hudi_session, tmp_path, HudiTable("t", ("k", "n"), ("o",), buckets=2))
+    table.by_hudi(FIRST, HudiWrite())
+    first = table.expected()
+    table.by_hudi(SECOND, HudiWrite())
+    instant = HudiRs(table.path).facts().instants[0]
+    done = sorted((tmp_path / "table/.hoodie/timeline").glob("*_*.commit"))
+    completion = done[0].name.split("_")[1].split(".")[0]
+    key = table.rules.key_columns
+    with read_as_of(hudi_session, table.path, instant) as travelled:
+        assert first_difference(first.rows, travelled, key) is None
+    assert first_difference(first.rows, HudiRs(table.path, as_of=instant), key) is None
+    changes = HudiRs(table.path).changes(completion)
+    assert 0 < changes.num_rows < first.fingerprint.rows
+    with read_incremental(hudi_session, table.path, completion) as seen:
+        assert first_difference(rows_of(changes), seen, key) is None
