@@ -92,7 +92,8 @@ def decide(comparison: Comparison, policy: Policy, *, strict: bool = False) -> G
     """Hold every row of a comparison against the limits."""
     findings = [Finding("failed", raised) for raised in comparison.raised]
     findings += [_finding(row, policy) for row in comparison.rows]
-    if comparison.judged == 0:
+    wrong = any(finding.level == "wrong answer" for finding in findings)
+    if comparison.judged == 0 and not wrong:
         reasons = [f.text for f in findings if f.level != "passed"] or ["there is no row"]
         findings.insert(0, Finding("failed", f"nothing was compared: {reasons[0]}"))
     return GateResult(comparison, tuple(findings), strict)

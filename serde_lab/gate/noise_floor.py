@@ -3,9 +3,9 @@
 One definition for all: the change between two medians that ought to be equal, as four resamples of
 five stay below it. They are the medians of two arms that do the very same (A/A) where a run has such;
 of the calibration cell otherwise, which also bounds what changed between two sittings. Whether a
-difference is real is the test's question, which the floor does not ask again: the 95th percentile
-in its place cost up to a third of the detections and saved no false alarm worth counting
-(tests/gate/test_error_rates.py). Knows sides and rounds, not verdicts.
+difference is real is the test's question, which the floor does not ask again: in simulations the 95th
+percentile in its place cost up to a quarter of the detections and saved less than one false alarm
+in a hundred. Knows sides and rounds, not verdicts.
 """
 
 from __future__ import annotations

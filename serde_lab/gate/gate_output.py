@@ -1,0 +1,153 @@
+"""A gate's result as text, Markdown for a job summary, JUnit XML, CSV or JSON.
+
+Owns the order in which findings are told: the worst first, what passed as a count. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+from xml.etree import ElementTree
+
+from serde_lab.gate.comparison_output import outliers, short_table, summary_line
+from serde_lab.gate.decision import Finding, GateResult, Level
+from serde_lab.gate.documents import as_json, gate_document
+from serde_lab.gate.tables import TextTable, comma_separated, markdown, markdown_text
+
+GateFormat = Literal["table", "md", "junit", "csv", "json"]
+
+_ORDER: tuple[Level, ...] = ("failed", "wrong answer", "regression", "undecided")
+
+_HEADLINES = {
+    0: "passed",
+    1: "failed: something could not be judged at all",
+    3: "regression",
+    4: "wrong answer",
+    5: "undecided: nothing is wrong, but not everything could be told",
+}
+
+# What XML 1.0 cannot hold, even escaped.
+_NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
+
+
+def render_gate(result: GateResult, format: GateFormat = "table") -> str:
+    """The result in one of five formats."""
+    if format == "json":
+        return as_json(gate_document(result))
+    if format == "junit":
+        return _junit(result)
+    if format == "csv":
+        return comma_separated(_findings_table(result.findings))
+    return _markdown(result) if format == "md" else _text(result)
+
+
+def headline(result: GateResult) -> str:
+    """One line: what the gate says, of what, and its exit status."""
+    comparison = result.comparison
+    word = _HEADLINES[result.exit_status]
+    if result.exit_status == 0 and result.of_level("undecided"):
+        word = "passed with a warning: not everything could be told"
+    return (
+        f"gate {comparison.scenario}: {word} (exit {result.exit_status}); {comparison.after}"
+        f" against {comparison.before}"
+    )
+
+
+def _text(result: GateResult) -> str:
+    lines = [headline(result)]
+    for level in _ORDER:
+        lines += [f"  {level}: {_where(found)}{found.text}" for found in result.of_level(level)]
+    lines.append(f"  passed: {len(result.of_level('passed'))} of {len(result.findings)}")
+    lines += [f"  note: {note}" for note in _notes(result)]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown(result: GateResult) -> str:
+    parts = [f"### {markdown_text(headline(result))}"]
+    told = [found for level in _ORDER for found in result.of_level(level)]
+    if told:
+        parts.append(markdown(_findings_table(told)))
+    rows = markdown(short_table(result.comparison.rows))
+    count = f"{len(result.of_level('passed'))} of {len(result.findings)} passed"
+    parts.append(f"<details><summary>{count}; all cells</summary>\n\n{rows}\n\n</details>")
+    parts.append("\n".join(f"- {markdown_text(note)}" for note in _notes(result)))
+    return "\n\n".join(parts) + "\n"
+
+
+def _notes(result: GateResult) -> list[str]:
+    comparison = result.comparison
+    notes = [*comparison.notes, *outliers(comparison.rows), summary_line(comparison)]
+    if result.confirmed:
+        notes.insert(0, "what failed by its times was measured a second time")
+    return notes
+
+
+def _findings_table(findings: Sequence[Finding]) -> TextTable:
+    return TextTable(
+        ("level", "arm", "quantity", "why", "evaluated"),
+        tuple(
+            (
+                found.level,
+                found.row.arm if found.row else "",
+                found.row.quantity.label if found.row else "",
+                found.text,
+                "; ".join(one.text for one in found.inequalities),
+            )
+            for found in findings
+        ),
+    )
+
+
+def _where(finding: Finding) -> str:
+    row = finding.row
+    return "" if row is None else f"{row.arm} {row.quantity.label}: "
+
+
+def _junit(result: GateResult) -> str:
+    """One test case a finding: regressions and wrong answers fail, what is undecided is skipped."""
+    counts = {level: len(result.of_level(level)) for level in (*_ORDER, "passed")}
+    undecided_fails = result.strict
+    suite = ElementTree.Element(
+        "testsuite",
+        name=_xml(f"serde_lab gate {result.comparison.scenario}"),
+        tests=str(len(result.findings)),
+        failures=str(
+            counts["regression"]
+            + counts["wrong answer"]
+            + (counts["undecided"] if undecided_fails else 0)
+        ),
+        errors=str(counts["failed"]),
+        skipped=str(0 if undecided_fails else counts["undecided"]),
+    )
+    for found in result.findings:
+        _test_case(suite, found, undecided_fails)
+    output = ElementTree.SubElement(suite, "system-out")
+    output.text = _xml(_text(result))
+    ElementTree.indent(suite)
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n'
+        f"{ElementTree.tostring(suite, encoding='unicode')}\n"
+    )
+
+
+def _test_case(suite: ElementTree.Element, found: Finding, undecided_fails: bool) -> None:
+    row = found.row
+    scenario = (suite.get("name") or "").removeprefix("serde_lab gate ")
+    case = ElementTree.SubElement(
+        suite,
+        "testcase",
+        classname=_xml(f"{scenario}.{row.arm if row else 'gate'}"),
+        name=_xml(row.quantity.label if row else "gate"),
+    )
+    if found.level == "passed":
+        return
+    tag = {"failed": "error", "undecided": "failure" if undecided_fails else "skipped"}
+    problem = ElementTree.SubElement(
+        case, tag.get(found.level, "failure"), message=_xml(found.text), type=found.level
+    )
+    problem.text = _xml("\n".join(one.text for one in found.inequalities))
+
+
+def _xml(text: str) -> str:
+    return _NOT_XML.sub("\ufffd", text)

@@ -1,0 +1,401 @@
+"""Each verdict, reached with made-up samples; what may be compared; which rounds count."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_up_sides import MACHINE, STEADY, arm, calm, log_normal, one_metric, side
+
+from serde_lab.errors import UsageError
+from serde_lab.gate.comparability import host_mismatch_named, obstacles
+from serde_lab.gate.comparison import compare_sides
+from serde_lab.gate.evidence import gather, rounds_needed
+from serde_lab.gate.rows import CompareOptions, Comparison, Row
+from serde_lab.gate.sides import Side
+from serde_lab.gate.verdict import DECIDED, NoisyLimits, Verdict, judge_noisy
+
+SLOWER_BY_A_FIFTH = [1.2 * value for value in STEADY]
+
+
+def seconds_row(before: Side, after: Side, options: CompareOptions | None = None) -> Row:
+    comparison = compare_sides(before, after, options)
+    return next(row for row in comparison.rows if row.quantity.metric == "seconds")
+
+
+def only_row(comparison: Comparison) -> Row:
+    return next(row for row in comparison.rows if row.quantity.metric != "contents")
+
+
+def test_slower_and_faster() -> None:
+    before, after = one_metric("a", STEADY), one_metric("b", SLOWER_BY_A_FIFTH)
+    row = seconds_row(before, after)
+    assert row.verdict is Verdict.SLOWER
+    assert row.ratio == 1.2
+    assert [one.holds for one in row.judgement.inequalities] == [True, True]
+    assert seconds_row(after, before).verdict is Verdict.FASTER
+
+
+def test_higher_can_be_better() -> None:
+    options = CompareOptions(metrics=("rows_per_s",))
+    before = one_metric("a", STEADY, "rows_per_s")
+    after = one_metric("b", SLOWER_BY_A_FIFTH, "rows_per_s")
+    assert only_row(compare_sides(before, after, options)).verdict is Verdict.FASTER
+
+
+def test_same_needs_an_interval_within_the_margin() -> None:
+    row = seconds_row(one_metric("a", STEADY), one_metric("b", STEADY[::-1]))
+    assert row.verdict is Verdict.SAME
+    wide = log_normal(1, 8, 0.2), log_normal(2, 8, 0.2)
+    row = seconds_row(one_metric("a", wide[0]), one_metric("b", wide[1]))
+    assert row.verdict is Verdict.INCONCLUSIVE
+    assert "too wide" in row.judgement.because
+
+
+def test_noise_is_a_difference_up_to_the_floor() -> None:
+    slightly = [1.03 * value for value in STEADY]
+    spread = {n: {"numpy": 0.1 * (0.92 if n % 2 else 1.08)} for n in range(1, 9)}
+    before = one_metric("a", STEADY, calibration=spread)
+    after = one_metric("b", slightly, calibration=spread)
+    row = seconds_row(before, after)
+    assert row.floor.source == "calibration"
+    assert row.floor.change > 0.03
+    assert row.verdict is Verdict.NOISE
+    assert seconds_row(one_metric("a", STEADY), one_metric("b", slightly)).verdict is Verdict.SLOWER
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_insufficient_below_three_rounds(rounds: int) -> None:
+    row = seconds_row(one_metric("a", STEADY), one_metric("b", SLOWER_BY_A_FIFTH[:rounds]))
+    assert row.verdict is Verdict.INSUFFICIENT
+
+
+def test_missing_arm_and_missing_value() -> None:
+    both = side("a", arm("avro", {"seconds": STEADY}), arm("arrow", {"seconds": STEADY}))
+    comparison = compare_sides(both, one_metric("b", STEADY))
+    gone = next(row for row in comparison.rows if row.after_arm == "arrow")
+    assert gone.verdict is Verdict.MISSING
+    assert not gone.new
+    comparison = compare_sides(one_metric("b", STEADY), both)
+    assert next(row for row in comparison.rows if row.after_arm == "arrow").new
+    without = compare_sides(one_metric("a", STEADY), one_metric("b", [5.0] * 3, "frame_bytes"))
+    assert {row.quantity.metric: row.verdict for row in without.rows} == {
+        "contents": Verdict.SAME,
+        "seconds": Verdict.MISSING,
+        "frame_bytes": Verdict.MISSING,
+    }
+
+
+def test_wrong_answer_shows_no_timing() -> None:
+    wrong = side("b", arm("avro", {"seconds": STEADY}, failures=["oracle: row 7 differs"]))
+    comparison = compare_sides(one_metric("a", STEADY), wrong)
+    assert [row.verdict for row in comparison.rows] == [Verdict.WRONG_ANSWER]
+    assert comparison.rows[0].ratio is None
+    assert comparison.exit_status() == 4
+    whole = one_metric("b", STEADY, failures=("agreement: avro and arrow differ",))
+    assert compare_sides(one_metric("a", STEADY), whole).rows[0].verdict is Verdict.WRONG_ANSWER
+
+
+def test_unchecked_contents_are_missing_where_they_were_checked_before() -> None:
+    unchecked = side("b", arm("avro", {"seconds": STEADY}, checks_passed=0))
+    comparison = compare_sides(one_metric("a", STEADY), unchecked)
+    assert comparison.rows[0].verdict is Verdict.MISSING
+    assert compare_sides(unchecked, replace(unchecked, label="c")).judged == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("asked", {"table": {"buckets": 4}}, "table.buckets changed from 8 to 4"),
+        ("data_checksums", {"commit 1": "bb"}, "checksum of commit 1"),
+        ("measuring_code", "m2", "measuring code"),
+        ("results_format", 2, "results format"),
+    ],
+)
+def test_not_comparable_when_something_else_is_asked(field: str, value: object, words: str) -> None:
+    before = side("a", arm("avro", {"seconds": STEADY, "frame_bytes": [9] * 3}))
+    after = replace(before, label="b", **{field: value})
+    comparison = compare_sides(before, after)
+    rows = [row for row in comparison.rows if row.quantity.metric != "contents"]
+    assert {row.verdict for row in rows} == {Verdict.NOT_COMPARABLE}
+    assert words in rows[0].judgement.because
+    assert comparison.judged == 0
+    assert comparison.exit_status() == 1
+
+
+def test_an_arm_asked_differently_leaves_the_others_comparable() -> None:
+    def two(rows_per_frame: int) -> Side:
+        changed = {"kind": "strategy", "options": {"rows_per_frame": rows_per_frame}}
+        return side(
+            "a",
+            arm("avro", {"seconds": STEADY}),
+            arm("arrow", {"seconds": STEADY}, definition=changed),
+        )
+
+    comparison = compare_sides(two(1), two(1000))
+    verdicts = {row.after_arm: row for row in comparison.rows if row.quantity.metric == "seconds"}
+    assert verdicts["avro"].verdict is Verdict.SAME
+    assert verdicts["arrow"].verdict is Verdict.NOT_COMPARABLE
+    assert "rows_per_frame is 1 before and 1000 after" in verdicts["arrow"].judgement.because
+
+
+def test_judged_code_never_stands_in_the_way() -> None:
+    """Only the measuring code is a part of a side: another commit of a strategy is the subject."""
+    assert obstacles(one_metric("a", STEADY), one_metric("b", STEADY), "refuse").everything == ""
+
+
+class TestOtherMachines:
+    values = staticmethod(
+        lambda factor, slower=1.0: side(
+            "a",
+            arm("avro", {"seconds": [factor * slower * v for v in STEADY], "frame_bytes": [9] * 8}),
+            arm(
+                "spark_native",
+                {"seconds": [factor * 0.5 * v for v in STEADY]},
+                definition={"kind": "control", "control": "spark_native"},
+            ),
+        )
+    )
+
+    def rows(self, mismatch: str, slower: float = 1.0) -> dict[tuple[str, str], Row]:
+        before = self.values(1.0)
+        after = replace(self.values(3.0, slower), label="b", machine_class="other")
+        options = CompareOptions(host_mismatch=host_mismatch_named(mismatch))
+        rows = compare_sides(before, after, options).rows
+        return {(row.after_arm, row.quantity.metric): row for row in rows}
+
+    def test_refuse_compares_exact_quantities_only(self) -> None:
+        rows = self.rows("refuse")
+        assert rows["avro", "seconds"].verdict is Verdict.NOT_COMPARABLE
+        assert MACHINE in rows["avro", "seconds"].judgement.because
+        assert rows["avro", "frame_bytes"].verdict is Verdict.SAME
+
+    def test_ratios_hold_times_against_the_control_arm_with_a_wide_limit(self) -> None:
+        row = self.rows("ratios")["avro", "seconds"]
+        assert row.scale == "x spark_native"
+        assert row.verdict is Verdict.SAME
+        assert self.rows("ratios", slower=1.4)["avro", "seconds"].verdict is Verdict.NOISE
+        assert self.rows("ratios", slower=1.6)["avro", "seconds"].verdict is Verdict.SLOWER
+        control = self.rows("ratios")["spark_native", "seconds"]
+        assert control.verdict is Verdict.NOT_COMPARABLE
+
+    def test_ignore_compares_as_if_it_were_one_machine(self) -> None:
+        assert self.rows("ignore")["avro", "seconds"].verdict is Verdict.SLOWER
+
+    def test_unknown_policies_are_refused(self) -> None:
+        with pytest.raises(UsageError, match="refuse, ratios, ignore"):
+            host_mismatch_named("perhaps")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict"),
+    [
+        ([100, 100], [100, 100, 100], Verdict.SAME),
+        ([100], [101], Verdict.SLOWER),
+        ([10**12], [10**12 + 1], Verdict.SLOWER),
+        ([100], [99], Verdict.FASTER),
+        ([100, 100], [100, 101], Verdict.SLOWER),
+        ([100, 101], [100, 101], Verdict.INCONCLUSIVE),
+        ([100, 103], [101, 102], Verdict.INCONCLUSIVE),
+        ([100, 103], [99, 102], Verdict.FASTER),
+    ],
+)
+def test_one_byte_is_a_change(before: list[float], after: list[float], verdict: Verdict) -> None:
+    comparison = compare_sides(
+        one_metric("a", before, "frame_bytes"), one_metric("b", after, "frame_bytes")
+    )
+    assert only_row(comparison).verdict is verdict
+
+
+def test_any_change_of_what_must_stay_equal_is_worse() -> None:
+    for rows in (99, 101):
+        comparison = compare_sides(one_metric("a", [100], "rows"), one_metric("b", [rows], "rows"))
+        assert only_row(comparison).verdict is Verdict.SLOWER
+
+
+def test_a_byte_that_moved_between_commits_is_not_hidden_by_the_sum() -> None:
+    before = side("a", arm("avro", {"frames": [20], "frames #1": [10], "frames #2": [10]}))
+    after = side("b", arm("avro", {"frames": [20], "frames #1": [11], "frames #2": [9]}))
+    verdicts = {r.quantity.label: r.verdict for r in compare_sides(before, after).rows}
+    assert verdicts["frames"] is Verdict.SAME
+    assert verdicts["frames #1"] is Verdict.SLOWER
+    assert verdicts["frames #2"] is Verdict.FASTER
+
+
+@pytest.mark.parametrize(
+    ("after", "verdict"),
+    [
+        (1005.0, Verdict.SAME),
+        (1006.0, Verdict.SLOWER),
+        (995.1, Verdict.SAME),
+        (994.0, Verdict.FASTER),
+    ],
+)
+def test_compressed_bytes_to_half_a_percent(after: float, verdict: Verdict) -> None:
+    comparison = compare_sides(
+        one_metric("a", [1000] * 3, "shuffle_bytes"), one_metric("b", [after] * 3, "shuffle_bytes")
+    )
+    assert only_row(comparison).verdict is verdict
+
+
+def test_compressed_bytes_that_overlap_are_inconclusive() -> None:
+    comparison = compare_sides(
+        one_metric("a", [1000, 1000, 1020], "table_bytes"),
+        one_metric("b", [1010, 1015, 1015], "table_bytes"),
+    )
+    assert only_row(comparison).verdict is Verdict.INCONCLUSIVE
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.floats(0.5, 1.0), min_size=3, max_size=9),
+    st.lists(st.floats(1.0009765625, 5), min_size=3, max_size=9),
+    st.integers(1, 40),
+    st.floats(0, 0.2),
+)
+def test_perfectly_separated_samples_are_never_the_same(
+    low: list[float], high: list[float], family: int, floor: float
+) -> None:
+    for before, after in ((low, high), (high, low)):
+        sides = dict(enumerate(before)), dict(enumerate(after))
+        found = gather(*sides, paired=False, family=family)
+        assert found.separated
+        verdict = judge_noisy(found, NoisyLimits(floor=floor), "lower").verdict
+        assert verdict is not Verdict.SAME
+        worse = {Verdict.SLOWER, Verdict.NOISE, Verdict.INCONCLUSIVE}
+        assert verdict in (worse if before is low else worse - {Verdict.SLOWER} | {Verdict.FASTER})
+
+
+@pytest.mark.parametrize("n", range(3, 31))
+@pytest.mark.parametrize("paired", [True, False])
+def test_a_large_clear_difference_is_decided_at_any_number_of_rounds(n: int, paired: bool) -> None:
+    """Where the exact p cannot be small enough, separated samples are decided by Student's t."""
+    noise = log_normal(n, 2 * n, 0.01)
+    before = dict(enumerate(noise[:n]))
+    after = dict(enumerate(value * 1.5 for value in noise[n:]))
+    found = gather(before, after, paired=paired, family=1)
+    judgement = judge_noisy(found, NoisyLimits(), "lower")
+    assert judgement.verdict is Verdict.SLOWER
+    assert found.reachable == (n >= rounds_needed(1, 0.05, paired=paired))
+    if not found.reachable:
+        assert "can be reached" in judgement.because
+        assert "Student" in judgement.because
+
+
+def test_rounds_needed_for_an_exact_p() -> None:
+    assert rounds_needed(1, 0.05, paired=True) == 6
+    assert rounds_needed(1, 0.05, paired=False) == 4
+    assert rounds_needed(20, 0.05, paired=True) == 10
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.floats(0.9, 1.1), min_size=1, max_size=12),
+    st.lists(st.floats(0.9, 1.1), min_size=1, max_size=12),
+)
+def test_turning_the_sides_round_turns_the_verdict_round(
+    before: list[float], after: list[float]
+) -> None:
+    turned = {Verdict.SLOWER: Verdict.FASTER, Verdict.FASTER: Verdict.SLOWER}
+    limits = NoisyLimits(floor=0.013)
+    sides = dict(enumerate(before)), dict(enumerate(after))
+    there = judge_noisy(gather(*sides, paired=False, family=1), limits, "lower").verdict
+    back = judge_noisy(gather(*sides[::-1], paired=False, family=1), limits, "lower").verdict
+    # A ratio and its inverse round apart in the last digit: only at a limit may that show.
+    if {there, back} <= DECIDED - {Verdict.NOISE, Verdict.SAME}:
+        assert back is turned[there]
+    assert (there, back) not in {(Verdict.SLOWER, Verdict.SLOWER), (Verdict.FASTER, Verdict.FASTER)}
+
+
+def test_zero_has_no_ratio() -> None:
+    options = CompareOptions(metrics=("phase_cpu_s",))
+    before = one_metric("a", [0.0] * 8, "phase_cpu_s map.route")
+    same = compare_sides(before, replace(before, label="b"), options)
+    assert only_row(same).verdict is Verdict.SAME
+    after = one_metric("b", STEADY, "phase_cpu_s map.route")
+    assert only_row(compare_sides(before, after, options)).verdict is Verdict.INCONCLUSIVE
+
+
+def test_no_verdict_rests_on_marked_rounds_alone() -> None:
+    moved = {n: {"numpy": 0.13 if n > 8 else 0.1} for n in range(1, 12)}
+    before = one_metric("a", [1 + n / 1000 for n in range(11)], calibration=calm(11), sitting="s")
+    # Slow in six of eleven rounds, but in only three of the eight in which the machine was steady.
+    values = [1.0, 1.01, 0.99, 1.0, 1.0, 1.31, 1.32, 1.3, 1.3, 1.3, 1.3]
+    after = one_metric("b", values, calibration=moved, sitting="s")
+    row = seconds_row(before, replace(after, calibration=calm(11)))
+    assert row.verdict is Verdict.SLOWER
+    row = seconds_row(before, after)
+    assert row.marked_rounds == (9, 10, 11)
+    assert row.verdict is Verdict.INCONCLUSIVE
+    assert "calibration moved" in row.judgement.because
+    slow = one_metric("b", SLOWER_BY_A_FIFTH, calibration={**calm(8), 3: {"numpy": 0.2}})
+    row = seconds_row(one_metric("a", STEADY, calibration=calm(8)), slow)
+    assert row.marked_rounds == (3,)
+    assert row.verdict is Verdict.SLOWER
+
+
+def test_holm_holds_the_family() -> None:
+    """A p that passes alone does not pass as one of many."""
+    shifted = [1.02, 1.03, 1.015, 1.04, 1.012, 1.025]
+    names = [f"arm{i}" for i in range(30)]
+    before = side("a", *(arm(name, {"seconds": STEADY[:6]}) for name in names))
+    after = side("b", *(arm(name, {"seconds": STEADY[:6]}) for name in names[1:]))
+    after = replace(after, arms={"arm0": arm("arm0", {"seconds": shifted}), **after.arms})
+    alone = compare_sides(before, after, CompareOptions(arms=(("arm0", "arm0"),)))
+    assert only_row(alone).verdict is Verdict.SLOWER
+    row = next(r for r in compare_sides(before, after).rows if r.quantity.metric == "seconds")
+    assert row.after_arm == "arm0"
+    assert row.evidence is not None
+    assert row.evidence.family == 30
+    assert row.verdict is not Verdict.SLOWER
+
+
+def test_outliers_are_named_and_kept() -> None:
+    row = seconds_row(one_metric("a", STEADY), one_metric("b", [*STEADY[:7], 3.0]))
+    assert row.evidence is not None
+    assert row.evidence.after.outlying_rounds == (8,)
+    assert row.evidence.after.values[7] == 3.0
+
+
+def test_the_floor_is_that_of_the_twins() -> None:
+    twin = {"kind": "strategy", "strategy": "avro"}
+    run = side(
+        "a",
+        arm("avro", {"seconds": STEADY}, place=0),
+        arm("avro again", {"seconds": [v * 1.04 for v in STEADY]}, definition=twin, place=1),
+        arm("arrow", {"seconds": [v * 1.03 for v in STEADY]}, place=2),
+    )
+    assert run.twins == (("avro", "avro again"),)
+    row = seconds_row(run, run, CompareOptions(arms=(("avro", "arrow"),)))
+    assert row.floor.source == "A/A of avro"
+    assert 0.03 < row.floor.change <= 0.05
+    assert row.verdict is Verdict.NOISE
+
+
+def test_unknown_names_are_refused() -> None:
+    before, after = one_metric("a", STEADY), one_metric("b", STEADY)
+    with pytest.raises(UsageError, match="known are avro"):
+        compare_sides(before, after, CompareOptions(arms=(("avr", "avr"),)))
+    with pytest.raises(UsageError, match="must be named"):
+        compare_sides(before, before)
+
+
+def test_every_inequality_is_the_one_that_its_data_says() -> None:
+    pairs = [(STEADY, SLOWER_BY_A_FIFTH), (STEADY, STEADY), (STEADY[:3], STEADY[3:6])]
+    for first, second in pairs:
+        for row in compare_sides(one_metric("a", first), one_metric("b", second)).rows:
+            for one in row.judgement.inequalities:
+                relation = {"<=": one.left <= one.right, ">": one.left > one.right}
+                assert one.holds == relation[one.relation]
+                assert f"{one.left:.10g} {one.relation} {one.right:.10g}" in one.text
+                assert ("does not hold" in one.text) != one.holds
+
+
+def test_arms_that_all_move_one_way_are_pointed_out() -> None:
+    names = "abcdef"
+    before = side("a", *(arm(name, {"seconds": STEADY}) for name in names))
+    after = side("b", *(arm(name, {"seconds": SLOWER_BY_A_FIFTH}) for name in names))
+    comparison = compare_sides(before, after)
+    assert any("all 6 arms" in note for note in comparison.notes)
+    assert comparison.geometric_means() == {"seconds": 1.2}
+    assert (comparison.worse, comparison.better, comparison.undecided) == (6, 0, 0)
