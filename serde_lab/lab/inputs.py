@@ -326,6 +326,7 @@ def _counted(
 ) -> Iterator[pa.Table]:
     done = 0
     for table in tables:
-        yield table
+        # before it is handed on: who takes the last one does not come back for more
         done += len(table)
         progress(task, done, rows)
+        yield table

@@ -1,0 +1,416 @@
+"""Input batches: made once, kept by what decides them, and refused by column and row count."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from serde_lab.errors import DataError, LabError, SchemaError, UsageError
+from serde_lab.lab.inputs import PreparedInputs, default_cache, prepare_inputs
+from serde_lab.lab.own_files import check_sources, find_files, repeated_keys
+from serde_lab.scenario.loading import parse_scenario
+from serde_lab.scenario.model import Scenario
+from tpch.contents import checksum
+from tpch.parts import MANIFEST
+
+ROWS = 100
+
+
+def scenario(data: Mapping[str, Any], *batches: Mapping[str, Any], setups: int = 1) -> Scenario:
+    return parse_scenario(
+        {
+            "name": "s",
+            "title": "t",
+            "question": "q",
+            "data": {"input_partitions": 3, **data},
+            "setup": list(batches[:setups]),
+            "commit": list(batches[setups:]),
+            "arm": [{"name": "a", "strategy": "pickle"}],
+        }
+    )
+
+
+TPCH = {"source": "tpch", "table": "orders", "scale_factor": 0.001}
+BULK = {"operation": "bulk_insert"}
+UPSERT = {"share": 0.1, "updates": 0.5}
+
+
+def orders(**changes: Any) -> pa.Table:
+    columns: dict[str, Any] = {
+        "id": pa.array(range(ROWS), pa.int64()),
+        "country": [f"c{i % 3}" for i in range(ROWS)],
+        "updated": pa.array(
+            [datetime(2024, 1, 1) + timedelta(hours=i) for i in range(ROWS)], pa.timestamp("us")
+        ),
+        "text": pa.array([None if i % 5 == 0 else f"t{i}" for i in range(ROWS)], pa.string_view()),
+    }
+    return pa.table({**columns, **changes})
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that has orders already, since the generator takes a second to start."""
+    cache = tmp_path_factory.mktemp("generated")
+    prepare_inputs(scenario(TPCH, BULK, UPSERT), cache)
+    return cache / "tpch"
+
+
+@pytest.fixture
+def cache(tmp_path: Path, generated: Path) -> Path:
+    shutil.copytree(generated, tmp_path / "cache" / "tpch")
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A folder of two files, and a mark that Spark leaves behind."""
+    folder = tmp_path / "own"
+    folder.mkdir()
+    table = orders()
+    pq.write_table(table.slice(60), folder / "b.parquet")
+    pq.write_table(table.slice(0, 60), folder / "a.parquet")
+    (folder / "_SUCCESS").write_text("")
+    (folder / "_hidden.parquet").write_text("no parquet")
+    return folder
+
+
+def own_data(path: Path | str, **more: Any) -> dict[str, Any]:
+    return {"source": "parquet", "path": str(path), "key": "id", "ordering": "updated", **more}
+
+
+def read(inputs: PreparedInputs, number: int) -> pa.Table:
+    one = (*inputs.setups, *inputs.commits)[number]
+    return pa.concat_tables(pq.read_table(file) for file in one.files)
+
+
+def test_batches_of_tpch(tmp_path: Path) -> None:
+    said: list[str] = []
+    seen: list[tuple[str, int, int]] = []
+    inputs = prepare_inputs(
+        scenario(TPCH, BULK, UPSERT),
+        tmp_path,
+        said.append,
+        lambda task, done, total: seen.append((task, done, total)),
+    )
+    (setup,), (commit,) = inputs.setups, inputs.commits
+    assert (setup.operation, setup.rows, commit.operation, commit.rows) == (
+        "bulk_insert", 1500, "upsert", 150,
+    )  # fmt: skip
+    assert [pq.read_metadata(file).num_rows for file in commit.files] == [50, 50, 50]
+    assert inputs.record_schema.record_key == ("o_orderkey",)
+    assert inputs.record_schema.ordering == ("event_ts",)
+    assert inputs.record_schema.data == read(inputs, 0).schema.remove_metadata()
+    assert all(field.metadata is None for field in inputs.record_schema.data)
+    stored = set(read(inputs, 0)["o_orderkey"].to_pylist())
+    assert sum(key in stored for key in read(inputs, 1)["o_orderkey"].to_pylist()) == 75
+    assert inputs.checksums == {"setup-1": setup.content, "commit-1": commit.content}
+    assert any(str(inputs.folder) in sentence for sentence in said)
+    assert ("commit.1: rows", 150, 150) in seen
+
+
+def test_batches_are_kept_and_made_again_when_asked_otherwise(cache: Path) -> None:
+    one = scenario(TPCH, BULK, UPSERT)
+    first = prepare_inputs(one, cache)
+    again = prepare_inputs(one, cache)
+    assert not first.reused
+    assert again.reused
+    assert again.checksums == first.checksums
+    assert again.record_schema == first.record_schema
+    other = prepare_inputs(scenario({**TPCH, "seed": 2}, BULK, UPSERT), cache)
+    assert not other.reused
+    assert other.folder != first.folder
+    assert other.checksums["commit-1"] != first.checksums["commit-1"]
+
+
+def test_scenarios_that_ask_for_the_same_rows_share_them(cache: Path) -> None:
+    first = prepare_inputs(scenario(TPCH, BULK, UPSERT), cache)
+    content = scenario(TPCH, BULK, UPSERT).to_json() | {"name": "twin", "table": {"buckets": 2}}
+    twin = prepare_inputs(parse_scenario(content), cache)
+    assert twin.reused
+    assert twin.folder == first.folder
+
+
+@pytest.mark.parametrize("damage", ["manifest", "part", "cut"])
+def test_a_half_made_batch_is_made_again(cache: Path, damage: str) -> None:
+    one = scenario(TPCH, BULK, UPSERT)
+    first = prepare_inputs(one, cache)
+    commit = first.commits[0]
+    if damage == "manifest":
+        (commit.folder / MANIFEST).unlink()
+        (commit.folder / "_unfinished.json").write_text("{}")
+    elif damage == "part":
+        commit.files[1].unlink()
+    else:
+        commit.files[1].write_bytes(commit.files[1].read_bytes()[:100])
+    again = prepare_inputs(one, cache)
+    assert not again.reused
+    assert again.checksums == first.checksums
+    assert checksum(read(again, 1)) == checksum(read(first, 1))
+
+
+def test_an_interrupted_preparation_leaves_nothing_that_is_read(cache: Path) -> None:
+    def interrupt(task: str, done: int, total: int) -> None:
+        if task.startswith("commit.1"):
+            raise KeyboardInterrupt
+
+    one = scenario(TPCH, BULK, UPSERT)
+    with pytest.raises(KeyboardInterrupt):
+        prepare_inputs(one, cache, progress=interrupt)
+    inputs = prepare_inputs(one, cache)
+    assert not inputs.reused
+    assert inputs.checksums == prepare_inputs(one, cache.parent / "other").checksums
+
+
+def test_own_files_in_the_order_of_their_names(tmp_path: Path, own: Path) -> None:
+    inputs = prepare_inputs(scenario(own_data(own), BULK, UPSERT | {"share": 0.1, "updates": 1}),
+                            tmp_path / "cache")  # fmt: skip
+    setup = read(inputs, 0)
+    assert setup["id"].to_pylist() == list(range(ROWS))
+    assert setup["updated"].to_pylist() == orders()["updated"].to_pylist()
+    assert setup.schema.field("text").type == pa.string()
+    assert inputs.record_schema.ordering == ("updated",)
+    assert "event_ts" not in setup.schema.names
+    newer = read(inputs, 1)
+    stored = dict(zip(setup["id"].to_pylist(), setup["updated"].to_pylist(), strict=True))
+    for key, time in zip(newer["id"].to_pylist(), newer["updated"].to_pylist(), strict=True):
+        assert time > stored[key]
+
+
+def test_without_an_ordering_column_event_ts_is_added(tmp_path: Path, own: Path) -> None:
+    data = {key: value for key, value in own_data(own).items() if key != "ordering"}
+    inputs = prepare_inputs(scenario(data, BULK, {"rows": 5, "updates": 1}), tmp_path / "cache")
+    assert inputs.record_schema.ordering == ("event_ts",)
+    assert read(inputs, 1).schema.field("event_ts").type == pa.int64()
+
+
+def test_a_changed_file_makes_kept_batches_stale(tmp_path: Path, own: Path) -> None:
+    one = scenario(own_data(own), BULK, {"rows": 5, "updates": 1})
+    first = prepare_inputs(one, tmp_path / "cache")
+    pq.write_table(orders(text=["new"] * ROWS).slice(60), own / "b.parquet")
+    again = prepare_inputs(one, tmp_path / "cache")
+    assert not again.reused
+    assert again.checksums["setup-1"] != first.checksums["setup-1"]
+
+
+def test_own_files_as_batches(tmp_path: Path, own: Path) -> None:
+    changes = orders().slice(10, 20).select(["text", "updated", "id", "country"])
+    pq.write_table(pa.concat_tables([changes, changes]), tmp_path / "changes.parquet")
+    inputs = prepare_inputs(
+        scenario(own_data(own), BULK, {"path": str(tmp_path / "changes.parquet")}),
+        tmp_path / "cache",
+    )
+    commit = read(inputs, 1)
+    assert inputs.commits[0].rows == 40
+    assert commit.schema.names == ["id", "country", "updated", "text"]
+    assert commit["id"].to_pylist() == [*range(10, 30), *range(10, 30)]
+    assert [pq.read_metadata(file).num_rows for file in inputs.commits[0].files] == [13, 13, 14]
+
+
+def test_relative_globs_and_folders(tmp_path: Path, own: Path) -> None:
+    assert [f.name for f in find_files("k", str(own))] == ["a.parquet", "b.parquet"]
+    assert [f.name for f in find_files("k", str(own / "*.parquet"))] == ["a.parquet", "b.parquet"]
+    assert [f.name for f in find_files("k", str(own / "a.parquet"))] == ["a.parquet"]
+    assert [f.name for f in find_files("k", str(tmp_path / "**" / "b*"))] == ["b.parquet"]
+
+
+NULLS = pa.array([None if i < 7 else i for i in range(ROWS)], pa.int64())
+
+
+@pytest.mark.parametrize(
+    ("table", "data", "kind", "expected"),
+    [
+        (orders(), {"key": "idd"}, SchemaError, "data.key: {path} has no column 'idd'; its columns "
+         "are id, country, updated, text; did you mean 'id'?"),
+        (orders(), {"ordering": "when"}, SchemaError, "data.ordering: {path} has no column 'when'"),
+        (orders(), {"partition": "land"}, SchemaError, "data.partition: {path} has no column 'land'"),
+        (orders(id=pa.array([[i] for i in range(ROWS)])), {}, SchemaError,
+         "data.key: column 'id' has the type list<element: int64>, expected no nesting"),
+        (orders(extra=pa.array(range(ROWS), pa.uint32())), {}, SchemaError,
+         "{path}: column 'extra' has the unsupported type uint32 (cast it to a signed integer)"),
+        (orders().slice(0, 0), {}, DataError, "data.path: {path} has no rows"),
+        (orders(id=NULLS), {}, DataError,
+         "data.path: column 'id', the record key, is null in 7 of 100 rows of {path}"),
+        (orders(updated=NULLS), {}, DataError,
+         "column 'updated', the ordering value, is null in 7 of 100 rows of {path}"),
+        (orders(id=pa.array([i % 90 for i in range(ROWS)])), {}, DataError,
+         "data.key: id is not unique, 10 keys stand in several of the 100 rows"),
+        (orders(), {"ordering": "text"}, DataError, "is null in 20 of 100 rows"),
+        (orders(text=["x"] * ROWS), {"ordering": "text"}, LabError,
+         "scenario s: column 'text', the ordering field, has the type string"),
+        (orders(event_ts=[1] * ROWS), {"ordering": []}, LabError,
+         "scenario s: the data has a column 'event_ts' already"),
+    ],
+)  # fmt: skip
+def test_data_that_cannot_be_written(
+    tmp_path: Path, table: pa.Table, data: dict[str, Any], kind: type[LabError], expected: str
+) -> None:
+    path = tmp_path / "own.parquet"
+    pq.write_table(table, path)
+    one = scenario(own_data(path, **data), BULK, {"rows": 5, "updates": 1})
+    with pytest.raises(kind) as caught:
+        prepare_inputs(one, tmp_path / "cache")
+    assert expected.format(path=path) in str(caught.value)
+    assert caught.value.exit_status == 2
+    assert not list((tmp_path / "cache").rglob("*.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("none", "data.path: {path} is neither a file nor a folder"),
+        ("*.csv", "data.path: no file matches {path}"),
+        ("empty", "data.path: the folder {path} holds no .parquet file"),
+        ("deep", "name the deeper ones by {path}/**/*.parquet"),
+        ("text.parquet", "{path}: is not a parquet file"),
+    ],
+)
+def test_paths_that_lead_nowhere(tmp_path: Path, path: str, expected: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    pq.write_table(orders(), tmp_path / "deep" / "er" / "x.parquet")
+    (tmp_path / "text.parquet").write_text("text")
+    with pytest.raises(DataError) as caught:
+        check_sources(scenario(own_data(tmp_path / path), BULK, UPSERT))
+    assert expected.format(path=tmp_path / path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("table", "operation", "expected"),
+    [
+        (orders().drop_columns(["text"]), "upsert", "commit.1.path: {path} has no column text, which"),
+        (orders(texts=["x"] * ROWS), "upsert",
+         "commit.1.path: {path} has a column 'texts' that the data of data.path has not; did you "
+         "mean 'text'?"),
+        (orders(id=pa.array(range(ROWS), pa.int32())), "upsert",
+         "commit.1.path: column 'id' of {path} has the type int32, expected int64 as in data.path"),
+        (orders(id=NULLS), "upsert",
+         "commit.1.path: column 'id', the record key, is null in 7 of 100 rows of {path}"),
+        (orders().slice(0, 0), "upsert", "commit.1.path: {path} has no rows"),
+    ],
+)  # fmt: skip
+def test_batches_of_own_files_that_cannot_be_written(
+    tmp_path: Path, own: Path, table: pa.Table, operation: str, expected: str
+) -> None:
+    path = tmp_path / "changes.parquet"
+    pq.write_table(table, path)
+    batch = {"operation": operation, "path": str(path)}
+    with pytest.raises(UsageError) as caught:
+        prepare_inputs(scenario(own_data(own), BULK, batch), tmp_path / "cache")
+    assert expected.format(path=path) in str(caught.value)
+
+
+def test_a_bulk_insert_of_stored_or_repeated_keys_is_refused(tmp_path: Path, own: Path) -> None:
+    path = tmp_path / "more.parquet"
+    for ids, number in (([5, 200, 201], 1), ([200, 200, 201], 1), ([200, 201, 202], 0)):
+        pq.write_table(orders().slice(0, 3).set_column(0, "id", pa.array(ids)), path)
+        one = scenario(
+            own_data(own), BULK, BULK | {"path": str(path)}, {"path": str(path)}, setups=2
+        )
+        if number:
+            with pytest.raises(DataError, match=rf"setup.2.path: {number} keys of .* stand in"):
+                prepare_inputs(one, tmp_path / "cache")
+        else:
+            assert prepare_inputs(one, tmp_path / "cache").setups[1].rows == 3
+
+
+def test_repeated_keys_are_counted_by_all_columns(tmp_path: Path) -> None:
+    file = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"a": [1, 1, 2, 2, 2], 'b"': [1, 2, 1, 1, 1]}), file)
+    assert repeated_keys([file], ["a"]) == 2
+    assert repeated_keys([file], ["a", 'b"']) == 1
+    assert repeated_keys([file], ["a"], [file]) == 2
+
+
+def test_asking_for_more_than_there_is(tmp_path: Path, own: Path) -> None:
+    one = scenario(own_data(own), BULK, {"rows": 50, "updates": 0.5})
+    with pytest.raises(
+        UsageError, match="scenario s: the batches need 125 different keys, but the"
+    ):
+        prepare_inputs(one, tmp_path / "cache")
+    two = scenario(own_data(own), BULK | {"rows": 10}, {"rows": 50, "updates": 0.5})
+    with pytest.raises(
+        UsageError, match=r"commit.1 \(upsert\) updates 25 stored keys, but only 10"
+    ):
+        prepare_inputs(two, tmp_path / "cache")
+
+
+def test_keys_of_tpch_that_are_not_unique_are_refused(cache: Path) -> None:
+    with pytest.raises(DataError, match=r"data\.key: o_custkey is not unique"):
+        prepare_inputs(scenario({**TPCH, "key": "o_custkey"}, BULK, UPSERT), cache)
+
+
+def test_every_supported_type_survives(tmp_path: Path) -> None:
+    from decimal import Decimal
+
+    table = orders(
+        bits=[True, None] * 50,
+        small=pa.array([1, None] * 50, pa.int8()),
+        exact=pa.array([Decimal("1.5"), None] * 50, pa.decimal128(38, 10)),
+        zone=pa.array([0, None] * 50, pa.timestamp("us", "UTC")),
+        nested=pa.array([[{"x": [1, None]}], None] * 50),
+        map=pa.array([[("a", 1)], None] * 50, pa.map_(pa.string(), pa.int32())),
+        big=pa.array(["x", None] * 50, pa.large_string()),
+    )
+    path = tmp_path / "own.parquet"
+    pq.write_table(table, path)
+    inputs = prepare_inputs(
+        scenario(own_data(path), BULK, {"rows": 5, "updates": 1}), tmp_path / "cache"
+    )
+    setup = read(inputs, 0)
+    assert setup.to_pylist() == table.to_pylist()
+    assert setup.schema.field("small").type == pa.int8()
+    assert setup.schema.field("big").type == pa.string()
+    assert checksum(setup) == checksum(table)
+
+
+def test_where_the_cache_is() -> None:
+    assert default_cache({}) == Path(".cache/serde_lab")
+    assert default_cache({"XDG_CACHE_HOME": "/x"}) == Path("/x/serde_lab")
+    assert default_cache({"XDG_CACHE_HOME": "/x", "SERDE_LAB_CACHE": "/y"}) == Path("/y")
+
+
+def test_the_environment_names_the_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERDE_LAB_CACHE", str(cache))
+    inputs = prepare_inputs(scenario(TPCH, BULK, UPSERT))
+    assert inputs.folder.is_relative_to(cache)
+
+
+def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LabError, match=r"the cache .* cannot be written"):
+        prepare_inputs(scenario(TPCH, BULK, UPSERT), tmp_path / "file")
+
+
+def test_two_processes_make_one_set(cache: Path) -> None:
+    script = (
+        "import json, sys\n"
+        "from pathlib import Path\n"
+        "from serde_lab.lab.inputs import prepare_inputs\n"
+        "from serde_lab.scenario.loading import parse_scenario\n"
+        "found = prepare_inputs(parse_scenario(json.loads(sys.argv[1])), Path(sys.argv[2]))\n"
+        "print(found.reused, found.checksums['commit-1'])\n"
+    )
+    import json
+
+    content = json.dumps(scenario(TPCH, BULK, UPSERT).to_json())
+    command = [sys.executable, "-c", script, content, str(cache)]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = sorted(process.communicate()[0].split()[0] for process in processes)
+    assert said == ["False", "True"]
+
+
+def test_preparing_needs_neither_spark_nor_java() -> None:
+    script = (
+        "import sys, serde_lab.lab.inputs\n"
+        "assert not [m for m in sys.modules if m.split('.')[0] in ('pyspark', 'py4j')]\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
