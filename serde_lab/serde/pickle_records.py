@@ -5,19 +5,14 @@ is a tuple of the data columns' values by position (`layout = "dict"`: a dict by
 None). Values are physical (`python_values.py`): days, microseconds, unscaled decimals. So converting in
 and out is the making and unmaking of Python objects, and serialising is the pickler's own work.
 
-A frame, numbers little endian:
-
-    byte 0      the mark, 0xA3
-    1 to 4      fingerprint of the schema (`fingerprint.py`)
-    5 …         a pickle, protocol 5, without memo: one record a frame (`rows_per_frame = 1`): the
-                arguments of its constructor, a tuple of 7; else a list of such tuples
-
 How its best advocate would write it, and does here:
-- The class stands for itself by the mark. A pickle of the object would name the class in every frame
-  (45 bytes) and call `__reduce__` for every record (half as long again as the rest); what is left out is
-  what both sides know, as a class registered with Kryo. `__reduce__` is there for everyone else.
-- One pickler writes a whole batch into one buffer. Its memo is off: no record holds an object twice, and
-  bytes that depend on which equal objects are the same one would not be the same for equal batches.
+- A frame holds the arguments of the record's constructor, not the record: the mark already says of which
+  class it is. A pickle of the object would name the class in every frame (50 bytes) and look it up and
+  call `__reduce__` for every record, which takes as long as all the rest. What is left out is what both
+  sides know, as with a class registered with Kryo. `__reduce__` is there for everyone else.
+- One pickler writes a whole batch into one buffer (`pickle_frames.py`). Its memo is off: no record holds
+  an object twice, and bytes that depend on which equal objects are the same one would not be the same
+  for equal batches.
 - `pickler = "cloudpickle"` uses cloudpickle's pickler, what PySpark serialises functions with; for plain
   data it writes the same bytes through one more call in Python.
 
@@ -26,26 +21,21 @@ Must not know how frames are cut (`framing.py`) or what the columns mean.
 
 from __future__ import annotations
 
-import io
-import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import chain
 from operator import itemgetter
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from serde_lab.errors import DataError, DecodeError
+from serde_lab.errors import DecodeError
 from serde_lab.records.plain_form import from_plain, to_plain_batch
 from serde_lab.records.schema import ENVELOPE, RecordSchema
-from serde_lab.records.types import check_supported, plain_schema, plain_type
-from serde_lab.serde.fingerprint import schema_fingerprint
-from serde_lab.serde.framing import Cuts, cut, frame_error, frames_of, opened, payload_bytes
+from serde_lab.records.types import check_supported, plain_type
 from serde_lab.serde.interface import (
     Bounds,
     BoundSerde,
@@ -56,6 +46,7 @@ from serde_lab.serde.interface import (
     Strategy,
 )
 from serde_lab.serde.options import resolve
+from serde_lab.serde.pickle_frames import MARK, PickleFrames
 from serde_lab.serde.python_values import PythonForm, transposed
 from serde_lab.serde.row_envelope import rows_present
 
@@ -77,21 +68,16 @@ EXPECTED: Mapping[str, tuple[float, float]] = {
     "map": (35, 600),
     "struct": (25, 450),
 }
-"""Written down before anything was measured: bytes of a value, and nanoseconds of the four verbs for it.
+"""Written down before this strategy was measured: bytes and nanoseconds (the four verbs together) of a value.
 
 Values: numbers over all their range, dates from 1970 to 2030, decimal(15, 2), text of 12 letters, a list of
 3 longs, a map of 2 entries (3 letters to a long), a struct of a long and a text. `record` is what a
-record costs beside its columns, with a key of 28 letters and a file id of 38.
+record costs beside its columns, with a key of 28 letters and a file id of 38. Known was what pickle alone
+takes for a lineitem record.
 """
 
-_MARK = b"\xa3"
-_PREFIX_BYTES = 5
 _FIELDS = len(ENVELOPE) + 1
 _ROW = len(ENVELOPE)
-_MAX_BYTES = 2**31 - 1
-# how a pickle begins: protocol 5, then one frame of so many bytes, which is all of it up to 64 KiB
-_OPENING = b"\x80\x05\x95"
-_OPENING_BYTES = 11
 
 
 class PickleRecord(tuple[Any, ...]):
@@ -180,22 +166,18 @@ class BoundPickle(BoundSerde):
 
     schema: RecordSchema
     options: SerdeOptions
-    mark = _MARK
+    mark = MARK
 
     def __repr__(self) -> str:
         return f"pickle({self.options})"
 
     @cached_property
-    def _prefix(self) -> bytes:
-        return _MARK + schema_fingerprint(self.schema).to_bytes(4, "little")
+    def _frames(self) -> PickleFrames:
+        return PickleFrames.of(self.schema, self.options)
 
     @cached_property
     def _form(self) -> PythonForm:
         return PythonForm(struct_as_dict=self.options.own["layout"] == "dict")
-
-    @cached_property
-    def _plain(self) -> pa.Schema:
-        return plain_schema(self.schema.batch_schema)
 
     def from_arrow(self, batch: pa.RecordBatch) -> PickleRecords:
         plain = to_plain_batch(batch)
@@ -212,133 +194,13 @@ class BoundPickle(BoundSerde):
 
     def encode(self, records: Records, bounds: Bounds) -> Frames:
         assert isinstance(records, PickleRecords)
-        cuts = cut(bounds, self.options)
-        writer = _PickleWriter(self._pickler(), records.records)
-        if self.options.rows_per_frame == 1:
-            writer.each()
-        else:
-            most_bytes = payload_bytes(self.options) - _PREFIX_BYTES
-            starts, targets = [], []
-            for target, (first, last) in zip(
-                cuts.targets.tolist(), pairwise(cuts.offsets.tolist()), strict=True
-            ):
-                added = writer.several(first, last, most_bytes)
-                starts += added
-                targets += [target] * len(added)
-            offsets = np.array([*starts, len(records)], np.int64)
-            cuts = Cuts(offsets, np.array(targets, np.int32))
-        pickles = writer.written()
-        frames = pc.binary_join_element_wise(pa.scalar(self._prefix), pickles, b"")
-        return frames_of(cuts, frames, self.options)
-
-    def _pickler(self) -> type[pickle.Pickler]:
-        if self.options.own["pickler"] == "cloudpickle":
-            import cloudpickle
-
-            pickler: type[pickle.Pickler] = cloudpickle.Pickler
-            return pickler
-        return pickle.Pickler
+        return self._frames.write(records.records, bounds)
 
     def decode(self, frames: pa.BinaryArray) -> PickleRecords:
-        frames = opened("pickle", frames, self.options)
-        raw, starts, ends = self._checked(frames)
-        loads = pickle.loads
-        try:
-            found = [loads(raw[a:b]) for a, b in zip(starts, ends, strict=True)]
-        except Exception as exc:  # a pickle may raise anything: it is a program
-            raise self._first_unreadable(raw, starts, ends) from exc
-        if set(map(type, found)) == {list}:
-            found = list(chain.from_iterable(found))
+        found = self._frames.read(frames)
         if set(map(type, found)) - {tuple} or set(map(len, found)) - {_FIELDS}:
             raise DecodeError("pickle", None, "it holds something else than records")
         return PickleRecords(self.schema, self._form, list(map(PickleRecord, found)))
-
-    def _checked(self, frames: pa.BinaryArray) -> tuple[bytes, list[int], list[int]]:
-        """The bytes of all frames, and where their pickles begin and end; raises DecodeError."""
-        if not len(frames):
-            return b"", [], []
-        _, offsets, data = frames.buffers()
-        ends = np.frombuffer(offsets, np.int32, len(frames) + 1, 4 * frames.offset).astype(np.int64)
-        first, last = int(ends[0]), int(ends[-1])
-        raw = b"" if data is None else data.slice(first, last - first).to_pybytes()
-        ends -= first
-        starts, ends = ends[:-1], ends[1:]
-        sizes = ends - starts
-        self._refuse(sizes < _PREFIX_BYTES + _OPENING_BYTES, "it is too short")
-        bytes_of = np.frombuffer(raw, np.uint8)
-        for place, byte in enumerate(self._prefix):
-            what = "its mark is another one" if place == 0 else "it is of another schema"
-            self._refuse(bytes_of[starts + place] != byte, what)
-        starts = starts + _PREFIX_BYTES
-        # pickle.loads does not mind bytes behind a pickle; a frame that is one has its size in front
-        words = np.ndarray((len(raw) - 7,), "<u8", bytes_of, 0, (1,))
-        whole = words[starts + len(_OPENING)] == (ends - starts - _OPENING_BYTES).view(np.uint64)
-        for place, byte in enumerate(_OPENING):
-            whole &= bytes_of[starts + place] == byte
-        for index in np.flatnonzero(~whole).tolist():
-            stream = io.BytesIO(raw[starts[index] : ends[index]])
-            try:
-                pickle.Unpickler(stream).load()
-            except Exception as exc:  # as above
-                raise frame_error("pickle", index, self.options, f"{exc}") from exc
-            if stream.read(1):
-                raise frame_error("pickle", index, self.options, "bytes stand behind its pickle")
-        return raw, starts.tolist(), ends.tolist()
-
-    def _refuse(self, wrong: npt.NDArray[np.bool_], problem: str) -> None:
-        if wrong.any():
-            raise frame_error("pickle", int(wrong.argmax()), self.options, problem)
-
-    def _first_unreadable(self, raw: bytes, starts: list[int], ends: list[int]) -> DecodeError:
-        for index, (a, b) in enumerate(zip(starts, ends, strict=True)):
-            try:
-                pickle.loads(raw[a:b])
-            except Exception as exc:  # as above
-                return frame_error("pickle", index, self.options, str(exc))
-        return DecodeError("pickle", None, "it could not be read, and then it could")
-
-
-class _PickleWriter:
-    """Pickles into one buffer."""
-
-    def __init__(self, pickler: type[pickle.Pickler], records: list[PickleRecord]) -> None:
-        self._buffer = io.BytesIO()
-        self._pickler = pickler(self._buffer, 5)
-        self._pickler.fast = True
-        self._records = records
-        self._ends = [0]
-
-    def each(self) -> None:
-        """A pickle for every record."""
-        dump, tell, end = self._pickler.dump, self._buffer.tell, self._ends.append
-        for record in self._records:
-            dump(tuple(record))
-            end(tell())
-
-    def several(self, first: int, last: int, most_bytes: int) -> list[int]:
-        """Pickles of records [first, last), cut at `most_bytes`; with which record each begins."""
-        start = self._buffer.tell()
-        self._pickler.dump(list(map(tuple, self._records[first:last])))
-        end = self._buffer.tell()
-        if end - start <= most_bytes or last - first == 1:
-            self._ends.append(end)
-            return [first]
-        # how large a pickle is shows when it is written; so write it again in pieces
-        self._buffer.seek(start)
-        self._buffer.truncate()
-        rows = max(1, (last - first) // -(-(end - start) // most_bytes))
-        pieces = (
-            self.several(at, min(at + rows, last), most_bytes) for at in range(first, last, rows)
-        )
-        return list(chain.from_iterable(pieces))
-
-    def written(self) -> pa.BinaryArray:
-        """All pickles; raises DataError where they have 2 GiB."""
-        if self._ends[-1] > _MAX_BYTES:
-            raise DataError(f"a batch of {len(self._records)} records has {self._ends[-1]} bytes")
-        buffers = [None, pa.py_buffer(np.array(self._ends, np.int32)), self._buffer.getbuffer()]
-        buffers[2] = pa.py_buffer(buffers[2])
-        return pa.Array.from_buffers(pa.binary(), len(self._ends) - 1, buffers, 0)
 
 
 class PickleStrategy(Strategy):

@@ -1,0 +1,181 @@
+"""The bytes of a `pickle` frame, and the writing and reading of many.
+
+Numbers are little endian:
+
+    byte 0      the mark, 0xA3
+    1 to 4      fingerprint of the schema (`fingerprint.py`)
+    5 …         a pickle, protocol 5, without memo: at one record a frame (`rows_per_frame = 1`) the
+                arguments of the record's constructor, a tuple; else a list of such tuples
+
+Owns these bytes, and that a frame is one pickle and nothing else. Must not know what is in a record.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from serde_lab.errors import DataError, DecodeError
+from serde_lab.records.schema import RecordSchema
+from serde_lab.serde.fingerprint import schema_fingerprint
+from serde_lab.serde.framing import Cuts, cut, frame_error, frames_of, opened, payload_bytes
+from serde_lab.serde.interface import Bounds, Frames, SerdeOptions
+
+MARK = b"\xa3"
+_PREFIX_BYTES = 5
+_MAX_BYTES = 2**31 - 1
+# how a pickle begins: protocol 5, then one pickle frame of so many bytes, which is all of it to 64 KiB
+_OPENING = b"\x80\x05\x95"
+_OPENING_BYTES = 11
+
+
+@dataclass(frozen=True, slots=True)
+class PickleFrames:
+    """Frames of one schema, by one setting of options; `prefix` is what stands in front of pickles."""
+
+    prefix: bytes
+    options: SerdeOptions
+
+    @classmethod
+    def of(cls, schema: RecordSchema, options: SerdeOptions) -> PickleFrames:
+        """The frames of records of `schema`."""
+        return cls(MARK + schema_fingerprint(schema).to_bytes(4, "little"), options)
+
+    def write(self, records: Sequence[tuple[Any, ...]], bounds: Bounds) -> Frames:
+        """The frames of `records`. Raises DataError where they have 2 GiB or more."""
+        cuts = cut(bounds, self.options)
+        writer = _Writer(self._pickler(), records)
+        if self.options.rows_per_frame == 1:
+            writer.each()
+        else:
+            most_bytes = payload_bytes(self.options) - _PREFIX_BYTES
+            starts, targets = [], []
+            for target, (first, last) in zip(
+                cuts.targets.tolist(), pairwise(cuts.offsets.tolist()), strict=True
+            ):
+                added = writer.several(first, last, most_bytes)
+                starts += added
+                targets += [target] * len(added)
+            offsets = np.array([*starts, len(records)], np.int64)
+            cuts = Cuts(offsets, np.array(targets, np.int32))
+        try:
+            frames = pc.binary_join_element_wise(pa.scalar(self.prefix), writer.written(), b"")
+        except pa.ArrowInvalid as exc:
+            raise DataError(f"the frames of {len(records)} records have too many bytes") from exc
+        return frames_of(cuts, frames, self.options)
+
+    def read(self, frames: pa.BinaryArray) -> list[Any]:
+        """What the pickles in `frames` hold, lists flattened. Raises DecodeError naming the frame."""
+        raw, starts, ends = self._checked(opened("pickle", frames, self.options))
+        loads = pickle.loads
+        try:
+            found = [loads(raw[a:b]) for a, b in zip(starts, ends, strict=True)]
+        except Exception as exc:  # a pickle may raise anything: it is a program
+            raise self._first_unreadable(raw, starts, ends) from exc
+        if set(map(type, found)) == {list}:
+            return list(chain.from_iterable(found))
+        return found
+
+    def _pickler(self) -> type[pickle.Pickler]:
+        if self.options.own["pickler"] == "cloudpickle":
+            import cloudpickle
+
+            pickler: type[pickle.Pickler] = cloudpickle.Pickler
+            return pickler
+        return pickle.Pickler
+
+    def _checked(self, frames: pa.BinaryArray) -> tuple[bytes, list[int], list[int]]:
+        """The bytes of all frames, and where their pickles begin and end; raises DecodeError."""
+        if not len(frames):
+            return b"", [], []
+        _, offsets, data = frames.buffers()
+        ends = np.frombuffer(offsets, np.int32, len(frames) + 1, 4 * frames.offset).astype(np.int64)
+        first, last = int(ends[0]), int(ends[-1])
+        raw = b"" if data is None else data.slice(first, last - first).to_pybytes()
+        ends -= first
+        starts, ends = ends[:-1], ends[1:]
+        sizes = ends - starts
+        self._refuse(sizes < _PREFIX_BYTES + _OPENING_BYTES, "it is too short")
+        bytes_of = np.frombuffer(raw, np.uint8)
+        for place, byte in enumerate(self.prefix):
+            what = "its mark is another one" if place == 0 else "it is of another schema"
+            self._refuse(bytes_of[starts + place] != byte, what)
+        starts = starts + _PREFIX_BYTES
+        # pickle.loads does not mind bytes behind a pickle; a frame that is one has its size in front
+        words = np.ndarray((len(raw) - 7,), "<u8", bytes_of, 0, (1,))
+        whole = words[starts + len(_OPENING)] == (ends - starts - _OPENING_BYTES).view(np.uint64)
+        for place, byte in enumerate(_OPENING):
+            whole &= bytes_of[starts + place] == byte
+        for index in np.flatnonzero(~whole).tolist():
+            stream = io.BytesIO(raw[starts[index] : ends[index]])
+            try:
+                pickle.Unpickler(stream).load()
+            except Exception as exc:  # as above
+                raise frame_error("pickle", index, self.options, f"{exc}") from exc
+            if stream.read(1):
+                raise frame_error("pickle", index, self.options, "bytes stand behind its pickle")
+        return raw, starts.tolist(), ends.tolist()
+
+    def _refuse(self, wrong: npt.NDArray[np.bool_], problem: str) -> None:
+        if wrong.any():
+            raise frame_error("pickle", int(wrong.argmax()), self.options, problem)
+
+    def _first_unreadable(self, raw: bytes, starts: list[int], ends: list[int]) -> DecodeError:
+        for index, (a, b) in enumerate(zip(starts, ends, strict=True)):
+            try:
+                pickle.loads(raw[a:b])
+            except Exception as exc:  # as above
+                return frame_error("pickle", index, self.options, str(exc))
+        return DecodeError("pickle", None, "it could not be read, and then it could")
+
+
+class _Writer:
+    """Pickles into one buffer."""
+
+    def __init__(self, pickler: type[pickle.Pickler], records: Sequence[tuple[Any, ...]]) -> None:
+        self._buffer = io.BytesIO()
+        self._pickler = pickler(self._buffer, 5)
+        self._pickler.fast = True
+        self._records = records
+        self._ends = [0]
+
+    def each(self) -> None:
+        """A pickle for every record."""
+        dump, tell, end = self._pickler.dump, self._buffer.tell, self._ends.append
+        for record in self._records:
+            dump(tuple(record))
+            end(tell())
+
+    def several(self, first: int, last: int, most_bytes: int) -> list[int]:
+        """Pickles of records [first, last), cut at `most_bytes`; with which record each begins."""
+        start = self._buffer.tell()
+        self._pickler.dump(list(map(tuple, self._records[first:last])))
+        end = self._buffer.tell()
+        if end - start <= most_bytes or last - first == 1:
+            self._ends.append(end)
+            return [first]
+        # how large a pickle is shows when it is written; so write it again in pieces
+        self._buffer.seek(start)
+        self._buffer.truncate()
+        rows = max(1, (last - first) // -(-(end - start) // most_bytes))
+        pieces = (
+            self.several(at, min(at + rows, last), most_bytes) for at in range(first, last, rows)
+        )
+        return list(chain.from_iterable(pieces))
+
+    def written(self) -> pa.BinaryArray:
+        """All pickles; raises DataError where they have 2 GiB."""
+        if self._ends[-1] > _MAX_BYTES:
+            raise DataError(f"a batch of {len(self._records)} records has {self._ends[-1]} bytes")
+        buffers = [None, pa.py_buffer(np.array(self._ends, np.int32)), self._buffer.getbuffer()]
+        buffers[2] = pa.py_buffer(buffers[2])
+        return pa.Array.from_buffers(pa.binary(), len(self._ends) - 1, buffers, 0)
