@@ -9,8 +9,8 @@ import os
 import sys
 import traceback
 
-import click
 import typer
+from typer.exceptions import TyperException
 
 from serde_lab.cli import check, judge, results, run
 from serde_lab.cli.console import stderr
@@ -33,6 +33,7 @@ app = typer.Typer(
     help="What a SerDe strategy costs a Spark write pipeline, on real Hudi tables, checked.",
     epilog=EXIT_STATUSES,
     no_args_is_help=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -53,12 +54,12 @@ def main(arguments: list[str] | None = None) -> int:
         _explain(exc)
         stderr.print(f"serde-lab: {exc}", style="bold red", markup=False, highlight=False)
         return exc.exit_status
-    except click.ClickException as exc:
-        exc.show()
+    except TyperException as exc:
+        stderr.print(f"serde-lab: {exc.format_message()}", markup=False)
         return 2
-    except click.exceptions.Exit as exc:
+    except typer.Exit as exc:
         return exc.exit_code
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         stderr.print("serde-lab: interrupted; what was measured is kept")
         return 130
     except BrokenPipeError:
@@ -68,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as exc:  # the edge of the process: what is not foreseen is still one sentence
         _explain(exc)
         stderr.print(
-            f"serde-lab: internal error: {type(exc).__name__}: {str(exc).splitlines()[:1]}"
+            f"serde-lab: internal error: {type(exc).__name__}: {' '.join(str(exc).split())[:300]}"
             f" (set {TRACEBACK_VARIABLE}=1 for where it came from)",
             style="bold red",
             markup=False,

@@ -238,21 +238,22 @@ class _History:
         double = self._sql.execute(f"""
             SELECT count(*) FROM
                 (SELECT 1 FROM batches GROUP BY {self._keys}
-                 HAVING count(*) > 1 AND max(commit) = {number})""").fetchone()
-        if double is not None and double[0]:
+                 HAVING count(*) > 1 AND max(commit) = {number})""").fetchall()
+        if double[0][0]:
             raise DataError(
-                f"{self._commits[number].folder}: bulk_insert would store {double[0]} keys twice, "
+                f"{self._commits[number].folder}: bulk_insert would store {double[0][0]} keys twice, "
                 "since it looks no key up",
                 hint="write them by upsert",
             )
 
     def _run(self, statement: str, rows: pa.Table | None = None) -> None:
+        # DuckDB 2 holds the connection until a result was fetched to its end
         if rows is None:
-            self._sql.execute(statement)
+            self._sql.execute(statement).fetchall()
             return
         self._sql.register("input", rows)
         try:
-            self._sql.execute(statement)
+            self._sql.execute(statement).fetchall()
         finally:
             self._sql.unregister("input")
 
