@@ -18,7 +18,9 @@ from rich.console import Console
 from rich.table import Table
 
 stderr = Console(stderr=True, highlight=False, soft_wrap=True)
-stdout = Console(highlight=False, soft_wrap=True)
+# a pipe has no width: what is read by others is never cut
+_WIDE = None if sys.stdout.isatty() else 200
+stdout = Console(highlight=False, soft_wrap=True, width=_WIDE)
 
 
 class Format(StrEnum):

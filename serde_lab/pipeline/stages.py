@@ -49,7 +49,8 @@ def map_stage(
 def _encoded(
     plan: WritePlan, partition: int, batches: Iterable[pa.RecordBatch], timeline: TaskTimeline
 ) -> Iterator[pa.RecordBatch]:
-    bound = plan.bind()
+    with timeline.phase("bind"):
+        bound = plan.bind()
     per_frame = bound.options.rows_per_frame
     # a frame of one target fills up from as many rows as there are targets and shards
     wanted = max(_FEWEST_ROWS, min(per_frame * plan.targets * plan.shards, 1 << 20))
@@ -183,7 +184,8 @@ def reduce_stage(
     plan: WritePlan, partition: int, batches: Iterable[pa.RecordBatch], timeline: TaskTimeline
 ) -> Iterator[WriteStatus]:
     """Batches of (position, frame) to the statuses of the files written, one a file group."""
-    bound = plan.bind()
+    with timeline.phase("bind"):
+        bound = plan.bind()
     mark = bound.mark[0]
     writers = FileGroupWriter(plan, partition, timeline)
     for shard in _shards(timeline.source(batches), plan.shards):
@@ -217,7 +219,8 @@ def reduce_columns_stage(
 
     Batches hold the data columns and `position`; they stand in input order once sorted by it.
     """
-    bound = plan.bind()
+    with timeline.phase("bind"):
+        bound = plan.bind()
     writers = FileGroupWriter(plan, partition, timeline, convert_out="write")
     batches = list(timeline.source(batches))
     if batches:

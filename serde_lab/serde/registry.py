@@ -7,7 +7,9 @@ installed. Must not know what a strategy does.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
@@ -51,6 +53,13 @@ def strategy(name: str) -> Strategy:
 
 
 def _target(name: str) -> str:
+    return _target_on(name, tuple(sys.path))
+
+
+@lru_cache(maxsize=256)
+def _target_on(name: str, path: tuple[str, ...]) -> str:
+    """Looked up once a process: reading every distribution's entry points takes tens of milliseconds,
+    and a worker binds its strategy once a task. `path` is what the answer depends on."""
     targets = {point.value for point in _points(name)}
     if name in BUILT_IN:
         targets.add(BUILT_IN[name])
