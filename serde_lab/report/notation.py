@@ -1,13 +1,17 @@
 """How numbers are written: one place, so that a sentence, a table and a plot never disagree.
 
-Owns rounding and units of the shown text. Must not know runs or pages. Three significant digits
-everywhere: more would pretend to a precision that a handful of rounds does not have.
+Owns rounding and units of the shown text; figures that decide keep the rounding of `runs.rounding`.
+Three significant digits elsewhere: more would pretend to a precision that a handful of rounds does
+not have. Must not know pages.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
+
+from serde_lab.runs.rounding import text as rounded_text
 
 NOTHING = "–"
 """What stands where there is no value."""
@@ -73,6 +77,20 @@ def percent(share: float | None) -> str:
 def ratio(value: float | None) -> str:
     """How many times: 2.94×."""
     return NOTHING if value is None or not math.isfinite(value) else f"{number(value)}×"
+
+
+def decided(quantity: Literal["ratio", "p", "share"], value: float | None) -> str:
+    """A figure that a judge decided on, in the one rounding that display and decision share."""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    return rounded_text(quantity, value)
+
+
+def as_decided(value: float | None) -> str:
+    """A measured value that comes rounded already: in full, whole numbers with separators."""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    return count(value) if value == int(value) else rounded_text("seconds", value)
 
 
 def span(low: float, high: float) -> str:

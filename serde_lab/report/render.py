@@ -13,6 +13,8 @@ from typing import Any, Literal, get_args
 
 from serde_lab.errors import StorageError, UsageError
 from serde_lab.report import formats
+from serde_lab.report.comparison.page import comparison_page
+from serde_lab.report.history.page import history_page
 from serde_lab.report.html import html
 from serde_lab.report.page import Page
 from serde_lab.report.plots.draw import WIDE_PX, draw
@@ -39,8 +41,7 @@ def render_run(
     directory is no sound run, UsageError on an unknown format.
     """
     text = run_text(run, format, verdicts=verdicts, sentences=sentences)
-    # a lone surrogate of the data becomes an escape that JSON knows too
-    _write(out, text.encode(errors="backslashreplace"))
+    _write(out, _encoded(text))
     return out
 
 
@@ -54,6 +55,18 @@ def run_text(
     """The report of a run as text."""
     page = run_page(_loaded(run), verdicts=verdicts, sentences=sentences)
     return page_text(page, format)
+
+
+def render_comparison(document: Mapping[str, Any], out: Path, format: str = "html") -> Path:
+    """Write the report of a comparison or a gate, from what it prints with `--format json`."""
+    _write(out, _encoded(page_text(comparison_page(document), format)))
+    return out
+
+
+def render_history(document: Mapping[str, Any], out: Path, format: str = "html") -> Path:
+    """Write the report of a history, from what it prints with `--format json`."""
+    _write(out, _encoded(page_text(history_page(document), format)))
+    return out
 
 
 def page_text(page: Page, format: str = "html") -> str:
@@ -96,6 +109,11 @@ def page_figures(page: Page, folder: Path) -> list[Path]:
 
 def _loaded(run: Run | Path) -> Run:
     return run if isinstance(run, Run) else load_run(run)
+
+
+def _encoded(text: str) -> bytes:
+    """A lone surrogate of the data becomes an escape that JSON knows too."""
+    return text.encode(errors="backslashreplace")
 
 
 def _write(path: Path, data: bytes) -> None:

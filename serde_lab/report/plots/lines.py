@@ -19,9 +19,13 @@ def draw_lines(drawing: Lines, width_px: float) -> Canvas:
     narrow = width_px < 600
     names_px = max((text_width(line.label, SMALL_PX) for line in drawing.lines), default=0.0)
     names_px = min(names_px, 200.0)
-    head = 16.0 + (18.0 * len(drawing.lines) if narrow else 0.0) + (16 if drawing.marks else 0)
+    head = (
+        16.0
+        + (18.0 * sum(bool(one.label) for one in drawing.lines) if narrow else 0.0)
+        + (16 if drawing.marks else 0)
+    )
     canvas = Canvas(width_px, head + _HEIGHT + 44)
-    left, right = 52.0, width_px - (10.0 if narrow else names_px + 34)
+    left, right = 58.0, width_px - (10.0 if narrow else names_px + 34)
     top, bottom = head, head + _HEIGHT
     xs = [x for line in drawing.lines for x, _ in line.points] or [0.0, 1.0]
     ys = [y for line in drawing.lines for _, y in line.points if _shown(y, drawing)] or [0.0, 1.0]
@@ -42,7 +46,7 @@ def draw_lines(drawing: Lines, width_px: float) -> Canvas:
         canvas.box(left, y, right - left, up(drawing.band[0]) - y, "grid")
     for tick in _ticks(low, high, drawing.logarithmic):
         canvas.line([left, right], [up(tick), up(tick)], "grid")
-        canvas.text(left - 6, up(tick), f"{tick:,.10g}", "muted", SMALL_PX, "right")
+        canvas.text(left - 6, up(tick), _tick_text(tick), "muted", SMALL_PX, "right")
     canvas.line([left, right], [bottom, bottom], "rule")
     _x_axis(canvas, drawing, along, left, right, bottom)
     canvas.text(0, top - 12, drawing.y_axis, "muted", SMALL_PX)
@@ -53,7 +57,8 @@ def draw_lines(drawing: Lines, width_px: float) -> Canvas:
         label = fitting(text, width_px / 2, SMALL_PX)
         canvas.text(x, top - 28, label, "warn", SMALL_PX, "left" if align == "left" else "right")
     ends: list[tuple[float, Line]] = []
-    for i, line in enumerate(drawing.lines):
+    named = [line for line in drawing.lines if line.label]
+    for line in drawing.lines:
         points = [(along(x), up(y)) for x, y in line.points if _shown(y, drawing)]
         if not points:
             continue
@@ -61,8 +66,10 @@ def draw_lines(drawing: Lines, width_px: float) -> Canvas:
             canvas.line([x for x, _ in points], [y for _, y in points], line.role, 1.8)
         for (x, y), (_, value) in zip(points, line.points, strict=False):
             canvas.mark(x, y, line.role, tip=f"{line.label}: {notation.number(value)}")
+        if not line.label:
+            continue
         if narrow:
-            _named(canvas, 0.5, 8 + 18.0 * i, line, width_px)
+            _named(canvas, 0.5, 8 + 18.0 * named.index(line), line, width_px)
         else:
             ends.append((points[-1][1], line))
     lowest = -math.inf
@@ -106,6 +113,10 @@ def _ticks(low: float, high: float, logarithmic: bool) -> list[float]:
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     steps = (1, 2, 5) if len(decades) < 5 else (1,)
     return [s * 10.0**d for d in decades for s in steps if low <= s * 10.0**d <= high]
+
+
+def _tick_text(tick: float) -> str:
+    return notation.compact(tick) if abs(tick) >= 1e5 else f"{tick:,.10g}"
 
 
 def _x_axis(

@@ -23,8 +23,8 @@ def draw_points(drawing: PointRows, width_px: float) -> Canvas:
         )
         if kind in kinds
     ]
-    lines = len(key) if narrow else 1
-    head = 10 + 18.0 * lines
+    lines = len(key) if narrow else min(1, len(key))
+    head = 8 + 20.0 * lines
     height = head + pitch * len(drawing.rows) + AXIS_PX
     canvas = Canvas(width_px, height)
     x, y = 6.0, 8.0

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from serde_lab.report import notation
-from serde_lab.report.page import Cell, Column, Section, Sentence, Table, Tone
+from serde_lab.report.page import Cell, Column, Section, Sentence, Table
 from serde_lab.report.run.factors import options_in_words
 from serde_lab.report.run.facts import ArmFacts, RunFacts
+from serde_lab.report.tones import verdict_tone
 from serde_lab.runs.rounding import text as rounded_text
 
 _COLUMNS = (
@@ -83,20 +84,6 @@ def _row(
         because = str(verdict.get("because", ""))
         cells.append(Cell(word or notation.NOTHING, word, because, verdict_tone(word)))
     return tuple(cells)
-
-
-def verdict_tone(word: str) -> Tone:
-    """The colour that goes with a verdict; its word always stands beside."""
-    tones: dict[str, Tone] = {
-        "faster": "good",
-        "slower": "bad",
-        "wrong answer": "bad",
-        "missing": "bad",
-        "inconclusive": "warn",
-        "insufficient": "warn",
-        "not comparable": "warn",
-    }
-    return tones.get(word, "")
 
 
 def _name(arm: ArmFacts, facts: RunFacts) -> Cell:

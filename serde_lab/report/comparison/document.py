@@ -1,0 +1,131 @@
+"""A comparison's document read into values, whatever is missing in it.
+
+Owns the keys of that document. Must not know pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from serde_lab.errors import RunError
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side's rounds of a row; `values` by round."""
+
+    median: float
+    values: Mapping[int, float]
+    outlying: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRow:
+    """One compared cell, as it was decided."""
+
+    arm: str
+    before_arm: str
+    after_arm: str
+    quantity: str
+    metric: str
+    unit: str
+    mark: str
+    verdict: str
+    because: str
+    before: Side | None
+    after: Side | None
+    ratio: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    floor: float | None
+    floor_source: str
+    test: str
+    inequalities: tuple[tuple[str, bool], ...]
+    marked_rounds: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedSides:
+    """The whole document; `findings` and `exit_status` are there where a gate judged it."""
+
+    before: str
+    after: str
+    scenario: str
+    rows: tuple[ComparedRow, ...]
+    means: Mapping[str, float]
+    counts: Mapping[str, int]
+    notes: tuple[str, ...]
+    raised: tuple[str, ...]
+    findings: tuple[Document, ...] = ()
+    exit_status: int | None = None
+
+
+def read_comparison(document: Document) -> ComparedSides:
+    """A document of `compare` or of `gate`. Raises RunError where it is neither."""
+    comparison = document.get("comparison", document)
+    try:
+        return ComparedSides(
+            before=str(comparison["before"]),
+            after=str(comparison["after"]),
+            scenario=str(comparison["scenario"]),
+            rows=tuple(_row(row) for row in comparison["rows"]),
+            means=dict(comparison["geometric_means"]),
+            counts=dict(comparison["counts"]),
+            notes=tuple(comparison["notes"]),
+            raised=tuple(comparison["raised"]),
+            findings=tuple(document.get("findings", ())),
+            exit_status=document.get("exit_status"),
+        )
+    except (KeyError, TypeError, AttributeError) as exc:
+        raise RunError(f"this is no document of a comparison: {exc!r}") from exc
+
+
+def _row(row: Document) -> ComparedRow:
+    interval, test, floor = row["interval"] or {}, row["test"] or {}, row["noise_floor"] or {}
+    commit = f" commit {row['commit']}" if row["commit"] else ""
+    phase = f" {row['phase']}" if row["phase"] else ""
+    return ComparedRow(
+        arm=row["arm"],
+        before_arm=row["before_arm"],
+        after_arm=row["after_arm"],
+        quantity=f"{row['metric']}{phase}{commit}",
+        metric=row["metric"],
+        unit=row["scale"] or row["unit"] or "",
+        mark=row["mark"],
+        verdict=row["verdict"],
+        because=row["because"],
+        before=_side(row["before"]),
+        after=_side(row["after"]),
+        ratio=row["ratio"],
+        low=interval.get("low"),
+        high=interval.get("high"),
+        p=test.get("adjusted_p"),
+        floor=floor.get("change"),
+        floor_source=str(floor.get("source") or ""),
+        test=str(test.get("name") or ""),
+        inequalities=tuple((str(one["text"]), bool(one["holds"])) for one in row["inequalities"]),
+        marked_rounds=tuple(row["marked_rounds"]),
+    )
+
+
+def _side(side: Document | None) -> Side | None:
+    if side is None:
+        return None
+    values = dict(zip(side["rounds"], side["values"], strict=True))
+    return Side(side["median"], values, tuple(side["outlying_rounds"]))
+
+
+def verdicts_by_arm(
+    document: Document, reference: str, metric: str = "seconds"
+) -> dict[str, dict[str, str]]:
+    """Of a comparison of one run's arms: what `run_page` shows beside each arm."""
+    return {
+        row.after_arm: {"verdict": row.verdict, "because": row.because}
+        for row in read_comparison(document).rows
+        if row.before_arm == reference and row.quantity == metric
+    }

@@ -1,0 +1,272 @@
+"""The page of a comparison: how many are worse first, then every verdict with what it rests on.
+
+Owns which sections there are, and their order. Must not know how a verdict is reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from serde_lab.report import notation
+from serde_lab.report.comparison.document import (
+    ComparedRow,
+    ComparedSides,
+    Document,
+    read_comparison,
+)
+from serde_lab.report.comparison.ratios import ratio_figures
+from serde_lab.report.page import (
+    Answer,
+    Block,
+    Cell,
+    Column,
+    Commands,
+    Page,
+    Points,
+    Section,
+    Sentence,
+    Table,
+)
+from serde_lab.report.tones import verdict_tone
+
+_MOST_NAMED = 5
+"""More bad rows the answer does not name one by one."""
+
+_WORST_FIRST = (
+    "wrong answer",
+    "missing",
+    "slower",
+    "not comparable",
+    "inconclusive",
+    "insufficient",
+    "noise",
+    "faster",
+    "same",
+)
+
+
+def comparison_page(document: Document) -> Page:
+    """The page of a document of `compare` or `gate`. Raises RunError where it is neither."""
+    sides = read_comparison(document)
+    sections = (
+        _findings(sides),
+        _verdicts(sides),
+        _ratios(sides),
+        _reasons(sides),
+        _doubts(sides),
+        _values(sides),
+        _remake(sides),
+    )
+    gated = sides.exit_status is not None
+    return Page(
+        kind="comparison",
+        title=f"{sides.scenario}: {'gate' if gated else 'comparison'}",
+        facts=(("before", sides.before), ("after", sides.after), ("scenario", sides.scenario)),
+        answer=_answer(sides),
+        sections=tuple(section for section in sections if section is not None),
+        data=document,
+    )
+
+
+def _answer(sides: ComparedSides) -> Answer:
+    counts = sides.counts
+    worse = counts.get("worse", 0)
+    return Answer(
+        question=f"Is {sides.after} worse than {sides.before}?",
+        figure=f"{notation.count(worse)} worse",
+        figure_about=(
+            f"{notation.count(counts.get('better', 0))} better,"
+            f" {notation.count(counts.get('undecided', 0))} undecided, of"
+            f" {notation.count(counts.get('compared', 0))} compared"
+        ),
+        sentences=tuple(_sentences(sides)),
+    )
+
+
+def _sentences(sides: ComparedSides) -> Iterator[Sentence]:
+    if sides.exit_status is not None:
+        yield _gate_sentence(sides.exit_status)
+    if not sides.counts.get("compared"):
+        yield Sentence("Nothing was compared, and that is no pass.", "bad")
+    bad = [row for row in sides.rows if row.verdict in ("wrong answer", "missing", "slower")]
+    for row in bad[:_MOST_NAMED]:
+        times = "" if row.ratio is None else f", {notation.decided('ratio', row.ratio)} times"
+        yield Sentence(
+            f"{notation.named(row.arm)}, {row.quantity}: {row.verdict}{times} ({row.because}).",
+            "bad",
+        )
+    if len(bad) > _MOST_NAMED:
+        yield Sentence(
+            f"And {notation.count(len(bad) - _MOST_NAMED)} more, see the verdicts.", "bad"
+        )
+    means = [f"{name} {notation.decided('ratio', mean)}" for name, mean in sides.means.items()]
+    if means:
+        yield Sentence(f"Geometric mean of the ratios: {notation.listed(means)}.")
+
+
+def _gate_sentence(exit_status: int) -> Sentence:
+    words = {
+        0: Sentence("The gate passed.", "good"),
+        3: Sentence("The gate failed: a regression (exit status 3).", "bad"),
+        4: Sentence("The gate failed: a wrong answer (exit status 4).", "bad"),
+        5: Sentence("The gate cannot decide (exit status 5).", "warn"),
+    }
+    otherwise = Sentence(f"The gate could not judge (exit status {exit_status}).", "bad")
+    return words.get(exit_status, otherwise)
+
+
+def _findings(sides: ComparedSides) -> Section | None:
+    if not sides.findings:
+        return None
+    columns = (
+        Column("level", "level", numeric=False),
+        Column("arm", "arm", numeric=False),
+        Column("quantity", "quantity", numeric=False),
+        Column("text", "finding", numeric=False),
+    )
+    rows = tuple(
+        (
+            Cell(str(one.get("level")), str(one.get("level")), header=True),
+            Cell(str(one.get("arm") or notation.NOTHING)),
+            Cell(str(one.get("quantity") or notation.NOTHING)),
+            Cell(str(one.get("text"))),
+        )
+        for one in sides.findings
+    )
+    table = Table("findings", "What the gate found", columns, rows)
+    return Section("findings", "What the gate found", (table,))
+
+
+_COLUMNS = (
+    Column("arm", "arm", numeric=False),
+    Column("quantity", "quantity", numeric=False),
+    Column("verdict", "verdict", numeric=False),
+    Column("ratio", "ratio", about="after over before"),
+    Column("before", "before"),
+    Column("after", "after"),
+    Column("rounds", "rounds"),
+    Column("p", "p", about="after Holm's correction"),
+    Column("floor", "noise floor"),
+)
+
+
+def _verdicts(sides: ComparedSides) -> Section:
+    ranked = _worst_first(sides.rows)
+    changed = tuple(_verdict_row(row) for row in ranked if row.verdict != "same")
+    same = tuple(_verdict_row(row) for row in ranked if row.verdict == "same")
+    blocks: list[Block] = []
+    if changed:
+        caption = "Compared cells that are not the same, the worst first"
+        blocks.append(Table("verdicts", caption, _COLUMNS, changed))
+    if same:
+        folded = f"{notation.plural(len(same), 'cell')} that {'is' if len(same) == 1 else 'are'} the same"
+        caption = "Compared cells that are the same"
+        blocks.append(Table("same", caption, _COLUMNS, same, folded=folded))
+    return Section("verdicts", "Verdicts", tuple(blocks))
+
+
+def _worst_first(rows: tuple[ComparedRow, ...]) -> list[ComparedRow]:
+    rank = {verdict: i for i, verdict in enumerate(_WORST_FIRST)}
+    return sorted(rows, key=lambda row: rank.get(row.verdict, 0))
+
+
+def _verdict_row(row: ComparedRow) -> tuple[Cell, ...]:
+    between = ""
+    if row.low is not None and row.high is not None:
+        between = f"{notation.decided('ratio', row.low)} to {notation.decided('ratio', row.high)}"
+    counts = [str(len(side.values)) for side in (row.before, row.after) if side is not None]
+    return (
+        Cell(row.arm, row.arm, header=True),
+        Cell(row.quantity, row.quantity),
+        Cell(f"{row.mark} {row.verdict}", row.verdict, tone=verdict_tone(row.verdict)),
+        Cell(notation.decided("ratio", row.ratio), row.ratio, between),
+        _median(row.before.median if row.before else None, row.unit),
+        _median(row.after.median if row.after else None, row.unit),
+        Cell("+".join(counts) or notation.NOTHING),
+        Cell(notation.decided("p", row.p), row.p),
+        Cell(notation.decided("share", row.floor), row.floor),
+    )
+
+
+def _median(value: float | None, unit: str) -> Cell:
+    text = notation.as_decided(value)
+    return Cell(text if value is None or not unit else f"{text} {unit}", value)
+
+
+def _ratios(sides: ComparedSides) -> Section | None:
+    figures = ratio_figures(sides)
+    return Section("ratios", "Ratios and their intervals", figures) if figures else None
+
+
+def _reasons(sides: ComparedSides) -> Section:
+    columns = (
+        Column("arm", "arm", numeric=False),
+        Column("quantity", "quantity", numeric=False),
+        Column("verdict", "verdict", numeric=False),
+        Column("because", "because", numeric=False),
+        Column("evaluated", "evaluated", numeric=False),
+    )
+    rows = tuple(
+        (
+            Cell(row.arm, row.arm, header=True),
+            Cell(row.quantity),
+            Cell(row.verdict, tone=verdict_tone(row.verdict)),
+            Cell(row.because, row.because, row.test),
+            Cell("; ".join(text for text, _ in row.inequalities) or notation.NOTHING),
+        )
+        for row in _worst_first(sides.rows)
+    )
+    folded = f"The reasons of {notation.plural(len(rows), 'verdict')}"
+    table = Table("reasons", "What each verdict rests on", columns, rows, folded=folded)
+    return Section("reasons", "Why: the inequalities that were evaluated", (table,))
+
+
+def _doubts(sides: ComparedSides) -> Section:
+    points = [("Note", note) for note in sides.notes]
+    points += [("Raised", text) for text in sides.raised]
+    for row in sides.rows:
+        for name, side in (("before", row.before), ("after", row.after)):
+            if side is not None and side.outlying:
+                rounds = notation.listed([str(number) for number in side.outlying])
+                where = f"{notation.named(row.arm)}, {row.quantity}, {name}"
+                points.append(("Outlying, and kept", f"{where}: round {rounds}."))
+    blocks: tuple[Block, ...] = (
+        (Points(tuple(points), "warn"),)
+        if points
+        else (Sentence("Nothing speaks against this comparison.", "good"),)
+    )
+    return Section("doubts", "What the comparison says against itself", blocks)
+
+
+def _values(sides: ComparedSides) -> Section:
+    columns = (
+        Column("arm", "arm", numeric=False),
+        Column("quantity", "quantity", numeric=False),
+        Column("side", "side", numeric=False),
+        Column("round", "round"),
+        Column("value", "value"),
+    )
+    rows = tuple(
+        (
+            Cell(row.arm, row.arm, header=True),
+            Cell(row.quantity),
+            Cell(name),
+            Cell(str(number), number),
+            Cell(f"{value:.10g}", value),
+        )
+        for row in sides.rows
+        for name, side in (("before", row.before), ("after", row.after))
+        if side is not None
+        for number, value in side.values.items()
+    )
+    folded = f"{notation.plural(len(rows), 'value')} by round"
+    table = Table("raw-values", "Every value of both sides", columns, rows, folded=folded)
+    return Section("raw", "Raw values", (table,))
+
+
+def _remake(sides: ComparedSides) -> Section:
+    from shlex import quote
+
+    pair = f"{quote(sides.before)} {quote(sides.after)}"
+    line = f"python -m serde_lab compare {pair}"
+    return Section("remake", "Remake it", (Commands(((line, "this comparison"),)),))
