@@ -98,14 +98,16 @@ class ArrowRecords(Records):
 
     def to_arrow(self) -> pa.RecordBatch:
         schema = self.schema.batch_schema
-        return pa.record_batch([self.column(name) for name in schema.names], schema=schema)
+        return pa.record_batch([self._column(field) for field in schema], schema=schema)
 
     def column(self, name: str) -> pa.Array:
-        field = self.schema.batch_schema.field(name)
-        number = ENVELOPE.get_field_index(name)
+        return self._column(self.schema.batch_schema.field(name))
+
+    def _column(self, field: pa.Field) -> pa.Array:
+        number = ENVELOPE.get_field_index(field.name)
         if number in self.constants:
             return pa.repeat(_typed([self.constants[number]], number)[0], len(self))
-        return from_plain(self.batch.column(name), field.type)
+        return from_plain(self.batch.column(field.name), field.type)
 
     def take(self, indices: npt.NDArray[np.int64]) -> Self:
         return type(self)(self.schema, self.batch.take(pa.array(indices)), self.constants)

@@ -206,12 +206,13 @@ def _expected(strategy: Strategy, execution: str) -> dict[str, tuple[float | Non
     return expected
 
 
-def over_bare(rows: int, repeats: int) -> list[OverBare]:
+def over_bare(names: Iterable[str], rows: int, repeats: int) -> list[OverBare]:
     """The row strategies against the bare calls of their libraries, on rows like lineitem's."""
     kinds = [*["int64"] * 3, "int32", *["decimal"] * 4, *["string"] * 5, *["date"] * 3]
     schema, batch = batch_of([values_of(k, rows, i) for i, k in enumerate(kinds)], rows)
     found = []
-    for name, (call, bare) in _BARE.items():
+    for name in [n for n in names if n in _BARE]:
+        call, bare = _BARE[name]
         bound = registry.bind(name, schema, SerdeOptions(execution="row"))
         records = bound.from_arrow(batch)
         bare_ns = least_ns(repeats, bare(records))
@@ -281,12 +282,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     found: list[Cost] = []
-    for name in chosen.strategy or registry.names():
+    names = chosen.strategy or registry.names()
+    for name in names:
         strategy = registry.strategy(name)
         for execution in strategy.executions:
             kinds = chosen.kind or KINDS
             found += costs(strategy, execution, kinds, chosen.rows, chosen.repeats)
-    bare = over_bare(chosen.rows, chosen.repeats)
+    bare = over_bare(names, chosen.rows, chosen.repeats)
     if chosen.format == "table":
         sys.stdout.write(table(found, bare))
     else:
