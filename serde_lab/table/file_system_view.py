@@ -66,6 +66,11 @@ class TableFiles:
     others: tuple[StoredFile, ...]
     """Files of data folders that are none of these."""
 
+    @property
+    def data_files(self) -> tuple[BaseFile | LogFile, ...]:
+        """Base files, then log files."""
+        return (*self.base_files, *self.log_files)
+
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
@@ -128,6 +133,14 @@ class FileSystemView:
     def file_slices(self) -> tuple[FileSlice, ...]:
         """All slices of all file groups, older ones too, oldest first within a group."""
         return tuple(s for _, slices in sorted(self._slices.items()) for s in slices)
+
+    def replaced_before(self, instant: str) -> tuple[str, ...]:
+        """Paths of files whose group was replaced by an instant that completed before `instant`."""
+        return tuple(
+            file.path
+            for file in self.files.data_files
+            if self._replaced.get((file.partition_path, file.file_id), instant) < instant
+        )
 
     def _build(self) -> dict[tuple[str, str], list[FileSlice]]:
         groups: dict[tuple[str, str], _FileGroup] = {}

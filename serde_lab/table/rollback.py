@@ -14,10 +14,13 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
+
 from serde_lab.errors import TableError
 from serde_lab.table.avro_container import read_single, write_single
-from serde_lab.table.file_names import in_partition
+from serde_lab.table.file_names import LogFileName, in_partition
 from serde_lab.table.file_system_view import list_table_files
+from serde_lab.table.log_block import LogBlock, parse_blocks
 from serde_lab.table.markers import delete_markers, list_markers
 from serde_lab.table.rollback_schema import METADATA_SCHEMA, PLAN_SCHEMA
 from serde_lab.table.storage import Storage
@@ -25,6 +28,7 @@ from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline import WRITE_ACTIONS, Instant, Timeline
 
 ROLLBACK = "rollback"
+_SCHEDULED = frozenset({"compaction", "logcompaction"})
 _SERVICES = frozenset({"clean", "indexing", "restore", "savepoint"})
 
 
@@ -47,6 +51,12 @@ def rollback_pending(table: HoodieTable) -> tuple[RolledBack, ...]:
         if pending.action == ROLLBACK:
             undone += _resume(table, pending)
     for pending in table.timeline().pending():
+        if pending.action in _SCHEDULED and table.config.layout_version == 1:
+            # later log files carry the instant of its base file, which would never come to be
+            raise TableError(
+                f"{table.storage.url}: {pending.action} is pending at {pending.time} on a table of "
+                f"version {table.config.version}; only Apache Hudi can finish it"
+            )
         if pending.completed_action in WRITE_ACTIONS:
             undone.append(rollback_instant(table, pending))
         elif pending.action in _SERVICES - {"clean"}:
@@ -68,14 +78,32 @@ def rollback_instant(table: HoodieTable, failed: Instant) -> RolledBack:
 
 
 def files_of(table: HoodieTable, instant: str) -> tuple[str, ...]:
-    """Every data file that an instant wrote or was about to write, by path."""
+    """Every data file that an instant wrote or was about to write, by path.
+
+    Raises TableError for a log file that holds blocks of other instants too (before table version 8).
+    """
     found = {marker.path for marker in list_markers(table.storage, instant)}
+    if table.config.layout_version == 1:
+        for path in found:
+            _check_own_log(table.storage, path, instant)
     files = list_table_files(table.storage)
     found |= {file.path for file in files.base_files if file.instant == instant}
     if table.config.layout_version == 2:
         # before, a log file's name carries the base file's instant, and others' blocks are in it too
         found |= {file.path for file in files.log_files if file.instant == instant}
     return tuple(sorted(found))
+
+
+def _check_own_log(storage: Storage, path: str, instant: str) -> None:
+    if LogFileName.parse(path.rpartition("/")[2]) is None:
+        return
+    content = storage.get_if_present(path)
+    for block in parse_blocks(pa.py_buffer(content or b"")):
+        if isinstance(block, LogBlock) and block.instant != instant:
+            raise TableError(
+                f"{storage.describe(path)}: instant {instant} appended to it and never completed, and "
+                f"it holds a block of instant {block.instant} too; only Apache Hudi can undo that"
+            )
 
 
 def _resume(table: HoodieTable, rollback: Instant) -> list[RolledBack]:

@@ -82,7 +82,8 @@ class Storage:
         return self._root is not None
 
     @property
-    def _store(self) -> Any:
+    def connection(self) -> Any:
+        """The obstore store, made when it is first used."""
         if self._connected is None:
             if self._root is not None:
                 self._connected = LocalStore(self._root, mkdir=True)
@@ -109,16 +110,18 @@ class Storage:
 
     def _put(self, path: str, data: Bytes, mode: Any) -> None:
         # in one request, never multipart: that is what makes the file appear at once
-        obstore.put(self._store, path, memoryview(data).cast("B"), mode=mode, use_multipart=False)
+        obstore.put(
+            self.connection, path, memoryview(data).cast("B"), mode=mode, use_multipart=False
+        )
 
     def _get(self, path: str) -> bytes:
-        return bytes(obstore.get(self._store, path).bytes())
+        return bytes(obstore.get(self.connection, path).bytes())
 
     def _delete(self, path: str) -> None:
-        obstore.delete(self._store, path)
+        obstore.delete(self.connection, path)
 
     def _list(self, folder: str) -> Iterator[Any]:
-        for chunk in obstore.list(self._store, folder or None):
+        for chunk in obstore.list(self.connection, folder or None):
             yield from chunk
 
     # ---------------------------------------------------------------------------------------------
@@ -167,7 +170,7 @@ class Storage:
         """The file's size, or None if there is no such file."""
         with self._sentences("look at", path):
             try:
-                return int(obstore.head(self._store, path)["size"])
+                return int(obstore.head(self.connection, path)["size"])
             except (NotFoundError, FileNotFoundError):
                 return None
 
@@ -205,7 +208,7 @@ class Storage:
     def list_folder(self, folder: str = "") -> tuple[list[str], list[StoredFile]]:
         """The folders and the files directly inside `folder`, sorted by path."""
         with self._sentences("list", folder):
-            found = obstore.list_with_delimiter(self._store, folder or None)
+            found = obstore.list_with_delimiter(self.connection, folder or None)
             return (
                 sorted(found["common_prefixes"]),
                 sorted(_stored_file(entry) for entry in found["objects"]),

@@ -149,6 +149,10 @@ class Timeline:
         """The content of the instant's file in its state."""
         return self._storage.get(self.path(instant))
 
+    def read_if_present(self, instant: Instant) -> bytes | None:
+        """Like `read`, or None if there is no such file."""
+        return self._storage.get_if_present(self.path(instant))
+
     def delete(self, instant: Instant) -> None:
         """Remove the instant's file in its state; fine if it is gone."""
         self._storage.delete(self.path(instant))
