@@ -1,6 +1,6 @@
 """Derives batches of inserts, updates, late rows, duplicates and deletes from the rows of any table.
 
-Owns what those words mean, and the choice of rows. A row is put together from two places: its
+Owns the choice of rows; `tpch.batches` says what the words mean. A row is put together from two places: its
 *identity* (key, partition and own ordering columns) from the row that stands for its key, and its
 *payload* (all other columns) from another row, so that an update changes what a user would change.
 
@@ -15,7 +15,6 @@ Must not know scenarios.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -25,6 +24,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from serde_lab.errors import DataError, UsageError
+from tpch.batches import Batch, Counts, count
 from tpch.draws import draw, share_of, shuffled, spread, stream
 from tpch.event_time import AddedEventTime, KeptOrdering, OrderingValues, ShiftedOrdering
 from tpch.rows import ParquetRows
@@ -37,75 +37,6 @@ ROWS_PER_PIECE = 1 << 19
 
 DERIVATION = "tpch.updates 1"
 """Counts up when equal requests begin to give other rows, so that kept data is made again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """What is asked of one batch of `rows` rows; shares are of 0 to 1.
-
-    `duplicates`: share of the rows that repeat the key of another row of the batch. `updates`: share
-    of the batch's different keys that are stored already; the others are inserts. `late`: share of
-    the rows whose ordering value is older than what is stored. `deletes`: share of the rows that
-    carry the delete marker. Late rows and deletes are updates. A batch of operation `delete` has
-    `updates` 1 in effect: each of its rows deletes a stored key.
-    """
-
-    operation: str
-    rows: int
-    updates: float = 0.0
-    duplicates: float = 0.0
-    late: float = 0.0
-    deletes: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """The same in rows: `rows` = `updates` + `inserts` + `duplicates`, each key once in the first two."""
-
-    rows: int
-    updates: int
-    inserts: int
-    duplicates: int
-    late: int
-    deletes: int
-
-    @property
-    def keys(self) -> int:
-        """Different keys in the batch."""
-        return self.updates + self.inserts
-
-
-def count(batch: Batch) -> Counts:
-    """Round the shares to rows. Raises UsageError for shares that cannot all hold."""
-    for name in ("updates", "duplicates", "late", "deletes"):
-        share = getattr(batch, name)
-        if not 0 <= share <= 1:
-            raise UsageError(f"{name} = {share:g}: expected a share from 0 to 1")
-    if batch.rows < 1:
-        raise UsageError(f"rows = {batch.rows}: expected at least one row")
-    duplicates = min(_round(batch.rows * batch.duplicates), batch.rows - 1)
-    keys = batch.rows - duplicates
-    is_delete = batch.operation == "delete"
-    updates = keys if is_delete else _round(keys * batch.updates)
-    late = _round(batch.rows * batch.late)
-    deletes = _round(batch.rows * batch.deletes)
-    if late + deletes > updates:
-        raise UsageError(
-            f"late and deletes ask for {late + deletes:,} rows of stored keys, "
-            f"but updates give only {updates:,}"
-        )
-    if duplicates and deletes == keys:
-        raise UsageError(
-            "duplicates repeat keys that the batch does not delete, and there are none"
-        )
-    if is_delete and (duplicates or late or deletes):
-        raise UsageError("a batch of deletes takes no duplicates, late or deletes")
-    return Counts(batch.rows, updates, keys - updates, duplicates, late, deletes)
-
-
-def _round(x: float) -> int:
-    # halves go up, as everybody expects of a share; Python's own round goes to even
-    return math.floor(x + 0.5)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,12 +24,12 @@ from serde_lab.lab import own_files
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.identity import data_hash
 from serde_lab.scenario.model import Batch, ParquetData, Scenario, TpchData
+from tpch.batches import Batch as Shares
 from tpch.generate import generate, generator_version
 from tpch.parts import Manifest, PartFolder, write_parts
 from tpch.progress import Progress, silent
 from tpch.rows import ParquetRows
 from tpch.updates import DERIVATION, ROWS_PER_PIECE, UpdateStream
-from tpch.updates import Batch as Shares
 
 Say = Callable[[str], None]
 

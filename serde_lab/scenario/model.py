@@ -93,7 +93,7 @@ Data = Annotated[TpchData | ParquetData, Field(discriminator="source")]
 
 
 class Batch(Section):
-    """`[[setup]]` or `[[commit]]`: one write. Shares are from 0 to 1; `tpch.updates` defines them."""
+    """`[[setup]]` or `[[commit]]`: one write. Shares are from 0 to 1; `tpch.batches` defines them."""
 
     operation: Operation = "upsert"
     rows: Annotated[int, Field(ge=1)] | None = None

@@ -15,9 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from serde_lab.errors import DataError, UsageError
+from tpch.batches import Batch, count
 from tpch.contents import checksum
 from tpch.rows import ParquetRows
-from tpch.updates import IS_DELETED, Batch, UpdateStream, count
+from tpch.updates import IS_DELETED, UpdateStream
 
 ROWS = 400
 KEY = ("k", "n")
