@@ -76,8 +76,10 @@ def _reference_wins(
         f" {notation.named(second.name)}, the next best, took {notation.seconds(second.seconds)}."
         f" {notation.named(best.name)} {_won(wins, rounds)}."
     )
+    if rounds < FEWEST_ROUNDS:
+        text = f"{text.removesuffix('.')}, but {notation.plural(rounds, 'round')} cannot decide."
     about = (
-        f"is what {notation.named(second.name)}, the next best, takes of the time of"
+        f"the time of {notation.named(second.name)}, the next best, over that of"
         f" {notation.named(best.name)}, the reference"
     )
     return notation.ratio(factor), about, (Sentence(text),)

@@ -45,7 +45,37 @@ def arms_section(facts: RunFacts, verdicts: Mapping[str, Mapping[str, Any]]) -> 
                 "muted",
             )
         )
-    return Section("arms", "The arms", (table, *notes))
+    commits = _commits(facts)
+    return Section("arms", "The arms", (table, *notes, *([commits] if commits else [])))
+
+
+def _commits(facts: RunFacts) -> Table | None:
+    """Each timed commit by itself, where a cell has several."""
+    rows = tuple(
+        (
+            Cell(arm.name, arm.name, header=True),
+            Cell(str(commit["n"]), commit["n"]),
+            Cell(str(commit["operation"] or notation.NOTHING), commit["operation"]),
+            Cell(rounded_text("count", commit["rows"]), commit["rows"]),
+            _figure("seconds", commit["seconds"]["median"]),
+            _figure("seconds", commit["serde_cpu_s"]),
+        )
+        for arm in facts.timed
+        for commit in arm.summary["commits"]
+        if commit["seconds"] is not None
+    )
+    if len(rows) <= len(facts.timed):
+        return None
+    columns = (
+        Column("arm", "arm", numeric=False),
+        Column("commit", "commit"),
+        Column("operation", "operation", numeric=False),
+        Column("rows", "rows"),
+        Column("seconds", "seconds"),
+        Column("serde_cpu_s", "SerDe CPU", unit="s"),
+    )
+    caption = "Each timed commit, medians over measured rounds"
+    return Table("commits", caption, columns, rows, folded="Each timed commit by itself")
 
 
 def _row(

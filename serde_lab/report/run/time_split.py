@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from serde_lab.measure import phases
 from serde_lab.report import notation
-from serde_lab.report.page import Cell, Column, Figure, Section, Sentence, Table
+from serde_lab.report.page import Block, Cell, Column, Figure, Section, Sentence, Table
 from serde_lab.report.plots import palette
 from serde_lab.report.plots.drawings import Bar, Key, Panel, Segment, StackedBars
 from serde_lab.report.run.facts import ArmFacts, RunFacts
@@ -32,7 +32,10 @@ def time_section(facts: RunFacts) -> Section | None:
     arms = [arm for arm in facts.timed if arm.phases]
     if not arms:
         return None
-    blocks = [_split(arms), *_serde(arms)]
+    blocks: list[Block] = [_split(arms), *_serde(arms)]
+    spark = _spark_details(arms)
+    if spark is not None:
+        blocks.append(spark)
     return Section("time", "Where the time goes", tuple(blocks))
 
 
@@ -155,6 +158,37 @@ def _times(arm: ArmFacts, name: str) -> Cell:
     return Cell(
         notation.number(times["wall_s"]), times["wall_s"], f"CPU {notation.number(times['cpu_s'])}"
     )
+
+
+def _spark_details(arms: Sequence[ArmFacts]) -> Table | None:
+    """What Spark's event log says of the waits: detail inside them, never added to anything."""
+    names = sorted({name for arm in arms for name in arm.summary["spark"] or {}})
+    if not names:
+        return None
+    columns = (
+        Column("figure", "figure", numeric=False),
+        *(Column(arm.name, arm.name) for arm in arms),
+    )
+    rows = tuple(
+        (
+            Cell(name, name, header=True),
+            *(_detail(name, (arm.summary["spark"] or {}).get(name)) for arm in arms),
+        )
+        for name in names
+    )
+    return Table(
+        "spark",
+        "Figures of Spark's event log: detail inside the waits, never added to phases",
+        columns,
+        rows,
+        folded="What Spark's event log says inside the waits",
+    )
+
+
+def _detail(name: str, value: float | None) -> Cell:
+    if name.endswith("_bytes"):
+        return Cell(notation.size(value), value)
+    return Cell(notation.seconds(value) if name.endswith("_s") else notation.count(value), value)
 
 
 def _serde(arms: Sequence[ArmFacts]) -> list[Figure | Sentence]:
