@@ -1,6 +1,6 @@
 """Golden pages: compared after scrubbing what may change, rewritten on demand.
 
-`SERDE_LAB_REWRITE_GOLD=1 pytest tests/report` writes them anew; look at the difference before you
+`SERDE_LAB_UPDATE_GOLDEN=1 pytest tests/report` writes them anew; look at the difference before you
 commit it.
 """
 
@@ -35,7 +35,7 @@ def assert_golden(text: str, name: str) -> None:
     """`text`, scrubbed, is the golden file `name`."""
     path = _GOLD / name
     found = scrubbed(text)
-    if os.environ.get("SERDE_LAB_REWRITE_GOLD"):
+    if os.environ.get("SERDE_LAB_UPDATE_GOLDEN"):
         path.parent.mkdir(exist_ok=True)
         path.write_text(found, encoding="utf-8")
     assert found == path.read_text(encoding="utf-8"), f"{path} differs; see tests/report/gold.py"
