@@ -1,0 +1,87 @@
+"""Tables that the lab wrote: Apache Hudi and hudi-rs read them, Hudi writes on, and so does the lab.
+
+After every write, by whichever writer, both readers see what the oracle says. The kinds are a pairwise
+cover of table type and log format, partitioning, Hudi's record type and its metadata table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from lab_writer import LabWriter
+from peer_tables import DELETE, FIRST, LAST, SECOND, PeerTable, Step, rows
+
+from serde_lab.errors import TableError
+from serde_lab.peers.hudi_options import HudiTable, HudiWrite
+from serde_lab.table.table import HoodieTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.hudi]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A table of ours, and how Hudi then writes to it."""
+
+    table: dict[str, Any]
+    hudi: dict[str, Any]
+    blocks: Any = "avro"
+    version: int = 9
+
+
+COW, MOR = {"table_type": "COPY_ON_WRITE"}, {"table_type": "MERGE_ON_READ"}
+FLAT: dict[str, Any] = {}
+HIVE = {"partition": ("p",), "hive_style": True}
+TWO = {"partition": ("p", "q"), "url_encode": True, "buckets": 2}
+BY_COMMIT = {"merge_mode": "COMMIT_TIME_ORDERING"}
+AVRO, SPARK, MDT = {"record_type": "AVRO"}, {"record_type": "SPARK"}, {"metadata_table": True}
+
+KINDS = {
+    "cow, avro": Kind(COW | FLAT, AVRO),
+    "cow, hive, spark, mdt": Kind(COW | HIVE, SPARK | MDT),
+    "cow, two fields, by commit, avro": Kind(COW | TWO | BY_COMMIT, AVRO),
+    "cow, version 6, hive, spark": Kind(COW | HIVE, SPARK, version=6),
+    "mor avro log, spark": Kind(MOR | FLAT, SPARK),
+    "mor avro log, hive, by commit, avro, mdt": Kind(MOR | HIVE | BY_COMMIT, AVRO | MDT),
+    "mor parquet log, avro": Kind(MOR | FLAT, AVRO, "parquet"),
+    "mor parquet log, two fields, spark": Kind(MOR | TWO, SPARK, "parquet"),
+}
+
+MORE = Step("upsert", (rows(range(50, 62), 11, "by Hudi"), rows(range(200, 210), 1, "new by Hudi")))
+GONE = Step("delete", (rows([50, 200, 3, 777], 1, "deleted by Hudi"),))
+AGAIN = Step(
+    "upsert", (rows(range(55, 70), 12, "by the lab again"), rows([51, 300], 2, "late, new"))
+)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_both_write_in_turn_and_all_read_alike(
+    name: str, hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    kind = KINDS[name]
+    table = PeerTable(hudi_session, tmp_path, HudiTable("t", ("k", "n"), ("o",), **kind.table))
+    lab = LabWriter(table, kind.blocks, kind.version)
+    for step in (FIRST, SECOND, DELETE):
+        lab.step(step)
+    assert table.problems() == []
+    write = HudiWrite(**kind.hudi, retain_commits=1)
+    table.by_hudi(LAST, write)
+    table.by_hudi(GONE, write)
+    assert table.problems() == []
+    merge_on_read = table.table.table_type == "MERGE_ON_READ"
+    compacting = HudiWrite(**kind.hudi, retain_commits=1, compact_after=1 if merge_on_read else 0)
+    table.by_hudi(MORE, compacting, compacted=merge_on_read)
+    assert table.problems() == []
+    if write.metadata_table:
+        with pytest.raises(TableError, match="has a metadata table"):
+            lab.step(AGAIN)
+        del table.commits[-1]  # nothing was written
+        assert table.problems() == []
+        HoodieTable.open(lab.storage).drop_metadata_table()
+    lab.step(AGAIN)
+    assert table.problems() == []
