@@ -2,7 +2,9 @@
 (() => {
   const value = (row, column) => {
     const cell = row.cells[column];
-    const text = cell.dataset.v ?? cell.firstChild?.textContent ?? "";
+    // a second, smaller line is no part of the value
+    const shown = [...cell.childNodes].filter((node) => node.nodeName !== "SMALL");
+    const text = cell.dataset.v ?? shown.map((node) => node.textContent).join("");
     const number = Number(text);
     return text.trim() !== "" && !Number.isNaN(number) ? number : text.trim();
   };
@@ -32,10 +34,10 @@
       });
     });
   }
-  // paper cannot unfold anything; the raw values stay folded, since they would fill it
+  // paper cannot unfold anything; what would fill page after page stays folded
   let opened = [];
   addEventListener("beforeprint", () => {
-    opened = [...document.querySelectorAll("details:not([open])")].filter((d) => !d.closest("#raw"));
+    opened = [...document.querySelectorAll("details:not([open])")].filter((d) => !d.closest("#raw, #checks, #environment"));
     opened.forEach((d) => { d.open = true; });
   });
   addEventListener("afterprint", () => opened.forEach((d) => { d.open = false; }));
