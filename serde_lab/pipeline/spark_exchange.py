@@ -8,13 +8,13 @@ does.
 from __future__ import annotations
 
 import pickle
+import re
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
 from serde_lab.errors import LabError
 from serde_lab.pipeline.exchange import Exchange
-from serde_lab.pipeline.file_groups import WriteStatus
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.routing import salts
 from serde_lab.pipeline.spark_columns import java_bucket
@@ -25,6 +25,7 @@ from serde_lab.pipeline.spark_worker import (
     WarmUp,
     carried_error,
 )
+from serde_lab.pipeline.write_handle import WriteStatus
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,7 +45,7 @@ class SparkExchange(Exchange):
 
     def frames(self, plan: WritePlan, reports: Any) -> DataFrame:
         """The map side, salted: what the hop shuffles."""
-        return self.source.select(*plan.schema.data.names).mapInArrow(
+        return self.source.select(*plan.source_schema.names).mapInArrow(
             SparkTask(plan, "map", reports), SALTED
         )
 
@@ -76,7 +77,7 @@ class ColumnsExchange(SparkExchange):
         target = java_bucket(self.source, plan)
         moved = (
             self.source.select(
-                *plan.schema.data.names, F.monotonically_increasing_id().alias("position")
+                *plan.source_schema.names, F.monotonically_increasing_id().alias("position")
             )
             .withColumn("salt", F.element_at(salt_of, target + 1))
             .repartition(plan.targets, "salt")
@@ -94,9 +95,21 @@ class on_purpose:  # noqa: N801 - reads as a statement: `with on_purpose():`
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None or isinstance(error, LabError) or not isinstance(error, Exception):
             return
-        carried = carried_error(str(error))
-        if carried is not None:
-            raise carried from error
+        # its text is only to be had while the JVM lives
+        text = str(error)
+        raise carried_error(text) or LabError(f"a Spark job failed: {_reason(text)}") from error
+
+
+def _reason(text: str) -> str:
+    """The one line of a Spark failure that says most: the last of the innermost Python traceback."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    python = [
+        line
+        for line in lines
+        if not line.startswith(("at ", "File ", "Traceback", "Caused by"))
+        and re.match(r"[\w.]+(Error|Exception|Exit|Interrupt)\b", line)
+    ]
+    return (python[0] if python else lines[0] if lines else "no reason was given")[:500]
 
 
 def warm_workers(spark: SparkSession, workers: int, strategy: str = "") -> list[dict[str, int]]:
