@@ -135,7 +135,8 @@ def _times(ratio: float) -> str:
         return ""
     if ratio < 1:
         return f"{notation.number(1 / ratio)}× faster"
-    return f"{notation.number(ratio)}× slower"
+    # the figure above it, not one digit less of it
+    return f"{rounded_text('ratio', ratio)}× slower"
 
 
 def _figure(quantity: Any, value: float | None) -> Cell:
