@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from serde_lab.table.commit_metadata import CommitMetadata, WriteStat
+from serde_lab.table.cleaning import finish_pending_cleans
+from serde_lab.table.commit_metadata import SCHEMA_KEY, CommitMetadata, WriteStat
 from serde_lab.table.markers import delete_markers
 from serde_lab.table.rollback import rollback_pending
 from serde_lab.table.table import HoodieTable
@@ -34,8 +35,13 @@ class Commit:
 
     @property
     def rows_updated(self) -> int:
-        """Records that replaced a stored one."""
+        """Records that replaced a stored one; on merge-on-read, all of a file group that was there."""
         return sum(stat.numUpdateWrites for stat in self.stats)
+
+    @property
+    def rows_deleted(self) -> int:
+        """Stored rows that a copy-on-write table lost; on merge-on-read, keys that logs say are gone."""
+        return sum(stat.numDeletes for stat in self.stats)
 
 
 class Coordinator:
@@ -45,7 +51,11 @@ class Coordinator:
         self.table = table
 
     def recover(self) -> None:
-        """Roll back what is pending: there is one writer at a time, so that its writer is gone."""
+        """Finish pending cleans, and roll back every other thing that is pending.
+
+        There is one writer at a time, so that the writer of whatever is pending is gone.
+        """
+        finish_pending_cleans(self.table)
         rollback_pending(self.table)
 
     def begin(self, operation: str) -> Instant:
@@ -60,9 +70,13 @@ class Coordinator:
     def complete(
         self, instant: Instant, operation: str, stats: Iterable[WriteStat], schema: str
     ) -> Commit:
-        """Make the instant's files visible. Raises ConcurrentWrite if someone rolled it back."""
+        """Make the instant's files visible; `schema` is the table's in Avro, "" where it is not known.
+
+        Raises ConcurrentWrite if someone rolled the instant back.
+        """
         written = tuple(sorted(stats, key=lambda stat: stat.path))
-        metadata = CommitMetadata(operation.upper(), written, {"schema": schema})
+        stated = {SCHEMA_KEY: schema} if schema else {}
+        metadata = CommitMetadata(operation.upper(), written, stated)
         content = metadata.to_bytes(self.table.config.layout_version)
         done = self.table.timeline().create_completed(instant, content)
         delete_markers(self.table.storage, instant.time)

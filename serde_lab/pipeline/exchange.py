@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from serde_lab.measure.timeline import TaskReport, TaskTimeline
-from serde_lab.pipeline.file_groups import WriteStatus
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.stages import map_stage, reduce_stage
+from serde_lab.pipeline.write_handle import WriteStatus
 
 
 class Exchange(ABC):

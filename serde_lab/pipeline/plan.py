@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import pyarrow as pa
+
 from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.merging import MergeMode
 from serde_lab.records.schema import RecordSchema
@@ -17,6 +19,7 @@ from serde_lab.serde.interface import BoundSerde, SerdeOptions
 from serde_lab.serde.registry import bind
 from serde_lab.table.base_file import BaseFileFormat
 from serde_lab.table.config import TableConfig
+from serde_lab.table.log_file import LogFormat
 from serde_lab.table.storage import Storage
 
 
@@ -25,15 +28,21 @@ class Operation(StrEnum):
 
     UPSERT = "upsert"
     BULK_INSERT = "bulk_insert"
+    DELETE = "delete"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFileGroup:
-    """A file group that has data: its id and its latest base file (path relative to the table)."""
+    """The latest slice of a file group that has data.
+
+    `base_path` is relative to the table, None where another writer began the group with a log;
+    `log_version` is that of the slice's newest log file, 0 if it has none.
+    """
 
     file_id: str
-    base_path: str
+    base_path: str | None
     base_instant: str
+    log_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +68,7 @@ class WritePlan:
     shards: int = 1
     seed: int = 0
     base_file_format: BaseFileFormat = field(default_factory=BaseFileFormat)
+    log_format: LogFormat = field(default_factory=LogFormat)
     groups: Mapping[tuple[str, int], StoredFileGroup] = field(default_factory=dict)
 
     @property
@@ -70,6 +80,12 @@ class WritePlan:
     def merge_mode(self) -> MergeMode:
         """How the table merges."""
         return MergeMode(self.table.merge_mode or MergeMode.COMMIT_TIME)
+
+    @property
+    def source_schema(self) -> pa.Schema:
+        """The columns that the source must give: a delete wants nothing but what tells records."""
+        deletes = self.operation is Operation.DELETE
+        return self.keygen.identity if deletes else self.schema.data
 
     def bind(self) -> BoundSerde:
         """The strategy of this write, bound to the schema of its records."""

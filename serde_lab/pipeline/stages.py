@@ -17,9 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from serde_lab.measure.timeline import TaskTimeline
-from serde_lab.pipeline.file_groups import FileGroupWriter, WriteStatus
-from serde_lab.pipeline.plan import WritePlan
+from serde_lab.pipeline.file_groups import FileGroupWriter
+from serde_lab.pipeline.plan import Operation, WritePlan
 from serde_lab.pipeline.routing import buckets_of, position_of, targets_of
+from serde_lab.pipeline.write_handle import WriteStatus
 from serde_lab.records.key_hash import hash64
 from serde_lab.serde.interface import Bounds
 
@@ -42,7 +43,7 @@ _FEWEST_ROWS = 8192
 def map_stage(
     plan: WritePlan, partition: int, batches: Iterable[pa.RecordBatch], timeline: TaskTimeline
 ) -> Iterator[pa.RecordBatch]:
-    """Source batches (the data columns of `plan.schema`) to batches of ROUTED."""
+    """Source batches (the columns of `plan.source_schema` among others) to batches of ROUTED."""
     yield from timeline.sink(_encoded(plan, partition, batches, timeline))
 
 
@@ -59,7 +60,7 @@ def _encoded(
     rows_before = 0
     for batch in _gathered(timeline.source(batches), wanted, timeline):
         with timeline.phase("keygen"):
-            enveloped = plan.keygen.envelop(stored_form(batch, plan.schema.data))
+            enveloped = enveloped_records(plan, batch)
             target, shard = _destinations(plan, enveloped)
         with timeline.phase("from_arrow"):
             records = bound.from_arrow(enveloped)
@@ -84,6 +85,14 @@ def _encoded(
         timeline.add("frames", len(frames))
         timeline.add("frame_bytes", _total_bytes(frames.frame))
         yield from _pieces(routed)
+
+
+def enveloped_records(plan: WritePlan, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The records of a source batch: with its rows, or in a delete with nothing but their keys."""
+    needed = stored_form(batch, plan.source_schema)
+    if plan.operation is Operation.DELETE:
+        return plan.keygen.envelop_deletes(needed)
+    return plan.keygen.envelop(needed)
 
 
 def stored_form(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -183,7 +192,7 @@ def _offsets(frames: pa.BinaryArray) -> npt.NDArray[np.int32]:
 def reduce_stage(
     plan: WritePlan, partition: int, batches: Iterable[pa.RecordBatch], timeline: TaskTimeline
 ) -> Iterator[WriteStatus]:
-    """Batches of (position, frame) to the statuses of the files written, one a file group."""
+    """Batches of (position, frame) to the statuses of the files written."""
     with timeline.phase("bind"):
         bound = plan.bind()
     mark = bound.mark[0]
@@ -217,7 +226,7 @@ def reduce_columns_stage(
 ) -> Iterator[WriteStatus]:
     """The reduce stage of a hop that Spark's own columns crossed: no strategy, no frames.
 
-    Batches hold the data columns and `position`; they stand in input order once sorted by it.
+    Batches hold the source's columns and `position`; they stand in input order once sorted by it.
     """
     with timeline.phase("bind"):
         bound = plan.bind()
@@ -230,7 +239,7 @@ def reduce_columns_stage(
             if (np.diff(positions) < 0).any():
                 together = together.take(pa.array(np.argsort(positions, kind="stable")))
         with timeline.phase("keygen"):
-            enveloped = plan.keygen.envelop(stored_form(together, plan.schema.data))
+            enveloped = enveloped_records(plan, together)
             # Arrow's records are the batch itself: no strategy takes part in this hop
             records = bound.from_arrow(enveloped)
         timeline.add("rows", len(records))

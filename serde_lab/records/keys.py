@@ -15,11 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import DataError, SchemaError
-from serde_lab.records.schema import (
-    ENVELOPE,
-    INSERT,
-    RecordSchema,
-)
+from serde_lab.records.schema import DELETE, ENVELOPE, INSERT, RecordSchema
 
 NULL_KEY = "__null__"
 EMPTY_KEY = "__empty__"
@@ -105,18 +101,14 @@ class KeyGenerator:
             )
         return f"{name}={text}" if self.hive_style else text
 
-    def envelop(self, data: pa.RecordBatch, operation: str = INSERT) -> pa.RecordBatch:
+    @property
+    def identity(self) -> pa.Schema:
+        """The columns that a record is told by: key and partition columns, in table order."""
+        told_by = {*self.schema.record_key, *self.schema.partition}
+        return pa.schema([field for field in self.schema.data if field.name in told_by])
+
+    def envelop(self, data: pa.RecordBatch) -> pa.RecordBatch:
         """`data` (the schema's data columns, in order) with its envelope in front."""
-        rows = data.num_rows
-        empty = pa.repeat(pa.scalar(""), rows)
-        envelope = [
-            self.record_keys(data),
-            self.partition_paths(data),
-            empty,
-            empty,
-            pa.repeat(pa.scalar(operation), rows),
-            pa.array(np.zeros(rows, np.bool_)),
-        ]
         columns = [data.column(name) for name in self.schema.data.names]
         for name in self.schema.ordering:
             nulls = data.column(name).null_count
@@ -124,6 +116,30 @@ class KeyGenerator:
                 raise DataError(
                     f"ordering column {name!r} is null in {nulls} rows, which Apache Hudi cannot merge"
                 )
+        return self._batch(data, INSERT, columns)
+
+    def envelop_deletes(self, identity: pa.RecordBatch) -> pa.RecordBatch:
+        """Records that delete the keys of `identity`, which has at least the identity columns.
+
+        They have no row: all data columns are null, the ordering fields too, since Hudi's datasource
+        deletes by commit time.
+        """
+        columns = [pa.nulls(identity.num_rows, field.type) for field in self.schema.data]
+        return self._batch(identity, DELETE, columns)
+
+    def _batch(
+        self, identity: pa.RecordBatch, operation: str, columns: list[pa.Array]
+    ) -> pa.RecordBatch:
+        rows = identity.num_rows
+        empty = pa.repeat(pa.scalar(""), rows)
+        envelope = [
+            self.record_keys(identity),
+            self.partition_paths(identity),
+            empty,
+            empty,
+            pa.repeat(pa.scalar(operation), rows),
+            pa.array(np.zeros(rows, np.bool_)),
+        ]
         return pa.RecordBatch.from_arrays([*envelope, *columns], schema=self.schema.batch_schema)
 
 

@@ -15,7 +15,8 @@ from serde_lab.errors import DataError, OptionError, SchemaError
 from serde_lab.pipeline.coordinator import Commit
 from serde_lab.pipeline.exchange import InProcessExchange, parquet_partitions
 from serde_lab.pipeline.options import parse_options
-from serde_lab.pipeline.write import PreparedWrite, record_schema
+from serde_lab.pipeline.write import PreparedWrite
+from serde_lab.pipeline.write_schema import record_schema
 from serde_lab.table.storage import Storage
 from serde_lab.verify import oracle
 from serde_lab.verify.checks import Expected, check_path

@@ -1,0 +1,69 @@
+"""The handle that appends to a file group's log: upserts and deletes on merge-on-read.
+
+Owns the step from records to blocks; nothing that is stored is read, and so every record of an upsert
+counts as an update, as Hudi's bucket index has it. Must not know frames, base files or Spark. Source:
+org.apache.hudi.io.HoodieAppendHandle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from serde_lab.pipeline.plan import Operation, StoredFileGroup
+from serde_lab.pipeline.write_handle import Task, WriteHandle, WriteStatus
+from serde_lab.records.schema import ENVELOPE
+from serde_lab.serde.interface import Records
+from serde_lab.table.log_file import LogTarget, LogWriter
+
+
+class AppendHandle(WriteHandle):
+    """One file group that has data already: its new log files."""
+
+    def __init__(self, task: Task, partition_path: str, stored: StoredFileGroup) -> None:
+        super().__init__(task)
+        plan = task.plan
+        self._rows = 0
+        base_name = "" if stored.base_path is None else stored.base_path.rpartition("/")[2]
+        self._writer = LogWriter(
+            plan.storage,
+            table_name=plan.table.name,
+            table_version=plan.table.version,
+            data_schema=plan.schema.data,
+            target=LogTarget(
+                partition_path,
+                stored.file_id,
+                stored.base_instant,
+                base_name,
+                stored.log_version,
+            ),
+            write_token=task.write_token,
+            instant=plan.instant,
+            format=plan.log_format,
+            task_partition=task.partition,
+            inflight_path=plan.inflight_path,
+        )
+
+    def write(self, records: Records) -> None:
+        """Append `records`, or delete their keys by commit time."""
+        records = self.precombined(records)
+        timeline, plan = self.task.timeline, self.task.plan
+        if plan.operation is Operation.DELETE:
+            with timeline.phase("write"):
+                self._writer.delete(records.record_keys())
+            return
+        with timeline.phase(self.task.convert_out):
+            batch = records.to_arrow()
+        with timeline.phase("write"):
+            data = pa.RecordBatch.from_arrays(
+                batch.columns[len(ENVELOPE) :], schema=plan.schema.data
+            )
+            self._writer.append(batch.column(0), data)
+            self._rows += data.num_rows
+
+    def finish(self) -> Iterator[WriteStatus]:
+        """Put the last file in its place."""
+        with self.task.timeline.phase("write"):
+            statuses = self._writer.close(updates=self._rows)
+        yield from statuses

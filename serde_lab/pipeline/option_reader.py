@@ -1,0 +1,69 @@
+"""Reading of options one by one, in sentences: from what a caller gave to values of the right type.
+
+Owns how an option is refused, by its name; must not know what any option means.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from serde_lab.errors import OptionError
+
+
+class OptionReader:
+    """The options of one call. `known` maps each name that there is to its meaning.
+
+    Raises OptionError for a name that is not known and does not begin with `free_prefix`.
+    """
+
+    def __init__(
+        self, options: Mapping[str, Any], known: Mapping[str, str], free_prefix: str = ""
+    ) -> None:
+        for key in options:
+            if key not in known and not (free_prefix and key.startswith(free_prefix)):
+                close = difflib.get_close_matches(key, known, 1)
+                raise OptionError(
+                    f"option {key!r} is not supported",
+                    hint=f"did you mean {close[0]}?" if close else None,
+                )
+        self.options = options
+
+    def given(self, *keys: str) -> str | None:
+        """The first of `keys` that was given: the names that one option has had over time."""
+        return next((key for key in keys if key in self.options), None)
+
+    def text(self, key: str, default: str) -> str:
+        return str(self.options.get(key, default)).strip()
+
+    def names(self, key: str) -> tuple[str, ...]:
+        """Several, by commas."""
+        return tuple(part.strip() for part in self.text(key, "").split(",") if part.strip())
+
+    def number(self, key: str, default: int, least: int = 0) -> int:
+        if key not in self.options:
+            return default
+        found = str(self.options[key]).strip()
+        if not found.isdecimal() or int(found) < least:
+            raise OptionError(f"{key} is {found!r}, expected an integer from {least}")
+        return int(found)
+
+    def flag(self, key: str) -> bool | None:
+        """None where it was not given."""
+        found = self.choice(key, ("true", "false"), lower=True)
+        return None if found is None else found == "true"
+
+    def choice(self, key: str, known: tuple[str, ...], lower: bool = False) -> str | None:
+        """One of `known`, in any case of letters; None where it was not given."""
+        if key not in self.options:
+            return None
+        found = self.text(key, "")
+        found = found.lower() if lower else found.upper()
+        if found not in known:
+            raise OptionError(f"{key} is {found!r}, expected {' or '.join(known)}")
+        return found
+
+    def only(self, key: str, known: tuple[str, ...]) -> None:
+        """An option that is there to be stated: nothing but `known` can be."""
+        self.choice(key, known, lower=known[0].islower())

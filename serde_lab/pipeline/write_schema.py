@@ -1,0 +1,105 @@
+"""Which records a batch makes of a table: the schema of a write, and its agreement with the table.
+
+Owns the checks of columns before anything is written. Must not know how records move.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from serde_lab.errors import SchemaError
+from serde_lab.pipeline.options import WriteOptions
+from serde_lab.pipeline.plan import Operation
+from serde_lab.records.avro_schema import arrow_to_avro
+from serde_lab.records.schema import RecordSchema
+from serde_lab.records.types import check_supported, storage_schema
+from serde_lab.table.config import TableConfig
+from serde_lab.table.meta_columns import IS_DELETED
+from serde_lab.table.table import HoodieTable
+
+
+def record_schema(source: pa.Schema, options: WriteOptions) -> RecordSchema:
+    """The schema of the records of a batch, in storage types. Raises SchemaError naming the column."""
+    check_supported(source)
+    deletes = options.operation is Operation.DELETE
+    roles = _identity(options.table)
+    if not deletes:
+        roles["ordering"] = options.table.ordering_fields
+    for role, names in roles.items():
+        for name in names:
+            if name not in source.names:
+                raise SchemaError(
+                    f"{role} column {name!r} is not in the data, whose columns are"
+                    f" {', '.join(source.names)}"
+                )
+    if IS_DELETED in source.names and not deletes:
+        raise SchemaError(
+            f"column {IS_DELETED!r} would make rows deletes to some readers and rows to others",
+            hint="write deletes by hoodie.datasource.write.operation=delete",
+        )
+    return _record_schema(source, options.table, ordered=not deletes)
+
+
+def stored_schema(stored: pa.Schema, source: RecordSchema, table: HoodieTable) -> RecordSchema:
+    """The schema of the table's own records, for deletes, which bring no rows.
+
+    Raises SchemaError where key or partition columns are of another type than in the table.
+    """
+    found = _record_schema(stored, table.config, ordered=True)
+    for names in _identity(table.config).values():
+        for name in names:
+            _check_type(name, source.data, found.data)
+    return found
+
+
+def check_columns(table: HoodieTable, schema: RecordSchema) -> None:
+    """Refuse a batch whose columns are not the table's own."""
+    stored = table.data_schema()
+    if stored is None:
+        return
+    for name in schema.data.names:
+        if name not in stored.names:
+            raise SchemaError(
+                f"column {name!r} is not in the table, whose columns are {', '.join(stored.names)}"
+            )
+    for name in stored.names:
+        if name not in schema.data.names:
+            raise SchemaError(f"column {name!r} of the table is not in the data")
+        _check_type(name, schema.data, stored)
+
+
+def avro_schema(data: pa.Schema, table_name: str) -> dict[str, Any]:
+    """The schema that a commit states: data columns only, named as Hudi names them."""
+    return arrow_to_avro(data, f"{table_name}_record", f"hoodie.{table_name}")
+
+
+def _identity(table: TableConfig) -> dict[str, tuple[str, ...]]:
+    """What tells a record, by role."""
+    return {"record key": table.record_key_fields, "partition": table.partition_fields}
+
+
+def _record_schema(data: pa.Schema, table: TableConfig, ordered: bool) -> RecordSchema:
+    # a batch without nulls today says nothing of the next one: every column may hold them
+    columns = [field.with_nullable(True) for field in storage_schema(data)]
+    return RecordSchema(
+        pa.schema(columns),
+        tuple(table.record_key_fields),
+        tuple(table.partition_fields),
+        tuple(table.ordering_fields) if ordered else (),
+    )
+
+
+def _check_type(name: str, batch: pa.Schema, stored: pa.Schema) -> None:
+    ours, theirs = batch.field(name), stored.field(name)
+    if _value_type(ours) != _value_type(theirs):
+        raise SchemaError(
+            f"column {name!r} is of type {ours.type}, and the table has {theirs.type}"
+        )
+
+
+def _value_type(field: pa.Field) -> Any:
+    """The Avro type of a column, without the null that makes it optional."""
+    kind = avro_schema(pa.schema([field]), "t")["fields"][0]["type"]
+    return kind[1] if isinstance(kind, list) else kind

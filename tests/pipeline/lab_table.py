@@ -1,0 +1,161 @@
+"""A table under test: every write is noted, so that DuckDB can say at any time what it must hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from serde_lab.pipeline.compaction import compact
+from serde_lab.pipeline.coordinator import Commit
+from serde_lab.pipeline.exchange import InProcessExchange, parquet_partitions
+from serde_lab.pipeline.options import parse_options
+from serde_lab.pipeline.write import PreparedWrite
+from serde_lab.pipeline.write_schema import record_schema
+from serde_lab.table.read_plan import plan_snapshot
+from serde_lab.table.storage import Storage
+from serde_lab.table.table import HoodieTable
+from serde_lab.verify import oracle
+from serde_lab.verify.checks import Expected, check_path, rows_match
+from serde_lab.verify.rules import TableRules
+
+STRATEGIES = ("pickle", "avro", "internal_row", "arrow")
+OPTIONS = {
+    "hoodie.table.name": "t",
+    "hoodie.datasource.write.recordkey.field": "k,n",
+    "hoodie.datasource.write.precombine.field": "ts",
+    "hoodie.bucket.index.num.buckets": "4",
+    "serde_lab.seed": "1",
+}
+MOR = {"hoodie.datasource.write.table.type": "MERGE_ON_READ"}
+PARTITIONED = {"hoodie.datasource.write.partitionpath.field": "p"}
+
+Row = tuple[str, int, int, float | None]
+"""k, n, ts, x"""
+Rows = Sequence[Row]
+
+
+def table_of(rows: Rows) -> pa.Table:
+    """`rows` with further columns of awkward types; the partition follows from n."""
+    return pa.table(
+        {
+            "k": pa.array([r[0] for r in rows], pa.string()),
+            "n": pa.array([r[1] for r in rows], pa.int64()),
+            "ts": pa.array([r[2] for r in rows], pa.int64()),
+            "x": pa.array([r[3] for r in rows], pa.float64()),
+            "p": pa.array([f"p {r[1] % 3}" for r in rows], pa.string()),
+            "d": pa.array([date(1960, 1, 1 + r[1] % 28) for r in rows], pa.date32()),
+            "m": pa.array([Decimal(r[2]) / 100 for r in rows], pa.decimal128(38, 2)),
+            "t": pa.array(
+                [datetime(1969, 12, 31, 23, 59, 59, r[1], UTC) for r in rows],
+                pa.timestamp("us", "UTC"),
+            ),
+            "l": pa.array([[r[0], ""] if r[1] % 2 else None for r in rows], pa.list_(pa.string())),
+        }
+    )
+
+
+def write_parts(path: Path, table: pa.Table, files: int = 2) -> Path:
+    """`table` as parquet files in input order."""
+    path.mkdir(parents=True)
+    step = -(-len(table) // files) or 1
+    for number in range(files):
+        pq.write_table(table.slice(number * step, step), path / f"part-{number:05d}.parquet")
+    return path
+
+
+@dataclass
+class LabTable:
+    """A table in `folder`, written without Spark; `options` are those of every write."""
+
+    folder: Path
+    options: dict[str, str] = field(default_factory=dict)
+    schema: pa.Schema = field(default_factory=lambda: table_of([]).schema)
+    commits: list[oracle.Commit] = field(default_factory=list)
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "table"
+
+    @property
+    def table(self) -> HoodieTable:
+        return HoodieTable.open(Storage.open(self.path))
+
+    @property
+    def all_options(self) -> dict[str, str]:
+        return {**OPTIONS, **self.options}
+
+    def upsert(self, rows: Rows | pa.Table, files: int = 2, **options: object) -> Commit:
+        """The next write."""
+        data = rows if isinstance(rows, pa.Table) else table_of(rows)
+        return self.write("upsert", data, files, **options)
+
+    def delete(self, rows: Rows | pa.Table, files: int = 2, **options: object) -> Commit:
+        """The next write, by what tells records alone."""
+        data = rows if isinstance(rows, pa.Table) else table_of(rows).select(["k", "n", "p"])
+        return self.write("delete", data, files, **options)
+
+    def write(self, operation: str, data: pa.Table, files: int = 2, **options: object) -> Commit:
+        """`options`: names with `__` for dots."""
+        inputs = self.folder / "inputs"
+        folder = write_parts(inputs / f"{len(list(inputs.glob('*'))):03}", data, files)
+        given: dict[str, Any] = {
+            **self.all_options,
+            "hoodie.datasource.write.operation": operation,
+            **{key.replace("__", "."): value for key, value in options.items()},
+        }
+        stored = self.table.config if HoodieTable.exists(Storage.open(self.path)) else None
+        prepared = PreparedWrite.of(
+            Storage.open(self.path), data.schema, parse_options(given, stored)
+        )
+        parts = parquet_partitions(sorted(folder.glob("*.parquet")), data.schema.names)
+        commit = prepared.commit(InProcessExchange(parts))
+        self.commits.append(oracle.Commit(operation, folder))  # type: ignore[arg-type]
+        if prepared.serve().compacted is not None:
+            self.commits.append(oracle.Commit("compact"))
+        return commit
+
+    def compact(self) -> Commit | None:
+        """Compact every slice with logs."""
+        done = compact(self.table)
+        if done is not None:
+            self.commits.append(oracle.Commit("compact"))
+        return done
+
+    @property
+    def rules(self) -> TableRules:
+        options = parse_options(self.all_options)
+        config = options.table
+        return TableRules(
+            record_schema(self.schema, options),
+            merge_mode=config.merge_mode or "EVENT_TIME_ORDERING",
+            table_type=config.table_type,
+            hive_style=config.hive_style,
+            url_encode=config.url_encode,
+            buckets=config.bucket_count or 0,
+        )
+
+    def expected(self, commits: int | None = None) -> Expected:
+        """What the table must hold, or what it held after the first `commits` entries."""
+        work = self.folder / "work" / f"{len(self.commits)}-{commits}"
+        return Expected.of(oracle.solve(self.rules, self.commits[:commits], work))
+
+    def check(self) -> Expected:
+        """Both readers, hudi-rs and ours, see what DuckDB says."""
+        expected = self.expected()
+        verdict = check_path(str(self.path), expected, self.rules)
+        assert verdict.passed, [result for result in verdict.results if not result.passed]
+        ours = rows_match(plan_snapshot(self.table).read(), expected, self.rules, "us")
+        assert ours.passed, ours.detail
+        return expected
+
+    def logs(self) -> list[str]:
+        """Names of log files of the latest slices."""
+        slices = self.table.view().latest_file_slices()
+        return [log.path.rpartition("/")[2] for s in slices for log in s.log_files]
