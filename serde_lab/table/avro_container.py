@@ -1,11 +1,15 @@
 """Avro object-container files with one record, as Hudi keeps commit metadata and plans.
 
-Owns the container's form (null codec, schema in the header); must not know any of the schemas.
+Owns the container's form; must not know any of the schemas. A container written here is what Hudi's
+own writers make: no codec, the schema as its only metadata, word for word (a library's writer would
+normalise it and draw a random sync marker, so that equal commits had unequal bytes).
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -13,12 +17,25 @@ import fastavro
 
 from serde_lab.errors import TableError
 
+_MAGIC = b"Obj\x01"
+
 
 def write_single(schema: Mapping[str, Any], record: Mapping[str, Any]) -> bytes:
-    """A container that holds `record`, without compression: what Hudi's readers take."""
-    out = io.BytesIO()
-    fastavro.writer(out, fastavro.parse_schema(dict(schema)), [record], codec="null")
-    return out.getvalue()
+    """A container that holds `record`. Source: Avro 1.11 specification, object container files."""
+    text = json.dumps(schema, separators=(",", ":")).encode()
+    sync = hashlib.md5(text, usedforsecurity=False).digest()
+    datum = io.BytesIO()
+    fastavro.schemaless_writer(datum, fastavro.parse_schema(dict(schema)), record)
+    body = datum.getvalue()
+    return b"".join(
+        (
+            _MAGIC,
+            _long(1) + _bytes(b"avro.schema") + _bytes(text) + _long(0),
+            sync,
+            _long(1) + _bytes(body),  # one record, and the bytes of its block
+            sync,
+        )
+    )
 
 
 def read_single(content: bytes, where: str) -> dict[str, Any]:
@@ -30,3 +47,18 @@ def read_single(content: bytes, where: str) -> dict[str, Any]:
     if len(records) != 1:
         raise TableError(f"{where}: holds {len(records)} Avro records; one was expected")
     return cast(dict[str, Any], records[0])
+
+
+def _bytes(data: bytes) -> bytes:
+    return _long(len(data)) + data
+
+
+def _long(value: int) -> bytes:
+    """A number that is not negative as Avro's zigzag varint."""
+    value <<= 1
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

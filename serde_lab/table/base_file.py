@@ -238,6 +238,13 @@ class BaseFileReader:
         return self._file.schema_arrow
 
     @property
+    def physical_types(self) -> dict[str, str]:
+        """The Parquet type in which each column that is not nested is stored."""
+        schema = self._file.metadata.schema
+        columns = [schema.column(i) for i in range(len(schema))]
+        return {c.path: c.physical_type for c in columns if "." not in c.path}
+
+    @property
     def footer(self) -> dict[str, str]:
         """The footer's key-values that are text."""
         found = self._file.metadata.metadata or {}

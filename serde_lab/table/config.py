@@ -14,12 +14,20 @@ from typing import Literal, Self, cast
 
 from serde_lab.errors import OptionError, TableError
 from serde_lab.table.properties import table_checksum
+from serde_lab.table.table_kind import (
+    COMMIT_TIME,
+    COMMIT_TIME_PAYLOAD,
+    EVENT_TIME,
+    EVENT_TIME_PAYLOAD,
+    EVENT_TIME_STRATEGY,
+    KEY_GENERATOR_CLASSES,
+    MergeMode,
+    check_properties,
+    key_generator_of,
+    merge_mode_of,
+)
 
 TableType = Literal["COPY_ON_WRITE", "MERGE_ON_READ"]
-MergeMode = Literal["EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"]
-
-EVENT_TIME: MergeMode = "EVENT_TIME_ORDERING"
-COMMIT_TIME: MergeMode = "COMMIT_TIME_ORDERING"
 
 PROPERTIES_PATH = ".hoodie/hoodie.properties"
 METADATA_PARTITIONS = "hoodie.table.metadata.partitions"
@@ -30,27 +38,7 @@ INDEX_TYPE = "serde_lab.index.type"
 BUCKETS = "serde_lab.bucket.index.num.buckets"
 BUCKET_FIELDS = "serde_lab.bucket.index.hash.field"
 
-VERSIONS_READ = (6, 8, 9)
 VERSIONS_CREATED = (6, 9)
-
-_EVENT_TIME_PAYLOAD = "org.apache.hudi.common.model.DefaultHoodieRecordPayload"
-_COMMIT_TIME_PAYLOAD = "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload"
-_PAYLOAD_MODES: Mapping[str, MergeMode] = {
-    _EVENT_TIME_PAYLOAD: EVENT_TIME,
-    "org.apache.hudi.common.model.EventTimeAvroPayload": EVENT_TIME,
-    _COMMIT_TIME_PAYLOAD: COMMIT_TIME,
-}
-_EVENT_TIME_STRATEGY = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"
-_COMMIT_TIME_STRATEGY = "ce9acb64-bde0-424c-9b91-f6ebba25356d"
-_STRATEGY_MODES: Mapping[str, MergeMode] = {
-    _EVENT_TIME_STRATEGY: EVENT_TIME,
-    _COMMIT_TIME_STRATEGY: COMMIT_TIME,
-}
-_KEY_GENERATOR_CLASSES = {
-    "SIMPLE": "org.apache.hudi.keygen.SimpleKeyGenerator",
-    "COMPLEX": "org.apache.hudi.keygen.ComplexKeyGenerator",
-    "NON_PARTITION": "org.apache.hudi.keygen.NonpartitionedKeyGenerator",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +124,10 @@ class TableConfig:
             )
         if self.merge_mode == EVENT_TIME and not self.ordering_fields:
             raise OptionError("merging by event time needs an ordering field")
-        if self.key_generator not in _KEY_GENERATOR_CLASSES:
+        if self.key_generator not in KEY_GENERATOR_CLASSES:
             raise OptionError(
                 f"key generator {self.key_generator!r} is not supported; known are "
-                f"{', '.join(_KEY_GENERATOR_CLASSES)}"
+                f"{', '.join(KEY_GENERATOR_CLASSES)}"
             )
         if self.bucket_count is not None and not 1 <= self.bucket_count <= 99_999_999:
             raise OptionError(f"the bucket index has {self.bucket_count} buckets; 1 is the least")
@@ -152,10 +140,10 @@ class TableConfig:
                 "which our writes would leave stale, so that its readers would not see them",
                 hint="drop the metadata table first",
             )
-        if self.key_generator not in _KEY_GENERATOR_CLASSES:
+        if self.key_generator not in KEY_GENERATOR_CLASSES:
             raise TableError(
                 f"table {self.name} has the key generator {self.key_generator}; "
-                f"written are {', '.join(_KEY_GENERATOR_CLASSES)}"
+                f"written are {', '.join(KEY_GENERATOR_CLASSES)}"
             )
         for key in ("hoodie.table.cdc.enabled",):
             if self.extra.get(key) == "true":
@@ -204,16 +192,16 @@ class TableConfig:
         by_event_time = self.merge_mode == EVENT_TIME
         properties = {
             "hoodie.archivelog.folder": "archived",
-            "hoodie.table.keygenerator.class": _KEY_GENERATOR_CLASSES[self.key_generator],
+            "hoodie.table.keygenerator.class": KEY_GENERATOR_CLASSES[self.key_generator],
             # version 6 has no word for the merge mode: the payload class decides
             "hoodie.compaction.payload.class": (
-                _EVENT_TIME_PAYLOAD if by_event_time else _COMMIT_TIME_PAYLOAD
+                EVENT_TIME_PAYLOAD if by_event_time else COMMIT_TIME_PAYLOAD
             ),
         }
         if self.ordering_fields:
             properties["hoodie.table.precombine.field"] = ",".join(self.ordering_fields)
         if self.is_mor:
-            properties["hoodie.compaction.record.merger.strategy"] = _EVENT_TIME_STRATEGY
+            properties["hoodie.compaction.record.merger.strategy"] = EVENT_TIME_STRATEGY
         return properties
 
     def _properties_of_version_9(self) -> dict[str, str]:
@@ -237,7 +225,7 @@ class TableConfig:
         Raises TableError for a property that is missing or wrong, and for a kind of table that would
         be read wrong, by the property's name.
         """
-        _check_properties(properties, where)
+        check_properties(properties, where)
         version = int(properties["hoodie.table.version"])
         ordering = _fields(
             properties.get("hoodie.table.ordering.fields")
@@ -252,10 +240,10 @@ class TableConfig:
             version=version,
             partition_fields=_fields(properties.get("hoodie.table.partition.fields", "")),
             ordering_fields=ordering,
-            merge_mode=_merge_mode(properties, version, bool(ordering), where),
+            merge_mode=merge_mode_of(properties, version, bool(ordering), where),
             hive_style=properties.get("hoodie.datasource.write.hive_style_partitioning") == "true",
             url_encode=properties.get("hoodie.datasource.write.partitionpath.urlencode") == "true",
-            key_generator=_key_generator(properties),
+            key_generator=key_generator_of(properties),
             database=properties.get("hoodie.database.name", ""),
             bucket_count=int(buckets) if buckets else None,
             bucket_fields=_fields(properties.get(BUCKET_FIELDS, "")),
@@ -283,109 +271,6 @@ _OWN_KEYS = frozenset(
         BUCKET_FIELDS,
     }
 )
-
-_REFUSED_VALUES = {
-    "hoodie.datasource.write.drop.partition.columns": "true",
-    "hoodie.populate.meta.fields": "false",
-    "hoodie.table.multiple.base.file.formats.enable": "true",
-}
-_FLAGS = (
-    "hoodie.datasource.write.hive_style_partitioning",
-    "hoodie.datasource.write.partitionpath.urlencode",
-    *_REFUSED_VALUES,
-)
-
-
-def _check_properties(properties: Mapping[str, str], where: str) -> None:
-    for key in (
-        "hoodie.table.name",
-        "hoodie.table.type",
-        "hoodie.table.version",
-        "hoodie.timeline.layout.version",
-    ):
-        if not properties.get(key):
-            raise TableError(f"{where}: {key} is missing; every Hudi table has it")
-    if properties["hoodie.table.type"] not in ("COPY_ON_WRITE", "MERGE_ON_READ"):
-        raise TableError(
-            f"{where}: hoodie.table.type is {properties['hoodie.table.type']!r}; "
-            "known are COPY_ON_WRITE and MERGE_ON_READ"
-        )
-    version = properties["hoodie.table.version"]
-    if version not in {str(v) for v in VERSIONS_READ}:
-        raise TableError(f"{where}: hoodie.table.version is {version}; read are 6, 8 and 9")
-    layout = "1" if version == "6" else "2"
-    if properties["hoodie.timeline.layout.version"] != layout:
-        raise TableError(
-            f"{where}: hoodie.timeline.layout.version is "
-            f"{properties['hoodie.timeline.layout.version']}; table version {version} has {layout}"
-        )
-    for key in _FLAGS:
-        if properties.get(key, "true") not in ("true", "false"):
-            raise TableError(f"{where}: {key} is {properties[key]!r}; it must be true or false")
-    for key, value in _REFUSED_VALUES.items():
-        if properties.get(key) == value:
-            raise TableError(f"{where}: {key}={value} is not supported")
-    base_format = properties.get("hoodie.table.base.file.format", "PARQUET")
-    if base_format.upper() != "PARQUET":
-        raise TableError(
-            f"{where}: hoodie.table.base.file.format is {base_format}; PARQUET is what is supported"
-        )
-    for key in ("hoodie.bootstrap.base.path", "hoodie.table.partial.update.mode"):
-        if properties.get(key):
-            raise TableError(f"{where}: {key}={properties[key]} is not supported")
-    _check_checksum(properties, where)
-
-
-def _check_checksum(properties: Mapping[str, str], where: str) -> None:
-    stated = properties.get("hoodie.table.checksum")
-    if stated is None:
-        return
-    expected = table_checksum(
-        properties["hoodie.table.name"], properties.get("hoodie.database.name", "")
-    )
-    if stated != str(expected):
-        raise TableError(
-            f"{where}: hoodie.table.checksum is {stated}, but database and table name give "
-            f"{expected}; the file was edited or damaged"
-        )
-
-
-def _merge_mode(
-    properties: Mapping[str, str], version: int, ordered: bool, where: str
-) -> MergeMode:
-    """Source: HoodieTableConfig's inference of the merge mode, which differs by version."""
-    stated = properties.get("hoodie.record.merge.mode")
-    if stated:
-        if stated not in (EVENT_TIME, COMMIT_TIME):
-            raise TableError(
-                f"{where}: hoodie.record.merge.mode is {stated}; supported are {EVENT_TIME} and "
-                f"{COMMIT_TIME}"
-            )
-        return stated
-    payload = properties.get("hoodie.compaction.payload.class")
-    strategy = properties.get("hoodie.record.merge.strategy.id", "")
-    if version >= 8 and strategy in _STRATEGY_MODES:
-        return _STRATEGY_MODES[strategy]
-    if payload:
-        if payload not in _PAYLOAD_MODES:
-            raise TableError(
-                f"{where}: hoodie.compaction.payload.class is {payload}, whose merging is not known"
-            )
-        return _PAYLOAD_MODES[payload]
-    if strategy in _STRATEGY_MODES:
-        return _STRATEGY_MODES[strategy]
-    return EVENT_TIME if ordered else COMMIT_TIME
-
-
-def _key_generator(properties: Mapping[str, str]) -> str:
-    stated = properties.get("hoodie.table.keygenerator.type")
-    if stated:
-        return stated
-    class_name = properties.get("hoodie.table.keygenerator.class", "")
-    for name, known in _KEY_GENERATOR_CLASSES.items():
-        if class_name == known:
-            return name
-    return class_name
 
 
 def _inferred_key_generator(config: TableConfig) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import io
 import struct
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
@@ -21,46 +20,21 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from serde_lab.errors import DataError, DecodeError, TableError
+from serde_lab.errors import DecodeError, TableError
 from serde_lab.records.avro_codec import AvroCodec
+from serde_lab.table.ordering_union import (
+    AVRO_TYPES,
+    DELETE_LIST_SCHEMA,
+    INT,
+    OF_VARINT,
+    WIDTHS,
+    plain_parts,
+    unwrapped,
+    wrapped,
+)
 
 _VERSION = 3
 _HEAD = struct.Struct(">ii")
-
-# branches of the union, by Hudi's order of wrapper records
-_NULL, _BOOLEAN, _INT, _LONG, _FLOAT, _DOUBLE, _BYTES, _STRING, _DATE = range(9)
-_DECIMAL, _TIME, _TIMESTAMP, _ARRAY = range(9, 13)
-_DECIMAL_SCALE, _DECIMAL_PRECISION = 15, 30  # of Hudi's DecimalWrapper, whatever the column has
-
-_AVRO_TYPES = {
-    _BOOLEAN: "boolean",
-    _INT: "int",
-    _LONG: "long",
-    _FLOAT: "float",
-    _DOUBLE: "double",
-    _BYTES: "bytes",
-    _STRING: "string",
-    _DATE: "int",
-    _DECIMAL: "bytes",
-    _TIME: "long",
-    _TIMESTAMP: "long",
-}
-
-# bytes of a value where they are always the same
-_OF_VARINT, _OF_LENGTH = 0, -1
-_WIDTHS = {
-    _BOOLEAN: 1,
-    _INT: _OF_VARINT,
-    _LONG: _OF_VARINT,
-    _FLOAT: 4,
-    _DOUBLE: 8,
-    _BYTES: _OF_LENGTH,
-    _STRING: _OF_LENGTH,
-    _DATE: _OF_VARINT,
-    _DECIMAL: _OF_LENGTH,
-    _TIME: _OF_VARINT,
-    _TIMESTAMP: _OF_VARINT,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +61,7 @@ def encode_deletes(
     Raises DataError for an ordering value that Hudi's wrapper cannot hold.
     """
     branch, values = (
-        (_INT, pa.array(np.zeros(len(keys), np.int32))) if ordering is None else _wrapped(ordering)
+        (INT, pa.array(np.zeros(len(keys), np.int32))) if ordering is None else wrapped(ordering)
     )
     codec = _codec(branch)
     rows = len(keys)
@@ -120,32 +94,6 @@ def decode_deletes(
     return _decode_each(datum, ordering_types, where) if fast is None else fast
 
 
-def _wrapped(ordering: pa.Array) -> tuple[int, pa.Array]:
-    """The union's branch for a column's type, and its values in the wrapper's form."""
-    kind = ordering.type
-    if ordering.null_count:
-        raise DataError("a delete has a null ordering value; Hudi's readers fail on it")
-    if pa.types.is_boolean(kind):
-        return _BOOLEAN, ordering
-    if pa.types.is_int8(kind) or pa.types.is_int16(kind) or pa.types.is_int32(kind):
-        return _INT, ordering.cast(pa.int32())
-    if pa.types.is_int64(kind):
-        return _LONG, ordering
-    if pa.types.is_float32(kind):
-        return _FLOAT, ordering
-    if pa.types.is_float64(kind):
-        return _DOUBLE, ordering
-    if pa.types.is_string(kind):
-        return _STRING, ordering
-    if pa.types.is_date32(kind):
-        return _DATE, ordering.view(pa.int32())
-    if pa.types.is_timestamp(kind):
-        return _TIMESTAMP, ordering.view(pa.int64())
-    if pa.types.is_decimal(kind):
-        return _DECIMAL, pa.array([_decimal_bytes(v) for v in ordering.to_pylist()], pa.binary())
-    raise DataError(f"an ordering value of type {kind} has no form in a delete block")
-
-
 def _zigzag(number: int) -> bytes:
     number <<= 1
     out = bytearray()
@@ -154,41 +102,6 @@ def _zigzag(number: int) -> bytes:
         number >>= 7
     out.append(number)
     return bytes(out)
-
-
-def _decimal_bytes(value: Decimal) -> bytes:
-    unscaled = int(value.scaleb(_DECIMAL_SCALE))
-    if abs(unscaled) >= 10**_DECIMAL_PRECISION or value != Decimal(unscaled).scaleb(
-        -_DECIMAL_SCALE
-    ):
-        raise DataError(
-            f"the ordering value {value} does not fit into decimal({_DECIMAL_PRECISION}, "
-            f"{_DECIMAL_SCALE}), which is what a delete block holds"
-        )
-    # as few bytes as hold it, as BigInteger#toByteArray gives them
-    return unscaled.to_bytes((unscaled + (unscaled < 0)).bit_length() // 8 + 1, "big", signed=True)
-
-
-def _unwrapped(branch: int, values: pa.Array, kind: pa.DataType, where: str) -> pa.Array:
-    """Wrapped values in the type of the table's ordering field."""
-    if branch == _DATE:
-        values = values.view(pa.date32())
-    elif branch == _TIMESTAMP:
-        values = values.view(pa.timestamp("us", "UTC"))
-    elif branch == _DECIMAL:
-        values = pa.array(
-            [
-                Decimal(int.from_bytes(v, "big", signed=True)).scaleb(-_DECIMAL_SCALE)
-                for v in values.to_pylist()
-            ],
-            pa.decimal128(38, _DECIMAL_SCALE),
-        )
-    try:
-        return values.cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
-        raise TableError(
-            f"{where}: has ordering values of type {values.type}; the table has {kind}"
-        ) from exc
 
 
 @lru_cache(maxsize=16)
@@ -202,7 +115,7 @@ def _codec(branch: int) -> AvroCodec:
                 {"name": "recordKey", "type": ["null", "string"]},
                 {"name": "partitionPath", "type": ["null", "string"]},
                 {"name": "branch", "type": "int"},
-                {"name": "value", "type": _AVRO_TYPES[branch]},
+                {"name": "value", "type": AVRO_TYPES[branch]},
             ],
         }
     )
@@ -221,10 +134,10 @@ def _decode_uniform(
     keys, values = records.column(0), records.column(3)
     if keys.null_count:
         return None
-    commit_time = values.to_numpy() == 0 if branch == _INT else np.zeros(len(keys), np.bool_)
+    commit_time = values.to_numpy() == 0 if branch == INT else np.zeros(len(keys), np.bool_)
     if commit_time.all() or not ordering_types:
         return Deletes(keys, commit_time)
-    return Deletes(keys, commit_time, (_unwrapped(branch, values, ordering_types[0], where),))
+    return Deletes(keys, commit_time, (unwrapped(branch, values, ordering_types[0], where),))
 
 
 class _UnlikeError(Exception):
@@ -260,10 +173,10 @@ def _spans(data: bytes) -> tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int6
                 if branch >= 0:
                     raise _UnlikeError
                 branch = found
-            width = _WIDTHS[branch]
+            width = WIDTHS[branch]
             if width > 0:
                 at += width
-            elif width == _OF_VARINT:
+            elif width == OF_VARINT:
                 while data[at] >= 0x80:
                     at += 1
                 at += 1
@@ -292,7 +205,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 def _decode_each(datum: pa.Buffer, ordering_types: tuple[pa.DataType, ...], where: str) -> Deletes:
     """Record by record, for blocks that mix branches or order by several fields."""
     try:
-        found: Any = fastavro.schemaless_reader(io.BytesIO(datum), _FULL_SCHEMA, None)
+        found: Any = fastavro.schemaless_reader(io.BytesIO(datum), DELETE_LIST_SCHEMA, None)
     except (ValueError, EOFError, IndexError, KeyError, TypeError) as exc:
         raise TableError(f"{where}: its list of deletes cannot be read: {exc}") from exc
     keys: list[str] = []
@@ -302,7 +215,7 @@ def _decode_each(datum: pa.Buffer, ordering_types: tuple[pa.DataType, ...], wher
         wrapper: dict[str, Any] | None = record["orderingVal"]
         # both forms stand for "no ordering value": null, and an int that is 0
         bare = wrapper is None or wrapper == {"int": 0}
-        parts = [None] * len(columns) if bare else _plain_parts(wrapper)
+        parts = [None] * len(columns) if bare else plain_parts(wrapper)
         if columns and len(parts) != len(columns):
             raise TableError(
                 f"{where}: a delete has {len(parts)} ordering values; the table has {len(columns)}"
@@ -318,76 +231,3 @@ def _decode_each(datum: pa.Buffer, ordering_types: tuple[pa.DataType, ...], wher
         for column, kind in zip(columns, ordering_types, strict=True)
     )
     return Deletes(pa.array(keys, pa.string()), np.array(commit_time, np.bool_), ordering)
-
-
-def _plain_parts(wrapper: dict[str, Any] | None) -> list[Any]:
-    """The value of a wrapper record, or the values of an array of them."""
-    if wrapper is None:
-        return [None]
-    value = next(iter(wrapper.values()))
-    if "wrappers" in wrapper:
-        return [part for entry in value for part in _plain_parts(entry)]
-    return [value]
-
-
-def _wrapper(name: str, field: str, kind: object) -> dict[str, Any]:
-    return {"type": "record", "name": name, "fields": [{"name": field, "type": kind}]}
-
-
-_WRAPPERS: list[Any] = [
-    "null",
-    _wrapper("BooleanWrapper", "boolean", "boolean"),
-    _wrapper("IntWrapper", "int", "int"),
-    _wrapper("LongWrapper", "long", "long"),
-    _wrapper("FloatWrapper", "float", "float"),
-    _wrapper("DoubleWrapper", "double", "double"),
-    _wrapper("BytesWrapper", "bytes", "bytes"),
-    _wrapper("StringWrapper", "string", "string"),
-    _wrapper("DateWrapper", "date", {"type": "int", "logicalType": "date"}),
-    _wrapper(
-        "DecimalWrapper",
-        "decimal",
-        {
-            "type": "bytes",
-            "logicalType": "decimal",
-            "precision": _DECIMAL_PRECISION,
-            "scale": _DECIMAL_SCALE,
-        },
-    ),
-    _wrapper("TimeMicrosWrapper", "time", {"type": "long", "logicalType": "time-micros"}),
-    _wrapper("TimestampMicrosWrapper", "at", {"type": "long", "logicalType": "timestamp-micros"}),
-]
-_NAMES = ["null", *(wrapper["name"] for wrapper in _WRAPPERS[1:])]
-_FULL_SCHEMA = fastavro.parse_schema(
-    {
-        "type": "record",
-        "name": "HoodieDeleteRecordList",
-        "fields": [
-            {
-                "name": "deleteRecordList",
-                "type": {
-                    "type": "array",
-                    "items": {
-                        "type": "record",
-                        "name": "HoodieDeleteRecord",
-                        "fields": [
-                            {"name": "recordKey", "type": ["null", "string"]},
-                            {"name": "partitionPath", "type": ["null", "string"]},
-                            {
-                                "name": "orderingVal",
-                                "type": [
-                                    *_WRAPPERS,
-                                    _wrapper(
-                                        "ArrayWrapper",
-                                        "wrappers",
-                                        {"type": "array", "items": _NAMES},
-                                    ),
-                                ],
-                            },
-                        ],
-                    },
-                },
-            }
-        ],
-    }
-)

@@ -17,12 +17,13 @@ import pyarrow as pa
 
 from serde_lab.records.merging import match, not_older
 from serde_lab.table.base_file import BaseFileReader
-from serde_lab.table.config import EVENT_TIME, TableConfig
+from serde_lab.table.config import TableConfig
 from serde_lab.table.file_system_view import FileSlice, Visibility
 from serde_lab.table.log_records import LogCount, LogRecords, read_log_records
 from serde_lab.table.meta_columns import META_NAMES, RECORD_KEY, with_meta_columns
 from serde_lab.table.row_schema import conform
 from serde_lab.table.storage import Storage
+from serde_lab.table.table_kind import EVENT_TIME
 
 _BATCH_ROWS = 64 * 1024
 # each of these batches is joined with all log entries, so that few large ones cost less

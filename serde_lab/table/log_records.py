@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 
 from serde_lab.errors import TableError
 from serde_lab.records.ordering import ranks
-from serde_lab.table.config import EVENT_TIME, MergeMode
 from serde_lab.table.delete_block import Deletes, decode_deletes
 from serde_lab.table.file_system_view import LogFile, Visibility
 from serde_lab.table.log_block import BlockType, Damage, Header, LogBlock, parse_blocks
@@ -29,6 +28,7 @@ from serde_lab.table.log_content import decode_avro, decode_parquet
 from serde_lab.table.meta_columns import IS_DELETED, OPERATION, RECORD_KEY, with_meta_columns
 from serde_lab.table.row_schema import conform_table
 from serde_lab.table.storage import Storage
+from serde_lab.table.table_kind import EVENT_TIME, MergeMode
 
 _ROLLBACK_COMMAND = "0"
 

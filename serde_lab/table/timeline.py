@@ -62,6 +62,7 @@ class Timeline:
         self._storage = storage
         self._now = now
         self.folder = config.timeline_folder
+        self.history_folder = config.history_folder
         self.layout_version = config.layout_version
 
     def instants(self) -> tuple[Instant, ...]:

@@ -1,0 +1,143 @@
+"""What the properties of a table mean, whoever wrote them, and which of them are refused.
+
+Owns the inference of merge mode and key generator, which differs by table version, and the refusals
+by name; must not know files. Source: org.apache.hudi.common.table.HoodieTableConfig.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from serde_lab.errors import TableError
+from serde_lab.table.properties import table_checksum
+
+MergeMode = Literal["EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"]
+
+EVENT_TIME: MergeMode = "EVENT_TIME_ORDERING"
+COMMIT_TIME: MergeMode = "COMMIT_TIME_ORDERING"
+
+VERSIONS_READ = (6, 8, 9)
+
+EVENT_TIME_PAYLOAD = "org.apache.hudi.common.model.DefaultHoodieRecordPayload"
+COMMIT_TIME_PAYLOAD = "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload"
+_PAYLOAD_MODES: Mapping[str, MergeMode] = {
+    EVENT_TIME_PAYLOAD: EVENT_TIME,
+    "org.apache.hudi.common.model.EventTimeAvroPayload": EVENT_TIME,
+    COMMIT_TIME_PAYLOAD: COMMIT_TIME,
+}
+EVENT_TIME_STRATEGY = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"
+_COMMIT_TIME_STRATEGY = "ce9acb64-bde0-424c-9b91-f6ebba25356d"
+_STRATEGY_MODES: Mapping[str, MergeMode] = {
+    EVENT_TIME_STRATEGY: EVENT_TIME,
+    _COMMIT_TIME_STRATEGY: COMMIT_TIME,
+}
+KEY_GENERATOR_CLASSES = {
+    "SIMPLE": "org.apache.hudi.keygen.SimpleKeyGenerator",
+    "COMPLEX": "org.apache.hudi.keygen.ComplexKeyGenerator",
+    "NON_PARTITION": "org.apache.hudi.keygen.NonpartitionedKeyGenerator",
+}
+
+
+_REFUSED_VALUES = {
+    "hoodie.datasource.write.drop.partition.columns": "true",
+    "hoodie.populate.meta.fields": "false",
+    "hoodie.table.multiple.base.file.formats.enable": "true",
+}
+_FLAGS = (
+    "hoodie.datasource.write.hive_style_partitioning",
+    "hoodie.datasource.write.partitionpath.urlencode",
+    *_REFUSED_VALUES,
+)
+
+
+def check_properties(properties: Mapping[str, str], where: str) -> None:
+    for key in (
+        "hoodie.table.name",
+        "hoodie.table.type",
+        "hoodie.table.version",
+        "hoodie.timeline.layout.version",
+    ):
+        if not properties.get(key):
+            raise TableError(f"{where}: {key} is missing; every Hudi table has it")
+    if properties["hoodie.table.type"] not in ("COPY_ON_WRITE", "MERGE_ON_READ"):
+        raise TableError(
+            f"{where}: hoodie.table.type is {properties['hoodie.table.type']!r}; "
+            "known are COPY_ON_WRITE and MERGE_ON_READ"
+        )
+    version = properties["hoodie.table.version"]
+    if version not in {str(v) for v in VERSIONS_READ}:
+        raise TableError(f"{where}: hoodie.table.version is {version}; read are 6, 8 and 9")
+    layout = "1" if version == "6" else "2"
+    if properties["hoodie.timeline.layout.version"] != layout:
+        raise TableError(
+            f"{where}: hoodie.timeline.layout.version is "
+            f"{properties['hoodie.timeline.layout.version']}; table version {version} has {layout}"
+        )
+    for key in _FLAGS:
+        if properties.get(key, "true") not in ("true", "false"):
+            raise TableError(f"{where}: {key} is {properties[key]!r}; it must be true or false")
+    for key, value in _REFUSED_VALUES.items():
+        if properties.get(key) == value:
+            raise TableError(f"{where}: {key}={value} is not supported")
+    base_format = properties.get("hoodie.table.base.file.format", "PARQUET")
+    if base_format.upper() != "PARQUET":
+        raise TableError(
+            f"{where}: hoodie.table.base.file.format is {base_format}; PARQUET is what is supported"
+        )
+    for key in ("hoodie.bootstrap.base.path", "hoodie.table.partial.update.mode"):
+        if properties.get(key):
+            raise TableError(f"{where}: {key}={properties[key]} is not supported")
+    _check_checksum(properties, where)
+
+
+def _check_checksum(properties: Mapping[str, str], where: str) -> None:
+    stated = properties.get("hoodie.table.checksum")
+    if stated is None:
+        return
+    expected = table_checksum(
+        properties["hoodie.table.name"], properties.get("hoodie.database.name", "")
+    )
+    if stated != str(expected):
+        raise TableError(
+            f"{where}: hoodie.table.checksum is {stated}, but database and table name give "
+            f"{expected}; the file was edited or damaged"
+        )
+
+
+def merge_mode_of(
+    properties: Mapping[str, str], version: int, ordered: bool, where: str
+) -> MergeMode:
+    """Source: HoodieTableConfig's inference of the merge mode, which differs by version."""
+    stated = properties.get("hoodie.record.merge.mode")
+    if stated:
+        if stated not in (EVENT_TIME, COMMIT_TIME):
+            raise TableError(
+                f"{where}: hoodie.record.merge.mode is {stated}; supported are {EVENT_TIME} and "
+                f"{COMMIT_TIME}"
+            )
+        return stated
+    payload = properties.get("hoodie.compaction.payload.class")
+    strategy = properties.get("hoodie.record.merge.strategy.id", "")
+    if version >= 8 and strategy in _STRATEGY_MODES:
+        return _STRATEGY_MODES[strategy]
+    if payload:
+        if payload not in _PAYLOAD_MODES:
+            raise TableError(
+                f"{where}: hoodie.compaction.payload.class is {payload}, whose merging is not known"
+            )
+        return _PAYLOAD_MODES[payload]
+    if strategy in _STRATEGY_MODES:
+        return _STRATEGY_MODES[strategy]
+    return EVENT_TIME if ordered else COMMIT_TIME
+
+
+def key_generator_of(properties: Mapping[str, str]) -> str:
+    stated = properties.get("hoodie.table.keygenerator.type")
+    if stated:
+        return stated
+    class_name = properties.get("hoodie.table.keygenerator.class", "")
+    for name, known in KEY_GENERATOR_CLASSES.items():
+        if class_name == known:
+            return name
+    return class_name

@@ -1,0 +1,8 @@
+"""The doctor: what is wrong with a Hudi table, what a reader would see, and what mends it. Read-only."""
+
+from __future__ import annotations
+
+from serde_lab.table.validation.doctor import Diagnosis, validate_table
+from serde_lab.table.validation.finding import Finding, Severity
+
+__all__ = ["Diagnosis", "Finding", "Severity", "validate_table"]

@@ -1,0 +1,123 @@
+"""The doctor's round: every check in turn, on a table that may be damaged in any way. Read-only.
+
+Owns the order of the checks and the diagnosis; must not know what is wrong with what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from serde_lab.errors import LabError
+from serde_lab.table.base_file import BaseFileReader
+from serde_lab.table.config import PROPERTIES_PATH
+from serde_lab.table.meta_columns import data_schema
+from serde_lab.table.storage import Storage
+from serde_lab.table.table import HoodieTable
+from serde_lab.table.validation import (
+    content_checks,
+    file_checks,
+    property_checks,
+    timeline_checks,
+)
+from serde_lab.table.validation import finding as kinds
+from serde_lab.table.validation.finding import Finding, Severity
+from serde_lab.table.validation.inspection import Inspection
+from serde_lab.table.validation.row_checks import RowCheck
+
+OWN_READER = "serde_lab"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What the doctor says of one table. `rows`: by reader, where it was asked and could read."""
+
+    table: str
+    deep: bool
+    findings: tuple[Finding, ...]
+    rows: Mapping[str, int]
+
+    @property
+    def rows_at_stake(self) -> bool:
+        """Whether any finding means wrong rows: exit status 4."""
+        return any(f.severity is Severity.ROWS for f in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "table": self.table,
+            "deep": self.deep,
+            "sound": not self.rows_at_stake,
+            "rows": dict(self.rows),
+            "findings": [finding.to_dict() for finding in self.findings],
+        }
+
+
+def validate_table(
+    storage: Storage,
+    deep: bool = False,
+    readers: Mapping[str, Callable[[str], int]] | None = None,
+) -> Diagnosis:
+    """Look at a table of version 6, 8 or 9, anyone's. `deep` reads every row.
+
+    `readers`: other readers by name; each counts the rows of the table at a URL. Raises StorageError
+    where the storage itself refuses.
+    """
+    table = Inspection.of(storage)
+    if table is None:
+        nothing = Finding(kinds.NOT_A_TABLE, storage.url, f"{PROPERTIES_PATH} is missing")
+        return Diagnosis(storage.url, deep, (nothing,), {})
+    findings = [
+        *property_checks.check(table),
+        *timeline_checks.check(table),
+        *file_checks.check(table),
+        *content_checks.check(table, deep),
+    ]
+    rows: dict[str, int] = {}
+    if table.refusal is not None and not any(f.severity is Severity.ROWS for f in findings):
+        findings.append(Finding(kinds.UNSUPPORTED_TABLE, PROPERTIES_PATH, table.refusal))
+    schema = _schema(table)
+    if deep and schema is not None:
+        check = RowCheck(table, schema)
+        findings += check.check()
+        if not any(f.kind is kinds.ROWS_UNREADABLE for f in findings):
+            rows[OWN_READER] = check.rows
+    findings += _ask(storage, readers or {}, rows)
+    order = list(Severity)
+    findings.sort(key=lambda f: (order.index(f.severity), f.name, f.where))
+    return Diagnosis(storage.url, deep, tuple(findings), rows)
+
+
+def _schema(table: Inspection) -> pa.Schema | None:
+    """The table's data columns, by its commits or else by the newest base file that can be read."""
+    if table.config is None or table.view is None:
+        return None
+    try:
+        return HoodieTable(table.storage, table.config).data_schema()
+    except LabError:
+        pass
+    for base in sorted(table.view.latest_base_files(), reverse=True):
+        try:
+            return data_schema(BaseFileReader(table.storage, base.path).schema)
+        except LabError:
+            continue
+    return None
+
+
+def _ask(
+    storage: Storage, readers: Mapping[str, Callable[[str], int]], rows: dict[str, int]
+) -> list[Finding]:
+    """Let other readers count; adds to `rows`."""
+    findings = []
+    for name, count in readers.items():
+        try:
+            rows[name] = count(storage.url)
+        except LabError as exc:
+            findings.append(Finding(kinds.ROWS_UNREADABLE, name, exc.message))
+    if len(set(rows.values())) > 1:
+        told = ", ".join(f"{name} {number}" for name, number in rows.items())
+        findings.append(Finding(kinds.READERS_DISAGREE, ".", f"rows: {told}"))
+    return findings

@@ -1,0 +1,141 @@
+"""Checks of which files there are: committed ones present, others absent, names as they must be.
+
+Owns what a listing tells; must not open data files.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from serde_lab.table.validation import finding as kinds
+from serde_lab.table.validation.finding import Finding
+from serde_lab.table.validation.inspection import Inspection
+
+
+def check(table: Inspection) -> Iterator[Finding]:
+    """All findings of the files' names and sizes."""
+    yield from _partitions(table)
+    yield from _uncommitted(table)
+    yield from _committed(table)
+    yield from _doubled(table)
+    yield from _stray(table)
+    yield from _log_only(table)
+    yield from _buckets(table)
+
+
+def _partitions(table: Inspection) -> Iterator[Finding]:
+    known = set(table.files.partitions)
+    holding = {file.partition_path for file in table.files.data_files}
+    for partition in sorted(holding - known):
+        yield Finding(
+            kinds.PARTITION_METADATA_MISSING,
+            partition or ".",
+            ".hoodie_partition_metadata is missing, and there are data files",
+        )
+
+
+def _uncommitted(table: Inspection) -> Iterator[Finding]:
+    visibility, history = table.visibility, table.history
+    committed = set(visibility.completion_times)
+    for file in table.files.data_files:
+        if file.instant in committed or file.instant in visibility.pending:
+            continue
+        if not file.instant < visibility.start:
+            yield Finding(
+                kinds.ORPHAN_FILE, file.path, f"no instant {file.instant} is on the timeline"
+            )
+        elif history is not None and file.instant not in history:
+            yield Finding(
+                kinds.ORPHAN_VISIBLE,
+                file.path,
+                f"instant {file.instant} is older than the timeline and not in its history",
+            )
+
+
+def _committed(table: Inspection) -> Iterator[Finding]:
+    """Files that a commit names and that its readers still need."""
+    sizes = {file.path: file.size_bytes for file in table.files.data_files}
+    # files of formats that this project does not know are there all the same
+    sizes |= {file.path: file.size_bytes for file in table.files.others}
+    newest_base: dict[tuple[str, str], str] = defaultdict(str)
+    for base in table.files.base_files:
+        if table.visibility.completion_of(base.instant) is not None:
+            group = (base.partition_path, base.file_id)
+            newest_base[group] = max(newest_base[group], base.instant)
+    for instant, metadata in table.commits.items():
+        for stat in metadata.write_stats:
+            group = (stat.partitionPath, stat.fileId)
+            size = sizes.get(stat.path)
+            if size is not None:
+                if stat.fileSizeInBytes and size != stat.fileSizeInBytes:
+                    yield Finding(
+                        kinds.FILE_SIZE_DIFFERS,
+                        stat.path,
+                        f"it has {size} bytes; instant {instant.time} wrote {stat.fileSizeInBytes}",
+                    )
+            elif stat.path and group not in table.replaced and newest_base[group] <= instant.time:
+                # what is older than the group's newest base file may have been cleaned
+                yield Finding(
+                    kinds.FILE_MISSING,
+                    stat.path,
+                    f"instant {instant.time} wrote {stat.numWrites} rows to it",
+                )
+
+
+def _doubled(table: Inspection) -> Iterator[Finding]:
+    groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for base in table.files.base_files:
+        groups[base.partition_path, base.file_id, base.instant].append(base.path)
+    for (_, _, instant), paths in sorted(groups.items()):
+        if len(paths) > 1:
+            yield Finding(
+                kinds.BASE_FILE_DOUBLED,
+                paths[0],
+                f"{paths[1]} is of the same file group and instant {instant}",
+            )
+
+
+def _stray(table: Inspection) -> Iterator[Finding]:
+    for file in table.files.others:
+        if file.name.endswith(".parquet") and not file.name.startswith("."):
+            yield Finding(
+                kinds.STRAY_PARQUET, file.path, "its name is none of Hudi's and ends in .parquet"
+            )
+
+
+def _log_only(table: Inspection) -> Iterator[Finding]:
+    bucketed = table.config is not None and table.config.bucket_count is not None
+    if table.view is None or bucketed:
+        return
+    for slice_ in table.view.latest_file_slices():
+        if slice_.base_file is None:
+            yield Finding(
+                kinds.LOG_ONLY_GROUP,
+                slice_.log_files[0].path,
+                f"file group {slice_.file_id} has no base file",
+            )
+
+
+def _buckets(table: Inspection) -> Iterator[Finding]:
+    """Of tables that say that they have a bucket index; others may have any file ids."""
+    count = None if table.config is None else table.config.bucket_count
+    if count is None or table.view is None:
+        return
+    seen: dict[tuple[str, int], str] = {}
+    for slice_ in table.view.latest_file_slices():
+        bucket = slice_.file_id[:8]
+        if not bucket.isdigit() or not 0 <= int(bucket) < count:
+            yield Finding(
+                kinds.BUCKET_WRONG,
+                f"{slice_.partition_path or '.'}: {slice_.file_id}",
+                f"the file id names no bucket below {count}",
+            )
+            continue
+        other = seen.setdefault((slice_.partition_path, int(bucket)), slice_.file_id)
+        if other != slice_.file_id:
+            yield Finding(
+                kinds.BUCKET_DOUBLED,
+                f"{slice_.partition_path or '.'}: {slice_.file_id}",
+                f"{other} is of bucket {int(bucket)} too",
+            )

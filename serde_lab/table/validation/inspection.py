@@ -1,0 +1,127 @@
+"""What the doctor looks at: properties, timeline, history and files of a table, read once.
+
+Owns the tolerant reading of tables that may be damaged in any way; must not judge what it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from serde_lab.errors import LabError, TableError
+from serde_lab.table.commit_metadata import CommitMetadata
+from serde_lab.table.config import PROPERTIES_PATH, TableConfig
+from serde_lab.table.file_system_view import (
+    FileSystemView,
+    TableFiles,
+    Visibility,
+    list_table_files,
+    visibility_of,
+)
+from serde_lab.table.lsm_history import LsmHistory
+from serde_lab.table.properties import parse_properties
+from serde_lab.table.storage import Storage
+from serde_lab.table.timeline import WRITE_ACTIONS, Instant, Timeline
+
+
+@dataclass
+class Inspection:
+    """One table as it is. `config` is None where the properties allow none."""
+
+    storage: Storage
+    properties: Mapping[str, str]
+    config: TableConfig | None
+    refusal: str | None
+    """Why there is no config, in a sentence."""
+    unreadable: dict[str, str] = field(default_factory=dict)
+    """Completed instant files that cannot be read: path -> why."""
+
+    @classmethod
+    def of(cls, storage: Storage) -> Inspection | None:
+        """Look at a table; None if the folder has no properties file."""
+        content = storage.get_if_present(PROPERTIES_PATH)
+        if content is None:
+            return None
+        properties = parse_properties(content.decode(errors="replace"))
+        where = storage.describe(PROPERTIES_PATH)
+        try:
+            return cls(storage, properties, TableConfig.from_properties(properties, where), None)
+        except TableError as exc:
+            return cls(storage, properties, None, exc.message)
+
+    @property
+    def layout_version(self) -> int:
+        """As stated, or as the folders look."""
+        if self.config is not None:
+            return self.config.layout_version
+        folders, _ = self.storage.list_folder(".hoodie")
+        return 2 if ".hoodie/timeline" in folders else 1
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        config = self.config or TableConfig(
+            "unknown", ("unknown",), version=9 if self.layout_version == 2 else 6
+        )
+        return Timeline(self.storage, config)
+
+    @cached_property
+    def instants(self) -> tuple[Instant, ...]:
+        return self.timeline.instants()
+
+    @cached_property
+    def files(self) -> TableFiles:
+        return list_table_files(self.storage)
+
+    @cached_property
+    def visibility(self) -> Visibility:
+        return visibility_of(self.instants)
+
+    @cached_property
+    def writes(self) -> tuple[Instant, ...]:
+        """Completed writes, by time."""
+        return tuple(i for i in self.instants if i.is_completed and i.action in WRITE_ACTIONS)
+
+    @cached_property
+    def commits(self) -> dict[Instant, CommitMetadata]:
+        """What completed writes say of themselves; unreadable ones go to `unreadable`."""
+        found = {}
+        for instant in self.writes:
+            path = self.timeline.path(instant)
+            try:
+                found[instant] = CommitMetadata.from_bytes(self.timeline.read(instant), path)
+            except LabError as exc:
+                self.unreadable[path] = exc.message
+        return found
+
+    @cached_property
+    def history(self) -> set[str] | None:
+        """Times of archived instants; None where they cannot be told (another form, or damaged)."""
+        folder = self.timeline.history_folder
+        if self.layout_version == 1:
+            return None if self.storage.list_folder(folder)[1] else set()
+        try:
+            return {time for time, _ in LsmHistory(self.storage, folder).times()}
+        except LabError:
+            return None
+
+    @cached_property
+    def replaced(self) -> dict[tuple[str, str], str]:
+        """File groups that were replaced, and when: (partition, file id) -> completion time."""
+        return {
+            (partition, file_id): instant.completion_time or instant.time
+            for instant, metadata in self.commits.items()
+            for partition, ids in (metadata.replaced_file_ids or {}).items()
+            for file_id in ids
+        }
+
+    @cached_property
+    def view(self) -> FileSystemView | None:
+        """The file slices that count; None where two base files make them undecidable."""
+        if self.config is None:
+            return None
+        replaced = [(*group, time) for group, time in self.replaced.items()]
+        try:
+            return FileSystemView(self.config, self.files, self.visibility, replaced)
+        except TableError:
+            return None

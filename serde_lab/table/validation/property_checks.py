@@ -1,0 +1,146 @@
+"""Checks of `hoodie.properties` and of the checksum files that Hadoop puts beside it.
+
+Owns what a table must say of itself; must not look at data.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+
+from serde_lab.table.config import PROPERTIES_PATH
+from serde_lab.table.properties import table_checksum
+from serde_lab.table.table_kind import VERSIONS_READ
+from serde_lab.table.validation import finding as kinds
+from serde_lab.table.validation.finding import Finding
+from serde_lab.table.validation.inspection import Inspection
+
+# key -> what happens without it
+_REQUIRED = {
+    "hoodie.table.name": "Apache Hudi fails",
+    "hoodie.table.type": "a merge-on-read table is read as copy-on-write, without its logs",
+    "hoodie.table.version": "Apache Hudi takes the table for an old one",
+    "hoodie.timeline.layout.version": "Apache Hudi finds no table",
+    "hoodie.table.recordkey.fields": "upserts by Apache Hudi fail",
+}
+
+
+def check(table: Inspection) -> Iterator[Finding]:
+    """All findings of the properties."""
+    properties = table.properties
+    for key, effect in _REQUIRED.items():
+        if not properties.get(key):
+            yield Finding(kinds.PROPERTY_MISSING, PROPERTIES_PATH, f"{key} is missing: {effect}")
+    yield from _partition_fields(table)
+    yield from _merge_mode(table)
+    yield from _versions(table)
+    stated = properties.get("hoodie.table.checksum")
+    if stated is not None and properties.get("hoodie.table.name"):
+        expected = table_checksum(
+            properties["hoodie.table.name"], properties.get("hoodie.database.name", "")
+        )
+        if stated != str(expected):
+            yield Finding(
+                kinds.CHECKSUM_WRONG,
+                PROPERTIES_PATH,
+                f"hoodie.table.checksum is {stated}, database and table name give {expected}",
+            )
+    yield from _stale_crc(table)
+
+
+def _partition_fields(table: Inspection) -> Iterator[Finding]:
+    if table.properties.get("hoodie.table.partition.fields"):
+        return
+    folders = sorted({f.partition_path for f in table.files.data_files if f.partition_path})
+    if folders:
+        yield Finding(
+            kinds.PROPERTY_MISSING,
+            PROPERTIES_PATH,
+            "hoodie.table.partition.fields is missing, and data lies in folders such as "
+            f"{folders[0]}: readers see no rows and say nothing",
+        )
+
+
+def _merge_mode(table: Inspection) -> Iterator[Finding]:
+    version = table.properties.get("hoodie.table.version")
+    if version == "9" and not table.properties.get("hoodie.record.merge.mode"):
+        yield Finding(
+            kinds.PROPERTY_MISSING,
+            PROPERTIES_PATH,
+            "hoodie.record.merge.mode is missing: Apache Hudi fails on merging",
+        )
+
+
+def _versions(table: Inspection) -> Iterator[Finding]:
+    properties = table.properties
+    version = properties.get("hoodie.table.version")
+    layout = properties.get("hoodie.timeline.layout.version")
+    kind = properties.get("hoodie.table.type")
+    if kind and kind not in ("COPY_ON_WRITE", "MERGE_ON_READ"):
+        yield Finding(kinds.PROPERTY_WRONG, PROPERTIES_PATH, f"hoodie.table.type is {kind}")
+    elif kind == "COPY_ON_WRITE" and table.files.log_files:
+        yield Finding(
+            kinds.PROPERTY_WRONG,
+            PROPERTIES_PATH,
+            f"hoodie.table.type is COPY_ON_WRITE, and there are {len(table.files.log_files)} log "
+            "files, which readers then leave out",
+        )
+    if version and version not in {str(v) for v in VERSIONS_READ}:
+        yield Finding(
+            kinds.PROPERTY_WRONG,
+            PROPERTIES_PATH,
+            f"hoodie.table.version is {version}; 6, 8 and 9 are in use",
+        )
+    elif version and layout and layout != ("1" if version == "6" else "2"):
+        yield Finding(
+            kinds.PROPERTY_WRONG,
+            PROPERTIES_PATH,
+            f"hoodie.timeline.layout.version is {layout} on a table of version {version}: readers "
+            "look for instants where there are none and see no rows",
+        )
+    for key, value in properties.items():
+        if key in _FLAGS and value not in ("true", "false"):
+            yield Finding(
+                kinds.PROPERTY_WRONG,
+                PROPERTIES_PATH,
+                f"{key} is {value}, and not true or false: filters on a partition column fail",
+            )
+
+
+_FLAGS = (
+    "hoodie.datasource.write.hive_style_partitioning",
+    "hoodie.datasource.write.partitionpath.urlencode",
+    "hoodie.datasource.write.drop.partition.columns",
+    "hoodie.populate.meta.fields",
+)
+
+
+def _stale_crc(table: Inspection) -> Iterator[Finding]:
+    """Hadoop's checksum files: `crc\\0`, bytes a chunk, then a CRC-32 a chunk."""
+    folders = (".hoodie", table.timeline.folder, *table.files.partitions)
+    for folder in dict.fromkeys(folders):
+        _, files = table.storage.list_folder(folder)
+        sizes = {file.name: file for file in files}
+        for file in files:
+            if not (file.name.startswith(".") and file.name.endswith(".crc")):
+                continue
+            beside = sizes.get(file.name[1:-4])
+            if beside is None:
+                continue
+            if not _crc_holds(table.storage.get(file.path), table.storage.get(beside.path)):
+                yield Finding(
+                    kinds.STALE_CRC, file.path, f"it is not the checksum of {beside.name}"
+                )
+
+
+def _crc_holds(checksums: bytes, content: bytes) -> bool:
+    if checksums[:4] != b"crc\x00" or len(checksums) < 8:
+        return False
+    (chunk,) = struct.unpack_from(">i", checksums, 4)
+    if chunk <= 0:
+        return False
+    parts = [content[i : i + chunk] for i in range(0, len(content), chunk)]
+    stated = checksums[8:]
+    expected = b"".join(struct.pack(">I", zlib.crc32(part)) for part in parts)
+    return stated == expected

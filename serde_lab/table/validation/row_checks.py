@@ -1,0 +1,137 @@
+"""Checks that read every row: keys, buckets, ordering values, lists, meta columns.
+
+Owns what rows must be like; must not repeat what files tell without being read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from serde_lab.errors import LabError
+from serde_lab.records.key_hash import hash64
+from serde_lab.table.bucket_index import bucket_ids
+from serde_lab.table.config import TableConfig
+from serde_lab.table.file_slice_reader import FileSliceReader
+from serde_lab.table.file_system_view import FileSlice
+from serde_lab.table.meta_columns import PARTITION_PATH, RECORD_KEY
+from serde_lab.table.validation import finding as kinds
+from serde_lab.table.validation.finding import Finding
+from serde_lab.table.validation.inspection import Inspection
+
+
+class RowCheck:
+    """Reads a table's newest slices once; `rows` counts what it read."""
+
+    def __init__(self, table: Inspection, data_schema: pa.Schema) -> None:
+        self._table, self._schema = table, data_schema
+        self.rows = 0
+        self._hashes: list[npt.NDArray[np.uint64]] = []
+        self._partitions: list[npt.NDArray[np.int32]] = []
+
+    def check(self) -> Iterator[Finding]:
+        """All findings of the rows."""
+        view, config = self._table.view, self._table.config
+        if view is None or config is None:
+            return
+        partitions: list[str] = []
+        for slice_ in view.latest_file_slices():
+            if not partitions or partitions[-1] != slice_.partition_path:
+                partitions.append(slice_.partition_path)
+            try:
+                yield from self._slice(config, slice_, len(partitions) - 1)
+            except LabError as exc:
+                yield Finding(kinds.ROWS_UNREADABLE, _place(slice_), exc.message)
+        yield from self._doubled(partitions)
+
+    def _slice(self, config: TableConfig, slice_: FileSlice, partition: int) -> Iterator[Finding]:
+        wanted = [RECORD_KEY, PARTITION_PATH, *config.ordering_fields, *self._lists()]
+        reader = FileSliceReader(
+            self._table.storage,
+            config,
+            slice_,
+            self._schema,
+            self._table.visibility,
+            columns=list(dict.fromkeys(wanted)),
+        )
+        null_keys = misplaced = wrong_bucket = 0
+        null_ordering = dict.fromkeys(config.ordering_fields, 0)
+        null_elements = dict.fromkeys(self._lists(), 0)
+        for batch in reader.batches():
+            self.rows += batch.num_rows
+            keys = batch.column(RECORD_KEY)
+            null_keys += keys.null_count
+            keys = keys.drop_null()
+            self._hashes.append(hash64(keys))
+            self._partitions.append(np.full(len(keys), partition, np.int32))
+            same = pc.equal(batch.column(PARTITION_PATH), slice_.partition_path)
+            misplaced += batch.num_rows - (pc.sum(same).as_py() or 0)
+            for name in null_ordering:
+                null_ordering[name] += batch.column(name).null_count
+            for name in null_elements:
+                null_elements[name] += batch.column(name).flatten().null_count
+            if config.bucket_count is not None and slice_.file_id[:8].isdigit():
+                found = bucket_ids(
+                    keys, config.record_key_fields, config.bucket_fields, config.bucket_count
+                )
+                wrong_bucket += int((found != int(slice_.file_id[:8])).sum())
+        where = _place(slice_)
+        if null_keys:
+            yield Finding(kinds.KEY_NULL, where, f"{null_keys} rows have no record key")
+        if misplaced:
+            yield Finding(
+                kinds.META_COLUMN_WRONG,
+                where,
+                f"{misplaced} rows have another {PARTITION_PATH} than their folder",
+            )
+        if wrong_bucket:
+            yield Finding(
+                kinds.BUCKET_WRONG,
+                where,
+                f"{wrong_bucket} keys do not hash to bucket {int(slice_.file_id[:8])} of "
+                f"{config.bucket_count}",
+            )
+        for name, nulls in null_ordering.items():
+            if nulls:
+                yield Finding(kinds.ORDERING_NULL, f"{where}: {name}", f"{nulls} rows have a null")
+        for name, nulls in null_elements.items():
+            if nulls:
+                yield Finding(
+                    kinds.NULL_LIST_ELEMENT, f"{where}: {name}", f"{nulls} list elements are null"
+                )
+
+    def _lists(self) -> list[str]:
+        return [f.name for f in self._schema if pa.types.is_list(f.type)]
+
+    def _doubled(self, partitions: list[str]) -> Iterator[Finding]:
+        """Keys that stand twice, found by 64-bit hashes: at 10⁸ keys one false alarm in 4,000 tables."""
+        if not self._hashes:
+            return
+        hashes = np.concatenate(self._hashes)
+        owners = np.concatenate(self._partitions)
+        order = np.lexsort((owners, hashes))
+        hashes, owners = hashes[order], owners[order]
+        again = hashes[1:] == hashes[:-1]
+        within = again & (owners[1:] == owners[:-1])
+        for partition in np.unique(owners[1:][within]):
+            count = int((owners[1:][within] == partition).sum())
+            yield Finding(
+                kinds.KEY_DOUBLED,
+                partitions[partition] or ".",
+                f"{count} rows have the record key of another row of the partition",
+            )
+        across = int((again & ~within).sum())
+        if across:
+            yield Finding(
+                kinds.KEY_IN_PARTITIONS, ".", f"{across} record keys stand in another partition too"
+            )
+
+
+def _place(slice_: FileSlice) -> str:
+    if slice_.base_file is not None:
+        return slice_.base_file.path
+    return slice_.log_files[0].path

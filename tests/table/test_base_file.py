@@ -1,0 +1,229 @@
+"""Base files: footers, encodings, key order, several appends, and what a second attempt does."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serde_lab.errors import ConcurrentWrite, TableError
+from serde_lab.table.base_file import (
+    BLOOM_KEY,
+    BLOOM_TYPE_KEY,
+    MAX_KEY,
+    MIN_KEY,
+    BaseFileFormat,
+    BaseFileReader,
+    BaseFileWriter,
+    base_file_name,
+    read_base_file,
+)
+from serde_lab.table.bloom import BloomFilter
+from serde_lab.table.file_names import BaseFileName, LogFileName
+from serde_lab.table.key_range import KeyRange
+from serde_lab.table.meta_columns import META_NAMES
+from serde_lab.table.storage import Storage
+
+SCHEMA = pa.schema([("id", pa.string()), ("word", pa.string()), ("number", pa.int64())])
+T1, T2 = "20240101000000000", "20240101000001000"
+
+
+def writer(storage: Storage, instant: str = T1, **changes: object) -> BaseFileWriter:
+    settings: dict[str, object] = {
+        "data_schema": SCHEMA,
+        "partition_path": "day=1",
+        "file_id": "00000000-aaaa-4000-8000-000000000000-0",
+        "write_token": "3-1-0",
+        "instant": instant,
+        "task_partition": 3,
+    }
+    return BaseFileWriter(storage, **{**settings, **changes})  # type: ignore[arg-type]
+
+
+def rows(*keys: str) -> tuple[pa.Array, pa.RecordBatch]:
+    data = pa.RecordBatch.from_pydict(
+        {"id": list(keys), "word": ["same"] * len(keys), "number": range(len(keys))}, SCHEMA
+    )
+    return pa.array(keys, pa.string()), data
+
+
+def test_the_footer_holds_key_range_and_bloom_filter(storage: Storage) -> None:
+    base = writer(storage)
+    keys = ["b", "é", "a\uffff", "a😀"]
+    base.append(*rows(*keys[:2]))
+    base.append(*rows(*keys[2:]))
+    stat = base.close()
+    reader = BaseFileReader(storage, stat.path)
+    footer = reader.footer
+    # Java compares UTF-16: the two halves of 😀 come before U+FFFF
+    assert (footer[MIN_KEY], footer[MAX_KEY]) == ("a😀", "é")
+    bloom = BloomFilter.from_footer(footer[BLOOM_KEY], footer[BLOOM_TYPE_KEY], "f")
+    assert bloom.may_contain(pa.array([*keys, "z"])).tolist() == [True] * 4 + [False]
+    assert reader.rows == 4
+    assert reader.schema.names == [*META_NAMES, *SCHEMA.names]
+    assert {reader.schema.field(name).type for name in META_NAMES} == {pa.string()}
+    assert stat.fileSizeInBytes == storage.size_bytes(stat.path)
+
+
+def test_meta_columns_and_counts(local: Storage) -> None:
+    first = writer(local)
+    first.append(*rows("a", "b"))
+    first.append(*rows("c"))
+    old = first.close()
+    assert (old.numWrites, old.numInserts, old.numUpdateWrites) == (3, 3, 0)
+    assert (old.prevCommit, old.prevBaseFile) == ("null", None)
+    second = writer(local, T2, previous=old.path)
+    second.append(*rows("d", "a"))
+    for batch in BaseFileReader(local, old.path).batches():
+        second.append_carried(batch.slice(1))
+    stat = second.close(updates=1, deletes=0)
+    assert (stat.numWrites, stat.numInserts, stat.numUpdateWrites) == (4, 1, 1)
+    assert (stat.prevCommit, stat.prevBaseFile) == (T1, old.path.rpartition("/")[2])
+    found = read_base_file(local, stat.path).to_pylist()
+    assert [[r[name] for name in META_NAMES[:3]] for r in found] == [
+        [T2, f"{T2}_3_0", "d"],
+        [T2, f"{T2}_3_1", "a"],
+        [T1, f"{T1}_3_1", "b"],
+        [T1, f"{T1}_3_2", "c"],
+    ]
+    assert {(r["_hoodie_partition_path"], r["_hoodie_file_name"]) for r in found} == {
+        ("day=1", stat.path.rpartition("/")[2])
+    }
+
+
+def test_a_file_of_no_rows_is_a_file(local: Storage) -> None:
+    stat = writer(local).close()
+    assert stat.numWrites == 0
+    assert read_base_file(local, stat.path).num_rows == 0
+    assert MIN_KEY not in BaseFileReader(local, stat.path).footer
+
+
+def test_only_repeating_columns_have_dictionaries(local: Storage) -> None:
+    base = writer(local)
+    base.append(*rows(*(f"key-{n:06}" for n in range(5000))))
+    stat = base.close()
+    group = pq.ParquetFile(local.local_path(stat.path)).metadata.row_group(0)
+    encodings = {
+        group.column(i).path_in_schema: set(group.column(i).encodings)
+        for i in range(group.num_columns)
+    }
+    assert {n for n, e in encodings.items() if "RLE_DICTIONARY" in e} == {
+        "_hoodie_commit_time",
+        "_hoodie_partition_path",
+        "_hoodie_file_name",
+        "word",
+    }
+    assert {n for n, e in encodings.items() if "DELTA_BYTE_ARRAY" in e} == {
+        "_hoodie_commit_seqno",
+        "_hoodie_record_key",
+    }
+    assert encodings["number"] <= {"RLE", "PLAIN"}
+
+
+def test_many_small_appends_make_one_row_group(local: Storage) -> None:
+    base = writer(local)
+    for n in range(50):
+        base.append(*rows(f"k{n}"))
+    stat = base.close()
+    assert pq.ParquetFile(local.local_path(stat.path)).num_row_groups == 1
+
+
+def test_rows_of_other_writers_are_made_to_fit(local: Storage) -> None:
+    meta = {name: ["x"] for name in META_NAMES}
+    odd = pa.RecordBatch.from_pydict({**meta, "number": pa.array([7], pa.int32()), "id": ["a"]})
+    base = writer(local, T2, previous=f"f_0-1-0_{T1}.parquet")
+    base.append_carried(odd)
+    (found,) = read_base_file(local, base.close().path).to_pylist()
+    assert (found["id"], found["number"], found["word"]) == ("a", 7, None)
+    wrong = pa.RecordBatch.from_pydict({**meta, "number": ["seven"], "id": ["a"]})
+    with pytest.raises(TableError, match="column 'number' is stored as string"):
+        writer(local).append_carried(wrong)
+
+
+def test_a_writer_whose_instant_is_gone_writes_nothing(storage: Storage) -> None:
+    base = writer(storage, inflight_path=".hoodie/timeline/x.inflight")
+    base.append(*rows("a"))
+    with pytest.raises(ConcurrentWrite, match="not inflight any more"):
+        base.close()
+    assert storage.list_files() == []
+
+
+def test_a_rollback_between_check_and_write_leaves_nothing(local: Storage) -> None:
+    inflight = ".hoodie/timeline/x.inflight"
+    local.put_new(inflight)
+
+    class RolledBackMeanwhile(Storage):
+        def put_new(self, path: str, data: object = b"") -> bool:
+            done = super().put_new(path, data)  # type: ignore[arg-type]
+            if path.endswith(".parquet"):
+                self.delete(inflight)
+            return done
+
+    base = writer(RolledBackMeanwhile.open(local.url), inflight_path=inflight)
+    base.append(*rows("a"))
+    with pytest.raises(ConcurrentWrite):
+        base.close()
+    assert [f.path for f in local.list_files() if f.name.endswith(".parquet")] == []
+
+
+def test_a_second_attempt_reports_the_file_that_stands(storage: Storage) -> None:
+    first, second = writer(storage), writer(storage, format=BaseFileFormat("none", None))
+    for base in (first, second):
+        base.append(*rows(*(f"k{n}" for n in range(2000))))
+    stat = first.close()
+    again = second.close()
+    assert again == stat
+    assert storage.size_bytes(stat.path) == stat.fileSizeInBytes
+
+
+def test_what_is_no_base_file_is_a_sentence(local: Storage) -> None:
+    local.put_new("x.parquet", b"PAR1 nothing PAR1")
+    with pytest.raises(TableError, match=r"x\.parquet: is no readable Parquet file"):
+        read_base_file(local, "x.parquet")
+    with pytest.raises(TableError, match="is no name of a base file"):
+        base_file_name("part-0.parquet")
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1))
+def test_key_ranges_are_java_s(keys: list[str]) -> None:
+    found = KeyRange()
+    for start in range(0, len(keys), 3):
+        found.add(pa.array(keys[start : start + 3], pa.string()))
+    units = sorted(keys, key=lambda key: key.encode("utf-16-be"))
+    assert (found.least, found.greatest) == (units[0], units[-1])
+
+
+@pytest.mark.parametrize(
+    ("name", "parsed"),
+    [
+        (
+            f"ab-0_1-2-3_{T1}.parquet",
+            BaseFileName("ab-0", "1-2-3", T1),
+        ),
+        (f"ab-0_task_{T1}.parquet", BaseFileName("ab-0", "task", T1)),
+        ("part-0000.parquet", None),
+        (f".ab-0_1-2-3_{T1}.parquet", None),
+        (f"ab-0_1-2-3_{T1}.parquet.crc", None),
+        (f"ab-0_1-2-3_{T1}.parquet#1", None),
+    ],
+)
+def test_names_of_base_files(name: str, parsed: BaseFileName | None) -> None:
+    assert BaseFileName.parse(name) == parsed
+    assert parsed is None or str(parsed) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "parsed"),
+    [
+        (f".ab-0_{T1}.log.1_0-2-3", LogFileName("ab-0", T1, 1, "0-2-3")),
+        (f".ab-0_{T1}.log.12", LogFileName("ab-0", T1, 12, "")),
+        (f".ab-0_{T1}.log.1_0-2-3.crc", None),
+        (f".ab-0_{T1}.log.1_0-2-3#1", None),
+        (f".ab-0_{T1}.log.1_0-2-3.cdc", None),
+        (f"ab-0_{T1}.log.1_0-2-3", None),
+    ],
+)
+def test_names_of_log_files(name: str, parsed: LogFileName | None) -> None:
+    assert LogFileName.parse(name) == parsed
