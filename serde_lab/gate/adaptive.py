@@ -82,39 +82,41 @@ def _may_be_decided(finding: Finding, plan: AlphaSpending, policy: Policy) -> st
     found = row.evidence
     if found.ratio is None or found.low is None or found.high is None or found.low <= 0:
         return f"only {found.count} rounds" if found.count < plan.maximum else ""
-    low, high = _reach_at_end(found, plan.maximum)
+    end = _possible_end(found, plan.maximum)
     limits = policy.limits_of(row)
-    if _could_fail(row, limits, high) or _could_pass(limits, row, low):
+    if _could_fail(end, row, limits) or _could_pass(end, found, limits):
         return f"ratio {found.low:.3f} .. {found.high:.3f} after {found.count} rounds"
     return ""
 
 
-def _reach_at_end(found: Evidence, maximum: int) -> tuple[float, float]:
-    """The log ratios that the interval's near ends may reach once it has shrunk with the rounds.
+@dataclass(frozen=True, slots=True)
+class _PossibleEnd:
+    """Log ratios that the last look may still see: the estimate's range, and its half interval."""
 
-    At the end the estimate may be anywhere in today's interval, with a width smaller by the root of
-    the rounds: the lowest upper end, and the highest lower end, that are still possible.
-    """
+    lowest: float
+    highest: float
+    half: float
+
+
+def _possible_end(found: Evidence, maximum: int) -> _PossibleEnd:
+    """An interval shrinks with the root of the rounds, and what it loses is how far it may move."""
+    assert found.ratio is not None
     assert found.low is not None
     assert found.high is not None
-    low, high = math.log(found.low), math.log(found.high)
-    half = (high - low) / 2 * math.sqrt(min(1.0, found.count / maximum))
-    return low + half, high - half
+    half = (math.log(found.high) - math.log(found.low)) / 2
+    done = min(1.0, found.count / maximum)
+    centre, reach = math.log(found.ratio), half * math.sqrt(1 - done)
+    return _PossibleEnd(centre - reach, centre + reach, half * math.sqrt(done))
 
 
-def _could_fail(row: Row, limits: Limits, highest_low_end: float) -> bool:
-    """A regression is still possible: some end of the interval may clear 1, with a large ratio."""
-    found = row.evidence
-    assert found is not None
-    assert found.high is not None
-    large = found.high > 1 + max(limits.relative, row.floor.change)
-    return large and highest_low_end > 0
+def _could_fail(end: _PossibleEnd, row: Row, limits: Limits) -> bool:
+    """A regression is possible: the ratio beyond the limits, and its interval clear of 1."""
+    large = math.log1p(max(limits.relative, row.floor.change))
+    return end.highest > large and end.highest - end.half > 0
 
 
-def _could_pass(limits: Limits, row: Row, lowest_high_end: float) -> bool:
-    """A pass is still possible: the upper end may come to lie within the relative limit."""
-    found = row.evidence
-    assert found is not None
+def _could_pass(end: _PossibleEnd, found: Evidence, limits: Limits) -> bool:
+    """A pass is possible: the upper end of the interval within a limit."""
     median = found.before.median
     bound = max(limits.relative, limits.absolute / median if median else 0.0)
-    return lowest_high_end <= math.log1p(bound)
+    return end.lowest + end.half <= math.log1p(bound)

@@ -17,6 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from serde_lab.errors import RunError, UsageError
 from serde_lab.gate.baseline_file import (
     baseline_file,
@@ -26,6 +28,8 @@ from serde_lab.gate.baseline_file import (
     write_document,
 )
 from serde_lab.gate.baseline_record import record_of_side, side_of_record
+from serde_lab.gate.rounding import rounded_value
+from serde_lab.gate.rows import PRIMARY
 from serde_lab.gate.sides import Side, side_of_run
 from serde_lab.measure.metrics import metric
 from serde_lab.runs.model import Run
@@ -250,16 +254,19 @@ def _loosened(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]
     after = side_of_record(new, "", "", "").arms
     for arm in sorted(before.keys() & after.keys()):
         for quantity in sorted(before[arm].values.keys() & after[arm].values.keys()):
+            if quantity.metric not in PRIMARY:
+                continue
+            first, second = (_median(one[arm].values[quantity]) for one in (before, after))
             better = metric(quantity.metric).better
-            first, second = (
-                sorted(one.values[quantity].values())[len(one.values[quantity]) // 2]
-                for one in (before[arm], after[arm])
-            )
-            if not metric(quantity.metric).gated or quantity.phase or first == second:
+            if first == second:
                 continue
             if better == "equal" or (second > first) == (better == "lower"):
-                found.append(f"{arm}: {quantity.label} {first:.6g} -> {second:.6g}")
+                found.append(f"{arm}: {quantity.label} {first:.15g} -> {second:.15g}")
     return tuple(found)
+
+
+def _median(values: Mapping[int, float]) -> float:
+    return rounded_value(float(np.median(list(values.values()))))
 
 
 def _event(

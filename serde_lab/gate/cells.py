@@ -80,7 +80,7 @@ def contents_of(pair: ArmPair) -> Row | None:
         if arm is None:
             other = "after" if side == "before" else "before"
             gone = contents_row(
-                *names, Verdict.MISSING, f"the arm is not there {side}, but {other}"
+                *names, Verdict.MISSING, f"the arm is there {other}, but not {side}"
             )
             return replace(gone, new=side == "before")
         if arm.failures:

@@ -88,7 +88,8 @@ def _rows_of_pair(
     if old is None or new is None:
         return
     reason = stands.everything
-    if not reason and before is not after and pair.before_arm == pair.after_arm:
+    one_arm = before is not after and pair.before_arm == pair.after_arm
+    if not reason and one_arm and not options.across_options:
         differs = arms_differ(old, new)
         reason = f"the arm is asked differently: {differs}" if differs else ""
     wide_control = control_of(before, after, options.control_arm) if stands.ratios else ""
@@ -170,7 +171,8 @@ def _with_verdicts(rows: list[Row], options: CompareOptions) -> list[Row]:
     noisy = [i for i, row in enumerate(rows) if row.evidence is not None]
     judged = [i for i in noisy if _evidence(rows[i]).count >= SMALLEST_SAMPLE]
     family = max(len(judged), 1)
-    spending = options.spending
+    # A sitting fixes its looks beforehand; how many cells it compares shows only here.
+    spending = None if options.spending is None else replace(options.spending, family=family)
     found: dict[int, Evidence] = {}
     for i in noisy:
         row = rows[i]

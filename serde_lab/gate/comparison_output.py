@@ -20,6 +20,7 @@ from serde_lab.gate.tables import (
     comma_separated,
     markdown,
     markdown_text,
+    printable,
 )
 from serde_lab.gate.verdict import MARKS, Verdict
 
@@ -99,7 +100,7 @@ def render_comparison(
     for name, members in groups:
         parts += [*([f"\n{name}"] if name else []), aligned(short_table(members))]
     parts += [LEGEND, *_below(comparison, rows)]
-    return "\n".join(parts) + "\n"
+    return printable("\n".join(parts)) + "\n"
 
 
 def arranged(
@@ -188,7 +189,7 @@ def _below(comparison: Comparison, rows: Sequence[Row]) -> list[str]:
         if row.verdict is not Verdict.SAME:
             where = f"{row.arm} {row.quantity.label}"
             lines.append(f"{MARKS[row.verdict]} {where}: {row.judgement.because}")
-    lines += [*outliers(rows), *comparison.notes, *comparison.raised]
+    lines += [*outliers(rows), *comparison.notes]
     means = [f"{name} {shown_ratio(mean)}" for name, mean in comparison.geometric_means().items()]
     if means:
         lines.append(f"geometric mean of ratios: {', '.join(means)}")

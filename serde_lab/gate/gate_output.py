@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 from serde_lab.gate.comparison_output import outliers, short_table, summary_line
 from serde_lab.gate.decision import Finding, GateResult, Level
 from serde_lab.gate.documents import as_json, gate_document
-from serde_lab.gate.tables import TextTable, comma_separated, markdown, markdown_text
+from serde_lab.gate.tables import TextTable, comma_separated, markdown, markdown_text, printable
 
 GateFormat = Literal["table", "md", "junit", "csv", "json"]
 
@@ -60,7 +60,7 @@ def _text(result: GateResult) -> str:
         lines += [f"  {level}: {_where(found)}{found.text}" for found in result.of_level(level)]
     lines.append(f"  passed: {len(result.of_level('passed'))} of {len(result.findings)}")
     lines += [f"  note: {note}" for note in _notes(result)]
-    return "\n".join(lines) + "\n"
+    return printable("\n".join(lines)) + "\n"
 
 
 def _markdown(result: GateResult) -> str:
@@ -77,7 +77,8 @@ def _markdown(result: GateResult) -> str:
 
 def _notes(result: GateResult) -> list[str]:
     comparison = result.comparison
-    notes = [*comparison.notes, *outliers(comparison.rows), summary_line(comparison)]
+    told = [note for note in comparison.notes if note not in comparison.raised]
+    notes = [*told, *outliers(comparison.rows), summary_line(comparison)]
     if result.confirmed:
         notes.insert(0, "what failed by its times was measured a second time")
     return notes

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from serde_lab.errors import UsageError
 from serde_lab.gate import baseline as baselines
 from serde_lab.gate.comparability import HostMismatch
 from serde_lab.gate.comparison import compare_sides
@@ -34,6 +35,7 @@ def gate_sides(
     strict: bool = False,
     control: Side | None = None,
     spending: AlphaSpending | None = None,
+    across_options: bool = False,
 ) -> GateResult:
     """Judge `after` against `before`: two runs of one sitting, or (the same side twice) two arms.
 
@@ -41,7 +43,43 @@ def gate_sides(
     """
     policy = policy or Policy.from_table(after.gate_table)
     options = compare_options(policy, arms, host_mismatch, spending)
+    options = replace(options, across_options=across_options)
     return decide(compare_sides(before, after, options, control), policy, strict=strict)
+
+
+def gate_sitting(
+    before: Run,
+    after: Run,
+    control: Run | None = None,
+    policy: Policy | None = None,
+    *,
+    strict: bool = False,
+    plan: AlphaSpending | None = None,
+    across_options: bool = False,
+) -> GateResult:
+    """Judge the two sides of a sitting (`ab`), paired by round.
+
+    The runs carry the same name under `settings.sitting` of their header, which vouches for rounds
+    that were interleaved; `control` is a second run of `before`'s code in it. `plan` holds the looks
+    at which the sitting could have stopped. Raises UsageError on runs of different sittings.
+    """
+    sides = [side_of_run(run, label) for run, label in ((before, "before"), (after, "after"))]
+    yardstick = None if control is None else side_of_run(control, "control")
+    for side in [*sides, *([] if yardstick is None else [yardstick])]:
+        if not side.sitting or side.sitting != sides[0].sitting:
+            raise UsageError(
+                f"run {side.label} is of the sitting {side.sitting or 'none'!r},"
+                f" expected {sides[0].sitting or 'a name'!r}"
+            )
+    return gate_sides(
+        sides[0],
+        sides[1],
+        policy,
+        strict=strict,
+        control=yardstick,
+        spending=plan,
+        across_options=across_options,
+    )
 
 
 def gate_run(

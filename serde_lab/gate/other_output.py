@@ -11,7 +11,7 @@ from serde_lab.gate.history import History, HistoryStep, Series
 from serde_lab.gate.intervals import Rate
 from serde_lab.gate.rounding import shown_change, shown_p, shown_ratio, shown_value
 from serde_lab.gate.self_test import LEAST_DETECTIONS, MOST_FALSE_ALARMS, SelfTest, groups_needed
-from serde_lab.gate.tables import Format, TextTable, aligned, comma_separated, markdown
+from serde_lab.gate.tables import Format, TextTable, aligned, comma_separated, markdown, printable
 
 
 def render_self_test(result: SelfTest, format: Format = "table") -> str:
@@ -63,6 +63,12 @@ def _about(result: SelfTest) -> list[str]:
         f"{len(result.pool.rounds)} rounds of {result.pool.scenario}"
         f" on {result.pool.machine_class or 'an unnamed machine'}; looks after {looks} rounds",
     ]
+    added = result.pool.injected * result.pool.plain_median
+    if added <= result.policy.absolute:
+        lines.append(
+            f"the injected slowdown adds {shown_value(added, 's')}, no more than the absolute limit of "
+            f"{shown_value(result.policy.absolute, 's')}: it cannot be a regression"
+        )
     if result.false_alarms.trials < groups_needed():
         lines.append(
             f"{result.false_alarms.trials} groups cannot show the required bound: even without one "
@@ -93,7 +99,8 @@ def render_history(history: History, format: Format = "table") -> str:
         ),
         *history.messages,
     ]
-    return "\n\n".join([body, "\n".join(f"{bullet}{line}" for line in below)]).rstrip() + "\n"
+    text = "\n\n".join([body, "\n".join(f"{bullet}{line}" for line in below)])
+    return printable(text).rstrip() + "\n"
 
 
 def _series_row(series: Series) -> tuple[str, ...]:

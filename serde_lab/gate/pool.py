@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from serde_lab.errors import RunError
@@ -45,6 +46,11 @@ class Pool:
     def has_control(self) -> bool:
         """Whether every round has a third plain cell."""
         return bool(self.rounds) and all(one.control is not None for one in self.rounds)
+
+    @property
+    def plain_median(self) -> float:
+        """The median of the plain cells in seconds; 0 of an empty pool."""
+        return median(one.plain for one in self.rounds) if self.rounds else 0.0
 
     def slowed_by(self, effect: float) -> Pool:
         """The same pool with `slowed` made of `plain_again`, longer by this share."""

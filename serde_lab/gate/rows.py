@@ -47,6 +47,8 @@ class CompareOptions:
     host_mismatch: HostMismatch = "refuse"
     control_arm: str = ""
     spending: AlphaSpending | None = None
+    across_options: bool = False
+    """Compare arms of one name though the scenario asks them differently: option sets of `ab`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ class SelfTest:
 
     pool: Pool
     plan: AlphaSpending
+    policy: Policy
     false_alarms: Rate
     detections: Rate
     smallest_effect: float | None
@@ -86,6 +87,7 @@ def self_test(
     return SelfTest(
         pool=pool,
         plan=plan,
+        policy=policy,
         false_alarms=_alarms(plain),
         detections=_alarms(slowed),
         smallest_effect=_smallest_effect(pool, plan, policy, effects),

@@ -20,8 +20,8 @@ _POWER = 2.0
 class AlphaSpending:
     """Looks after `first` rounds, then every `step`, the last after `maximum`.
 
-    `family` cells are compared. A look at which no exact p could pass its level spends nothing and
-    leaves its share to the next.
+    `family` cells are compared, which the comparison itself counts. A look at which no exact p
+    could pass its level spends nothing and leaves its share to the next.
     """
 
     first: int

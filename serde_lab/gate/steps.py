@@ -91,6 +91,8 @@ def _scores(ranks: Floats) -> Floats:
 
 
 def _steps(series: Floats, cuts: Sequence[tuple[int, float]]) -> tuple[Step, ...]:
+    if not cuts:
+        return ()
     bounds = [0, *(at for at, _ in cuts), series.size]
     levels = [float(np.median(series[a:b])) for a, b in pairwise(bounds)]
     return tuple(

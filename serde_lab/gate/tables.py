@@ -46,7 +46,12 @@ def markdown_text(text: str) -> str:
     """Text that Markdown shows as it is, in a table or a list."""
     for sign in ("\\", "|", "*", "_", "`", "<", ">", "[", "]"):
         text = text.replace(sign, f"\\{sign}")
-    return " ".join(text.split())
+    return " ".join(printable(text).split())
+
+
+def printable(text: str) -> str:
+    """Text without control characters, which data may hold and a terminal would obey."""
+    return "".join(sign if sign == "\n" or sign.isprintable() else "\ufffd" for sign in text)
 
 
 def comma_separated(table: TextTable) -> str:

@@ -146,7 +146,7 @@ def judge_noisy(found: Evidence, limits: NoisyLimits, better: Better) -> Judgeme
     if significant.holds or (found.separated and not above.holds):
         return Judgement(
             Verdict.NOISE,
-            f"a difference of {shown_change(size)}, no larger than the noise floor of "
+            f"{_size(found)}, no larger than the noise floor of "
             f"{shown_change(limits.floor)} ({limits.floor_source})",
             (significant, above),
         )
@@ -172,12 +172,21 @@ def _name_of_p(found: Evidence) -> str:
 
 def _difference(found: Evidence, limits: NoisyLimits) -> str:
     text = (
-        f"p {shown_p(found.adjusted_p)} is at most {limits.alpha:g}, and the change of "
-        f"{shown_change(changed(found.ratio or 1))} is above the noise floor of {shown_change(limits.floor)}"
+        f"p {shown_p(found.adjusted_p)} is at most {limits.alpha:g}, and {_size(found)} is above "
+        f"the noise floor of {shown_change(limits.floor)}"
     )
     if not found.reachable:
         return f"{_unreachable(found, limits)}; separated samples, decided by Student's t: {text}"
     return text
+
+
+def _size(found: Evidence) -> str:
+    """A rise in per cent; a fall with the change that is compared, which is that of its inverse."""
+    ratio = found.ratio or 1.0
+    if ratio >= 1:
+        return f"a rise of {shown_change(changed(ratio))}"
+    fall = shown_change(1 - ratio)
+    return f"a fall of {fall} (1 / {shown_ratio(ratio)} - 1 = {shown_change(changed(ratio))})"
 
 
 def _unreachable(found: Evidence, limits: NoisyLimits) -> str:

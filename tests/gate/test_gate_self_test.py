@@ -1,0 +1,115 @@
+"""The self-test's own bookkeeping, and the committed pool that tests the rule without a clock."""
+
+from pathlib import Path
+
+import pytest
+from made_up_sides import log_normal
+
+from serde_lab.errors import RunError
+from serde_lab.gate.intervals import wilson
+from serde_lab.gate.policy import Policy
+from serde_lab.gate.pool import Pool, PoolRound, read_pool, record_pool, write_pool
+from serde_lab.gate.self_test import groups_needed, judge_groups, self_test
+from serde_lab.gate.spending import AlphaSpending
+
+POOL = Path(__file__).parent / "pools" / "busy_loop.json"
+PLAN = AlphaSpending(first=6, step=3, maximum=12)
+
+
+def pool(rounds: int, sigma: float = 0.02, *, control: bool = False) -> Pool:
+    columns = [log_normal(seed, rounds, sigma) for seed in range(4)]
+    return Pool(
+        "made up",
+        0.1,
+        tuple(
+            PoolRound(a, b, 1.1 * c, d if control else None)
+            for a, b, c, d in zip(*columns, strict=True)
+        ),
+    )
+
+
+@pytest.mark.parametrize("slowed", [True, False])
+def test_groups_are_disjoint_and_each_round_serves_once(slowed: bool) -> None:
+    groups = judge_groups(pool(200), PLAN, Policy(), slowed=slowed)
+    used = [n for g in groups for n in range(g.first_round, g.first_round + g.rounds)]
+    assert used == list(range(1, len(used) + 1))
+    assert len(used) <= 200
+    assert {group.rounds for group in groups} <= set(PLAN.looks)
+
+
+def test_a_sitting_that_the_pool_cuts_short_gives_no_verdict() -> None:
+    noisy = pool(20, sigma=0.2)
+    assert sum(g.rounds for g in judge_groups(noisy, PLAN, Policy(), slowed=False)) <= 20
+    assert judge_groups(pool(5), PLAN, Policy(), slowed=False) == ()
+
+
+@pytest.mark.parametrize("control", [True, False])
+def test_the_proof_of_a_quiet_machine(control: bool) -> None:
+    result = self_test(pool(900, control=control), PLAN)
+    assert result.exit_status == 0
+    assert result.false_alarms.hits == 0
+    assert result.smallest_effect is not None
+    assert 0.05 < result.smallest_effect <= 0.1
+
+
+def test_a_gate_that_sleeps_or_cries_wolf_is_not_trusted() -> None:
+    asleep = self_test(pool(900), PLAN, Policy(relative=0.2), effects=())
+    assert not asleep.detections_held
+    assert asleep.exit_status == 1
+    jumpy = Pool("x", 0.1, tuple(PoolRound(1.0 + n % 2 / 50, 1.2, 1.4, 1.0) for n in range(600)))
+    wolf = self_test(jumpy, PLAN, effects=())
+    assert not wolf.false_alarms_held
+    assert wolf.exit_status == 1
+
+
+def test_too_small_a_pool_proves_nothing() -> None:
+    result = self_test(pool(60), PLAN, effects=())
+    assert result.false_alarms.hits == 0
+    assert result.exit_status == 1
+
+
+def test_groups_needed() -> None:
+    assert groups_needed() == 73
+    assert wilson(0, 73).high <= 0.05 < wilson(0, 72).high
+
+
+def test_recording_stops_at_the_budget_or_the_number() -> None:
+    ticks = iter(range(1000))
+
+    def measure(number: int) -> PoolRound:
+        return PoolRound(float(number), 1.0, 1.1)
+
+    def record(rounds: int, budget_s: float) -> Pool:
+        return record_pool(
+            measure,
+            scenario="s",
+            injected=0.1,
+            rounds=rounds,
+            budget_s=budget_s,
+            clock=lambda: float(next(ticks)),
+        )
+
+    assert [one.plain for one in record(4, 100).rounds] == [1, 2, 3, 4]
+    assert len(record(100, 5).rounds) == 4
+
+
+def test_pools_survive_their_file(tmp_path: Path) -> None:
+    for control in (True, False):
+        kept = Pool("s", 0.1, (PoolRound(1.5, 2, 3, 4 if control else None),) * 3, "m", {"a": 1})
+        write_pool(kept, tmp_path / "p" / "pool.json")
+        assert read_pool(tmp_path / "p" / "pool.json") == kept
+    for text in ("{", '{"format_version": 2}', '{"format_version": 1, "rounds": [[1]]}'):
+        (tmp_path / "bad.json").write_text(text)
+        with pytest.raises(RunError, match=r"bad\.json"):
+            read_pool(tmp_path / "bad.json")
+
+
+def test_the_committed_pool_holds_both_bounds() -> None:
+    """Real rounds of a real machine with a real busy loop; only the decision rule runs here."""
+    recorded = read_pool(POOL)
+    assert recorded.injected == 0.1
+    # Its cells last 17 ms of CPU time, so that a limit in whole hundredths of a second says nothing.
+    policy = Policy(absolute=0.0)
+    result = self_test(recorded, AlphaSpending(first=6, step=2, maximum=20), policy, effects=())
+    assert result.false_alarms_held, result.false_alarms
+    assert result.detections_held, result.detections
