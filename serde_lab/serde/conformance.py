@@ -26,7 +26,7 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from serde_lab.errors import DecodeError, LabError, OptionError, SchemaError, SetupError
@@ -40,6 +40,7 @@ from serde_lab.serde.golden import GoldenFolder
 from serde_lab.serde.interface import Bounds, BoundSerde, Frames, SerdeOptions, Strategy
 
 EXAMPLES = int(os.environ.get("SERDE_LAB_EXAMPLES", "500"))
+PHASES: Sequence[Phase] = tuple(Phase)
 
 Case = tuple[RecordSchema, pa.RecordBatch]
 T = TypeVar("T")
@@ -54,6 +55,8 @@ def for_all(examples: int, data: st.SearchStrategy[T], law: Callable[[T], None])
         database=None,
         derandomize=os.environ.get("SERDE_LAB_EXPLORE") != "1",
         suppress_health_check=list(HealthCheck),
+        phases=PHASES,
+        report_multiple_bugs=False,
     )
 
     @profile

@@ -1,0 +1,57 @@
+"""A strategy of another distribution is found by its name: one file, its laws and its golden bytes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from serde_lab.errors import OptionError
+from serde_lab.serde import benchmark, registry
+
+HERE = Path(__file__).parent
+KNOWN = ("pickle", "avro", "internal_row", "arrow")
+
+
+def test_it_is_found_by_name(installed: str) -> None:
+    assert registry.names() == (*KNOWN, "json_lines")
+    found = registry.strategy("json_lines")
+    assert type(found).__module__ == "json_lines"
+    assert Path(sys.modules["json_lines"].__file__ or "").parent == Path(installed)
+
+
+def test_it_is_gone_when_it_is_not_installed(
+    installed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p != installed])
+    assert registry.names() == KNOWN
+    with pytest.raises(OptionError, match="unknown strategy 'json_lines', expected one of pickle"):
+        registry.strategy("json_lines")
+
+
+def test_another_process_finds_it_on_its_path(installed: str) -> None:
+    """As a worker of Spark does."""
+    code = "from serde_lab.serde import registry; print(registry.strategy('json_lines').name)"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([installed, *sys.path])}
+    found = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
+    )
+    assert found.stdout == "json_lines\n"
+
+
+def test_it_takes_one_file_its_laws_and_its_golden_bytes() -> None:
+    own = {"json_lines.py", "pyproject.toml", "test_json_lines.py", "golden"}
+    shown = {"__init__.py", "conftest.py", "installation.py", "test_plugin.py"}
+    assert {p.name for p in HERE.iterdir() if p.name != "__pycache__"} == own | shown
+    laws = (HERE / "test_json_lines.py").read_text().partition("class ")[2].splitlines()
+    assert len(laws) <= 10
+    assert list((HERE / "golden" / "json_lines").glob("*.json"))
+
+
+def test_the_benchmark_measures_it_too(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--rows", "20", "--repeats", "1", "--strategy", "json_lines", "--kind", "int64"]
+    assert benchmark.main(arguments) == 0
+    assert "json_lines        row   int64" in capsys.readouterr().out
