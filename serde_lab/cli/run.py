@@ -90,6 +90,7 @@ def run(
             keep_tables=keep_tables,
             arms=_arm_names(scenario, strategy),
             master=master,
+            overrides=tuple(overrides),
         )
         statuses.append(_measure(scenario, settings, None, reports, format))
     return worst(statuses)

@@ -10,11 +10,13 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from serde_lab.errors import LabError, RunError
 from serde_lab.lab.cells import CellRunner
@@ -32,6 +34,8 @@ from serde_lab.runs.directory import RunWriter, load_run, new_run_id
 from serde_lab.runs.model import ArmEntry, Check, RunHeader
 from serde_lab.scenario.loading import parse_scenario
 from serde_lab.scenario.model import Arm, Scenario
+from serde_lab.serde.prediction import predict
+from serde_lab.serde.registry import strategy
 from serde_lab.verify.checks import arms_agree
 from serde_lab.verify.contents import Fingerprint
 
@@ -53,6 +57,8 @@ class RunSettings:
     keep_tables: Path | None = None
     arms: tuple[str, ...] = ()
     master: str = ""
+    overrides: tuple[str, ...] = ()
+    """The `key=value` changes that were made to the scenario, so that a report can say how to remake it."""
     conf: dict[str, str] = field(default_factory=dict)
 
 
@@ -297,7 +303,7 @@ def _writer(
     header = RunHeader(
         run=new_run_id(settings.results / scenario.name),
         scenario=scenario.name,
-        arms=tuple(arm_entry(arm) for arm in arms),
+        arms=tuple(arm_entry(arm, inputs.record_schema.data) for arm in arms),
         scenario_content=scenario.to_json(),
         environment=seen,
         machine_class=machine_class(seen),
@@ -309,6 +315,7 @@ def _writer(
             "rows": {str(n): c.rows for n, c in enumerate(inputs.commits, start=1)},
             "operations": {str(n): c.operation for n, c in enumerate(inputs.commits, start=1)},
             "local_mode": not settings.master,
+            "overrides": dict(text.split("=", 1) for text in settings.overrides),
             "python": platform.python_version(),
         },
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -316,11 +323,14 @@ def _writer(
     return RunWriter.create(settings.results, header)
 
 
-def arm_entry(arm: Arm) -> ArmEntry:
-    """The arm as the run keeps it: options with all defaults, and its fairness card."""
+def arm_entry(arm: Arm, data: pa.Schema) -> ArmEntry:
+    """The arm as the run keeps it: options with all defaults, its fairness card, what was expected."""
     options: dict[str, Any] = dict(arm.options.given)
+    prediction = None
     if arm.strategy is not None:
-        bound = serde_options(arm)
+        known, bound = strategy(arm.strategy), serde_options(arm)
+        expected = predict(known, bound.execution or known.executions[0], data)
+        prediction = None if expected is None else asdict(expected)
         options = {
             "execution": bound.execution,
             "rows_per_frame": bound.rows_per_frame,
@@ -334,4 +344,5 @@ def arm_entry(arm: Arm) -> ArmEntry:
         strategy=arm.strategy,
         options=options,
         fairness=fairness_of(arm),
+        prediction=prediction,
     )

@@ -29,6 +29,8 @@ class ArmEntry(BaseModel):
     options: dict[str, Any] = Field(default_factory=dict)
     fairness: dict[str, Any] | None = None
     missing: str | None = None
+    prediction: dict[str, float] | None = None
+    """What the strategy's author expected of a record, see `serde.prediction`; None for controls."""
 
 
 class RunHeader(BaseModel):

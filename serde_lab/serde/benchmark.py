@@ -32,6 +32,7 @@ import pyarrow as pa
 from serde_lab.records.schema import RecordSchema
 from serde_lab.serde import registry
 from serde_lab.serde.interface import Bounds, BoundSerde, Records, SerdeOptions, Strategy
+from serde_lab.serde.prediction import expected_costs
 
 COLUMNS = 8
 VERBS = ("from_arrow", "encode", "decode", "to_arrow")
@@ -172,7 +173,7 @@ def costs(
     strategy: Strategy, execution: str, kinds: Iterable[str], rows: int, repeats: int
 ) -> list[Cost]:
     """The cost of the record, then of each kind of column."""
-    expected = _expected(strategy, execution)
+    expected = expected_costs(strategy, execution)
 
     def cost(kind: str, ns: dict[str, float], size: float) -> Cost:
         hope = expected.get(kind, (None, None))
@@ -194,16 +195,6 @@ def costs(
         marginal = {v: (ns[v] - base_ns[v]) / COLUMNS for v in VERBS}
         found.append(cost(kind, marginal, (size - base_bytes) / COLUMNS))
     return found
-
-
-def _expected(strategy: Strategy, execution: str) -> dict[str, tuple[float | None, float | None]]:
-    """What the strategy's module expects of this execution."""
-    module = sys.modules[type(strategy).__module__]
-    expected = dict(getattr(module, "EXPECTED", {}))
-    if execution != strategy.executions[0]:
-        ns = getattr(module, f"EXPECTED_{execution.upper()}_NS", {})
-        expected = {kind: (size, ns.get(kind)) for kind, (size, _) in expected.items()}
-    return expected
 
 
 def over_bare(names: Iterable[str], rows: int, repeats: int) -> list[OverBare]:
