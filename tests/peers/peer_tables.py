@@ -99,12 +99,13 @@ class Step:
 
     operation: str
     files: tuple[list[dict[str, Any]], ...]
+    schema: pa.Schema = SCHEMA
 
     def folder(self, place: Path) -> Path:
         """The rows as Parquet files in `place`."""
         place.mkdir(parents=True, exist_ok=True)
         for number, content in enumerate(self.files):
-            table = pa.Table.from_pylist(content, schema=SCHEMA)
+            table = pa.Table.from_pylist(content, schema=self.schema)
             pq.write_table(table, place / f"part-{number:05}.parquet")
         return place
 

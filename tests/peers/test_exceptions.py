@@ -1,0 +1,185 @@
+"""The smallest case of every exception in `tests/readers.toml`, so that none outlives its cause.
+
+Each test shows the fault as it is today. One that fails after an upgrade is good news: the exception
+and whatever was refused because of it can go.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from lab_writer import LabWriter
+from peer_tables import PeerTable, Step
+
+from serde_lab.errors import TableError
+from serde_lab.peers.apache_hudi import HudiSnapshot
+from serde_lab.peers.hudi_options import HudiTable, HudiWrite, write_options
+from serde_lab.verify.checks import rows_match
+from serde_lab.verify.readers import HudiRs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.hudi]
+
+Rows = list[dict[str, Any]]
+MOR: dict[str, Any] = {"table_type": "MERGE_ON_READ"}
+
+
+class Case:
+    """A table of few columns that Hudi writes."""
+
+    def __init__(
+        self, session: SparkSession, folder: Path, schema: pa.Schema, **table: Any
+    ) -> None:
+        self.session, self.folder, self.schema = session, folder, schema
+        self.table = HudiTable(
+            "t", **{"record_key": ("k",), "ordering": ("o",), "buckets": 1, **table}
+        )
+        self.path = str(folder / "table")
+        self.writes = 0
+
+    def write(self, rows: Rows, **write: Any) -> Case:
+        place = self.folder / f"input-{self.writes}"
+        place.mkdir()
+        self.writes += 1
+        pq.write_table(pa.Table.from_pylist(rows, schema=self.schema), place / "part-0.parquet")
+        frame = self.session.read.parquet(str(place)).coalesce(1)
+        options = write_options(self.table, HudiWrite(**write))
+        frame.write.format("hudi").options(**options).mode("append").save(self.path)
+        return self
+
+    def by_rust(self, column: str) -> list[Any]:
+        return sorted(HudiRs(self.path).table()[column].to_pylist())
+
+    def by_java(self, column: str) -> list[Any]:
+        with HudiSnapshot(self.session, self.path) as snapshot:
+            return sorted(snapshot.table()[column].to_pylist())
+
+
+def schema(**columns: pa.DataType) -> pa.Schema:
+    return pa.schema([("k", pa.int64()), *columns.items()])
+
+
+def causes(caught: pytest.ExceptionInfo[BaseException]) -> str:
+    """Everything that Spark said of a failed write."""
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high"),
+    [
+        (pa.date32(), dt.date(2024, 1, 1), dt.date(2024, 1, 2)),
+        (pa.decimal128(15, 2), Decimal("1.00"), Decimal("2.00")),
+    ],
+    ids=["date", "decimal"],
+)
+def test_ordering_by_date_or_decimal(
+    kind: pa.DataType, low: Any, high: Any, hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    case = Case(hudi_session, tmp_path, schema(o=kind)).write([{"k": 1, "o": low}])
+    with pytest.raises(Exception, match="ClassCastException"):
+        case.write([{"k": 1, "o": high}])
+    case.write([{"k": 1, "o": high}], record_type="SPARK")
+    assert case.by_rust("o") == case.by_java("o") == [high]
+
+
+def test_ordering_by_text_in_parquet_log_blocks(hudi_session: SparkSession, tmp_path: Path) -> None:
+    case = Case(hudi_session, tmp_path, schema(o=pa.string()), **MOR)
+    case.write([{"k": number, "o": "b"} for number in range(3)])
+    written = [{"k": 0, "o": "c"}, {"k": 1, "o": "b"}, {"k": 2, "o": "a"}]
+    case.write(written, record_type="SPARK", log_block="parquet")
+    assert case.by_rust("o") == ["b", "b", "c"]
+    # every row of the block is compared by the last row's value
+    assert case.by_java("o") != ["b", "b", "c"]
+
+
+def test_null_ordering_values(hudi_session: SparkSession, tmp_path: Path) -> None:
+    case = Case(hudi_session, tmp_path, schema(o=pa.int64())).write([{"k": 1, "o": 1}])
+    with pytest.raises(Exception, match="NullPointerException"):
+        case.write([{"k": 1, "o": None}])
+
+
+def test_two_ordering_fields(hudi_session: SparkSession, tmp_path: Path) -> None:
+    columns = schema(o=pa.int64(), r=pa.int64())
+    case = Case(hudi_session, tmp_path, columns, ordering=("o", "r"), **MOR)
+    case.write([{"k": 1, "o": 1, "r": 1}]).write([{"k": 1, "o": 1, "r": 2}])
+    assert case.by_java("r") == [2]
+    with pytest.raises(TableError, match="hudi-rs cannot read"):
+        case.by_rust("r")
+
+
+def test_ordering_by_timestamp_without_zone(hudi_session: SparkSession, tmp_path: Path) -> None:
+    case = Case(hudi_session, tmp_path, schema(o=pa.timestamp("us")), **MOR)
+    case.write([{"k": 1, "o": dt.datetime(2024, 1, 1)}]).write(
+        [{"k": 1, "o": dt.datetime(2024, 1, 2)}]
+    )
+    assert case.by_java("o") == [dt.datetime(2024, 1, 2)]
+    with pytest.raises(TableError, match="hudi-rs cannot read"):
+        case.by_rust("o")
+
+
+def test_nulls_in_lists(hudi_session: SparkSession, tmp_path: Path) -> None:
+    case = Case(hudi_session, tmp_path, schema(o=pa.int64(), v=pa.list_(pa.int64())))
+    with pytest.raises(Exception, match="Failed to write to Hudi"):
+        case.write([{"k": 1, "o": 1, "v": [1, None]}])
+    case.write([{"k": 1, "o": 1, "v": [1, None]}], record_type="SPARK")
+    assert case.by_rust("v") == case.by_java("v") == [[1, None]]
+
+
+def test_lists_of_structs_of_one_field(hudi_session: SparkSession, tmp_path: Path) -> None:
+    kind = pa.list_(pa.struct([("m", pa.map_(pa.string(), pa.int64()))]))
+    case = Case(hudi_session, tmp_path, schema(o=pa.int64(), v=kind))
+    case.write([{"k": 1, "o": 1, "v": [{"m": [("a", 1)]}]}])
+    with pytest.raises(Exception, match="Avro field 'key_value' not found"):
+        case.write([{"k": 1, "o": 2, "v": [{"m": [("a", 2)]}]}])
+
+
+def test_timestamps_without_zone(hudi_session: SparkSession, tmp_path: Path) -> None:
+    columns = schema(o=pa.int64(), v=pa.timestamp("us"))
+    peer = PeerTable(hudi_session, tmp_path, HudiTable("t", ("k",), ("o",), buckets=1), columns)
+    step = Step("upsert", ([{"k": 1, "o": 1, "v": dt.datetime(2024, 1, 1)}],), columns)
+    LabWriter(peer).step(step)
+    with HudiSnapshot(hudi_session, peer.path) as snapshot:
+        assert rows_match(snapshot, peer.expected(), peer.rules).passed
+    with pytest.raises(TableError, match="not yet implemented"):
+        HudiRs(peer.path).table()
+
+
+def test_timestamps_as_record_keys(hudi_session: SparkSession, tmp_path: Path) -> None:
+    columns = pa.schema([("k", pa.timestamp("us", "UTC")), ("o", pa.int64())])
+    moments = [dt.datetime(2024, 1, 1, 0, 0, 0, micros, dt.UTC) for micros in (1, 2)]
+    written = [{"k": moment, "o": 1} for moment in moments]
+    keys = {}
+    for record_type in ("AVRO", "SPARK"):
+        folder = tmp_path / record_type
+        folder.mkdir()
+        case = Case(hudi_session, folder, columns).write(written, record_type=record_type)
+        keys[record_type] = case.by_rust("_hoodie_record_key")
+    assert keys["AVRO"] == ["1704067200000001", "1704067200000002"]
+    assert keys["SPARK"] == ["2024-01-01 00:00:00.0"]  # to the millisecond: one of two rows is gone
+
+
+def test_binary_record_keys(hudi_session: SparkSession, tmp_path: Path) -> None:
+    columns = pa.schema([("k", pa.binary()), ("o", pa.int64())])
+    case = Case(hudi_session, tmp_path, columns)
+    case.write([{"k": b"abc", "o": 1}], record_type="SPARK")
+    case.write([{"k": b"abc", "o": 2}], record_type="SPARK")
+    assert case.by_rust("o") == [1, 2]  # the key is the array's identity in memory
+
+
+def test_null_in_a_key_of_several_fields(hudi_session: SparkSession, tmp_path: Path) -> None:
+    columns = schema(o=pa.int64(), i=pa.string())
+    case = Case(hudi_session, tmp_path, columns, record_key=("k", "i"))
+    with pytest.raises(
+        Exception, match=r"NullPointerException|HoodieKeyException|handleNullRecordKey"
+    ):
+        case.write([{"k": 1, "o": 1, "i": None}], record_type="SPARK")
+    case.write([{"k": 1, "o": 1, "i": None}])
+    assert case.by_rust("_hoodie_record_key") == ["k:1,i:__null__"]
