@@ -97,7 +97,7 @@ def compare(
 
       serde-lab compare latest#avro latest#internal_row
 
-      serde-lab compare baseline:smoke latest:smoke --only-changed
+      serde-lab compare baseline:smoke smoke --only-changed
     """
     from serde_lab.gate.comparison_output import render_comparison
     from serde_lab.gate.documents import comparison_document
