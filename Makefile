@@ -51,7 +51,7 @@ doctor: $(READY) ## say what is missing on this machine
 	@$(BIN)/python -m serde_lab doctor
 
 gate: $(READY) ## judge the newest run of SCENARIO against its committed baseline
-	@$(BIN)/python -m serde_lab gate $(SCENARIO) --host-mismatch ratios
+	@$(BIN)/python -m serde_lab gate $(SCENARIO) --shared-machine
 
 clean: ## remove the environment and the caches; results and reports stay
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

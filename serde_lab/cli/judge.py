@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -134,6 +135,13 @@ def gate(
     baselines: Baselines = None,
     arm: Annotated[list[str] | None, typer.Option(help="Judge these arms only.")] = None,
     host_mismatch: Host = HostMismatch.REFUSE,
+    shared: Annotated[
+        bool,
+        typer.Option(
+            "--shared-machine",
+            help="Believe no absolute time, whatever the machine: exact quantities and wide ratios.",
+        ),
+    ] = False,
     strict: Strict = False,
     report: Out = None,
     format: Annotated[GateFormat, typer.Option(help="How to print.")] = GateFormat.TABLE,
@@ -148,10 +156,10 @@ def gate(
     from serde_lab.gate.gating import gate_measured, gate_run
 
     folder = baselines or results / "baselines"
-    mismatch = cast(Any, host_mismatch.value)
+    mismatch = cast(Any, "ratios" if shared else host_mismatch.value)
     if measure:
         judged = gate_measured(
-            _measurer(run, results),
+            _measurer(run, results, shared),
             folder,
             baseline=baseline,
             host_mismatch=mismatch,
@@ -159,7 +167,7 @@ def gate(
         )
     else:
         judged = gate_run(
-            _load(run, results),
+            _anywhere(_load(run, results)) if shared else _load(run, results),
             folder,
             baseline=baseline,
             host_mismatch=mismatch,
@@ -307,7 +315,13 @@ def _load(name: str, results: Path) -> Run:
     return load_run(resolve_run(name, results))
 
 
-def _measurer(scenario: str, results: Path) -> Any:
+def _anywhere(run: Run) -> Run:
+    """The run as if measured on a machine of no known class, so that no absolute time is compared."""
+    header = run.header.model_copy(update={"machine_class": ""})
+    return replace(run, header=header)
+
+
+def _measurer(scenario: str, results: Path, shared: bool) -> Any:
     """Measures arms of a scenario (all for none), with progress, as `gate_measured` asks for it."""
     from serde_lab.cli.progress import RunProgress
     from serde_lab.lab.runner import RunSettings, run_scenario
@@ -319,7 +333,8 @@ def _measurer(scenario: str, results: Path) -> Any:
     def measure(arms: Sequence[str]) -> Run:
         with RunProgress(asked.name) as progress:
             settings = RunSettings(results=results, arms=tuple(arms))
-            return load_run(run_scenario(asked, settings, progress).path)
+            run = load_run(run_scenario(asked, settings, progress).path)
+            return _anywhere(run) if shared else run
 
     return measure
 
