@@ -1,0 +1,106 @@
+"""A scenario small enough to run in a test: the user's own parquet, a set-up and an upsert.
+
+Owns made-up rows and the TOML around them. Must not know what a test does with a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from serde_lab.scenario.loading import parse_scenario
+from serde_lab.scenario.model import Scenario
+
+NAME = "small"
+
+
+def rows(count: int = 2000) -> pa.Table:
+    """Rows with the unique key `id`; `name` and `amount` hold nulls."""
+    return pa.table(
+        {
+            "id": pa.array(range(count), pa.int64()),
+            "name": [None if i % 7 == 0 else f"name {i % 97}" for i in range(count)],
+            "amount": pa.array([None if i % 11 == 0 else i / 8 for i in range(count)]),
+            "flag": [i % 3 == 0 for i in range(count)],
+        }
+    )
+
+
+def source(folder: Path, table: pa.Table | None = None) -> Path:
+    """A parquet file of `table`, by default of `rows()`; made once a folder."""
+    file = folder / "rows.parquet"
+    if not file.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        pq.write_table(rows() if table is None else table, file)
+    return file
+
+
+def content(
+    file: Path,
+    arms: Iterable[str | Mapping[str, Any]] = ("arrow",),
+    *,
+    exchange: str = "inprocess",
+    data: Mapping[str, Any] | None = None,
+    table: Mapping[str, Any] | None = None,
+    **measure: Any,
+) -> dict[str, Any]:
+    """The document of a scenario over `file`; an arm may be the name of its strategy alone."""
+    return {
+        "name": NAME,
+        "title": "small",
+        "question": "does it work",
+        "data": {
+            "source": "parquet",
+            "path": str(file),
+            "key": "id",
+            "input_partitions": 2,
+            **(data or {}),
+        },
+        "setup": [{"operation": "bulk_insert", "share": 0.5}],
+        "commit": [
+            {"share": 0.5, "updates": 0.5, "duplicates": 0.05, "late": 0.1},
+        ],
+        "table": {"buckets": 2, **(table or {})},
+        "arm": [
+            {"name": arm, "strategy": arm} if isinstance(arm, str) else dict(arm) for arm in arms
+        ],
+        "measure": {
+            "rounds": 1,
+            "warmup": 0,
+            "exchange": exchange,
+            "driver_memory_mb": 1024,
+            **measure,
+        },
+    }
+
+
+def scenario(file: Path, *args: Any, **kwargs: Any) -> Scenario:
+    """`content`, parsed."""
+    return parse_scenario(content(file, *args, **kwargs))
+
+
+def toml(value: Mapping[str, Any], prefix: str = "") -> str:
+    """A document as TOML text: values, then tables, then arrays of tables."""
+    lines, below = [], []
+    for key, entry in value.items():
+        if isinstance(entry, Mapping):
+            below.append(f"[{prefix}{key}]\n{toml(entry, f'{prefix}{key}.')}")
+        elif isinstance(entry, list) and entry and isinstance(entry[0], Mapping):
+            below += [f"[[{prefix}{key}]]\n{toml(one, f'{prefix}{key}.')}" for one in entry]
+        else:
+            lines.append(f"{key} = {_literal(entry)}\n")
+    return "".join([*lines, *below])
+
+
+def _literal(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_literal, value))}]"
+    return str(value)
