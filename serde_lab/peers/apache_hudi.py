@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from serde_lab.errors import SetupError
+from serde_lab.errors import SetupError, TableError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -106,7 +106,8 @@ class HudiSnapshot:
 
     `options` are Hudi's own read options (`hoodie.datasource.query.type`, `as.of.instant`,
     `hoodie.metadata.enable`, …). The rows go through Parquet files in a temporary folder, once, so
-    that a large table never stands in the driver's memory and values keep their own types.
+    that a large table never stands in the driver's memory and values keep their own types. Reading
+    raises TableError, with the innermost cause that Java gave, where Hudi cannot read.
     """
 
     spark: SparkSession
@@ -145,11 +146,27 @@ class HudiSnapshot:
         self.close()
 
     def _parts(self) -> list[Path]:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
         if not self._folder:
             folder = tempfile.TemporaryDirectory(prefix="serde_lab-hudi-")
+            try:
+                self.frame().write.mode("overwrite").parquet(folder.name)
+            except (Py4JError, PySparkException) as exc:
+                folder.cleanup()
+                said = root_cause(str(exc))
+                raise TableError(f"Apache Hudi cannot read {self.path}: {said}") from exc
             self._folder.append(folder)
-            self.frame().write.mode("overwrite").parquet(folder.name)
         return sorted(Path(self._folder[0].name).glob("part-*.parquet"))
+
+
+def root_cause(said: str) -> str:
+    """The innermost cause of a Java stack trace, on one line; the first line where none is named."""
+    causes = [
+        line.partition("Caused by: ")[2] for line in said.splitlines() if "Caused by: " in line
+    ]
+    return (causes or said.strip().splitlines() or ["it did not say why"])[-1 if causes else 0]
 
 
 def read_incremental(spark: SparkSession, path: str, begin: str, end: str = "") -> HudiSnapshot:

@@ -118,7 +118,9 @@ class HudiRs:
         """Whether instants have left the active timeline: hudi-rs does not look at the archive."""
         if "://" in self.path:
             own = {k: v for k, v in self.options.items() if not k.startswith("hoodie.")}
-            store = from_url(self.path, config=cast(Any, own))
+            plain_http = own.pop("aws_allow_http", "false") == "true"
+            client = {"allow_http": plain_http}
+            store = from_url(self.path, config=cast(Any, own), client_options=cast(Any, client))
         else:
             store = LocalStore(self.path)
         return any(

@@ -12,6 +12,7 @@ from serde_lab.peers.apache_hudi import (
     JAR_VARIABLE,
     fetch_bundle,
     find_bundle,
+    root_cause,
     session_conf,
 )
 from serde_lab.peers.hudi_options import HudiTable, HudiWrite, write_options
@@ -118,3 +119,10 @@ def test_options_of_a_table_and_a_write() -> None:
 )
 def test_key_generators(keys: tuple[str, ...], partition: tuple[str, ...], kind: str) -> None:
     assert HudiTable("t", keys, (), partition).key_generator.endswith(f".{kind}")
+
+
+def test_the_innermost_cause_is_what_is_said() -> None:
+    trace = "An error occurred.\n: A: one\n\tat x\nCaused by: B: two\n\tat y\nCaused by: C: three\n"
+    assert root_cause(trace) == "C: three"
+    assert root_cause("only this\nand more") == "only this"
+    assert root_cause("") == "it did not say why"

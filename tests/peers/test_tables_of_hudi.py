@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from peer_tables import DELETE, FIRST, HISTORY, LAST, SECOND, PeerTable
 
-from serde_lab.peers.apache_hudi import read_as_of, read_incremental
+from serde_lab.errors import TableError
+from serde_lab.peers.apache_hudi import HudiSnapshot, read_as_of, read_incremental
 from serde_lab.peers.hudi_options import HudiTable, HudiWrite
 from serde_lab.verify.contents import rows_of
 from serde_lab.verify.difference import first_difference
@@ -95,3 +96,19 @@ def test_time_travel_and_changes_are_alike_in_both_readers(
     assert 0 < changes.num_rows < first.fingerprint.rows
     with read_incremental(hudi_session, table.path, completion) as seen:
         assert first_difference(rows_of(changes), seen, key) is None
+
+
+def test_a_table_that_hudi_cannot_read_is_an_error_with_its_cause(
+    hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    table = PeerTable(hudi_session, tmp_path, HudiTable("t", ("k", "n"), ("o",), buckets=1))
+    table.by_hudi(FIRST, HudiWrite())
+    (base,) = (tmp_path / "table").glob("*.parquet")
+    base.write_bytes(b"PAR1 and then nothing")
+    (tmp_path / "table" / f".{base.name}.crc").unlink()
+    with (
+        pytest.raises(TableError, match=r"Apache Hudi cannot read .*is not a Parquet file"),
+        HudiSnapshot(hudi_session, table.path) as snapshot,
+    ):
+        snapshot.table()
+    assert len(table.problems()) == 6  # three checks, two readers
