@@ -5,37 +5,41 @@ Owns the order of a whole run and what becomes of arms that fail. Must not print
 
 from __future__ import annotations
 
-import platform
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
+import pyarrow.parquet as pq
 
 from serde_lab.errors import LabError, RunError
 from serde_lab.lab.cells import CellRunner
 from serde_lab.lab.checks import CellChecks
+from serde_lab.lab.header import run_header
 from serde_lab.lab.inputs import PreparedInputs, prepare_inputs
-from serde_lab.lab.java import find_java
 from serde_lab.lab.outcome import worst
-from serde_lab.lab.plan import CellPlan, cells_of, check_scenario, fairness_of, serde_options
+from serde_lab.lab.plan import (
+    CellPlan,
+    cells_of,
+    check_scenario,
+    serde_options,
+    write_options,
+)
 from serde_lab.lab.progress import Progress, Silent
 from serde_lab.lab.session import SessionSettings, spark_conf, start_session, stop_session
+from serde_lab.lab.stand_alone import frames_stand_alone
+from serde_lab.lab.work_folder import work_folder
 from serde_lab.measure.calibration import calibrate
-from serde_lab.measure.code_version import code_version
-from serde_lab.measure.environment import capture_environment, machine_class
-from serde_lab.runs.directory import RunWriter, load_run, new_run_id
-from serde_lab.runs.model import ArmEntry, Check, RunHeader
+from serde_lab.pipeline.write_schema import record_schema
+from serde_lab.records.keys import KeyGenerator
+from serde_lab.runs.directory import RunWriter, load_run
+from serde_lab.runs.model import Check
 from serde_lab.scenario.loading import parse_scenario
 from serde_lab.scenario.model import Arm, Scenario
-from serde_lab.serde.prediction import predict
-from serde_lab.serde.registry import strategy
 from serde_lab.verify.checks import arms_agree
 from serde_lab.verify.contents import Fingerprint
 
@@ -86,7 +90,7 @@ def run_scenario(
     arms = chosen_arms(scenario, settings.arms)
     inputs = prepare_inputs(scenario, settings.cache, progress.message)
     with ExitStack() as stack:
-        work = _work_folder(settings, stack)
+        work = stack.enter_context(work_folder(settings.work))
         writer = stack.enter_context(_writer(scenario, arms, inputs, settings, resume))
         cells = cells_of(scenario, arms)
         todo = [cell for cell in cells if cell.name not in writer.complete_cells]
@@ -94,6 +98,8 @@ def run_scenario(
         if todo:
             progress.message("working out the right answer (DuckDB)")
             checks = CellChecks(scenario, inputs, work)
+            given_up = {} if resume is None else _given_up(resume)
+            given_up |= _prove_frames(scenario, arms, inputs, work, writer, given_up)
             bench = None
             if scenario.measure.exchange == "spark":
                 progress.message("starting Spark")
@@ -104,7 +110,7 @@ def run_scenario(
             runner.set_up()
             calibration = _calibration(work, None if bench is None else bench.spark)
             rounds = _Rounds(
-                scenario, arms, runner, checks, calibration, writer, settings, progress
+                scenario, arms, runner, checks, calibration, writer, settings, progress, given_up
             )
             rounds.run(todo)
         writer.finish("complete")
@@ -143,9 +149,10 @@ class _Session(AbstractContextManager["_Session"]):
     def __init__(self, scenario: Scenario, settings: RunSettings, work: Path) -> None:
         from serde_lab.lab.bench import Bench
 
-        logs = work / "event-log"
-        logs.mkdir(parents=True, exist_ok=True)
-        self.spark = start_session(session_settings(scenario, settings, str(logs)))
+        logs, local = work / "event-log", work / "spark"
+        for folder in (logs, local):
+            folder.mkdir(parents=True, exist_ok=True)
+        self.spark = start_session(session_settings(scenario, settings, str(logs), str(local)))
         slots = self.spark.sparkContext.defaultParallelism
         self.bench = Bench(self.spark, logs, slots)
 
@@ -159,13 +166,16 @@ class _Session(AbstractContextManager["_Session"]):
         stop_session(self.spark)
 
 
-def session_settings(scenario: Scenario, settings: RunSettings, logs: str) -> SessionSettings:
-    """The Spark session that a run of `scenario` gets."""
+def session_settings(
+    scenario: Scenario, settings: RunSettings, logs: str, local: str
+) -> SessionSettings:
+    """The Spark session that a run of `scenario` gets; its event log and what is temporary in folders."""
     return SessionSettings(
         cores=scenario.measure.cores,
         master=settings.master,
         driver_memory=f"{scenario.measure.driver_memory_mb}m",
         event_log_folder=logs,
+        local_folder=local,
         conf=settings.conf,
     )
 
@@ -275,15 +285,51 @@ def _keep(table: Path, target: Path) -> None:
     shutil.copytree(table, target)
 
 
-def _work_folder(settings: RunSettings, stack: ExitStack) -> Path:
-    """A folder for tables and logs that is gone when the run ends."""
-    parent = settings.work
-    if parent is not None:
-        parent.mkdir(parents=True, exist_ok=True)
-    folder = stack.enter_context(
-        tempfile.TemporaryDirectory(prefix="serde_lab-", dir=parent, ignore_cleanup_errors=True)
+def _given_up(path: Path) -> dict[str, str]:
+    """Arms that failed, or answered wrongly, in the part of a run that was measured before."""
+    run = load_run(path)
+    reasons = {c.arm: f"raised before: {c.error}" for c in run.cells if c.status == "failed"}
+    for check in run.checks:
+        if not check.passed and check.arm is not None:
+            reasons[check.arm] = _wrong(check.name, check.detail)
+    return reasons
+
+
+def _wrong(check: str, detail: str) -> str:
+    return f"wrong answer, {check}: {detail}"
+
+
+def _prove_frames(
+    scenario: Scenario,
+    arms: tuple[Arm, ...],
+    inputs: PreparedInputs,
+    work: Path,
+    writer: RunWriter,
+    given_up: Mapping[str, str],
+) -> dict[str, str]:
+    """Have another process read each strategy's frames; the arms whose frames it could not read."""
+    asked = {
+        arm.name: (arm.strategy, serde_options(arm))
+        for arm in arms
+        if arm.strategy is not None and arm.name not in given_up
+    }
+    if not asked:
+        return {}
+    first = inputs.commits[0]
+    source = pq.read_schema(first.files[0]).remove_metadata()
+    schema = record_schema(source, write_options(scenario, first.operation, None, 1, 0))
+    table = scenario.table
+    keys = KeyGenerator(schema, table.hive_style, table.url_encode)
+    rows = pq.read_metadata(first.files[0]).num_rows
+    wrong = {}
+    found = frames_stand_alone(
+        asked, schema, keys, work / "stand-alone", rows, scenario.measure.seed
     )
-    return Path(folder)
+    for name, result in found.items():
+        writer.check(Check(result.name, result.passed, result.detail, arm=name))
+        if not result.passed:
+            wrong[name] = _wrong(result.name, result.detail)
+    return wrong
 
 
 def _writer(
@@ -298,51 +344,13 @@ def _writer(
         if dict(run.header.data_checksums) != dict(inputs.checksums):
             raise RunError(f"{resume}: its data differ from what the scenario gives now")
         return RunWriter.open_existing(resume)
-    java = find_java()
-    seen = capture_environment(settings.results, {"version": java.version, "origin": java.origin})
-    header = RunHeader(
-        run=new_run_id(settings.results / scenario.name),
-        scenario=scenario.name,
-        arms=tuple(arm_entry(arm, inputs.record_schema.data) for arm in arms),
-        scenario_content=scenario.to_json(),
-        environment=seen,
-        machine_class=machine_class(seen),
-        code_version=code_version(),
-        data_checksums=dict(inputs.checksums),
-        seed=scenario.measure.seed,
-        spark_conf=spark_conf(session_settings(scenario, settings, "event-log")),
-        settings={
-            "rows": {str(n): c.rows for n, c in enumerate(inputs.commits, start=1)},
-            "operations": {str(n): c.operation for n, c in enumerate(inputs.commits, start=1)},
-            "local_mode": not settings.master,
-            "overrides": dict(text.split("=", 1) for text in settings.overrides),
-            "python": platform.python_version(),
-        },
-        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+    header = run_header(
+        scenario,
+        arms,
+        inputs,
+        results=settings.results,
+        conf=spark_conf(session_settings(scenario, settings, "event-log", "spark")),
+        local_mode=not settings.master,
+        overrides=settings.overrides,
     )
     return RunWriter.create(settings.results, header)
-
-
-def arm_entry(arm: Arm, data: pa.Schema) -> ArmEntry:
-    """The arm as the run keeps it: options with all defaults, its fairness card, what was expected."""
-    options: dict[str, Any] = dict(arm.options.given)
-    prediction = None
-    if arm.strategy is not None:
-        known, bound = strategy(arm.strategy), serde_options(arm)
-        expected = predict(known, bound.execution or known.executions[0], data)
-        prediction = None if expected is None else asdict(expected)
-        options = {
-            "execution": bound.execution,
-            "rows_per_frame": bound.rows_per_frame,
-            "max_frame_bytes": bound.max_frame_bytes,
-            "integrity": bound.integrity,
-            **bound.own,
-        }
-    return ArmEntry(
-        arm=arm.name,
-        kind=arm.kind,
-        strategy=arm.strategy,
-        options=options,
-        fairness=fairness_of(arm),
-        prediction=prediction,
-    )

@@ -34,12 +34,16 @@ WORKER_ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """What a session is started with; `master` empty means local mode on `cores`."""
+    """What a session is started with; `master` empty means local mode on `cores`.
+
+    `local_folder`: where Spark and its JVM keep shuffles and what is temporary, "" for their default.
+    """
 
     cores: int = 2
     master: str = ""
     driver_memory: str = "4g"
     event_log_folder: str = ""
+    local_folder: str = ""
     conf: Mapping[str, str] = field(default_factory=dict)
     jars: tuple[str, ...] = ()
 
@@ -78,6 +82,9 @@ def spark_conf(settings: SessionSettings) -> dict[str, str]:
             "spark.eventLog.dir": Path(settings.event_log_folder).resolve().as_uri(),
             "spark.eventLog.compress": "false",
         }
+    if settings.local_folder:
+        conf["spark.local.dir"] = settings.local_folder
+        conf["spark.driver.extraJavaOptions"] += f" -Djava.io.tmpdir={settings.local_folder}"
     if settings.jars:
         conf["spark.jars"] = ",".join(settings.jars)
     return conf | dict(settings.conf)

@@ -1,0 +1,41 @@
+"""The folder in which a run works: tables, logs and Spark's own files, gone when the run ends.
+
+Owns its life, also that of folders whose run was killed before it could remove them: the next run does.
+Must not know what is in it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_PREFIX, _LOCK = "serde_lab-", ".lock"
+
+
+@contextmanager
+def work_folder(parent: Path | None = None) -> Iterator[Path]:
+    """A new folder in `parent`, by default the system's for temporary files.
+
+    A lock marks it as used; the kernel drops it with the process, however that ends.
+    """
+    above = Path(tempfile.gettempdir()) if parent is None else parent
+    above.mkdir(parents=True, exist_ok=True)
+    remove_abandoned(above)
+    with tempfile.TemporaryDirectory(
+        prefix=_PREFIX, dir=above, ignore_cleanup_errors=True
+    ) as folder, (Path(folder) / _LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield Path(folder)
+
+
+def remove_abandoned(above: Path) -> None:
+    """Remove the folders in `above` that runs which were killed left behind."""
+    for lock_file in above.glob(f"{_PREFIX}*/{_LOCK}"):
+        # gone meanwhile, another user's, or of a run that lives: none of our business
+        with suppress(OSError), lock_file.open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock_file.parent, ignore_errors=True)
