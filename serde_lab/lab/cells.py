@@ -144,9 +144,10 @@ class CellRunner:
         prepared = PreparedWrite.of(Storage.open(table), _schema(commit), options)
         if self.bench is None:
             exchange = InProcessExchange(_partitions(commit))
-            begin_epoch_ns, begin_ns = time.time_ns(), time.perf_counter_ns()
-            written = prepared.commit(exchange, driver)
-            wall_ns = time.perf_counter_ns() - begin_ns
+            with prepared.hold():
+                begin_epoch_ns, begin_ns = time.time_ns(), time.perf_counter_ns()
+                written = prepared.commit(exchange, driver)
+                wall_ns = time.perf_counter_ns() - begin_ns
             interval = Interval(begin_epoch_ns, begin_epoch_ns + wall_ns)
             measure = measure_in_process(interval, exchange.reports, driver=driver.report())
             return written, wall_ns / 1e9, measure
@@ -156,7 +157,7 @@ class CellRunner:
         source = stored_columns(self.bench.source(commit.files))
         native = arm.control == "spark_native"
         over_spark = ColumnsExchange(source) if native else SparkExchange(source)
-        with batches_of(self.bench.spark, options.max_records_per_batch):
+        with batches_of(self.bench.spark, options.max_records_per_batch), prepared.hold():
             written, window = self.bench.measured(
                 group, lambda: prepared.commit(over_spark, driver)
             )

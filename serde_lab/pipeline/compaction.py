@@ -59,20 +59,29 @@ def compact(
 ) -> Commit | None:
     """Compact every file slice of a merge-on-read table that has logs; None if none has.
 
-    Raises ConcurrentWrite if another writer rolled the compaction back; a compaction that fails where
-    the driver lives is rolled back at once, and the table reads as before.
+    Raises ConcurrentWrite if another writer holds the table, or rolled the compaction back; a
+    compaction that fails where the driver lives is rolled back at once, and the table reads as before.
     """
     coordinator = Coordinator(table)
-    coordinator.recover()
-    plan = schedule_compaction(table)
-    if plan is None:
-        return None
-    schema = json.dumps(avro_schema(plan.data_schema, table.config.name))
+    with coordinator.hold("compact"):
+        return compact_held(coordinator, compactor, format)
+
+
+def compact_held(
+    coordinator: Coordinator, compactor: Compactor, format: BaseFileFormat | None = None
+) -> Commit | None:
+    """Like `compact`, by a caller who holds the table."""
+    table = coordinator.table
     try:
+        plan = schedule_compaction(table)
+        if plan is None:
+            return None
+        schema = json.dumps(avro_schema(plan.data_schema, table.config.name))
         statuses = compactor(CompactionWork(plan, format or BaseFileFormat()))
+        coordinator.check()
         done = complete_compaction(table, plan, statuses, schema)
-    except (LabError, KeyboardInterrupt):
-        coordinator.recover()
+    except (LabError, KeyboardInterrupt) as error:
+        coordinator.give_up(error)
         raise
     written = tuple(sorted(statuses, key=lambda status: status.path))
     completion = done.completion_time or plan.instant

@@ -1,20 +1,23 @@
 """The coordinator of RFC-24, on the driver: one instant from requested to completed.
 
-Owns the order of a commit: requested, inflight, a marker for each file, data, the check that our own
-inflight still stands, completed, markers away; and the rollback of what an earlier writer of ours left
-pending. Must not know how data is written, nor pyspark.
+Owns who may write at all (one writer holds the table, and puts right first what a dead one left), and
+the order of a commit: requested, inflight, a marker for each file, data, the check that the table is
+still held and our own inflight still stands, completed, markers away. Must not know how data is
+written, nor pyspark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from serde_lab.table.cleaning import finish_pending_cleans
+from serde_lab.errors import ConcurrentWrite, LabError, StorageError
 from serde_lab.table.commit_metadata import SCHEMA_KEY, CommitMetadata, WriteStat
 from serde_lab.table.markers import delete_markers
-from serde_lab.table.rollback import rollback_pending
+from serde_lab.table.recovery import recover
 from serde_lab.table.table import HoodieTable
+from serde_lab.table.table_lock import TableLock
 from serde_lab.table.timeline import Instant
 
 
@@ -45,18 +48,47 @@ class Commit:
 
 
 class Coordinator:
-    """Begins and completes the instants of one table, one at a time."""
+    """Begins and completes the instants of one table, one at a time, while it holds the table."""
 
     def __init__(self, table: HoodieTable) -> None:
         self.table = table
+        self._lock: TableLock | None = None
 
-    def recover(self) -> None:
-        """Finish pending cleans, and roll back every other thing that is pending.
+    @contextmanager
+    def hold(self, purpose: str) -> Iterator[bool]:
+        """Keep other writers out of the table, and put right what an earlier one left behind.
 
-        There is one writer at a time, so that the writer of whatever is pending is gone.
+        May be nested; yields whether this is the outermost hold. Raises ConcurrentWrite, naming the
+        other writer and its purpose, if there is one.
         """
-        finish_pending_cleans(self.table)
-        rollback_pending(self.table)
+        if self._lock is not None:
+            yield False
+            return
+        with TableLock(self.table.storage, purpose) as lock:
+            # one writer at a time: the writer of whatever is pending is gone
+            recover(self.table)
+            self._lock = lock
+            try:
+                yield True
+            finally:
+                self._lock = None
+
+    def check(self) -> None:
+        """Raises ConcurrentWrite if the table is not ours any more: asked before an instant completes."""
+        if self._lock is not None:
+            self._lock.check()
+
+    def give_up(self, cause: BaseException) -> None:
+        """Roll back at once what `cause` ended, as far as the storage lets us; the next writer does
+        the rest.
+
+        Not where another writer is the cause: what is pending then is that writer's.
+        """
+        if isinstance(cause, ConcurrentWrite):
+            return
+        with suppress(LabError):  # `cause` is what the caller must hear of
+            self.check()
+            recover(self.table)
 
     def begin(self, operation: str) -> Instant:
         """Requested and inflight, on storage, before any data."""
@@ -72,14 +104,34 @@ class Coordinator:
     ) -> Commit:
         """Make the instant's files visible; `schema` is the table's in Avro, "" where it is not known.
 
-        Raises ConcurrentWrite if someone rolled the instant back.
+        Raises ConcurrentWrite if someone rolled the instant back or took the table.
         """
         written = tuple(sorted(stats, key=lambda stat: stat.path))
         stated = {SCHEMA_KEY: schema} if schema else {}
         metadata = CommitMetadata(operation.upper(), written, stated)
         content = metadata.to_bytes(self.table.config.layout_version)
-        done = self.table.timeline().create_completed(instant, content)
-        delete_markers(self.table.storage, instant.time)
+        self.check()
+        try:
+            done = self.table.timeline().create_completed(instant, content)
+        except (ConcurrentWrite, StorageError):
+            landed = self._landed(instant, content)
+            if landed is None:
+                raise
+            done = landed
+        with suppress(StorageError):  # the commit stands, and markers left behind do no harm
+            delete_markers(self.table.storage, instant.time)
         return Commit(
             instant.time, done.completion_time or instant.time, done.action, operation, written
         )
+
+    def _landed(self, instant: Instant, content: bytes) -> Instant | None:
+        """The completed instant, if the storage took it and then failed to say so; else None.
+
+        Of a put that is tried again after its answer was lost, the second says that the file exists.
+        """
+        timeline = self.table.timeline()
+        with suppress(StorageError):
+            for found in timeline.instants():
+                if found.is_completed and found.time == instant.time:
+                    return found if timeline.read(found) == content else None
+        return None

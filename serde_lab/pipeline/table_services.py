@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from serde_lab.pipeline.compaction import Compactor, compact, deltacommits_to_compact
-from serde_lab.pipeline.coordinator import Commit
+from serde_lab.pipeline.compaction import Compactor, compact_held, deltacommits_to_compact
+from serde_lab.pipeline.coordinator import Commit, Coordinator
 from serde_lab.pipeline.service_options import ServiceOptions
 from serde_lab.table.archiving import Archived, archive
 from serde_lab.table.base_file import BaseFileFormat
 from serde_lab.table.cleaning import Cleaned, clean
-from serde_lab.table.table import HoodieTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +26,14 @@ class Served:
 
 
 def serve(
-    table: HoodieTable, options: ServiceOptions, compactor: Compactor, format: BaseFileFormat
+    coordinator: Coordinator, options: ServiceOptions, compactor: Compactor, format: BaseFileFormat
 ) -> Served:
-    """Run what is due. Raises whatever a service raises; those before it stand."""
+    """Run what is due; the caller holds the table. Raises whatever a service raises; those before it
+    stand."""
+    table = coordinator.table
     compacted = None
     if options.compact and deltacommits_to_compact(table) >= options.compact_after:
-        compacted = compact(table, compactor, format)
+        compacted = compact_held(coordinator, compactor, format)
     cleaned = clean(table, options.commits_retained) if options.clean else None
     archived = archive(table, options.keep_min, options.keep_max) if options.archive else None
     return Served(compacted, cleaned, archived)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -41,7 +43,7 @@ from serde_lab.table.timeline import Instant
 
 @dataclass(frozen=True, slots=True)
 class PreparedWrite:
-    """A write whose table is open, checked and free of earlier writers' leftovers.
+    """A write whose table is open and checked.
 
     `avro` is the schema that the commit states, "" where nobody knows the table's columns yet.
     """
@@ -76,10 +78,21 @@ class PreparedWrite:
             check_columns(table, schema)
         # options are bound before an instant begins: a wrong one leaves nothing behind
         strategy(options.strategy).bind(schema, bound_options(options))
-        coordinator = Coordinator(table)
-        coordinator.recover()
         avro = json.dumps(avro_schema(schema.data, table.config.name)) if known else ""
-        return cls(coordinator, schema, options, avro)
+        return cls(Coordinator(table), schema, options, avro)
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keep other writers out, with what an earlier one left behind put right.
+
+        `commit` and `serve` do so themselves; around both, no other writer comes in between, and
+        before a clock starts, the time is not in it. Raises ConcurrentWrite naming the other writer.
+        """
+        with self.coordinator.hold(self.options.operation) as outermost:
+            if outermost and self.options.operation is not Operation.DELETE:
+                # the table's first writer may have come since we opened it
+                check_columns(self.coordinator.table, self.schema)
+            yield
 
     def commit(self, exchange: Exchange, timeline: TaskTimeline | None = None) -> Commit:
         """From requested to completed. A write that fails where the driver lives is rolled back at once.
@@ -88,24 +101,26 @@ class PreparedWrite:
         """
         clock = timeline or TaskTimeline("driver")
         coordinator, options = self.coordinator, self.options
-        with clock.phase("begin"):
-            instant = coordinator.begin(options.operation)
-        try:
-            with clock.phase("plan"):
-                plan = make_plan(coordinator.table, self.schema, options, instant)
-            with clock.phase("execute"):
-                statuses = exchange.run(plan)
-            with clock.phase("commit"):
-                return coordinator.complete(instant, options.operation, statuses, self.avro)
-        except (LabError, KeyboardInterrupt):
-            coordinator.recover()
-            raise
+        with self.hold():
+            try:
+                with clock.phase("begin"):
+                    instant = coordinator.begin(options.operation)
+                with clock.phase("plan"):
+                    plan = make_plan(coordinator.table, self.schema, options, instant)
+                with clock.phase("execute"):
+                    statuses = exchange.run(plan)
+                with clock.phase("commit"):
+                    return coordinator.complete(instant, options.operation, statuses, self.avro)
+            except (LabError, KeyboardInterrupt) as error:
+                coordinator.give_up(error)
+                raise
 
     def serve(self, compactor: Compactor = compact_in_process) -> Served:
         """After the commit: the table services that the options ask for. The write stands already."""
         options = self.options
         format = BaseFileFormat(options.codec, options.codec_level)
-        return serve(self.coordinator.table, options.services, compactor, format)
+        with self.hold():
+            return serve(self.coordinator, options.services, compactor, format)
 
 
 def make_plan(

@@ -127,8 +127,16 @@ class TableLock:
             holder = Holder.from_bytes(os.pread(descriptor, 4096, 0))
             os.close(descriptor)
             raise _held(self._storage, holder) from exc
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, self._holder.to_bytes(), 0)
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, self._holder.to_bytes(), 0)
+        except BaseException as exc:
+            os.close(descriptor)  # a lock that nobody would let go of keeps every writer out
+            if isinstance(exc, OSError):
+                raise StorageError(
+                    f"{self._storage.describe(LOCK_PATH)}: cannot lock the table: {exc.strerror}"
+                ) from exc
+            raise
         return descriptor
 
 
