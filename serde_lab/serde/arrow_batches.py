@@ -268,7 +268,7 @@ def _envelope_columns(constant: int) -> int:
     return len(ENVELOPE) - constant.bit_count()
 
 
-class _Damaged(Exception):  # noqa: N818 - it is turned into DecodeError before anyone sees it
+class _Damaged(Exception):
     """What is wrong with a frame."""
 
 
@@ -318,11 +318,21 @@ def _constants(mask: int, section: pa.Buffer) -> dict[int, bytes]:
         at += _LENGTH.size
         found[i] = value = data[at : at + length]
         at += length
-        if at > len(data) or (field.name == IS_INDEX_RECORD and value not in (b"\0", b"\x01")):
+        if at > len(data) or not _is_constant(field, value):
             raise _Damaged("its constants are none")
     if at != len(data):
         raise _Damaged("bytes follow its constants")
     return found
+
+
+def _is_constant(field: pa.Field, value: bytes) -> bool:
+    if field.name == IS_INDEX_RECORD:
+        return value in (b"\0", b"\x01")
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _frame_bytes(
