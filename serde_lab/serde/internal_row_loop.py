@@ -57,7 +57,7 @@ def stored_type(t: pa.DataType) -> pa.DataType:
     return t
 
 
-class _Wrong(Exception):  # noqa: N818 - it becomes Damaged, which knows the record
+class _Wrong(Exception):
     """What is wrong with the record at hand."""
 
 

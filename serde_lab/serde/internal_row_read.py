@@ -39,7 +39,7 @@ _HIGH_BITS = np.uint64(0x8080_8080_8080_8080)
 _HEAD = np.uint64(0xFFFF_FFFF_FFFF)
 
 
-class Damaged(Exception):  # noqa: N818 - it becomes DecodeError before anyone outside sees it
+class Damaged(Exception):
     """What is wrong with the record of this number."""
 
     def __init__(self, record: int, problem: str) -> None:
