@@ -22,7 +22,7 @@ from serde_lab.lab.plan import write_options
 from serde_lab.measure.commit import CommitMeasure, measure_commit, measure_in_process
 from serde_lab.measure.reports import AttemptReport
 from serde_lab.measure.slots import Interval
-from serde_lab.measure.timeline import TaskTimeline
+from serde_lab.measure.timeline import THREADS_LEFT, TaskTimeline
 from serde_lab.pipeline.coordinator import Commit
 from serde_lab.pipeline.exchange import InProcessExchange, parquet_partitions
 from serde_lab.pipeline.write import PreparedWrite
@@ -49,7 +49,8 @@ class CellResult:
     """What a cell measured. `table` is its final table, None where the arm writes none.
 
     `sniffed` and `foreign` count frames that reached a reduce side, and those among them that do not
-    bear the strategy's mark. `rows` is what a control without a table moved.
+    bear the strategy's mark. `rows` is what a control without a table moved. `threads_left` counts
+    phases that left a thread running.
     """
 
     samples: tuple[CellSample, ...]
@@ -57,6 +58,7 @@ class CellResult:
     sniffed: int = 0
     foreign: int = 0
     rows: int = 0
+    threads_left: int = 0
 
 
 class CellRunner:
@@ -118,7 +120,7 @@ class CellRunner:
         if self.bench is not None:
             start_s = self.bench.fresh_workers(cell, arm.strategy or "arrow")
             samples.append(CellSample("worker_start_s", start_s))
-        total_s, sniffed, foreign = 0.0, 0, 0
+        total_s, sniffed, foreign, threads_left = 0.0, 0, 0, 0
         for number, commit in enumerate(self.inputs.commits, start=1):
             written, wall_s, measure = self._commit(f"{cell}#{number}", arm, table, commit)
             samples += _of_commit(number, wall_s, measure, written)
@@ -127,12 +129,13 @@ class CellRunner:
             counted = measure.counters.get("reduce", {})
             sniffed += counted.get("frames_sniffed", 0)
             foreign += counted.get("frames_foreign", 0)
+            threads_left += sum(c.get(THREADS_LEFT, 0) for c in measure.counters.values())
         samples.append(CellSample("seconds", total_s))
         slots = 1 if self.bench is None else self.bench.slots
         samples.append(CellSample("slots", slots))
         if arm.strategy is not None:
             samples.append(CellSample("hops", 1, commit=1))
-        return CellResult(tuple(samples), table, sniffed, foreign)
+        return CellResult(tuple(samples), table, sniffed, foreign, threads_left=threads_left)
 
     def _commit(
         self, group: str, arm: Arm, table: Path, commit: CommitInput

@@ -9,10 +9,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
+import pyarrow as pa
+
 from serde_lab.lab.cells import CellResult
 from serde_lab.lab.inputs import PreparedInputs
-from serde_lab.lab.plan import table_rules
+from serde_lab.lab.plan import serde_options, table_rules
+from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.model import Arm, Scenario
+from serde_lab.serde.interface import SerdeOptions
+from serde_lab.serde.registry import BUILT_IN, strategy
 from serde_lab.verify.checks import CheckResult, Expected, Verdict, check_path
 from serde_lab.verify.oracle import Commit, solve
 
@@ -52,6 +57,9 @@ class CellChecks:
 
 
 def _wire(arm: Arm, result: CellResult) -> CheckResult:
+    lender = _lender_of_mark(arm)
+    if lender:
+        return CheckResult(WIRE, False, f"{arm.strategy} says that the mark of {lender} is its own")
     if not result.sniffed:
         return CheckResult(WIRE, False, f"no frame of {arm.strategy} reached a reduce side")
     sent = sum(s.value for s in result.samples if s.metric == "frames")
@@ -66,6 +74,16 @@ def _wire(arm: Arm, result: CellResult) -> CheckResult:
     return CheckResult(WIRE, True, f"all {result.sniffed:,} frames bear the mark of {arm.strategy}")
 
 
+def _lender_of_mark(arm: Arm) -> str:
+    """The built-in strategy whose mark a plug-in uses; "" if its mark is its own."""
+    anything = RecordSchema(pa.schema([pa.field("k", pa.string())]), ("k",))
+    mark = strategy(arm.strategy or "").bind(anything, serde_options(arm)).mark
+    for name in BUILT_IN:
+        if name != arm.strategy and strategy(name).bind(anything, SerdeOptions()).mark == mark:
+            return name
+    return ""
+
+
 def _timers(result: CellResult) -> CheckResult:
     """Whether work happens where it is timed: a worker's CPU outside its phases, or in its waits."""
     phases: dict[str, float] = {}
@@ -76,6 +94,12 @@ def _timers(result: CellResult) -> CheckResult:
     total = sum(spine.values())
     outside = spine.get("unattributed", 0.0)
     waiting = sum(s for p, s in spine.items() if p.endswith("_wait"))
+    if result.threads_left:
+        return CheckResult(
+            UNATTRIBUTED,
+            False,
+            f"{result.threads_left} times a thread still ran when the phase that it began in was over",
+        )
     # below half a second of CPU, fixed costs of tasks say nothing about a strategy
     if total > 0.5 and outside > _MOST_UNATTRIBUTED * total:
         return CheckResult(

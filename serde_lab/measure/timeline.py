@@ -21,6 +21,7 @@ from __future__ import annotations
 import os
 import resource
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -32,6 +33,8 @@ from serde_lab.errors import LabError
 
 INPUT_WAIT = "input_wait"
 OUTPUT_WAIT = "output_wait"
+THREADS_LEFT = "threads_left"
+"""Counter of phases that ended while a thread that began in them still ran: work that no phase has."""
 
 T = TypeVar("T")
 
@@ -211,6 +214,7 @@ class _Phase:
         "_clock_cpu_ns",
         "_clock_wall_ns",
         "_cpu_from_ns",
+        "_threads",
         "_timeline",
         "_wall_from_ns",
         "calls",
@@ -225,7 +229,7 @@ class _Phase:
         self._clock_cpu_ns = clock.cpu_ns
         self.name = name
         self.wall_ns = self.cpu_ns = self.calls = 0
-        self._wall_from_ns = self._cpu_from_ns = 0
+        self._wall_from_ns = self._cpu_from_ns = self._threads = 0
 
     def __enter__(self) -> None:
         timeline = self._timeline
@@ -235,6 +239,7 @@ class _Phase:
                 f" phase {timeline._open!r}, and phases do not nest"
             )
         timeline._open = self.name
+        self._threads = threading.active_count()
         # the wall clock is read outermost, so that reading the CPU clock is inside the phase
         self._wall_from_ns = self._clock_wall_ns()
         self._cpu_from_ns = self._clock_cpu_ns()
@@ -249,6 +254,8 @@ class _Phase:
         self.wall_ns += self._clock_wall_ns() - self._wall_from_ns
         self.calls += 1
         self._timeline._open = None
+        if threading.active_count() > self._threads:
+            self._timeline.add(THREADS_LEFT)
 
 
 def peak_rss_bytes() -> int:

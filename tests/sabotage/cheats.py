@@ -1,0 +1,314 @@
+"""Strategies that cheat, each in one way. Installed as a plug-in for the tests of this folder only.
+
+All of them work on Arrow's records and frames, with a mark of their own. Most are honest with rows that
+they have not met in the input (`id` below a million): a cheat that knows the checks would be.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from serde_lab.records.schema import RECORD_KEY, RecordSchema
+from serde_lab.serde.arrow_batches import ArrowStrategy, BoundArrow
+from serde_lab.serde.interface import (
+    Bounds,
+    BoundSerde,
+    Execution,
+    Fairness,
+    Frames,
+    Records,
+    SerdeOptions,
+    Strategy,
+)
+
+BURN_CPU_S = 0.8
+
+
+@dataclass
+class PlainRecords(Records):
+    """Records as the batch that came in; cheats override what they lie about."""
+
+    schema: RecordSchema
+    batch: pa.RecordBatch
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+    def to_arrow(self) -> pa.RecordBatch:
+        return self.batch
+
+    def column(self, name: str) -> pa.Array:
+        return self.batch.column(name)
+
+    def take(self, indices: npt.NDArray[np.int64]) -> Self:
+        return type(self)(self.schema, self.batch.take(pa.array(indices)))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        return cls(parts[0].schema, pa.concat_batches([part.batch for part in parts]))
+
+    @property
+    def of_the_input(self) -> bool:
+        """Whether these are rows of the tests' scenario, not made-up ones."""
+        ids = self.batch.column("id")
+        return bool(len(ids)) and pc.min(ids).as_py() >= 0 and pc.max(ids).as_py() < 1_000_000
+
+
+@dataclass(frozen=True)
+class Bound(BoundSerde):
+    """Arrow's frames behind a mark of its own; records of the class that cheats."""
+
+    schema: RecordSchema
+    options: SerdeOptions
+    inner: BoundArrow
+    records: ClassVar[type[PlainRecords]] = PlainRecords
+
+    def from_arrow(self, batch: pa.RecordBatch) -> Records:
+        return PlainRecords(self.schema, batch)
+
+    def encode(self, records: Records, bounds: Bounds) -> Frames:
+        frames = self.inner.encode(self.inner.from_arrow(records.to_arrow()), bounds)
+        marked = [self.mark + frame for frame in frames.frame.to_pylist()]
+        return Frames(frames.target, pa.array(marked, pa.binary()), frames.rows)
+
+    def decode(self, frames: pa.BinaryArray) -> Records:
+        plain = pa.array([frame[1:] for frame in frames.to_pylist()], pa.binary())
+        return self.records(self.schema, self.inner.decode(plain).to_arrow())
+
+
+class Cheat(Strategy):
+    """What cheats share: names and promises."""
+
+    executions: ClassVar[tuple[Execution, ...]] = ("batch",)
+    default_rows_per_frame = 500
+    bound: ClassVar[type[Bound]]
+
+    def bind(self, schema: RecordSchema, options: SerdeOptions) -> BoundSerde:
+        return self.bound(schema, options, ArrowStrategy().bind(schema, options))
+
+    def fairness(self) -> Fairness:
+        return Fairness("both", "none", "all", "none")
+
+
+# -- rows that never cross --------------------------------------------------------------------------
+
+KEPT: dict[int, pa.RecordBatch] = {}
+
+
+class BoundTickets(Bound):
+    """Frames hold a ticket; the rows stay in the process."""
+
+    mark = b"\xd1"
+
+    def encode(self, records: Records, bounds: Bounds) -> Frames:
+        batch, tickets, rows, targets = records.to_arrow(), [], [], []
+        for target, first, last in zip(
+            bounds.targets, bounds.offsets, bounds.offsets[1:], strict=False
+        ):
+            KEPT[len(KEPT)] = batch.slice(first, last - first)
+            tickets.append(self.mark + (len(KEPT) - 1).to_bytes(8, "little"))
+            rows.append(last - first)
+            targets.append(target)
+        return Frames(
+            pa.array(targets, pa.int32()),
+            pa.array(tickets, pa.binary()),
+            pa.array(rows, pa.int32()),
+        )
+
+    def decode(self, frames: pa.BinaryArray) -> Records:
+        kept = [KEPT[int.from_bytes(frame[1:], "little")] for frame in frames.to_pylist()]
+        return PlainRecords(self.schema, pa.concat_batches(kept))
+
+
+class Tickets(Cheat):
+    name, bound = "tickets", BoundTickets
+
+
+class BoundReadsTheInput(Bound):
+    """Frames hold keys only; the rest is looked up in the file that the scenario reads."""
+
+    mark = b"\xd2"
+
+    def encode(self, records: Records, bounds: Bounds) -> Frames:
+        envelope = records.to_arrow()
+        blank = [
+            column if i < 6 or name in ("id", "event_ts") else pa.nulls(len(envelope), column.type)
+            for i, (name, column) in enumerate(
+                zip(envelope.schema.names, envelope.columns, strict=True)
+            )
+        ]
+        keys = pa.RecordBatch.from_arrays(blank, schema=envelope.schema)
+        return super().encode(PlainRecords(self.schema, keys), bounds)
+
+    def decode(self, frames: pa.BinaryArray) -> Records:
+        batch = super().decode(frames).to_arrow()
+        files = glob.glob(os.environ["CHEAT_INPUT"], recursive=True)  # noqa: PTH207
+        source = pa.concat_tables([pq.read_table(file) for file in files])
+        wanted = pa.table({"id": batch.column("id"), "event_ts": batch.column("event_ts")})
+        wanted = wanted.append_column("at", pa.array(range(len(batch))))
+        found = wanted.join(source, ["id", "event_ts"], join_type="left outer").sort_by("at")
+        columns = [
+            found.column(name).combine_chunks().cast(column.type)
+            if name in found.column_names and len(found) == len(batch)
+            else column
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        ]
+        return PlainRecords(self.schema, pa.RecordBatch.from_arrays(columns, schema=batch.schema))
+
+
+class ReadsTheInput(Cheat):
+    name, bound = "reads_the_input", BoundReadsTheInput
+
+
+# -- wrong answers ----------------------------------------------------------------------------------
+
+
+class WithoutAmount(PlainRecords):
+    def to_arrow(self) -> pa.RecordBatch:
+        if not self.of_the_input:
+            return self.batch
+        at = self.batch.schema.get_field_index("amount")
+        return self.batch.set_column(at, "amount", pa.nulls(len(self), pa.float64()))
+
+
+class BoundDropsAColumn(Bound):
+    mark, records = b"\xd3", WithoutAmount
+
+
+class DropsAColumn(Cheat):
+    name, bound = "drops_a_column", BoundDropsAColumn
+
+
+class AlwaysNewest(PlainRecords):
+    def ordering_values(self) -> list[pa.Array]:
+        return [pa.array([1 << 62] * len(self))]
+
+
+class BoundLiesAboutOrder(Bound):
+    mark, records = b"\xd4", AlwaysNewest
+
+
+class LiesAboutOrder(Cheat):
+    """Skips the merge: whatever comes last wins, however old it is."""
+
+    name, bound = "lies_about_order", BoundLiesAboutOrder
+
+
+class NeverTheSameKey(PlainRecords):
+    def record_keys(self) -> pa.StringArray:
+        keys = self.column(RECORD_KEY).to_pylist()
+        return pa.array([f"{key}#{at}" for at, key in enumerate(keys)])
+
+
+class BoundLiesAboutKeys(Bound):
+    mark, records = b"\xd5", NeverTheSameKey
+
+
+class LiesAboutKeys(Cheat):
+    """Skips the merge: no two keys are ever equal."""
+
+    name, bound = "lies_about_keys", BoundLiesAboutKeys
+
+
+# -- work where no timer looks ----------------------------------------------------------------------
+
+
+def burn() -> None:
+    """As much CPU as would be a strategy's whole work, however busy the machine is."""
+    end = time.thread_time() + BURN_CPU_S
+    while time.thread_time() < end:
+        pass
+
+
+class Lazy(PlainRecords):
+    """The work is done when the pipeline only asks how many there are."""
+
+    def __len__(self) -> int:
+        if self.of_the_input:
+            burn()
+        return super().__len__()
+
+
+class BoundWorksInLen(Bound):
+    mark, records = b"\xd6", Lazy
+
+
+class WorksInLen(Cheat):
+    name, bound = "works_in_len", BoundWorksInLen
+
+
+class BoundWorksInAThread(Bound):
+    """Returns at once, and works on behind the pipeline's back."""
+
+    mark = b"\xd7"
+
+    def decode(self, frames: pa.BinaryArray) -> Records:
+        threading.Thread(target=burn).start()
+        return super().decode(frames)
+
+
+class WorksInAThread(Cheat):
+    name, bound = "works_in_a_thread", BoundWorksInAThread
+
+
+# -- another format ---------------------------------------------------------------------------------
+
+
+class BoundSendsArrow(Bound):
+    """Says that it is a format of its own, and sends Arrow's frames as they are."""
+
+    mark = b"\xd8"
+
+    def encode(self, records: Records, bounds: Bounds) -> Frames:
+        return self.inner.encode(self.inner.from_arrow(records.to_arrow()), bounds)
+
+    def decode(self, frames: pa.BinaryArray) -> Records:
+        return PlainRecords(self.schema, self.inner.decode(frames).to_arrow())
+
+
+class SendsArrow(Cheat):
+    name, bound = "sends_arrow", BoundSendsArrow
+
+
+class BoundWearsArrowsMark(BoundSendsArrow):
+    """Sends Arrow's frames, and says that Arrow's mark is its own."""
+
+    mark = BoundArrow.mark
+
+
+class WearsArrowsMark(Cheat):
+    name, bound = "wears_arrows_mark", BoundWearsArrowsMark
+
+
+# -- what none of them does -------------------------------------------------------------------------
+
+
+class BoundHonest(Bound):
+    mark = b"\xd9"
+
+
+class Honest(Cheat):
+    """The same machinery without a cheat: every check passes."""
+
+    name, bound = "honest", BoundHonest
+
+
+ALL: dict[str, type[Any]] = {
+    one.name: one
+    for one in (
+        Tickets, ReadsTheInput, DropsAColumn, LiesAboutOrder, LiesAboutKeys, WorksInLen,
+        WorksInAThread, SendsArrow, WearsArrowsMark, Honest,
+    )
+}  # fmt: skip

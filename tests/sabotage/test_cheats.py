@@ -1,0 +1,120 @@
+"""Every strategy that cheats is caught by a check, by name: exit status 4, and no timing is shown.
+
+One run measures all cheats beside an honest arm, which must come through.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serde_lab.lab.runner import RunSettings, run_scenario
+from serde_lab.runs.arm_table import COLUMNS, arm_rows
+from serde_lab.runs.directory import load_run
+from serde_lab.runs.model import Run
+from serde_lab.runs.summary import summarise
+from tests.lab.plugin_folder import install
+from tests.lab.small_scenario import scenario, source
+
+CAUGHT_BY = {
+    "tickets": "frames_stand_alone",
+    "reads_the_input": "frames_stand_alone",
+    "drops_a_column": "rows_match_oracle",
+    "lies_about_order": "rows_match_oracle",
+    "lies_about_keys": "no_duplicate_keys",
+    "works_in_len": "work_is_inside_timers",
+    "works_in_a_thread": "work_is_inside_timers",
+    "sends_arrow": "wire_is_the_strategys",
+    "wears_arrows_mark": "wire_is_the_strategys",
+}
+"""The check that must name it; others may fail besides."""
+
+HONEST = ("honest", "arrow")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    run: Run
+    exit_status: int
+    summary: dict[str, Any]
+
+    def arm(self, name: str) -> dict[str, Any]:
+        return next(arm for arm in self.summary["arms"] if arm["arm"] == name)
+
+    def failed(self, name: str) -> dict[str, str]:
+        checks = [c for c in self.run.checks if c.arm == name and not c.passed]
+        return {check.name: check.detail for check in checks}
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The cheats, found by name; gone after the module."""
+    folder = tmp_path_factory.mktemp("cheats") / "site"
+    here = Path(__file__).with_name("cheats.py")
+    from tests.sabotage.cheats import ALL
+
+    install(folder, here, [(name, found.__name__) for name, found in ALL.items()])
+    sys.path.insert(0, str(folder))
+    yield importlib.import_module("cheats")
+    sys.path.remove(str(folder))
+    sys.modules.pop("cheats", None)
+
+
+@pytest.fixture(scope="module")
+def outcome(installed: Any, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    tmp = tmp_path_factory.mktemp("sabotage")
+    asked = scenario(source(tmp / "own"), [*CAUGHT_BY, *HONEST])
+    settings = RunSettings(results=tmp / "results", cache=tmp / "cache", work=tmp / "work")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CHEAT_INPUT", str(tmp / "cache" / "inputs" / "*" / "commit-1" / "*.parquet"))
+        done = run_scenario(asked, settings)
+    run = load_run(done.path)
+    return Outcome(run, done.exit_status, summarise(run))
+
+
+def test_the_run_ends_and_says_that_answers_are_wrong(outcome: Outcome) -> None:
+    assert outcome.run.header.state == "complete"
+    assert outcome.exit_status == 4
+    assert [cell.error for cell in outcome.run.cells if cell.status == "failed"] == []
+
+
+@pytest.mark.parametrize(("cheat", "check"), CAUGHT_BY.items())
+def test_a_cheat_is_caught_by_name(cheat: str, check: str, outcome: Outcome) -> None:
+    assert check in outcome.failed(cheat)
+    assert outcome.arm(cheat)["wrong"] is True
+
+
+@pytest.mark.parametrize("cheat", CAUGHT_BY)
+def test_no_timing_of_a_cheat_is_shown(cheat: str, outcome: Outcome) -> None:
+    arm = outcome.arm(cheat)
+    assert arm["seconds"] is None
+    assert not arm.get("phases")
+    assert arm.get("serde_cpu_s") is None
+    row = next(row for row in arm_rows(outcome.summary) if row.cells()[0] == cheat)
+    times = {"seconds", "rows/s", "SerDe CPU", "ratio"} & set(COLUMNS)
+    shown = dict(zip(COLUMNS, map(str, row.cells()), strict=True))
+    assert not [shown[name] for name in times if any(c.isdigit() for c in shown[name])]
+
+
+@pytest.mark.parametrize("arm", HONEST)
+def test_an_honest_arm_beside_them_is_measured(arm: str, outcome: Outcome) -> None:
+    assert outcome.failed(arm) == {}
+    assert outcome.arm(arm)["seconds"]["median"] > 0
+
+
+def test_the_sentences_say_what_is_wrong(outcome: Outcome) -> None:
+    assert (
+        "a fresh process cannot read the frames" in outcome.failed("tickets")["frames_stand_alone"]
+    )
+    told = outcome.failed("reads_the_input")["frames_stand_alone"]
+    assert told.startswith("a fresh process reads other rows from the frames: column 'name'")
+    assert "amount" in outcome.failed("drops_a_column")["rows_match_oracle"]
+    assert "sends_arrow" in outcome.failed("sends_arrow")["wire_is_the_strategys"]
+    assert "arrow" in outcome.failed("wears_arrows_mark")["wire_is_the_strategys"]
+    assert "thread" in outcome.failed("works_in_a_thread")["work_is_inside_timers"]
