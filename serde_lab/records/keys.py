@@ -153,13 +153,7 @@ def text_of(values: pa.Array) -> pa.StringArray:
     kind = values.type
     if pa.types.is_string(kind):
         return values
-    if pa.types.is_decimal(kind):
-        text = values.cast(pa.string())
-        if pc.any(pc.match_substring(text, "E")).as_py():
-            # BigDecimal.toPlainString: Arrow turns to exponents below 1e-6
-            plain = [None if value is None else f"{value:f}" for value in values.to_pylist()]
-            return pa.array(plain, pa.string())
-        return text
+    # decimals too: Arrow turns to an exponent below 1e-6, as BigDecimal.toString and so Hudi 1.2.0 do
     return values.cast(pa.string())
 
 

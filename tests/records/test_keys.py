@@ -55,7 +55,7 @@ def test_values_are_written_as_java_writes_them() -> None:
         n=pa.array([Decimal("0.0000001")], pa.decimal128(12, 7)),
     )
     keys = generator(data, "b,d,n").record_keys(data).to_pylist()
-    assert keys == ["b:true,d:1969-12-31,n:0.0000001"]
+    assert keys == ["b:true,d:1969-12-31,n:1E-7"]
 
 
 def test_partition_paths_in_every_style() -> None:
