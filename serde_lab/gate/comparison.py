@@ -20,6 +20,7 @@ from serde_lab.gate.evidence import (
     adjust,
     gather,
     sample,
+    unjudged,
 )
 from serde_lab.gate.noise_floor import NoiseFloor, noise_floor
 from serde_lab.gate.rows import CompareOptions, Comparison, Row
@@ -121,7 +122,7 @@ def _rows_of_pair(
                 before=sample(first),
                 after=sample(second),
                 # Family and level follow once all cells are known.
-                evidence=_first_look(first, second, pair.paired),
+                evidence=unjudged(first, second, paired=pair.paired),
                 floor=noise_floor(
                     quantity, before, after, (pair.before_arm, pair.after_arm), control
                 ),
@@ -129,10 +130,6 @@ def _rows_of_pair(
 
 
 _PENDING = Judgement(Verdict.INSUFFICIENT, "not judged yet")
-
-
-def _first_look(first: Values, second: Values, paired: bool) -> Evidence:
-    return gather(first, second, paired=paired, family=1)
 
 
 def _refused(base: Row, first: Values, second: Values, reason: str) -> Row:
@@ -160,7 +157,7 @@ def _across_machines(
         base,
         before=sample(first),
         after=sample(second),
-        evidence=_first_look(first, second, paired=False),
+        evidence=unjudged(first, second, paired=False),
         floor=NoiseFloor(WIDE_CHANGE, "the wide limit across machine classes"),
         scale=f"x {control}",
     )

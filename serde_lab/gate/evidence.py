@@ -96,21 +96,25 @@ def sample(values: Values) -> Sample:
     )
 
 
-def gather(
-    before: Values, after: Values, *, paired: bool, family: int, alpha: float = 0.05
-) -> Evidence:
-    """The evidence of one cell among `family` cells that are compared at level `alpha`.
+def unjudged(before: Values, after: Values, *, paired: bool) -> Evidence:
+    """The samples that will be judged, and whether as pairs.
 
     Paired: only the rounds that both sides have count. Too few of them, and the sides are taken as
     independent samples.
     """
     common = before.keys() & after.keys()
-    paired = paired and len(common) >= SMALLEST_SAMPLE
-    if paired:
-        before = {number: before[number] for number in common}
-        after = {number: after[number] for number in common}
-    first, second = sample(before), sample(after)
-    found = Evidence(first, second, paired, family=family)
+    if paired and len(common) >= SMALLEST_SAMPLE:
+        kept = [{number: values[number] for number in common} for values in (before, after)]
+        return Evidence(sample(kept[0]), sample(kept[1]), paired=True)
+    return Evidence(sample(before), sample(after), paired=False)
+
+
+def gather(
+    before: Values, after: Values, *, paired: bool, family: int, alpha: float = 0.05
+) -> Evidence:
+    """The evidence of one cell among `family` cells that are compared at level `alpha`."""
+    found = replace(unjudged(before, after, paired=paired), family=family)
+    first, second, paired = found.before, found.after, found.paired
     if found.count == 0 or min(*first.values, *second.values) <= 0:
         return found
     interval = ratio_interval(first.values, second.values, paired=paired)

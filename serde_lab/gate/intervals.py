@@ -46,8 +46,16 @@ def resampled_log_ratios(
     first, second = np.asarray(before, np.float64), np.asarray(after, np.float64)
     rows = _draws(first.size, 0)
     other = rows if paired else _draws(second.size, 1)
-    medians = np.median(first[rows], axis=1), np.median(second[other], axis=1)
-    return np.log(medians[1]) - np.log(medians[0])
+    log_ratios: Floats = np.log(_medians(second[other])) - np.log(_medians(first[rows]))
+    return log_ratios
+
+
+def _medians(drawn: Floats) -> Floats:
+    """The median of each row: sorting short rows is several times faster than `np.median`."""
+    drawn = np.sort(drawn, axis=1)
+    size = drawn.shape[1]
+    middle: Floats = (drawn[:, (size - 1) // 2] + drawn[:, size // 2]) / 2
+    return middle
 
 
 def ratio_interval(

@@ -56,10 +56,10 @@ PLAN = AlphaSpending(first=6, step=2, maximum=20)
 @pytest.mark.parametrize(
     ("noise", "rounds"),
     [
-        (log_normal(0.03), 1500),
-        (log_normal(0.05), 2500),
-        (heavy_tails(0.03), 1500),
-        (heavy_tails(0.05), 2500),
+        (log_normal(0.03), 2500),
+        (log_normal(0.05), 5000),
+        (heavy_tails(0.03), 2500),
+        (heavy_tails(0.05), 4000),
         (spikes(0.03), 4000),
     ],
     ids=["3 %", "5 %", "3 % heavy", "5 % heavy", "3 % with spikes"],
