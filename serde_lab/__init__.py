@@ -9,14 +9,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from serde_lab.pipeline.spark_write import read, write
+    from serde_lab.pipeline.spark_read import read
+    from serde_lab.pipeline.spark_write import write
 
 __all__ = ["read", "write"]
 
 
 def __getattr__(name: str) -> object:
-    if name in __all__:
-        from serde_lab.pipeline import spark_write
+    if name == "read":
+        from serde_lab.pipeline.spark_read import read
 
-        return getattr(spark_write, name)
+        return read
+    if name == "write":
+        from serde_lab.pipeline.spark_write import write
+
+        return write
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

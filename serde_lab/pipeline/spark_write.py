@@ -1,4 +1,4 @@
-"""`serde_lab.write` and `serde_lab.read`: the pipeline as Spark programs call it.
+"""`serde_lab.write`: the pipeline as Spark programs call it.
 
 Owns the meeting of Spark's DataFrame with a write; must not know strategies or files.
 """
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ByteType, ShortType
 
 from serde_lab.errors import SchemaError
@@ -18,6 +18,7 @@ from serde_lab.pipeline.coordinator import Commit
 from serde_lab.pipeline.options import WriteOptions, parse_options
 from serde_lab.pipeline.plan import Operation
 from serde_lab.pipeline.spark_exchange import ColumnsExchange, SparkExchange
+from serde_lab.pipeline.spark_slices import compactor_on
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.table.storage import Storage
 from serde_lab.table.table import HoodieTable
@@ -31,6 +32,7 @@ _BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 def write(df: DataFrame, path: str, options: Mapping[str, Any]) -> Commit:
     """Write `df` to the Hudi table at `path` (a folder or a URL); returns the commit.
 
+    Table services that the options ask for follow the commit, which stands if one of them raises.
     `options` are Hudi's own names and `serde_lab.…` (`serde_lab.pipeline.options` lists them all).
     Raises OptionError for one that is unknown or cannot be, SchemaError and DataError for what the
     table cannot hold, ConcurrentWrite when another writer is at work; nothing is committed then.
@@ -40,7 +42,9 @@ def write(df: DataFrame, path: str, options: Mapping[str, Any]) -> Commit:
     parsed = parse_options(options, stored)
     prepared = PreparedWrite.of(storage, arrow_schema(df), parsed)
     with batches_of(df.sparkSession, parsed.max_records_per_batch):
-        return prepared.commit(exchange_for(df, parsed))
+        commit = prepared.commit(exchange_for(df, parsed))
+    prepared.serve(compactor_on(df.sparkSession))
+    return commit
 
 
 def exchange_for(df: DataFrame, options: WriteOptions) -> SparkExchange:
@@ -88,18 +92,3 @@ def arrow_schema(df: DataFrame) -> pa.Schema:
             for f in schema
         ]
     )
-
-
-def read(spark: SparkSession, path: str) -> DataFrame:
-    """The snapshot of the Hudi table at `path`, data columns only, as a DataFrame.
-
-    Raises TableError when there is no table, or one of a kind that is not supported.
-    """
-    table = HoodieTable.open(Storage.open(path))
-    data = table.data_schema()
-    files = [s.base_file.path for s in table.view().latest_file_slices() if s.base_file is not None]
-    if data is None or not files:
-        schema = pa.schema([]) if data is None else data
-        return spark.createDataFrame([], from_arrow_schema(schema))
-    locations = [table.storage.describe(path) for path in files]
-    return spark.read.schema(from_arrow_schema(data)).parquet(*locations)

@@ -1,0 +1,211 @@
+"""One read from options to plan: which kind of read, of which moment, of which changes.
+
+Owns the options of `serde_lab.read` by Hudi's own names, and what times in them mean; an option that is
+not supported is refused by name. Must not know which engine carries a plan out, nor import pyspark.
+
+`as.of.instant` is compared with the times at which writes were requested, the ones that rows bear as
+`_hoodie_commit_time`; the bounds of an incremental read with the times at which they completed (in
+table version 6, which stores none, requested). So does Apache Hudi 1.2.0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal, cast
+
+from serde_lab.errors import OptionError
+from serde_lab.pipeline.option_reader import OptionReader
+from serde_lab.table.archiving import history_of
+from serde_lab.table.avro_container import read_single
+from serde_lab.table.file_system_view import BaseFile
+from serde_lab.table.meta_columns import META_NAMES
+from serde_lab.table.read_plan import ReadPlan, plan_incremental, plan_snapshot
+from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline import WRITE_ACTIONS, format_instant_time
+
+QueryType = Literal["snapshot", "read_optimized", "incremental"]
+
+_QUERY = "hoodie.datasource.query.type"
+_BEGIN = "hoodie.datasource.read.begin.instanttime"
+_END = "hoodie.datasource.read.end.instanttime"
+_AS_OF = "as.of.instant"
+_META = "serde_lab.meta_columns"
+
+_MEANING: Mapping[str, str] = {
+    _QUERY: "snapshot, read_optimized or incremental",
+    _BEGIN: "incremental: changes that completed after this time",
+    _END: "incremental: and not after this one",
+    _AS_OF: "the table as it stood after the last write that was requested not after this time",
+    _META: "true: the five meta columns too, before the data columns",
+    "hoodie.metadata.enable": "false",
+}
+_DATES = ("%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S.%f")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """One read, as asked for. Times are instant times, "" where none was given."""
+
+    query: QueryType = "snapshot"
+    begin: str = ""
+    end: str = ""
+    as_of: str = ""
+    meta_columns: bool = False
+
+
+def known_options() -> Mapping[str, str]:
+    """Every option that a read takes, with its meaning."""
+    return _MEANING
+
+
+def parse_read_options(options: Mapping[str, Any]) -> ReadOptions:
+    """Read `options`. Raises OptionError naming the option, what was found and what was expected."""
+    reader = OptionReader(options, _MEANING)
+    reader.only("hoodie.metadata.enable", ("false",))
+    known = ("snapshot", "read_optimized", "incremental")
+    query = reader.choice(_QUERY, known, lower=True) or "snapshot"
+    for key in (_BEGIN, _END):
+        if reader.given(key) and query != "incremental":
+            raise OptionError(f"{key} is for an incremental read, and {_QUERY} is {query}")
+    if query == "incremental" and not reader.given(_BEGIN):
+        raise OptionError(f"{_BEGIN} is missing; an incremental read begins after it")
+    if reader.given(_AS_OF) and query != "snapshot":
+        raise OptionError(f"{_AS_OF} is for a snapshot, and {_QUERY} is {query}")
+    return ReadOptions(
+        query=cast(QueryType, query),
+        begin=_time(reader, _BEGIN, "000"),
+        end=_time(reader, _END, "999"),
+        as_of=_time(reader, _AS_OF, "999"),
+        meta_columns=reader.flag(_META) or False,
+    )
+
+
+def plan_read(table: HoodieTable, options: ReadOptions) -> ReadPlan:
+    """What `options` ask of `table`.
+
+    Raises OptionError for a time whose files were cleaned or whose changes were archived: what is left
+    would look like an answer.
+    """
+    columns = None if options.meta_columns else _data_columns(table)
+    if options.query == "incremental":
+        return _plan_changes(table, options, columns)
+    if not options.as_of:
+        optimised = options.query == "read_optimized"
+        return plan_snapshot(table, read_optimised=optimised, columns=columns)
+    times = {i.time: i.time for i in table.timeline().completed()}
+    _check_there(table, _AS_OF, options.as_of, times)
+    return plan_snapshot(table, as_of=_completed_by(table, options.as_of), columns=columns)
+
+
+def _plan_changes(
+    table: HoodieTable, options: ReadOptions, columns: tuple[str, ...] | None
+) -> ReadPlan:
+    times = {i.time: i.completion_time or i.time for i in table.timeline().completed()}
+    if options.end:
+        _check_there(table, _END, options.end, times)
+    archived = _archived(table) if options.begin < min(times.values(), default="") else []
+    if archived and options.begin >= min(archived):
+        raise OptionError(
+            f"{_BEGIN} is {options.begin}, and what changed up to {max(archived)} was archived",
+            hint=f"begin there, or before {min(archived)} for all rows",
+        )
+    if options.begin < min([*archived, *times.values()], default=""):
+        # nothing was there before: all rows are changes
+        return plan_snapshot(table, as_of=options.end or None, columns=columns)
+    return _written_in_range(
+        plan_incremental(table, options.begin, options.end or None, columns=columns)
+    )
+
+
+def _written_in_range(plan: ReadPlan) -> ReadPlan:
+    """The plan without files that were written before its range, as Hudi and hudi-rs read changes.
+
+    Log records are merged among themselves: a row that came too late for the base row that it meets is
+    among the changes where that base row is not.
+    """
+    changed = plan.commit_times or frozenset()
+    owned = plan.config.layout_version == 2  # a log's name tells its own instant, not the base's
+    slices = tuple(
+        replace(
+            slice_,
+            base_file=_if_changed(slice_.base_file, changed),
+            log_files=tuple(log for log in slice_.log_files if not owned or log.instant in changed),
+        )
+        for slice_ in plan.slices
+    )
+    completed = {
+        instant: time
+        for instant, time in plan.visibility.completion_times.items()
+        if instant in changed
+    }
+    visibility = replace(plan.visibility, completion_times=completed, start="")
+    return replace(plan, slices=slices, visibility=visibility)
+
+
+def _if_changed(base: BaseFile | None, changed: frozenset[str]) -> BaseFile | None:
+    return base if base is not None and base.instant in changed else None
+
+
+def _completed_by(table: HoodieTable, as_of: str) -> str:
+    """The completion time up to which the writes count that were requested by `as_of`."""
+    times = [i.completion_time or i.time for i in table.timeline().completed() if i.time <= as_of]
+    return max(times, default=as_of)
+
+
+def _check_there(table: HoodieTable, option: str, time: str, times: Mapping[str, str]) -> None:
+    """Raise OptionError where files of that moment may be gone. `times`: what `time` is compared
+    with, by instant."""
+    timeline = table.timeline()
+    first = min(times.values(), default="")
+    archived = _archived(table) if time < first else []
+    if archived and time >= min(archived):
+        raise OptionError(
+            f"{option} is {time}, and the timeline before {first} was archived: files of then may be"
+            " gone"
+        )
+    for instant in reversed(timeline.instants()):
+        if instant.action == "clean" and instant.is_completed:
+            cleaned = read_single(timeline.read(instant), timeline.path(instant))
+            kept = str(cleaned.get("earliestCommitToRetain") or "")
+            if time < times.get(kept, kept):
+                raise OptionError(
+                    f"{option} is {time}, and files that only writes before {times.get(kept, kept)}"
+                    " need were cleaned"
+                )
+            return
+
+
+def _archived(table: HoodieTable) -> list[str]:
+    """Completion times of the writes that left the active timeline."""
+    if table.config.layout_version == 1:
+        return []
+    return [
+        instant.completion_time or instant.time
+        for instant in history_of(table).instants()
+        if instant.action in WRITE_ACTIONS
+    ]
+
+
+def _data_columns(table: HoodieTable) -> tuple[str, ...]:
+    schema = table.data_schema()
+    return () if schema is None else tuple(n for n in schema.names if n not in META_NAMES)
+
+
+def _time(reader: OptionReader, key: str, rest_of_second: str) -> str:
+    """An instant time: digits as they are, or a date with or without a time of day, in UTC."""
+    text = reader.text(key, "")
+    if not text or re.fullmatch(r"\d{1,13}|\d{17}", text):
+        return text
+    if re.fullmatch(r"\d{14}", text):
+        return text + rest_of_second
+    for form in _DATES:
+        try:
+            return format_instant_time(datetime.strptime(text, form))
+        except ValueError:
+            continue
+    raise OptionError(
+        f"{key} is {text!r}, expected yyyyMMddHHmmss[SSS], yyyy-MM-dd or yyyy-MM-dd HH:mm:ss[.SSS]"
+    )

@@ -1,0 +1,67 @@
+"""`serde_lab.read`: a Hudi table as Spark programs read it.
+
+Owns which slices Spark reads by itself and which go through Python workers. Must not know merging.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from serde_lab.pipeline.read import parse_read_options, plan_read
+from serde_lab.pipeline.spark_slices import merged_slices
+from serde_lab.table.file_system_view import FileSlice
+from serde_lab.table.meta_columns import COMMIT_TIME, with_meta_columns
+from serde_lab.table.read_plan import ReadPlan
+from serde_lab.table.storage import Storage
+from serde_lab.table.table import HoodieTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+_PATTERN = frozenset("*?[]{}\\")
+
+
+def read(spark: SparkSession, path: str, options: Mapping[str, Any] | None = None) -> DataFrame:
+    """The Hudi table at `path` (a folder or a URL) as a DataFrame of its data columns.
+
+    `options` are Hudi's own names (`serde_lab.pipeline.read` lists them all): without any, the
+    snapshot. Which files are read is decided now, rows are read when an action runs. Raises TableError
+    when there is no table or one of a kind that is not supported, OptionError for an option that is
+    unknown or cannot be.
+    """
+    parsed = parse_read_options(options or {})
+    table = HoodieTable.open(Storage.open(path))
+    plan = plan_read(table, parsed)
+    plain = tuple(slice_ for slice_ in plan.slices if _spark_reads(plan, slice_))
+    others = tuple(slice_ for slice_ in plan.slices if not _spark_reads(plan, slice_))
+    if not plain and not others:
+        return spark.createDataFrame([], from_arrow_schema(plan.schema))
+    frames = []
+    if plain:
+        frames.append(_base_files(spark, plan, plain))
+    if others:
+        frames.append(merged_slices(spark, plan, others))
+    return frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1])
+
+
+def _spark_reads(plan: ReadPlan, slice_: FileSlice) -> bool:
+    """Whether nothing is to be merged, and Spark's own reader reaches the file."""
+    if slice_.base_file is None or (slice_.log_files and not plan.read_optimised):
+        return False
+    path = plan.storage.describe(slice_.base_file.path)
+    # Spark expands patterns in paths, and a partition value may look like one
+    return plan.storage.is_local and not _PATTERN.intersection(path)
+
+
+def _base_files(spark: SparkSession, plan: ReadPlan, slices: tuple[FileSlice, ...]) -> DataFrame:
+    paths = [plan.storage.describe(s.base_file.path) for s in slices if s.base_file is not None]
+    stored = from_arrow_schema(with_meta_columns(plan.data_schema))
+    rows = spark.read.schema(stored).parquet(*paths)
+    if plan.commit_times is not None:
+        rows = rows.where(F.col(COMMIT_TIME).isin(*sorted(plan.commit_times)))
+    return rows.select(*(f"`{name}`" for name in plan.schema.names))

@@ -1,0 +1,181 @@
+"""Which rows a read gives: of now, of an earlier moment, of what changed; without Spark."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from serde_lab.errors import OptionError
+from serde_lab.pipeline.read import parse_read_options, plan_read
+from serde_lab.verify.checks import Expected, rows_match
+from serde_lab.verify.readers import HudiRs
+from tests.pipeline.lab_table import MOR, PARTITIONED, LabTable
+from tests.pipeline.test_merge_on_read import BACK, FIRST, GONE, SECOND
+
+INCREMENTAL = {"hoodie.datasource.query.type": "incremental"}
+BEGIN = "hoodie.datasource.read.begin.instanttime"
+END = "hoodie.datasource.read.end.instanttime"
+
+KINDS = {
+    "cow": {},
+    "cow 6": {"hoodie.write.table.version": "6"},
+    "mor": MOR,
+    "mor 6": {**MOR, "hoodie.write.table.version": "6"},
+    "mor partitioned": {**MOR, **PARTITIONED},
+}
+
+
+def read(table: LabTable, **options: str) -> pa.Table:
+    """`options`: names with `__` for dots."""
+    given = {key.replace("__", "."): value for key, value in options.items()}
+    return plan_read(table.table, parse_read_options(given)).read()
+
+
+def changes(table: LabTable, begin: str, end: str = "") -> pa.Table:
+    given = {**INCREMENTAL, BEGIN: begin, **({END: end} if end else {})}
+    return plan_read(table.table, parse_read_options(given)).read()
+
+
+def written(folder: Path, kind: dict[str, str]) -> tuple[LabTable, list[tuple[str, str]]]:
+    """A table of four writes, and (instant, completion time) of each of them."""
+    table = LabTable(folder, kind)
+    commits = [table.upsert(FIRST), table.upsert(SECOND), table.delete(GONE), table.upsert(BACK)]
+    return table, [(commit.instant, commit.completion) for commit in commits]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_time_travel_goes_by_the_instants_that_rows_bear(kind: str, tmp_path: Path) -> None:
+    table, moments = written(tmp_path, KINDS[kind])
+    for number, (instant, _) in enumerate(moments, 1):
+        expected = table.expected(number)
+        found = rows_match(read(table, as__of__instant=instant), expected, table.rules)
+        assert found.passed, found.detail
+        other = rows_match(HudiRs(str(table.path), as_of=instant), expected, table.rules)
+        assert other.passed, other.detail
+    assert read(table, as__of__instant="20000101").num_rows == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_incremental_read_gives_what_hudi_rs_gives(kind: str, tmp_path: Path) -> None:
+    table, moments = written(tmp_path, KINDS[kind])
+    version_6 = table.table.config.layout_version == 1
+    times = ["000", *(instant if version_6 else done for instant, done in moments)]
+    for begin, end in [*combinations(times, 2), *((time, "") for time in times)]:
+        theirs = HudiRs(str(table.path)).changes(begin, end)
+        same = rows_match(changes(table, begin, end), Expected.of(theirs), table.rules)
+        assert same.passed, (begin, end, same.detail)
+
+
+def test_changes_are_those_of_the_writes_in_between_as_they_are_at_the_end(tmp_path: Path) -> None:
+    table, moments = written(tmp_path, MOR)
+    (_, first), (_, second), (_, third), (_, last) = moments
+    assert changes(table, "000", first).num_rows == len(FIRST)
+    assert {(r["k"], r["n"]) for r in changes(table, first, second).to_pylist()} == {
+        ("a", 3), ("a", 4), ("a", 5), ("a", 6), ("b", 0), ("\U0001f600", 0),
+    }  # fmt: skip
+    assert changes(table, second, third).num_rows == 0
+    # a row that came too late for its base row is among the changes, as it is for Hudi
+    assert {(r["k"], r["n"]) for r in changes(table, third).to_pylist()} == {
+        ("a", 3), ("a", 10), ("a", 11), ("b", 0),
+    }  # fmt: skip
+    assert changes(table, last).num_rows == 0
+
+
+def test_changes_are_found_in_the_file_that_a_compaction_made_of_them(tmp_path: Path) -> None:
+    table = LabTable(tmp_path, MOR)
+    first = table.upsert(FIRST)
+    second = table.upsert(SECOND)
+    compacted = table.compact()
+    last = table.upsert([("a", 1, 1000, 0.0)])
+    assert compacted is not None
+    for begin, end in [(first, None), (first, compacted), (second, last), (compacted, None)]:
+        bounds = begin.completion, "" if end is None else end.completion
+        theirs = HudiRs(str(table.path)).changes(*bounds)
+        same = rows_match(changes(table, *bounds), Expected.of(theirs), table.rules)
+        assert same.passed, same.detail
+    assert changes(table, second.completion, compacted.completion).num_rows == 0
+
+
+def test_read_optimised_leaves_the_logs_out(tmp_path: Path) -> None:
+    table, _ = written(tmp_path, MOR)
+    query = {"hoodie__datasource__query__type": "READ_OPTIMIZED"}
+    found = rows_match(read(table, **query), table.expected(1), table.rules)
+    assert found.passed, found.detail
+    table.compact()
+    found = rows_match(read(table, **query), table.expected(), table.rules)
+    assert found.passed, found.detail
+
+
+def test_meta_columns_come_where_they_are_asked_for(tmp_path: Path) -> None:
+    table, moments = written(tmp_path, MOR)
+    assert read(table).schema.names == table.schema.names
+    whole = read(table, serde_lab__meta_columns="true")
+    assert whole.schema.names[:5] == [
+        "_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_record_key",
+        "_hoodie_partition_path", "_hoodie_file_name",
+    ]  # fmt: skip
+    assert set(whole["_hoodie_commit_time"].to_pylist()) <= {instant for instant, _ in moments}
+
+
+def test_times_are_taken_in_every_form(tmp_path: Path) -> None:
+    for text, expected in (
+        ("20240506070809123", "20240506070809123"),
+        ("20240506070809", "20240506070809999"),
+        ("2024-05-06", "20240506000000000"),
+        ("2024-05-06 07:08:09", "20240506070809000"),
+        ("2024-05-06 07:08:09.123", "20240506070809123"),
+        ("000", "000"),
+    ):
+        assert parse_read_options({"as.of.instant": text}).as_of == expected
+    for wrong in ("yesterday", "2024-13-01", "20240506070809123456"):
+        with pytest.raises(OptionError, match=r"as\.of\.instant is .*, expected yyyy"):
+            parse_read_options({"as.of.instant": wrong})
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"hoodie.datasource.query.tpye": "snapshot"}, "did you mean"),
+        ({"hoodie.datasource.query.type": "cdc"}, "expected snapshot or read_optimized or incre"),
+        ({END: "1"}, "is for an incremental read"),
+        (INCREMENTAL, "begins after it"),
+        ({**INCREMENTAL, BEGIN: "1", "as.of.instant": "1"}, r"as\.of\.instant is for a snapshot"),
+        ({"hoodie.metadata.enable": "true"}, "expected false"),
+    ],
+)
+def test_an_option_that_cannot_be_is_refused_by_name(options: dict[str, str], says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        parse_read_options(options)
+
+
+def test_a_moment_whose_files_were_cleaned_is_refused(tmp_path: Path) -> None:
+    table = LabTable(tmp_path, {"hoodie.clean.commits.retained": "2"})
+    commits = [table.upsert([("a", 1, number, 0.0)]) for number in range(6)]
+    with pytest.raises(OptionError, match="need were cleaned"):
+        read(table, as__of__instant=commits[1].instant)
+    with pytest.raises(OptionError, match="need were cleaned"):
+        changes(table, "000", commits[1].completion)
+    seen = read(table, as__of__instant=commits[-2].instant)
+    assert seen["ts"].to_pylist() == [4]
+    assert changes(table, commits[1].completion)["ts"].to_pylist() == [5]
+
+
+def test_changes_that_were_archived_are_refused_but_for_all_of_them(tmp_path: Path) -> None:
+    table = LabTable(
+        tmp_path,
+        {
+            "hoodie.clean.commits.retained": "1",
+            "hoodie.keep.min.commits": "2",
+            "hoodie.keep.max.commits": "3",
+        },
+    )
+    commits = [table.upsert([("a", number, number, 0.0)]) for number in range(7)]
+    with pytest.raises(OptionError, match="was archived"):
+        changes(table, commits[0].completion)
+    with pytest.raises(OptionError, match="was archived"):
+        read(table, as__of__instant=commits[1].instant)
+    assert changes(table, "000").num_rows == 7
+    assert changes(table, commits[-2].completion)["n"].to_pylist() == [6]
