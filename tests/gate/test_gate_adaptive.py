@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up_sides import STEADY, arm, log_normal, side, write_run
 
 from serde_lab.errors import UsageError
 from serde_lab.gate.adaptive import look, run_adaptively
@@ -18,6 +17,7 @@ from serde_lab.gate.sides import Side
 from serde_lab.gate.spending import AlphaSpending
 from serde_lab.gate.statistics import smallest_paired_p
 from serde_lab.runs.directory import load_run
+from tests.gate.made_up_sides import STEADY, arm, log_normal, side, write_run
 
 PLAN = AlphaSpending(first=6, step=2, maximum=20)
 

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from made_up_sides import MACHINE, STEADY, write_run
 
 from serde_lab.errors import RunError, UsageError
 from serde_lab.gate import baseline
@@ -14,6 +13,7 @@ from serde_lab.gate.gating import gate_measured, gate_run
 from serde_lab.gate.sides import side_of_run
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import Run
+from tests.gate.made_up_sides import MACHINE, STEADY, write_run
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 SLOWER = [1.2 * v for v in STEADY]

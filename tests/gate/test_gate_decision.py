@@ -6,7 +6,6 @@ from itertools import permutations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up_sides import STEADY, arm, log_normal, one_metric, side
 
 from serde_lab.errors import ScenarioError
 from serde_lab.gate.decision import GateResult, decide
@@ -15,6 +14,7 @@ from serde_lab.gate.gating import gate_sides
 from serde_lab.gate.policy import Policy
 from serde_lab.gate.rows import Comparison
 from serde_lab.gate.sides import Side
+from tests.gate.made_up_sides import STEADY, arm, log_normal, one_metric, side
 
 LAX = Policy(relative=0.05, absolute=0.02)
 

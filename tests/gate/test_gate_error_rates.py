@@ -9,7 +9,6 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 import pytest
-from made_up_sides import side
 
 from serde_lab.gate.comparison import compare_sides
 from serde_lab.gate.intervals import wilson
@@ -19,6 +18,7 @@ from serde_lab.gate.self_test import self_test
 from serde_lab.gate.sides import ArmSide, Quantity, Side
 from serde_lab.gate.spending import AlphaSpending
 from serde_lab.gate.verdict import Verdict
+from tests.gate.made_up_sides import side
 
 Floats = npt.NDArray[np.float64]
 Noise = Callable[[np.random.Generator, int], Floats]

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up_sides import log_normal, write_run
 
 from serde_lab.errors import RunError, UsageError
 from serde_lab.gate.acknowledgement import acknowledge, acknowledged
@@ -15,6 +14,7 @@ from serde_lab.gate.intervals import wilson
 from serde_lab.gate.sides import Quantity
 from serde_lab.gate.steps import find_changes, find_steps
 from serde_lab.gate.verdict import Verdict
+from tests.gate.made_up_sides import log_normal, write_run
 
 
 def test_one_step_is_found_where_it_is() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from made_up_sides import STEADY, arm, calm, log_normal, side, write_run
 
 from serde_lab.errors import UsageError
 from serde_lab.gate import baseline
@@ -25,6 +24,7 @@ from serde_lab.gate.self_test import self_test
 from serde_lab.gate.sides import Side
 from serde_lab.gate.spending import AlphaSpending
 from serde_lab.runs.directory import load_run
+from tests.gate.made_up_sides import STEADY, arm, calm, log_normal, side, write_run
 
 GOLDEN = Path(__file__).parent / "golden"
 NASTY = 'row <7> & "l_tax" | `x` \x00 differs'

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from made_up_sides import STEADY, write_run
 
 from serde_lab.errors import RunError, UsageError
 from serde_lab.gate import baseline
@@ -11,6 +10,7 @@ from serde_lab.gate.references import Places, compare
 from serde_lab.gate.rows import Comparison
 from serde_lab.gate.verdict import Verdict
 from serde_lab.runs.directory import load_run
+from tests.gate.made_up_sides import STEADY, write_run
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from made_up_sides import log_normal
 
 from serde_lab.errors import RunError
 from serde_lab.gate.intervals import wilson
@@ -11,6 +10,7 @@ from serde_lab.gate.policy import Policy
 from serde_lab.gate.pool import Pool, PoolRound, read_pool, record_pool, write_pool
 from serde_lab.gate.self_test import groups_needed, judge_groups, self_test
 from serde_lab.gate.spending import AlphaSpending
+from tests.gate.made_up_sides import log_normal
 
 POOL = Path(__file__).parent / "pools" / "busy_loop.json"
 PLAN = AlphaSpending(first=6, step=3, maximum=12)

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from lab_writer import LabWriter
-from peer_tables import PeerTable, Step
 
 from serde_lab.errors import TableError
 from serde_lab.peers.apache_hudi import HudiSnapshot
 from serde_lab.peers.hudi_options import HudiTable, HudiWrite, write_options
 from serde_lab.verify.checks import rows_match
 from serde_lab.verify.readers import HudiRs
+from tests.peers.lab_writer import LabWriter
+from tests.peers.peer_tables import PeerTable, Step
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from peer_tables import DELETE, FIRST, HISTORY, LAST, SECOND, PeerTable
 
 from serde_lab.errors import TableError
 from serde_lab.peers.apache_hudi import HudiSnapshot, read_as_of, read_incremental
@@ -20,6 +19,7 @@ from serde_lab.peers.hudi_options import HudiTable, HudiWrite
 from serde_lab.verify.contents import rows_of
 from serde_lab.verify.difference import first_difference
 from serde_lab.verify.readers import HudiRs
+from tests.peers.peer_tables import DELETE, FIRST, HISTORY, LAST, SECOND, PeerTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from lab_writer import LabWriter
-from peer_tables import DELETE, FIRST, LAST, SECOND, PeerTable, Step, rows
 
 from serde_lab.errors import TableError
 from serde_lab.peers.hudi_options import HudiTable, HudiWrite
 from serde_lab.table.table import HoodieTable
+from tests.peers.lab_writer import LabWriter
+from tests.peers.peer_tables import DELETE, FIRST, LAST, SECOND, PeerTable, Step, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,6 +32,7 @@ class Kind:
     hudi: dict[str, Any]
     blocks: Any = "avro"
     version: int = 9
+    strategy: str = "internal_row"
 
 
 COW, MOR = {"table_type": "COPY_ON_WRITE"}, {"table_type": "MERGE_ON_READ"}
@@ -42,13 +43,13 @@ BY_COMMIT = {"merge_mode": "COMMIT_TIME_ORDERING"}
 AVRO, SPARK, MDT = {"record_type": "AVRO"}, {"record_type": "SPARK"}, {"metadata_table": True}
 
 KINDS = {
-    "cow, avro": Kind(COW | FLAT, AVRO),
+    "cow, avro": Kind(COW | FLAT, AVRO, strategy="pickle"),
     "cow, hive, spark, mdt": Kind(COW | HIVE, SPARK | MDT),
     "cow, two fields, by commit, avro": Kind(COW | TWO | BY_COMMIT, AVRO),
     "cow, version 6, hive, spark": Kind(COW | HIVE, SPARK, version=6),
-    "mor avro log, spark": Kind(MOR | FLAT, SPARK),
+    "mor avro log, spark": Kind(MOR | FLAT, SPARK, strategy="avro"),
     "mor avro log, hive, by commit, avro, mdt": Kind(MOR | HIVE | BY_COMMIT, AVRO | MDT),
-    "mor parquet log, avro": Kind(MOR | FLAT, AVRO, "parquet"),
+    "mor parquet log, avro": Kind(MOR | FLAT, AVRO, "parquet", strategy="arrow"),
     "mor parquet log, two fields, spark": Kind(MOR | TWO, SPARK, "parquet"),
 }
 
@@ -65,7 +66,7 @@ def test_both_write_in_turn_and_all_read_alike(
 ) -> None:
     kind = KINDS[name]
     table = PeerTable(hudi_session, tmp_path, HudiTable("t", ("k", "n"), ("o",), **kind.table))
-    lab = LabWriter(table, kind.blocks, kind.version)
+    lab = LabWriter(table, kind.blocks, kind.version, kind.strategy)
     for step in (FIRST, SECOND, DELETE):
         lab.step(step)
     assert table.problems() == []

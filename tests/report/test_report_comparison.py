@@ -9,10 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import made_up_run as made_up
 import pytest
-from gold import assert_golden
-from page_reader import PageReader
 
 from serde_lab.errors import RunError
 from serde_lab.gate.acknowledgement import acknowledge
@@ -27,6 +24,9 @@ from serde_lab.report.comparison.page import comparison_page
 from serde_lab.report.history.page import history_page
 from serde_lab.report.page import Page
 from serde_lab.runs.directory import load_run
+from tests.report import made_up_run as made_up
+from tests.report.gold import assert_golden
+from tests.report.page_reader import PageReader
 
 SLOW_AVRO = replace(made_up.AVRO, serde_us=tuple(1.3 * us for us in made_up.AVRO.serde_us))  # type: ignore[arg-type]
 FAT_ARROW = replace(made_up.ARROW, frame_bytes=164.0)

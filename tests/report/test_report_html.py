@@ -14,14 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import made_up_run as made_up
 import pytest
-from gold import assert_golden
-from page_reader import PageReader
 
 from serde_lab.errors import RunError, UsageError
 from serde_lab.report import render
 from serde_lab.runs.directory import load_run
+from tests.report import made_up_run as made_up
+from tests.report.gold import assert_golden
+from tests.report.page_reader import PageReader
 
 HOSTILE = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>{{7*7}}</style>\x00\x1b[31m"
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import made_up_run as made_up
 import pytest
 
 from serde_lab.report.page import Figure, Page, Points, Section, Sentence, Table
 from serde_lab.report.run.page import run_page
 from serde_lab.runs.directory import load_run
+from tests.report import made_up_run as made_up
 
 READING_ORDER = [
     "arms",

@@ -3,15 +3,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from made_up_runs import whole_cell
-
 from serde_lab.runs.directory import RunWriter, load_run
+from tests.runs.made_up_runs import whole_cell
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from made_up_runs import begin, header, whole_cell
+from tests.runs.made_up_runs import begin, header, whole_cell
 from serde_lab.runs.directory import RunWriter
 
 writer = RunWriter.create(Path(sys.argv[1]), header())

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_up_runs import begin, header, small_run, whole_cell
 
 from serde_lab.errors import RunError
 from serde_lab.runs.directory import RunWriter, load_run, new_run_id
 from serde_lab.runs.model import Calibration, Check, Sample
+from tests.runs.made_up_runs import begin, header, small_run, whole_cell
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
 from pathlib import Path
 
 import pytest
-from made_up_runs import header
 
 from serde_lab.errors import RunError
 from serde_lab.runs.directory import RunWriter
 from serde_lab.runs.listing import list_runs, resolve_run
+from tests.runs.made_up_runs import header
 
 
 @pytest.fixture

@@ -2,12 +2,12 @@ import json
 from pathlib import Path
 
 import pytest
-from made_up_runs import begin, header, whole_cell
 
 from serde_lab.runs.arm_table import COLUMNS, arm_rows
 from serde_lab.runs.directory import RunWriter, load_run
 from serde_lab.runs.model import ArmEntry, Check
 from serde_lab.runs.summary import summarise
+from tests.runs.made_up_runs import begin, header, whole_cell
 
 ARMS = (
     ArmEntry(arm="pickle", strategy="pickle"),

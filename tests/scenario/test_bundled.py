@@ -60,6 +60,15 @@ def test_upsert_lineitem_is_what_its_title_says() -> None:
     assert (scenario.table.codec, scenario.table.level) == ("zstd", 1)
 
 
+def test_the_merge_on_read_twin_differs_in_the_table_alone() -> None:
+    twins = [load_scenario(name).to_json() for name in ("upsert_lineitem", "upsert_lineitem_mor")]
+    assert [twin["table"].pop("type") for twin in twins] == ["COPY_ON_WRITE", "MERGE_ON_READ"]
+    for twin in twins:
+        for words in ("name", "title", "question"):
+            del twin[words]
+    assert twins[0] == twins[1]
+
+
 def test_every_step_of_the_ladder_changes_one_factor() -> None:
     arms = load_scenario("ladder").arms
     found = [(after.name, *factors(before, after)) for before, after in itertools.pairwise(arms)]

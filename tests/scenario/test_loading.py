@@ -198,10 +198,8 @@ def test_rows_of_a_batch() -> None:
         ([("setup", [])], "commit.1.updates: updates = 0.5 needs stored keys, and this is the first"),
         ([("commit/1/late", 0.6)], "commit.2: late and deletes ask for 0.6 of the rows, but only 0.5"),
         ([("commit/1", {"operation": "bulk_insert"})], "commit.2.operation: a bulk_insert makes no"),
-        ([("commit/1", {"operation": "delete"})], "commit.2.operation: delete is not supported yet"),
         ([("commit/1/deletes", 0.1)], "commit.2.deletes: delete markers are not supported yet"),
         # table
-        ([("table", {"type": "MERGE_ON_READ"})], "table.type: MERGE_ON_READ is not supported yet"),
         ([("data/partition", ...), ("table", {"hive_style": True})], "table.hive_style: needs "
          "data.partition"),
         ([("table", {"bucket_fields": "l_tax"})], "table.bucket_fields: 'l_tax' is not in the key, "

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from made_up_tables import (
+
+from serde_lab.table.config import TableConfig
+from serde_lab.table.storage import Storage
+from tests.table.made_up_tables import (
     EVERY_TYPE,
     SMALL,
     PlainWriter,
@@ -11,9 +14,6 @@ from made_up_tables import (
     hudi_rs_rows,
     without_meta,
 )
-
-from serde_lab.table.config import TableConfig
-from serde_lab.table.storage import Storage
 
 
 def config(version: int, **changes: object) -> TableConfig:

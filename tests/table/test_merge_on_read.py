@@ -6,7 +6,15 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
-from made_up_tables import (
+
+from serde_lab.errors import OptionError, TableError
+from serde_lab.table.config import TableConfig
+from serde_lab.table.file_names import LogFileName
+from serde_lab.table.log_file import LogFormat, check_block_format
+from serde_lab.table.read_plan import plan_incremental
+from serde_lab.table.storage import Storage
+from serde_lab.table.table_kind import COMMIT_TIME
+from tests.table.made_up_tables import (
     EVERY_TYPE,
     SMALL,
     LogAppender,
@@ -17,14 +25,6 @@ from made_up_tables import (
     our_rows,
     without_meta,
 )
-
-from serde_lab.errors import OptionError, TableError
-from serde_lab.table.config import TableConfig
-from serde_lab.table.file_names import LogFileName
-from serde_lab.table.log_file import LogFormat, check_block_format
-from serde_lab.table.read_plan import plan_incremental
-from serde_lab.table.storage import Storage
-from serde_lab.table.table_kind import COMMIT_TIME
 
 AVRO, PARQUET = LogFormat("avro"), LogFormat("parquet")
 FORMATS = pytest.mark.parametrize("format", [AVRO, PARQUET], ids=["avro", "parquet"])

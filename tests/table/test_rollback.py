@@ -7,7 +7,14 @@ from collections.abc import Callable
 
 import fastavro
 import pytest
-from made_up_tables import (
+
+from serde_lab.errors import ConcurrentWrite, StorageError, TableError
+from serde_lab.table.config import TableConfig
+from serde_lab.table.markers import create_marker, delete_markers, list_markers
+from serde_lab.table.rollback import rollback_pending
+from serde_lab.table.storage import Storage
+from serde_lab.table.timeline import Instant
+from tests.table.made_up_tables import (
     SMALL,
     LogAppender,
     PlainWriter,
@@ -16,13 +23,6 @@ from made_up_tables import (
     our_rows,
     without_meta,
 )
-
-from serde_lab.errors import ConcurrentWrite, StorageError, TableError
-from serde_lab.table.config import TableConfig
-from serde_lab.table.markers import create_marker, delete_markers, list_markers
-from serde_lab.table.rollback import rollback_pending
-from serde_lab.table.storage import Storage
-from serde_lab.table.timeline import Instant
 
 CONFIG = TableConfig("trips", ("id",), partition_fields=("value",), ordering_fields=("ts",))
 

@@ -8,16 +8,6 @@ from collections.abc import Callable
 import fastavro
 import pyarrow as pa
 import pytest
-from made_up_tables import (
-    SMALL,
-    LogAppender,
-    PlainWriter,
-    Row,
-    avro_schema,
-    hudi_rs_rows,
-    our_rows,
-    without_meta,
-)
 
 from serde_lab.errors import OptionError, StorageError, TableError
 from serde_lab.table.archiving import archive, history_of
@@ -35,6 +25,16 @@ from serde_lab.table.recovery import recover
 from serde_lab.table.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline import Instant
+from tests.table.made_up_tables import (
+    SMALL,
+    LogAppender,
+    PlainWriter,
+    Row,
+    avro_schema,
+    hudi_rs_rows,
+    our_rows,
+    without_meta,
+)
 
 COW = TableConfig("trips", ("id",), ordering_fields=("ts",))
 MOR = TableConfig("trips", ("id",), table_type="MERGE_ON_READ", ordering_fields=("ts",))

@@ -9,15 +9,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from made_up_tables import (
-    EVERY_TYPE,
-    SMALL,
-    LogAppender,
-    PlainWriter,
-    Row,
-    every_type_row,
-    hudi_rs_rows,
-)
 
 from serde_lab.errors import TableError
 from serde_lab.table.archiving import archive
@@ -31,6 +22,15 @@ from serde_lab.table.storage import Storage
 from serde_lab.table.timeline import Instant
 from serde_lab.table.validation import Diagnosis, Severity, validate_table
 from serde_lab.table.validation.finding import CATALOGUE
+from tests.table.made_up_tables import (
+    EVERY_TYPE,
+    SMALL,
+    LogAppender,
+    PlainWriter,
+    Row,
+    every_type_row,
+    hudi_rs_rows,
+)
 
 COW = TableConfig("trips", ("id",), ordering_fields=("ts",), bucket_count=1)
 MOR = TableConfig(

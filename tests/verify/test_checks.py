@@ -9,8 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hand_made_table import HandMadeTable
-from histories import Write, write_inputs
 
 from serde_lab.records.schema import RecordSchema
 from serde_lab.verify import oracle
@@ -29,6 +27,8 @@ from serde_lab.verify.checks import (
 from serde_lab.verify.contents import fingerprint
 from serde_lab.verify.readers import HudiRs
 from serde_lab.verify.rules import TableRules
+from tests.verify.hand_made_table import HandMadeTable
+from tests.verify.histories import Write, write_inputs
 
 DATA = pa.schema(
     [

@@ -10,10 +10,10 @@ from pathlib import Path
 import obstore
 import pyarrow as pa
 import pytest
-from hand_made_table import HandMadeTable
 from obstore.store import S3Store
 
 from serde_lab.verify.readers import HudiRs
+from tests.verify.hand_made_table import HandMadeTable
 
 INSTANT = "20250101000000000"
 

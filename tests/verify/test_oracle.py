@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from histories import Write, expected_rows, write_inputs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +22,7 @@ from serde_lab.verify.difference import first_difference
 from serde_lab.verify.java_hash import bucket_ids
 from serde_lab.verify.oracle import Commit
 from serde_lab.verify.rules import TableRules
+from tests.verify.histories import Write, expected_rows, write_inputs
 
 DATA = pa.schema([("k", pa.int64()), ("p", pa.string()), ("o", pa.int64()), ("v", pa.string())])
 PLAIN = RecordSchema(DATA, ("k",), (), ("o",))
