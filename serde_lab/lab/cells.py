@@ -181,8 +181,9 @@ def _of_commit(
 
 
 def _of_table(number: int, table: Path) -> Iterator[CellSample]:
-    latest = HoodieTable.open(Storage.open(table)).view().latest_base_files()
-    yield CellSample("table_bytes", sum(file.size_bytes for file in latest), number)
+    latest = HoodieTable.open(Storage.open(table)).view().latest_file_slices()
+    files = [file for slice_ in latest for file in (slice_.base_file, *slice_.log_files)]
+    yield CellSample("table_bytes", sum(f.size_bytes for f in files if f is not None), number)
 
 
 def _schema(commit: CommitInput) -> pa.Schema:

@@ -43,11 +43,7 @@ def check(scenario: Scenario) -> Iterator[Problem]:
 
 def _not_yet(scenario: Scenario) -> Iterator[Problem]:
     """Words that are agreed on, for what this version cannot do yet."""
-    if scenario.table.type == "MERGE_ON_READ":
-        yield Problem("table.type", "MERGE_ON_READ is not supported yet, only COPY_ON_WRITE")
     for key, batch in scenario.named_batches:
-        if batch.operation == "delete":
-            yield Problem(f"{key}.operation", "delete is not supported yet, only upsert")
         if batch.deletes:
             yield Problem(f"{key}.deletes", "delete markers are not supported yet")
     for arm in scenario.arms:
