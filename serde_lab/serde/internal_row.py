@@ -45,7 +45,7 @@ from serde_lab.serde.internal_row_layout import (
     RowLayout,
     layout_of,
 )
-from serde_lab.serde.internal_row_read import Damaged, Rows
+from serde_lab.serde.internal_row_rows import Damaged, Rows
 from serde_lab.serde.options import resolve
 
 EXPECTED: Mapping[str, tuple[float, float]] = {

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from serde_lab.serde.framing import Cuts
 from serde_lab.serde.internal_row_layout import FRAME_HEADER_BYTES, MARK, SEVERAL
-from serde_lab.serde.internal_row_read import Rows, _refuse_where
+from serde_lab.serde.internal_row_rows import Rows, refuse_where
 from serde_lab.serde.internal_row_write import binary
 
 _FIRST_WORD = MARK | SEVERAL << 8
@@ -49,7 +49,7 @@ def records_in(frames: pa.BinaryArray) -> tuple[pa.BinaryArray, npt.NDArray[np.i
     """
     rows = Rows.over(frames)
     lengths = rows.lengths.astype(np.int64)
-    _refuse_where(lengths < 2, "it has less than two bytes")
+    refuse_where(lengths < 2, "it has less than two bytes")
     data = np.frombuffer(rows.data, np.uint8)
     several = np.flatnonzero(data[rows.ends[:-1] + 1] == SEVERAL) if len(rows) else np.zeros(0, int)
     if not len(several):
@@ -57,17 +57,17 @@ def records_in(frames: pa.BinaryArray) -> tuple[pa.BinaryArray, npt.NDArray[np.i
     words = np.zeros((len(frames), FRAME_HEADER_BYTES // _WORD), "<u4")
     too_short = np.zeros(len(frames), np.bool_)
     too_short[several] = lengths[several] < FRAME_HEADER_BYTES
-    _refuse_where(too_short, "it ends inside its header")
+    refuse_where(too_short, "it ends inside its header")
     at = rows.ends[several].astype(np.int64)[:, None] + np.arange(FRAME_HEADER_BYTES)
     words[several] = data[at].view("<u4")
     wrong = np.zeros(len(frames), np.bool_)
     counts = np.ones(len(frames), np.int64)
     counts[several] = words[several, 1]
     wrong[several] = (words[several, 0] != _FIRST_WORD) | (counts[several] < 2)
-    _refuse_where(wrong, "its header says what no header says")
+    refuse_where(wrong, "its header says what no header says")
     table_bytes = np.zeros(len(frames), np.int64)
     table_bytes[several] = FRAME_HEADER_BYTES + _WORD * counts[several]
-    _refuse_where(table_bytes > lengths, "it ends inside its table of lengths")
+    refuse_where(table_bytes > lengths, "it ends inside its table of lengths")
     # each frame in three pieces: header, lengths, records
     ends = np.empty(3 * len(frames) + 1, np.int32)
     header_bytes = np.where(table_bytes > 0, FRAME_HEADER_BYTES, 0)
@@ -88,5 +88,5 @@ def records_in(frames: pa.BinaryArray) -> tuple[pa.BinaryArray, npt.NDArray[np.i
     sums = np.append(0, np.cumsum(record_bytes))
     body = Rows.over(bodies)
     stated = sums[first[1:]] - sums[first[:-1]]
-    _refuse_where(stated != body.lengths, "its records do not have the lengths that it states")
+    refuse_where(stated != body.lengths, "its records do not have the lengths that it states")
     return binary((sums + int(body.ends[0])).astype(np.int32), body.data), first[:-1]
