@@ -1,0 +1,138 @@
+"""The driver that is killed: what runs in the child process, and how it comes to its end.
+
+Every put and delete that took effect is a step with a name. The child reports the step after which it
+was told to die, and then SIGKILLs itself: a child that never reports did not reach the point.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import signal
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Literal
+
+from serde_lab.pipeline.coordinator import Coordinator
+from serde_lab.table.storage import Storage
+from serde_lab.table.table import HoodieTable
+from tests.faults.small_table import DEAD, compact_all, upsert
+
+Work = Literal["upsert", "compact", "recover"]
+NEVER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class KillPoint:
+    """After the step `number` of the work; `halfway`: with half of what it puts, under the name that
+    a local put has until it is whole."""
+
+    number: int
+    halfway: bool = False
+
+
+def step_of(verb: str, path: str) -> str:
+    """`+` or `-` and what the file is; of an instant, what its name says after the time."""
+    folder, _, name = path.rpartition("/")
+    if path.startswith(".hoodie/.temp/"):
+        return f"{verb}marker"
+    if folder == ".hoodie/timeline":
+        return verb + name.partition(".")[2]
+    if name == ".hoodie_partition_metadata":
+        return f"{verb}partition metadata"
+    return verb + ("log file" if re.search(r"\.log\.\d+_", name) else "base file")
+
+
+class StepStorage(Storage):
+    """Knows the steps that were made."""
+
+    steps: list[str]
+
+    def __init__(self, url: str, options: Any = None) -> None:
+        super().__init__(url, options)
+        self.steps = []
+
+    def begins(self, step: str, path: str, data: Any) -> None:
+        """Just before a step."""
+
+    def made(self, step: str) -> None:
+        """Just after one that took effect."""
+
+    def _put(self, path: str, data: Any, mode: Any) -> None:
+        step = step_of("+", path)
+        self.begins(step, path, data)
+        super()._put(path, data, mode)
+        self.steps.append(step)
+        self.made(step)
+
+    def _delete(self, path: str) -> None:
+        step = step_of("-", path)
+        self.begins(step, path, None)
+        super()._delete(path)
+        self.steps.append(step)
+        self.made(step)
+
+
+class DeadlyStorage(StepStorage):
+    """Kills its process at a point, after it has said so."""
+
+    point = KillPoint(NEVER)
+    mark: Connection
+
+    def begins(self, step: str, path: str, data: Any) -> None:
+        if self.point.halfway and len(self.steps) == self.point.number:
+            place = self.local_path(f"{path}#1")
+            assert place is not None
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(bytes(data)[: memoryview(data).nbytes // 2])
+            self._die(step)
+
+    def made(self, step: str) -> None:
+        if len(self.steps) - 1 == self.point.number:
+            self._die(step)
+
+    def _die(self, step: str) -> None:
+        self.mark.send(step)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def do(work: Work, storage: Storage, table_type: str) -> None:
+    """One piece of a driver's work, whatever becomes of it."""
+    if work == "upsert":
+        upsert(storage, DEAD, table_type)
+    elif work == "compact":
+        compact_all(storage)
+    else:
+        with Coordinator(HoodieTable.open(storage)).hold("recover"):
+            pass
+
+
+def _live(mark: Connection, work: Work, folder: Path, table_type: str, point: KillPoint) -> None:
+    storage = DeadlyStorage.open(folder)
+    storage.point, storage.mark = point, mark
+    do(work, storage, table_type)
+    mark.send("survived")
+
+
+# children are forked from a process that has imported the pipeline and done nothing else
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(
+    ["serde_lab.pipeline.write", "serde_lab.pipeline.exchange", "serde_lab.table.read_plan"]
+)
+
+
+def kill(work: Work, folder: Path, table_type: str, point: KillPoint) -> str:
+    """Do `work` in a child that dies at `point`; the step that it reported before it died."""
+    ours, theirs = _CONTEXT.Pipe(duplex=False)
+    child = _CONTEXT.Process(target=_live, args=(theirs, work, folder, table_type, point))
+    child.start()
+    theirs.close()
+    try:
+        mark = str(ours.recv())
+    except EOFError:
+        mark = "died without a word"
+    child.join()
+    assert child.exitcode == -signal.SIGKILL, (mark, child.exitcode)
+    return mark
