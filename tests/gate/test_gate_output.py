@@ -1,7 +1,7 @@
-"""Golden outputs: every verdict in every format. `python tests/gate/test_gate_output.py` remakes them."""
+"""Golden outputs: every verdict in every format; SERDE_LAB_UPDATE_GOLDEN=1 remakes them."""
 
 import json
-import sys
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -111,7 +111,10 @@ OUTPUTS: dict[str, Callable[[Path], str]] = {
 
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_output_is_golden(name: str, tmp_path: Path) -> None:
-    assert OUTPUTS[name](tmp_path) == (GOLDEN / name).read_text(encoding="utf-8")
+    output = OUTPUTS[name](tmp_path)
+    if os.environ.get("SERDE_LAB_UPDATE_GOLDEN"):
+        (GOLDEN / name).write_text(output, encoding="utf-8")
+    assert output == (GOLDEN / name).read_text(encoding="utf-8")
 
 
 def test_junit_is_xml_that_counts_right() -> None:
@@ -159,13 +162,3 @@ def test_a_passing_gate_is_short() -> None:
     text = render_gate(result)
     assert "passed (exit 0)" in text.splitlines()[0]
     assert len(text.splitlines()) < 5
-
-
-if __name__ == "__main__":
-    import tempfile
-
-    GOLDEN.mkdir(exist_ok=True)
-    for name, make in OUTPUTS.items():
-        with tempfile.TemporaryDirectory() as folder:
-            (GOLDEN / name).write_text(make(Path(folder)), encoding="utf-8")
-    sys.exit(0)
