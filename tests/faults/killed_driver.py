@@ -117,16 +117,16 @@ def _live(mark: Connection, work: Work, folder: Path, table_type: str, point: Ki
 
 
 # children are forked from a process that has imported the pipeline and done nothing else
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(
     ["serde_lab.pipeline.write", "serde_lab.pipeline.exchange", "serde_lab.table.read_plan"]
 )
 
 
 def kill(work: Work, folder: Path, table_type: str, point: KillPoint) -> str:
     """Do `work` in a child that dies at `point`; the step that it reported before it died."""
-    ours, theirs = _CONTEXT.Pipe(duplex=False)
-    child = _CONTEXT.Process(target=_live, args=(theirs, work, folder, table_type, point))
+    ours, theirs = CONTEXT.Pipe(duplex=False)
+    child = CONTEXT.Process(target=_live, args=(theirs, work, folder, table_type, point))
     child.start()
     theirs.close()
     try:
