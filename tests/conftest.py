@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
+
+# In CI the same examples each time, so that a red run is the change's doing; elsewhere new ones each
+# time. A slow machine is no fault of a test: tests never judge time.
+_SLOW = [HealthCheck.too_slow]
+hypothesis_settings.register_profile(
+    "ci", derandomize=True, deadline=None, print_blob=True, suppress_health_check=_SLOW
+)
+hypothesis_settings.register_profile("here", deadline=None, suppress_health_check=_SLOW)
+hypothesis_settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
