@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from serde_lab.errors import OptionError, TableError
 from serde_lab.table.commit_metadata import CommitMetadata
-from serde_lab.table.file_system_view import TableFiles, list_table_files
+from serde_lab.table.file_system_view import TableFiles, list_table_files, visibility_of
 from serde_lab.table.lsm_history import ArchivedInstant, LsmHistory
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline import WRITE_ACTIONS, Instant, Timeline
@@ -125,13 +125,16 @@ def _remove_uncommitted(
 
     Files older than the whole active timeline are left alone: who committed them can be unknown.
     """
-    last = max(i.time for i in going if i.action in WRITE_ACTIONS)
+    gone = set(going)
+    # readers will take for committed whatever is older than the first write that stays: also what
+    # lies between it and the last one that goes
+    start = visibility_of(i for i in instants if i not in gone).start
     first = min(i.time for i in instants)
     known = {i.time for i in instants} | {time for time, _ in history.times()}
     removed = [
         file.path
         for file in files.data_files
-        if first <= file.instant <= last and file.instant not in known
+        if first <= file.instant < start and file.instant not in known
     ]
     for path in removed:
         table.storage.delete(path)

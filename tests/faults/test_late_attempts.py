@@ -1,0 +1,180 @@
+"""Attempts that come too late: a second one while the first one's files stand, a zombie that writes
+after completion, after a rollback, after archiving, and in the middle of a rollback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serde_lab.errors import ConcurrentWrite, StorageError
+from serde_lab.pipeline.coordinator import Coordinator
+from serde_lab.pipeline.exchange import InProcessExchange
+from serde_lab.pipeline.plan import WritePlan
+from serde_lab.pipeline.write_handle import WriteStatus
+from serde_lab.table.archiving import archive
+from serde_lab.table.recovery import recover
+from serde_lab.table.storage import Storage
+from serde_lab.table.table import HoodieTable
+from tests.faults.killed_driver import StepStorage
+from tests.faults.small_table import (
+    COW,
+    DEAD,
+    KEPT,
+    MOR,
+    batches,
+    check_after_archiving,
+    check_file_groups,
+    check_readers,
+    make,
+    residue,
+    seen_after,
+    upsert,
+)
+
+NEXT = [("p", "a", 50, "next")]
+TYPES = pytest.mark.parametrize("table_type", [COW, MOR])
+
+
+class Attempts(InProcessExchange):
+    """Keeps the plan of a write, so that its tasks can be run again whenever a test likes."""
+
+    plan: WritePlan
+
+    def __init__(self, then: Callable[[], object] = lambda: None, attempts: int = 1) -> None:
+        super().__init__([batches(DEAD)])
+        self.then, self.attempts = then, attempts
+
+    def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
+        self.plan = plan
+        done = [super(Attempts, self).run(plan) for _ in range(self.attempts)]
+        assert all(statuses == done[0] for statuses in done)
+        self.then()
+        return done[-1]
+
+    def again(self, storage: Storage | None = None) -> tuple[WriteStatus, ...]:
+        """All tasks of the write once more."""
+        plan = self.plan if storage is None else replace(self.plan, storage=storage)
+        return InProcessExchange([batches(DEAD)]).run(plan)
+
+
+def data_files(storage: Storage) -> dict[str, int]:
+    """Every data file with the time of its last change."""
+    inside = (f for f in storage.list_files() if not f.path.startswith(".hoodie/"))
+    return {f.path: f.modified_epoch_ms for f in inside if f.name != ".hoodie_partition_metadata"}
+
+
+def roll_back(storage: Storage) -> None:
+    recover(HoodieTable.open(storage))
+
+
+def fail() -> None:
+    raise StorageError("the disk is full")
+
+
+@TYPES
+def test_several_attempts_leave_one_file_a_group(table_type: str, tmp_path: Path) -> None:
+    storage = make(tmp_path, table_type)
+    commit = upsert(storage, DEAD, table_type, Attempts(attempts=3))
+    assert len(residue(storage, commit.instant).data_files) == len(commit.stats)
+    check_file_groups(storage)
+    check_readers(storage, seen_after(KEPT, DEAD))
+
+
+@TYPES
+def test_a_zombie_after_completion_changes_nothing(table_type: str, tmp_path: Path) -> None:
+    storage = make(tmp_path, table_type)
+    attempts = Attempts()
+    upsert(storage, DEAD, table_type, attempts)
+    before = data_files(storage)
+    attempts.again()
+    assert data_files(storage) == before
+    check_file_groups(storage)
+    upsert(storage, NEXT, table_type)
+    check_readers(storage, seen_after(seen_after(KEPT, DEAD), NEXT))
+
+
+@TYPES
+def test_a_zombie_after_a_rollback_is_refused(table_type: str, tmp_path: Path) -> None:
+    storage = make(tmp_path, table_type)
+    attempts = Attempts(fail)
+    with pytest.raises(StorageError, match="full"):
+        upsert(storage, DEAD, table_type, attempts)
+    before = data_files(storage)
+    with pytest.raises(ConcurrentWrite, match="not inflight any more"):
+        attempts.again()
+    assert data_files(storage) == before
+    check_after_archiving(storage, table_type, KEPT, attempts.plan.instant)
+
+
+@TYPES
+def test_a_zombie_after_archiving_is_refused(table_type: str, tmp_path: Path) -> None:
+    storage = make(tmp_path, table_type)
+    attempts = Attempts()
+    upsert(storage, DEAD, table_type, attempts)
+    for number in range(4):
+        upsert(storage, [("p", "a", 50 + number, "next")], table_type)
+    archived = archive(HoodieTable.open(storage), 2, 3)
+    assert archived is not None
+    assert attempts.plan.instant in {i.time for i in archived.instants}
+    before = data_files(storage)
+    with pytest.raises(ConcurrentWrite, match="not inflight any more"):
+        attempts.again()
+    assert data_files(storage) == before
+    check_readers(storage, {**seen_after(KEPT, DEAD), ("p", "a"): (53, "next")})
+
+
+class RolledBackBetween(StepStorage):
+    """A rollback, whole, between an attempt's look at its instant and its first file."""
+
+    act: Callable[[], None]
+
+    def begins(self, step: str, path: str, data: Any) -> None:
+        if step in ("+base file", "+log file"):
+            self.act()
+
+
+@TYPES
+def test_a_zombie_overtaken_by_a_rollback_takes_its_file_away(
+    table_type: str, tmp_path: Path
+) -> None:
+    storage = make(tmp_path, table_type)
+    attempts = Attempts(fail)
+    with pytest.raises(StorageError):
+        upsert(storage, DEAD, table_type, attempts)
+    # the tasks of a driver that died, one of which lives on
+    table = HoodieTable.open(storage)
+    inflight = Coordinator(table).begin("upsert")
+    timeline = table.timeline()
+    attempts.plan = replace(
+        attempts.plan, instant=inflight.time, inflight_path=timeline.path(inflight)
+    )
+    overtaken = RolledBackBetween.open(tmp_path)
+    overtaken.act = lambda: roll_back(storage)
+    before = data_files(storage)
+    with pytest.raises(ConcurrentWrite, match="not inflight any more"):
+        attempts.again(overtaken)
+    assert {"+base file", "+log file"} & set(overtaken.steps)
+    assert data_files(storage) == before
+    check_after_archiving(storage, table_type, KEPT, inflight.time)
+
+
+@TYPES
+def test_a_zombie_that_dies_with_its_file_in_place_is_never_seen(
+    table_type: str, tmp_path: Path
+) -> None:
+    """Nothing tells of such a file any more, but archiving looks before it passes."""
+    storage = make(tmp_path, table_type)
+    attempts = Attempts(fail)
+    with pytest.raises(StorageError):
+        upsert(storage, DEAD, table_type, attempts)
+    attempts.plan = replace(attempts.plan, inflight_path=None)  # looks no more
+    attempts.again()
+    dead = attempts.plan.instant
+    assert residue(storage, dead).data_files
+    check_readers(storage, KEPT)
+    check_after_archiving(storage, table_type, KEPT, dead)
+    assert not residue(storage, dead).data_files
