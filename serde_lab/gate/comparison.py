@@ -13,7 +13,6 @@ from serde_lab.gate.cells import ArmPair, arm_pairs, contents_of, contents_row, 
 from serde_lab.gate.comparability import Obstacles, arms_differ, obstacles
 from serde_lab.gate.control_ratio import WIDE_CHANGE, control_of, ratios_to_control
 from serde_lab.gate.evidence import (
-    SMALLEST_SAMPLE,
     Evidence,
     Sample,
     Values,
@@ -68,7 +67,7 @@ def compare_sides(
             if pair.after is not None and pair.after.values
             for error in pair.after.errors
         ),
-        family=sum(row.evidence is not None for row in rows),
+        family=sum(row.evidence is not None and row.evidence.testable for row in rows),
     )
 
 
@@ -166,7 +165,7 @@ def _across_machines(
 def _with_verdicts(rows: list[Row], options: CompareOptions) -> list[Row]:
     """Verdicts of the noisy cells, corrected over as many as there are."""
     noisy = [i for i, row in enumerate(rows) if row.evidence is not None]
-    judged = [i for i in noisy if _evidence(rows[i]).count >= SMALLEST_SAMPLE]
+    judged = [i for i in noisy if _evidence(rows[i]).testable]
     family = max(len(judged), 1)
     # A sitting fixes its looks beforehand; how many cells it compares shows only here.
     spending = None if options.spending is None else replace(options.spending, family=family)

@@ -137,7 +137,7 @@ def _short_row(row: Row) -> tuple[str, ...]:
         f"{shown_ratio(found.low)}..{shown_ratio(found.high)}" if found and known else "",
         f"{before.count}+{after.count}" if before and after else "",
         shown_p(found.adjusted_p) if found and known else "",
-        shown_change(row.floor.change) if found else "",
+        shown_change(row.floor.change) if found and row.floor.known else "",
         str(row.verdict),
     )
 

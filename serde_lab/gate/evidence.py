@@ -79,6 +79,16 @@ class Evidence:
         return min(self.before.count, self.after.count)
 
     @property
+    def testable(self) -> bool:
+        """Whether a test can say anything: enough rounds, and logarithms of every value."""
+        return self.count >= SMALLEST_SAMPLE and min(*self.before.values, *self.after.values) > 0
+
+    @property
+    def all_zero(self) -> bool:
+        """Whether neither side ever had any of it: a control arm has no SerDe."""
+        return not any(self.before.values) and not any(self.after.values)
+
+    @property
     def smallest_adjusted_p(self) -> float:
         """The smallest adjusted p that this many rounds and cells leave."""
         return min(1.0, self.smallest_p * self.family)

@@ -30,6 +30,11 @@ class NoiseFloor:
     change: float = 0.0
     source: str = "no noise floor known"
 
+    @property
+    def known(self) -> bool:
+        """Whether anything was there to find a floor by."""
+        return self != NoiseFloor()
+
 
 def spread_of_equals(first: Values, second: Values, *, paired: bool) -> float | None:
     """The 80th percentile of the change between medians; None with fewer than three rounds."""

@@ -138,10 +138,10 @@ class Comparison:
         )
 
     def geometric_means(self) -> dict[str, float]:
-        """The geometric mean of the ratios of each metric with statistics, over its rows."""
+        """The geometric mean of the ratios of each metric with statistics, over rows that have enough."""
         logs: dict[str, list[float]] = {}
         for row in self.rows:
-            if row.evidence is not None and row.ratio:
+            if row.evidence is not None and row.evidence.testable and row.ratio:
                 logs.setdefault(row.metric.name, []).append(math.log(row.ratio))
         return {name: rounded_ratio(math.exp(sum(v) / len(v))) for name, v in logs.items()}
 

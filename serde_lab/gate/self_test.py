@@ -20,7 +20,7 @@ from serde_lab.gate.policy import Policy
 from serde_lab.gate.pool import Pool, PoolRound
 from serde_lab.gate.rounding import rounded_change
 from serde_lab.gate.sides import ArmSide, Quantity, Side
-from serde_lab.gate.spending import AlphaSpending
+from serde_lab.gate.spending import DEFAULT_LOOKS, AlphaSpending
 
 MOST_FALSE_ALARMS = 0.05
 LEAST_DETECTIONS = 0.85
@@ -75,7 +75,7 @@ class SelfTest:
 
 def self_test(
     pool: Pool,
-    plan: AlphaSpending,
+    plan: AlphaSpending = DEFAULT_LOOKS,
     policy: Policy | None = None,
     *,
     effects: Sequence[float] = EFFECTS,

@@ -61,3 +61,8 @@ class AlphaSpending:
         """
         reached = [look for look in self.looks if look <= rounds]
         return self.levels()[reached[-1]] if reached else 0.0
+
+
+DEFAULT_LOOKS = AlphaSpending(first=6, step=2, maximum=20)
+"""Six rounds are the fewest that reach a paired p below 0.05; at twenty, 10 % shows through noise of
+5 % a cell and heavy tails (tests/gate/test_gate_error_rates.py)."""

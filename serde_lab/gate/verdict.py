@@ -123,6 +123,8 @@ def direction(increased: bool, better: Better) -> Verdict:
 
 def judge_noisy(found: Evidence, limits: NoisyLimits, better: Better) -> Judgement:
     """The verdict on times and memory: significant, above the floor, or shown to be the same."""
+    if found.all_zero:
+        return Judgement(Verdict.SAME, "zero on both sides")
     if found.count < SMALLEST_SAMPLE:
         few = Inequality("rounds", found.count, ">=", SMALLEST_SAMPLE, False)
         return Judgement(
@@ -132,11 +134,7 @@ def judge_noisy(found: Evidence, limits: NoisyLimits, better: Better) -> Judgeme
             (few,),
         )
     if found.ratio is None or found.low is None or found.high is None:
-        same = found.before.values == found.after.values
-        return Judgement(
-            Verdict.SAME if same else Verdict.INCONCLUSIVE,
-            "both sides hold the same values" if same else "a value is zero: there is no ratio",
-        )
+        return Judgement(Verdict.INCONCLUSIVE, "a value is zero: there is no ratio")
     significant = less(_name_of_p(found), found.adjusted_p, limits.alpha)
     size = changed(found.ratio)
     above = more(f"change against the noise floor ({limits.floor_source})", size, limits.floor)

@@ -14,12 +14,12 @@ from serde_lab.gate.gating import gate_sides, gate_sitting
 from serde_lab.gate.intervals import wilson
 from serde_lab.gate.policy import Policy
 from serde_lab.gate.sides import Side
-from serde_lab.gate.spending import AlphaSpending
+from serde_lab.gate.spending import DEFAULT_LOOKS, AlphaSpending
 from serde_lab.gate.statistics import smallest_paired_p
 from serde_lab.runs.directory import load_run
 from tests.gate.made_up_sides import STEADY, arm, log_normal, side, write_run
 
-PLAN = AlphaSpending(first=6, step=2, maximum=20)
+PLAN = DEFAULT_LOOKS
 
 
 def test_looks() -> None:

@@ -225,7 +225,7 @@ class TestPolicy:
     @pytest.mark.parametrize(
         ("table", "words"),
         [
-            ({"relativ": 0.1}, "no key 'relativ'; known are absolute, alpha"),
+            ({"tolerance": 0.1}, "no key 'tolerance'; known are absolute, alpha"),
             ({"limit": [{"stage": "map"}]}, r"\[gate.limit\] has no key 'stage'"),
             ({"relative": -1}, "relative is -1"),
             ({"absolute": True}, "absolute is True"),

@@ -16,7 +16,7 @@ from serde_lab.gate.pool import Pool, PoolRound
 from serde_lab.gate.rows import CompareOptions, Comparison
 from serde_lab.gate.self_test import self_test
 from serde_lab.gate.sides import ArmSide, Quantity, Side
-from serde_lab.gate.spending import AlphaSpending
+from serde_lab.gate.spending import DEFAULT_LOOKS, AlphaSpending
 from serde_lab.gate.verdict import Verdict
 from tests.gate.made_up_sides import side
 
@@ -50,7 +50,7 @@ def made_up_pool(rounds: int, noise: Noise, *, effect: float = 0.1, seed: int = 
     return Pool("made up", effect, tuple(PoolRound(*map(float, one)) for one in measured))
 
 
-PLAN = AlphaSpending(first=6, step=2, maximum=20)
+PLAN = DEFAULT_LOOKS
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,6 @@ def test_the_committed_pool_holds_both_bounds() -> None:
     assert recorded.injected == 0.1
     # Its cells last 17 ms of CPU time, so that a limit in whole hundredths of a second says nothing.
     policy = Policy(absolute=0.0)
-    result = self_test(recorded, AlphaSpending(first=6, step=2, maximum=20), policy, effects=())
+    result = self_test(recorded, policy=policy, effects=())
     assert result.false_alarms_held, result.false_alarms
     assert result.detections_held, result.detections

@@ -310,8 +310,11 @@ def test_turning_the_sides_round_turns_the_verdict_round(
 def test_zero_has_no_ratio() -> None:
     options = CompareOptions(metrics=("phase_cpu_s",))
     before = one_metric("a", [0.0] * 8, "phase_cpu_s map.route")
-    same = compare_sides(before, replace(before, label="b"), options)
-    assert only_row(same).verdict is Verdict.SAME
+    for rounds in (1, 5):
+        none = one_metric("b", [0.0] * rounds, "phase_cpu_s map.route")
+        comparison = compare_sides(before, none, options)
+        assert only_row(comparison).verdict is Verdict.SAME
+        assert comparison.family == 0
     after = one_metric("b", STEADY, "phase_cpu_s map.route")
     assert only_row(compare_sides(before, after, options)).verdict is Verdict.INCONCLUSIVE
 
