@@ -62,6 +62,7 @@ def compact(
     Raises ConcurrentWrite if another writer holds the table, or rolled the compaction back; a
     compaction that fails where the driver lives is rolled back at once, and the table reads as before.
     """
+    table.config.check_writable()
     coordinator = Coordinator(table)
     with coordinator.hold("compact"):
         return compact_held(coordinator, compactor, format)

@@ -14,15 +14,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Literal, cast
 
-from serde_lab.errors import OptionError
+from serde_lab.errors import OptionError, TableError
 from serde_lab.pipeline.option_reader import OptionReader
 from serde_lab.table.archiving import history_of
 from serde_lab.table.avro_container import read_single
 from serde_lab.table.file_system_view import BaseFile
 from serde_lab.table.meta_columns import META_NAMES
 from serde_lab.table.read_plan import ReadPlan, plan_incremental, plan_snapshot
+from serde_lab.table.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline import WRITE_ACTIONS, format_instant_time
 
@@ -54,6 +56,14 @@ class ReadOptions:
     end: str = ""
     as_of: str = ""
     meta_columns: bool = False
+
+
+def open_table(path: str) -> HoodieTable:
+    """The table at a folder or URL. Raises TableError where there is none, and makes no folder there."""
+    storage = Storage.open(path)
+    if storage.is_local and not Path(storage.url).is_dir():
+        raise TableError(f"{path} is no Hudi table: there is no such folder")
+    return HoodieTable.open(storage)
 
 
 def known_options() -> Mapping[str, str]:

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from serde_lab.pipeline.read import parse_read_options, plan_read
+from serde_lab.pipeline.read import open_table, parse_read_options, plan_read
 from serde_lab.pipeline.spark_slices import merged_slices
 from serde_lab.table.file_system_view import FileSlice
 from serde_lab.table.meta_columns import COMMIT_TIME, with_meta_columns
 from serde_lab.table.read_plan import ReadPlan
-from serde_lab.table.storage import Storage
-from serde_lab.table.table import HoodieTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,8 +33,7 @@ def read(spark: SparkSession, path: str, options: Mapping[str, Any] | None = Non
     unknown or cannot be.
     """
     parsed = parse_read_options(options or {})
-    table = HoodieTable.open(Storage.open(path))
-    plan = plan_read(table, parsed)
+    plan = plan_read(open_table(path), parsed)
     plain = tuple(slice_ for slice_ in plan.slices if _spark_reads(plan, slice_))
     others = tuple(slice_ for slice_ in plan.slices if not _spark_reads(plan, slice_))
     if not plain and not others:

@@ -1,11 +1,13 @@
-"""What follows a write, as its options ask: compaction, then cleaning, then archiving.
+"""Table services: what follows a write, as its options ask, and the same by hand.
 
-Owns when each service is due and their order; each of them is its own instant, and the write before
-stands whatever becomes of them. Must not import pyspark.
+Owns when each service is due after a write and their order: compaction, then cleaning, then archiving.
+Each of them is its own instant, and the write before stands whatever becomes of them. Must not import
+pyspark.
 """
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from serde_lab.pipeline.compaction import Compactor, compact_held, deltacommits_to_compact
@@ -14,6 +16,9 @@ from serde_lab.pipeline.service_options import ServiceOptions
 from serde_lab.table.archiving import Archived, archive
 from serde_lab.table.base_file import BaseFileFormat
 from serde_lab.table.cleaning import Cleaned, clean
+from serde_lab.table.recovery import Recovered, recover
+from serde_lab.table.table import HoodieTable
+from serde_lab.table.table_lock import TableLock
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +42,37 @@ def serve(
     cleaned = clean(table, options.commits_retained) if options.clean else None
     archived = archive(table, options.keep_min, options.keep_max) if options.archive else None
     return Served(compacted, cleaned, archived)
+
+
+def clean_now(table: HoodieTable, commits_retained: int) -> Cleaned | None:
+    """Remove the file slices that only commits before the last `commits_retained` need; None if there
+    are none. Raises ConcurrentWrite naming another writer, OptionError for no commit retained."""
+    with _held(table, "clean"):
+        return clean(table, commits_retained)
+
+
+def archive_now(table: HoodieTable, keep_min: int, keep_max: int) -> Archived | None:
+    """Leave `keep_min` commits on the active timeline if there are more than `keep_max`; None if not.
+
+    Raises ConcurrentWrite naming another writer, OptionError for bounds that do not fit, TableError for
+    a table version whose timeline is not archived.
+    """
+    with _held(table, "archive"):
+        return archive(table, keep_min, keep_max)
+
+
+def roll_back_now(table: HoodieTable) -> Recovered:
+    """Undo what writers that are gone left pending, and finish their cleans; says what that was.
+
+    Raises ConcurrentWrite naming a writer that is at work, TableError for what only its own writer can
+    finish.
+    """
+    table.config.check_writable()
+    with TableLock(table.storage, "rollback"):
+        return recover(table)
+
+
+def _held(table: HoodieTable, purpose: str) -> AbstractContextManager[bool]:
+    # a metadata table would go on listing what is removed here
+    table.config.check_writable()
+    return Coordinator(table).hold(purpose)

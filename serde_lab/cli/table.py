@@ -1,0 +1,151 @@
+"""`table`: the services of a Hudi table by hand, each on the table at a path.
+
+Owns the options and the words of `table compact`, `clean`, `archive` and `rollback`. Must hold no logic:
+the pipeline does the work.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from serde_lab.cli.console import Format, print_json, stdout
+
+if TYPE_CHECKING:
+    from serde_lab.pipeline.coordinator import Commit
+    from serde_lab.table.table import HoodieTable
+
+Path_ = Annotated[str, typer.Argument(metavar="PATH", help="The table's folder or URL.")]
+FormatOption = Annotated[Format, typer.Option(help="How to print: table or json.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's commands."""
+    group = typer.Typer(
+        help="Services of a Hudi table: compact, clean, archive, roll back.", no_args_is_help=True
+    )
+    group.command("compact")(compact)
+    group.command("clean")(clean)
+    group.command("archive")(archive)
+    group.command("rollback")(rollback)
+    app.add_typer(group, name="table")
+
+
+def compact(
+    path: Path_,
+    in_process: Annotated[
+        bool, typer.Option("--in-process", help="Without Spark, one slice after the other.")
+    ] = False,
+    master: Annotated[str, typer.Option(help="Spark master; local mode without it.")] = "",
+    format: FormatOption = Format.TABLE,
+) -> int:
+    """Turn every file slice that has logs into a base file, one Spark task a slice.
+
+    A merge-on-read table reads the same before and after.
+    """
+    from serde_lab.pipeline.compaction import compact as compact_table
+
+    table = _open(path)
+    if in_process:
+        done = compact_table(table)
+    elif not any(slice_.log_files for slice_ in table.view().latest_file_slices()):
+        done = None
+    else:
+        done = _compact_on_spark(table, master)
+    if done is None:
+        return _say(format, "nothing to compact", {"compacted": None})
+    rows = sum(stat.numWrites for stat in done.stats)
+    return _say(
+        format,
+        f"compacted {len(done.stats)} file slices, {rows:,} rows, in instant {done.instant}",
+        {"compacted": done.instant, "file_slices": len(done.stats), "rows": rows},
+    )
+
+
+def clean(
+    path: Path_,
+    retain: Annotated[int, typer.Option(min=1, help="Commits that keep their file slices.")] = 10,
+    format: FormatOption = Format.TABLE,
+) -> int:
+    """Remove the file slices that only older commits need."""
+    from serde_lab.pipeline.table_services import clean_now
+
+    done = clean_now(_open(path), retain)
+    if done is None:
+        return _say(format, "nothing to clean", {"cleaned": None})
+    return _say(
+        format,
+        f"removed {len(done.deleted_files)} files that only commits before {done.earliest_kept} need",
+        {"cleaned": list(done.deleted_files), "earliest_kept": done.earliest_kept},
+    )
+
+
+def archive(
+    path: Path_,
+    keep_min: Annotated[
+        int, typer.Option("--min", min=1, help="Commits left on the active timeline.")
+    ] = 20,
+    keep_max: Annotated[
+        int, typer.Option("--max", min=1, help="With more commits than these, archive.")
+    ] = 30,
+    format: FormatOption = Format.TABLE,
+) -> int:
+    """Move old instants from the active timeline to the history."""
+    from serde_lab.pipeline.table_services import archive_now
+
+    done = archive_now(_open(path), keep_min, keep_max)
+    if done is None:
+        return _say(format, "nothing to archive", {"archived": None})
+    times = [instant.time for instant in done.instants]
+    return _say(
+        format,
+        f"archived {len(times)} instants up to {max(times)}",
+        {"archived": times, "removed_files": list(done.removed_files)},
+    )
+
+
+def rollback(path: Path_, format: FormatOption = Format.TABLE) -> int:
+    """Undo what writers that died left pending, and finish their cleans."""
+    from serde_lab.pipeline.table_services import roll_back_now
+
+    done = roll_back_now(_open(path))
+    instants = [f"{one.action} {one.instant}" for one in done.rolled_back]
+    found = {
+        "rolled_back": [
+            {"instant": one.instant, "action": one.action, "deleted_files": list(one.deleted_files)}
+            for one in done.rolled_back
+        ],
+        "finished_cleans": len(done.cleaned),
+    }
+    words = f"rolled back {', '.join(instants)}" if instants else "nothing to roll back"
+    if done.cleaned:
+        words += f"; finished {len(done.cleaned)} cleans"
+    return _say(format, words, found)
+
+
+def _compact_on_spark(table: HoodieTable, master: str) -> Commit | None:
+    from serde_lab.lab.session import SessionSettings, start_session, stop_session
+    from serde_lab.pipeline.compaction import compact as compact_table
+    from serde_lab.pipeline.spark_slices import compactor_on
+
+    spark = start_session(SessionSettings(cores=os.cpu_count() or 1, master=master))
+    try:
+        return compact_table(table, compactor_on(spark))
+    finally:
+        stop_session(spark)
+
+
+def _open(path: str) -> HoodieTable:
+    from serde_lab.pipeline.read import open_table
+
+    return open_table(path)
+
+
+def _say(format: Format, words: str, found: dict[str, object]) -> int:
+    if format is Format.JSON:
+        print_json(found)
+    else:
+        stdout.print(words)
+    return 0

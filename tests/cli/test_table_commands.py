@@ -1,0 +1,120 @@
+"""`table compact`, `clean`, `archive` and `rollback`: what they do to a table, and what they say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serde_lab.cli.app import main
+from serde_lab.pipeline.coordinator import Coordinator
+from serde_lab.table.table_lock import TableLock
+from tests.pipeline.lab_table import MOR, LabTable
+from tests.pipeline.test_merge_on_read import FIRST, SECOND
+
+Captured = pytest.CaptureFixture[str]
+
+
+def told(capsys: Captured, *arguments: str) -> Any:
+    """What a command printed as JSON; it must succeed."""
+    assert main([*arguments, "--format", "json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_compact_without_spark(tmp_path: Path, capsys: Captured) -> None:
+    from serde_lab.verify.oracle import Commit
+
+    table = LabTable(tmp_path, MOR)
+    table.upsert(FIRST)
+    compact = ("table", "compact", str(table.path), "--in-process")
+    assert told(capsys, *compact) == {"compacted": None}
+    table.upsert(SECOND)
+    found = told(capsys, *compact)
+    table.commits.append(Commit("compact"))
+    assert found["compacted"] == table.table.timeline().completed()[-1].time
+    assert table.logs() == []
+    table.check()
+    assert main(list(compact)) == 0
+    assert capsys.readouterr().out == "nothing to compact\n"
+
+
+def test_a_table_without_logs_needs_no_spark_to_say_so(tmp_path: Path, capsys: Captured) -> None:
+    table = LabTable(tmp_path)
+    table.upsert(FIRST)
+    assert told(capsys, "table", "compact", str(table.path)) == {"compacted": None}
+
+
+def test_clean_and_archive_by_hand(tmp_path: Path, capsys: Captured) -> None:
+    options = {"hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}
+    table = LabTable(tmp_path, options)
+    for number in range(6):
+        table.upsert([("a", 1, number, 0.0)])
+    path = str(table.path)
+    found = told(capsys, "table", "clean", path, "--retain", "2")
+    assert len(found["cleaned"]) == 4
+    assert told(capsys, "table", "clean", path, "--retain", "2") == {"cleaned": None}
+    found = told(capsys, "table", "archive", path, "--min", "3", "--max", "4")
+    assert len(found["archived"]) == 3
+    again = told(capsys, "table", "archive", path, "--min", "3", "--max", "4")
+    assert again == {"archived": None}
+    table.check()
+
+
+def test_rollback_undoes_what_a_dead_writer_left(tmp_path: Path, capsys: Captured) -> None:
+    table = LabTable(tmp_path, MOR)
+    table.upsert(FIRST)
+    path = str(table.path)
+    assert told(capsys, "table", "rollback", path) == {"rolled_back": [], "finished_cleans": 0}
+    dead = Coordinator(table.table).begin("upsert")
+    (found,) = told(capsys, "table", "rollback", path)["rolled_back"]
+    assert found == {"instant": dead.time, "action": "deltacommit", "deleted_files": []}
+    assert table.table.timeline().pending() == ()
+    table.check()
+
+
+@pytest.mark.parametrize("command", ["compact", "clean", "archive", "rollback"])
+def test_a_service_waits_for_no_writer_and_names_it(
+    command: str, tmp_path: Path, capsys: Captured
+) -> None:
+    table = LabTable(tmp_path, MOR)
+    table.upsert(FIRST)
+    table.upsert(SECOND)
+    more = ["--in-process"] if command == "compact" else []
+    with TableLock(table.table.storage, "upsert"):
+        assert main(["table", command, str(table.path), *more]) == 1
+    assert "is being written by process" in capsys.readouterr().err
+    table.check()
+
+
+@pytest.mark.parametrize("command", ["compact", "clean", "archive", "rollback"])
+def test_a_folder_without_a_table_is_refused_and_not_made(
+    command: str, tmp_path: Path, capsys: Captured
+) -> None:
+    assert main(["table", command, str(tmp_path / "nowhere")]) == 1
+    assert "nowhere is no Hudi table" in capsys.readouterr().err
+    assert not (tmp_path / "nowhere").exists()
+    assert main(["table", command, str(tmp_path)]) == 1
+    assert "is no Hudi table" in capsys.readouterr().err
+
+
+@pytest.mark.spark
+def test_compact_on_spark(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    from serde_lab.verify.oracle import Commit
+
+    table = LabTable(tmp_path, MOR)
+    table.upsert(FIRST)
+    table.upsert(SECOND)
+    # a process of its own: this one's Spark session is the test run's
+    answer = subprocess.run(
+        [sys.executable, "-m", "serde_lab", "table", "compact", str(table.path)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.startswith("compacted 4 file slices, 44 rows, in instant ")
+    table.commits.append(Commit("compact"))
+    table.check()
