@@ -41,9 +41,10 @@ def write(df: DataFrame, path: str, options: Mapping[str, Any]) -> Commit:
     stored = HoodieTable.open(storage).config if HoodieTable.exists(storage) else None
     parsed = parse_options(options, stored)
     prepared = PreparedWrite.of(storage, arrow_schema(df), parsed)
-    with batches_of(df.sparkSession, parsed.max_records_per_batch):
-        commit = prepared.commit(exchange_for(df, parsed))
-    prepared.serve(compactor_on(df.sparkSession))
+    with prepared.hold():
+        with batches_of(df.sparkSession, parsed.max_records_per_batch):
+            commit = prepared.commit(exchange_for(df, parsed))
+        prepared.serve(compactor_on(df.sparkSession))
     return commit
 
 
