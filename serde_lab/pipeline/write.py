@@ -155,7 +155,9 @@ def make_plan(
         instant=instant.time,
         inflight_path=table.timeline().path(instant),
         targets=targets,
-        shards=_shards(options, targets, () if config.is_mor else slices),
+        # what is stored is not read where the write appends, but without a size of the data it is the
+        # only measure there is
+        shards=_shards(options, targets, () if config.is_mor and options.source_bytes else slices),
         seed=secrets.randbits(63) if options.seed is None else options.seed,
         base_file_format=compression,
         log_format=replace(options.log_format, compression=compression),
@@ -187,12 +189,9 @@ def _stored(slice_: FileSlice) -> StoredFileGroup:
 _EXPANSION = 12
 
 
-def _shards(options: WriteOptions, targets: int, merged: tuple[FileSlice, ...]) -> int:
-    """Slices of a reduce task, so that one of them fits into the memory of a worker.
-
-    `merged`: what is stored and will be read, which is nothing where the write appends to logs.
-    """
-    stored = sum(s.base_file.size_bytes for s in merged if s.base_file is not None)
+def _shards(options: WriteOptions, targets: int, slices: tuple[FileSlice, ...]) -> int:
+    """Slices of a reduce task, so that one of them fits into the memory of a worker."""
+    stored = sum(s.base_file.size_bytes for s in slices if s.base_file is not None)
     incoming = options.source_bytes
     per_task = max(stored, incoming) * _EXPANSION / max(1, targets)
     budget = options.worker_memory_mb << 20

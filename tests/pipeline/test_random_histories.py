@@ -36,7 +36,14 @@ KINDS = st.fixed_dictionaries(
     {
         "type": st.sampled_from([{}, MOR, MOR]),
         "partition": st.sampled_from([{}, PARTITIONED]),
-        "mode": st.sampled_from(["EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"]),
+        "order": st.sampled_from(
+            [
+                {},
+                {},
+                {"hoodie.write.record.merge.mode": "COMMIT_TIME_ORDERING"},
+                {"hoodie.datasource.write.precombine.field": ""},
+            ]
+        ),
         "version": st.sampled_from(["9", "9", "6"]),
         "blocks": st.sampled_from(["avro", "parquet"]),
         "block_bytes": st.sampled_from(["1", "200", "1000000"]),
@@ -54,7 +61,7 @@ def options_of(kind: dict[str, Any]) -> dict[str, str]:
     options = {
         **kind["type"],
         **kind["partition"],
-        "hoodie.write.record.merge.mode": kind["mode"],
+        **kind["order"],
         "hoodie.write.table.version": kind["version"],
         "hoodie.upsert.shuffle.parallelism": kind["parallelism"],
         "hoodie.delete.shuffle.parallelism": kind["parallelism"],
