@@ -88,7 +88,7 @@ class FrameReader:
         constants = _constants(constant, body.slice(reader.tell()))
         if frame.size != _frame_bytes(stored, raw, batch.num_rows, constants):
             raise Damaged(f"it has {frame.size} bytes, which is not what its body needs")
-        if any(column.null_count for column in batch.columns[: _envelope_columns(constant)]):
+        if any(batch.column(i).null_count for i in range(_envelope_columns(constant))):
             raise Damaged("an envelope column holds a null")
         return batch, constants
 

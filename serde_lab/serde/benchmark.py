@@ -136,7 +136,6 @@ def least_ns(repeats: int, act: Callable[[], object]) -> float:
     """The least CPU time of `act`; without Python's garbage collector, which would hit at random."""
     act()
     least = float("inf")
-    gc.collect()
     gc.disable()
     try:
         for _ in range(repeats):
@@ -173,6 +172,7 @@ def costs(
     strategy: Strategy, execution: str, kinds: Iterable[str], rows: int, repeats: int
 ) -> list[Cost]:
     """The cost of the record, then of each kind of column."""
+    gc.collect()
     expected = expected_costs(strategy, execution)
 
     def cost(kind: str, ns: dict[str, float], size: float) -> Cost:

@@ -1,16 +1,15 @@
 """Batches that a strategy must survive: drawn by hypothesis, and a fixed one of awkward values.
 
-Owns the kinds of types, their awkward values, and the count of what was reached. Must not know
-strategies or laws (`conformance.py`).
+Owns batches, their equal twins, and the count of what was reached. Must not know strategies or laws
+(`conformance.py`); single values are those of `conformance_values.py`.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -27,173 +26,21 @@ from serde_lab.records.plain_form import (
     to_plain_batch,
 )
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD, RecordSchema
-from serde_lab.records.types import child_fields, depth, is_binary, is_decimal, is_list, is_string
-
-_YEAR_1_DAY, _YEAR_9999_DAY = -719_162, 2_932_896
-_DAY_US = 86_400_000_000
-_YEAR_1_US, _YEAR_9999_US = _YEAR_1_DAY * _DAY_US, (_YEAR_9999_DAY + 1) * _DAY_US - 1
-_ZONES = ("UTC", "Europe/Berlin", "America/New_York", "+05:30")
-
-LEAVES: dict[str, st.SearchStrategy[pa.DataType]] = {
-    "bool": st.just(pa.bool_()),
-    "int8": st.just(pa.int8()),
-    "int16": st.just(pa.int16()),
-    "int32": st.just(pa.int32()),
-    "int64": st.just(pa.int64()),
-    "float": st.just(pa.float32()),
-    "double": st.just(pa.float64()),
-    "decimal": st.one_of(
-        st.sampled_from([pa.decimal128(9, 2), pa.decimal128(15, 2), pa.decimal128(38, 10)]),
-        st.integers(1, 38).flatmap(lambda p: st.integers(0, p).map(lambda s: pa.decimal128(p, s))),
-    ),
-    "string": st.just(pa.string()),
-    "large_string": st.just(pa.large_string()),
-    "string_view": st.just(pa.string_view()),
-    "binary": st.just(pa.binary()),
-    "large_binary": st.just(pa.large_binary()),
-    "binary_view": st.just(pa.binary_view()),
-    "date": st.just(pa.date32()),
-    "timestamp": st.just(pa.timestamp("us")),
-    "timestamp_zone": st.sampled_from(_ZONES).map(lambda zone: pa.timestamp("us", zone)),
-}
-LISTS = {
-    "list": pa.list_,
-    "large_list": pa.large_list,
-    "list_view": pa.list_view,
-    "large_list_view": pa.large_list_view,
-}
-NESTED = (*LISTS, "map", "struct")
-KINDS: frozenset[str] = frozenset([*LEAVES, *NESTED])
-"""Every kind of type that the project supports; a plug-in may declare fewer."""
-
-PATTERNS = ("none", "some", "all")
-"""How many values of a column are null."""
-
-REFUSED: dict[str, pa.DataType] = {
-    "unsigned": pa.uint32(),
-    "time32": pa.time32("ms"),
-    "time64": pa.time64("us"),
-    "duration": pa.duration("us"),
-    "half-float": pa.float16(),
-    "union": pa.sparse_union([pa.field("a", pa.int32()), pa.field("b", pa.string())]),
-    "dictionary": pa.dictionary(pa.int32(), pa.string()),
-    "nanoseconds": pa.timestamp("ns"),
-    "decimal256": pa.decimal256(50, 2),
-    "null": pa.null(),
-    "fixed_size_binary": pa.binary(4),
-    "month interval": pa.month_day_nano_interval(),
-    "unsigned in a list": pa.list_(pa.uint8()),
-    "map with integer keys": pa.map_(pa.int32(), pa.string()),
-    "four levels": pa.list_(pa.list_(pa.list_(pa.list_(pa.int32())))),
-}
-"""Types that every strategy refuses, by what they are."""
-
-
-def kind_of(t: pa.DataType) -> str:
-    """The name of `t` among KINDS."""
-    names = {
-        pa.bool_(): "bool",
-        pa.float32(): "float",
-        pa.float64(): "double",
-        pa.date32(): "date",
-    }
-    if is_decimal(t):
-        return "decimal"
-    if pat.is_timestamp(t):
-        return "timestamp" if t.tz is None else "timestamp_zone"
-    if pat.is_map(t) or pat.is_struct(t) or is_list(t):
-        return str(t).partition("<")[0]
-    return names.get(t, str(t))
-
-
-@st.composite
-def types(draw: st.DrawFn, kinds: frozenset[str], max_depth: int) -> pa.DataType:
-    """A type of one of `kinds`, nested at most `max_depth` levels."""
-    allowed = kinds if max_depth else kinds - set(NESTED)
-    return draw(type_of(draw(st.sampled_from(sorted(allowed))), kinds, max_depth))
-
-
-@st.composite
-def type_of(draw: st.DrawFn, kind: str, kinds: frozenset[str], max_depth: int) -> pa.DataType:
-    """A type of this kind; if it is nested, around types of `kinds`."""
-    if kind in LEAVES:
-        return draw(LEAVES[kind])
-    inner = types(kinds, max_depth - 1)
-    if kind in LISTS:
-        return LISTS[kind](draw(inner))
-    if kind == "map":
-        keys = sorted({"string", "large_string", "string_view"} & kinds)
-        return pa.map_(draw(LEAVES[draw(st.sampled_from(keys))]), draw(inner))
-    members = draw(st.lists(inner, min_size=1, max_size=3))
-    names = ["a", "Ünï code", "c"]
-    return pa.struct([pa.field(names[i], t) for i, t in enumerate(members)])
-
-
-def awkward(t: pa.DataType) -> list[Any]:
-    """Values of a leaf type at which serialisers have failed before."""
-    if pat.is_boolean(t):
-        return [True, False]
-    if pat.is_integer(t):
-        top = 2 ** (t.bit_width - 1)
-        return [-top, -1, 0, 1, top - 1]
-    if pat.is_floating(t):
-        info = np.finfo(t.to_pandas_dtype())
-        edges = [float(info.max), float(info.smallest_subnormal), float(info.min)]
-        return [float("nan"), -0.0, 0.0, float("inf"), float("-inf"), 0.1, *edges]
-    if is_decimal(t):
-        nines = 10**t.precision - 1
-        return [_decimal(unscaled, t.scale) for unscaled in (-nines, -1, 0, 1, nines)]
-    if is_string(t):
-        texts = ["", "\0", "a\0", " ", "é", "\ufeff", "\ud7ff\ue000", "😀\U0010ffff", "e\u0301"]
-        return [*texts, '"quoted", \\ and\nnew line', "x" * 300]
-    if is_binary(t):
-        return [b"", b"\0", b"\xff\xfe", bytes(range(256)), b"\xa1\x01", b"y" * 300]
-    if pat.is_date(t):
-        return [_YEAR_1_DAY, -141_428, -1, 0, 1, _YEAR_9999_DAY]
-    return [_YEAR_1_US, -_DAY_US - 1, -1, 0, 1, _YEAR_9999_US]
-
-
-def _decimal(unscaled: int, scale: int) -> Decimal:
-    # by digits: arithmetic would round to 28 of them
-    digits = tuple(int(d) for d in str(abs(unscaled)))
-    return Decimal((int(unscaled < 0), digits, -scale))
-
-
-def values(t: pa.DataType) -> st.SearchStrategy[Any]:
-    """Python values for `pa.array(…, t)`, never null at the top."""
-    if is_list(t):
-        return st.lists(_nullable(values(t.value_type)), max_size=3)
-    if pat.is_map(t):
-        entries = st.dictionaries(values(t.key_type), _nullable(values(t.item_type)), max_size=2)
-        return entries.map(lambda d: list(d.items()))
-    if pat.is_struct(t):
-        return st.fixed_dictionaries({f.name: _nullable(values(f.type)) for f in t})
-    return st.one_of(st.sampled_from(awkward(t)), _ordinary(t))
-
-
-def _nullable(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.one_of(inner, inner, st.none())
-
-
-def _ordinary(t: pa.DataType) -> st.SearchStrategy[Any]:
-    if pat.is_boolean(t):
-        return st.booleans()
-    if pat.is_integer(t):
-        top = 2 ** (t.bit_width - 1)
-        return st.integers(-top, top - 1)
-    if pat.is_floating(t):
-        return st.floats(width=t.bit_width)
-    if is_decimal(t):
-        top = 10**t.precision - 1
-        return st.integers(-top, top).map(lambda unscaled: _decimal(unscaled, t.scale))
-    if is_string(t):
-        return st.text(max_size=8)
-    if is_binary(t):
-        return st.binary(max_size=8)
-    if pat.is_date(t):
-        return st.integers(_YEAR_1_DAY, _YEAR_9999_DAY)
-    return st.integers(_YEAR_1_US, _YEAR_9999_US)
-
+from serde_lab.records.types import depth, is_binary, is_list, is_string
+from serde_lab.serde.conformance_values import (
+    KINDS,
+    LEAVES,
+    LISTS,
+    NESTED,
+    PATTERNS,
+    awkward,
+    fixed_types,
+    kind_of,
+    type_of,
+    types,
+    types_inside,
+    values,
+)
 
 _ENVELOPES = st.tuples(
     st.one_of(st.text(max_size=12), st.sampled_from(["id:1", "a:1,b:2", "k" * 300])),
@@ -263,7 +110,7 @@ def awkward_case(
     kinds: frozenset[str] = KINDS, max_depth: int = 3
 ) -> tuple[RecordSchema, pa.RecordBatch]:
     """One batch with a column per kind, and per kind of nesting, of all awkward values and nulls."""
-    leaves = [t for kind in LEAVES if kind in kinds for t in _fixed_types(kind)]
+    leaves = [t for kind in LEAVES if kind in kinds for t in fixed_types(kind)]
     columns: list[tuple[pa.DataType, list[Any]]] = [(t, [*awkward(t), None]) for t in leaves]
     for level in range(max_depth):
         text, inner, some = columns[-1 - level][0], *columns[level % len(columns)]
@@ -310,17 +157,6 @@ def golden_case(
     return small, batch.select(small.batch_schema.names).slice(3, 5)
 
 
-def _fixed_types(kind: str) -> list[pa.DataType]:
-    if kind == "decimal":
-        shapes = ((1, 0), (9, 2), (10, 9), (18, 18), (19, 0), (38, 10), (38, 38))
-        return [pa.decimal128(p, s) for p, s in shapes]
-    if kind == "timestamp_zone":
-        return [pa.timestamp("us", zone) for zone in _ZONES]
-    plain = {"float": pa.float32(), "double": pa.float64(), "date": pa.date32()}
-    plain |= {"bool": pa.bool_(), "timestamp": pa.timestamp("us")}
-    return [plain[kind] if kind in plain else getattr(pa, kind)()]
-
-
 def split(
     case: tuple[RecordSchema, pa.RecordBatch], width: int
 ) -> list[tuple[RecordSchema, pa.RecordBatch]]:
@@ -340,7 +176,7 @@ def copied(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _from_python(array: pa.Array) -> pa.Array:
-    inner = [array.type, *_inside(array.type)]
+    inner = [array.type, *types_inside(array.type)]
     if any(pat.is_timestamp(t) or pat.is_floating(t) for t in inner):
         # Python has no times outside years 1 to 9999 in some zones, and one NaN
         return from_plain(to_plain(array), array.type)
@@ -407,15 +243,6 @@ def joined(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return from_plain_batch(plain, parts[0].schema)
 
 
-def fixed_type(kind: str) -> pa.DataType:
-    """A type of `kind`, always the same."""
-    if kind in LISTS:
-        return LISTS[kind](pa.int32())
-    if kind == "map":
-        return pa.map_(pa.string(), pa.int32())
-    return pa.struct([pa.field("a", pa.int32())]) if kind == "struct" else _fixed_types(kind)[0]
-
-
 @dataclass(slots=True)
 class Reached:
     """Counts what examples have reached: types, null patterns, depths, numbers of rows."""
@@ -432,7 +259,7 @@ class Reached:
                 nulls = column.null_count
                 pattern = "none" if not nulls else "all" if nulls == len(batch) else "some"
                 self.counts[f"{kind_of(f.type)}: {pattern} null"] += 1
-            for t in _inside(f.type):
+            for t in types_inside(f.type):
                 self.counts[f"{kind_of(t)}: nested"] += 1
 
     def missing(self, kinds: frozenset[str], max_depth: int) -> list[str]:
@@ -444,9 +271,3 @@ class Reached:
             inner = kinds if max_depth > 1 else kinds - set(NESTED)
             wanted += [f"{kind}: nested" for kind in sorted(inner)]
         return [name for name in wanted if not self.counts[name]]
-
-
-def _inside(t: pa.DataType) -> Iterable[pa.DataType]:
-    for f in child_fields(t):
-        yield f.type
-        yield from _inside(f.type)

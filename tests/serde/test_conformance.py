@@ -14,10 +14,11 @@ from hypothesis import Phase
 
 from serde_lab.errors import DecodeError
 from serde_lab.records.schema import RecordSchema
-from serde_lab.serde import conformance
+from serde_lab.serde import conformance, conformance_subject
 from serde_lab.serde.arrow_batches import ArrowRecords, ArrowStrategy, BoundArrow
 from serde_lab.serde.conformance import Conformance
-from serde_lab.serde.conformance_cases import KINDS, Reached, awkward_case
+from serde_lab.serde.conformance_cases import Reached, awkward_case
+from serde_lab.serde.conformance_values import KINDS
 from serde_lab.serde.interface import (
     Bounds,
     Execution,
@@ -308,9 +309,9 @@ def judged(strategy: type[Strategy]) -> Conformance:
 def test_a_broken_law_is_seen(
     monkeypatch: pytest.MonkeyPatch, strategy: type[Strategy], law: str
 ) -> None:
-    monkeypatch.setattr(conformance, "EXAMPLES", 400)
+    monkeypatch.setattr(conformance_subject, "EXAMPLES", 400)
     # that it fails is enough: no time is spent on the smallest batch for which it does
-    monkeypatch.setattr(conformance, "PHASES", (Phase.generate,))
+    monkeypatch.setattr(conformance_subject, "PHASES", (Phase.generate,))
     # AssertionError, or what the strategy raised: a test that ends any other way has passed
     with pytest.raises((AssertionError, DecodeError, ValueError, pa.ArrowInvalid)):
         getattr(judged(strategy), f"test_{law}")()
@@ -323,7 +324,7 @@ def test_each_law_has_a_sabotage() -> None:
 
 
 def test_the_strategy_that_was_broken_keeps_the_laws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conformance, "EXAMPLES", 20)
+    monkeypatch.setattr(conformance_subject, "EXAMPLES", 20)
     kit = judged(Broken)
     for name in ("round_trip", "frames_are_cut", "golden_frames", "foreign_frames_are_refused"):
         getattr(kit, f"test_{name}")()
@@ -336,14 +337,14 @@ def test_what_examples_do_not_reach_is_named(monkeypatch: pytest.MonkeyPatch) ->
     assert {"map: some null", "decimal: nested", "bool: none null", "rows: 0"} <= set(missing)
     assert "struct: some null" not in missing
     # and a run of the main law that misses something fails
-    monkeypatch.setattr(conformance, "EXAMPLES", 500)
+    monkeypatch.setattr(conformance_subject, "EXAMPLES", 500)
     monkeypatch.setattr(conformance, "for_all", lambda *_: None)
     with pytest.raises(AssertionError, match="the examples never reached rows: 0"):
         judged(Broken).test_round_trip()
 
 
 def test_a_declared_limit_narrows_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conformance, "EXAMPLES", 60)
+    monkeypatch.setattr(conformance_subject, "EXAMPLES", 60)
     drawn: set[str] = set()
     add = Reached.add
 
