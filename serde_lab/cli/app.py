@@ -51,6 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns its exit status."""
     try:
         outcome = app(args=arguments, prog_name="serde-lab", standalone_mode=False)
+        # a reader who left is met here, not while the interpreter ends
+        sys.stdout.flush()
     except LabError as exc:
         _explain(exc)
         stderr.print(f"serde-lab: {exc}", style="bold red", markup=False, highlight=False)
@@ -61,12 +63,14 @@ def main(arguments: list[str] | None = None) -> int:
     except typer.Exit as exc:
         return exc.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        stderr.print("serde-lab: interrupted; what was measured is kept")
-        return 130
+        return _interrupted()
     except BrokenPipeError:
-        # the reader of a pipe left: nothing more to say, and nothing went wrong here
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _nobody_reads()
+    except SystemExit as exc:
+        # typer's own way to say that the reader of a pipe left
+        if isinstance(exc.__context__, BrokenPipeError):
+            return _nobody_reads()
+        return exc.code if isinstance(exc.code, int) else 1
     except Exception as exc:  # the edge of the process: what is not foreseen is still one sentence
         _explain(exc)
         stderr.print(
@@ -76,7 +80,21 @@ def main(arguments: list[str] | None = None) -> int:
             markup=False,
         )
         return 1
+    if outcome == 130:  # typer's word for ctrl-C
+        return _interrupted()
     return outcome if isinstance(outcome, int) else 0
+
+
+def _interrupted() -> int:
+    stderr.print("serde-lab: interrupted; what was measured is kept (go on with `run --resume`)")
+    return 130
+
+
+def _nobody_reads() -> int:
+    """The reader of a pipe left: nothing more to say, and nothing went wrong here."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    return 0
 
 
 def _explain(exc: BaseException) -> None:

@@ -5,10 +5,15 @@ Owns the session's configuration, all of which is recorded in run.json. Must not
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
+import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +24,7 @@ from serde_lab.lab.java import find_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_PATIENCE_S = 30
 _LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 
 WORKER_ENVIRONMENT = {
@@ -106,25 +112,62 @@ def start_session(settings: SessionSettings) -> SparkSession:
     # given at launch: extraJavaOptions and memory are read before the JVM starts
     conf = SparkConf().setAll(list(spark_conf(settings).items()))
     try:
-        return SparkSession.builder.config(conf=conf).getOrCreate()
+        session = SparkSession.builder.config(conf=conf).getOrCreate()
     except Exception as exc:
         reason = str(exc).strip().splitlines() or [type(exc).__name__]
         raise SetupError(
             f"Spark did not start: {reason[0]}", hint="see `serde-lab doctor`"
         ) from exc
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, _interrupted)
+    return session
+
+
+def _interrupted(number: int, frame: object) -> None:
+    """On ctrl-C: cancel what Spark does, and raise KeyboardInterrupt.
+
+    pyspark's own handler asks over the connection on which the interrupted call waits for its answer,
+    and so breaks both calls. Here that connection is given up first: the next call makes another.
+    """
+    from pyspark import SparkContext
+
+    # py4j writes tracebacks of what ends in the middle
+    logging.disable(logging.CRITICAL)
+    gateway, context = SparkContext._gateway, SparkContext._active_spark_context
+    if gateway is not None and context is not None:
+        with suppress(Exception):  # nothing may stand between ctrl-C and the end
+            gateway._gateway_client.thread_connection.connection = None
+            context.cancelAllJobs()
+    raise KeyboardInterrupt
 
 
 def stop_session(spark: SparkSession) -> None:
-    """Stop the session and its JVM, so that the next session starts afresh."""
+    """Stop the session and its JVM, whatever runs there, so that the next session starts afresh."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
-    spark.stop()
-    if gateway is not None:
-        gateway.shutdown()
-        process = getattr(gateway, "proc", None)
-        if process is not None:
-            process.stdin.close()
-            process.wait(timeout=30)
-        SparkContext._gateway = None
-        SparkContext._jvm = None
+
+    def stop() -> None:
+        with suppress(Exception):  # a JVM that is gone already is stopped too
+            spark.stop()
+            if gateway is not None:
+                gateway.shutdown()
+
+    # a thread of its own, so that a JVM which does not answer cannot hold the end up
+    stopping = threading.Thread(target=stop, name="stop-spark", daemon=True)
+    stopping.start()
+    stopping.join(_PATIENCE_S)
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        # the JVM ends when its standard input does
+        process.stdin.close()
+        try:
+            process.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    logging.disable(logging.NOTSET)
+    if signal.getsignal(signal.SIGINT) is _interrupted:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -25,9 +25,12 @@ def work_folder(parent: Path | None = None) -> Iterator[Path]:
     above = Path(tempfile.gettempdir()) if parent is None else parent
     above.mkdir(parents=True, exist_ok=True)
     remove_abandoned(above)
-    with tempfile.TemporaryDirectory(
-        prefix=_PREFIX, dir=above, ignore_cleanup_errors=True
-    ) as folder, (Path(folder) / _LOCK).open("w") as lock:
+    with (
+        tempfile.TemporaryDirectory(
+            prefix=_PREFIX, dir=above, ignore_cleanup_errors=True
+        ) as folder,
+        (Path(folder) / _LOCK).open("w") as lock,
+    ):
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield Path(folder)
 

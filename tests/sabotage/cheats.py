@@ -292,6 +292,24 @@ class WearsArrowsMark(Cheat):
     name, bound = "wears_arrows_mark", BoundWearsArrowsMark
 
 
+# -- no cheat, but no answer either ------------------------------------------------------------------
+
+
+class Refusing(PlainRecords):
+    def record_keys(self) -> pa.StringArray:
+        if self.of_the_input:
+            raise ValueError("this arm raises\non purpose")
+        return super().record_keys()
+
+
+class BoundRaises(Bound):
+    mark, records = b"\xda", Refusing
+
+
+class Raises(Cheat):
+    name, bound = "raises", BoundRaises
+
+
 # -- what none of them does -------------------------------------------------------------------------
 
 
@@ -309,6 +327,6 @@ ALL: dict[str, type[Any]] = {
     one.name: one
     for one in (
         Tickets, ReadsTheInput, DropsAColumn, LiesAboutOrder, LiesAboutKeys, WorksInLen,
-        WorksInAThread, SendsArrow, WearsArrowsMark, Honest,
+        WorksInAThread, SendsArrow, WearsArrowsMark, Raises, Honest,
     )
 }  # fmt: skip
