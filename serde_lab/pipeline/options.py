@@ -15,6 +15,7 @@ from serde_lab.pipeline import service_options, table_options
 from serde_lab.pipeline.option_reader import OptionReader
 from serde_lab.pipeline.plan import Operation
 from serde_lab.pipeline.service_options import NO_SERVICES, ServiceOptions
+from serde_lab.records.keys import OrderingNulls
 from serde_lab.serde.interface import SerdeOptions
 from serde_lab.table.config import TableConfig
 from serde_lab.table.log_file import BlockFormat, LogFormat
@@ -37,6 +38,7 @@ class WriteOptions:
     log_format: LogFormat = field(default_factory=LogFormat)
     """Blocks and sizes of log files; how Parquet blocks are compressed is as of base files."""
     services: ServiceOptions = NO_SERVICES
+    ordering_nulls: OrderingNulls = "refuse"
     worker_memory_mb: int = 1024
     max_records_per_batch: int = 10_000
     source_bytes: int = 0
@@ -66,6 +68,7 @@ _OWN = {
     "serde_lab.codec_level": "compression level of the parquet codec",
     "serde_lab.worker_memory_mb": "memory of one Python worker, which sets the number of shards",
     "serde_lab.max_records_per_batch": "rows of an Arrow batch between Spark and Python",
+    "serde_lab.ordering_nulls": "refuse, or lowest: nulls lose to any value (Apache Hudi cannot read them)",
     "serde_lab.seed": "makes the ids of new file groups",
 }
 _MEANING = {**table_options.MEANING, **_OWN, **service_options.MEANING}
@@ -116,6 +119,10 @@ def parse_options(options: Mapping[str, Any], stored: TableConfig | None = None)
         codec=_CODECS[codec],
         codec_level=None if level < 0 else level,
         log_format=_log_format(reader, table),
+        ordering_nulls=cast(
+            OrderingNulls,
+            reader.choice("serde_lab.ordering_nulls", ("refuse", "lowest"), lower=True) or "refuse",
+        ),
         services=service_options.service_options(reader, table),
         worker_memory_mb=reader.number("serde_lab.worker_memory_mb", 1024, least=64),
         max_records_per_batch=reader.number("serde_lab.max_records_per_batch", 10_000, least=1),

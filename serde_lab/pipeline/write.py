@@ -146,7 +146,7 @@ def make_plan(
     return WritePlan(
         operation=options.operation,
         schema=schema,
-        keygen=KeyGenerator(schema, config.hive_style, config.url_encode),
+        keygen=KeyGenerator(schema, config.hive_style, config.url_encode, options.ordering_nulls),
         # of a bulk_insert no strategy is part: records are made from Spark's own columns, in Arrow
         strategy="arrow" if bulk else options.strategy,
         serde_options=SerdeOptions() if bulk else bound_options(options),

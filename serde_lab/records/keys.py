@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import urllib.parse
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,8 @@ import pyarrow.compute as pc
 
 from serde_lab.errors import DataError, SchemaError
 from serde_lab.records.schema import DELETE, ENVELOPE, INSERT, RecordSchema
+
+OrderingNulls = Literal["refuse", "lowest"]
 
 NULL_KEY = "__null__"
 EMPTY_KEY = "__empty__"
@@ -27,11 +30,15 @@ _ESCAPED = {chr(code) for code in [*range(0x20), 0x7F]} | set("\"#%'*/:=?\\{[]^"
 
 @dataclass(frozen=True, slots=True)
 class KeyGenerator:
-    """Makes the envelope of a batch. `hive_style` and `url_encode` are the table's own settings."""
+    """Makes the envelope of a batch. `hive_style` and `url_encode` are the table's own settings.
+
+    `ordering_nulls`: whether a null ordering value is refused, or counts as lower than any other.
+    """
 
     schema: RecordSchema
     hive_style: bool = False
     url_encode: bool = False
+    ordering_nulls: OrderingNulls = "refuse"
 
     def __post_init__(self) -> None:
         for role, names in (
@@ -112,9 +119,10 @@ class KeyGenerator:
         columns = [data.column(name) for name in self.schema.data.names]
         for name in self.schema.ordering:
             nulls = data.column(name).null_count
-            if nulls:
+            if nulls and self.ordering_nulls == "refuse":
                 raise DataError(
-                    f"ordering column {name!r} is null in {nulls} rows, which Apache Hudi cannot merge"
+                    f"ordering column {name!r} is null in {nulls} rows, which Apache Hudi cannot merge",
+                    hint="serde_lab.ordering_nulls=lowest writes them for other readers",
                 )
         return self._batch(data, INSERT, columns)
 

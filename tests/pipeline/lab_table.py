@@ -138,6 +138,7 @@ class LabTable:
             table_type=config.table_type,
             hive_style=config.hive_style,
             url_encode=config.url_encode,
+            ordering_nulls=options.ordering_nulls,
             buckets=config.bucket_count or 0,
         )
 
