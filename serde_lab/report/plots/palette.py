@@ -57,10 +57,12 @@ _SERIES = {
     "merge": Shade("#1f5f8b", "#4a93c9"),
     "payload": Shade("#806f1e", "#c9b458"),
     "write": Shade("#2f6f4f", "#5fae86"),
+    "release": Shade("#7a6a9e", "#b3a6d9"),
     # waiting: grey
     "input_wait": Shade("#7a838d", "#8d97a2"),
     "output_wait": Shade("#8b949d", "#6f7984"),
     "worker_start": Shade("#5f6770", "#aab3bd"),
+    "bind": Shade("#565e66", "#b4bcc5"),
     "worker_end": Shade("#6c747d", "#9aa4ae"),
     "jvm": Shade("#6d7b6a", "#9fb09b"),
     "idle-driver": Shade("#b3bbc4", "#565f6a"),

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from serde_lab.runs.cell_values import CellValues, cell_values
-from serde_lab.runs.model import Run
+from serde_lab.runs.model import ArmEntry, Run
 from serde_lab.runs.summary import measured_cells, summarise
 
 DRIFT_LIMIT = 0.10
@@ -127,8 +127,7 @@ def read_facts(run: Run) -> RunFacts:
     told = {str(entry.get("name", "")): entry for entry in scenario_arms(run)}
     entries = {entry.arm: entry for entry in run.header.arms}
     arms = tuple(
-        _arm(run, arm, told.get(arm["arm"], {}), entries[arm["arm"]].model_extra or {})
-        for arm in summary["arms"]
+        _arm(run, arm, told.get(arm["arm"], {}), entries[arm["arm"]]) for arm in summary["arms"]
     )
     content = run.header.scenario_content
     named = content.get("reference")
@@ -153,7 +152,7 @@ def scenario_arms(run: Run) -> tuple[Mapping[str, Any], ...]:
 
 
 def _arm(
-    run: Run, summary: Mapping[str, Any], told: Mapping[str, Any], extra: Mapping[str, Any]
+    run: Run, summary: Mapping[str, Any], told: Mapping[str, Any], entry: ArmEntry
 ) -> ArmFacts:
     name = summary["arm"]
     rounds: dict[int, CellValues] = {}
@@ -165,16 +164,15 @@ def _arm(
             for cell in run.cells
             if cell.arm == name and cell.warmup and cell.status == "ok"
         }
-    prediction = extra.get("prediction")
     return ArmFacts(
         name=name,
         kind=summary["kind"],
         summary=summary,
         rounds=dict(sorted(rounds.items())),
         cold=dict(sorted(cold.items())),
-        changes=str(told.get("changes") or extra.get("changes") or ""),
+        changes=str(told.get("changes") or (entry.model_extra or {}).get("changes") or ""),
         note=str(told.get("note") or ""),
-        prediction=prediction if isinstance(prediction, Mapping) else None,
+        prediction=entry.prediction,
     )
 
 
