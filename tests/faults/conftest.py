@@ -6,6 +6,8 @@ from collections import Counter
 
 import pytest
 
+from tests.peers.conftest import hudi_session as hudi_session
+
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """One line a fault; of kill points and refused steps, how many there were."""

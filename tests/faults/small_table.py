@@ -91,15 +91,15 @@ def make(folder: Path, table_type: str = COW) -> Storage:
 
 
 def seen_by_us(storage: Storage) -> Seen:
-    return _seen(plan_snapshot(HoodieTable.open(storage)).read())
+    return seen_in(plan_snapshot(HoodieTable.open(storage)).read())
 
 
 def seen_by_hudi_rs(storage: Storage) -> Seen:
     read = HudiTableBuilder.from_base_uri(storage.url).build().read(HudiReadOptions())
-    return _seen(pa.Table.from_batches([pa.record_batch(batch) for batch in read]))
+    return seen_in(pa.Table.from_batches([pa.record_batch(batch) for batch in read]))
 
 
-def _seen(table: pa.Table) -> Seen:
+def seen_in(table: pa.Table) -> Seen:
     rows = table.select(SCHEMA.names).to_pylist()
     seen = {(row["p"], row["k"]): (row["ts"], row["v"]) for row in rows}
     assert len(seen) == len(rows), "a key is there twice"
