@@ -7,7 +7,7 @@ both writers read the same files.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -19,6 +19,9 @@ import pyarrow.parquet as pq
 from serde_lab.peers.apache_hudi import HudiSnapshot
 from serde_lab.peers.hudi_options import HudiTable, HudiWrite, write_options
 from serde_lab.records.schema import RecordSchema
+from serde_lab.table.read_plan import ReadPlan, plan_snapshot
+from serde_lab.table.storage import Storage
+from serde_lab.table.table import HoodieTable
 from serde_lab.verify import oracle
 from serde_lab.verify.checks import Expected, check_table
 from serde_lab.verify.oracle import Commit
@@ -183,19 +186,33 @@ class PeerTable:
         work = self.folder / "work" / f"{len(self.commits)}"
         return Expected.of(oracle.solve(self.rules, self.commits, work))
 
-    def problems(
-        self, readers: Sequence[str] = ("hudi-rs", "apache-hudi"), **read: str
-    ) -> list[str]:
-        """What is wrong with the table as each of `readers` sees it; empty if nothing is."""
+    def problems(self, **read: str) -> list[str]:
+        """What is wrong with the table as each of the three readers sees it; empty if nothing is."""
         expected = self.expected()
         assert expected.fingerprint.rows > 0
         rust = HudiRs(self.path)
-        found = []
-        for name in readers:
-            if name == "hudi-rs":
-                results = check_table(rust, expected, self.rules).results
-            else:
-                with HudiSnapshot(self.spark, self.path, read) as snapshot:
-                    results = check_table(snapshot, expected, self.rules, rust.facts()).results
-            found += [result.detail for result in results if not result.passed]
-        return found
+        results = [*check_table(rust, expected, self.rules).results]
+        with HudiSnapshot(self.spark, self.path, read) as snapshot:
+            results += check_table(snapshot, expected, self.rules, rust.facts()).results
+        results += check_table(OurSnapshot(self.path), expected, self.rules, rust.facts()).results
+        return [result.detail for result in results if not result.passed]
+
+
+@dataclass(frozen=True)
+class OurSnapshot:
+    """The rows of a table as the lab's own reader sees them."""
+
+    path: str
+    name: str = "serde_lab"
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._plan().schema
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        plan = self._plan()
+        for found in plan.slices:
+            yield from plan.batches(found)
+
+    def _plan(self) -> ReadPlan:
+        return plan_snapshot(HoodieTable.open(Storage.open(Path(self.path))))
