@@ -11,8 +11,7 @@ import pytest
 from serde_lab.cli.app import main
 from serde_lab.pipeline.coordinator import Coordinator
 from serde_lab.table.table_lock import TableLock
-from tests.pipeline.lab_table import MOR, LabTable
-from tests.pipeline.test_merge_on_read import FIRST, SECOND
+from tests.pipeline.lab_table import FIRST, MOR, SECOND, LabTable
 
 Captured = pytest.CaptureFixture[str]
 

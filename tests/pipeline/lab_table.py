@@ -40,6 +40,24 @@ Row = tuple[str, int, int, float | None]
 """k, n, ts, x"""
 Rows = Sequence[Row]
 
+FIRST: Rows = [("a", i, 10 * i, i / 3) for i in range(40)] + [("é\0", 7, 5, None), ("", 1, 1, -0.0)]
+SECOND: Rows = [
+    ("a", 3, 31, 1.0),  # newer
+    ("a", 4, 39, 2.0),  # late
+    ("a", 5, 50, 3.0),  # a tie goes to the newer commit
+    ("a", 6, 60, 4.0),
+    ("a", 6, 60, 5.0),  # a tie within the batch goes to the later row
+    ("a", 6, 59, 6.0),
+    ("b", 0, 0, float("nan")),
+    ("\U0001f600", 0, 0, float("inf")),
+]
+GONE: Rows = [("a", n, 0, None) for n in (3, 4, 10, 11, 12, 11)] + [
+    ("b", 0, 0, None),
+    ("z", 9, 0, None),
+]
+# 3 comes back newer than it was, 10 older than its base row, 11 and b at equal values
+BACK: Rows = [("a", 3, 40, 7.0), ("a", 10, 99, 8.0), ("a", 11, 110, 9.0), ("b", 0, 0, 10.0)]
+
 
 def table_of(rows: Rows) -> pa.Table:
     """`rows` with further columns of awkward types; the partition follows from n."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, date, datetime
-from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,42 +19,12 @@ from serde_lab.table.storage import Storage
 from serde_lab.verify import oracle
 from serde_lab.verify.checks import Expected, check_path
 from serde_lab.verify.rules import TableRules
-
-STRATEGIES = ("pickle", "avro", "internal_row", "arrow")
-OPTIONS = {
-    "hoodie.table.name": "t",
-    "hoodie.datasource.write.recordkey.field": "k,n",
-    "hoodie.datasource.write.precombine.field": "ts",
-    "hoodie.bucket.index.num.buckets": "4",
-    "serde_lab.seed": "1",
-}
-
-Rows = list[tuple[str, int, int, float | None]]
+from tests.pipeline.lab_table import FIRST, OPTIONS, SECOND, STRATEGIES, Rows, table_of, write_parts
 
 
 def folder_of(path: Path, rows: Rows, files: int = 2) -> Path:
-    """`rows` as parquet files in input order, with columns of awkward types."""
-    path.mkdir(parents=True)
-    table = pa.table(
-        {
-            "k": pa.array([r[0] for r in rows], pa.string()),
-            "n": pa.array([r[1] for r in rows], pa.int64()),
-            "ts": pa.array([r[2] for r in rows], pa.int64()),
-            "x": pa.array([r[3] for r in rows], pa.float64()),
-            "p": pa.array([f"p {r[1] % 3}" for r in rows], pa.string()),
-            "d": pa.array([date(1960, 1, 1 + r[1] % 28) for r in rows], pa.date32()),
-            "m": pa.array([Decimal(r[2]) / 100 for r in rows], pa.decimal128(38, 2)),
-            "t": pa.array(
-                [datetime(1969, 12, 31, 23, 59, 59, r[1], UTC) for r in rows],
-                pa.timestamp("us", "UTC"),
-            ),
-            "l": pa.array([[r[0], ""] if r[1] % 2 else None for r in rows], pa.list_(pa.string())),
-        }
-    )
-    step = -(-len(rows) // files) or 1
-    for number in range(files):
-        pq.write_table(table.slice(number * step, step), path / f"part-{number:05d}.parquet")
-    return path
+    """`rows` as parquet files in input order."""
+    return write_parts(path, table_of(rows), files)
 
 
 def write(table: Path, folder: Path, **options: object) -> Commit:
@@ -75,19 +43,6 @@ def check(table: Path, commits: list[tuple[str, Path]], work: Path, partition: s
     answer = oracle.solve(rules, [oracle.Commit(op, path) for op, path in commits], work)  # type: ignore[arg-type]
     verdict = check_path(str(table), Expected.of(answer), rules)
     assert verdict.passed, [result for result in verdict.results if not result.passed]
-
-
-FIRST: Rows = [("a", i, 10 * i, i / 3) for i in range(40)] + [("é\0", 7, 5, None), ("", 1, 1, -0.0)]
-SECOND: Rows = [
-    ("a", 3, 31, 1.0),  # newer
-    ("a", 4, 39, 2.0),  # late
-    ("a", 5, 50, 3.0),  # a tie goes to the newer commit
-    ("a", 6, 60, 4.0),
-    ("a", 6, 60, 5.0),  # a tie within the batch goes to the later row
-    ("a", 6, 59, 6.0),
-    ("b", 0, 0, float("nan")),
-    ("\U0001f600", 0, 0, float("inf")),
-]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -12,8 +12,7 @@ from serde_lab.errors import OptionError
 from serde_lab.pipeline.read import parse_read_options, plan_read
 from serde_lab.verify.checks import Expected, rows_match
 from serde_lab.verify.readers import HudiRs
-from tests.pipeline.lab_table import MOR, PARTITIONED, LabTable
-from tests.pipeline.test_merge_on_read import BACK, FIRST, GONE, SECOND
+from tests.pipeline.lab_table import BACK, FIRST, GONE, MOR, PARTITIONED, SECOND, LabTable
 
 INCREMENTAL = {"hoodie.datasource.query.type": "incremental"}
 BEGIN = "hoodie.datasource.read.begin.instanttime"

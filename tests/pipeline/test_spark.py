@@ -22,7 +22,8 @@ from serde_lab.pipeline.routing import murmur3_int, salts
 from serde_lab.pipeline.stages import map_stage
 from serde_lab.pipeline.write import PreparedWrite, make_plan
 from serde_lab.table.storage import Storage
-from tests.pipeline.test_in_process import FIRST, OPTIONS, SECOND, STRATEGIES, check, folder_of
+from tests.pipeline.lab_table import FIRST, OPTIONS, SECOND, STRATEGIES
+from tests.pipeline.test_in_process import check, folder_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

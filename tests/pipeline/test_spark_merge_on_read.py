@@ -15,8 +15,17 @@ from serde_lab.pipeline.compaction import CompactionWork, compact
 from serde_lab.pipeline.read import parse_read_options, plan_read
 from serde_lab.verify.checks import Expected, rows_match
 from serde_lab.verify.oracle import Commit
-from tests.pipeline.lab_table import MOR, PARTITIONED, LabTable, table_of, write_parts
-from tests.pipeline.test_merge_on_read import BACK, FIRST, GONE, SECOND
+from tests.pipeline.lab_table import (
+    BACK,
+    FIRST,
+    GONE,
+    MOR,
+    PARTITIONED,
+    SECOND,
+    LabTable,
+    table_of,
+    write_parts,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

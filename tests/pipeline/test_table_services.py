@@ -12,8 +12,7 @@ from serde_lab.errors import DataError, LabError, StorageError
 from serde_lab.pipeline.compaction import CompactionWork, compact, deltacommits_to_compact
 from serde_lab.pipeline.coordinator import Coordinator
 from serde_lab.pipeline.write_handle import WriteStatus
-from tests.pipeline.lab_table import MOR, PARTITIONED, LabTable, table_of
-from tests.pipeline.test_merge_on_read import BACK, FIRST, GONE, SECOND
+from tests.pipeline.lab_table import BACK, FIRST, GONE, MOR, PARTITIONED, SECOND, LabTable, table_of
 
 INLINE = {
     **MOR,
