@@ -153,13 +153,13 @@ def _arm_names(scenario: Scenario, chosen: list[str] | None) -> tuple[str, ...]:
 
 def _print_plan(scenario: Scenario, arms: tuple[str, ...], results: Path, format: Format) -> None:
     from serde_lab.lab.estimate import estimate_seconds
-    from serde_lab.lab.own_files import check_sources
     from serde_lab.lab.plan import cells_of, check_scenario
     from serde_lab.lab.runner import chosen_arms
+    from serde_lab.lab.source_check import check_data
 
     check_scenario(scenario)
-    check_sources(scenario)
     chosen = chosen_arms(scenario, arms)
+    check_data(scenario, chosen)
     cells = cells_of(scenario, chosen)
     rows = [
         [cell.name, cell.arm, cell.round, "warm-up" if cell.warmup else "measured"]

@@ -31,16 +31,18 @@ from serde_lab.lab.plan import (
 )
 from serde_lab.lab.progress import Progress, Silent
 from serde_lab.lab.session import SessionSettings, spark_conf, start_session, stop_session
-from serde_lab.lab.stand_alone import frames_stand_alone
+from serde_lab.lab.source_check import check_arms, check_data
+from serde_lab.lab.stand_alone import STAND_ALONE, Proof, frames_stand_alone
 from serde_lab.lab.work_folder import work_folder
 from serde_lab.measure.calibration import calibrate
 from serde_lab.pipeline.write_schema import record_schema
 from serde_lab.records.keys import KeyGenerator
+from serde_lab.records.schema import RecordSchema
 from serde_lab.runs.directory import RunWriter, load_run
 from serde_lab.runs.model import Check
 from serde_lab.scenario.loading import parse_scenario
 from serde_lab.scenario.model import Arm, Scenario
-from serde_lab.verify.checks import arms_agree
+from serde_lab.verify.checks import CheckResult, arms_agree
 from serde_lab.verify.contents import Fingerprint
 
 if TYPE_CHECKING:
@@ -88,7 +90,10 @@ def run_scenario(
     progress = progress or Silent()
     check_scenario(scenario)
     arms = chosen_arms(scenario, settings.arms)
+    check_data(scenario, arms)
     inputs = prepare_inputs(scenario, settings.cache, progress.message)
+    schema = _stored_records(scenario, inputs)
+    check_arms(arms, schema)
     with ExitStack() as stack:
         work = stack.enter_context(work_folder(settings.work))
         writer = stack.enter_context(_writer(scenario, arms, inputs, settings, resume))
@@ -99,7 +104,13 @@ def run_scenario(
             progress.message("working out the right answer (DuckDB)")
             checks = CellChecks(scenario, inputs, work)
             given_up = {} if resume is None else _given_up(resume)
-            given_up |= _prove_frames(scenario, arms, inputs, work, writer, given_up)
+            rows = pq.read_metadata(inputs.commits[0].files[0]).num_rows
+            proven = tuple(arm for arm in arms if arm.name not in given_up)
+            proof = _frames(scenario, proven, schema, rows, work / "stand-alone")
+            for name, result in proof.results.items():
+                writer.check(Check(result.name, result.passed, result.detail, arm=name))
+                if not result.passed:
+                    given_up[name] = _wrong(result.name, result.detail)
             bench = None
             if scenario.measure.exchange == "spark":
                 progress.message("starting Spark")
@@ -110,7 +121,16 @@ def run_scenario(
             runner.set_up()
             calibration = _calibration(work, None if bench is None else bench.spark)
             rounds = _Rounds(
-                scenario, arms, runner, checks, calibration, writer, settings, progress, given_up
+                scenario,
+                arms,
+                runner,
+                checks,
+                calibration,
+                writer,
+                settings,
+                progress,
+                proof.raised,
+                given_up,
             )
             rounds.run(todo)
         writer.finish("complete")
@@ -192,6 +212,7 @@ class _Rounds:
     writer: RunWriter
     settings: RunSettings
     progress: Progress
+    unproven: Mapping[str, str]
     given_up: dict[str, str] = field(default_factory=dict)
     prints: dict[str, Fingerprint | None] = field(default_factory=dict)
 
@@ -236,7 +257,10 @@ class _Rounds:
             self.writer.sample(
                 cell.name, sample.metric, sample.value, commit=sample.commit, phase=sample.phase
             )
-        for check in verdict.results:
+        found = list(verdict.results)
+        if arm.name in self.unproven:  # it raised before, and does not now: nothing stands for it
+            found.insert(0, CheckResult(STAND_ALONE, False, self.unproven[arm.name]))
+        for check in found:
             self._check(check.name, check.passed, check.detail, arm.name, cell)
         if result.table is not None:
             self.prints[arm.name] = verdict.fingerprint
@@ -247,7 +271,7 @@ class _Rounds:
         seconds = next(
             s.value for s in result.samples if s.metric == "seconds" and s.commit is None
         )
-        note = next((f"{c.name}: {c.detail}" for c in verdict.results if not c.passed), "")
+        note = next((f"{c.name}: {c.detail}" for c in found if not c.passed), "")
         if note:
             self.given_up[arm.name] = f"wrong answer, {note}"
         self.progress.cell_ended(arm.name, cell.round, None if note else seconds, note)
@@ -299,37 +323,23 @@ def _wrong(check: str, detail: str) -> str:
     return f"wrong answer, {check}: {detail}"
 
 
-def _prove_frames(
-    scenario: Scenario,
-    arms: tuple[Arm, ...],
-    inputs: PreparedInputs,
-    work: Path,
-    writer: RunWriter,
-    given_up: Mapping[str, str],
-) -> dict[str, str]:
-    """Have another process read each strategy's frames; the arms whose frames it could not read."""
+def _frames(
+    scenario: Scenario, arms: tuple[Arm, ...], schema: RecordSchema, rows: int, work: Path
+) -> Proof:
+    """Have another process read the frames of each strategy among `arms`."""
     asked = {
-        arm.name: (arm.strategy, serde_options(arm))
-        for arm in arms
-        if arm.strategy is not None and arm.name not in given_up
+        arm.name: (arm.strategy, serde_options(arm)) for arm in arms if arm.strategy is not None
     }
-    if not asked:
-        return {}
-    first = inputs.commits[0]
-    source = pq.read_schema(first.files[0]).remove_metadata()
-    schema = record_schema(source, write_options(scenario, first.operation, None, 1, 0))
     table = scenario.table
     keys = KeyGenerator(schema, table.hive_style, table.url_encode)
-    rows = pq.read_metadata(first.files[0]).num_rows
-    wrong = {}
-    found = frames_stand_alone(
-        asked, schema, keys, work / "stand-alone", rows, scenario.measure.seed
-    )
-    for name, result in found.items():
-        writer.check(Check(result.name, result.passed, result.detail, arm=name))
-        if not result.passed:
-            wrong[name] = _wrong(result.name, result.detail)
-    return wrong
+    return frames_stand_alone(asked, schema, keys, work, rows, scenario.measure.seed)
+
+
+def _stored_records(scenario: Scenario, inputs: PreparedInputs) -> RecordSchema:
+    """The schema of the records that every arm sends."""
+    first = inputs.commits[0]
+    source = pq.read_schema(first.files[0]).remove_metadata()
+    return record_schema(source, write_options(scenario, first.operation, None, 1, 0))
 
 
 def _writer(

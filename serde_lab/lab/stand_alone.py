@@ -45,6 +45,14 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
+class Proof:
+    """A result for each arm whose frames were sent; why an arm raised before it had any."""
+
+    results: dict[str, CheckResult]
+    raised: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class _Sample:
     sent: Sent
     expected: pa.RecordBatch
@@ -57,23 +65,21 @@ def frames_stand_alone(
     work: Path,
     rows: int,
     seed: int,
-) -> dict[str, CheckResult]:
-    """One result an arm; `arms` are strategies with their options, by the arms' names.
+) -> Proof:
+    """The proof of every arm; `arms` are strategies with their options, by the arms' names.
 
     `rows`: how many records a batch of the input has, so that the sample looks like one.
     """
     enveloped = keys.envelop(made_up_rows(schema, max(2, min(rows, _MOST_ROWS)), seed))
-    results: dict[str, CheckResult] = {}
     samples: dict[str, _Sample] = {}
+    raised: dict[str, str] = {}
     for name, (subject, options) in arms.items():
         try:
             samples[name] = _sample(subject, options, schema, enveloped)
         except Exception as exc:  # a plug-in may raise anything
-            results[name] = _failed(f"{subject} cannot encode made-up rows: {_said(exc)}")
+            raised[name] = f"{subject} cannot encode made-up rows: {_said(exc)}"
     answers = _read_back({name: sample.sent for name, sample in samples.items()}, work)
-    for name, sample in samples.items():
-        results[name] = _judged(sample, answers[name])
-    return results
+    return Proof({n: _judged(sample, answers[n]) for n, sample in samples.items()}, raised)
 
 
 def _sample(

@@ -1,0 +1,93 @@
+"""A strategy that stops the run in the middle of a cell. Installed as a plug-in for tests only.
+
+It works as `arrow` does until the call of `encode` that STOPPED_AT numbers, across all processes; there it
+notes who is alive, sends the run's process the signal STOPPED_BY, and waits for its own end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import psutil
+import pyarrow as pa
+
+from serde_lab.records.schema import RecordSchema
+from serde_lab.serde.arrow_batches import ArrowStrategy, BoundArrow
+from serde_lab.serde.interface import (
+    Bounds,
+    BoundSerde,
+    Execution,
+    Fairness,
+    Frames,
+    Records,
+    SerdeOptions,
+    Strategy,
+)
+
+
+@dataclass(frozen=True)
+class BoundStopped(BoundSerde):
+    """Arrow's frames behind a mark of its own, until it stops the run."""
+
+    schema: RecordSchema
+    options: SerdeOptions
+    inner: BoundArrow
+    mark = b"\xdb"
+
+    def from_arrow(self, batch: pa.RecordBatch) -> Records:
+        return self.inner.from_arrow(batch)
+
+    def encode(self, records: Records, bounds: Bounds) -> Frames:
+        _called()
+        frames = self.inner.encode(records, bounds)
+        marked = [self.mark + frame for frame in frames.frame.to_pylist()]
+        return Frames(frames.target, pa.array(marked, pa.binary()), frames.rows)
+
+    def decode(self, frames: pa.BinaryArray) -> Records:
+        plain = pa.array([frame[1:] for frame in frames.to_pylist()], pa.binary())
+        return self.inner.decode(plain)
+
+
+def _called() -> None:
+    folder = Path(os.environ["STOPPED_IN"])
+    run = folder / "run.pid"
+    if not run.exists():
+        return
+    with (folder / "calls").open("ab") as calls:
+        calls.write(b".")
+        made = calls.tell()
+    if made == int(os.environ["STOPPED_AT"]):
+        _stop(int(run.read_text()), folder)
+
+
+def _stop(pid: int, folder: Path) -> None:
+    children = [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    (folder / "alive").write_text(json.dumps(children))
+    (folder / "run.pid").unlink()
+    by = int(os.environ["STOPPED_BY"])
+    if by == signal.SIGINT:
+        os.killpg(os.getpgid(pid), by)  # a terminal's ctrl-C reaches children too
+    else:
+        os.kill(pid, by)
+    for _ in range(6000):  # a minute, then the test has failed anyway
+        time.sleep(0.01)
+
+
+class Stopped(Strategy):
+    """`arrow`, but for the moment at which it ends the run."""
+
+    name = "stopped"
+    executions: ClassVar[tuple[Execution, ...]] = ("batch",)
+    default_rows_per_frame = 100
+
+    def bind(self, schema: RecordSchema, options: SerdeOptions) -> BoundStopped:
+        return BoundStopped(schema, options, ArrowStrategy().bind(schema, options))
+
+    def fairness(self) -> Fairness:
+        return ArrowStrategy().fairness()
