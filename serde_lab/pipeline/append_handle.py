@@ -26,24 +26,25 @@ class AppendHandle(WriteHandle):
         plan = task.plan
         self._rows = 0
         base_name = "" if stored.base_path is None else stored.base_path.rpartition("/")[2]
-        self._writer = LogWriter(
-            plan.storage,
-            table_name=plan.table.name,
-            table_version=plan.table.version,
-            data_schema=plan.schema.data,
-            target=LogTarget(
-                partition_path,
-                stored.file_id,
-                stored.base_instant,
-                base_name,
-                stored.log_version,
-            ),
-            write_token=task.write_token,
-            instant=plan.instant,
-            format=plan.log_format,
-            task_partition=task.partition,
-            inflight_path=plan.inflight_path,
-        )
+        with task.timeline.phase("write"):
+            self._writer = LogWriter(
+                plan.storage,
+                table_name=plan.table.name,
+                table_version=plan.table.version,
+                data_schema=plan.schema.data,
+                target=LogTarget(
+                    partition_path,
+                    stored.file_id,
+                    stored.base_instant,
+                    base_name,
+                    stored.log_version,
+                ),
+                write_token=task.write_token,
+                instant=plan.instant,
+                format=plan.log_format,
+                task_partition=task.partition,
+                inflight_path=plan.inflight_path,
+            )
 
     def write(self, records: Records) -> None:
         """Append `records`, or delete their keys by commit time."""
