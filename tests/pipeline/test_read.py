@@ -137,7 +137,7 @@ def test_times_are_taken_in_every_form(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"hoodie.datasource.query.tpye": "snapshot"}, "did you mean"),
+        ({"hoodie.datasource.query.kind": "snapshot"}, "did you mean"),
         ({"hoodie.datasource.query.type": "cdc"}, "expected snapshot or read_optimized or incre"),
         ({END: "1"}, "is for an incremental read"),
         (INCREMENTAL, "begins after it"),

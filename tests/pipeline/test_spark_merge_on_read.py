@@ -176,7 +176,7 @@ def test_an_empty_table_has_no_rows_and_its_options_are_read_all_the_same(
     frame = serde_lab.read(spark, str(table.path))
     assert (frame.columns, frame.count()) == (table.schema.names, 0)
     with pytest.raises(OptionError, match="did you mean"):
-        serde_lab.read(spark, str(table.path), {"as.of.instnat": "2024-01-01"})
+        serde_lab.read(spark, str(table.path), {"as.of.instan": "2024-01-01"})
     with pytest.raises((TableError, StorageError)):
         serde_lab.read(spark, str(tmp_path / "nowhere"))
 
