@@ -90,6 +90,7 @@ def spark_conf(settings: SessionSettings) -> dict[str, str]:
         }
     if settings.local_folder:
         conf["spark.local.dir"] = settings.local_folder
+        conf["spark.sql.warehouse.dir"] = f"{settings.local_folder}/warehouse"
         conf["spark.driver.extraJavaOptions"] += f" -Djava.io.tmpdir={settings.local_folder}"
     if settings.jars:
         conf["spark.jars"] = ",".join(settings.jars)

@@ -152,8 +152,8 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("'a'", "arow", "internal_row"),
     ),
     "unknown strategy option": (
-        {"arms": [{"name": "a", "strategy": "arrow", "options": {"compresion": "lz4"}}]},
-        ("'a'", "compresion", "compression"),
+        {"arms": [{"name": "a", "strategy": "arrow", "options": {"codec": "lz4"}}]},
+        ("'a'", "codec", "compression"),
     ),
     "missing column": (
         {"change": _set("data", "key", value="idd")},
@@ -162,6 +162,10 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "missing file": (
         {"change": _set("data", "path", value="/nowhere/at/all.parquet")},
         ("data.path", "/nowhere/at/all.parquet"),
+    ),
+    "a name that Avro does not allow": (
+        {"rows": rows(50).append_column("two words", [["x"] * 50])},
+        ("rows.parquet", "'two words'"),
     ),
     "unsupported type": ({"rows": UNSIGNED}, ("'count'", "uint32")),
     "unsupported type inside a list": ({"rows": NESTED_TIME}, ("'at.element'", "time64")),

@@ -310,6 +310,28 @@ class Raises(Cheat):
     name, bound = "raises", BoundRaises
 
 
+class BoundKillsTheReader(Bound):
+    """Ends any process that did not make the frames."""
+
+    mark = b"\xdc"
+
+    def encode(self, records: Records, bounds: Bounds) -> Frames:
+        MAKERS.add(os.getpid())
+        return super().encode(records, bounds)
+
+    def decode(self, frames: pa.BinaryArray) -> Records:
+        if os.getpid() not in MAKERS:
+            os._exit(3)
+        return super().decode(frames)
+
+
+MAKERS: set[int] = set()
+
+
+class KillsTheReader(Cheat):
+    name, bound = "kills_the_reader", BoundKillsTheReader
+
+
 # -- what none of them does -------------------------------------------------------------------------
 
 
@@ -327,6 +349,7 @@ ALL: dict[str, type[Any]] = {
     one.name: one
     for one in (
         Tickets, ReadsTheInput, DropsAColumn, LiesAboutOrder, LiesAboutKeys, WorksInLen,
-        WorksInAThread, SendsArrow, WearsArrowsMark, Raises, Honest,
+        WorksInAThread, SendsArrow, WearsArrowsMark, Raises,
+        KillsTheReader, Honest,
     )
 }  # fmt: skip

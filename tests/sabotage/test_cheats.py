@@ -25,6 +25,7 @@ from tests.lab.small_scenario import scenario, source
 CAUGHT_BY = {
     "tickets": "frames_stand_alone",
     "reads_the_input": "frames_stand_alone",
+    "kills_the_reader": "frames_stand_alone",
     "drops_a_column": "rows_match_oracle",
     "lies_about_order": "rows_match_oracle",
     "lies_about_keys": "no_duplicate_keys",
@@ -112,6 +113,8 @@ def test_the_sentences_say_what_is_wrong(outcome: Outcome) -> None:
     assert (
         "a fresh process cannot read the frames" in outcome.failed("tickets")["frames_stand_alone"]
     )
+    told = outcome.failed("kills_the_reader")["frames_stand_alone"]
+    assert "the process ended with status 3" in told
     told = outcome.failed("reads_the_input")["frames_stand_alone"]
     assert told.startswith("a fresh process reads other rows from the frames: column 'name'")
     assert "amount" in outcome.failed("drops_a_column")["rows_match_oracle"]
