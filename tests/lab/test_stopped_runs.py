@@ -18,6 +18,7 @@ import pytest
 from serde_lab.runs.directory import load_run
 from tests.lab.plugin_folder import install
 from tests.lab.small_scenario import NAME, content, source, toml
+from tests.sabotage import cheats
 
 REPOSITORY = Path(__file__).parents[2]
 _PATIENCE_S = 240
@@ -36,6 +37,7 @@ class Lab:
         site = install(
             tmp / "site", Path(__file__).with_name("stopped.py"), [("stopped", "Stopped")]
         )
+        install(site, Path(cheats.__file__), [("raises", "Raises")])
         scenario = tmp / f"{NAME}.toml"
         scenario.write_text(toml(content(source(tmp / "own"), arms, **measure)))
         for name in ("temporary", "stopped"):
@@ -137,6 +139,18 @@ def test_a_run_killed_in_a_cell_redoes_that_cell_only(tmp_path: Path) -> None:
     assert status == 1
     assert "is complete: there is nothing to resume" in messages
     assert lab.samples == whole
+
+
+def test_an_arm_that_failed_before_is_not_tried_again(tmp_path: Path) -> None:
+    lab = Lab.of(tmp_path, ["stopped", "raises"], rounds=2)
+    status, messages = lab.run(str(lab.scenario), stop=(signal.SIGKILL, 4))
+    assert status == -signal.SIGKILL, messages
+    assert load_run(lab.path).failed_cells == {"r00-raises"}
+    status, messages = lab.run("--resume", "latest")
+    assert status == 1
+    assert "raised before: ValueError: this arm raises" in messages
+    assert lab.begun() == {"r00-stopped": 1, "r00-raises": 1, "r01-stopped": 2}
+    assert load_run(lab.path).header.state == "complete"
 
 
 @pytest.mark.spark
