@@ -173,8 +173,11 @@ class _Session(AbstractContextManager["_Session"]):
         for folder in (logs, local):
             folder.mkdir(parents=True, exist_ok=True)
         self.spark = start_session(session_settings(scenario, settings, str(logs), str(local)))
-        slots = self.spark.sparkContext.defaultParallelism
-        self.bench = Bench(self.spark, logs, slots)
+        try:
+            self.bench = Bench(self.spark, logs, self.spark.sparkContext.defaultParallelism)
+        except BaseException:
+            stop_session(self.spark)
+            raise
 
     def __exit__(
         self,

@@ -2,8 +2,9 @@
 
 Owns `to_plain` and `from_plain`. A plain array has the type `types.plain_type` gives and also: offset
 0, no validity bitmap unless something is null, zeros (or nothing, for strings and lists) under
-every null, and children that hold just what their parents refer to. Strategies serialise plain
-arrays, which keeps Arrow's many ways of saying the same thing out of their frames.
+every null, buffers that end where the values end, and children that hold just what their parents
+refer to. Strategies serialise plain arrays, which keeps Arrow's many ways of saying the same thing
+out of their frames.
 Must not know strategies, tables or Spark.
 """
 
@@ -111,9 +112,10 @@ def _build(
 def _plain_fixed(array: pa.Array) -> pa.Array:
     width = array.type.bit_width // 8
     mask = null_mask(array)
-    data = array.buffers()[1]
+    data = array.buffers()[1] or pa.py_buffer(b"")
     if mask is None:
-        if array.offset == 0 and array.buffers()[0] is None:
+        exact = data.size == len(array) * width
+        if exact and array.offset == 0 and array.buffers()[0] is None:
             return array
         data = data.slice(array.offset * width, len(array) * width)
         return pa.Array.from_buffers(array.type, len(array), [None, data], 0)
@@ -149,18 +151,21 @@ def _plain_text(array: pa.Array) -> pa.Array:
     if not len(array):
         return pa.array([], target)
     mask = null_mask(array)
-    offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4)
+    whole = array.buffers()[1]
+    offsets = np.frombuffer(whole, np.int32, len(array) + 1, array.offset * 4)
     data = array.buffers()[2] or pa.py_buffer(b"")
+    exact = whole.size == offsets.nbytes and data.size == offsets[-1]
     if mask is not None and np.diff(offsets)[mask].any():
         filled = _plain_text(array.fill_null("" if pat.is_string(target) else b""))
         offsets_buffer, data = filled.buffers()[1:]
     elif array.offset or offsets[0]:
         data = data.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
         offsets_buffer = pa.py_buffer(offsets - offsets[0])
-    elif mask is None and array.buffers()[0] is None and data.size == offsets[-1]:
+    elif exact and mask is None and array.buffers()[0] is None:
         return array
     else:
-        offsets_buffer = array.buffers()[1]
+        # Arrow's IPC writes the offsets that stand behind the last one too
+        offsets_buffer = whole.slice(0, offsets.nbytes)
         data = data.slice(0, int(offsets[-1]))
     return pa.Array.from_buffers(
         target, len(array), [validity_buffer(mask), offsets_buffer, data], array.null_count

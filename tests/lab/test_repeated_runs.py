@@ -36,10 +36,10 @@ ARMS: list[Any] = [
     {"name": "row", "strategy": "internal_row", "options": {"execution": "row"}},
     {"name": "batch", "strategy": "internal_row", "options": {"execution": "batch"}},
     {"name": "sealed", "strategy": "internal_row", "options": {"integrity": "crc32c"}},
-    {"name": "arrow", "strategy": "arrow", "options": {"rows_per_frame": 70}},
+    {"name": "many", "strategy": "arrow", "options": {"rows_per_frame": 70}},
     {"name": "whole", "strategy": "arrow", "options": {"rows_per_frame": 0}},
 ]
-ON_SPARK = ("pickle", "avro_batch", "batch", "arrow")
+ON_SPARK = ("pickle", "avro_batch", "batch", "many")
 """One arm a strategy: what the others add was compared without Spark."""
 NAMES = [arm if isinstance(arm, str) else arm["name"] for arm in ARMS]
 
@@ -182,7 +182,7 @@ def test_a_second_run_moves_the_same_bytes(first: Run, folder: Path) -> None:
     assert exact(second) == exact(first)
     assert len(exact(first)) == len(EXACT) * len(ARMS)
     assert second.header.data_checksums == first.header.data_checksums
-    files = [sorted(p.name for p in (folder / "kept" / r / "arrow").glob("*.parquet"))
+    files = [sorted(p.name for p in (folder / "kept" / r / "many").glob("*.parquet"))
              for r in ("first", "second")]  # fmt: skip
     ids = [[name.split("_")[0] for name in names] for names in files]
     assert ids[0] == ids[1]

@@ -77,6 +77,17 @@ def test_a_slice_of_lists_holds_only_its_own_items() -> None:
     assert plain.to_pylist() == [[3], [4, 5]]
 
 
+@pytest.mark.parametrize(
+    "values", [[1, 2, 3], [True, False, True], ["a", "", "c"], [b"", b"", b""]]
+)
+def test_nothing_stands_behind_the_last_value(values: list[object]) -> None:
+    alone = to_plain(pa.array(values[:1]))
+    front = to_plain(pa.array(values)[:1])
+    assert [b and b.to_pybytes() for b in front.buffers()] == [
+        b and b.to_pybytes() for b in alone.buffers()
+    ]
+
+
 def test_text_beyond_two_gibibytes_is_refused() -> None:
     # pages of zeros that are never touched take no memory
     data = pa.py_buffer(np.zeros(2**31, np.uint8))
