@@ -144,13 +144,49 @@ def gate(
     ] = False,
     strict: Strict = False,
     report: Out = None,
+    self_test: Annotated[
+        bool,
+        typer.Option(
+            "--self-test",
+            help="Prove the gate: false alarms and detections on rounds really slowed.",
+        ),
+    ] = False,
+    minutes: Annotated[float, typer.Option(help="Self-test: record no longer.")] = 30.0,
+    rounds: Annotated[int, typer.Option(help="Self-test: record no more rounds.")] = 3000,
+    injected: Annotated[
+        float, typer.Option(help="Self-test: the slowdown, a share of the cell.")
+    ] = 0.1,
+    pool: Annotated[
+        Path | None, typer.Option(help="Self-test: judge this recorded pool; measure nothing.")
+    ] = None,
     format: Annotated[GateFormat, typer.Option(help="How to print.")] = GateFormat.TABLE,
 ) -> int:
     """Judge a run against its baseline: exit 3 on a regression, 4 on a wrong answer.
 
     A regression is significant, larger than the scenario's [gate] limits and above the noise. A
     missing baseline, an arm that vanished or an empty comparison is never a pass.
+
+    Examples:
+
+      serde-lab gate smoke --run
+
+      serde-lab gate --self-test --minutes 30
     """
+    if self_test:
+        from serde_lab.cli.self_test import DEFAULT_SCENARIO, SelfTestOptions, run_self_test
+
+        if len(arm or ()) > 1:
+            raise UsageError("a self-test slows one arm down: name one --arm")
+        asked = SelfTestOptions(
+            scenario=DEFAULT_SCENARIO if run == "latest" else run,
+            arm=arm[0] if arm else "",
+            minutes=minutes,
+            rounds=rounds,
+            injected=injected,
+            judge=pool,
+            results=results,
+        )
+        return run_self_test(asked, format.value)
     from serde_lab.gate.documents import gate_document
     from serde_lab.gate.gate_output import render_gate
     from serde_lab.gate.gating import gate_measured, gate_run

@@ -80,6 +80,14 @@ def self_test_document(result: SelfTest) -> dict[str, Any]:
         "machine_class": result.pool.machine_class,
         "rounds": len(result.pool.rounds),
         "injected": result.pool.injected,
+        "metrics": list(result.pool.metrics),
+        "wall_alone": None
+        if result.wall_alone is None
+        else {
+            "false_alarms": _rate(result.wall_alone.false_alarms),
+            "detections": _rate(result.wall_alone.detections),
+            "smallest_effect": result.wall_alone.smallest_effect,
+        },
         "looks": list(result.plan.looks),
         "false_alarms": _rate(result.false_alarms),
         "false_alarms_held": result.false_alarms_held,

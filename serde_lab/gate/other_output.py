@@ -10,7 +10,13 @@ from serde_lab.gate.documents import as_json, history_document, self_test_docume
 from serde_lab.gate.history import History, HistoryStep, Series
 from serde_lab.gate.intervals import Rate
 from serde_lab.gate.rounding import shown_change, shown_p, shown_ratio, shown_value
-from serde_lab.gate.self_test import LEAST_DETECTIONS, MOST_FALSE_ALARMS, SelfTest, groups_needed
+from serde_lab.gate.self_test import (
+    LEAST_DETECTIONS,
+    MOST_FALSE_ALARMS,
+    Group,
+    SelfTest,
+    groups_needed,
+)
 from serde_lab.gate.tables import Format, TextTable, aligned, comma_separated, markdown, printable
 
 
@@ -56,13 +62,21 @@ def _rate_row(name: str, rate: Rate, required: str, held: bool) -> tuple[str, ..
 
 def _about(result: SelfTest) -> list[str]:
     looks = ", ".join(map(str, result.plan.looks))
-    effect = result.smallest_effect
+    judged = ", ".join(result.pool.metrics)
     lines = [
         f"smallest detectable effect (lower bound at least {shown_change(LEAST_DETECTIONS)}): "
-        + ("not found on this pool" if effect is None else shown_change(effect)),
+        + _effect(result),
         f"{len(result.pool.rounds)} rounds of {result.pool.scenario}"
-        f" on {result.pool.machine_class or 'an unnamed machine'}; looks after {looks} rounds",
+        f" on {result.pool.machine_class or 'an unnamed machine'}; judged by {judged};"
+        f" looks after {looks} rounds; a verdict took {_rounds(result.plain_groups)} rounds on"
+        f" equal sides and {_rounds(result.slowed_groups)} on slowed ones",
     ]
+    if result.wall_alone is not None:
+        alone = result.wall_alone
+        lines.append(
+            f"by wall seconds alone: false alarms {_rate(alone.false_alarms)}, detections "
+            f"{_rate(alone.detections)}, smallest detectable effect {_effect(alone)}"
+        )
     added = result.pool.injected * result.pool.plain_median
     if added <= result.policy.absolute:
         lines.append(
@@ -75,6 +89,21 @@ def _about(result: SelfTest) -> list[str]:
             f"false alarm it takes {groups_needed()}"
         )
     return lines
+
+
+def _effect(result: SelfTest) -> str:
+    effect = result.smallest_effect
+    return "not found on this pool" if effect is None else shown_change(effect)
+
+
+def _rate(rate: Rate) -> str:
+    interval = f"{shown_change(rate.low)} .. {shown_change(rate.high)}"
+    return f"{rate.hits} of {rate.trials} ({interval})"
+
+
+def _rounds(groups: Sequence[Group]) -> str:
+    """The mean number of rounds that a verdict used up."""
+    return f"{sum(g.rounds for g in groups) / len(groups):.1f}" if groups else "no"
 
 
 def render_history(history: History, format: Format = "table") -> str:

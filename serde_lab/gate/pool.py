@@ -7,8 +7,8 @@ callable's business. Knows no statistics.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from serde_lab.errors import RunError
 
 POOL_FORMAT = 1
+SECONDS = "seconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +35,23 @@ class PoolRound:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Rounds of one scenario on one machine; `injected` is the slowdown's share of a cell."""
+    """Rounds of one scenario on one machine; `injected` is the slowdown's share of a cell.
+
+    `rounds` holds wall seconds; `others` holds further metrics of the very same cells, in seconds
+    too, under their names in the registry.
+    """
 
     scenario: str
     injected: float
     rounds: tuple[PoolRound, ...]
     machine_class: str = ""
     about: dict[str, Any] = field(default_factory=dict)
+    others: Mapping[str, tuple[PoolRound, ...]] = field(default_factory=dict)
+
+    @property
+    def metrics(self) -> Mapping[str, tuple[PoolRound, ...]]:
+        """Every metric's rounds, `seconds` first."""
+        return {SECONDS: self.rounds, **self.others}
 
     @property
     def has_control(self) -> bool:
@@ -52,44 +63,76 @@ class Pool:
         """The median of the plain cells in seconds; 0 of an empty pool."""
         return median(one.plain for one in self.rounds) if self.rounds else 0.0
 
+    def only(self, metric: str) -> Pool:
+        """The same cells by one metric alone, which then stands for their time."""
+        return replace(self, rounds=self.metrics[metric], others={})
+
     def slowed_by(self, effect: float) -> Pool:
-        """The same pool with `slowed` made of `plain_again`, longer by this share."""
-        rounds = tuple(
-            PoolRound(one.plain, one.plain_again, one.plain_again * (1 + effect), one.control)
-            for one in self.rounds
+        """The same pool with `slowed` made of `plain_again`, and this share of its wall seconds more."""
+        return replace(
+            self,
+            injected=effect,
+            rounds=self._longer(self.rounds, effect),
+            others={name: self._longer(of, effect) for name, of in self.others.items()},
         )
-        return Pool(self.scenario, effect, rounds, self.machine_class, self.about)
+
+    def _longer(self, rounds: tuple[PoolRound, ...], effect: float) -> tuple[PoolRound, ...]:
+        return tuple(
+            replace(one, slowed=one.plain_again + effect * wall.plain_again)
+            for one, wall in zip(rounds, self.rounds, strict=True)
+        )
+
+
+MeasureRound = Callable[[int], Mapping[str, PoolRound]]
+"""Measures the round of this number, from 1: its cells by metric, `seconds` among them."""
 
 
 def record_pool(
-    measure_round: Callable[[int], PoolRound],
+    measure_round: MeasureRound,
+    begun_with: Pool,
     *,
-    scenario: str,
-    injected: float,
     rounds: int,
     budget_s: float,
     clock: Callable[[], float],
-    machine_class: str = "",
-    progress: Callable[[int, int], None] | None = None,
+    kept: Callable[[Pool], None] = lambda pool: None,
 ) -> Pool:
-    """Record up to `rounds` rounds, or as many as begin within `budget_s` by `clock` (seconds)."""
+    """Go on with a pool, perhaps an empty one, up to `rounds` rounds.
+
+    No round begins after `budget_s` by `clock` (seconds). `kept` hears of the pool after each round.
+    """
     begun = clock()
-    measured: list[PoolRound] = []
-    while len(measured) < rounds and clock() - begun < budget_s:
-        measured.append(measure_round(len(measured) + 1))
-        if progress is not None:
-            progress(len(measured), rounds)
-    return Pool(scenario, injected, tuple(measured), machine_class)
+    pool = begun_with
+    while len(pool.rounds) < rounds and clock() - begun < budget_s:
+        pool = _with_round(pool, measure_round(len(pool.rounds) + 1))
+        kept(pool)
+    return pool
+
+
+def _with_round(pool: Pool, measured: Mapping[str, PoolRound]) -> Pool:
+    others = {
+        name: (*pool.others.get(name, ()), one) for name, one in measured.items() if name != SECONDS
+    }
+    return replace(pool, rounds=(*pool.rounds, measured[SECONDS]), others=others)
 
 
 def write_pool(pool: Pool, file: Path) -> None:
-    """Write a pool: one line a round."""
-    head = {key: value for key, value in asdict(pool).items() if key != "rounds"}
-    lines = ",\n".join(f"  {json.dumps(_row(one))}" for one in pool.rounds)
-    text = json.dumps({"format_version": POOL_FORMAT, **head}, sort_keys=True, indent=1)
+    """Write a pool, in one step: one line a round, the cells of one metric after the other's."""
+    head = {
+        "format_version": POOL_FORMAT,
+        "scenario": pool.scenario,
+        "injected": pool.injected,
+        "machine_class": pool.machine_class,
+        "about": pool.about,
+        "metrics": list(pool.metrics),
+    }
+    rows = zip(*pool.metrics.values(), strict=True)
+    lines = ",\n".join(f"  {json.dumps([v for one in row for v in _row(one)])}" for row in rows)
+    text = json.dumps(head, sort_keys=True, indent=1, ensure_ascii=False)
     text = f'{text[:-2]},\n "rounds": [\n{lines}\n ]\n}}\n'
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text, encoding="utf-8")
+    new = file.with_name(f".{file.name}.new")
+    new.write_text(text, encoding="utf-8")
+    new.replace(file)
 
 
 def _row(one: PoolRound) -> list[float | None]:
@@ -106,12 +149,18 @@ def read_pool(file: Path) -> Pool:
                 f"{file} has format_version {document['format_version']!r}, and expected is "
                 f"{POOL_FORMAT}"
             )
+        names = document["metrics"]
+        columns = {
+            name: tuple(PoolRound(*row[4 * i : 4 * i + 4]) for row in document["rounds"])
+            for i, name in enumerate(names)
+        }
         return Pool(
             scenario=document["scenario"],
             injected=float(document["injected"]),
-            rounds=tuple(PoolRound(*row) for row in document["rounds"]),
+            rounds=columns.pop(SECONDS),
             machine_class=document["machine_class"],
             about=document["about"],
+            others=columns,
         )
     except (OSError, ValueError, KeyError, TypeError) as exc:
         raise RunError(f"{file} is no pool of rounds: {exc!r}") from exc

@@ -8,7 +8,7 @@ Each round serves one verdict of each kind. Knows pools and the gate; measures n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from serde_lab.gate.adaptive import look
@@ -17,7 +17,7 @@ from serde_lab.gate.exit_status import Status
 from serde_lab.gate.gating import gate_sides
 from serde_lab.gate.intervals import Rate, wilson
 from serde_lab.gate.policy import Policy
-from serde_lab.gate.pool import Pool, PoolRound
+from serde_lab.gate.pool import SECONDS, Pool, PoolRound
 from serde_lab.gate.rounding import rounded_change
 from serde_lab.gate.sides import ArmSide, Quantity, Side
 from serde_lab.gate.spending import DEFAULT_LOOKS, AlphaSpending
@@ -26,7 +26,6 @@ MOST_FALSE_ALARMS = 0.05
 LEAST_DETECTIONS = 0.85
 EFFECTS = tuple(percent / 100 for percent in range(1, 51))
 
-_SECONDS = Quantity("seconds")
 _ARM = "subject"
 
 
@@ -55,6 +54,8 @@ class SelfTest:
     smallest_effect: float | None
     plain_groups: tuple[Group, ...] = field(repr=False)
     slowed_groups: tuple[Group, ...] = field(repr=False)
+    wall_alone: SelfTest | None = field(default=None, repr=False)
+    """The same pool judged by its wall seconds alone, where it holds more: told, not required."""
 
     @property
     def false_alarms_held(self) -> bool:
@@ -93,6 +94,9 @@ def self_test(
         smallest_effect=_smallest_effect(pool, plan, policy, effects),
         plain_groups=plain,
         slowed_groups=slowed,
+        wall_alone=self_test(pool.only(SECONDS), plan, policy, effects=effects)
+        if pool.others
+        else None,
     )
 
 
@@ -128,42 +132,55 @@ def _judge_one(
         result = _judge(pool, start, rounds, plan, policy, slowed)
         if not look(rounds, result, plan, policy).go_on:
             break
-    finding = next(f for f in result.findings if f.row is not None)
+    finding = min(
+        (f for f in result.findings if f.row is not None and f.row.evidence is not None),
+        key=lambda f: ("regression", "undecided", "passed").index(f.level),
+    )
     return Group(start + 1, rounds, finding.level, finding.text)
 
 
 def _judge(
     pool: Pool, start: int, rounds: int, plan: AlphaSpending, policy: Policy, slowed: bool
 ) -> GateResult:
-    measured = pool.rounds[start : start + rounds]
-    before = _side("before", {_ARM: [one.plain for one in measured]})
-    values = [one.slowed if slowed else one.plain_again for one in measured]
-    after = _side("after", {_ARM: values})
+    measured = {name: of[start : start + rounds] for name, of in pool.metrics.items()}
+    plain = _column(measured, lambda one: one.plain)
+    again = _column(measured, lambda one: one.plain_again)
+    before = _side("before", {_ARM: plain})
+    after = _side("after", {_ARM: _column(measured, lambda one: one.slowed) if slowed else again})
     control: Side | None = None
     if pool.has_control:
-        control = _side("control", {_ARM: [one.control or 0.0 for one in measured]})
+        control = _side("control", {_ARM: _column(measured, lambda one: one.control or 0.0)})
     elif slowed:
-        control = _side("control", {_ARM: [one.plain_again for one in measured]})
+        control = _side("control", {_ARM: again})
     else:
         # The two plain cells are under judgement, so that those of the rounds just before (the
         # last of the pool, for its first group) are the yardstick.
-        before = _side(
-            "before",
-            {_ARM: [one.plain for one in measured]},
-            [pool.rounds[(start - 1 - i) % len(pool.rounds)] for i in range(rounds)],
-        )
+        places = [(start - 1 - i) % len(pool.rounds) for i in range(rounds)]
+        earlier = {name: [of[i] for i in places] for name, of in pool.metrics.items()}
+        twins = {
+            "twin 1": _column(earlier, lambda one: one.plain),
+            "twin 2": _column(earlier, lambda one: one.plain_again),
+        }
+        before = _side("before", {_ARM: plain}, twins)
     pair = [(_ARM, _ARM)]
     return gate_sides(before, after, policy, arms=pair, control=control, spending=plan)
 
 
-def _side(label: str, arms: dict[str, list[float]], yardstick: Sequence[PoolRound] = ()) -> Side:
+_Values = Mapping[str, list[float]]
+
+
+def _column(
+    rounds: Mapping[str, Sequence[PoolRound]], cell: Callable[[PoolRound], float]
+) -> _Values:
+    return {name: [cell(one) for one in of] for name, of in rounds.items()}
+
+
+def _side(
+    label: str, arms: Mapping[str, _Values], twins: Mapping[str, _Values] | None = None
+) -> Side:
     found = {name: _arm(name, values, {"strategy": name}) for name, values in arms.items()}
-    if yardstick:
-        twins = {
-            "twin 1": [one.plain for one in yardstick],
-            "twin 2": [one.plain_again for one in yardstick],
-        }
-        found |= {name: _arm(name, values, {"strategy": "twin"}) for name, values in twins.items()}
+    for name, values in (twins or {}).items():
+        found[name] = _arm(name, values, {"strategy": "twin"})
     return Side(
         label=label,
         scenario="self-test",
@@ -177,10 +194,10 @@ def _side(label: str, arms: dict[str, list[float]], yardstick: Sequence[PoolRoun
     )
 
 
-def _arm(name: str, values: list[float], definition: dict[str, str]) -> ArmSide:
-    numbered = dict(enumerate(values, 1))
-    order = tuple((2 * n, n) for n in numbered)
-    return ArmSide(name, definition, {_SECONDS: numbered}, order=order)
+def _arm(name: str, values: _Values, definition: dict[str, str]) -> ArmSide:
+    numbered = {Quantity(metric): dict(enumerate(of, 1)) for metric, of in values.items()}
+    order = tuple((2 * n, n) for n in numbered[Quantity(SECONDS)])
+    return ArmSide(name, definition, numbered, order=order)
 
 
 def _alarms(groups: Sequence[Group]) -> Rate:

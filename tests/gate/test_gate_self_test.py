@@ -73,29 +73,41 @@ def test_groups_needed() -> None:
     assert wilson(0, 73).high <= 0.05 < wilson(0, 72).high
 
 
-def test_recording_stops_at_the_budget_or_the_number() -> None:
+def test_recording_stops_at_the_budget_or_the_number_and_goes_on_later() -> None:
     ticks = iter(range(1000))
+    kept: list[int] = []
 
-    def measure(number: int) -> PoolRound:
-        return PoolRound(float(number), 1.0, 1.1)
+    def measure(number: int) -> dict[str, PoolRound]:
+        return {
+            "seconds": PoolRound(float(number), 1.0, 1.1),
+            "serde_cpu_s": PoolRound(0.5 * number, 0.5, 0.6),
+        }
 
-    def record(rounds: int, budget_s: float) -> Pool:
+    def record(begun_with: Pool, rounds: int, budget_s: float) -> Pool:
         return record_pool(
             measure,
-            scenario="s",
-            injected=0.1,
+            begun_with,
             rounds=rounds,
             budget_s=budget_s,
             clock=lambda: float(next(ticks)),
+            kept=lambda pool: kept.append(len(pool.rounds)),
         )
 
-    assert [one.plain for one in record(4, 100).rounds] == [1, 2, 3, 4]
-    assert len(record(100, 5).rounds) == 4
+    empty = Pool("s", 0.1, ())
+    first = record(empty, 4, 100)
+    assert [one.plain for one in first.rounds] == [1, 2, 3, 4]
+    assert kept == [1, 2, 3, 4]
+    assert len(record(empty, 100, 5).rounds) == 4
+    more = record(first, 6, 100)
+    assert [one.plain for one in more.others["serde_cpu_s"]] == [0.5, 1, 1.5, 2, 2.5, 3]
+    assert record(more, 6, 100) == more
 
 
 def test_pools_survive_their_file(tmp_path: Path) -> None:
     for control in (True, False):
-        kept = Pool("s", 0.1, (PoolRound(1.5, 2, 3, 4 if control else None),) * 3, "m", {"a": 1})
+        rounds = (PoolRound(1.5, 2, 3, 4 if control else None),) * 3
+        cpu = {"serde_cpu_s": (PoolRound(0.5, 0.25, 1, None),) * 3}
+        kept = Pool("s", 0.1, rounds, "m", {"a": 1}, cpu)
         write_pool(kept, tmp_path / "p" / "pool.json")
         assert read_pool(tmp_path / "p" / "pool.json") == kept
     for text in ("{", '{"format_version": 2}', '{"format_version": 1, "rounds": [[1]]}'):

@@ -1,0 +1,132 @@
+"""`gate --self-test`: records rounds with and without a slowdown, and shows how the gate judges them.
+
+Owns the options' meaning and the progress; the lab measures, the gate judges and keeps.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from serde_lab.cli.console import emit, stderr
+from serde_lab.errors import RunError, UsageError
+
+if TYPE_CHECKING:
+    from serde_lab.gate.pool import Pool
+    from serde_lab.lab.gate_rounds import GateRounds
+    from serde_lab.scenario.model import Scenario
+
+DEFAULT_SCENARIO = "gate_smoke"
+
+
+@dataclass(frozen=True, slots=True)
+class SelfTestOptions:
+    """What a self-test was asked for; with `judge` that pool is judged and nothing is measured."""
+
+    scenario: str
+    arm: str
+    minutes: float
+    rounds: int
+    injected: float
+    judge: Path | None
+    results: Path
+
+
+def run_self_test(options: SelfTestOptions, format: str) -> int:
+    """Record or read a pool, judge it, print the proof; 0 when both bounds hold."""
+    from serde_lab.gate.other_output import render_self_test
+    from serde_lab.gate.policy import Policy
+    from serde_lab.gate.pool import read_pool
+    from serde_lab.gate.self_test import self_test
+    from serde_lab.scenario.loading import load_scenario
+
+    if format == "junit":
+        raise UsageError("a self-test is printed as table, md, csv or json")
+    scenario = load_scenario(options.scenario)
+    pool = read_pool(options.judge) if options.judge is not None else _record(scenario, options)
+    if not pool.rounds:
+        raise RunError("the self-test measured no round: it was given no time")
+    policy = Policy.from_table(scenario.to_json()["gate"])
+    emit(render_self_test(found := self_test(pool, policy=policy), cast(Any, format)))
+    return found.exit_status
+
+
+def _record(scenario: Scenario, options: SelfTestOptions) -> Pool:
+    """Record in this process, and go on with what an interrupted recording left."""
+    from serde_lab.gate.pool import record_pool, write_pool
+    from serde_lab.lab.gate_rounds import gate_rounds
+
+    arm = options.arm or scenario.reference
+    empty = _empty_pool(scenario, arm, options)
+    file = options.results / "self-test" / f"{scenario.name}-{arm}-{empty.machine_class}.json"
+    begun = _begun(file, empty)
+    stderr.print(f"self-test: {file} holds {len(begun.rounds)} rounds", markup=False)
+    began = time.monotonic()
+
+    def told(pool: Pool) -> None:
+        write_pool(pool, file)
+        done = len(pool.rounds)
+        if done % 20 == 0 or done == options.rounds:
+            spent = (time.monotonic() - began) / 60
+            stderr.print(
+                f"self-test: round {done} of at most {options.rounds}, {spent:.1f} of"
+                f" {options.minutes:g} minutes",
+                markup=False,
+            )
+
+    with gate_rounds(
+        scenario, arm, options.injected, message=lambda text: stderr.print(text, markup=False)
+    ) as rounds:
+        return record_pool(
+            lambda number: _measured(rounds, number),
+            begun,
+            rounds=options.rounds,
+            budget_s=options.minutes * 60,
+            clock=time.monotonic,
+            kept=told,
+        )
+
+
+def _measured(rounds: GateRounds, number: int) -> dict[str, Any]:
+    from serde_lab.gate.pool import PoolRound
+    from serde_lab.lab.gate_rounds import METRICS
+
+    cells = rounds.measure(number)
+    return {
+        name: PoolRound(**{cell: values[name] for cell, values in cells.items()})
+        for name in METRICS
+    }
+
+
+def _empty_pool(scenario: Scenario, arm: str, options: SelfTestOptions) -> Pool:
+    from serde_lab.gate.pool import Pool
+    from serde_lab.measure.code_version import code_version
+    from serde_lab.measure.environment import capture_environment, machine_class
+    from serde_lab.scenario.identity import arm_hash
+
+    about = {
+        "arm": arm,
+        "asked": arm_hash(scenario, arm),
+        "measuring": code_version()["measuring"],
+        "order": "the three cells of a round in random order",
+        "slowdown": f"a busy loop of {100 * options.injected:g} % of the cell's CPU time, in encode",
+    }
+    environment = capture_environment(options.results, {})
+    return Pool(scenario.name, options.injected, (), machine_class(environment), about)
+
+
+def _begun(file: Path, empty: Pool) -> Pool:
+    """The rounds that are there already; raises RunError where they are of something else."""
+    from serde_lab.gate.pool import read_pool
+
+    if not file.exists():
+        return empty
+    found = read_pool(file)
+    if replace(found, rounds=(), others={}) != empty:
+        raise RunError(
+            f"{file} was recorded of another scenario, slowdown or measuring code",
+            "move it away to record anew",
+        )
+    return found
