@@ -10,7 +10,7 @@ PYTHON   ?= $(shell for p in python3.12 python3.11 python3 python; do \
 	&& { echo $$p; break; }; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format lock doctor gate clean
+.PHONY: help setup run test interop check format lock doctor gate clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ run: $(READY) ## run a scenario and write its report: make run SCENARIO=smoke
 
 test: $(READY) ## the whole test suite
 	@$(BIN)/python -m pytest --quiet
+
+interop: $(READY) ## every table kind that the lab and Apache Hudi share (hours; goes on where it stopped)
+	@$(BIN)/python -m tests.peers.interop $(INTEROP)
 
 check: $(READY) ## lint, types, import contracts, spelling
 	$(BIN)/ruff check .

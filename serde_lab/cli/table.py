@@ -1,7 +1,7 @@
 """`table`: the services of a Hudi table by hand, each on the table at a path.
 
-Owns the options and the words of `table compact`, `clean`, `archive` and `rollback`. Must hold no logic:
-the pipeline does the work.
+Owns the options and the words of `table compact`, `clean`, `archive`, `rollback` and
+`drop-metadata-table`. Must hold no logic: the pipeline does the work.
 """
 
 from __future__ import annotations
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from serde_lab.table.table import HoodieTable
 
 Path_ = Annotated[str, typer.Argument(metavar="PATH", help="The table's folder or URL.")]
+DropOption = Annotated[
+    bool,
+    typer.Option(
+        "--drop-metadata-table",
+        help="Remove a metadata table that Apache Hudi built, which else refuses this.",
+    ),
+]
 FormatOption = Annotated[Format, typer.Option(help="How to print: table or json.")]
 
 
@@ -30,6 +37,7 @@ def register(app: typer.Typer) -> None:
     group.command("clean")(clean)
     group.command("archive")(archive)
     group.command("rollback")(rollback)
+    group.command("drop-metadata-table")(drop_metadata_table)
     app.add_typer(group, name="table")
 
 
@@ -39,6 +47,7 @@ def compact(
         bool, typer.Option("--in-process", help="Without Spark, one slice after the other.")
     ] = False,
     master: Annotated[str, typer.Option(help="Spark master; local mode without it.")] = "",
+    drop: DropOption = False,
     format: FormatOption = Format.TABLE,
 ) -> int:
     """Turn every file slice that has logs into a base file, one Spark task a slice.
@@ -47,7 +56,7 @@ def compact(
     """
     from serde_lab.pipeline.compaction import compact as compact_table
 
-    table = _open(path)
+    table = _open(path, drop)
     if in_process:
         done = compact_table(table)
     elif not any(slice_.log_files for slice_ in table.view().latest_file_slices()):
@@ -67,12 +76,13 @@ def compact(
 def clean(
     path: Path_,
     retain: Annotated[int, typer.Option(min=1, help="Commits that keep their file slices.")] = 10,
+    drop: DropOption = False,
     format: FormatOption = Format.TABLE,
 ) -> int:
     """Remove the file slices that only older commits need."""
     from serde_lab.pipeline.table_services import clean_now
 
-    done = clean_now(_open(path), retain)
+    done = clean_now(_open(path, drop), retain)
     if done is None:
         return _say(format, "nothing to clean", {"cleaned": None})
     return _say(
@@ -90,12 +100,13 @@ def archive(
     keep_max: Annotated[
         int, typer.Option("--max", min=1, help="With more commits than these, archive.")
     ] = 30,
+    drop: DropOption = False,
     format: FormatOption = Format.TABLE,
 ) -> int:
     """Move old instants from the active timeline to the history."""
     from serde_lab.pipeline.table_services import archive_now
 
-    done = archive_now(_open(path), keep_min, keep_max)
+    done = archive_now(_open(path, drop), keep_min, keep_max)
     if done is None:
         return _say(format, "nothing to archive", {"archived": None})
     times = [instant.time for instant in done.instants]
@@ -106,11 +117,11 @@ def archive(
     )
 
 
-def rollback(path: Path_, format: FormatOption = Format.TABLE) -> int:
+def rollback(path: Path_, drop: DropOption = False, format: FormatOption = Format.TABLE) -> int:
     """Undo what writers that died left pending, and finish their cleans."""
     from serde_lab.pipeline.table_services import roll_back_now
 
-    done = roll_back_now(_open(path))
+    done = roll_back_now(_open(path, drop))
     instants = [f"{one.action} {one.instant}" for one in done.rolled_back]
     found = {
         "rolled_back": [
@@ -125,6 +136,25 @@ def rollback(path: Path_, format: FormatOption = Format.TABLE) -> int:
     return _say(format, words, found)
 
 
+def drop_metadata_table(path: Path_, format: FormatOption = Format.TABLE) -> int:
+    """Remove the metadata table that Apache Hudi built, so that the table can be written without it.
+
+    The rows stay. Have Apache Hudi go on with hoodie.metadata.enable=false: else its next write
+    builds a new one.
+    """
+    table = _open(path)
+    partitions = table.config.metadata_partitions
+    _without_metadata_table(table)
+    words = f"removed the metadata table ({', '.join(partitions)})" if partitions else "none there"
+    return _say(format, words, {"dropped": list(partitions)})
+
+
+def _without_metadata_table(table: HoodieTable) -> HoodieTable:
+    from serde_lab.pipeline.table_services import drop_metadata_table_now
+
+    return drop_metadata_table_now(table)
+
+
 def _compact_on_spark(table: HoodieTable, master: str) -> Commit | None:
     from serde_lab.lab.session import SessionSettings, start_session, stop_session
     from serde_lab.pipeline.compaction import compact as compact_table
@@ -137,10 +167,11 @@ def _compact_on_spark(table: HoodieTable, master: str) -> Commit | None:
         stop_session(spark)
 
 
-def _open(path: str) -> HoodieTable:
+def _open(path: str, drop_metadata_table: bool = False) -> HoodieTable:
     from serde_lab.pipeline.read import open_table
 
-    return open_table(path)
+    table = open_table(path)
+    return _without_metadata_table(table) if drop_metadata_table else table
 
 
 def _say(format: Format, words: str, found: dict[str, object]) -> int:

@@ -39,6 +39,8 @@ class WriteOptions:
     """Blocks and sizes of log files; how Parquet blocks are compressed is as of base files."""
     services: ServiceOptions = NO_SERVICES
     ordering_nulls: OrderingNulls = "refuse"
+    drop_metadata_table: bool = False
+    """Remove a metadata table that Hudi built, which else keeps the write from being made."""
     worker_memory_mb: int = 1024
     max_records_per_batch: int = 10_000
     source_bytes: int = 0
@@ -69,6 +71,7 @@ _OWN = {
     "serde_lab.worker_memory_mb": "memory of one Python worker, which sets the number of shards",
     "serde_lab.max_records_per_batch": "rows of an Arrow batch between Spark and Python",
     "serde_lab.ordering_nulls": "refuse, or lowest: nulls lose to any value (Apache Hudi cannot read them)",
+    "serde_lab.drop_metadata_table": "true: remove a metadata table that Apache Hudi built, then write",
     "serde_lab.seed": "makes the ids of new file groups",
 }
 _MEANING = {**table_options.MEANING, **_OWN, **service_options.MEANING}
@@ -123,6 +126,7 @@ def parse_options(options: Mapping[str, Any], stored: TableConfig | None = None)
             OrderingNulls,
             reader.choice("serde_lab.ordering_nulls", ("refuse", "lowest"), lower=True) or "refuse",
         ),
+        drop_metadata_table=reader.flag("serde_lab.drop_metadata_table") or False,
         services=service_options.service_options(reader, table),
         worker_memory_mb=reader.number("serde_lab.worker_memory_mb", 1024, least=64),
         max_records_per_batch=reader.number("serde_lab.max_records_per_batch", 10_000, least=1),

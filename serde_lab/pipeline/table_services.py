@@ -72,6 +72,16 @@ def roll_back_now(table: HoodieTable) -> Recovered:
         return recover(table)
 
 
+def drop_metadata_table_now(table: HoodieTable) -> HoodieTable:
+    """Remove the metadata table that Apache Hudi built, if there is one; the table as it then is.
+
+    Its rows stay. Readers list the files again, and Apache Hudi builds a new one at its next write that
+    wants one. Raises ConcurrentWrite naming another writer.
+    """
+    with TableLock(table.storage, "drop metadata table"):
+        return table.drop_metadata_table()
+
+
 def _held(table: HoodieTable, purpose: str) -> AbstractContextManager[bool]:
     # a metadata table would go on listing what is removed here
     table.config.check_writable()

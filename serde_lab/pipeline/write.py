@@ -21,7 +21,7 @@ from serde_lab.pipeline.coordinator import Commit, Coordinator
 from serde_lab.pipeline.exchange import Exchange
 from serde_lab.pipeline.options import WriteOptions
 from serde_lab.pipeline.plan import Operation, StoredFileGroup, WritePlan
-from serde_lab.pipeline.table_services import Served, serve
+from serde_lab.pipeline.table_services import Served, drop_metadata_table_now, serve
 from serde_lab.pipeline.write_schema import (
     avro_schema,
     check_columns,
@@ -67,7 +67,7 @@ class PreparedWrite:
             if deletes
             else HoodieTable.open_or_create(storage, options.table)
         )
-        table.config.check_writable()
+        table.config.check_writable(options.drop_metadata_table)
         known = True
         if deletes:
             stored = table.data_schema()
@@ -79,6 +79,8 @@ class PreparedWrite:
         # options are bound before an instant begins: a wrong one leaves nothing behind
         strategy(options.strategy).bind(schema, bound_options(options))
         avro = json.dumps(avro_schema(schema.data, table.config.name)) if known else ""
+        if options.drop_metadata_table:
+            table = drop_metadata_table_now(table)
         return cls(Coordinator(table), schema, options, avro)
 
     @contextmanager

@@ -132,13 +132,16 @@ class TableConfig:
         if self.bucket_count is not None and not 1 <= self.bucket_count <= 99_999_999:
             raise OptionError(f"the bucket index has {self.bucket_count} buckets; 1 is the least")
 
-    def check_writable(self) -> None:
-        """Raises TableError for a table that is read but cannot be written without harm."""
-        if self.metadata_partitions:
+    def check_writable(self, dropping_metadata_table: bool = False) -> None:
+        """Raises TableError for a table that is read but cannot be written without harm.
+
+        With `dropping_metadata_table` its metadata table is no reason: the caller removes it first.
+        """
+        if self.metadata_partitions and not dropping_metadata_table:
             raise TableError(
                 f"table {self.name} has a metadata table ({', '.join(self.metadata_partitions)}), "
                 "which our writes would leave stale, so that its readers would not see them",
-                hint="drop the metadata table first",
+                hint="--drop-metadata-table, or serde_lab.drop_metadata_table=true, removes it first",
             )
         if self.key_generator not in KEY_GENERATOR_CLASSES:
             raise TableError(

@@ -118,27 +118,28 @@ class HoodieTable:
     def drop_metadata_table(self) -> HoodieTable:
         """Remove Hudi's metadata table, whose readers would not see what we write; the table anew.
 
-        The rows stay as they are: readers list the files again.
+        The rows stay as they are: readers list the files again. Killed anywhere, the table reads right,
+        and a second call removes what is left.
         """
-        self.storage.delete_folder(".hoodie/metadata")
-        self.storage.delete_folder(".hoodie/.index_defs")
-        kept = {
-            key: value
-            for key, value in self.config.extra.items()
-            if not key.startswith(METADATA_PARTITIONS) and key != INDEX_DEFINITIONS_PATH
-        }
-        properties = {**self._stored_properties(), **kept}
-        for key in list(properties):
-            if key.startswith(METADATA_PARTITIONS) or key == INDEX_DEFINITIONS_PATH:
-                del properties[key]
-        # Hadoop's checksum of the old text would make every read of the new one fail
-        self.storage.delete(".hoodie/.hoodie.properties.crc")
-        text = format_properties(properties, _comments("Updated at"))
-        self.storage.replace(PROPERTIES_PATH, text.encode())
+        properties = self._stored_properties()
+        stated = [k for k in properties if _is_of_metadata_table(k)]
+        if stated:
+            # Hadoop's checksum of the old text would make every read of the new one fail
+            self.storage.delete(".hoodie/.hoodie.properties.crc")
+            kept = {key: value for key, value in properties.items() if key not in stated}
+            text = format_properties(kept, _comments("Updated at"))
+            # first of all: once nothing names it, nobody reads a metadata table half removed
+            self.storage.replace(PROPERTIES_PATH, text.encode())
+        for folder in (".hoodie/metadata", ".hoodie/.index_defs"):
+            self.storage.delete_folder(folder)
         return HoodieTable.open(self.storage)
 
     def _stored_properties(self) -> dict[str, str]:
         return parse_properties(self.storage.get(PROPERTIES_PATH).decode(errors="replace"))
+
+
+def _is_of_metadata_table(key: str) -> bool:
+    return key.startswith(METADATA_PARTITIONS) or key == INDEX_DEFINITIONS_PATH
 
 
 def _parsed(text: str, instant: str) -> dict[str, Any]:

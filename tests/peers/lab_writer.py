@@ -34,12 +34,12 @@ class LabWriter:
     def storage(self) -> Storage:
         return Storage.open(Path(self.peer.path))
 
-    def step(self, step: Step) -> None:
-        """Do the next write of the history."""
+    def step(self, step: Step, **more: str) -> None:
+        """Do the next write of the history, with `more` options."""
         folder = self.peer.step(step).folder
         assert folder is not None
         stored = HoodieTable.open(self.storage).config if HoodieTable.exists(self.storage) else None
-        options = self._options(step.operation)
+        options = self._options(step.operation) | more
         if stored is not None:
             options["hoodie.write.table.version"] = str(stored.version)
         files = sorted(folder.glob("*.parquet"))

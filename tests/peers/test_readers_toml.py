@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.peers.interop.cells import DIMENSIONS, Cell
+
 TESTS = Path(__file__).parent.parent
 CONTENT = tomllib.loads((TESTS / "readers.toml").read_text(encoding="utf-8"))
 
@@ -41,6 +43,11 @@ def test_entries_are_whole(kind: str) -> None:
 
 
 def check(kind: str, entry: dict[str, Any], readers: set[str]) -> None:
+    entry = dict(entry)
+    for wanted in entry.pop("cells", []):
+        values = [v for column in DIMENSIONS for v in column]
+        assert wanted.keys() <= Cell.__dataclass_fields__.keys(), entry["name"]
+        assert all(any(v.startswith(value) for v in values) for value in wanted.values())
     if kind == "feature":
         assert entry.keys() == {"name", "judges", "tests"}, entry["name"]
         assert entry["judges"]

@@ -1,0 +1,1 @@
+"""The cover of table kinds in which the lab and Apache Hudi meet; see `cells`."""
