@@ -48,12 +48,14 @@ class AppendHandle(WriteHandle):
 
     def write(self, records: Records) -> None:
         """Append `records`, or delete their keys by commit time."""
-        records = self.precombined(records)
+        candidates = self.precombined(records)
         timeline, plan = self.task.timeline, self.task.plan
         if plan.operation is Operation.DELETE:
             with timeline.phase("write"):
-                self._writer.delete(records.record_keys())
+                self._writer.delete(candidates.keys.values)
             return
+        with timeline.phase("precombine"):
+            records = candidates.gathered()
         with timeline.phase(self.task.convert_out):
             batch = records.to_arrow()
         with timeline.phase("write"):

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.pipeline.plan import Operation, StoredFileGroup
-from serde_lab.pipeline.write_handle import Task, WriteHandle, WriteStatus
-from serde_lab.records.merging import Merge, merge
+from serde_lab.pipeline.write_handle import Candidates, Task, WriteHandle, WriteStatus
+from serde_lab.records.key_hash import HashedKeys
+from serde_lab.records.merging import Indices, merge
 from serde_lab.records.schema import ENVELOPE, RECORD_KEY
 from serde_lab.serde.interface import Records
 from serde_lab.table.base_file import BaseFileReader, BaseFileWriter
@@ -31,6 +32,7 @@ class BaseFileHandle(WriteHandle):
         plan = task.plan
         self._updates = self._deletes = 0
         self._reader: BaseFileReader | None = None
+        self._stored: pa.Table | None = None
         previous = None if stored is None else stored.base_path
         with task.timeline.phase("write"):
             self._writer = BaseFileWriter(
@@ -46,14 +48,17 @@ class BaseFileHandle(WriteHandle):
                 inflight_path=plan.inflight_path,
             )
         if previous is not None:
-            ordering = () if plan.operation is Operation.DELETE else plan.schema.ordering
+            deletes = plan.operation is Operation.DELETE
+            ordering = () if deletes else plan.schema.ordering
             with task.timeline.phase("read_base"):
                 self._reader = BaseFileReader(plan.storage, previous)
-                keys_and_ordering = self._reader.read([RECORD_KEY, *ordering])
-                self._stored_keys = keys_and_ordering.column(0).combine_chunks()
-                self._stored_ordering = [
-                    column.combine_chunks() for column in keys_and_ordering.columns[1:]
-                ]
+                # with shards, memory does not hold all stored rows, and a delete may not want them
+                whole = plan.shards == 1 and not deletes
+                columns = [RECORD_KEY, *ordering, *(self._reader.carried_columns if whole else ())]
+                table = self._reader.read(list(dict.fromkeys(columns)))
+                self._stored = table if whole else None
+                self._stored_keys = HashedKeys.of(table.column(RECORD_KEY).combine_chunks())
+                self._stored_ordering = [table.column(name).combine_chunks() for name in ordering]
                 self._kept = np.ones(len(self._stored_keys), np.bool_)
 
     def write(self, records: Records) -> None:
@@ -61,14 +66,10 @@ class BaseFileHandle(WriteHandle):
         if self.task.plan.operation is Operation.DELETE:
             self._delete(records)
             return
-        records = self.precombined(records)
-        if self._reader is not None:
+        if self.task.plan.operation is not Operation.BULK_INSERT:
+            candidates = self.precombined(records)
             with self.task.timeline.phase("merge"):
-                outcome = self._merge(records)
-                if len(outcome.incoming) < len(records):
-                    records = records.take(outcome.incoming)
-                self._kept &= outcome.stored_kept
-                self._updates += outcome.updates
+                records = candidates.gathered(self._merged(candidates))
         with self.task.timeline.phase(self.task.convert_out):
             batch = records.to_arrow()
         with self.task.timeline.phase("write"):
@@ -80,19 +81,25 @@ class BaseFileHandle(WriteHandle):
     def _delete(self, records: Records) -> None:
         """Whatever its ordering value: a delete without a row is one by commit time."""
         with self.task.timeline.phase("merge"):
-            gone = pc.is_in(self._stored_keys, value_set=records.record_keys())
+            gone = pc.is_in(self._stored_keys.values, value_set=records.record_keys())
             rows = gone.to_numpy(zero_copy_only=False)
             self._deletes += int((self._kept & rows).sum())
             self._kept &= ~rows
 
-    def _merge(self, records: Records) -> Merge:
-        return merge(
+    def _merged(self, candidates: Candidates) -> Indices | None:
+        """Which candidates stand against what is stored, None for all of them."""
+        if self._reader is None:
+            return None
+        outcome = merge(
             self._stored_keys,
             self._stored_ordering,
-            records.record_keys(),
-            records.ordering_values(),
+            candidates.keys,
+            candidates.ordering,
             self.task.plan.merge_mode,
         )
+        self._kept &= outcome.stored_kept
+        self._updates += outcome.updates
+        return outcome.incoming
 
     def finish(self) -> Iterator[WriteStatus]:
         """Carry over the stored rows that stand, a row group at a time, and close the file.
@@ -117,7 +124,10 @@ class BaseFileHandle(WriteHandle):
     def _carried(self) -> Iterator[pa.RecordBatch]:
         if self._reader is None or not self._kept.any():
             return
-        batches = iter(self._reader.batches())
+        if self._stored is not None:
+            yield from self._stored.to_batches()
+            return
+        batches = iter(self._reader.batches(self._reader.carried_columns))
         while True:
             with self.task.timeline.phase("read_base"):
                 batch = next(batches, None)

@@ -10,9 +10,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.plan import Operation, WritePlan
-from serde_lab.records.merging import MergeMode, precombine
+from serde_lab.records.key_hash import HashedKeys
+from serde_lab.records.merging import Indices, MergeMode, precombine
 from serde_lab.serde.interface import Records
 from serde_lab.table.commit_metadata import WriteStat
 from serde_lab.table.file_names import write_token
@@ -40,6 +43,30 @@ class Task:
         return write_token(self.partition, _STAGE)
 
 
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """One record a key of a batch: `chosen` indexes `records`, None means all of them.
+
+    `keys` and `ordering` are those of the chosen records, read and hashed once for all that follows;
+    the records themselves are gathered once, when it is known which of them are written.
+    """
+
+    records: Records
+    chosen: Indices | None
+    keys: HashedKeys
+    ordering: list[pa.Array]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def gathered(self, standing: Indices | None = None) -> Records:
+        """The records of the candidates numbered `standing`, of all of them if None."""
+        rows = self.chosen
+        if standing is not None and len(standing) < len(self):
+            rows = standing if rows is None else rows[standing]
+        return self.records if rows is None else self.records.take(rows)
+
+
 class WriteHandle(ABC):
     """Writes the records of one file group: `write` shard by shard, then `finish` once."""
 
@@ -54,17 +81,19 @@ class WriteHandle(ABC):
     def finish(self) -> Iterator[WriteStatus]:
         """Put the files in their places; one status a file."""
 
-    def precombined(self, records: Records) -> Records:
+    def precombined(self, records: Records) -> Candidates:
         """One record a key: of a delete any of them, else the one that the table's order chooses."""
         plan = self.task.plan
-        if plan.operation is Operation.BULK_INSERT:
-            return records
         with self.task.timeline.phase("precombine"):
             # deletes have no row, and so no ordering value; by commit time the later position wins,
             # as Hudi's own writer has it
             ordered = (
                 plan.operation is not Operation.DELETE and plan.merge_mode is MergeMode.EVENT_TIME
             )
+            keys = HashedKeys.of(records.record_keys())
             ordering = records.ordering_values() if ordered else []
-            survivors = precombine(records.record_keys(), ordering)
-            return records if survivors is None else records.take(survivors)
+            chosen = precombine(keys, ordering)
+            if chosen is None:
+                return Candidates(records, None, keys, ordering)
+            at = pa.array(chosen)
+            return Candidates(records, chosen, keys.take(chosen), [v.take(at) for v in ordering])

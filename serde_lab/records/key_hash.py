@@ -8,6 +8,8 @@ the strings. Must not know what the strings mean.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +20,54 @@ _LONGEST_BY_WORDS_BYTES = 256
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _MIXER = np.uint64(0xD6E8FEB86659FD93)
+
+
+@dataclass(frozen=True, slots=True)
+class HashedKeys:
+    """Strings with their hashes, for steps that follow one another on the same keys.
+
+    `values` is a string array without nulls, `hashes` has shape (n,).
+    """
+
+    values: pa.Array
+    hashes: npt.NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, keys: pa.Array | HashedKeys) -> HashedKeys:
+        """`keys` with their hashes, computed unless they are there already."""
+        return keys if isinstance(keys, HashedKeys) else cls(keys, hash64(keys))
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def take(self, indices: npt.NDArray[np.int64]) -> Self:
+        """The keys at `indices`, in that order."""
+        return type(self)(self.values.take(pa.array(indices)), self.hashes[indices])
+
+
+def equal_neighbours(
+    hashes: npt.NDArray[np.uint64],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Numbers of rows of equal hash, as pairs of neighbours in a stable sort by hash.
+
+    Two rows of one hash make one pair, three make two pairs, the lower number always first.
+    """
+    bits = max(1, (len(hashes) - 1).bit_length())
+    # row numbers in place of the low bits: numpy sorts numbers by SIMD, and a stable argsort takes
+    # twice as long (300,000 rows: 0.04 against 0.075 µs a row, AVX-512)
+    low = np.uint64((1 << bits) - 1)
+    packed = (hashes & ~low) | np.arange(len(hashes), dtype=np.uint64)
+    packed.sort()
+    pair = np.flatnonzero((packed[1:] ^ packed[:-1]) <= low)
+    left = (packed[pair] & low).astype(np.int64)
+    right = (packed[pair + 1] & low).astype(np.int64)
+    if not (hashes[left] == hashes[right]).all():
+        # what was cut off told some rows apart, which may stand between two that are equal
+        order = np.argsort(hashes, kind="stable")
+        ordered = hashes[order]
+        pair = np.flatnonzero(ordered[1:] == ordered[:-1])
+        left, right = order[pair], order[pair + 1]
+    return left, right
 
 
 def hash64(values: pa.Array) -> npt.NDArray[np.uint64]:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from serde_lab.records.key_hash import hash64
+from serde_lab.records.key_hash import HashedKeys, equal_neighbours
 from serde_lab.records.ordering import ranks
 
 Indices = npt.NDArray[np.int64]
@@ -45,7 +45,7 @@ class Merge:
 
 
 def precombine(
-    keys: pa.Array,
+    keys: pa.Array | HashedKeys,
     ordering: Sequence[pa.Array],
     position: npt.NDArray[np.int64] | None = None,
 ) -> Indices | None:
@@ -54,55 +54,56 @@ def precombine(
     The highest ordering value wins, ties go to the later `position` (shape (n,); None means that the
     records stand in input order). `ordering` empty means commit time: the later position wins.
     """
-    hashes = hash64(keys)
-    ordered = np.sort(hashes)
-    doubled = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
-    if not len(doubled):
+    hashed = HashedKeys.of(keys)
+    left, right = equal_neighbours(hashed.hashes)
+    if not len(left):
         return None
-    suspects = np.flatnonzero(np.isin(hashes, doubled))
-    groups = keys.take(pa.array(suspects)).dictionary_encode().indices.to_numpy()
+    suspected = np.zeros(len(hashed), np.bool_)
+    suspected[left] = suspected[right] = True
+    suspects = np.flatnonzero(suspected)
+    groups = hashed.values.take(pa.array(suspects)).dictionary_encode().indices.to_numpy()
     at = suspects if position is None else position[suspects]
     by_value = [ranks(values.take(pa.array(suspects))) for values in ordering]
     # lexsort's last key is its first: group, then ordering fields in order, then position
     order = np.lexsort([at, *reversed(by_value), groups])
     last = np.append(groups[order][1:] != groups[order][:-1], True)
-    keep = np.ones(len(keys), np.bool_)
-    keep[suspects] = False
+    keep = ~suspected
     keep[suspects[order[last]]] = True
     return None if keep.all() else np.flatnonzero(keep)
 
 
-def match(stored: pa.Array, incoming: pa.Array) -> Indices:
+def match(stored: pa.Array | HashedKeys, incoming: pa.Array | HashedKeys) -> Indices:
     """Position in `stored` of each key of `incoming` (no key twice), -1 where there is none.
 
     Where `stored` holds a key twice the first one is taken, as Hudi's merge handle does.
     """
-    found = np.full(len(incoming), -1, np.int64)
-    if not len(stored) or not len(incoming):
+    old, new = HashedKeys.of(stored), HashedKeys.of(incoming)
+    found = np.full(len(new), -1, np.int64)
+    if not len(old) or not len(new):
         return found
-    hashes = np.concatenate([hash64(stored), hash64(incoming)])
-    order = np.argsort(hashes, kind="stable")
-    sorted_hashes = hashes[order]
-    pair = np.flatnonzero(sorted_hashes[1:] == sorted_hashes[:-1])
-    if not len(pair):
+    left, right = equal_neighbours(np.concatenate([old.hashes, new.hashes]))
+    if not len(left):
         return found
-    left, right = order[pair], order[pair + 1]
-    clean = (left < len(stored)) & (right >= len(stored))
-    if clean.all():
-        right = right - len(stored)
-        same = pc.equal(stored.take(pa.array(left)), incoming.take(pa.array(right)))
+    if ((left < len(old)) & (right >= len(old))).all():
+        found[right - len(old)] = left
+        hits = np.flatnonzero(found >= 0)
+        # in the order of the incoming keys, not of the hashes: batch and file stand in similar order,
+        # so that the strings compared lie side by side
+        same = pc.equal(
+            old.values.take(pa.array(found[hits])),
+            new.values if len(hits) == len(new) else new.values.take(pa.array(hits)),
+        )
         if pc.all(same).as_py():
-            found[right] = left
             return found
     # a key stored twice, or two keys of one hash: compare strings throughout
-    exact = pc.index_in(incoming, value_set=stored)
+    exact = pc.index_in(new.values, value_set=old.values)
     return pc.fill_null(exact, -1).to_numpy().astype(np.int64)
 
 
 def merge(
-    stored_keys: pa.Array,
+    stored_keys: pa.Array | HashedKeys,
     stored_ordering: Sequence[pa.Array],
-    keys: pa.Array,
+    keys: pa.Array | HashedKeys,
     ordering: Sequence[pa.Array],
     mode: MergeMode = MergeMode.EVENT_TIME,
 ) -> Merge:

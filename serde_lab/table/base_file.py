@@ -45,6 +45,8 @@ _ROW_GROUP_BYTES = 64 << 20
 _BATCH_ROWS = 64 * 1024
 _SAMPLE_ROWS = 8192
 _CONSTANTS = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
+# the meta columns that a row keeps when it is carried over
+_KEPT = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY)
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 
 
@@ -98,7 +100,7 @@ class BaseFileWriter:
             ]
         )
         self._carried_schema = pa.schema(
-            [*(pa.field(n, pa.string()) for n in META_NAMES), *self._data_schema]
+            [*(pa.field(n, pa.string()) for n in _KEPT), *self._data_schema]
         )
         self._out = pa.BufferOutputStream()
         self._parquet: Any = None
@@ -121,7 +123,10 @@ class BaseFileWriter:
         self._add(record_keys, self._constant(self._name.instant, rows), seqnos, data)
 
     def append_carried(self, stored: pa.RecordBatch) -> None:
-        """Rows of an older base file as they stand: they keep commit time and sequence number."""
+        """Rows of an older base file as they stand: they keep commit time and sequence number.
+
+        Of the meta columns those suffice that `BaseFileReader.carried_columns` names.
+        """
         if not stored.num_rows:
             return
         stored = conform(stored, self._carried_schema, self._storage.describe(self.path))
@@ -130,7 +135,7 @@ class BaseFileWriter:
             stored.column(2),
             stored.column(0).dictionary_encode(),
             stored.column(1),
-            pa.RecordBatch.from_arrays(stored.columns[len(META_NAMES) :], schema=self._data_schema),
+            pa.RecordBatch.from_arrays(stored.columns[len(_KEPT) :], schema=self._data_schema),
         )
 
     def close(self, updates: int = 0, deletes: int = 0) -> WriteStat:
@@ -236,6 +241,12 @@ class BaseFileReader:
     def schema(self) -> pa.Schema:
         """All columns as stored, meta columns first."""
         return self._file.schema_arrow
+
+    @property
+    def carried_columns(self) -> list[str]:
+        """The columns that rows keep in the next base file: it states the others anew."""
+        anew = set(META_NAMES) - set(_KEPT)
+        return [name for name in self.schema.names if name not in anew]
 
     @property
     def physical_types(self) -> dict[str, str]:
