@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 import obstore
 import pyarrow as pa
 from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
-from obstore.store import LocalStore, from_url
+from obstore.store import LocalStore, MemoryStore, from_url
 
 from serde_lab.errors import StorageError, UsageError
 
@@ -64,7 +64,7 @@ class Storage:
 
     @classmethod
     def open(cls, url: str | os.PathLike[str], **options: Any) -> Self:
-        """A local folder (made if it is missing) or an object-store URL such as `s3://bucket/prefix`.
+        """A local folder (made when something is put) or an object-store URL such as `s3://bucket/prefix`.
 
         `options` are obstore's own configuration keys (`endpoint`, `region`, …); what is not given
         comes from the environment.
@@ -86,7 +86,10 @@ class Storage:
         """The obstore store, made when it is first used."""
         if self._connected is None:
             if self._root is not None:
-                self._connected = LocalStore(self._root, mkdir=True)
+                if not self._root.is_dir():
+                    # to look at a folder must not make it: until the first put it is an empty one
+                    return MemoryStore()
+                self._connected = LocalStore(self._root)
             else:
                 client: dict[str, Any] = {"timeout": REQUEST_TIMEOUT, "allow_http": True}
                 client.update(self.options.get("client_options", {}))
@@ -109,6 +112,8 @@ class Storage:
     # Every operation below goes through these primitives; a test's storage overrides them to fail.
 
     def _put(self, path: str, data: Bytes, mode: Any) -> None:
+        if self._root is not None and self._connected is None:
+            self._root.mkdir(parents=True, exist_ok=True)
         # in one request, never multipart: that is what makes the file appear at once
         obstore.put(
             self.connection, path, memoryview(data).cast("B"), mode=mode, use_multipart=False

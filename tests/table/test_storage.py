@@ -96,6 +96,26 @@ def test_a_file_url_is_a_local_folder(tmp_path: Path) -> None:
     assert storage.local_path("x") == tmp_path / "a b" / "x"
 
 
+def test_looking_at_a_folder_does_not_make_it(tmp_path: Path) -> None:
+    storage = Storage.open(tmp_path / "a" / "b")
+    assert storage.get_if_present("x") is None
+    assert storage.size_bytes("x") is None
+    assert storage.list_files() == []
+    assert storage.list_folder("c") == ([], [])
+    storage.delete("x")
+    assert not (tmp_path / "a").exists()
+    assert storage.put_new("c/x", b"1")
+    assert [file.path for file in storage.list_files()] == ["c/x"]
+
+
+def test_a_folder_that_is_a_file_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"")
+    with pytest.raises(StorageError, match="cannot create"):
+        Storage.open(tmp_path / "a").put_new("x", b"1")
+    with pytest.raises(StorageError, match="cannot create"):
+        Storage.open(tmp_path / "a" / "b").put_new("x", b"1")
+
+
 def test_a_full_disk_is_a_sentence(tmp_path: Path) -> None:
     class Full(Storage):
         def _put(self, path: str, data: object, mode: object) -> None:
