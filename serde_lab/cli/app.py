@@ -12,7 +12,7 @@ import traceback
 import typer
 from typer.exceptions import TyperException
 
-from serde_lab.cli import check, judge, results, run, table
+from serde_lab.cli import ab, check, judge, results, run, table
 from serde_lab.cli.console import stderr
 from serde_lab.errors import LabError
 
@@ -42,6 +42,7 @@ run.register(app)
 results.register(app)
 check.register(app)
 judge.register(app)
+ab.register(app)
 table.register(app)
 
 TRACEBACK_VARIABLE = "SERDE_LAB_TRACEBACK"

@@ -121,7 +121,7 @@ def compare(
             group_by=cast(Any, group_by),
         )
     )
-    _write_page(report, comparison_document(found))
+    write_page(report, comparison_document(found))
     return int(found.exit_status(strict=strict))
 
 
@@ -211,7 +211,7 @@ def gate(
             strict=strict,
         )
     emit(render_gate(judged, cast(Any, format.value)))
-    _write_page(report, gate_document(judged))
+    write_page(report, gate_document(judged))
     return judged.exit_status
 
 
@@ -388,7 +388,7 @@ def _told(change: Any) -> None:
         stderr.print(f"serde-lab: {note}", markup=False)
 
 
-def _write_page(target: Path | None, document: dict[str, Any]) -> None:
+def write_page(target: Path | None, document: dict[str, Any]) -> None:
     if target is not None:
         from serde_lab.report.render import render_comparison
 

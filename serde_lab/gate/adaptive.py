@@ -60,7 +60,11 @@ def look(rounds: int, result: GateResult, plan: AlphaSpending, policy: Policy) -
 
 
 def run_adaptively(
-    plan: AlphaSpending, policy: Policy, measure: MeasureUntil, judge: JudgeAt
+    plan: AlphaSpending,
+    policy: Policy,
+    measure: MeasureUntil,
+    judge: JudgeAt,
+    looked: Callable[[Look], None] = lambda look: None,
 ) -> Sequence[Look]:
     """Measure and look until nothing is open or the maximum is reached; the last look decides."""
     looks: list[Look] = []
@@ -68,6 +72,7 @@ def run_adaptively(
     for rounds in plan.looks:
         measure(rounds, arms)
         looks.append(look(rounds, judge(plan), plan, policy))
+        looked(looks[-1])
         arms = looks[-1].go_on
         if not arms:
             break

@@ -41,18 +41,31 @@ def host_mismatch_named(name: str) -> HostMismatch:
     raise UsageError(f"host mismatch {name!r} is not one of {', '.join(HOST_MISMATCH)}")
 
 
-def obstacles(before: Side, after: Side, host_mismatch: HostMismatch) -> Obstacles:
-    """What stands between two sides; nothing between two arms of one run."""
+def obstacles(
+    before: Side, after: Side, host_mismatch: HostMismatch, *, across_options: bool = False
+) -> Obstacles:
+    """What stands between two sides; nothing between two arms of one run.
+
+    `across_options`: the sides are meant to be asked differently (option sets of `ab`), which is
+    then told and stands in nobody's way.
+    """
     if before is after:
         return Obstacles()
-    reason = _asked_differently(before, after)
+    reason = _asked_differently(before, after, across_options)
     if reason:
         return Obstacles(everything=reason)
-    notes = tuple(
-        f"environment: {key} {old!r} -> {new!r}"
-        for key, old, new in differing(before.environment, after.environment)
-        if key.rpartition(".")[2] not in _VOLATILE and old is not None and new is not None
-    )[:12]
+    options = tuple(
+        f"asked differently: {key} is {_short(old)} before and {_short(new)} after"
+        for key, old, new in differing(before.asked, after.asked)
+    )
+    notes = (
+        options
+        + tuple(
+            f"environment: {key} {old!r} -> {new!r}"
+            for key, old, new in differing(before.environment, after.environment)
+            if key.rpartition(".")[2] not in _VOLATILE and old is not None and new is not None
+        )[:12]
+    )
     same_machine = bool(before.machine_class) and before.machine_class == after.machine_class
     if same_machine or (before.sitting and before.sitting == after.sitting):
         return Obstacles(notes=notes)
@@ -71,11 +84,11 @@ _VOLATILE = frozenset(
 )
 
 
-def _asked_differently(before: Side, after: Side) -> str:
+def _asked_differently(before: Side, after: Side, across_options: bool) -> str:
     if before.results_format != after.results_format:
         return f"results format {before.results_format} is not {after.results_format}"
     for what, old, new in (
-        ("the scenario's", before.asked, after.asked),
+        *([] if across_options else [("the scenario's", before.asked, after.asked)]),
         ("the data's checksum of", before.data_checksums, after.data_checksums),
     ):
         for key, first, second in differing(old, new):

@@ -45,7 +45,7 @@ def compare_sides(
     UsageError on arms or metrics that neither side has.
     """
     options = options or CompareOptions()
-    stands = obstacles(before, after, options.host_mismatch)
+    stands = obstacles(before, after, options.host_mismatch, across_options=options.across_options)
     pairs = arm_pairs(before, after, options)
     rows: list[Row] = []
     for pair in pairs:

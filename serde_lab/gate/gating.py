@@ -56,6 +56,7 @@ def gate_sitting(
     strict: bool = False,
     plan: AlphaSpending | None = None,
     across_options: bool = False,
+    labels: tuple[str, str] = ("before", "after"),
 ) -> GateResult:
     """Judge the two sides of a sitting (`ab`), paired by round.
 
@@ -63,7 +64,7 @@ def gate_sitting(
     that were interleaved; `control` is a second run of `before`'s code in it. `plan` holds the looks
     at which the sitting could have stopped. Raises UsageError on runs of different sittings.
     """
-    sides = [side_of_run(run, label) for run, label in ((before, "before"), (after, "after"))]
+    sides = [side_of_run(run, name) for run, name in zip((before, after), labels, strict=True)]
     yardstick = None if control is None else side_of_run(control, "control")
     for side in [*sides, *([] if yardstick is None else [yardstick])]:
         if not side.sitting or side.sitting != sides[0].sitting:

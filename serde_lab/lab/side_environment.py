@@ -1,0 +1,167 @@
+"""Where a side's code comes from: this tree, a commit, or an installed version; and with what it runs.
+
+    .                        the code that runs here, changes that are not committed included
+    serde-lab==VERSION       that version from the package index; FILE.whl a wheel
+    anything else            a commit, as git understands it
+
+Code that asks for the same locked dependencies as here runs in this environment, with its own code
+first on the path; a commit with another requirements.lock gets an environment of its own, kept in the
+cache. Owns worktrees and environments, and takes worktrees away again. Must not know what is measured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import serde_lab
+from serde_lab.errors import SetupError, UsageError
+
+HERE = "."
+
+_TREE = Path(serde_lab.__file__).resolve().parent.parent
+_LOCK = "requirements.lock"
+_PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+
+Message = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SideEnvironment:
+    """An interpreter, what stands first on its path, and the folder that its serde_lab is in."""
+
+    name: str
+    python: str
+    path: tuple[Path, ...]
+    root: Path
+
+
+@contextmanager
+def side_environment(
+    reference: str, work: Path, cache: Path, message: Message, repository: Path | None = None
+) -> Iterator[SideEnvironment]:
+    """The environment of `reference`, gone with the context but for what the cache keeps.
+
+    `work` is a folder for trees, `repository` the checkout that commits are of, by default the one
+    around the current folder. Raises UsageError for what is neither commit, version nor wheel.
+    """
+    with ExitStack() as stack:
+        if reference == HERE:
+            yield SideEnvironment("the working tree", sys.executable, (_TREE,), _TREE)
+        elif reference.endswith(".whl") or reference.startswith("serde-lab=="):
+            yield _installed(reference, work)
+        else:
+            yield _commit(reference, work, cache, message, repository or Path.cwd(), stack)
+
+
+def _installed(reference: str, work: Path) -> SideEnvironment:
+    """The package alone, in a folder of its own, over the dependencies that are here."""
+    if reference.endswith(".whl") and not Path(reference).is_file():
+        raise UsageError(f"{reference}: no such wheel")
+    target = work / "installed"
+    pip = [sys.executable, *_PIP]
+    _run(
+        [*pip, "--no-deps", "--target", str(target), reference], f"{reference} cannot be installed"
+    )
+    return SideEnvironment(reference, sys.executable, (target,), target)
+
+
+def _commit(
+    reference: str,
+    work: Path,
+    cache: Path,
+    message: Message,
+    repository: Path,
+    stack: ExitStack,
+) -> SideEnvironment:
+    found = _git(repository, "rev-parse", "--verify", "--quiet", f"{reference}^{{commit}}")
+    if found is None:
+        raise UsageError(
+            f"{reference!r} is no commit of the repository around {repository}",
+            "or serde-lab==VERSION, a wheel, or . for the code as it is",
+        )
+    commit = found.strip()
+    tree = work / "tree"
+    # first the way back: an interrupt may come at any time
+    stack.callback(_remove_tree, repository, tree)
+    if _git(repository, "worktree", "add", "--quiet", "--detach", str(tree), commit) is None:
+        raise SetupError(f"git cannot make a worktree of {reference} ({commit[:12]}) at {tree}")
+    if not (tree / "serde_lab").is_dir():
+        raise UsageError(f"{reference} ({commit[:12]}) holds no serde_lab")
+    python = _python_for(tree, cache, message)
+    path = (_metadata(tree, work / "metadata"), tree)
+    name = commit[:12] if commit.startswith(reference) else f"{reference} ({commit[:12]})"
+    return SideEnvironment(name, python, path, tree)
+
+
+def _remove_tree(repository: Path, tree: Path) -> None:
+    if _git(repository, "worktree", "remove", "--force", str(tree)) is None:
+        shutil.rmtree(tree, ignore_errors=True)
+        _git(repository, "worktree", "prune")
+
+
+def _python_for(tree: Path, cache: Path, message: Message) -> str:
+    """This interpreter where the locked dependencies are the same, else one of its own."""
+    asked, here = tree / _LOCK, _TREE / _LOCK
+    if not asked.is_file() or not here.is_file() or asked.read_bytes() == here.read_bytes():
+        return sys.executable
+    digest = hashlib.sha256(asked.read_bytes() + sys.version.encode()).hexdigest()[:16]
+    folder = cache / "environments" / digest
+    python = folder / "bin" / "python"
+    if (folder / "ready").is_file():
+        return str(python)
+    message(f"its {_LOCK} differs from the one here: making an environment (a few minutes, once)")
+    shutil.rmtree(folder, ignore_errors=True)
+    _run([sys.executable, "-m", "venv", str(folder)], f"no environment can be made at {folder}")
+    locked = [str(python), *_PIP, "--require-hashes", "--requirement", str(asked)]
+    _run(locked, f"{asked} cannot be installed")
+    (folder / "ready").touch()
+    return str(python)
+
+
+def _metadata(tree: Path, folder: Path) -> Path:
+    """What an installation of the tree would say of itself: its entry points hide those from here."""
+    try:
+        project: Mapping[str, Any] = tomllib.loads((tree / "pyproject.toml").read_text())["project"]
+        name, version = str(project["name"]), str(project.get("version", "0"))
+    except (OSError, ValueError, KeyError) as exc:
+        raise UsageError(f"{tree} has no pyproject.toml of serde_lab: {exc}") from exc
+    info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    groups = project.get("entry-points", {})
+    lines = [
+        line
+        for group, points in groups.items()
+        for line in (f"[{group}]", *(f"{point} = {value}" for point, value in points.items()))
+    ]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def _git(repository: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=repository, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout
+
+
+def _run(command: list[str], what: str) -> None:
+    try:
+        subprocess.run(command, capture_output=True, text=True, check=True)
+    except OSError as exc:
+        raise SetupError(f"{what}: {exc}") from exc
+    except subprocess.CalledProcessError as exc:
+        lines = (exc.stderr or exc.stdout or "").strip().splitlines() or ["no message"]
+        raise SetupError(f"{what}: {lines[-1]}") from exc
