@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from serde_lab.errors import LabError, TableError
 from serde_lab.peers.apache_hudi import root_cause
 from serde_lab.peers.hudi_options import HudiTable, HudiWrite
+from serde_lab.verify.oracle import Commit
 from tests.peers.interop.cells import Cell, ruling_of
 from tests.peers.interop.columns import rows, schema_of
 from tests.peers.lab_writer import LabWriter
@@ -57,6 +58,7 @@ class Chain:
         )
         self.peer = PeerTable(session, folder, table, schema_of(cell.types))
         self.lab = LabWriter(self.peer, cell.blocks, cell.version)  # type: ignore[arg-type]
+        self._upgraded = not (cell.by_lab and cell.version == 6 and cell.merge_on_read)
         self.hudi = HudiWrite(record_type=cell.record_type, log_block=cell.blocks)  # type: ignore[arg-type]
 
     def outcomes(self) -> Iterator[Outcome]:
@@ -95,7 +97,7 @@ class Chain:
             if self.cell.by_lab:
                 self.lab.step(step)
             else:
-                self.peer.by_hudi(step, self.hudi)
+                self._by_hudi(step, self.hudi)
 
     def _read(self) -> None:
         self._judge()
@@ -104,16 +106,16 @@ class Chain:
         step = self._upsert_of(
             ((5,), 8, "back"), ((6,), 2, "back lower"), (range(32, 44), 9, "by Hudi")
         )
-        self.peer.by_hudi(step, self.hudi)
+        self._by_hudi(step, self.hudi)
         self._judge()
 
     def _delete(self) -> None:
-        self.peer.by_hudi(self._delete_of(40, 0, 5, 777), self.hudi)
+        self._by_hudi(self._delete_of(40, 0, 5, 777), self.hudi)
         self._judge()
 
     def _compact(self) -> None:
         step = self._upsert_of((range(20, 30), 10, "before it is compacted"))
-        self.peer.by_hudi(step, replace(self.hudi, compact_after=1), compacted=True)
+        self._by_hudi(step, replace(self.hudi, compact_after=1), compacted=True)
         self._judge()
 
     def _clean(self) -> None:
@@ -122,7 +124,7 @@ class Chain:
             # a merge-on-read table has file slices to clean only once it was compacted again
             after = 1 if self.cell.merge_on_read else 0
             write = replace(self.hudi, retain_commits=1, compact_after=after)
-            self.peer.by_hudi(step, write, compacted=self.cell.merge_on_read)
+            self._by_hudi(step, write, compacted=self.cell.merge_on_read)
         self._judge()
 
     def _write_again(self) -> None:
@@ -133,7 +135,7 @@ class Chain:
 
     def _metadata_table(self) -> None:
         with_metadata = replace(self.hudi, metadata_table=True)
-        self.peer.by_hudi(self._upsert_of((range(30, 52), 14, "and metadata")), with_metadata)
+        self._by_hudi(self._upsert_of((range(30, 52), 14, "and metadata")), with_metadata)
         self._judge()
         again = self._upsert_of((range(46, 56), 15, "by the lab beside it"))
         try:
@@ -147,8 +149,15 @@ class Chain:
         self._judge()
         self.lab.step(again, **{"serde_lab.drop_metadata_table": "true"})
         self._judge()
-        self.peer.by_hudi(self._upsert_of((range(50, 60), 16, "by Hudi anew")), with_metadata)
+        self._by_hudi(self._upsert_of((range(50, 60), 16, "by Hudi anew")), with_metadata)
         self._judge()
+
+    def _by_hudi(self, step: Step, write: HudiWrite, compacted: bool = False) -> None:
+        if not self._upgraded:
+            # before it makes a table of version 6 one of version 9, Hudi compacts all of its logs
+            self._upgraded = True
+            self.peer.commits.append(Commit("compact"))
+        self.peer.by_hudi(step, write, compacted)
 
     def _known(self, operations: tuple[str, ...]) -> Iterator[Outcome]:
         """Hudi's write must fail; what was there before must still be there."""
