@@ -40,7 +40,8 @@ WORKER_ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """What a session is started with; `master` empty means local mode on `cores`.
+    """What a session is started with; `master` empty means local mode. `cores` is the number of slots,
+    there and on a standalone cluster.
 
     `local_folder`: where Spark and its JVM keep shuffles and what is temporary, "" for their default.
     """
@@ -88,6 +89,10 @@ def spark_conf(settings: SessionSettings) -> dict[str, str]:
             "spark.eventLog.dir": Path(settings.event_log_folder).resolve().as_uri(),
             "spark.eventLog.compress": "false",
         }
+    if settings.master.startswith("spark://"):
+        # as many slots as were asked for, all of them there before anything is measured
+        conf["spark.cores.max"] = str(settings.cores)
+        conf["spark.scheduler.minRegisteredResourcesRatio"] = "1.0"
     if settings.local_folder:
         conf["spark.local.dir"] = settings.local_folder
         conf["spark.sql.warehouse.dir"] = f"{settings.local_folder}/warehouse"
