@@ -14,11 +14,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from serde_lab.lab.column_bytes import columns_of_arms
 from serde_lab.lab.inputs import PreparedInputs
 from serde_lab.lab.java import find_java
+from serde_lab.lab.peer_cells import hudi_options
 from serde_lab.lab.plan import fairness_of, serde_options
 from serde_lab.measure.code_version import code_version
 from serde_lab.measure.environment import capture_environment, machine_class
+from serde_lab.peers.likeness import as_records
+from serde_lab.records.schema import RecordSchema
 from serde_lab.runs.directory import new_run_id
 from serde_lab.runs.model import ArmEntry, RunHeader
 from serde_lab.scenario.model import Arm, Scenario
@@ -30,19 +34,34 @@ def run_header(
     scenario: Scenario,
     arms: Sequence[Arm],
     inputs: PreparedInputs,
+    schema: RecordSchema,
     *,
     results: Path,
     conf: Mapping[str, str],
     local_mode: bool,
     overrides: Sequence[str],
+    missing: Mapping[str, str] | None = None,
+    peer_conf: Mapping[str, str] | None = None,
+    with_peers: bool = False,
 ) -> RunHeader:
-    """The header of a new run in `results`; `conf` is the Spark session's, `overrides` are KEY=VALUE."""
+    """The header of a new run in `results`.
+
+    `schema` is that of the records which every arm sends, `conf` the Spark session's, `peer_conf` that
+    of a session which peers have to themselves; `overrides` are KEY=VALUE, `missing` says by peer why
+    it cannot run.
+    """
+    columns = columns_of_arms(scenario, arms, inputs, schema)
     java = find_java()
     seen = capture_environment(results, {"version": java.version, "origin": java.origin})
     return RunHeader(
         run=new_run_id(results / scenario.name),
         scenario=scenario.name,
-        arms=tuple(arm_entry(arm, inputs.record_schema.data) for arm in arms),
+        arms=tuple(
+            _arm_entry(arm, inputs.record_schema.data, columns.get(arm.name))
+            if arm.peer is None
+            else _peer_entry(scenario, arm, (missing or {}).get(arm.name))
+            for arm in arms
+        ),
         scenario_content=scenario.to_json(),
         environment=seen,
         machine_class=machine_class(seen),
@@ -56,12 +75,15 @@ def run_header(
             "local_mode": local_mode,
             "overrides": dict(text.split("=", 1) for text in overrides),
             "python": platform.python_version(),
+            **({} if peer_conf is None else {"isolate_peers": True}),
         },
+        likeness=as_records() if with_peers else (),
+        peer_spark_conf=dict(peer_conf or {}),
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
 
-def arm_entry(arm: Arm, data: pa.Schema) -> ArmEntry:
+def _arm_entry(arm: Arm, data: pa.Schema, columns: Mapping[str, float] | None) -> ArmEntry:
     """The arm as the run keeps it: options with all defaults, its fairness card, what was expected."""
     options: dict[str, Any] = dict(arm.options.given)
     prediction = None
@@ -83,4 +105,11 @@ def arm_entry(arm: Arm, data: pa.Schema) -> ArmEntry:
         options=options,
         fairness=fairness_of(arm),
         prediction=prediction,
+        column_bytes=None if columns is None else dict(columns),
     )
+
+
+def _peer_entry(scenario: Scenario, arm: Arm, missing: str | None) -> ArmEntry:
+    """A peer as the run keeps it: every option of its first commit, by Apache Hudi's own names."""
+    options: dict[str, Any] = dict(hudi_options(scenario, arm, 1))
+    return ArmEntry(arm=arm.name, kind="peer", options=options, missing=missing)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +22,7 @@ from serde_lab.lab.checks import CellChecks
 from serde_lab.lab.header import run_header
 from serde_lab.lab.inputs import PreparedInputs, prepare_inputs
 from serde_lab.lab.outcome import worst
+from serde_lab.lab.peer_arms import PeerPlan, Sitting, plan_peers, recorded_jars
 from serde_lab.lab.plan import (
     CellPlan,
     cells_of,
@@ -38,7 +39,7 @@ from serde_lab.measure.calibration import calibrate
 from serde_lab.pipeline.write_schema import record_schema
 from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.schema import RecordSchema
-from serde_lab.runs.directory import RunWriter, load_run
+from serde_lab.runs.directory import RunWriter, load_header, load_run
 from serde_lab.runs.model import Check
 from serde_lab.scenario.loading import parse_scenario
 from serde_lab.scenario.model import Arm, Scenario
@@ -66,6 +67,11 @@ class RunSettings:
     overrides: tuple[str, ...] = ()
     """The `key=value` changes that were made to the scenario, so that a report can say how to remake it."""
     conf: dict[str, str] = field(default_factory=dict)
+    hudi_jar: str = ""
+    require_peers: bool = False
+    """A peer that cannot run is an error, not an arm reported as missing."""
+    isolate_peers: bool = False
+    """Peers get a Spark session of their own, after that of the other arms: shows what sharing does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +97,30 @@ def run_scenario(
     check_scenario(scenario)
     arms = chosen_arms(scenario, settings.arms)
     check_data(scenario, arms)
+    isolated = settings.isolate_peers if resume is None else _was_isolated(resume)
+    peers = plan_peers(
+        scenario,
+        arms,
+        jar=settings.hudi_jar,
+        required=settings.require_peers,
+        isolated=isolated,
+    )
     inputs = prepare_inputs(scenario, settings.cache, progress.message)
     schema = _stored_records(scenario, inputs)
     check_arms(arms, schema)
     with ExitStack() as stack:
         work = stack.enter_context(work_folder(settings.work))
-        writer = stack.enter_context(_writer(scenario, arms, inputs, settings, resume))
-        cells = cells_of(scenario, arms)
+        writer = stack.enter_context(
+            _writer(scenario, arms, inputs, schema, settings, peers, resume)
+        )
+        for name, reason in peers.missing.items():
+            progress.message(f"{name} is missing: {reason}")
+        cells = cells_of(scenario, [arm for arm in arms if arm.name not in peers.missing])
         todo = [cell for cell in cells if cell.name not in writer.complete_cells]
         progress.plan(len(cells), len(cells) - len(todo))
         if todo:
             progress.message("working out the right answer (DuckDB)")
-            checks = CellChecks(scenario, inputs, work)
+            checks = CellChecks(scenario, inputs, work, files_too=peers.with_peers)
             given_up = {} if resume is None else _given_up(resume)
             rows = pq.read_metadata(inputs.commits[0].files[0]).num_rows
             proven = tuple(arm for arm in arms if arm.name not in given_up)
@@ -111,28 +129,21 @@ def run_scenario(
                 writer.check(Check(result.name, result.passed, result.detail, arm=name))
                 if not result.passed:
                     given_up[name] = _wrong(result.name, result.detail)
-            bench = None
-            if scenario.measure.exchange == "spark":
-                progress.message("starting Spark")
-                bench = stack.enter_context(_Session(scenario, settings, work)).bench
-            runner = CellRunner(scenario, inputs, work, bench)
-            if inputs.setups:
-                progress.message("writing the set-up table")
-            runner.set_up()
-            calibration = _calibration(work, None if bench is None else bench.spark)
             rounds = _Rounds(
-                scenario,
                 arms,
-                runner,
                 checks,
-                calibration,
                 writer,
                 settings,
                 progress,
                 proof.raised,
                 given_up,
+                one_sitting=len(peers.sittings) == 1,
             )
-            rounds.run(todo)
+            for sitting in peers.sittings:
+                sat = [cell for cell in todo if cell.arm in sitting.arms]
+                if sat:
+                    _sit(sitting, sat, rounds, scenario, inputs, work, peers.with_peers)
+            rounds.compare_arms()
         writer.finish("complete")
     return RunOutcome(writer.path, status_of(writer.path))
 
@@ -163,16 +174,43 @@ def chosen_arms(scenario: Scenario, names: tuple[str, ...]) -> tuple[Arm, ...]:
     return tuple(arm for arm in scenario.arms if not names or arm.name in names)
 
 
+def _sit(
+    sitting: Sitting,
+    cells: list[CellPlan],
+    rounds: _Rounds,
+    scenario: Scenario,
+    inputs: PreparedInputs,
+    work: Path,
+    with_peers: bool,
+) -> None:
+    """Measure the cells of one sitting, in a Spark session of their own where Spark is asked for."""
+    with ExitStack() as stack:
+        bench = None
+        if scenario.measure.exchange == "spark":
+            rounds.progress.message("starting Spark")
+            session = _Session(scenario, rounds.settings, work, sitting)
+            bench = stack.enter_context(session).bench
+        runner = CellRunner(scenario, inputs, work, bench, tidy_heap=with_peers)
+        if inputs.setups:
+            rounds.progress.message("writing the set-up table")
+        runner.set_up()
+        rounds.run(cells, runner, _calibration(work, None if bench is None else bench.spark))
+
+
 class _Session(AbstractContextManager["_Session"]):
     """A Spark session and its bench; stopped whatever happens."""
 
-    def __init__(self, scenario: Scenario, settings: RunSettings, work: Path) -> None:
+    def __init__(
+        self, scenario: Scenario, settings: RunSettings, work: Path, sitting: Sitting
+    ) -> None:
         from serde_lab.lab.bench import Bench
 
         logs, local = work / "event-log", work / "spark"
         for folder in (logs, local):
             folder.mkdir(parents=True, exist_ok=True)
-        self.spark = start_session(session_settings(scenario, settings, str(logs), str(local)))
+        self.spark = start_session(
+            session_settings(scenario, settings, sitting, str(logs), str(local))
+        )
         try:
             self.bench = Bench(self.spark, logs, self.spark.sparkContext.defaultParallelism)
         except BaseException:
@@ -190,16 +228,17 @@ class _Session(AbstractContextManager["_Session"]):
 
 
 def session_settings(
-    scenario: Scenario, settings: RunSettings, logs: str, local: str
+    scenario: Scenario, settings: RunSettings, sitting: Sitting, logs: str, local: str
 ) -> SessionSettings:
-    """The Spark session that a run of `scenario` gets; its event log and what is temporary in folders."""
+    """The Spark session of one sitting of a run; its event log and what is temporary in folders."""
     return SessionSettings(
         cores=scenario.measure.cores,
         master=settings.master,
         driver_memory=f"{scenario.measure.driver_memory_mb}m",
         event_log_folder=logs,
         local_folder=local,
-        conf=settings.conf,
+        conf={**sitting.conf, **settings.conf},
+        jars=sitting.jars,
     )
 
 
@@ -207,33 +246,39 @@ def session_settings(
 class _Rounds:
     """The loop over cells, and what is known of each arm so far."""
 
-    scenario: Scenario
     arms: tuple[Arm, ...]
-    runner: CellRunner
     checks: CellChecks
-    calibration: Callable[[], Mapping[str, float]]
     writer: RunWriter
     settings: RunSettings
     progress: Progress
     unproven: Mapping[str, str]
     given_up: dict[str, str] = field(default_factory=dict)
-    prints: dict[str, Fingerprint | None] = field(default_factory=dict)
+    prints: dict[int, dict[str, Fingerprint | None]] = field(default_factory=dict)
+    calibrated: set[int] = field(default_factory=set)
+    one_sitting: bool = True
 
-    def run(self, cells: list[CellPlan]) -> None:
+    def run(
+        self,
+        cells: list[CellPlan],
+        runner: CellRunner,
+        calibration: Callable[[], Mapping[str, float]],
+    ) -> None:
         by_name = {arm.name: arm for arm in self.arms}
         last = max(cell.round for cell in cells)
         for number in sorted({cell.round for cell in cells}):
-            for part, seconds in self.calibration().items():
-                self.writer.calibration(number, part, seconds)
-            self.prints = {}
+            if number not in self.calibrated:
+                self.calibrated.add(number)
+                for part, seconds in calibration().items():
+                    self.writer.calibration(number, part, seconds)
             for cell in (one for one in cells if one.round == number):
                 if cell.arm in self.given_up:
                     self.progress.cell_ended(cell.arm, number, None, self.given_up[cell.arm])
                     continue
-                self._cell(cell, by_name[cell.arm], keep=number == last)
-            self._compare_arms(number)
+                self._cell(cell, by_name[cell.arm], runner, keep=number == last)
+            if self.one_sitting:
+                self.compare_arms()
 
-    def _cell(self, cell: CellPlan, arm: Arm, keep: bool) -> None:
+    def _cell(self, cell: CellPlan, arm: Arm, runner: CellRunner, keep: bool) -> None:
         self.progress.cell_started(arm.name, cell.round, cell.warmup)
         started = datetime.now(UTC).isoformat(timespec="milliseconds")
         self.writer.cell_begin(
@@ -245,16 +290,16 @@ class _Rounds:
             started_at=started,
         )
         try:
-            result = self.runner.run(cell.name, arm)
+            result = runner.run(cell.name, arm)
             verdict = self.checks.judge(arm, result)
         except LabError as exc:
-            self._failed(cell, arm, exc.message)
+            self._failed(cell, arm, runner, exc.message)
             return
         except (
             Exception
         ) as exc:  # an arm may be a plug-in, or Spark itself: it fails, the run goes on
             lines = str(exc).strip().splitlines() or [""]
-            self._failed(cell, arm, f"{type(exc).__name__}: {lines[0]}")
+            self._failed(cell, arm, runner, f"{type(exc).__name__}: {lines[0]}")
             return
         for sample in result.samples:
             self.writer.sample(
@@ -266,11 +311,11 @@ class _Rounds:
         for check in found:
             self._check(check.name, check.passed, check.detail, arm.name, cell)
         if result.table is not None:
-            self.prints[arm.name] = verdict.fingerprint
+            self.prints.setdefault(cell.round, {})[arm.name] = verdict.fingerprint
             if keep and self.settings.keep_tables is not None:
                 _keep(result.table, self.settings.keep_tables / arm.name)
         self.writer.cell_end(cell.name, "ok")
-        self.runner.discard(cell.name)
+        runner.discard(cell.name)
         seconds = next(
             s.value for s in result.samples if s.metric == "seconds" and s.commit is None
         )
@@ -279,19 +324,22 @@ class _Rounds:
             self.given_up[arm.name] = f"wrong answer, {note}"
         self.progress.cell_ended(arm.name, cell.round, None if note else seconds, note)
 
-    def _failed(self, cell: CellPlan, arm: Arm, reason: str) -> None:
+    def _failed(self, cell: CellPlan, arm: Arm, runner: CellRunner, reason: str) -> None:
         self.writer.cell_end(cell.name, "failed", reason)
-        self.runner.discard(cell.name)
+        runner.discard(cell.name)
         self.given_up[arm.name] = f"raised before: {reason}"
         self.progress.cell_ended(arm.name, cell.round, None, reason)
 
-    def _compare_arms(self, number: int) -> None:
-        if len(self.prints) < 2:
-            return
-        for name, result in arms_agree(self.prints).items():
-            self.writer.check(
-                Check(result.name, result.passed, result.detail, arm=name, round=number)
-            )
+    def compare_arms(self) -> None:
+        """Hold the tables of each round against each other: after the round, where it is whole by then."""
+        for number, prints in sorted(self.prints.items()):
+            if len(prints) < 2:
+                continue
+            for name, result in arms_agree(prints).items():
+                self.writer.check(
+                    Check(result.name, result.passed, result.detail, arm=name, round=number)
+                )
+        self.prints = {}
 
     def _check(self, name: str, passed: bool, detail: str, arm: str, cell: CellPlan) -> None:
         self.writer.check(Check(name, passed, detail, arm=arm, cell=cell.name, round=cell.round))
@@ -349,7 +397,9 @@ def _writer(
     scenario: Scenario,
     arms: tuple[Arm, ...],
     inputs: PreparedInputs,
+    schema: RecordSchema,
     settings: RunSettings,
+    peers: PeerPlan,
     resume: Path | None,
 ) -> RunWriter:
     if resume is not None:
@@ -361,9 +411,27 @@ def _writer(
         scenario,
         arms,
         inputs,
+        schema,
         results=settings.results,
-        conf=spark_conf(session_settings(scenario, settings, "event-log", "spark")),
+        conf=_recorded_conf(scenario, settings, peers.sittings[0]),
         local_mode=not settings.master,
         overrides=settings.overrides,
+        missing=peers.missing,
+        peer_conf=_recorded_conf(scenario, settings, peers.sittings[-1])
+        if len(peers.sittings) > 1
+        else None,
+        with_peers=peers.with_peers,
     )
     return RunWriter.create(settings.results, header)
+
+
+def _recorded_conf(
+    scenario: Scenario, settings: RunSettings, sitting: Sitting
+) -> Mapping[str, str]:
+    """The settings of a sitting's session as run.json has them."""
+    bare = replace(sitting, jars=recorded_jars(sitting))
+    return spark_conf(session_settings(scenario, settings, bare, "event-log", "spark"))
+
+
+def _was_isolated(path: Path) -> bool:
+    return bool(load_header(path).settings.get("isolate_peers"))

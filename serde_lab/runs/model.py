@@ -31,6 +31,8 @@ class ArmEntry(BaseModel):
     missing: str | None = None
     prediction: dict[str, float] | None = None
     """What the strategy's author expected of a record, see `serde.prediction`; None for controls."""
+    column_bytes: dict[str, float] | None = None
+    """Bytes of frames a record by column, measured by leaving it out; None where that cannot be."""
 
 
 class RunHeader(BaseModel):
@@ -54,6 +56,10 @@ class RunHeader(BaseModel):
     state: State = "running"
     spark_conf: dict[str, Any] = Field(default_factory=dict)
     settings: dict[str, Any] = Field(default_factory=dict)
+    peer_spark_conf: dict[str, Any] = Field(default_factory=dict)
+    """The settings of the session that peers had to themselves; empty where all arms shared one."""
+    likeness: tuple[dict[str, Any], ...] = ()
+    """What is alike between our arms and peers, and what is not; empty without peers."""
     started_at: str = ""
 
 

@@ -78,7 +78,10 @@ INTERNAL_BATCH = MadeUpArm(
     92.0,
     ROWS,
     _options("batch", 1),
-    extra={"prediction": {"serde_cpu_us_per_record": 0.8, "frame_bytes_per_record": 246.0}},
+    extra={
+        "prediction": {"serde_cpu_us_per_record": 0.8, "frame_bytes_per_record": 246.0},
+        "column_bytes": {"l_orderkey": 9.0, "l_<comment>": 31.9, "envelope and framing": 207.1},
+    },
 )
 INTERNAL_1000 = MadeUpArm(
     "internal_row_1000",

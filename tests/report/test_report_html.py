@@ -53,7 +53,7 @@ def test_headings_leave_out_no_level_and_every_section_is_named(ladder: str) -> 
 
 def test_every_plot_has_a_text_alternative_in_both_cuts(ladder: str) -> None:
     svgs = [held for tag, held in PageReader(ladder).tags if tag == "svg"]
-    assert len(svgs) == 12
+    assert len(svgs) == 14
     assert all(held["role"] == "img" and held["aria-labelledby"] for held in svgs)
 
 

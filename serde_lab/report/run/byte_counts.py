@@ -8,6 +8,7 @@ from __future__ import annotations
 from serde_lab.report import notation
 from serde_lab.report.page import Cell, Column, Figure, Section, Sentence, Table
 from serde_lab.report.plots.drawings import Bar, Panel, Segment, StackedBars
+from serde_lab.report.run.column_bytes import column_figure
 from serde_lab.report.run.facts import ArmFacts, RunFacts
 
 _SHOWN = (
@@ -51,7 +52,11 @@ def byte_section(facts: RunFacts) -> Section | None:
         )
     else:
         where = "Bytes of the shuffle as Spark wrote them."
-    return Section("bytes", "Bytes per record", (figure, Sentence(where, "muted")))
+    parts: list[Figure | Sentence] = [figure, Sentence(where, "muted")]
+    columns = column_figure(facts)
+    if columns is not None:
+        parts.append(columns)
+    return Section("bytes", "Bytes per record", tuple(parts))
 
 
 def _bar(arm: ArmFacts, metric: str, role: str) -> Bar:

@@ -31,6 +31,7 @@ class ArmFacts:
     changes: str = ""
     note: str = ""
     prediction: Mapping[str, Any] | None = None
+    column_bytes: Mapping[str, float] | None = None
 
     @property
     def strategy(self) -> str:
@@ -173,6 +174,7 @@ def _arm(
         changes=str(told.get("changes") or (entry.model_extra or {}).get("changes") or ""),
         note=str(told.get("note") or ""),
         prediction=entry.prediction,
+        column_bytes=entry.column_bytes,
     )
 
 
