@@ -21,11 +21,10 @@ from serde_lab.cli.judge import GateFormat, Out, Strict, write_page
 from serde_lab.errors import UsageError
 
 if TYPE_CHECKING:
+    from serde_lab.gate.spending import AlphaSpending
     from serde_lab.runs.model import Run
 
 BEFORE, AFTER, CONTROL = "before", "after", "control"
-
-_FIRST_LOOK, _STEP = 6, 2
 
 
 def register(app: typer.Typer) -> None:
@@ -58,7 +57,7 @@ def ab(
     arm: Annotated[list[str] | None, typer.Option(help="Measure these arms only.")] = None,
     rounds: Annotated[
         int, typer.Option(help="Never measure more rounds; fewer where all is decided.")
-    ] = 20,
+    ] = 40,
     seed: Annotated[int, typer.Option(help="Of the order in which the sides take turns.")] = 7,
     results: Annotated[Path, typer.Option(help="Where the sitting is kept.")] = Path("results"),
     cache: Annotated[Path | None, typer.Option(help="Where generated data is kept.")] = None,
@@ -85,7 +84,7 @@ def ab(
     from serde_lab.gate.gate_output import render_gate
     from serde_lab.gate.gating import gate_sitting
     from serde_lab.gate.policy import Policy
-    from serde_lab.gate.spending import AlphaSpending
+    from serde_lab.gate.spending import SITTING_LOOKS
     from serde_lab.lab.inputs import default_cache
     from serde_lab.lab.side_environment import side_environment
     from serde_lab.lab.sitting import Asked, Side, Sitting
@@ -97,7 +96,8 @@ def ab(
     options = {BEFORE: (*both, *(a_set or ())), AFTER: (*both, *(b_set or ()))}
     asked = {label: load_scenario(scenario, overrides=sets) for label, sets in options.items()}
     _known_arms(asked, arm)
-    plan = AlphaSpending(first=min(_FIRST_LOOK, rounds), step=_STEP, maximum=rounds)
+    first = min(SITTING_LOOKS.first, rounds)
+    plan = replace(SITTING_LOOKS, first=first, maximum=rounds)
     policy = Policy.from_table(asked[AFTER].to_json()["gate"])
     kept = (cache or default_cache()).resolve()
     name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{asked[AFTER].name}"

@@ -152,7 +152,7 @@ def gate(
         ),
     ] = False,
     minutes: Annotated[float, typer.Option(help="Self-test: record no longer.")] = 30.0,
-    rounds: Annotated[int, typer.Option(help="Self-test: record no more rounds.")] = 3000,
+    rounds: Annotated[int, typer.Option(help="Self-test: record no more rounds.")] = 4000,
     injected: Annotated[
         float, typer.Option(help="Self-test: the slowdown, a share of the cell.")
     ] = 0.1,

@@ -40,6 +40,7 @@ def run_self_test(options: SelfTestOptions, format: str) -> int:
     from serde_lab.gate.policy import Policy
     from serde_lab.gate.pool import read_pool
     from serde_lab.gate.self_test import self_test
+    from serde_lab.gate.spending import SITTING_LOOKS
     from serde_lab.scenario.loading import load_scenario
 
     if format == "junit":
@@ -49,7 +50,7 @@ def run_self_test(options: SelfTestOptions, format: str) -> int:
     if not pool.rounds:
         raise RunError("the self-test measured no round: it was given no time")
     policy = Policy.from_table(scenario.to_json()["gate"])
-    emit(render_self_test(found := self_test(pool, policy=policy), cast(Any, format)))
+    emit(render_self_test(found := self_test(pool, SITTING_LOOKS, policy), cast(Any, format)))
     return found.exit_status
 
 

@@ -66,3 +66,7 @@ class AlphaSpending:
 DEFAULT_LOOKS = AlphaSpending(first=6, step=2, maximum=20)
 """Six rounds are the fewest that reach a paired p below 0.05; at twenty, 10 % shows through noise of
 5 % a cell and heavy tails (tests/gate/test_gate_error_rates.py)."""
+
+SITTING_LOOKS = AlphaSpending(first=8, step=4, maximum=40)
+"""For cells well under a second (`ab`, the self-test): many short rounds tell more than few long ones
+in the same time, since neighbours in time meet the same noise."""

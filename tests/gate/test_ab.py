@@ -1,0 +1,197 @@
+"""`ab`: two commits, or two option sets, really measured in one sitting; in one process each, no Spark."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from serde_lab.errors import RunError, UsageError
+from serde_lab.lab.side_environment import side_environment
+from serde_lab.lab.sitting import Asked, Side, Sitting
+from tests.cli.conftest import Call, call  # noqa: F401 (a fixture)
+from tests.lab.small_scenario import content, source, toml
+
+CHECKOUT = Path(__file__).parents[2]
+
+# far more than a cell takes, so that no noise of a busy machine hides it or looks like it
+_BUSY = """
+
+def _busy(encode):
+    import time
+
+    def encode_late(self, records, bounds):
+        end = time.process_time() + 0.1
+        while time.process_time() < end:
+            pass
+        return encode(self, records, bounds)
+
+    return encode_late
+
+
+BoundArrow.encode = _busy(BoundArrow.encode)
+"""
+
+
+def git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The code as it is, as a commit; a second commit makes `arrow` slower."""
+    folder = tmp_path_factory.mktemp("repository")
+    kept = ["serde_lab", "tpch", "scenarios", "pyproject.toml", "requirements.lock"]
+    command = ["tar", "-c", "--exclude=__pycache__", *kept]
+    files = subprocess.run(command, cwd=CHECKOUT, capture_output=True, check=True).stdout
+    subprocess.run(["tar", "-x"], cwd=folder, input=files, check=True)
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", "as it is")
+    strategy = folder / "serde_lab" / "serde" / "arrow_batches.py"
+    strategy.write_text(strategy.read_text() + _BUSY)
+    git(folder, "commit", "-q", "-a", "-m", "slower")
+    return folder
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    document = content(source(tmp_path / "own"), [{"name": "arrow", "strategy": "arrow"}])
+    # twice the time is what a small cell on a busy machine may take by chance, in one round
+    document["gate"] = {"relative": 1.0, "absolute": 0.05, "metrics": ["seconds", "frame_bytes"]}
+    file = tmp_path / "small.toml"
+    file.write_text(toml(document))
+    return file
+
+
+@pytest.fixture
+def in_repository(call: Call, repository: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call]:  # noqa: F811
+    monkeypatch.chdir(repository)
+    yield call
+    assert len(git(repository, "worktree", "list").splitlines()) == 1
+
+
+def sat(call: Call, small: Path, *arguments: object, rounds: int = 6) -> Any:  # noqa: F811
+    folder = small.parent
+    kept = ("--results", folder / "results", "--cache", folder / "cache")
+    return call("ab", *arguments, "--scenario", small, "--rounds", rounds, *kept)
+
+
+def test_a_commit_against_itself_and_against_a_slower_one(in_repository: Call, small: Path) -> None:
+    same = sat(in_repository, small, "HEAD~1", "HEAD~1", "--format", "json")
+    assert same.status == 0, same.messages
+    document = json.loads(same.out)
+    assert document["comparison"]["counts"]["worse"] == 0
+    assert document["comparison"]["counts"]["compared"] >= 2
+    slow = sat(
+        in_repository,
+        small,
+        "HEAD~1",
+        "HEAD",
+        "--format",
+        "junit",
+        "--report",
+        small.parent / "ab.html",
+    )
+    assert slow.status == 3, slow.messages
+    suite = ElementTree.fromstring(slow.out[: slow.out.index("</testsuite>") + 12])
+    failed = [case.get("name") for case in suite if case.find("failure") is not None]
+    assert failed == ["seconds"]
+    assert "A/A of arrow" in slow.out
+    assert (small.parent / "ab.html").read_text().startswith("<!")
+
+
+def test_option_sets_of_the_code_as_it_is(call: Call, small: Path) -> None:  # noqa: F811
+    options = ("--b-set", "arm.arrow.options.rows_per_frame=1", "--arm", "arrow")
+    said = sat(call, small, *options, "--format", "json", rounds=3)
+    assert said.status == 3, said.messages
+    (row,) = [
+        one for one in json.loads(said.out)["comparison"]["rows"] if one["metric"] == "frame_bytes"
+    ]
+    assert (row["verdict"], row["test"]) == ("slower", None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("no-such-commit",), "'no-such-commit' is no commit"),
+        (("gone.whl",), "gone.whl: no such wheel"),
+        (("--arm", "gone"), "no arm 'gone'; it has arrow"),
+        (("--a-set", "table.buckets=0"), "table.buckets"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(
+    in_repository: Call, small: Path, arguments: tuple[str, ...], sentence: str
+) -> None:
+    said = sat(in_repository, small, *arguments)
+    assert (said.status, said.out) == (2, "")
+    assert sentence in said.sentence
+
+
+def test_a_side_that_cannot_go_on_says_why_and_nothing_is_left(
+    repository: Path, small: Path, tmp_path: Path
+) -> None:
+    asked = Asked(small, tmp_path / "sitting", tmp_path / "cache")
+    heard: list[str] = []
+    with side_environment("HEAD", tmp_path / "w", tmp_path, heard.append, repository) as code:
+        assert code.root.is_dir()
+        sides = [Side("before", code), Side("after", code, ("commit.1.share=-1",))]
+        with (
+            pytest.raises(UsageError, match=r"after \(HEAD .*commit\.1\.share"),
+            Sitting(sides, asked, lambda label, event: None) as sitting,
+        ):
+            sitting.measure(3, ())
+    assert not code.root.exists()
+    assert len(git(repository, "worktree", "list").splitlines()) == 1
+
+
+def test_ctrl_c_between_two_cells_leaves_nothing(
+    repository: Path, small: Path, tmp_path: Path
+) -> None:
+    asked = Asked(small, tmp_path / "sitting", tmp_path / "cache")
+    turns: list[str] = []
+
+    def heard(label: str, event: Any) -> None:
+        if event["event"] == "cell":
+            turns.append(label)
+            if len(turns) == 4:
+                raise KeyboardInterrupt
+
+    with (
+        pytest.raises(KeyboardInterrupt),
+        side_environment("HEAD", tmp_path / "w", tmp_path, print, repository) as code,
+        Sitting([Side("before", code), Side("after", code)], asked, heard) as sitting,
+    ):
+        sitting.measure(9, ())
+    # each side has its turn in each round, one after the other
+    assert sorted(turns[:2]) == sorted(turns[2:]) == ["after", "before"]
+    assert not code.root.exists()
+    states = [
+        json.loads(file.read_text())["state"] for file in (tmp_path / "sitting").rglob("run.json")
+    ]
+    assert states == ["interrupted", "interrupted"]
+
+
+def test_code_from_elsewhere_is_not_measured_by_mistake(small: Path, tmp_path: Path) -> None:
+    from serde_lab.lab.side_environment import SideEnvironment
+
+    elsewhere = SideEnvironment("x", sys.executable, (), tmp_path / "tree")
+    asked = Asked(small, tmp_path / "sitting", None)
+    with (
+        pytest.raises(RunError, match="would have measured"),
+        Sitting([Side("before", elsewhere)], asked, lambda label, event: None),
+    ):
+        pass
