@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from serde_lab.pipeline.coordinator import Coordinator
+from serde_lab.pipeline.table_services import archive_now, clean_now
 from serde_lab.table.storage import Storage
 from serde_lab.table.table import HoodieTable
 from tests.faults.small_table import DEAD, compact_all, upsert
 
-Work = Literal["upsert", "compact", "recover"]
+Work = Literal["upsert", "compact", "recover", "clean", "archive"]
 NEVER = -1
 
 
@@ -38,6 +39,10 @@ def step_of(verb: str, path: str) -> str:
     folder, _, name = path.rpartition("/")
     if path.startswith(".hoodie/.temp/"):
         return f"{verb}marker"
+    if folder == ".hoodie/timeline/history":
+        if name == "_version_":
+            return f"{verb}history version"
+        return verb + ("history manifest" if name.startswith("manifest_") else "history file")
     if folder == ".hoodie/timeline":
         return verb + name.partition(".")[2]
     if name == ".hoodie_partition_metadata":
@@ -104,6 +109,10 @@ def do(work: Work, storage: Storage, table_type: str) -> None:
         upsert(storage, DEAD, table_type)
     elif work == "compact":
         compact_all(storage)
+    elif work == "clean":
+        clean_now(HoodieTable.open(storage), 1)
+    elif work == "archive":
+        archive_now(HoodieTable.open(storage), 1, 2)
     else:
         with Coordinator(HoodieTable.open(storage)).hold("recover"):
             pass
