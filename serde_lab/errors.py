@@ -97,6 +97,10 @@ class WrongAnswer(LabError):
     exit_status = 4
 
 
+class PortabilityWarning(UserWarning):
+    """What is written reads right here, and some version of Hudi cannot read it or write on."""
+
+
 class Interrupted(LabError):
     """The user pressed ctrl-C; what was measured is kept."""
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+import warnings
+from collections.abc import Callable
+from typing import Any
 
 import typer
 from typer.exceptions import TyperException
 
 from serde_lab.cli import ab, check, judge, results, run, table
 from serde_lab.cli.console import stderr
-from serde_lab.errors import LabError
+from serde_lab.errors import LabError, PortabilityWarning
 
 EXIT_STATUSES = """
 Exit statuses: \n
@@ -50,6 +53,27 @@ TRACEBACK_VARIABLE = "SERDE_LAB_TRACEBACK"
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns its exit status."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("default", PortabilityWarning)
+        warnings.showwarning = _showing(warnings.showwarning)
+        return _run(arguments)
+
+
+def _showing(others: Callable[..., None]) -> Callable[..., None]:
+    """Our own warnings as one line on standard error each, `others` as ever."""
+
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if not issubclass(category, PortabilityWarning):
+            others(message, category, *where, **more)
+        elif str(message) not in said:
+            said.add(str(message))
+            stderr.print(f"serde-lab: warning: {message}", markup=False)
+
+    said: set[str] = set()
+    return show
+
+
+def _run(arguments: list[str] | None) -> int:
     try:
         outcome = app(args=arguments, prog_name="serde-lab", standalone_mode=False)
         # a reader who left is met here, not while the interpreter ends

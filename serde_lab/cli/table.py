@@ -31,7 +31,8 @@ FormatOption = Annotated[Format, typer.Option(help="How to print: table or json.
 def register(app: typer.Typer) -> None:
     """Add this module's commands."""
     group = typer.Typer(
-        help="Services of a Hudi table: compact, clean, archive, roll back.", no_args_is_help=True
+        help="Services of a Hudi table: compact, clean, archive, roll back, drop its metadata table.",
+        no_args_is_help=True,
     )
     group.command("compact")(compact)
     group.command("clean")(clean)
@@ -145,7 +146,9 @@ def drop_metadata_table(path: Path_, format: FormatOption = Format.TABLE) -> int
     table = _open(path)
     partitions = table.config.metadata_partitions
     _without_metadata_table(table)
-    words = f"removed the metadata table ({', '.join(partitions)})" if partitions else "none there"
+    words = "no metadata table to remove"
+    if partitions:
+        words = f"removed the metadata table ({', '.join(partitions)})"
     return _say(format, words, {"dropped": list(partitions)})
 
 

@@ -7,7 +7,8 @@ hypothesis, codec work and most tests. Must not import pyspark.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,6 +26,10 @@ class Exchange(ABC):
     @abstractmethod
     def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
         """Map, exchange, reduce; one status a file written. Raises whatever a stage raised on purpose."""
+
+    def counters(self) -> Counter[str]:
+        """What the tasks of the last run counted; empty where an exchange does not keep it."""
+        return Counter()
 
 
 class InProcessExchange(Exchange):
@@ -55,6 +60,17 @@ class InProcessExchange(Exchange):
             statuses += reduce_stage(plan, target, parts, timeline)
             reports.append(timeline.report())
         return tuple(statuses)
+
+    def counters(self) -> Counter[str]:
+        return summed(report.counters for report in self.reports)
+
+
+def summed(counted: Iterable[Mapping[str, int]]) -> Counter[str]:
+    """The counters of several tasks as one."""
+    total: Counter[str] = Counter()
+    for one in counted:
+        total.update(one)
+    return total
 
 
 def by_target(routed: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:

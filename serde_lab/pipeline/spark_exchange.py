@@ -7,14 +7,16 @@ does.
 
 from __future__ import annotations
 
+import json
 import pickle
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
 from serde_lab.errors import LabError
-from serde_lab.pipeline.exchange import Exchange
+from serde_lab.pipeline.exchange import Exchange, summed
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.routing import salts
 from serde_lab.pipeline.spark_columns import java_bucket
@@ -56,6 +58,9 @@ class SparkExchange(Exchange):
             moved = moved.sortWithinPartitions("position")
         moved = moved.select("position", "frame")
         return self._collect(moved, SparkTask(plan, "reduce", reports), reports)
+
+    def counters(self) -> Counter[str]:
+        return summed(json.loads(text)["report"]["counters"] for text in self.reports)
 
     def _collect(self, moved: DataFrame, task: SparkTask, reports: Any) -> tuple[WriteStatus, ...]:
         with on_purpose():
@@ -114,8 +119,6 @@ def _reason(text: str) -> str:
 
 def warm_workers(spark: SparkSession, workers: int, strategy: str = "") -> list[dict[str, int]]:
     """Start and warm one Python worker per slot; their process ids and their daemons'."""
-    import json
-
     rows = (
         spark.range(0, workers, 1, workers).mapInArrow(WarmUp(strategy), "status binary").collect()
     )

@@ -36,6 +36,7 @@ def write(df: DataFrame, path: str, options: Mapping[str, Any]) -> Commit:
     `options` are Hudi's own names and `serde_lab.…` (`serde_lab.pipeline.options` lists them all).
     Raises OptionError for one that is unknown or cannot be, SchemaError and DataError for what the
     table cannot hold, ConcurrentWrite when another writer is at work; nothing is committed then.
+    Warns (PortabilityWarning) of what some version of Hudi cannot read or write on.
     """
     storage = Storage.open(path)
     stored = HoodieTable.open(storage).config if HoodieTable.exists(storage) else None

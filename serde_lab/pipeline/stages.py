@@ -23,6 +23,7 @@ from serde_lab.pipeline.routing import buckets_of, position_of, targets_of
 from serde_lab.pipeline.write_handle import WriteStatus
 from serde_lab.records.key_hash import hash64
 from serde_lab.serde.interface import Bounds
+from serde_lab.table.portability import list_columns, null_elements
 
 ROUTED = pa.schema(
     [
@@ -32,6 +33,9 @@ ROUTED = pa.schema(
     ]
 )
 """What leaves a map task: one row a frame."""
+
+NULL_ELEMENTS_OF = "null_elements_of."
+"""Of a counter: the column follows in whose lists so many null elements are."""
 
 # of one batch handed to Spark, which makes one vector of it
 _BATCH_BYTES = 16 << 20
@@ -62,6 +66,7 @@ def _encoded(
         with timeline.phase("keygen"):
             enveloped = enveloped_records(plan, batch)
             target, shard = _destinations(plan, enveloped)
+            _count_null_elements(enveloped, timeline)
         with timeline.phase("from_arrow"):
             records = bound.from_arrow(enveloped)
         with timeline.phase("route"):
@@ -85,6 +90,14 @@ def _encoded(
         timeline.add("frames", len(frames))
         timeline.add("frame_bytes", _total_bytes(frames.frame))
         yield from _pieces(routed)
+
+
+def _count_null_elements(batch: pa.RecordBatch, timeline: TaskTimeline) -> None:
+    """Count, for the driver's warning, what some versions of Hudi cannot write."""
+    for name in list_columns(batch.schema):
+        found = null_elements(batch.column(name))
+        if found:
+            timeline.add(f"{NULL_ELEMENTS_OF}{name}", found)
 
 
 def enveloped_records(plan: WritePlan, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -240,6 +253,7 @@ def reduce_columns_stage(
                 together = together.take(pa.array(np.argsort(positions, kind="stable")))
         with timeline.phase("keygen"):
             enveloped = enveloped_records(plan, together)
+            _count_null_elements(enveloped, timeline)
             # Arrow's records are the batch itself: no strategy takes part in this hop
             records = bound.from_arrow(enveloped)
         timeline.add("rows", len(records))

@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from serde_lab.errors import LabError, OptionError
+from serde_lab.errors import LabError, OptionError, PortabilityWarning
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.compaction import Compactor, compact_in_process
 from serde_lab.pipeline.coordinator import Commit, Coordinator
 from serde_lab.pipeline.exchange import Exchange
 from serde_lab.pipeline.options import WriteOptions
 from serde_lab.pipeline.plan import Operation, StoredFileGroup, WritePlan
+from serde_lab.pipeline.stages import NULL_ELEMENTS_OF
 from serde_lab.pipeline.table_services import Served, drop_metadata_table_now, serve
 from serde_lab.pipeline.write_schema import (
     avro_schema,
@@ -36,6 +37,7 @@ from serde_lab.table.base_file import BaseFileFormat
 from serde_lab.table.bucket_index import bucket_of_file_id
 from serde_lab.table.file_system_view import FileSlice
 from serde_lab.table.log_file import check_block_format
+from serde_lab.table.portability import list_columns, warn_of_null_elements, warn_of_types
 from serde_lab.table.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline import Instant
@@ -79,6 +81,8 @@ class PreparedWrite:
         # options are bound before an instant begins: a wrong one leaves nothing behind
         strategy(options.strategy).bind(schema, bound_options(options))
         avro = json.dumps(avro_schema(schema.data, table.config.name)) if known else ""
+        if not deletes:
+            warn_of_types(schema.data, stacklevel=3)
         if options.drop_metadata_table:
             table = drop_metadata_table_now(table)
         return cls(Coordinator(table), schema, options, avro)
@@ -99,6 +103,8 @@ class PreparedWrite:
     def commit(self, exchange: Exchange, timeline: TaskTimeline | None = None) -> Commit:
         """From requested to completed. A write that fails where the driver lives is rolled back at once.
 
+        So is one whose warning is made an error (`warnings.simplefilter("error", PortabilityWarning)`).
+
         `timeline`, if given, collects the driver's own phases.
         """
         clock = timeline or TaskTimeline("driver")
@@ -111,9 +117,14 @@ class PreparedWrite:
                     plan = make_plan(coordinator.table, self.schema, options, instant)
                 with clock.phase("execute"):
                     statuses = exchange.run(plan)
+                lists = list_columns(self.schema.data)
+                if lists:
+                    counted = exchange.counters()
+                    holed = [name for name in lists if counted[NULL_ELEMENTS_OF + name]]
+                    warn_of_null_elements(holed, stacklevel=3)
                 with clock.phase("commit"):
                     return coordinator.complete(instant, options.operation, statuses, self.avro)
-            except (LabError, KeyboardInterrupt) as error:
+            except (LabError, KeyboardInterrupt, PortabilityWarning) as error:
                 coordinator.give_up(error)
                 raise
 

@@ -160,16 +160,19 @@ class LogWriter:
     def close(self, updates: int = 0) -> list[WriteStat]:
         """Put what is left in its place; one stat a file, none where nothing was written.
 
-        Of the appended rows `updates` replace a stored one; they count in the first file's stat.
+        Of the appended rows the first `updates` replace a stored one, and the others are new; each
+        file's stat counts those of its own rows.
         """
         self._flush()
         self._place()
-        if not self._stats:
-            return []
-        first, *rest = self._stats
-        counted = min(updates, self._rows)
-        first = replace(first, numUpdateWrites=counted, numInserts=self._rows - counted)
-        return [first, *rest]
+        counted = []
+        for stat in self._stats:
+            replaced = min(updates, stat.numWrites)
+            updates -= replaced
+            counted.append(
+                replace(stat, numUpdateWrites=replaced, numInserts=stat.numWrites - replaced)
+            )
+        return counted
 
     def _flush(self) -> None:
         if not self._waiting:

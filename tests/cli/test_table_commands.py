@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from serde_lab.cli.app import main
+from serde_lab.errors import OptionError
 from serde_lab.pipeline.coordinator import Coordinator
+from serde_lab.table.storage import Storage
 from serde_lab.table.table_lock import TableLock
 from tests.pipeline.lab_table import FIRST, MOR, SECOND, LabTable
 
@@ -116,4 +118,66 @@ def test_compact_on_spark(tmp_path: Path) -> None:
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.startswith("compacted 4 file slices, 44 rows, in instant ")
     table.commits.append(Commit("compact"))
+    table.check()
+
+
+def build_metadata_table(table: LabTable) -> None:
+    """What Apache Hudi leaves when it has built one, as far as files and properties go."""
+    properties = table.path / ".hoodie/hoodie.properties"
+    text = properties.read_text() + "hoodie.table.metadata.partitions=column_stats,files\n"
+    properties.write_text(text + "hoodie.table.index.defs.path=.hoodie/.index_defs/index.json\n")
+    for name in ("metadata/files/x.hfile", ".index_defs/index.json", ".hoodie.properties.crc"):
+        path = table.path / ".hoodie" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+
+
+def test_a_metadata_table_keeps_every_service_out(tmp_path: Path, capsys: Captured) -> None:
+    table = LabTable(tmp_path)
+    table.upsert(FIRST)
+    path = str(table.path)
+    for command in ("compact", "clean", "archive", "rollback"):
+        build_metadata_table(table)
+        arguments = ["table", command, path]
+        if command != "compact":  # which finds nothing to compact on copy-on-write
+            assert main(arguments) == 1
+            said = capsys.readouterr().err.replace("\n", " ")
+            assert "has a metadata table (column_stats, files)" in said
+            assert "--drop-metadata-table" in said
+        assert main([*arguments, "--drop-metadata-table"]) == 0
+        capsys.readouterr()
+        assert table.table.config.metadata_partitions == ()
+    table.check()
+
+
+def test_drop_a_metadata_table(tmp_path: Path, capsys: Captured) -> None:
+    table = LabTable(tmp_path)
+    table.upsert(FIRST)
+    path = str(table.path)
+    build_metadata_table(table)
+    dropped = told(capsys, "table", "drop-metadata-table", path)
+    assert dropped == {"dropped": ["column_stats", "files"]}
+    left = {entry.name for entry in (table.path / ".hoodie").iterdir()}
+    assert left.isdisjoint({"metadata", ".index_defs", ".hoodie.properties.crc"})
+    table.check()
+    assert main(["table", "drop-metadata-table", path]) == 0
+    assert capsys.readouterr().out == "no metadata table to remove\n"
+    build_metadata_table(table)
+    with TableLock(Storage.open(table.path), "upsert"):
+        assert main(["table", "drop-metadata-table", path]) == 1
+    assert "is being written by process" in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_a_write_drops_a_metadata_table_where_it_is_asked_to(tmp_path: Path) -> None:
+    table = LabTable(tmp_path, {"serde_lab.drop_metadata_table": "true"})
+    table.upsert(FIRST)
+    build_metadata_table(table)
+    # refused for another reason: then nothing is dropped either
+    with pytest.raises(OptionError, match="strategy"):
+        LabTable(
+            tmp_path, {"serde_lab.drop_metadata_table": "true", "serde_lab.strategy": "x"}
+        ).upsert(SECOND)
+    assert table.table.config.metadata_partitions == ("column_stats", "files")
+    table.upsert(SECOND)
+    assert table.table.config.metadata_partitions == ()
     table.check()

@@ -7,7 +7,7 @@ both writers read the same files.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -16,16 +16,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from serde_lab.lab.own_reader import OwnReader
 from serde_lab.peers.apache_hudi import HudiSnapshot
 from serde_lab.peers.hudi_options import HudiTable, HudiWrite, write_options
 from serde_lab.records.schema import RecordSchema
-from serde_lab.table.read_plan import ReadPlan, plan_snapshot
-from serde_lab.table.storage import Storage
-from serde_lab.table.table import HoodieTable
 from serde_lab.verify import oracle
 from serde_lab.verify.checks import CheckResult, Expected, check_table
 from serde_lab.verify.oracle import Commit
-from serde_lab.verify.readers import HudiRs, TableFacts
+from serde_lab.verify.readers import HudiRs
 from serde_lab.verify.rules import TableRules
 
 if TYPE_CHECKING:
@@ -198,45 +196,11 @@ class PeerTable:
             facts = rust.facts()
             results += check_table(rust, expected, self.rules).results
         else:
-            facts = own_facts(self.path)
+            facts = OwnReader(self.path).facts()
         if "apache-hudi" in judges:
             with HudiSnapshot(self.spark, self.path) as snapshot:
                 results += check_table(snapshot, expected, self.rules, facts).results
         if "serde_lab" in judges:
-            own = OurSnapshot(self.path)
+            own = OwnReader(self.path)
             results += check_table(own, expected, self.rules, facts).results
         return [result.detail for result in results if not result.passed]
-
-
-def own_facts(path: str) -> TableFacts:
-    """What `HudiRs.facts` says, of a table that hudi-rs cannot list: by the lab's own listing."""
-    table = HoodieTable.open(Storage.open(Path(path)))
-    names: dict[str, set[str]] = {}
-    for found in table.view().latest_file_slices():
-        allowed = names.setdefault(found.partition_path, set())
-        if found.base_file is not None:
-            allowed.add(found.base_file.path.rpartition("/")[2])
-        if found.log_files:
-            allowed.add(found.file_id)
-    instants = tuple(instant.time for instant in table.timeline().completed())
-    return TableFacts({where: frozenset(allowed) for where, allowed in names.items()}, instants)
-
-
-@dataclass(frozen=True)
-class OurSnapshot:
-    """The rows of a table as the lab's own reader sees them."""
-
-    path: str
-    name: str = "serde_lab"
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._plan().schema
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        plan = self._plan()
-        for found in plan.slices:
-            yield from plan.batches(found)
-
-    def _plan(self) -> ReadPlan:
-        return plan_snapshot(HoodieTable.open(Storage.open(Path(self.path))))

@@ -141,6 +141,7 @@ def test_lists_of_structs_of_one_field(hudi_session: SparkSession, tmp_path: Pat
         case.write([{"k": 1, "o": 2, "v": [{"m": [("a", 2)]}]}])
 
 
+@pytest.mark.filterwarnings("ignore::serde_lab.errors.PortabilityWarning")
 def test_timestamps_without_zone(hudi_session: SparkSession, tmp_path: Path) -> None:
     columns = schema(o=pa.int64(), v=pa.timestamp("us"))
     peer = PeerTable(hudi_session, tmp_path, HudiTable("t", ("k",), ("o",), buckets=1), columns)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.spark
 @pytest.mark.hudi
+@pytest.mark.filterwarnings("ignore::serde_lab.errors.PortabilityWarning")
 @pytest.mark.parametrize("cell", pairwise_cells(), ids=lambda c: f"{c.name} | {c.operations[0]}")
 def test_all_readers_see_the_right_rows(
     cell: Cell, hudi_session: SparkSession, tmp_path: Path

@@ -1,0 +1,71 @@
+"""What some version of Hudi cannot hold is found wherever it stands, and nothing else is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from serde_lab.errors import PortabilityWarning
+from serde_lab.table.portability import (
+    list_columns,
+    null_elements,
+    warn_of_null_elements,
+    warn_of_types,
+    zoneless_columns,
+)
+
+INTS = pa.list_(pa.int32())
+IN_MAP = pa.map_(pa.string(), INTS)
+IN_STRUCT = pa.struct([("a", INTS), ("b", pa.string())])
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "found"),
+    [
+        (pa.int32(), [1, None], 0),
+        (pa.map_(pa.string(), pa.int32()), [[("a", None)], None], 0),
+        (INTS, [[1], [], None], 0),
+        (INTS, [[None, 1, None], None, [None]], 3),
+        (pa.large_list(pa.int32()), [[None]], 1),
+        (pa.list_(INTS), [[[1], None], [[None, None]]], 3),
+        (IN_MAP, [[("a", [1, None]), ("b", None)], None, [("c", [2])]], 1),
+        (IN_STRUCT, [{"a": [None], "b": None}, None, {"a": None, "b": ""}], 1),
+        (pa.list_(IN_STRUCT), [[{"a": [None, 3], "b": None}, None]], 2),
+    ],
+)
+def test_null_elements_are_counted_at_any_depth(
+    kind: pa.DataType, values: list[Any], found: int
+) -> None:
+    array = pa.array([*values, *values], kind)
+    assert null_elements(array) == 2 * found
+    assert null_elements(array.slice(len(values))) == found
+
+
+def test_columns_are_found_by_type_at_any_depth() -> None:
+    schema = pa.schema(
+        [
+            ("utc", pa.timestamp("us", "UTC")),
+            ("plain", pa.timestamp("us")),
+            ("listed", pa.list_(pa.struct([("t", pa.timestamp("us"))]))),
+            ("mapped", IN_MAP),
+            ("text", pa.string()),
+        ]
+    )
+    assert zoneless_columns(schema) == ["plain", "listed"]
+    assert list_columns(schema) == ["listed", "mapped"]
+
+
+def test_a_warning_names_columns_versions_and_settings() -> None:
+    with pytest.warns(
+        PortabilityWarning, match=r"^column t: hudi-rs 0\.5\.0 .*Apache Hudi 1\.2\.0"
+    ):
+        warn_of_types(pa.schema([("t", pa.timestamp("us"))]), stacklevel=1)
+    with pytest.warns(PortabilityWarning) as caught:
+        warn_of_null_elements({"b", "a"}, stacklevel=1)
+    said = str(caught[0].message)
+    assert said.startswith("columns a, b: Apache Hudi 1.2.0 with its AVRO record type")
+    assert "parquet.avro.write-old-list-structure" in said
+    assert caught[0].filename == __file__
+    warn_of_null_elements((), stacklevel=1)  # nothing to say
