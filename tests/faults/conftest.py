@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from tests.peers.conftest import hudi_session as hudi_session
+from tests.table.conftest import s3_options as s3_options
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -118,8 +118,8 @@ def do(work: Work, storage: Storage, table_type: str) -> None:
             pass
 
 
-def _live(mark: Connection, work: Work, folder: Path, table_type: str, point: KillPoint) -> None:
-    storage = DeadlyStorage.open(folder)
+def _live(mark: Connection, work: Work, place: Storage, table_type: str, point: KillPoint) -> None:
+    storage = DeadlyStorage(place.url, place.options)
     storage.point, storage.mark = point, mark
     do(work, storage, table_type)
     mark.send("survived")
@@ -132,10 +132,11 @@ CONTEXT.set_forkserver_preload(
 )
 
 
-def kill(work: Work, folder: Path, table_type: str, point: KillPoint) -> str:
+def kill(work: Work, place: Path | Storage, table_type: str, point: KillPoint) -> str:
     """Do `work` in a child that dies at `point`; the step that it reported before it died."""
+    storage = place if isinstance(place, Storage) else Storage.open(place)
     ours, theirs = CONTEXT.Pipe(duplex=False)
-    child = CONTEXT.Process(target=_live, args=(theirs, work, folder, table_type, point))
+    child = CONTEXT.Process(target=_live, args=(theirs, work, storage, table_type, point))
     child.start()
     theirs.close()
     try:

@@ -82,9 +82,9 @@ def upsert(
     return prepared.commit(exchange or InProcessExchange([batches(rows)]))
 
 
-def make(folder: Path, table_type: str = COW) -> Storage:
+def make(place: Path | Storage, table_type: str = COW) -> Storage:
     """A table with two commits."""
-    storage = Storage.open(folder)
+    storage = place if isinstance(place, Storage) else Storage.open(place)
     upsert(storage, FIRST, table_type)
     upsert(storage, SECOND, table_type)
     return storage
@@ -95,7 +95,12 @@ def seen_by_us(storage: Storage) -> Seen:
 
 
 def seen_by_hudi_rs(storage: Storage) -> Seen:
-    read = HudiTableBuilder.from_base_uri(storage.url).build().read(HudiReadOptions())
+    builder = HudiTableBuilder.from_base_uri(storage.url)
+    for key, value in storage.options.items():
+        builder = builder.with_storage_option(f"aws_{key}", value)
+    if not storage.is_local:
+        builder = builder.with_storage_option("aws_allow_http", "true")
+    read = builder.build().read(HudiReadOptions())
     return seen_in(pa.Table.from_batches([pa.record_batch(batch) for batch in read]))
 
 
