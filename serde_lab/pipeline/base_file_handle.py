@@ -57,8 +57,10 @@ class BaseFileHandle(WriteHandle):
                 columns = [RECORD_KEY, *ordering, *(self._reader.carried_columns if whole else ())]
                 table = self._reader.read(list(dict.fromkeys(columns)))
                 self._stored = table if whole else None
-                self._stored_keys = HashedKeys.of(table.column(RECORD_KEY).combine_chunks())
+                stored_keys = table.column(RECORD_KEY).combine_chunks()
                 self._stored_ordering = [table.column(name).combine_chunks() for name in ordering]
+            with task.timeline.phase("merge"):
+                self._stored_keys = HashedKeys.of(stored_keys)
                 self._kept = np.ones(len(self._stored_keys), np.bool_)
 
     def write(self, records: Records) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from serde_lab.table.bucket_index import bucket_ids, task_of_bucket
+from serde_lab.table.bucket_index import bucket_ids, bucket_ids_of_integers, task_of_bucket
 from serde_lab.table.config import TableConfig
 
 _SEED = np.uint32(42)  # of Spark's Murmur3Hash
@@ -65,6 +65,20 @@ def position_of(partition: int, rows_before: int) -> int:
 def buckets_of(keys: pa.Array, table: TableConfig) -> npt.NDArray[np.int32]:
     """The bucket of each record key, shape (n,)."""
     return bucket_ids(keys, table.record_key_fields, table.bucket_fields, table.bucket_count or 1)
+
+
+def buckets_of_batch(
+    keys: pa.Array, data: pa.RecordBatch, table: TableConfig
+) -> npt.NDArray[np.int32]:
+    """The bucket of each record, from its key fields in `data` where they are plain integers."""
+    fields = table.record_key_fields
+    columns = {name: data.column(name) for name in fields}
+    bare = len(fields) == 1 and len(table.partition_fields) < 2
+    hashed = [columns[name] for name in fields if name in table.bucket_fields]
+    plain = all(pa.types.is_integer(c.type) and not c.null_count for c in columns.values())
+    if not hashed or not plain or not (bare or len(fields) > 1):
+        return buckets_of(keys, table)
+    return bucket_ids_of_integers([c.to_numpy() for c in hashed], table.bucket_count or 1)
 
 
 def targets_of(

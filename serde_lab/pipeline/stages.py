@@ -19,7 +19,7 @@ import pyarrow as pa
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.file_groups import FileGroupWriter
 from serde_lab.pipeline.plan import Operation, WritePlan
-from serde_lab.pipeline.routing import buckets_of, position_of, targets_of
+from serde_lab.pipeline.routing import buckets_of_batch, position_of, targets_of
 from serde_lab.pipeline.write_handle import WriteStatus
 from serde_lab.records.key_hash import hash64
 from serde_lab.serde.interface import Bounds
@@ -65,7 +65,7 @@ def _encoded(
     for batch in _gathered(timeline.source(batches), wanted, timeline):
         with timeline.phase("keygen"):
             enveloped = enveloped_records(plan, batch)
-            target, shard = _destinations(plan, enveloped)
+            target, shard = _destinations(plan, batch, enveloped)
             _count_null_elements(enveloped, timeline)
         with timeline.phase("from_arrow"):
             records = bound.from_arrow(enveloped)
@@ -140,12 +140,13 @@ def _gathered(
 
 
 def _destinations(
-    plan: WritePlan, enveloped: pa.RecordBatch
+    plan: WritePlan, batch: pa.RecordBatch, enveloped: pa.RecordBatch
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64] | None]:
     """Reduce partition and shard of each record; no shard where there is only one."""
     keys = enveloped.column(0)
     paths = enveloped.column(1) if plan.schema.partition else None
-    target = targets_of(buckets_of(keys, plan.table), paths, plan.buckets, plan.targets)
+    buckets = buckets_of_batch(keys, batch, plan.table)
+    target = targets_of(buckets, paths, plan.buckets, plan.targets)
     shard = None
     if plan.shards > 1:
         shard = (hash64(keys) % np.uint64(plan.shards)).astype(np.int64)

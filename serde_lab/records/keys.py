@@ -64,7 +64,8 @@ class KeyGenerator:
                 raise DataError(f"record key column {name!r} is null or empty in {bad} rows")
             return values
         parts: list[pa.Array | pa.Scalar] = []
-        missing = None
+        missing: pa.Array | None = None
+        always_there = False
         for position, name in enumerate(fields):
             values = text_of(data.column(name))
             if values.null_count or not pa.types.is_integer(data.column(name).type):
@@ -73,9 +74,9 @@ class KeyGenerator:
                 missing = absent if missing is None else pc.and_(missing, absent)
                 values = pc.fill_null(pc.if_else(empty, EMPTY_KEY, values), NULL_KEY)
             else:
-                missing = pa.array(np.zeros(len(values), np.bool_))
+                always_there = True
             parts += [pa.scalar(f"{',' if position else ''}{name}:"), values]
-        if missing is not None and pc.any(missing).as_py():
+        if missing is not None and not always_there and pc.any(missing).as_py():
             raise DataError(
                 f"record key columns {', '.join(fields)} are all null or empty in"
                 f" {pc.sum(missing).as_py()} rows"

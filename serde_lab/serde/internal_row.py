@@ -112,10 +112,16 @@ class Shape:
 
 @dataclass(frozen=True)
 class RowRecords(Records):
-    """Records as binary rows in one buffer; `rows` has one value a record."""
+    """Records as binary rows in one buffer: `own_rows`, one value a record, or some of another's rows.
+
+    `chosen_of`, given instead, is other records and the numbers of those that these are. Only records
+    that have been read are held so: their columns, checked already, are cut down when they are wanted,
+    which costs half of gathering the rows and reading them anew.
+    """
 
     shape: Shape
-    rows: pa.BinaryArray
+    own_rows: pa.BinaryArray | None
+    chosen_of: tuple[Self, npt.NDArray[np.int64]] | None = None
 
     @property
     def schema(self) -> RecordSchema:  # type: ignore[override]
@@ -123,7 +129,15 @@ class RowRecords(Records):
         return self.shape.schema
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.rows) if self.chosen_of is None else len(self.chosen_of[1])
+
+    @cached_property
+    def rows(self) -> pa.BinaryArray:
+        """The binary rows, one value a record."""
+        if self.chosen_of is None:
+            return self.own_rows
+        whole, numbers = self.chosen_of
+        return whole.rows.take(pa.array(numbers))
 
     @cached_property
     def reader(self) -> internal_row_read.RecordReader | internal_row_loop.RecordReader:
@@ -135,6 +149,9 @@ class RowRecords(Records):
         return internal_row_read.RecordReader(rows, shape.layout, shape.fingerprint)
 
     def column(self, name: str) -> pa.Array:
+        if self.chosen_of is not None:
+            whole, numbers = self.chosen_of
+            return whole.column(name).take(pa.array(numbers))
         t = self.shape.batch_schema.field(name).type
         try:
             return from_plain(self.reader.column(name), t)
@@ -142,11 +159,24 @@ class RowRecords(Records):
             raise DecodeError("internal_row", exc.record, exc.problem) from exc
 
     def to_arrow(self) -> pa.RecordBatch:
+        if self.chosen_of is not None:
+            whole, numbers = self.chosen_of
+            return whole.to_arrow().take(pa.array(numbers))
         schema = self.shape.batch_schema
         return pa.record_batch([self.column(name) for name in schema.names], schema=schema)
 
     def take(self, indices: npt.NDArray[np.int64]) -> Self:
+        if self.chosen_of is not None:
+            whole, numbers = self.chosen_of
+            return whole.take(numbers[indices])
+        # of a small part no more is converted than that part
+        if self.shape.execution == "batch" and self._is_read and 2 * len(indices) > len(self):
+            return type(self)(self.shape, None, (self, indices))
         return type(self)(self.shape, self.rows.take(pa.array(indices)))
+
+    @property
+    def _is_read(self) -> bool:
+        return "reader" in self.__dict__
 
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:

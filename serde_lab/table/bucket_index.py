@@ -66,6 +66,47 @@ def bucket_ids(
     return ((hashes & np.uint32(_INT_MAX)) % np.uint32(bucket_count)).astype(np.int32)
 
 
+def bucket_ids_of_integers(
+    values: Sequence[npt.NDArray[np.integer]], bucket_count: int
+) -> npt.NDArray[np.int32]:
+    """The bucket of each record whose index fields are these integers, in the order of the key.
+
+    What `bucket_ids` gives where all fields of the record key are integers without nulls (digits hold
+    neither `,` nor `:`) and it is either one bare value or several pairs: from the numbers, a fifth of
+    the time that taking keys apart costs.
+    """
+    hashes = np.ones(len(values[0]), np.uint32)
+    for column in values:
+        hashes *= np.uint32(31)
+        hashes += _digit_hashes(column)
+    return ((hashes & np.uint32(_INT_MAX)) % np.uint32(bucket_count)).astype(np.int32)
+
+
+def _digit_hashes(values: npt.NDArray[np.integer]) -> npt.NDArray[np.uint32]:
+    """String#hashCode of each integer as Java writes it."""
+    wide = values.astype(np.int64)
+    size = np.abs(wide).view(np.uint64)  # |-2⁶³| stays itself, which is right without a sign
+    largest = int(size.max(initial=0))
+    left = size.astype(np.uint32) if largest < 1 << 32 else size
+    hashes = np.zeros(len(wide), np.uint32)
+    power = 1
+    for number in range(len(str(largest))):
+        rest = left // left.dtype.type(10)
+        code = (left - rest * left.dtype.type(10) + left.dtype.type(ord("0"))).astype(np.uint32)
+        code *= np.uint32(power)
+        if number:
+            code *= left > 0  # the number may have ended before this digit
+        hashes += code
+        left, power = rest, power * 31 & 0xFFFFFFFF
+    signed = np.flatnonzero(wide < 0)
+    if len(signed):
+        tens = np.uint64(10) ** np.arange(1, 20, dtype=np.uint64)
+        digits = np.searchsorted(tens, size[signed], side="right") + 1
+        powers = np.array([pow(31, n, 1 << 32) for n in range(21)], np.uint32)
+        hashes[signed] += powers[digits] * np.uint32(ord("-"))
+    return hashes
+
+
 def hash_values(record_key: str, hash_fields: Sequence[str]) -> list[str | None]:
     """The values that the bucket hash takes from one record key: the readable reference.
 

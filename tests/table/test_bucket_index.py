@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from serde_lab.errors import TableError
 from serde_lab.table.bucket_index import (
     bucket_file_id,
     bucket_ids,
+    bucket_ids_of_integers,
     bucket_of_file_id,
     hash_values,
     list_hash,
@@ -42,6 +44,27 @@ KEYS = st.one_of(
 def test_buckets_that_java_gave(key: str, fields: list[str], buckets: tuple[int, ...]) -> None:
     found = [int(bucket_ids(pa.array([key]), fields, fields, n)[0]) for n in (4, 8, 256)]
     assert tuple(found) == buckets
+
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+SOME_INT = st.one_of(INT64, st.integers(-12, 12), st.integers(90, 110), st.sampled_from([10**18]))
+
+
+@given(st.lists(st.tuples(SOME_INT, SOME_INT), min_size=1, max_size=20))
+def test_integers_hash_as_their_keys_do(rows: list[tuple[int, int]]) -> None:
+    first, second = (np.array(column, np.int64) for column in zip(*rows, strict=True))
+    both = pa.array([f"a:{a},b:{b}" for a, b in rows])
+    found = bucket_ids_of_integers([first, second], 1021)
+    assert found.tolist() == bucket_ids(both, ["a", "b"], ["a", "b"], 1021).tolist()
+    assert (
+        bucket_ids_of_integers([second], 1021).tolist()
+        == bucket_ids(both, ["a", "b"], ["b"], 1021).tolist()
+    )
+    bare = pa.array([str(a) for a in first])
+    assert (
+        bucket_ids_of_integers([first], 1021).tolist()
+        == bucket_ids(bare, ["a"], ["a"], 1021).tolist()
+    )
 
 
 def test_hashes_that_java_gave() -> None:
