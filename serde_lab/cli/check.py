@@ -24,6 +24,9 @@ def register(app: typer.Typer) -> None:
 def doctor(
     results: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("results"),
     hudi_jar: Annotated[str, typer.Option(help="Apache Hudi's bundle, for peers.")] = "",
+    fetch_hudi: Annotated[
+        bool, typer.Option("--fetch-hudi", help="Have the Maven client fetch that bundle first.")
+    ] = False,
     format: Annotated[Format, typer.Option(help="How to print.")] = Format.TABLE,
 ) -> int:
     """Say what a run needs, what is here, and what to do where something is missing.
@@ -32,6 +35,10 @@ def doctor(
     """
     from serde_lab.lab.doctor import examine
 
+    if fetch_hudi:
+        from serde_lab.peers.apache_hudi import fetch_bundle
+
+        fetch_bundle()
     findings = examine(results, hudi_jar)
     rows = [[_MARKS[f.level], f.name, f.found, f.remedy] for f in findings]
     print_rows(["", "prerequisite", "found", "what to do"], rows, format)

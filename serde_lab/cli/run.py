@@ -5,6 +5,7 @@ Owns the options of `run`. Must hold no logic: the lab measures, `runs` computes
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -49,6 +50,13 @@ def run(
     folder: Annotated[Path | None, typer.Option("--scenarios", help="Folder of scenarios.")] = None,
     cache: Annotated[Path | None, typer.Option(help="Where generated data is kept.")] = None,
     master: Annotated[str, typer.Option(help="Spark master; local mode without it.")] = "",
+    hudi_jar: Annotated[str, typer.Option(help="Apache Hudi's bundle, for peers.")] = "",
+    require_peers: Annotated[
+        bool, typer.Option("--require-peers", help="A peer that cannot run here is an error.")
+    ] = False,
+    isolate_peers: Annotated[
+        bool, typer.Option("--isolate-peers", help="Peers in a Spark session of their own.")
+    ] = False,
     format: Annotated[Format, typer.Option(help="How to print the table.")] = Format.TABLE,
 ) -> int:
     """Measure scenarios: every arm in every round, checked, then a table and a report.
@@ -61,8 +69,11 @@ def run(
 
       serde-lab run my.toml --set data.path=/data/orders --keep-tables out/
 
+      serde-lab run beside_hudi --require-peers
+
       serde-lab run --resume latest
     """
+    from serde_lab.lab.runner import RunSettings
     from serde_lab.scenario.loading import load_scenario
 
     overrides = list(set_ or ())
@@ -71,7 +82,15 @@ def run(
     if resume is not None:
         if scenarios or overrides or strategy:
             raise UsageError("--resume takes a run as it was asked for: no scenario, no --set")
-        return _resume(resume, results, reports, keep_tables, cache, master, format)
+        settings = RunSettings(
+            results=results,
+            cache=cache,
+            keep_tables=keep_tables,
+            master=master,
+            hudi_jar=hudi_jar,
+            require_peers=require_peers,
+        )
+        return _resume(resume, settings, reports, format)
     if not scenarios:
         raise UsageError("name a scenario, or --resume RUN", hint="`serde-lab list` shows them")
     loaded = [load_scenario(name, overrides=overrides, folder=folder) for name in scenarios]
@@ -80,7 +99,6 @@ def run(
             _print_plan(scenario, _arm_names(scenario, strategy), results, format)
         return 0
     from serde_lab.lab.outcome import worst
-    from serde_lab.lab.runner import RunSettings
 
     statuses = []
     for scenario in loaded:
@@ -91,30 +109,23 @@ def run(
             arms=_arm_names(scenario, strategy),
             master=master,
             overrides=tuple(overrides),
+            hudi_jar=hudi_jar,
+            require_peers=require_peers,
+            isolate_peers=isolate_peers,
         )
         statuses.append(_measure(scenario, settings, None, reports, format))
     return worst(statuses)
 
 
-def _resume(
-    name: str,
-    results: Path,
-    reports: Path,
-    keep_tables: Path | None,
-    cache: Path | None,
-    master: str,
-    format: Format,
-) -> int:
+def _resume(name: str, settings: object, reports: Path, format: Format) -> int:
     from serde_lab.lab.runner import RunSettings, resumed
     from serde_lab.runs.directory import load_header
     from serde_lab.runs.listing import resolve_run
 
-    path = resolve_run(name, results)
+    assert isinstance(settings, RunSettings)
+    path = resolve_run(name, settings.results)
     arms = tuple(entry.arm for entry in load_header(path).arms)
-    settings = RunSettings(
-        results=results, cache=cache, keep_tables=keep_tables, arms=arms, master=master
-    )
-    return _measure(resumed(path), settings, path, reports, format)
+    return _measure(resumed(path), replace(settings, arms=arms), path, reports, format)
 
 
 def _measure(

@@ -70,15 +70,32 @@ class Bench:
                 os.kill(pid, signal.SIGTERM)
         self._daemons = set()
 
-    def measured(self, group: str, call: Callable[[], T]) -> tuple[T, Window]:
-        """Call under a job group of its own; everything that Spark did for it."""
+    def collect_garbage(self) -> None:
+        """Have the driver's JVM collect its garbage now."""
+        jvm = self._context._jvm
+        assert jvm is not None
+        jvm.System.gc()
+
+    def measured(
+        self, group: str, call: Callable[[], T], own_jobs_only: bool = True
+    ) -> tuple[T, Window]:
+        """Call under a job group of its own; everything that Spark did for it.
+
+        `own_jobs_only=False` takes all that Spark did meanwhile: for callers whose jobs leave the group.
+        """
         self._context.setJobGroup(group, group)
         begin_epoch_ns, begin_ns = time.time_ns(), time.perf_counter_ns()
         result = call()
         wall_ns = time.perf_counter_ns() - begin_ns
         self._context.setJobGroup("", "")
         self._context._jsc.sc().listenerBus().waitUntilEmpty(_DRAIN_MS)
-        history = self._log.read().of_group(group)
+        ran = self._log.read()
+        history = (
+            ran.of_group(group)
+            if own_jobs_only
+            # Spark's times are whole milliseconds
+            else ran.between(begin_epoch_ns // 1_000_000, (begin_epoch_ns + wall_ns) / 1e6 + 1)
+        )
         interval = Interval(begin_epoch_ns, begin_epoch_ns + wall_ns)
         return result, Window(interval, wall_ns, history)
 

@@ -62,12 +62,22 @@ class CellResult:
 
 
 class CellRunner:
-    """Runs the cells of one scenario; `bench` is None for the in-process exchange."""
+    """Runs the cells of one scenario; `bench` is None for the in-process exchange.
+
+    `tidy_heap` collects the JVM's garbage before each cell, outside the clock: beside peers, whose work
+    is all in that heap, a cell would else pay for what the one before it left.
+    """
 
     def __init__(
-        self, scenario: Scenario, inputs: PreparedInputs, work: Path, bench: Bench | None
+        self,
+        scenario: Scenario,
+        inputs: PreparedInputs,
+        work: Path,
+        bench: Bench | None,
+        tidy_heap: bool = False,
     ) -> None:
         self.scenario, self.inputs, self.work, self.bench = scenario, inputs, work, bench
+        self.tidy_heap = tidy_heap
         self._setup = work / "setup"
         self._source_bytes = max(
             (sum(f.stat().st_size for f in c.files) for c in inputs.commits), default=0
@@ -94,6 +104,13 @@ class CellRunner:
 
     def run(self, cell: str, arm: Arm) -> CellResult:
         """Measure one cell of `arm`. Raises whatever the arm raised."""
+        if self.bench is not None and self.tidy_heap:
+            self.bench.collect_garbage()
+        if arm.kind == "peer":
+            from serde_lab.lab.peer_cells import run_peer
+
+            assert self.bench is not None  # the scenario's consistency check holds it
+            return run_peer(self.bench, self.scenario, self.inputs, self._clone(cell), cell, arm)
         if arm.control in ("exchange_only", "parquet_floor"):
             from serde_lab.lab.controls import run_control
 
@@ -181,9 +198,14 @@ def _of_commit(
 
 
 def _of_table(number: int, table: Path) -> Iterator[CellSample]:
-    latest = HoodieTable.open(Storage.open(table)).view().latest_file_slices()
+    yield CellSample("table_bytes", table_bytes(HoodieTable.open(Storage.open(table))), number)
+
+
+def table_bytes(table: HoodieTable) -> int:
+    """Bytes of the files that a snapshot of `table` reads."""
+    latest = table.view().latest_file_slices()
     files = [file for slice_ in latest for file in (slice_.base_file, *slice_.log_files)]
-    yield CellSample("table_bytes", sum(f.size_bytes for f in files if f is not None), number)
+    return sum(file.size_bytes for file in files if file is not None)
 
 
 def _schema(commit: CommitInput) -> pa.Schema:

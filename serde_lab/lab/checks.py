@@ -6,19 +6,24 @@ rounds or runs.
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
 
+from serde_lab.errors import PortabilityWarning
 from serde_lab.lab.cells import CellResult
+from serde_lab.lab.file_facts import files_alike
 from serde_lab.lab.inputs import PreparedInputs
+from serde_lab.lab.own_reader import OwnReader
 from serde_lab.lab.plan import serde_options, table_rules
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.model import Arm, Scenario
 from serde_lab.serde.interface import SerdeOptions
 from serde_lab.serde.registry import BUILT_IN, strategy
-from serde_lab.verify.checks import CheckResult, Expected, Verdict, check_path
+from serde_lab.table.portability import zoneless_columns
+from serde_lab.verify.checks import CheckResult, Expected, Verdict, check_path, check_table
 from serde_lab.verify.oracle import Commit, solve
 
 WIRE = "wire_is_the_strategys"
@@ -30,9 +35,15 @@ _MOST_WAITING_CPU = 0.5
 
 
 class CellChecks:
-    """Judges cells of one scenario; the right answer is worked out once."""
+    """Judges cells of one scenario; the right answer is worked out once.
 
-    def __init__(self, scenario: Scenario, inputs: PreparedInputs, work: Path) -> None:
+    `files_too` looks into every table's files: whether arms and peers did equal work for them.
+    """
+
+    def __init__(
+        self, scenario: Scenario, inputs: PreparedInputs, work: Path, files_too: bool = False
+    ) -> None:
+        self.codec, self.files_too = scenario.table.codec, files_too
         self.rules = table_rules(scenario, inputs.record_schema)
         history = [
             Commit(cast(Any, commit.operation), commit.folder)  # the model's own list
@@ -40,6 +51,15 @@ class CellChecks:
         ]
         answer = solve(self.rules, history, work / "oracle")
         self.expected = Expected.of(answer)
+        self.zoneless = zoneless_columns(self.rules.stored)
+        if self.zoneless:
+            # said before anything is measured, since hudi-rs would end in a panic
+            warnings.warn(
+                f"columns {', '.join(self.zoneless)}: hudi-rs 0.5.0 cannot read timestamps without zone,"
+                " so that the lab's own reader judges every table of this run",
+                PortabilityWarning,
+                stacklevel=2,
+            )
 
     def judge(self, arm: Arm, result: CellResult) -> Verdict:
         """Every check of one cell; the fingerprint is None where no table was written or readable."""
@@ -50,10 +70,19 @@ class CellChecks:
         if result.table is None:
             found.append(CheckResult(MOVED, True, f"{result.rows:,} rows"))
         else:
-            contents = check_path(str(result.table), self.expected, self.rules)
+            contents = self._contents(str(result.table))
             fingerprint = contents.fingerprint
             found += contents.results
+            if self.files_too:
+                found.append(files_alike(result.table, self.codec))
         return Verdict(tuple(found), fingerprint)
+
+    def _contents(self, table: str) -> Verdict:
+        """The checks of a table's rows, by hudi-rs wherever it can read them."""
+        if not self.zoneless:
+            return check_path(table, self.expected, self.rules)
+        own = OwnReader(table)
+        return check_table(own, self.expected, self.rules, own.facts())
 
 
 def _wire(arm: Arm, result: CellResult) -> CheckResult:

@@ -114,7 +114,7 @@ def _hudi(jar: str) -> Finding:
             "Apache Hudi",
             "warning",
             "bundle not present",
-            "only peers need it: run with --fetch-hudi, or name the jar with --hudi-jar",
+            "only peers need it: `serde-lab doctor --fetch-hudi`, or name the jar with --hudi-jar",
         )
     return Finding("Apache Hudi", "ok", str(found))
 

@@ -18,7 +18,13 @@ from tpch.tables import TABLES
 
 # seconds of Spark's start, data and checks; microseconds a row on two cores, by what an arm is
 _FIXED_S, _CELL_S = 25.0, 2.5
-_MICROSECONDS = {"avro": 18.0, "pickle": 7.0}
+_MICROSECONDS = {
+    "avro": 18.0,
+    "pickle": 7.0,
+    "hudi_avro": 20.0,
+    "hudi_spark": 13.0,
+    "hudi_spark_tuned": 11.0,
+}
 _OTHER_MICROSECONDS = 3.5
 
 

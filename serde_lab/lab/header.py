@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+import serde_lab
 from serde_lab.lab.column_bytes import columns_of_arms
 from serde_lab.lab.inputs import PreparedInputs
 from serde_lab.lab.java import find_java
@@ -28,6 +29,8 @@ from serde_lab.runs.model import ArmEntry, RunHeader
 from serde_lab.scenario.model import Arm, Scenario
 from serde_lab.serde.prediction import predict
 from serde_lab.serde.registry import strategy
+
+_PACKAGES = Path(serde_lab.__file__).parents[1]
 
 
 def run_header(
@@ -68,7 +71,7 @@ def run_header(
         code_version=code_version(),
         data_checksums=dict(inputs.checksums),
         seed=scenario.measure.seed,
-        spark_conf=dict(conf),
+        spark_conf=_placeless(conf),
         settings={
             "rows": {str(n): c.rows for n, c in enumerate(inputs.commits, start=1)},
             "operations": {str(n): c.operation for n, c in enumerate(inputs.commits, start=1)},
@@ -78,9 +81,20 @@ def run_header(
             **({} if peer_conf is None else {"isolate_peers": True}),
         },
         likeness=as_records() if with_peers else (),
-        peer_spark_conf=dict(peer_conf or {}),
+        peer_spark_conf=_placeless(peer_conf or {}),
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+def _placeless(conf: Mapping[str, str]) -> dict[str, str]:
+    """Settings without this machine's paths: a run is read elsewhere, and may be committed."""
+    places = {str(_PACKAGES): "<packages>", str(Path.cwd()): ".", str(Path.home()): "~"}
+    found = {}
+    for key, value in conf.items():
+        for place, name in places.items():
+            value = value.replace(place, name)
+        found[key] = value
+    return found
 
 
 def _arm_entry(arm: Arm, data: pa.Schema, columns: Mapping[str, float] | None) -> ArmEntry:

@@ -20,6 +20,7 @@ from serde_lab.scenario.model import Arm, Scenario
 from serde_lab.serde.interface import Fairness, SerdeOptions
 from serde_lab.serde.registry import strategy
 from serde_lab.table.config import TableConfig
+from serde_lab.table.log_file import LogFormat
 from serde_lab.verify.rules import TableRules
 
 TABLE_NAME = "lab"
@@ -117,6 +118,7 @@ def write_options(
         codec="none" if scenario.table.codec == "uncompressed" else scenario.table.codec,
         codec_level=scenario.table.level,
         worker_memory_mb=scenario.measure.worker_memory_mb,
+        log_format=LogFormat(blocks=scenario.table.log_blocks or "avro"),
         max_records_per_batch=batch_rows(row_bytes),
         source_bytes=source_bytes,
         seed=scenario.data.seed,

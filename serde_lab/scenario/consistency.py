@@ -46,9 +46,6 @@ def _not_yet(scenario: Scenario) -> Iterator[Problem]:
     for key, batch in scenario.named_batches:
         if batch.deletes:
             yield Problem(f"{key}.deletes", "delete markers are not supported yet")
-    for arm in scenario.arms:
-        if arm.peer:
-            yield Problem(f"arm.{arm.name}.peer", "peers are not supported yet")
 
 
 def _columns(scenario: Scenario) -> Iterator[Problem]:
@@ -147,6 +144,14 @@ def _table(scenario: Scenario) -> Iterator[Problem]:
         for key in ("hive_style", "url_encode"):
             if getattr(table, key):
                 yield Problem(f"table.{key}", "needs data.partition, which names no column")
+    if table.log_blocks is not None and table.type != "MERGE_ON_READ":
+        yield Problem("table.log_blocks", f"is for MERGE_ON_READ: a {table.type} table has no logs")
+    if table.codec == "gzip" and table.level != 6 and any(arm.peer for arm in scenario.arms):
+        yield Problem(
+            "table.codec_level",
+            f"found {table.level}, but Apache Hudi writes gzip at level 6 only: peers would not be"
+            " measured on equal terms",
+        )
     for name in table.bucket_fields:
         if name not in data.record_key:
             yield Problem(

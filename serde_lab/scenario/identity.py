@@ -37,6 +37,12 @@ def asked_of(scenario_content: Mapping[str, Any]) -> dict[str, Any]:
             for batch in content.get(batches, ())
         ]
     content["arm"] = [_without(arm, _NOT_ASKED_OF_AN_ARM) for arm in content.get("arm", ())]
+    # scenarios of before there was a choice ask for what is the default now
+    content["table"] = {
+        key: value
+        for key, value in content.get("table", {}).items()
+        if key != "log_blocks" or value is not None
+    }
     return content
 
 

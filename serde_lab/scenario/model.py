@@ -124,6 +124,7 @@ class Table(Section):
     url_encode: bool = False
     codec: Literal["zstd", "gzip", "snappy", "lz4", "uncompressed"] = "zstd"
     codec_level: int | None = None
+    log_blocks: Literal["avro", "parquet"] | None = None
 
     @property
     def level(self) -> int | None:

@@ -214,7 +214,11 @@ def test_rows_of_a_batch() -> None:
         ([("arm/2/options", {"execution": "row"})], "arm.c.options: a control takes no options"),
         ([("arm/2/frames_of", "c")], "arm.c.frames_of: there is no arm 'c'; arms are a, b"),
         ([("arm/0/frames_of", "b")], "arm.a.frames_of: belongs to control = 'exchange_only' only"),
-        ([("arm/2", {"name": "c", "peer": "hudi_avro"})], "arm.c.peer: peers are not supported yet"),
+        ([("arm/2", {"name": "c", "peer": "hudi_avro", "options": {"execution": "row"}})],
+         "arm.c.options: a peer takes no options"),
+        ([("arm/2", {"name": "c", "peer": "hudi_avro"}), ("table", {"codec": "gzip", "codec_level": 1})],
+         "table.codec_level: found 1, but Apache Hudi writes gzip at level 6 only"),
+        ([("table", {"log_blocks": "parquet"})], "table.log_blocks: is for MERGE_ON_READ"),
         ([("arm/0/options/execution", "batch")], "arm.a.options.execution: pickle cannot work by "
          "'batch', only by 'row'"),
         ([("arm/1/strategy", "arrow"), ("arm/1/options/execution", "row")],
