@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from serde_lab.cli.console import Format, print_json, print_rows, stderr
+from serde_lab.cli.console import Format, emit, print_json, print_rows, stderr
 
 Results = Annotated[Path, typer.Option(help="Where runs are kept.")]
 RunName = Annotated[
@@ -82,8 +82,19 @@ def report(
         Path | None, typer.Option(help="Also write each figure here, as SVG and PNG.")
     ] = None,
     format: Annotated[str, typer.Option(help="html, md, csv or json")] = "html",
+    quoted_in: Annotated[
+        Path | None,
+        typer.Option(
+            help="Instead, remake the tables that this Markdown document quotes from runs."
+        ),
+    ] = None,
 ) -> int:
     """Write a run's report and print its path."""
+    if quoted_in is not None:
+        from serde_lab.report.render import render_quotations
+
+        emit(f"quotations: {render_quotations(quoted_in)}")
+        return 0
     from serde_lab.cli.run_table import write_report
     from serde_lab.runs.listing import resolve_run
 

@@ -60,7 +60,7 @@ def _block(block: Block) -> list[str]:
     if isinstance(block, Points):
         return [*(f"- **{_md(head)}.** {_md(text)}" for head, text in block.items), ""]
     if isinstance(block, Table):
-        return [] if block.folded else [*_table(block), ""]
+        return [] if block.folded else [*markdown_table(block), ""]
     if isinstance(block, Figure):
         return [f"**{_md(block.title)}.** {_md(block.description)}", ""]
     if isinstance(block, Cards):
@@ -82,7 +82,8 @@ def _sentence(sentence: Sentence) -> str:
     return f"{_MARKS.get(sentence.tone, '')}{_md(sentence.text)}"
 
 
-def _table(table: Table) -> list[str]:
+def markdown_table(table: Table) -> list[str]:
+    """The lines of a table; notes stand below the values that they explain."""
     heads = [f"{c.heading} ({c.unit})" if c.unit else c.heading for c in table.columns]
     lines = ["| " + " | ".join(_md(head) for head in heads) + " |"]
     lines.append("|" + "|".join(" ---: " if c.numeric else " --- " for c in table.columns) + "|")

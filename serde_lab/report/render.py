@@ -19,6 +19,7 @@ from serde_lab.report.html import html
 from serde_lab.report.page import Page
 from serde_lab.report.plots.draw import WIDE_PX, draw
 from serde_lab.report.plots.svg import embedded
+from serde_lab.report.quotation import requoted
 from serde_lab.report.run.page import run_page
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import Run
@@ -67,6 +68,12 @@ def render_history(document: Mapping[str, Any], out: Path, format: str = "html")
     """Write the report of a history, from what it prints with `--format json`."""
     _write(out, _encoded(page_text(history_page(document), format)))
     return out
+
+
+def render_quotations(document: Path) -> Path:
+    """Remake the tables that a Markdown document quotes from runs, see `quotation`; returns it."""
+    _write(document, _encoded(requoted(document)))
+    return document
 
 
 def page_text(page: Page, format: str = "html") -> str:
