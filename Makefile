@@ -10,7 +10,7 @@ PYTHON   ?= $(shell for p in python3.12 python3.11 python3 python; do \
 	&& { echo $$p; break; }; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test interop check format lock doctor gate clean
+.PHONY: help setup run test interop faults check format lock doctor gate clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ test: $(READY) ## the whole test suite
 
 interop: $(READY) ## every table kind that the lab and Apache Hudi share (hours; goes on where it stopped)
 	@$(BIN)/python -m tests.peers.interop $(INTEROP)
+
+faults: $(READY) ## every fault that the tests make, and a table of what readers saw (minutes)
+	@$(BIN)/python -m pytest tests/faults --quiet --fault-table tests/faults/FAULTS.md
 
 check: $(READY) ## lint, types, import contracts, spelling
 	$(BIN)/ruff check .

@@ -1,33 +1,70 @@
-"""Prints the fault table of a run: every fault that these tests made, and what became of it."""
+"""Tells of every fault that these tests made, and of what became of it: on the terminal in a line a
+fault, and with `--fault-table FILE` in a table with a line a step."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.faults.fault_table import Fault, markdown, step_of, title_of
+from tests.faults.looks import LOOKS
 from tests.peers.conftest import hudi_session as hudi_session
 from tests.table.conftest import s3_options as s3_options
 
+_PROPERTY = "fault"
+_PROOFS = ("makes these steps", "makes the steps", "would be seen")
+"""In the titles of tests that prove the others, and make no fault themselves."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--fault-table", metavar="FILE", help="write the faults that were made to FILE"
+    )
+
+
+@pytest.fixture(autouse=True)
+def told(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Keeps what readers saw with the report of the test."""
+    LOOKS.clear()
+    yield
+    item = request.node
+    callspec = getattr(item, "callspec", None)
+    parameters = {} if callspec is None else callspec.params
+    told = {
+        "title": title_of(item.originalname, parameters),
+        "step": step_of(parameters, "" if callspec is None else callspec.id),
+        "looks": [look.to_dict() for look in LOOKS],
+    }
+    item.user_properties.append((_PROPERTY, told))
+
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One line a fault; of kill points and refused steps, how many there were."""
-    ran: Counter[str] = Counter()
-    held: Counter[str] = Counter()
+    """One line a fault, with the number of its steps."""
+    called = {}
+    faults = []
     for outcome in ("passed", "failed"):
         for report in terminalreporter.getreports(outcome):
-            path, _, test = report.nodeid.partition("::")
-            if report.when != "call" or not path.startswith("tests/faults/"):
+            if report.when == "call" and report.nodeid.startswith("tests/faults/"):
+                called[report.nodeid] = outcome == "passed"
+    # what a test noted is on the report of its teardown
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", "") != "teardown" or report.nodeid not in called:
                 continue
-            name, _, case = test.partition("[")
-            # of a case its name, without the numbers of steps and modes
-            words = [w for w in case.rstrip("]").split("-") if w.isalpha() and w != "halfway"]
-            fault = name.removeprefix("test_").replace("_", " ")
-            fault += f" ({' '.join(words)})" if words else ""
-            ran[fault] += 1
-            held[fault] += outcome == "passed"
-    if not ran:
+            told = dict(report.user_properties).get(_PROPERTY)
+            if told is not None and not any(proof in told["title"] for proof in _PROOFS):
+                faults.append(Fault.of(called[report.nodeid], told))
+    if not faults:
         return
+    ran = Counter(fault.title for fault in faults)
+    held = Counter(fault.title for fault in faults if fault.held)
     terminalreporter.section("faults: what was done to a table, how often, and how often it held")
-    for fault, times in ran.items():
-        terminalreporter.write_line(f"{held[fault]:4} of {times:3}  {fault}")
+    for title, times in ran.items():
+        terminalreporter.write_line(f"{held[title]:4} of {times:3}  {title}")
+    path = terminalreporter.config.getoption("--fault-table", default=None)
+    if path:
+        Path(path).write_text(markdown(faults), encoding="utf-8")
+        terminalreporter.write_line(f"written to {path}")

@@ -23,6 +23,7 @@ from serde_lab.table.file_system_view import list_table_files
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage import Storage
 from serde_lab.table.table import HoodieTable
+from tests.faults.looks import look
 
 SCHEMA = pa.schema([("p", pa.string()), ("k", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
 OPTIONS = {
@@ -90,18 +91,22 @@ def make(place: Path | Storage, table_type: str = COW) -> Storage:
     return storage
 
 
+def read_by_us(storage: Storage) -> pa.Table:
+    return plan_snapshot(HoodieTable.open(storage)).read()
+
+
 def seen_by_us(storage: Storage) -> Seen:
-    return seen_in(plan_snapshot(HoodieTable.open(storage)).read())
+    return seen_in(read_by_us(storage))
 
 
-def seen_by_hudi_rs(storage: Storage) -> Seen:
+def read_by_hudi_rs(storage: Storage) -> pa.Table:
     builder = HudiTableBuilder.from_base_uri(storage.url)
     for key, value in storage.options.items():
         builder = builder.with_storage_option(f"aws_{key}", value)
     if not storage.is_local:
         builder = builder.with_storage_option("aws_allow_http", "true")
     read = builder.build().read(HudiReadOptions())
-    return seen_in(pa.Table.from_batches([pa.record_batch(batch) for batch in read]))
+    return pa.Table.from_batches([pa.record_batch(batch) for batch in read])
 
 
 def seen_in(table: pa.Table) -> Seen:
@@ -113,8 +118,8 @@ def seen_in(table: pa.Table) -> Seen:
 
 def check_readers(storage: Storage, expected: Seen) -> None:
     """hudi-rs and our reader see `expected`, no row more and none less."""
-    assert seen_by_us(storage) == expected
-    assert seen_by_hudi_rs(storage) == expected
+    for reader, read in (("serde_lab", read_by_us), ("hudi-rs", read_by_hudi_rs)):
+        look(reader, read(storage), SCHEMA.names, expected)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,10 @@ from serde_lab.peers.hudi_options import HudiTable, HudiWrite, write_options
 from serde_lab.table.storage import Storage
 from serde_lab.table.table import HoodieTable
 from tests.faults.killed_driver import KillPoint, kill
+from tests.faults.looks import look
 from tests.faults.small_table import (
     KEPT,
+    SCHEMA,
     Seen,
     check_after_archiving,
     check_file_groups,
@@ -21,7 +23,6 @@ from tests.faults.small_table import (
     make,
     residue,
     seen_after,
-    seen_in,
 )
 from tests.faults.test_killed_driver import COURSES, Course, case_name
 
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.hudi]
 
 
-def seen_by_hudi(spark: SparkSession, storage: Storage) -> Seen:
+def check_hudi(spark: SparkSession, storage: Storage, expected: Seen) -> None:
     with HudiSnapshot(spark, storage.url) as snapshot:
-        return seen_in(snapshot.table())
+        look("Apache Hudi", snapshot.table(), SCHEMA.names, expected)
 
 
 @pytest.mark.parametrize("course", COURSES[:2], ids=case_name)
@@ -43,7 +44,7 @@ def test_hudi_takes_over(course: Course, hudi_session: SparkSession, tmp_path: P
     last_file = course.completed_at - 1
     assert kill(course.work, tmp_path, table_type, KillPoint(last_file)) == course.steps[last_file]
     (dead,) = HoodieTable.open(storage).timeline().pending()
-    assert seen_by_hudi(hudi_session, storage) == KEPT
+    check_hudi(hudi_session, storage, KEPT)
 
     rows = [("p", "a", 50, "by Hudi")]
     frame = hudi_session.createDataFrame(rows, "p string, k string, ts bigint, v string")
@@ -53,7 +54,7 @@ def test_hudi_takes_over(course: Course, hudi_session: SparkSession, tmp_path: P
     assert residue(storage, dead.time).pending == ()
     assert residue(storage, dead.time).data_files == ()
     now = seen_after(KEPT, rows)
-    assert seen_by_hudi(hudi_session, storage) == now
+    check_hudi(hudi_session, storage, now)
     check_readers(storage, now)
     check_file_groups(storage)
     check_after_archiving(storage, table_type, now, dead.time)
