@@ -34,6 +34,7 @@ from serde_lab.records.schema import RecordSchema
 from serde_lab.serde.interface import SerdeOptions
 from serde_lab.serde.registry import strategy
 from serde_lab.table.base_file import BaseFileFormat
+from serde_lab.table.bucket_check import check_buckets
 from serde_lab.table.bucket_index import bucket_of_file_id
 from serde_lab.table.file_system_view import FileSlice
 from serde_lab.table.log_file import check_block_format
@@ -81,6 +82,9 @@ class PreparedWrite:
         # options are bound before an instant begins: a wrong one leaves nothing behind
         strategy(options.strategy).bind(schema, bound_options(options))
         avro = json.dumps(avro_schema(schema.data, table.config.name)) if known else ""
+        asked = options.table
+        if table.config.bucket_count is None and asked.bucket_count is not None:
+            check_buckets(table, asked.bucket_count, asked.bucket_fields)
         if not deletes:
             warn_of_types(schema.data, stacklevel=3)
         if options.drop_metadata_table:

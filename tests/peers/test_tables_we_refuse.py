@@ -1,0 +1,75 @@
+"""Tables of Apache Hudi that the lab reads right and must not write: refused by name, and left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from serde_lab.errors import LabError, TableError
+from serde_lab.peers.hudi_options import HudiTable, HudiWrite
+from serde_lab.verify.readers import HudiRs
+from tests.peers.lab_writer import LabWriter
+from tests.peers.peer_tables import ALL_READERS, FIRST, SECOND, PeerTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.hudi]
+
+MOR = {"table_type": "MERGE_ON_READ"}
+CDC = {"hoodie.table.cdc.enabled": "true"}
+CUSTOM = {
+    "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.CustomKeyGenerator",
+    "hoodie.datasource.write.partitionpath.field": "p:SIMPLE",
+}
+
+KINDS: dict[str, tuple[dict[str, Any], dict[str, str], dict[str, str], str]] = {
+    "another index": ({"index": "SIMPLE"}, {}, {}, "under another index than the bucket index"),
+    "another index, by log": (
+        {"index": "BLOOM", **MOR},
+        {},
+        {},
+        "under another index than the bucket index",
+    ),
+    "more buckets": ({"buckets": 8}, {}, {"buckets": "2"}, "is not one of 2 buckets"),
+    "fewer buckets": ({"buckets": 2}, {}, {"buckets": "8"}, "of 8 buckets belongs to another"),
+    "buckets of other fields": (
+        {"buckets": 8, "bucket_fields": ("n",)},
+        {},
+        {"fields": "k"},
+        "of 8 buckets belongs to another",
+    ),
+    "changes of each row": ({}, CDC, {}, "hoodie.table.cdc.enabled=true, which is not written"),
+    "a key generator of its own": (
+        {"partition": ("p",)},
+        CUSTOM,
+        {},
+        "partition fields",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_refused_by_name_and_left_as_it_was(
+    name: str, hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    kind, extra, told, says = KINDS[name]
+    table = PeerTable(hudi_session, tmp_path, HudiTable("t", ("k", "n"), ("o",), **kind))
+    table.by_hudi(FIRST, HudiWrite(extra=extra))
+    # of a key generator of its own hudi-rs takes "p:SIMPLE" for a column (readers.toml)
+    judges = ("apache-hudi", "serde_lab") if extra == CUSTOM else ALL_READERS
+    if extra == CUSTOM:
+        with pytest.raises(TableError, match=r"hudi-rs cannot read .*is not present in the table"):
+            HudiRs(table.path).facts()
+    assert table.problems(judges) == []
+    options = {}
+    if "buckets" in told:
+        options["hoodie.bucket.index.num.buckets"] = told["buckets"]
+    if "fields" in told:
+        options["hoodie.bucket.index.hash.field"] = told["fields"]
+    with pytest.raises(LabError, match=says):
+        LabWriter(table).step(SECOND, **options)
+    del table.commits[-1]  # nothing was written
+    assert table.problems(judges) == []
