@@ -22,6 +22,8 @@ decidable) are outcomes, not errors: `serde_lab.gate` returns them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class LabError(Exception):
     """Root of all errors raised on purpose; `exit_status` is what the process returns."""
@@ -105,3 +107,15 @@ class Interrupted(LabError):
     """The user pressed ctrl-C; what was measured is kept."""
 
     exit_status = 130
+
+
+WORST_FIRST = (130, 1, 2, 4, 3, 5, 0)
+
+
+def worst(statuses: Iterable[int]) -> int:
+    """The exit status that wins of several; 0 of nothing.
+
+    The order of the contract is 1, 2, 4, 3, 5, 0. Ctrl-C stands above all, since nothing was ended.
+    """
+    found = set(statuses)
+    return next((status for status in WORST_FIRST if status in found), max(found, default=0))

@@ -98,7 +98,7 @@ def run(
         for scenario in loaded:
             _print_plan(scenario, _arm_names(scenario, strategy), results, format)
         return 0
-    from serde_lab.lab.outcome import worst
+    from serde_lab.errors import worst
 
     statuses = []
     for scenario in loaded:

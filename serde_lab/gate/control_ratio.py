@@ -6,10 +6,13 @@ Knows sides and the one wide limit; no statistics.
 from __future__ import annotations
 
 from serde_lab.errors import UsageError
-from serde_lab.gate.sides import Quantity, Side
+from serde_lab.gate.sides import ArmSide, Quantity, Side
+from serde_lab.runs.cell_values import PHASE_CPU
 
 WIDE_CHANGE = 0.5
 """A ratio to the control arm may change by the factor 1.5 between machine classes."""
+
+_CPU = frozenset({"serde_cpu_s", PHASE_CPU})
 
 
 def control_of(before: Side, after: Side, wanted: str) -> str:
@@ -30,10 +33,23 @@ def control_of(before: Side, after: Side, wanted: str) -> str:
 
 
 def ratios_to_control(side: Side, arm: str, control: str, quantity: Quantity) -> dict[int, float]:
-    """The quantity over the control arm's seconds, by round; rounds that lack either are left out.
+    """The quantity over the control arm's time, by round; rounds that lack either are left out.
 
-    The divisor is always the control's whole time: a control has none of a strategy's phases.
+    CPU time is held against the control's CPU time where the control is a strategy, whose phases
+    account for all of it: on a busy machine wall time wanders by itself. All else is held against its
+    wall time.
     """
     divisors = side.arms[control].values.get(Quantity("seconds"), {})
+    if quantity.metric in _CPU and side.arms[control].definition.get("kind") == "strategy":
+        divisors = _cpu_s(side.arms[control]) or divisors
     values = side.arms[arm].values.get(quantity, {})
     return {n: v / divisors[n] for n, v in values.items() if divisors.get(n, 0) > 0}
+
+
+def _cpu_s(arm: ArmSide) -> dict[int, float]:
+    total: dict[int, float] = {}
+    for quantity, values in arm.values.items():
+        if quantity.metric == PHASE_CPU and not quantity.commit:
+            for number, value in values.items():
+                total[number] = total.get(number, 0.0) + value
+    return total

@@ -16,7 +16,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from serde_lab.gate.exit_status import Status, worst
+from serde_lab.errors import worst
+from serde_lab.gate.exit_status import Status
 from serde_lab.gate.policy import Limits, Policy
 from serde_lab.gate.rounding import (
     rounded_ratio,
@@ -68,7 +69,7 @@ class GateResult:
     def exit_status(self) -> int:
         """0, 1, 3, 4 or 5; undecided findings count only under strict."""
         status = worst(finding.status for finding in self.findings)
-        return int(status if self.strict or status is not Status.UNDECIDED else Status.PASSED)
+        return int(status if self.strict or status != Status.UNDECIDED else Status.PASSED)
 
     def of_level(self, level: Level) -> tuple[Finding, ...]:
         """The findings of one level."""

@@ -1,4 +1,4 @@
-"""The exit statuses of verdicts, and which of several wins.
+"""The exit statuses of verdicts by name; which of several wins is in `errors`.
 
 0  all right
 1  the tool failed, nothing was compared, or what was asked for is missing
@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import IntEnum
 
 
@@ -23,19 +22,3 @@ class Status(IntEnum):
     REGRESSION = 3
     WRONG_ANSWER = 4
     UNDECIDED = 5
-
-
-PRECEDENCE = (
-    Status.FAILED,
-    Status.USAGE,
-    Status.WRONG_ANSWER,
-    Status.REGRESSION,
-    Status.UNDECIDED,
-    Status.PASSED,
-)
-
-
-def worst(statuses: Iterable[int]) -> Status:
-    """The status that wins, in the order 1, 2, 4, 3, 5, 0; 0 of nothing."""
-    found = {Status(status) for status in statuses}
-    return next((status for status in PRECEDENCE if status in found), Status.PASSED)

@@ -119,16 +119,18 @@ def gate_measured(
     baseline: str = baselines.MAIN,
     host_mismatch: HostMismatch = "refuse",
     policy: Policy | None = None,
+    arms: Sequence[str] = (),
     strict: bool = False,
 ) -> GateResult:
     """Measure a scenario and judge it; what fails by its times is measured once more before it fails.
 
     A regression stands only if the second run, judged by itself, shows it again; exact quantities
-    are not measured again, since they would come out the same.
+    are not measured again, since they would come out the same. `arms` are judged, all of them when
+    empty; all are measured, since verdicts lean on controls.
     """
     run = measure(())
 
-    def judge(of: Run, arms: Sequence[str] = ()) -> GateResult:
+    def judge(of: Run, arms: Sequence[str]) -> GateResult:
         return gate_run(
             of,
             folder,
@@ -139,7 +141,7 @@ def gate_measured(
             strict=strict,
         )
 
-    first = judge(run)
+    first = judge(run, arms)
     if not first.failing_arms:
         return first
     again = measure(_with_yardsticks(side_of_run(run), first.failing_arms))

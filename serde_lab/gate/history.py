@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from serde_lab.errors import RunError
-from serde_lab.gate.acknowledgement import Acknowledgement, acknowledged
+from serde_lab.errors import RunError, UsageError
+from serde_lab.gate.acknowledgement import Acknowledgement, acknowledge, acknowledged
 from serde_lab.gate.comparability import arms_differ, obstacles
 from serde_lab.gate.rounding import rounded_value
 from serde_lab.gate.rows import PRIMARY
@@ -129,6 +129,40 @@ def history(
         if wrong:
             messages.append(f"{side.label}: wrong answer of {', '.join(sorted(wrong))}, not shown")
     return History(scenario, tuple(series), tuple(side.label for _, side in sides), tuple(messages))
+
+
+def acknowledge_steps(
+    found: History,
+    folder: Path,
+    *,
+    run: str,
+    by: str,
+    why: str,
+    arms: Sequence[str] = (),
+    metrics: Sequence[str] = (),
+) -> tuple[Acknowledgement, ...]:
+    """Acknowledge what was first seen in `run`, of these arms and metrics (all for none).
+
+    Raises UsageError where the history shows no such step, naming the runs in which it does.
+    """
+    steps = [
+        (series.arm, series.quantity.metric, step.run)
+        for series in found.series
+        for step in series.steps
+    ]
+    wanted = [(arm, name) for arm in arms or ("",) for name in metrics or ("",)]
+    for arm, name in wanted:
+        if not any(at == run and arm in ("", one) and name in ("", of) for one, of, at in steps):
+            what = " ".join(part for part in (arm, name) if part)
+            known = ", ".join(sorted({at for _, _, at in steps})) or "none"
+            raise UsageError(
+                f"{found.scenario} has no step{f' of {what}' if what else ''} first seen in run"
+                f" {run!r}; runs with steps: {known}"
+            )
+    return tuple(
+        acknowledge(folder, found.scenario, run=run, by=by, why=why, arm=arm, metric=name)
+        for arm, name in wanted
+    )
 
 
 def _quantities(

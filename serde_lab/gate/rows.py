@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from serde_lab.errors import worst
 from serde_lab.gate.comparability import HostMismatch
 from serde_lab.gate.evidence import Evidence, Sample
-from serde_lab.gate.exit_status import Status, worst
+from serde_lab.gate.exit_status import Status
 from serde_lab.gate.noise_floor import NoiseFloor
 from serde_lab.gate.rounding import rounded_ratio
 from serde_lab.gate.sides import Quantity

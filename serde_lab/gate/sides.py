@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
+from serde_lab.runs.calibration import calibration_s, common_parts, moved_rounds
 from serde_lab.runs.cell_values import (
     PHASE_CPU,
     PHASE_WALL,
@@ -24,9 +23,6 @@ from serde_lab.runs.cell_values import (
 )
 from serde_lab.runs.model import ArmEntry, Cell, Run
 from serde_lab.scenario.identity import asked_of
-
-CALIBRATION_LIMIT = 0.10
-"""A round whose calibration lies farther than this from the run's median is marked."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -79,30 +75,17 @@ class Side:
 
     def calibration_s(self, parts: frozenset[str] | None = None) -> dict[int, float]:
         """The calibration cell's time by round, over `parts` or all that every round has."""
-        if not self.calibration:
-            return {}
-        common = frozenset.intersection(*(frozenset(p) for p in self.calibration.values()))
-        wanted = common if parts is None else common & parts
-        if not wanted:
-            return {}
-        return {n: sum(p[name] for name in wanted) for n, p in self.calibration.items()}
+        return calibration_s(self.calibration, parts)
 
     @property
     def calibration_parts(self) -> frozenset[str]:
         """The parts that every round's calibration has."""
-        rounds = [frozenset(parts) for parts in self.calibration.values()]
-        return frozenset.intersection(*rounds) if rounds else frozenset()
+        return common_parts(self.calibration)
 
     @property
     def marked_rounds(self) -> frozenset[int]:
         """Rounds in which the calibration cell moved by more than 10 % of its median."""
-        times = self.calibration_s()
-        if not times:
-            return frozenset()
-        middle = float(np.median(list(times.values())))
-        return frozenset(
-            n for n, value in times.items() if abs(value - middle) > CALIBRATION_LIMIT * middle
-        )
+        return frozenset(moved_rounds(self.calibration))
 
     @property
     def twins(self) -> tuple[tuple[str, str], ...]:

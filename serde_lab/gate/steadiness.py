@@ -20,8 +20,8 @@ from serde_lab.gate.verdict import Judgement, Verdict, changed
 def resting_on_steady_rounds(row: Row, before: Side, after: Side) -> Row:
     """Take back a verdict that would not stand without the rounds in which calibration moved.
 
-    In a sitting that measured its own noise (A/A) such rounds are only named: both sides of a pair met
-    the same machine, and the control arm says what that is worth, where calibration can only guess.
+    Where both figures of a ratio met the same machine, such rounds are only named: in a sitting that
+    measured its own noise (A/A), and in multiples of a control arm of the same round.
     """
     found = row.evidence
     if found is None or row.metric.kind != "time":
@@ -37,7 +37,7 @@ def resting_on_steady_rounds(row: Row, before: Side, after: Side) -> Row:
     if row.verdict not in (Verdict.SAME, Verdict.FASTER, Verdict.SLOWER):
         return row
     one_sitting = before.sitting != "" and before.sitting == after.sitting
-    if one_sitting and found.paired and row.floor.source.startswith("A/A"):
+    if row.scale or (one_sitting and found.paired and row.floor.source.startswith("A/A")):
         return row
     steady = gather(
         {n: v for n, v in _values_of(row.before).items() if n not in marked_before},

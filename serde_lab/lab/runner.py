@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from serde_lab.errors import LabError, RunError
+from serde_lab.errors import LabError, RunError, worst
 from serde_lab.lab.cells import CellRunner
 from serde_lab.lab.checks import CellChecks
 from serde_lab.lab.header import run_header
 from serde_lab.lab.inputs import PreparedInputs, prepare_inputs
-from serde_lab.lab.outcome import worst
 from serde_lab.lab.peer_arms import PeerPlan, Sitting, plan_peers, recorded_jars
 from serde_lab.lab.plan import (
     CellPlan,

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.cli.app import EXIT_STATUSES, main
-from serde_lab.lab.outcome import worst
+from serde_lab.errors import worst
 from tests.cli.conftest import Call
 from tests.lab.small_scenario import rows
 

@@ -245,6 +245,19 @@ class TestSecondMeasurement:
         assert status == 0
         assert any("not confirmed" in text for text in texts)
 
+    def test_arms_that_are_not_asked_for_are_measured_and_not_judged(
+        self, tmp_path: Path, folder: Path
+    ) -> None:
+        saved(tmp_path, folder)
+
+        def measure(arms: tuple[str, ...]) -> Run:
+            assert arms == ()
+            return run_of(tmp_path, "again", seconds={"avro": SLOWER, "arrow": STEADY})
+
+        result = gate_measured(measure, folder, arms=["arrow"])
+        assert result.exit_status == 0
+        assert {f.row.after_arm for f in result.findings if f.row} == {"arrow"}
+
     def test_an_exact_regression_is_not_measured_again(self, tmp_path: Path, folder: Path) -> None:
         status, asked, _ = self.result(tmp_path, folder, {"frame_bytes": {"avro": 5001}}, {})
         assert (status, asked) == (3, [()])

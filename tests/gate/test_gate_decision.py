@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serde_lab.errors import ScenarioError
+from serde_lab.errors import ScenarioError, worst
 from serde_lab.gate.decision import GateResult, decide
-from serde_lab.gate.exit_status import Status, worst
+from serde_lab.gate.exit_status import Status
 from serde_lab.gate.gating import gate_sides
 from serde_lab.gate.policy import Policy
 from serde_lab.gate.rows import Comparison

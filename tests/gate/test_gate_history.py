@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serde_lab.cli.app import main
 from serde_lab.errors import RunError, UsageError
 from serde_lab.gate.acknowledgement import acknowledge, acknowledged
 from serde_lab.gate.history import History, Series, history
@@ -118,6 +119,30 @@ def test_an_acknowledgement_needs_a_name_and_a_reason(tmp_path: Path) -> None:
     (tmp_path / "smoke.json").write_text("[]")
     with pytest.raises(RunError, match="no acknowledgements"):
         acknowledged(tmp_path, "smoke")
+
+
+def test_acknowledging_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(tmp_path, [1.0] * 6 + [1.3] * 6)
+    command = ["history", "smoke", "--results", str(tmp_path)]
+    assert main(command) == 0
+    assert "not acknowledged" in capsys.readouterr().out
+    step = [*command, "--acknowledge", "r06", "--by", "ada"]
+    assert main(step) == 2
+    assert "needs a reason" in capsys.readouterr().err
+    assert main([*command, "--acknowledge", "r05", "--why", "x"]) == 2
+    assert "no step first seen in run 'r05'; runs with steps: r06" in capsys.readouterr().err
+    assert main([*command, "--why", "x"]) == 2
+    assert main([*step, "--why", "checksums", "--arm", "avro", "--metric", "seconds"]) == 0
+    out = capsys.readouterr().out
+    assert "acknowledged by ada: checksums" in out
+    assert "not acknowledged" not in out
+    assert main([*step, "--arm", "gone", "--why", "x"]) == 2
+    capsys.readouterr()
+    assert main([*step, "--why", "everything"]) == 0
+    found = history("smoke", tmp_path)
+    assert found.unacknowledged == ()
 
 
 def test_a_series_breaks_where_something_else_was_asked(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from serde_lab.report import notation
 from serde_lab.report.page import Block, Figure, Points, Section, Sentence
 from serde_lab.report.plots.drawings import Line, Lines
 from serde_lab.report.run.answer import typical_spread
-from serde_lab.report.run.facts import DRIFT_LIMIT, RunFacts, calibration_by_round
+from serde_lab.report.run.facts import RunFacts, calibration_by_round
 from serde_lab.report.run.provenance import is_dirty
+from serde_lab.runs.calibration import CALIBRATION_LIMIT
 
 FEW_ROUNDS = 5
 WIDE_SPREAD = 0.10
@@ -97,7 +98,7 @@ def _rounds(facts: RunFacts) -> Iterator[tuple[str, str]]:
         yield (
             "The machine moved",
             f"The calibration cell, which runs none of our code, moved by more than"
-            f" {notation.percent(DRIFT_LIMIT)} in {moved}. No verdict should rest on such rounds"
+            f" {notation.percent(CALIBRATION_LIMIT)} in {moved}. No verdict should rest on such rounds"
             " alone.",
         )
     elif facts.timed and not facts.run.calibrations:
@@ -215,7 +216,7 @@ def _calibration(facts: RunFacts) -> Figure | None:
             lines.append(Line(part, _PART_ROLES[i % len(_PART_ROLES)], points))
     if not lines or len(rounds) < 2:
         return None
-    low, high = 1 - DRIFT_LIMIT, 1 + DRIFT_LIMIT
+    low, high = 1 - CALIBRATION_LIMIT, 1 + CALIBRATION_LIMIT
     return Figure(
         name="calibration",
         title="The calibration cell, round by round",

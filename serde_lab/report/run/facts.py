@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
+from serde_lab.runs.calibration import moved_rounds
 from serde_lab.runs.cell_values import CellValues, cell_values
 from serde_lab.runs.model import ArmEntry, Run
 from serde_lab.runs.summary import measured_cells, summarise
-
-DRIFT_LIMIT = 0.10
-"""A round is marked where its calibration cell lies farther than this from the run's median."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,17 +192,10 @@ def calibration_by_round(run: Run) -> dict[int, dict[str, float]]:
 
 
 def _drift(run: Run) -> dict[int, float]:
-    """The rule that the gate marks rounds by: the sum of all parts, over measured rounds."""
+    """The rounds that the gate marks, too: warm-up rounds do not count."""
     measured = {cell.round for cell in run.cells if not cell.warmup}
     rounds = {n: parts for n, parts in calibration_by_round(run).items() if n in measured}
-    if not rounds:
-        return {}
-    common = frozenset.intersection(*(frozenset(parts) for parts in rounds.values()))
-    times = {n: sum(parts[name] for name in common) for n, parts in rounds.items()}
-    middle = median(times.values())
-    if not middle:
-        return {}
-    return {n: t / middle for n, t in times.items() if abs(t - middle) > DRIFT_LIMIT * middle}
+    return moved_rounds(rounds)
 
 
 def _is_local(run: Run) -> bool:
