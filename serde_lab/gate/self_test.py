@@ -95,7 +95,7 @@ def self_test(
         plain_groups=plain,
         slowed_groups=slowed,
         wall_alone=self_test(pool.only(SECONDS), plan, policy, effects=effects)
-        if pool.others
+        if pool.others and effects
         else None,
     )
 

@@ -1,18 +1,25 @@
 """The self-test's own bookkeeping, and the committed pool that tests the rule without a clock."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from serde_lab.errors import RunError
+from serde_lab.cli.app import main
+from serde_lab.errors import RunError, ScenarioError
 from serde_lab.gate.intervals import wilson
 from serde_lab.gate.policy import Policy
 from serde_lab.gate.pool import Pool, PoolRound, read_pool, record_pool, write_pool
 from serde_lab.gate.self_test import groups_needed, judge_groups, self_test
-from serde_lab.gate.spending import AlphaSpending
+from serde_lab.gate.spending import SITTING_LOOKS, AlphaSpending
+from serde_lab.lab.gate_rounds import CELLS, gate_rounds
+from serde_lab.scenario.loading import load_scenario, parse_scenario
+from serde_lab.serde.arrow_batches import BoundArrow
 from tests.gate.made_up_sides import log_normal
+from tests.lab.small_scenario import content, source
 
 POOL = Path(__file__).parent / "pools" / "busy_loop.json"
+SITTINGS = sorted(POOL.parent.glob("gate_smoke*.json"))
 PLAN = AlphaSpending(first=6, step=3, maximum=12)
 
 
@@ -125,3 +132,48 @@ def test_the_committed_pool_holds_both_bounds() -> None:
     result = self_test(recorded, policy=policy, effects=())
     assert result.false_alarms_held, result.false_alarms
     assert result.detections_held, result.detections
+
+
+@pytest.mark.parametrize("file", SITTINGS, ids=lambda file: file.stem)
+def test_pools_of_gate_smoke_hold_both_bounds_as_the_command_judges_them(file: Path) -> None:
+    recorded = read_pool(file)
+    assert (recorded.scenario, recorded.injected) == ("gate_smoke", 0.1)
+    assert list(recorded.metrics) == ["seconds", "serde_cpu_s"]
+    policy = Policy.from_table(load_scenario("gate_smoke").to_json()["gate"])
+    result = self_test(recorded, SITTING_LOOKS, policy, effects=())
+    assert result.false_alarms_held, result.false_alarms
+    assert result.detections_held, result.detections
+
+
+def test_a_pool_is_judged_by_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "pool.json"
+    write_pool(pool(900), file)
+    assert main(["gate", "--self-test", "--pool", str(file), "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["false_alarms_held"]
+    assert document["detections_held"]
+    assert main(["gate", "--self-test", "--pool", "gone.json"]) == 1
+    assert main(["gate", "--self-test", "--pool", str(file), "--format", "junit"]) == 2
+
+
+def test_a_slowdown_is_really_injected_and_taken_away_again(tmp_path: Path) -> None:
+    """CPU time, which no neighbour on the machine can take away: at least what was burnt."""
+    loaded = parse_scenario(content(source(tmp_path / "own"), ["arrow"]), default_name="small")
+    with gate_rounds(loaded, "arrow", 20.0, tmp_path / "cache") as rounds:
+        before = vars(BoundArrow).get("encode")
+        measured = rounds.measure(1)
+        assert vars(BoundArrow).get("encode") is before
+    assert set(measured) == set(CELLS)
+    cpu = {name: values["serde_cpu_s"] for name, values in measured.items()}
+    assert cpu["slowed"] > 5 * max(cpu["plain"], cpu["plain_again"])
+
+
+def test_a_slowdown_needs_a_strategy_in_this_process(tmp_path: Path) -> None:
+    for name, arm, words in (
+        ("smoke", "avro", "inprocess"),
+        ("gate_smoke", "gone", "no arm 'gone'"),
+    ):
+        with pytest.raises(ScenarioError, match=words), gate_rounds(load_scenario(name), arm, 0.1):
+            pass
