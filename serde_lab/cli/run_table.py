@@ -11,12 +11,20 @@ from typing import Any
 
 from serde_lab.cli.console import Format, emit, print_rows, stderr
 from serde_lab.runs.arm_table import COLUMNS, arm_rows
+from serde_lab.runs.peer_ratios import headings, peer_ratios
 
 
 def print_run(summary: Mapping[str, Any], format: Format) -> None:
-    """One row an arm: seconds, rows/s, SerDe CPU, share, shuffle MB, ratio to the reference."""
+    """One row an arm: seconds, rows/s, SerDe CPU, share, shuffle MB, ratio to the reference.
+
+    With peers in the run, a second table has how many times faster each arm is than each peer.
+    """
     rows = [list(row.cells()) for row in arm_rows(summary)]
     print_rows(COLUMNS, rows, format, title=f"{summary['scenario']} {summary['run']}")
+    ratios = peer_ratios(summary)
+    if ratios and format is not Format.CSV:  # one table a file
+        cells = [list(one.cells()) for one in ratios]
+        print_rows(headings(ratios), cells, format, title="times faster, by commit")
 
 
 def write_report(

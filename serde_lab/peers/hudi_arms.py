@@ -49,7 +49,9 @@ class HudiArm:
         )
 
 
-TUNED: Mapping[str, str] = {}
+TUNED: Mapping[str, str] = {
+    "hoodie.parquet.bloom.filter.enabled": "false",
+}
 
 ARMS: Mapping[str, HudiArm] = {
     arm.name: arm

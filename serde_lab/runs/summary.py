@@ -15,6 +15,7 @@ from serde_lab.measure import phases
 from serde_lab.measure.metrics import DETAIL_PREFIX, DRIVER_PREFIX, METRICS
 from serde_lab.runs.cell_values import CellValues, PhaseSeconds, cell_values
 from serde_lab.runs.model import ArmEntry, Cell, Check, Run
+from serde_lab.runs.peer_ratios import peer_ratios
 
 _TIMES = frozenset(metric.name for metric in METRICS if metric.kind == "time")
 _PLAIN = tuple(  # metrics that an arm shows as one number, in the registry's order
@@ -35,7 +36,7 @@ def summarise(run: Run) -> dict[str, Any]:
     arms = [_arm(entry, run) for entry in header.arms]
     reference = header.scenario_content.get("reference")
     _add_ratios(arms, reference)
-    return {
+    summary = {
         "run": header.run,
         "scenario": header.scenario,
         "state": header.state,
@@ -52,6 +53,8 @@ def summarise(run: Run) -> dict[str, Any]:
         "calibration": _calibration(run),
         "messages": list(run.messages),
     }
+    ratios = peer_ratios(summary)
+    return {**summary, "peer_ratios": [one.to_json() for one in ratios]} if ratios else summary
 
 
 def measured_cells(run: Run, arm: str) -> list[Cell]:
@@ -94,6 +97,8 @@ def _arm(entry: ArmEntry, run: Run) -> dict[str, Any]:
     for name in _PLAIN:
         timing = name in _TIMES
         summary[name] = None if wrong and timing else _median(_of(values, name))
+    if entry.kind == "peer":  # its SerDe is inside its tasks, where nobody measures it
+        summary["serde_cpu_s"] = summary["serde_share"] = None
     summary["spark"] = None if wrong else _details(values, DETAIL_PREFIX)
     summary["driver"] = None if wrong else _details(values, DRIVER_PREFIX)
     summary["warmup_seconds"] = [] if wrong else _warmups(run, entry.arm)

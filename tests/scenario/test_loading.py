@@ -140,8 +140,8 @@ def test_rows_of_a_batch() -> None:
     [
         # shape
         ([("table", {"bukets": 8})], "table.bukets: is no key; known here are type, version, index, "
-         "buckets, bucket_fields, merge_mode, hive_style, url_encode, codec, codec_level; did you "
-         "mean 'buckets'?"),
+         "buckets, bucket_fields, merge_mode, hive_style, url_encode, codec, codec_level, log_blocks; "
+         "did you mean 'buckets'?"),
         ([("table", {"partition": "x"})], "; 'partition' belongs into [data]"),
         ([("data/tables", "x")], "data.tables: is no key; known here are source, table, scale_factor"),
         ([("rounds", 3)], "rounds: is no key; known here are name, title"),

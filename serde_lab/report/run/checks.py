@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from serde_lab.report import notation
 from serde_lab.report.page import Block, Card, Cards, Cell, Column, Section, Sentence, Table
 from serde_lab.report.run.facts import RunFacts
+from serde_lab.report.run.peers import likeness_table
 from serde_lab.runs.model import Check
 
 _FACETS = (
@@ -78,10 +79,14 @@ def fairness_section(facts: RunFacts) -> Section | None:
         if isinstance(fairness, Mapping) and arm.strategy not in cards:
             users = [a.name for a in facts.arms if a.strategy == arm.strategy]
             cards[arm.strategy] = Card(arm.strategy, _facets(fairness), _users(users))
-    if not cards:
-        return None
-    lead = Sentence("What each strategy gets for free, or is denied, as its author states it.")
-    return Section("fairness", "Fairness", (lead, Cards(tuple(cards.values()))))
+    likeness = likeness_table(facts)
+    blocks: list[Block] = []
+    if cards:
+        lead = "What each strategy gets for free, or is denied, as its author states it."
+        blocks += [Sentence(lead), Cards(tuple(cards.values()))]
+    if likeness is not None:
+        blocks.append(likeness)
+    return Section("fairness", "Fairness", tuple(blocks)) if blocks else None
 
 
 def _facets(fairness: Mapping[str, object]) -> tuple[tuple[str, str], ...]:

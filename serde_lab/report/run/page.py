@@ -17,6 +17,7 @@ from serde_lab.report.run.checks import checks_section, fairness_section
 from serde_lab.report.run.doubts import doubts_section
 from serde_lab.report.run.facts import RunFacts, read_facts
 from serde_lab.report.run.ladder import ladder_section
+from serde_lab.report.run.peers import peers_section
 from serde_lab.report.run.prediction import prediction_section
 from serde_lab.report.run.provenance import commands_section, environment_section, raw_section
 from serde_lab.report.run.rounds import rounds_section
@@ -42,6 +43,7 @@ def run_page(
     phase_values = sum(sample.phase is not None for cell in run.cells for sample in cell.samples)
     sections = (
         arms_section(facts, verdicts or {}),
+        peers_section(facts),
         time_section(facts),
         byte_section(facts),
         rounds_section(facts),

@@ -1,0 +1,183 @@
+"""Apache Hudi as arms beside ours: a whole small run, a missing bundle, and what isolating them does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serde_lab.lab.peer_arms import plan_peers
+from serde_lab.lab.peer_cells import hudi_options
+from serde_lab.peers.apache_hudi import JAR_VARIABLE, SESSION_CONF
+from serde_lab.peers.likeness import ASPECTS
+from serde_lab.runs.directory import load_run
+from serde_lab.runs.model import Run
+from serde_lab.runs.summary import summarise
+from serde_lab.scenario.loading import parse_scenario
+from tests.lab.small_scenario import content, source, toml
+
+REPOSITORY = Path(__file__).parents[2]
+PEERS = ("hudi_avro", "hudi_spark", "hudi_spark_tuned")
+ARMS: list[Any] = ["internal_row", *({"name": name, "peer": name} for name in PEERS)]
+COMMITS = [
+    {"share": 0.4, "late": 0.1, "updates": 0.8},
+    {"share": 0.2, "updates": 0.5, "duplicates": 0.05},
+]
+
+
+def document(folder: Path, arms: list[Any] = ARMS, **table: Any) -> dict[str, Any]:
+    made = content(source(folder), arms, exchange="spark", table=table)
+    return {**made, "commit": COMMITS, "reference": arms[-1]["name"]}
+
+
+def run(folder: Path, *options: str, home: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """The command line, in a process of its own: one process has one Spark session."""
+    command = [sys.executable, "-m", "serde_lab", "run", "small.toml", *options]
+    hidden = {} if home is None else {"HOME": str(home), JAR_VARIABLE: ""}
+    environ = {**os.environ, "PYTHONPATH": str(REPOSITORY), **hidden}
+    return subprocess.run(
+        command, cwd=folder, env=environ, capture_output=True, text=True, check=False
+    )
+
+
+def only_run(folder: Path) -> Run:
+    (path,) = (folder / "results" / "small").iterdir()
+    return load_run(path)
+
+
+@pytest.fixture(scope="module")
+def beside(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("beside")
+    table = {"type": "MERGE_ON_READ", "log_blocks": "parquet", "codec_level": 3}
+    (folder / "small.toml").write_text(toml(document(folder, **table)))
+    done = run(folder, "--require-peers", "--cache", "cache")
+    assert done.returncode == 0, done.stderr
+    assert "times faster" in done.stdout
+    return only_run(folder)
+
+
+@pytest.mark.hudi
+def test_peers_write_the_same_table_beside_our_arms(beside: Run) -> None:
+    asked = {"rows_match_oracle", "no_duplicate_keys", "meta_columns", "arms_agree", "files_alike"}
+    for arm in ("internal_row", *PEERS):
+        checks = {check.name: check.passed for check in beside.checks if check.arm == arm}
+        assert asked <= checks.keys()
+        assert all(checks.values()), [check for check in beside.checks if not check.passed]
+
+
+@pytest.mark.hudi
+def test_the_phases_of_a_peer_make_its_whole_time(beside: Run) -> None:
+    for arm in summarise(beside)["arms"]:
+        for commit in arm["commits"]:
+            found = sum(phase["wall_s"] for phase in commit["phases"].values())
+            assert found == pytest.approx(arm["slots"] * commit["seconds"]["median"], rel=1e-6)
+        if arm["kind"] == "peer":
+            stages = {name.split("/")[0] for name in arm["phases"] if "/" in name}
+            assert {"building_workload_profile", "committing_stats"} <= stages
+            assert arm["unattributed_share"] == 0
+            assert arm["serde_cpu_s"] is None
+            assert arm["rows"] == sum(commit["rows"] for commit in arm["commits"])
+            assert arm["files"] > 0
+
+
+@pytest.mark.hudi
+def test_the_tuned_peer_leaves_an_exchange_out_where_no_key_comes_twice(beside: Run) -> None:
+    sent: dict[str, list[float]] = {}
+    for cell in beside.cells:
+        found = {s.commit: s.value for s in cell.samples if s.metric == "shuffle_records"}
+        sent[cell.arm] = [found[1], found[2]]
+    rows = beside.header.settings["rows"]
+    assert sent["hudi_spark"][0] >= 2 * rows["1"]
+    assert sent["hudi_spark_tuned"][0] < 2 * rows["1"]
+    assert sent["hudi_spark_tuned"][1] >= rows["2"] * 1.9
+    assert sent["internal_row"] == [rows["1"], rows["2"]]
+
+
+@pytest.mark.hudi
+def test_what_all_arms_share_is_recorded(beside: Run) -> None:
+    header = beside.header
+    assert dict(SESSION_CONF).items() <= header.spark_conf.items()
+    level = "spark.hadoop.parquet.compression.codec.zstd.level"
+    assert header.spark_conf[level] == "3"
+    assert "/" not in header.spark_conf["spark.jars"]
+    assert [one["name"] for one in header.likeness] == [one.name for one in ASPECTS]
+    entries = {entry.arm: entry for entry in header.arms}
+    assert entries["hudi_spark"].options["hoodie.metadata.enable"] == "false"
+
+
+def test_a_missing_bundle_leaves_the_other_arms(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(toml(document(tmp_path)))
+    done = run(tmp_path, "--cache", "cache", home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "doctor --fetch-hudi" in done.stderr
+    summary = summarise(only_run(tmp_path))
+    assert {arm["arm"]: arm["status"] for arm in summary["arms"]} == {
+        "internal_row": "ok",
+        **dict.fromkeys(PEERS, "missing"),
+    }
+    assert all("--hudi-jar" in arm["missing"] for arm in summary["arms"][1:])
+    assert "spark.kryo.registrator" not in only_run(tmp_path).header.spark_conf
+
+
+def test_a_missing_bundle_is_an_error_where_peers_are_required(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(toml(document(tmp_path)))
+    done = run(tmp_path, "--require-peers", home=tmp_path)
+    assert done.returncode == 1
+    assert "hudi_avro, hudi_spark, hudi_spark_tuned: Apache Hudi's bundle" in done.stderr
+    assert not (tmp_path / "results").exists()
+    wrong = run(tmp_path, "--hudi-jar", "nowhere.jar", home=tmp_path)
+    assert wrong.returncode == 1
+    assert "nowhere.jar, where there is no file" in wrong.stderr
+
+
+def bundle(folder: Path) -> str:
+    jar = folder / "hudi.jar"
+    jar.write_bytes(b"PK")
+    return str(jar)
+
+
+def test_isolated_peers_get_a_session_of_their_own_and_the_others_none_of_its_settings(
+    tmp_path: Path,
+) -> None:
+    scenario = parse_scenario(document(tmp_path, codec="zstd", codec_level=7))
+    jar = bundle(tmp_path)
+    (shared,) = plan_peers(scenario, scenario.arms, jar=jar).sittings
+    assert shared.arms == {"internal_row", *PEERS}
+    ours, theirs = plan_peers(scenario, scenario.arms, jar=jar, isolated=True).sittings
+    assert (ours.arms, ours.jars, dict(ours.conf)) == ({"internal_row"}, (), {})
+    assert theirs.arms == set(PEERS)
+    assert (theirs.jars, theirs.conf) == (shared.jars, shared.conf)
+    assert theirs.conf["spark.hadoop.parquet.compression.codec.zstd.level"] == "7"
+
+
+def test_a_scenario_without_peers_gets_a_plain_session_though_the_bundle_is_here(
+    tmp_path: Path,
+) -> None:
+    scenario = parse_scenario(content(source(tmp_path)))
+    plan = plan_peers(scenario, scenario.arms, jar=bundle(tmp_path), required=True)
+    assert [(one.jars, dict(one.conf)) for one in plan.sittings] == [((), {})]
+    assert not plan.with_peers
+
+
+def options(tmp_path: Path, peer: str, commit: int, **table: Any) -> Mapping[str, str]:
+    scenario = parse_scenario(document(tmp_path, **table))
+    return hudi_options(scenario, scenario.arm(peer), commit)
+
+
+def test_duplicates_are_combined_by_every_peer_where_a_batch_may_have_some(tmp_path: Path) -> None:
+    combine = "hoodie.combine.before.upsert"
+    for commit, tuned in ((1, "false"), (2, "true")):
+        assert options(tmp_path, "hudi_spark", commit)[combine] == "true"
+        assert options(tmp_path, "hudi_spark_tuned", commit)[combine] == tuned
+
+
+def test_log_blocks_are_those_of_the_table_but_for_the_avro_record_type(tmp_path: Path) -> None:
+    blocks = "hoodie.logfile.data.block.format"
+    table = {"type": "MERGE_ON_READ", "log_blocks": "parquet"}
+    assert options(tmp_path, "hudi_spark", 1, **table)[blocks] == "parquet"
+    assert options(tmp_path, "hudi_avro", 1, **table)[blocks] == "avro"
