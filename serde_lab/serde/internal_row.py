@@ -149,19 +149,20 @@ class RowRecords(Records):
         return internal_row_read.RecordReader(rows, shape.layout, shape.fingerprint)
 
     def column(self, name: str) -> pa.Array:
-        if self.chosen_of is not None:
-            whole, numbers = self.chosen_of
-            return whole.column(name).take(pa.array(numbers))
         t = self.shape.batch_schema.field(name).type
         try:
-            return from_plain(self.reader.column(name), t)
+            return from_plain(self._plain_column(name), t)
         except Damaged as exc:
             raise DecodeError("internal_row", exc.record, exc.problem) from exc
 
+    def _plain_column(self, name: str) -> pa.Array:
+        if self.chosen_of is None:
+            return self.reader.column(name)
+        whole, numbers = self.chosen_of
+        # in plain form, since Arrow takes from every plain type and not from every type
+        return whole._plain_column(name).take(pa.array(numbers))
+
     def to_arrow(self) -> pa.RecordBatch:
-        if self.chosen_of is not None:
-            whole, numbers = self.chosen_of
-            return whole.to_arrow().take(pa.array(numbers))
         schema = self.shape.batch_schema
         return pa.record_batch([self.column(name) for name in schema.names], schema=schema)
 
