@@ -271,7 +271,7 @@ def history(
     if report is not None:
         from serde_lab.report.render import render_history as write_history
 
-        emit(f"report: {write_history(history_document(found), report).absolute()}")
+        _wrote(write_history(history_document(found), report))
     return found.exit_status
 
 
@@ -423,4 +423,9 @@ def write_page(target: Path | None, document: dict[str, Any]) -> None:
     if target is not None:
         from serde_lab.report.render import render_comparison
 
-        emit(f"report: {render_comparison(document, target).absolute()}")
+        _wrote(render_comparison(document, target))
+
+
+def _wrote(page: Path) -> None:
+    """On standard error, since standard output may be JSON or XML."""
+    stderr.print(f"report: {page.absolute()}", markup=False)
