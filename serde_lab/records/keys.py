@@ -7,6 +7,7 @@ tables or strategies.
 
 from __future__ import annotations
 
+import re
 import urllib.parse
 from dataclasses import dataclass
 from typing import Literal
@@ -23,6 +24,11 @@ OrderingNulls = Literal["refuse", "lowest"]
 NULL_KEY = "__null__"
 EMPTY_KEY = "__empty__"
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+
+# no storage has these in a name
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+# the folder itself, the one above, and the table's own, in which no reader looks for data
+_TAKEN = frozenset({".", "..", ".hoodie"})
 
 # PartitionPathEncodeUtils.CHAR_TO_ESCAPE
 _ESCAPED = {chr(code) for code in [*range(0x20), 0x7F]} | set("\"#%'*/:=?\\{[]^")
@@ -59,7 +65,7 @@ class KeyGenerator:
         if not self.complex:
             (name,) = fields
             values = text_of(data.column(name))
-            bad = values.null_count + pc.sum(pc.equal(values, "")).as_py() if len(values) else 0
+            bad = values.null_count + pc.sum(pc.equal(values, ""), min_count=0).as_py()
             if bad:
                 raise DataError(f"record key column {name!r} is null or empty in {bad} rows")
             return values
@@ -102,12 +108,18 @@ class KeyGenerator:
         text = value or DEFAULT_PARTITION
         if self.url_encode:
             text = escape(text)
-        elif "/" in text or text == "..":
+        elif "/" in text or _CONTROL.search(text):
             raise DataError(
                 f"partition column {name!r} holds {text!r}, which is no single folder name",
                 hint="set hoodie.datasource.write.partitionpath.urlencode=true",
             )
-        return f"{name}={text}" if self.hive_style else text
+        segment = f"{name}={text}" if self.hive_style else text
+        if segment in _TAKEN:
+            raise DataError(
+                f"partition column {name!r} holds {text!r}, a folder name that has a meaning already",
+                hint="set hoodie.datasource.write.hive_style_partitioning=true",
+            )
+        return segment
 
     @property
     def identity(self) -> pa.Schema:

@@ -223,7 +223,7 @@ class Storage:
     def _sentences(self, verb: str, path: str) -> Iterator[None]:
         try:
             yield
-        except (BaseError, OSError) as exc:
+        except (BaseError, OSError, ValueError) as exc:  # ValueError: a path that cannot be
             raise StorageError(f"{self.describe(path)}: cannot {verb}: {_first_line(exc)}") from exc
 
 

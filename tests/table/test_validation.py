@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from serde_lab.errors import TableError
+from serde_lab.errors import LabError, TableError
 from serde_lab.table.archiving import archive
 from serde_lab.table.cleaning import clean
 from serde_lab.table.commit_metadata import CommitMetadata
@@ -545,6 +547,59 @@ def test_a_kind_of_table_that_is_not_supported_is_no_damage(local: Storage) -> N
     diagnosis = validate_table(local, deep=True)
     assert names(diagnosis) == {"unsupported-table"}
     assert not diagnosis.rows_at_stake
+
+
+def test_a_folder_that_is_not_there_is_no_table_and_is_not_made(tmp_path: Path) -> None:
+    assert names(validate_table(Storage.open(tmp_path / "none"), deep=True)) == {"not-a-table"}
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_storage_that_denies_is_a_finding(tmp_path: Path) -> None:
+    class Denying(Storage):
+        def _get(self, path: str) -> bytes:
+            if path.startswith(".hoodie/timeline/"):
+                raise PermissionError(13, "Permission denied")
+            return super()._get(path)
+
+    cow(Storage.open(tmp_path))
+    diagnosis = validate_table(Denying.open(tmp_path), deep=True)
+    assert "commit-unreadable" in names(diagnosis)
+    assert any(f.detail.endswith("Permission denied") for f in diagnosis.findings)
+
+
+def damaged(content: bytes, random: Random) -> bytes:
+    """Cut, flipped, zeroed, shifted, or something else altogether."""
+    at = random.randrange(len(content) + 1)
+    flipped = bytearray(content)
+    for _ in range(random.choice([1, 20])):
+        if content:
+            flipped[random.randrange(len(content))] ^= 1 << random.randrange(8)
+    return random.choice(
+        [
+            content[:at],
+            bytes(flipped),
+            content[:at] + bytes(len(content) - at),
+            content[:at] + random.randbytes(5) + content[at:],
+            random.randbytes(200),
+            b"",
+        ]
+    )
+
+
+def test_no_damage_of_any_file_is_too_much(tmp_path: Path) -> None:
+    """Whatever becomes of whichever file, the doctor comes to an end with findings or a sentence."""
+    random = Random(5)
+    for make in (cow, mor, every_type):
+        storage = Storage.open(tmp_path / make.__name__)
+        make(storage)
+        for file in storage.list_files():
+            content = storage.get(file.path)
+            for _ in range(3):
+                storage.replace(file.path, damaged(content, random))
+                with suppress(LabError):
+                    validate_table(storage, deep=True)
+            storage.replace(file.path, content)
+        assert validate_table(storage, deep=True).findings == ()
 
 
 def test_an_empty_folder_is_no_table(tmp_path: Path) -> None:
