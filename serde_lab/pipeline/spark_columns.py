@@ -1,18 +1,22 @@
-"""Bucket and target of a row as Spark column expressions, for hops that need no Python before them.
+"""What a hop does to Spark's own columns inside the JVM: how they are handed over, and the bucket hash.
 
-Owns the JVM's side of the bucket hash: Java's own String.hashCode, called through Catalyst's Invoke,
-since no SQL function computes it. Must give what `table.bucket_index` gives.
+Owns the form in which columns reach Python, and the JVM's side of the bucket hash, for hops that need no
+Python before them: Java's own String.hashCode, called through Catalyst's Invoke, since no SQL function
+computes it. Must give what `table.bucket_index` gives.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
+from pyspark.sql.types import DecimalType
 
 from serde_lab.errors import OptionError
 from serde_lab.records.keys import DEFAULT_PARTITION
+from serde_lab.records.unscaled import LONGEST
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,6 +24,23 @@ if TYPE_CHECKING:
     from serde_lab.pipeline.plan import WritePlan
 
 _INT_MAX = 0x7FFFFFFF
+
+
+def handed_over(source: DataFrame, names: Sequence[str]) -> list[Column]:
+    """The columns `names` as Python gets them from every hop: short decimals as unscaled longs.
+
+    Spark's ArrowWriter makes a BigDecimal of each decimal; a long it copies. `stages.stored_form` makes
+    decimals of them again. Same values, same frames.
+    """
+    unscaled = source.sparkSession._jvm.org.apache.spark.sql  # type: ignore[union-attr]
+    columns = []
+    for name in names:
+        column, kind = source[name], source.schema[name].dataType
+        if isinstance(kind, DecimalType) and kind.precision <= LONGEST:
+            value = unscaled.catalyst.expressions.UnscaledValue(column._jc.expr())
+            column = Column(unscaled.Column(value)).alias(name)
+        columns.append(column)
+    return columns
 
 
 def java_bucket(source: DataFrame, plan: WritePlan) -> Column:

@@ -19,7 +19,7 @@ from serde_lab.errors import LabError
 from serde_lab.pipeline.exchange import Exchange, summed
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.routing import salts
-from serde_lab.pipeline.spark_columns import java_bucket
+from serde_lab.pipeline.spark_columns import handed_over, java_bucket
 from serde_lab.pipeline.spark_worker import (
     SALTED,
     ReportsParam,
@@ -47,9 +47,8 @@ class SparkExchange(Exchange):
 
     def frames(self, plan: WritePlan, reports: Any) -> DataFrame:
         """The map side, salted: what the hop shuffles."""
-        return self.source.select(*plan.source_schema.names).mapInArrow(
-            SparkTask(plan, "map", reports), SALTED
-        )
+        columns = handed_over(self.source, plan.source_schema.names)
+        return self.source.select(*columns).mapInArrow(SparkTask(plan, "map", reports), SALTED)
 
     def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
         reports = self.spark.sparkContext.accumulator([], ReportsParam())
@@ -82,9 +81,10 @@ class ColumnsExchange(SparkExchange):
         target = java_bucket(self.source, plan)
         moved = (
             self.source.select(
-                *plan.source_schema.names, F.monotonically_increasing_id().alias("position")
+                *handed_over(self.source, plan.source_schema.names),
+                F.monotonically_increasing_id().alias("position"),
+                F.element_at(salt_of, target + 1).alias("salt"),
             )
-            .withColumn("salt", F.element_at(salt_of, target + 1))
             .repartition(plan.targets, "salt")
             .drop("salt")
         )

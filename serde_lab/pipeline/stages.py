@@ -22,6 +22,7 @@ from serde_lab.pipeline.plan import Operation, WritePlan
 from serde_lab.pipeline.routing import buckets_of_batch, position_of, targets_of
 from serde_lab.pipeline.write_handle import WriteStatus
 from serde_lab.records.key_hash import hash64
+from serde_lab.records.unscaled import scaled
 from serde_lab.serde.interface import Bounds
 from serde_lab.table.portability import list_columns, null_elements
 
@@ -64,8 +65,9 @@ def _encoded(
     rows_before = 0
     for batch in _gathered(timeline.source(batches), wanted, timeline):
         with timeline.phase("keygen"):
-            enveloped = enveloped_records(plan, batch)
-            target, shard = _destinations(plan, batch, enveloped)
+            source = stored_form(batch, plan.source_schema)
+            enveloped = enveloped_records(plan, source)
+            target, shard = _destinations(plan, source, enveloped)
             _count_null_elements(enveloped, timeline)
         with timeline.phase("from_arrow"):
             records = bound.from_arrow(enveloped)
@@ -100,22 +102,28 @@ def _count_null_elements(batch: pa.RecordBatch, timeline: TaskTimeline) -> None:
             timeline.add(f"{NULL_ELEMENTS_OF}{name}", found)
 
 
-def enveloped_records(plan: WritePlan, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The records of a source batch: with its rows, or in a delete with nothing but their keys."""
-    needed = stored_form(batch, plan.source_schema)
+def enveloped_records(plan: WritePlan, source: pa.RecordBatch) -> pa.RecordBatch:
+    """The records of a source batch in stored form: with its rows, of a delete with their keys only."""
     if plan.operation is Operation.DELETE:
-        return plan.keygen.envelop_deletes(needed)
-    return plan.keygen.envelop(needed)
+        return plan.keygen.envelop_deletes(source)
+    return plan.keygen.envelop(source)
 
 
 def stored_form(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of `schema`, in its order and types: what the source has besides is dropped."""
-    columns = [
-        column if column.type == field.type else column.cast(field.type)
-        for field in schema
-        for column in (batch.column(field.name),)
-    ]
+    """The columns of `schema`, in its order and types: what the source has besides is dropped.
+
+    A decimal may come as its unscaled long, as Spark's columns do (`spark_columns.handed_over`).
+    """
+    columns = [_stored_column(batch.column(field.name), field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, names=schema.names)
+
+
+def _stored_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if column.type == kind:
+        return column
+    if pa.types.is_decimal(kind) and pa.types.is_int64(column.type):
+        return scaled(column, kind)
+    return column.cast(kind)
 
 
 def _gathered(
@@ -253,7 +261,7 @@ def reduce_columns_stage(
             if (np.diff(positions) < 0).any():
                 together = together.take(pa.array(np.argsort(positions, kind="stable")))
         with timeline.phase("keygen"):
-            enveloped = enveloped_records(plan, together)
+            enveloped = enveloped_records(plan, stored_form(together, plan.source_schema))
             _count_null_elements(enveloped, timeline)
             # Arrow's records are the batch itself: no strategy takes part in this hop
             records = bound.from_arrow(enveloped)
