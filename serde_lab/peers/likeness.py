@@ -150,7 +150,7 @@ ASPECTS = (
     Aspect(
         "key range in the footer",
         "least and greatest key, in Java's order",
-        "the same",
+        "the same; hudi_spark_tuned writes none, as it goes with the bloom filter",
         "alike",
         shown_in=FILES_ALIKE,
     ),
