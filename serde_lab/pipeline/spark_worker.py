@@ -7,11 +7,13 @@ reference, so that nothing but the plan is pickled. Must not know the driver's s
 from __future__ import annotations
 
 import base64
+import gc
 import json
 import os
 import pickle
 import zipimport
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -36,6 +38,16 @@ STATUS_FIELD = pa.field("status", pa.binary(), nullable=False)
 STATUS = pa.schema([STATUS_FIELD])
 _MARK = "<<serde_lab>>"
 SALTED = "salt int, position long, frame binary"
+
+
+@cache
+def settle() -> None:
+    """Once a worker: what is imported by now is there to stay, and no collection looks at it again.
+
+    pyspark's daemon collects garbage after every task, before the worker takes the next one: 36 ms of
+    CPU a task over the 81,000 objects of our imports, 0.01 ms once they are frozen.
+    """
+    gc.freeze()
 
 
 class ReportsParam(AccumulatorParam[list[Any]]):
@@ -66,6 +78,8 @@ class SparkTask:
 
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         timeline = TaskTimeline("map" if self.stage == "map" else "reduce")
+        with timeline.phase("bind"):
+            settle()
         context = TaskContext.get()
         assert context is not None  # always there inside a task
         partition = context.partitionId()
@@ -152,6 +166,7 @@ class WarmUp:
 
         if self.strategy:
             strategy(self.strategy)
+        settle()
         for _ in batches:
             pass
         # long enough that every slot has started its own worker before the first one is idle again
