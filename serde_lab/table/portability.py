@@ -22,7 +22,7 @@ ZONELESS = (
 NULL_ELEMENTS = (
     "Apache Hudi 1.2.0 with its AVRO record type, the default, cannot write lists with null elements"
     " into base files or Parquet log blocks, not even those of rows that it only carries over; its SPARK"
-    " record type can, and so does AVRO where Hadoop's property parquet.avro.write-old-list-structure is false"
+    " record type can, and AVRO where Hadoop's property parquet.avro.write-old-list-structure is false"
 )
 
 
