@@ -49,6 +49,10 @@ def run(
     reports: Annotated[Path, typer.Option(help="Where reports go.")] = Path("reports"),
     folder: Annotated[Path | None, typer.Option("--scenarios", help="Folder of scenarios.")] = None,
     cache: Annotated[Path | None, typer.Option(help="Where generated data is kept.")] = None,
+    work: Annotated[
+        Path | None,
+        typer.Option(help="Where tables stand while they are measured; all workers must see it."),
+    ] = None,
     master: Annotated[str, typer.Option(help="Spark master; local mode without it.")] = "",
     hudi_jar: Annotated[str, typer.Option(help="Apache Hudi's bundle, for peers.")] = "",
     require_peers: Annotated[
@@ -79,17 +83,20 @@ def run(
     overrides = list(set_ or ())
     if rounds is not None:
         overrides.append(f"measure.rounds={rounds}")
+    settings = RunSettings(
+        results=results,
+        cache=cache,
+        work=work,
+        keep_tables=keep_tables,
+        master=master,
+        overrides=tuple(overrides),
+        hudi_jar=hudi_jar,
+        require_peers=require_peers,
+        isolate_peers=isolate_peers,
+    )
     if resume is not None:
         if scenarios or overrides or strategy:
             raise UsageError("--resume takes a run as it was asked for: no scenario, no --set")
-        settings = RunSettings(
-            results=results,
-            cache=cache,
-            keep_tables=keep_tables,
-            master=master,
-            hudi_jar=hudi_jar,
-            require_peers=require_peers,
-        )
         return _resume(resume, settings, reports, format)
     if not scenarios:
         raise UsageError("name a scenario, or --resume RUN", hint="`serde-lab list` shows them")
@@ -102,18 +109,8 @@ def run(
 
     statuses = []
     for scenario in loaded:
-        settings = RunSettings(
-            results=results,
-            cache=cache,
-            keep_tables=keep_tables,
-            arms=_arm_names(scenario, strategy),
-            master=master,
-            overrides=tuple(overrides),
-            hudi_jar=hudi_jar,
-            require_peers=require_peers,
-            isolate_peers=isolate_peers,
-        )
-        statuses.append(_measure(scenario, settings, None, reports, format))
+        chosen = replace(settings, arms=_arm_names(scenario, strategy))
+        statuses.append(_measure(scenario, chosen, None, reports, format))
     return worst(statuses)
 
 
