@@ -7,6 +7,7 @@ is made of marked rounds.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import fsum
 from statistics import median
 
 CALIBRATION_LIMIT = 0.10
@@ -31,7 +32,7 @@ def calibration_s(
         wanted &= parts
     if not wanted:
         return {}
-    return {n: sum(of[name] for name in wanted) for n, of in calibration.items()}
+    return {n: fsum(of[name] for name in wanted) for n, of in calibration.items()}
 
 
 def moved_rounds(calibration: Calibration) -> dict[int, float]:

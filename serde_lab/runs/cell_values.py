@@ -5,8 +5,9 @@ Owns the rule from commits to cell. Must not know rounds, checks or verdicts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import fsum
 
 from serde_lab.measure import phases
 from serde_lab.measure.metrics import metric as metric_named
@@ -84,10 +85,15 @@ def _over_commits(commits: tuple[CommitValues, ...]) -> dict[str, float]:
 
 def _one(rule: str, values: list[float]) -> float:
     if rule == "sum":
-        return sum(values)
+        return _total(values)
     if rule == "max":
         return max(values)
-    return values[-1] if rule == "last" else sum(values) / len(values)
+    return values[-1] if rule == "last" else fsum(values) / len(values)
+
+
+def _total(values: Sequence[float]) -> float:
+    """The same on every Python, whose own sums of floats differ; counts stay whole numbers."""
+    return sum(values) if all(isinstance(value, int) for value in values) else fsum(values)
 
 
 def _phases(wall: Mapping[str, float], cpu: Mapping[str, float]) -> dict[str, PhaseSeconds]:
@@ -109,11 +115,11 @@ def _with_shares(
     metrics: Mapping[str, float], times: Mapping[str, PhaseSeconds]
 ) -> dict[str, float]:
     derived = dict(metrics)
-    whole_s = sum(time.wall_s for time in times.values())
+    whole_s = fsum(time.wall_s for time in times.values())
     if whole_s > 0:
         serde = [time for name, time in times.items() if phases.is_serde(name)]
-        derived["serde_cpu_s"] = sum(time.cpu_s for time in serde)
-        derived["serde_share"] = sum(time.wall_s for time in serde) / whole_s
+        derived["serde_cpu_s"] = _total([time.cpu_s for time in serde])
+        derived["serde_share"] = fsum(time.wall_s for time in serde) / whole_s
         left = times.get(phases.UNATTRIBUTED)
         derived["unattributed_share"] = (left.wall_s if left else 0.0) / whole_s
     if metrics.get("seconds") and "rows" in metrics:

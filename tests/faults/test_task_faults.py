@@ -1,8 +1,11 @@
-"""Tasks that fail on real Spark after they wrote: retried, killed, robbed of their shuffle, undead."""
+"""Tasks that fail on real Spark after they wrote: retried, killed, undead.
+
+A lost shuffle is the cluster's test: in local mode Spark 3.5 takes its only block manager from the
+driver then, whose heartbeats fail from that moment on, and the JVM ends itself ten minutes later.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import select
@@ -71,19 +74,6 @@ def raises(task: Any, held: list[pa.RecordBatch]) -> None:
 
 def is_killed(task: Any, held: list[pa.RecordBatch]) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-class LosesTheShuffle:
-    """The map side's files vanish: the retried task cannot fetch, and the map stage runs again."""
-
-    def __init__(self, folders: list[str]) -> None:
-        self.folders = folders
-
-    def __call__(self, task: Any, held: list[pa.RecordBatch]) -> None:
-        for folder in self.folders:
-            for file in Path(folder).glob("*/shuffle_*"):
-                file.unlink(missing_ok=True)
-        raise RuntimeError("the task fails, and the shuffle is lost")
 
 
 _ZOMBIE = """
@@ -170,20 +160,6 @@ def test_a_task_that_fails_after_writing_is_retried(
     commit = upsert(storage, DEAD, table_type, exchange)
     check_attempts(tmp_path / "notes", storage, commit.instant)
     assert len(residue(storage, commit.instant).data_files) == len(commit.stats) == 3
-    check_file_groups(storage)
-    check_readers(storage, seen_after(KEPT, DEAD))
-
-
-def test_a_map_stage_is_run_again(spark: SparkSession, tmp_path: Path) -> None:
-    storage = make(tmp_path / "table")
-    env = spark.sparkContext._jvm.org.apache.spark.SparkEnv.get()  # type: ignore[union-attr]
-    folders = [f.getPath() for f in env.blockManager().diskBlockManager().localDirs()]
-    exchange = faulty_exchange(spark, tmp_path / "notes", LosesTheShuffle(folders))
-    commit = upsert(storage, DEAD, COW, exchange)
-    check_attempts(tmp_path / "notes", storage, commit.instant)
-    reports = [json.loads(text) for text in exchange.reports]
-    maps = [r["partition"] for r in reports if r["report"]["stage"] == "map"]
-    assert len(maps) > len(set(maps)), "no map task was run again"
     check_file_groups(storage)
     check_readers(storage, seen_after(KEPT, DEAD))
 

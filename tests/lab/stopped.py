@@ -1,7 +1,7 @@
 """A strategy that stops the run in the middle of a cell. Installed as a plug-in for tests only.
 
-It works as `arrow` does until the call of `encode` that STOPPED_AT numbers, across all processes; there it
-notes who is alive, sends the run's process the signal STOPPED_BY, and waits for its own end.
+It works as `arrow` does until its arm's cell that STOPPED_AT numbers, by how many the run has begun; there
+it notes who is alive, sends the run's process the signal STOPPED_BY, and waits for its own end.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class BoundStopped(BoundSerde):
         return self.inner.from_arrow(batch)
 
     def encode(self, records: Records, bounds: Bounds) -> Frames:
-        _called()
+        _stop_in_time()
         frames = self.inner.encode(records, bounds)
         marked = [self.mark + frame for frame in frames.frame.to_pylist()]
         return Frames(frames.target, pa.array(marked, pa.binary()), frames.rows)
@@ -54,22 +54,27 @@ class BoundStopped(BoundSerde):
         return self.inner.decode(plain)
 
 
-def _called() -> None:
+def _stop_in_time() -> None:
     folder = Path(os.environ["STOPPED_IN"])
-    run = folder / "run.pid"
-    if not run.exists():
+    run, taken = folder / "run.pid", folder / "taken.pid"
+    if not run.exists() or _cells_begun(folder.parent) != int(os.environ["STOPPED_AT"]):
         return
-    with (folder / "calls").open("ab") as calls:
-        calls.write(b".")
-        made = calls.tell()
-    if made == int(os.environ["STOPPED_AT"]):
-        _stop(int(run.read_text()), folder)
+    try:
+        run.rename(taken)  # of several workers, one stops the run
+    except FileNotFoundError:
+        return
+    _stop(int(taken.read_text()), folder)
+
+
+def _cells_begun(lab: Path) -> int:
+    samples = [path.read_text() for path in lab.glob("results/*/*/samples.jsonl")]
+    events = [json.loads(line) for text in samples for line in text.splitlines()]
+    return sum(e["event"] == "cell_begin" and e["arm"] == Stopped.name for e in events)
 
 
 def _stop(pid: int, folder: Path) -> None:
     children = [child.pid for child in psutil.Process(pid).children(recursive=True)]
     (folder / "alive").write_text(json.dumps(children))
-    (folder / "run.pid").unlink()
     by = int(os.environ["STOPPED_BY"])
     if by == signal.SIGINT:
         os.killpg(os.getpgid(pid), by)  # a terminal's ctrl-C reaches children too

@@ -66,10 +66,9 @@ class Lab:
         return Counter(e["cell"] for e in events if e["event"] == "cell_begin")
 
     def run(self, *arguments: str, stop: tuple[int, int] | None = None) -> tuple[int, str]:
-        """`serde_lab run …`; `stop`: the signal, and the call of `encode` at which it is sent."""
+        """`serde_lab run …`; `stop`: the signal, and the cell of "stopped" in which it is sent."""
         environment = self.environment
         if stop is not None:
-            (self.tmp / "stopped" / "calls").unlink(missing_ok=True)
             environment |= {"STOPPED_BY": str(int(stop[0])), "STOPPED_AT": str(stop[1])}
         command = [sys.executable, "-m", "serde_lab", "run", *arguments]
         command += ["--results", "results", "--reports", "reports", "--cache", "cache"]
@@ -113,8 +112,7 @@ def gone(pids: list[int]) -> list[str]:
 
 def test_a_run_killed_in_a_cell_redoes_that_cell_only(tmp_path: Path) -> None:
     lab = Lab.of(tmp_path, ["stopped", "arrow"], rounds=2)
-    # one call proves the frames, two make a cell of this arm: the fourth is in its second cell
-    status, messages = lab.run(str(lab.scenario), stop=(signal.SIGKILL, 4))
+    status, messages = lab.run(str(lab.scenario), stop=(signal.SIGKILL, 2))
     assert status == -signal.SIGKILL, messages
     before = lab.samples
     done = load_run(lab.path).complete_cells
@@ -143,7 +141,7 @@ def test_a_run_killed_in_a_cell_redoes_that_cell_only(tmp_path: Path) -> None:
 
 def test_an_arm_that_failed_before_is_not_tried_again(tmp_path: Path) -> None:
     lab = Lab.of(tmp_path, ["stopped", "raises"], rounds=2)
-    status, messages = lab.run(str(lab.scenario), stop=(signal.SIGKILL, 4))
+    status, messages = lab.run(str(lab.scenario), stop=(signal.SIGKILL, 2))
     assert status == -signal.SIGKILL, messages
     assert load_run(lab.path).failed_cells == {"r00-raises"}
     status, messages = lab.run("--resume", "latest")
@@ -156,7 +154,7 @@ def test_an_arm_that_failed_before_is_not_tried_again(tmp_path: Path) -> None:
 @pytest.mark.spark
 def test_on_spark_a_kill_and_then_ctrl_c_lose_one_cell_each(tmp_path: Path) -> None:
     lab = Lab.of(tmp_path, ["stopped"], exchange="spark", rounds=3)
-    status, messages = lab.run(str(lab.scenario), stop=(signal.SIGKILL, 4))
+    status, messages = lab.run(str(lab.scenario), stop=(signal.SIGKILL, 2))
     assert status == -signal.SIGKILL, messages
     assert len(lab.children()) >= 3  # the JVM, the daemon, a worker
     assert gone(lab.children()) == []

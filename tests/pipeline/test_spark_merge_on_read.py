@@ -181,6 +181,7 @@ def test_an_empty_table_has_no_rows_and_its_options_are_read_all_the_same(
         serde_lab.read(spark, str(tmp_path / "nowhere"))
 
 
+@pytest.mark.filterwarnings("ignore::serde_lab.errors.PortabilityWarning")  # null list elements
 def test_every_type_comes_back_from_a_merge_in_python_workers(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from math import fsum
 from statistics import median
 
 from serde_lab.measure import phases
@@ -159,7 +160,7 @@ def _saved(best: ArmFacts, reference: ArmFacts) -> list[Sentence]:
 
 
 def _slot_seconds(arm: ArmFacts, serde: bool = False) -> float:
-    return sum(
+    return fsum(
         times["wall_s"] for name, times in arm.phases.items() if not serde or phases.is_serde(name)
     )
 

@@ -7,6 +7,7 @@ so that the parts of an arm add up to its wall time. Must not know how phases ar
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import fsum
 
 from serde_lab.measure import phases
 from serde_lab.report import notation
@@ -109,7 +110,7 @@ def _bar(arm: ArmFacts, names: Sequence[str]) -> Bar:
         for name in names
         if (seconds := _seconds(arm, name)) > 0
     )
-    total = sum(segment.value for segment in segments)
+    total = fsum(segment.value for segment in segments)
     return Bar(arm.name, segments, notation.seconds(total))
 
 
@@ -123,7 +124,7 @@ def _described(arms: Sequence[ArmFacts], stages: Sequence[str]) -> str:
     for arm in arms:
         sides = []
         for stage in stages:
-            total = sum(_seconds(arm, n) for n in arm.phases if phases.split(n)[0] == stage)
+            total = fsum(_seconds(arm, n) for n in arm.phases if phases.split(n)[0] == stage)
             where = f"on the {stage} side" if stage else "outside the tasks"
             sides.append(f"{notation.seconds(total)} {where}")
         parts.append(f"{arm.name}: {notation.listed(sides)}")
@@ -245,21 +246,21 @@ def _serde_bar(arm: ArmFacts, verbs: Sequence[str]) -> Bar:
         for verb in verbs
         if (us := _verb_us(arm, verb)) > 0
     )
-    total = sum(segment.value for segment in segments)
+    total = fsum(segment.value for segment in segments)
     return Bar(arm.name, segments, f"{notation.number(total)} µs", tick=expected_us(arm))
 
 
 def _serde_row(arm: ArmFacts, verbs: Sequence[str], predicted: bool) -> tuple[Cell, ...]:
     values = [_verb_us(arm, verb) for verb in verbs]
     cells = [Cell(arm.name, arm.name, header=True)]
-    cells += [Cell(notation.number(value), value) for value in (*values, sum(values))]
+    cells += [Cell(notation.number(value), value) for value in (*values, fsum(values))]
     if predicted:
         cells.append(Cell(notation.number(expected_us(arm)), expected_us(arm)))
     return tuple(cells)
 
 
 def _verb_us(arm: ArmFacts, verb: str) -> float:
-    total = sum(t["cpu_s"] for name, t in arm.phases.items() if phases.split(name)[1] == verb)
+    total = fsum(t["cpu_s"] for name, t in arm.phases.items() if phases.split(name)[1] == verb)
     return 1e6 * max(0.0, total) / (arm.rows or 1.0)
 
 
