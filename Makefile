@@ -1,6 +1,7 @@
 # Two commands do everything: `make run` and `make test`. `make help` lists the rest.
 
 SCENARIO ?= smoke
+N        ?= 500
 VENV     := .venv
 BIN      := $(VENV)/bin
 READY    := $(VENV)/.ready
@@ -10,10 +11,10 @@ PYTHON   ?= $(shell for p in python3.12 python3.11 python3 python; do \
 	&& { echo $$p; break; }; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test interop faults check format lock doctor gate clean
+.PHONY: help setup run test interop differential faults check format lock doctor gate clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## the virtual environment, from requirements.lock
 
@@ -33,6 +34,9 @@ test: $(READY) ## the whole test suite
 
 interop: $(READY) ## every table kind that the lab and Apache Hudi share (hours; goes on where it stopped)
 	@$(BIN)/python -m tests.peers.interop $(INTEROP)
+
+differential: $(READY) ## N random histories by Apache Hudi and by the lab, equal in every reader (goes on where it stopped)
+	@$(BIN)/python -m tests.differential --histories $(N)
 
 faults: $(READY) ## every fault that the tests make, and a table of what readers saw (minutes)
 	@$(BIN)/python -m pytest tests/faults --quiet --fault-table tests/faults/FAULTS.md

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.differential.kind import Kind
 from tests.peers.interop.cells import DIMENSIONS, Cell
 
 TESTS = Path(__file__).parent.parent
@@ -48,6 +49,8 @@ def check(kind: str, entry: dict[str, Any], readers: set[str]) -> None:
         values = [v for column in DIMENSIONS for v in column]
         assert wanted.keys() <= Cell.__dataclass_fields__.keys(), entry["name"]
         assert all(any(v.startswith(value) for v in values) for value in wanted.values())
+    for wanted in entry.pop("kinds", []):
+        assert wanted.keys() <= Kind.__dataclass_fields__.keys(), entry["name"]
     if kind == "feature":
         assert entry.keys() == {"name", "judges", "tests"}, entry["name"]
         assert entry["judges"]

@@ -68,7 +68,7 @@ class State:
         """Keep what a cell came to, on disk before anything else."""
         facts = (cell.kind, cell.partition, cell.author, cell.types, cell.record_type)
         day = f"{datetime.now(UTC):%Y-%m-%d}"
-        one = Finished(*facts, day, _code(), outcomes)
+        one = Finished(*facts, day, code_version(), outcomes)
         self.finished[_key(one.name, outcomes)] = one
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a+b") as file:
@@ -95,7 +95,8 @@ def _key(name: str, outcomes: tuple[Outcome, ...]) -> tuple[str, str]:
     return name, " ".join(outcome.operation for outcome in outcomes)
 
 
-def _code() -> str:
+def code_version() -> str:
+    """The commit of the checkout."""
     answer = subprocess.run(
         ["git", "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True, check=False
     )

@@ -1,0 +1,132 @@
+"""The columns that histories draw from, with awkward values of each, as JSON writes them.
+
+A history holds values in this form throughout (dates and decimals as text, bytes as hexadecimal), so
+that a row on paper is the row that was tried; `to_arrow` and `plain` lead to Arrow and back.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+NAN, INFINITY = float("nan"), float("inf")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A type and the values that are drawn of it; of an ordering column they stand in order."""
+
+    type: pa.DataType
+    values: tuple[Any, ...]
+
+
+CATALOGUE: Mapping[str, Column] = {
+    "flag": Column(pa.bool_(), (False, True)),
+    "int": Column(pa.int32(), (-(2**31), -1, 0, 1, 2, 2**31 - 1)),
+    "long": Column(pa.int64(), (-(2**63), -1, 0, 1, 2, 2**63 - 1)),
+    "single": Column(pa.float32(), (-INFINITY, -1.5, -0.0, 0.0, 0.1, INFINITY, NAN)),
+    "double": Column(pa.float64(), (-INFINITY, -1.5, -0.0, 0.0, 5e-324, 0.1, INFINITY, NAN)),
+    "price": Column(pa.decimal128(15, 2), ("-9999999999999.99", "-0.01", "0.00", "0.10", "1.00")),
+    "huge": Column(pa.decimal128(38, 10), ("-1234567890123456789012345678.0123456789", "0E-10")),
+    # U+FF41 stands above the emoji by code unit, below it by code point
+    "text": Column(pa.string(), ("", "\0", "a", "b", "ü", "\U0001f600", "\uff41")),
+    "blob": Column(pa.binary(), ("", "00", "ff00", "c3a9")),
+    "day": Column(
+        pa.date32(), ("1900-01-01", "1969-12-31", "1970-01-01", "2024-02-29", "9999-12-31")
+    ),
+    "moment": Column(
+        pa.timestamp("us", "UTC"),
+        (
+            "1900-01-01T00:00:00+00:00",
+            "1969-12-31T23:59:59.999999+00:00",
+            "1970-01-01T00:00:00+00:00",
+            "2024-02-29T12:00:00.000001+00:00",
+            "9999-12-31T23:59:59.999999+00:00",
+        ),
+    ),
+    "numbers": Column(pa.list_(pa.int32()), ([], [0], [1, -1])),
+    "counts": Column(pa.map_(pa.string(), pa.int64()), ([], [["a", None]], [["a", 1], ["ü", 2]])),
+    "nested": Column(
+        pa.struct([("a", pa.string()), ("b", pa.struct([("c", pa.int64())]))]),
+        ({"a": None, "b": None}, {"a": "", "b": {"c": None}}, {"a": "ü", "b": {"c": 1}}),
+    ),
+}
+"""Columns by name; each name is also the name of its type where a role (key, ordering) has one."""
+
+KEYS: Mapping[str, tuple[Any, ...]] = {
+    "text": ("a", "b", "", "x,y:z", "é\U0001f600"),
+    "int": (0, -1, 2**31 - 1, 7),
+    "long": (0, -1, 2**63 - 1, 7),
+    "price": ("0.00", "-0.10", "100.00", "0.01"),
+    "day": ("1970-01-01", "1969-12-31", "2024-02-29"),
+    "flag": (False, True),
+}
+"""Key values by type, a few: histories are about what happens to one key."""
+
+PARTITIONS: Mapping[str, tuple[Any, ...]] = {
+    "text": ("x", "y", "z"),
+    "escaped": ("x", "a/b", "ü 1%", "x=1"),
+    "int": (0, -1, 7),
+    "day": ("1970-01-01", "1969-12-31", "2024-02-29"),
+}
+
+
+def to_arrow(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    """Rows as they are written; what a row does not name is null."""
+    columns = [
+        pa.array([_value(row.get(field.name), field.type) for row in rows], field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def plain(table: pa.Table) -> list[dict[str, Any]]:
+    """Rows of Arrow in the form of this module; nulls are left out."""
+    columns = {
+        name: [_plain(value, table.schema.field(name).type) for value in table[name].to_pylist()]
+        for name in table.column_names
+    }
+    return [
+        {name: values[at] for name, values in columns.items() if values[at] is not None}
+        for at in range(len(table))
+    ]
+
+
+def line(row: Mapping[str, Any]) -> str:
+    """A row as one line: equal lines are equal rows, NaN and the sign of zero included."""
+    return json.dumps({k: v for k, v in row.items() if v is not None}, ensure_ascii=False)
+
+
+def _value(value: Any, kind: pa.DataType) -> Any:
+    if value is None:
+        return None
+    if pat.is_decimal(kind):
+        return Decimal(value)
+    if pat.is_binary(kind):
+        return bytes.fromhex(value)
+    if pat.is_date(kind):
+        return dt.date.fromisoformat(value)
+    if pat.is_timestamp(kind):
+        return dt.datetime.fromisoformat(value)
+    return value
+
+
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    if value is None:
+        return None
+    if pat.is_decimal(kind):
+        return str(value)
+    if pat.is_binary(kind):
+        return value.hex()
+    if pat.is_date(kind) or pat.is_timestamp(kind):
+        return value.isoformat()
+    if pat.is_map(kind):
+        return [list(entry) for entry in sorted(value)]
+    return value

@@ -1,0 +1,142 @@
+"""What histories of one table share: its columns, keys, merge mode, type, and what its commits do.
+
+Owns which kinds are legal for both writers, and which readers may judge one: `kinds` of an entry of
+`tests/readers.toml` name those for which Apache Hudi fails, or a reader does.
+"""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from serde_lab.peers.hudi_options import HudiTable, HudiWrite
+from tests.differential.columns import CATALOGUE
+
+READERS_TOML = Path(__file__).parents[1] / "readers.toml"
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXY"
+"""Of histories: neighbours in code, which a bucket index of so many buckets tells apart."""
+
+MODES: Mapping[str, Mapping[str, str]] = {
+    "event time": {"hoodie.write.record.merge.mode": "EVENT_TIME_ORDERING"},
+    "commit time": {"hoodie.write.record.merge.mode": "COMMIT_TIME_ORDERING"},
+}
+"""How records of one key merge, and the options by which both writers are told."""
+
+PARTITIONINGS: Mapping[str, dict[str, Any]] = {
+    "none": {},
+    "plain": {"partition": ("p",)},
+    "hive": {"partition": ("p",), "hive_style": True},
+    "escaped": {"partition": ("p",), "url_encode": True},
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of table. `key`, `partition_type` and `ordering` name types of the catalogue.
+
+    Columns are h (the history), k, p where there are partitions, o where there is an ordering, and
+    those of `columns`. `program`: what each commit does: upsert, delete, or "upsert, compact".
+    """
+
+    mode: str
+    table_type: str
+    record_type: str
+    blocks: str = "avro"
+    key: str = "text"
+    ordering: str = ""
+    partitioning: str = "none"
+    partition_type: str = "text"
+    null_keys: bool = False
+    columns: tuple[str, ...] = ()
+    program: tuple[str, ...] = ("upsert", "upsert")
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> Kind:
+        """From what `asdict` gave."""
+        lists = {n: tuple(content[n]) for n in ("columns", "program") if n in content}
+        return cls(**{**content, **lists})
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the input and of the table."""
+        types = {"h": pa.string(), "k": CATALOGUE[self.key].type}
+        if self.partitioning != "none":
+            name = "text" if self.partition_type == "escaped" else self.partition_type
+            types["p"] = CATALOGUE[name].type
+        if self.ordering:
+            types["o"] = CATALOGUE[self.ordering].type
+        return pa.schema([*types.items(), *((name, CATALOGUE[name].type) for name in self.columns)])
+
+    @property
+    def by_value(self) -> bool:
+        """Whether ordering values decide between rows of one key."""
+        return self.mode != "commit time"
+
+    @property
+    def merge_on_read(self) -> bool:
+        return self.table_type == "MERGE_ON_READ"
+
+    def table(self, buckets: int = len(LETTERS)) -> HudiTable:
+        """The table in the words of both writers."""
+        return HudiTable(
+            "t",
+            ("h", "k"),
+            ("o",) if self.ordering else (),
+            table_type=self.table_type,  # type: ignore[arg-type]
+            merge_mode=MODES[self.mode]["hoodie.write.record.merge.mode"],  # type: ignore[arg-type]
+            buckets=buckets,
+            bucket_fields=("h",),
+            **PARTITIONINGS[self.partitioning],
+        )
+
+    def write(self) -> HudiWrite:
+        """How Apache Hudi writes."""
+        return HudiWrite(record_type=self.record_type, log_block=self.blocks)  # type: ignore[arg-type]
+
+    @property
+    def judges(self) -> tuple[str, ...]:
+        """The readers that may judge such a table."""
+        content = _readers_toml()
+        judges = tuple(content["readers"])
+        for feature in content["feature"]:
+            if self._fits(feature):
+                judges = tuple(judge for judge in judges if judge in feature["judges"])
+        return judges
+
+    @property
+    def exception(self) -> str:
+        """The exception that keeps such tables from being compared, "" if none does."""
+        return next((one["name"] for one in _readers_toml()["exception"] if self._fits(one)), "")
+
+    def _fits(self, entry: Mapping[str, Any]) -> bool:
+        mine = asdict(self)
+        return any(
+            all(mine[name] == value for name, value in wanted.items())
+            for wanted in entry.get("kinds", [])
+        )
+
+    def __str__(self) -> str:
+        facts = [
+            self.mode,
+            f"{self.table_type}, {self.record_type} records"
+            + (f", {self.blocks} blocks" if self.merge_on_read else ""),
+            f"key {self.key}{' or null' if self.null_keys else ''}",
+            f"ordering {self.ordering or 'none'}",
+            f"partition {self.partitioning} {self.partition_type}"
+            if self.partitioning != "none"
+            else "no partition",
+            " ".join(self.columns),
+            " > ".join(self.program),
+        ]
+        return " | ".join(facts)
+
+
+@functools.cache
+def _readers_toml() -> dict[str, Any]:
+    return tomllib.loads(READERS_TOML.read_text(encoding="utf-8"))

@@ -1,0 +1,158 @@
+"""Draws batches of histories with hypothesis: batch n is the same on every machine.
+
+What two writers may rightly answer differently is not drawn: rows of one key with equal ordering values
+in one commit are identical, and so are all rows of one key in a commit where ordering decides nothing,
+since a shuffle brings them in any order. Nor are kinds that `tests/readers.toml` excepts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from tests.differential.columns import CATALOGUE, KEYS, PARTITIONS, line
+from tests.differential.history import History, Row
+from tests.differential.kind import LETTERS, Kind
+
+Drawn = TypeVar("Drawn")
+
+_TYPES = (
+    ("COPY_ON_WRITE", "avro"),
+    ("MERGE_ON_READ", "avro"),
+    ("MERGE_ON_READ", "parquet"),
+)
+# by event time there is more to go wrong
+_MODES = ("event time", "commit time", "event time")
+_SHAPES = tuple(itertools.product(_TYPES, ("AVRO", "SPARK"), _MODES))
+_PARTITIONINGS = (
+    ("none", "text"),
+    ("escaped", "escaped"),
+    ("plain", "text"),
+    ("hive", "text"),
+    ("plain", "int"),
+    ("hive", "day"),
+)
+_ORDERINGS = ("long", "int", "double", "single", "text", "moment", "day", "price", "flag")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Histories of one kind, each by its letter. `number` counts from 0."""
+
+    number: int
+    kind: Kind
+    histories: Mapping[str, History]
+
+    @property
+    def digest(self) -> str:
+        """Of everything that was drawn: a batch that is drawn otherwise is another batch."""
+        drawn = [asdict(self.kind), [history.lines() for history in self.histories.values()]]
+        return hashlib.sha256(json.dumps(drawn).encode()).hexdigest()[:16]
+
+
+def batch(number: int, size: int = len(LETTERS)) -> Batch:
+    """Batch `number` of `size` histories at most."""
+    # hypothesis draws the simplest kinds first
+    kind = [kind for kind in _draw(kinds(number), number, 20) if not kind.exception][-1]
+    found: dict[tuple[tuple[str, ...], ...], History] = {}
+    for attempt in itertools.count():
+        for history in _draw(histories(kind), 1000 * (number + 1) + attempt, 2 * size):
+            if history.commits[0] and history.rows > 1:
+                found.setdefault(history.lines(), history)
+        if len(found) >= size:
+            break
+    chosen = list(found.values())
+    # hypothesis draws from small to large: take of all sizes
+    spread = [chosen[at * len(chosen) // size] for at in range(size)]
+    return Batch(number, kind, dict(zip(LETTERS, spread, strict=False)))
+
+
+def kinds(number: int) -> st.SearchStrategy[Kind]:
+    """Kinds of the shape that is the turn of batch `number`."""
+    # 5 is prime to the number of shapes: neighbours differ in all
+    (table_type, blocks), record_type, mode = _SHAPES[number * 5 % len(_SHAPES)]
+    partitionings = st.sampled_from(_PARTITIONINGS)
+    columns = st.lists(st.sampled_from(sorted(CATALOGUE)), unique=True, min_size=1, max_size=4)
+    more = ["delete"] if table_type == "COPY_ON_WRITE" else ["upsert, compact"]
+    later = st.permutations(["upsert", "upsert", "delete", *more])
+    return st.builds(
+        lambda key, ordering, partition, null_keys, columns, rest: Kind(
+            mode=mode,
+            table_type=table_type,
+            record_type=record_type,
+            blocks=blocks,
+            key=key,
+            ordering=ordering,
+            partitioning=partition[0],
+            partition_type=partition[1],
+            null_keys=null_keys,
+            columns=tuple(columns),
+            program=("upsert", *rest),
+        ),
+        st.sampled_from(sorted(KEYS)),
+        st.sampled_from(_ORDERINGS) if mode == "event time" else st.sampled_from(("", "long")),
+        partitionings,
+        st.booleans(),
+        columns,
+        st.tuples(later, st.integers(3, 4)).map(lambda drawn: drawn[0][: drawn[1]]),
+    )
+
+
+@st.composite
+def histories(draw: st.DrawFn, kind: Kind) -> History:
+    """A history of a table of `kind`."""
+    commits = []
+    for _ in kind.program:
+        rows = draw(st.lists(_rows(kind), max_size=6, unique_by=lambda row: _identity(kind, row)))
+        if rows:
+            # the same record more than once, word for word
+            rows += draw(st.lists(st.sampled_from(rows), max_size=2))
+        commits.append(tuple(rows))
+    return History(tuple(commits))
+
+
+def _rows(kind: Kind) -> st.SearchStrategy[Row]:
+    keys: list[Any] = list(KEYS[kind.key]) + [None] * kind.null_keys
+    columns: dict[str, st.SearchStrategy[Any]] = {"k": st.sampled_from(keys)}
+    if kind.partitioning != "none":
+        paths = PARTITIONS[kind.partition_type]
+        # mostly one partition, so that keys meet; some change it
+        columns["p"] = st.sampled_from([paths[0]] * 4 + [*paths, None])
+    if kind.ordering:
+        columns["o"] = st.sampled_from(CATALOGUE[kind.ordering].values)
+    for name in kind.columns:
+        columns[name] = st.sampled_from([*CATALOGUE[name].values, None])
+    return st.fixed_dictionaries(columns).map(
+        lambda row: {name: value for name, value in row.items() if value is not None}
+    )
+
+
+def _identity(kind: Kind, row: Row) -> str:
+    names = ("k", "p", "o") if kind.by_value else ("k", "p")
+    return line({name: row.get(name) for name in names})
+
+
+def _draw(strategy: st.SearchStrategy[Drawn], number: int, count: int) -> list[Drawn]:
+    found: list[Drawn] = []
+
+    @seed(number)
+    @settings(
+        max_examples=count,
+        database=None,
+        phases=[Phase.generate],
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def collect(drawn: Drawn) -> None:
+        found.append(drawn)
+
+    collect()
+    return found
