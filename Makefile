@@ -30,7 +30,7 @@ run: $(READY) ## run a scenario and write its report: make run SCENARIO=smoke
 	@$(BIN)/python -m serde_lab run $(SCENARIO)
 
 test: $(READY) ## the whole test suite
-	@$(BIN)/python -m pytest --quiet
+	@$(BIN)/python -m pytest --quiet --numprocesses auto --maxprocesses 4 --dist loadfile
 
 interop: $(READY) ## every table kind that the lab and Apache Hudi share (hours; goes on where it stopped)
 	@$(BIN)/python -m tests.peers.interop $(INTEROP)
