@@ -1,8 +1,9 @@
 """Key generation: record keys and partition paths from data columns, vectorised.
 
-Owns Hudi's encoding (SimpleKeyGenerator, ComplexKeyGenerator, NonpartitionedKeyGenerator and
-PartitionPathEncodeUtils): one key field gives the bare value, several give `f1:v1,f2:v2`. Must not know
-tables or strategies.
+Owns Hudi's encoding (SimpleKeyGenerator, ComplexKeyGenerator, NonpartitionedKeyGenerator,
+TimestampBasedKeyGenerator, AutoRecordGenWrapperKeyGenerator and PartitionPathEncodeUtils): one key field
+gives the bare value, several give `f1:v1,f2:v2`, none at all a key made up of where the row stood. Must
+not know tables or strategies.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from serde_lab.errors import DataError, SchemaError
+from serde_lab.errors import DataError, LabError, OptionError, SchemaError
+from serde_lab.records.java_text import has_text, java_text
+from serde_lab.records.partition_time import TimeRule
 from serde_lab.records.schema import DELETE, ENVELOPE, INSERT, RecordSchema
 
 OrderingNulls = Literal["refuse", "lowest"]
@@ -35,24 +38,46 @@ _ESCAPED = {chr(code) for code in [*range(0x20), 0x7F]} | set("\"#%'*/:=?\\{[]^"
 
 
 @dataclass(frozen=True, slots=True)
+class RowPlace:
+    """Where the rows of a batch stand in a write's input: what keys are made of where no column is one.
+
+    `partition` numbers the input partition, `first` the batch's first row in it.
+    """
+
+    instant: str
+    partition: int
+    first: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class KeyGenerator:
     """Makes the envelope of a batch. `hive_style` and `url_encode` are the table's own settings.
 
     `ordering_nulls`: whether a null ordering value is refused, or counts as lower than any other.
+    `time`: the key generator is TIMESTAMP, and the one partition field names folders by time.
     """
 
     schema: RecordSchema
     hive_style: bool = False
     url_encode: bool = False
     ordering_nulls: OrderingNulls = "refuse"
+    time: TimeRule | None = None
 
     def __post_init__(self) -> None:
-        for role, names in (
-            ("record key", self.schema.record_key),
-            ("partition", self.schema.partition),
-        ):
-            for name in names:
-                _check_key_type(role, name, self.schema.data.field(name).type)
+        for name in self.schema.record_key:
+            _check_key_type("record key", name, self.schema.data.field(name).type)
+        for name in self.schema.partition:
+            kind = self.schema.data.field(name).type
+            if self.time is None:
+                _check_key_type("partition", name, kind)
+            elif not self.time.takes(kind):
+                wanted = "a string" if self.time.reads_text else "a number, a date or a timestamp"
+                raise SchemaError(
+                    f"partition column {name!r} is of type {kind}, expected {wanted}, which the key"
+                    f" generator TIMESTAMP reads as {self.time.input_type}"
+                )
+        if self.time is not None and (len(self.schema.partition), self.complex) != (1, False):
+            raise OptionError("the key generator TIMESTAMP takes one key and one partition column")
 
     @property
     def complex(self) -> bool:
@@ -64,7 +89,7 @@ class KeyGenerator:
         fields = self.schema.record_key
         if not self.complex:
             (name,) = fields
-            values = text_of(data.column(name))
+            values = java_text(data.column(name))
             bad = values.null_count + pc.sum(pc.equal(values, ""), min_count=0).as_py()
             if bad:
                 raise DataError(f"record key column {name!r} is null or empty in {bad} rows")
@@ -73,7 +98,7 @@ class KeyGenerator:
         missing: pa.Array | None = None
         always_there = False
         for position, name in enumerate(fields):
-            values = text_of(data.column(name))
+            values = java_text(data.column(name))
             if values.null_count or not pa.types.is_integer(data.column(name).type):
                 empty = pc.fill_null(pc.equal(values, ""), False)
                 absent = pc.or_(values.is_null(), empty)
@@ -96,7 +121,9 @@ class KeyGenerator:
             return pa.repeat(pa.scalar(""), data.num_rows)
         segments = []
         for name in fields:
-            encoded = text_of(data.column(name)).dictionary_encode()
+            values = data.column(name)
+            texts = java_text(values) if self.time is None else self.time.folders(values)
+            encoded = texts.dictionary_encode()
             # few distinct values: escape each of them once
             distinct = [self._segment(name, value) for value in encoded.dictionary.to_pylist()]
             names = pa.array([*distinct, self._segment(name, None)], pa.string())
@@ -108,7 +135,7 @@ class KeyGenerator:
         text = value or DEFAULT_PARTITION
         if self.url_encode:
             text = escape(text)
-        elif "/" in text or _CONTROL.search(text):
+        elif ("/" in text and self.time is None) or _CONTROL.search(text):
             raise DataError(
                 f"partition column {name!r} holds {text!r}, which is no single folder name",
                 hint="set hoodie.datasource.write.partitionpath.urlencode=true",
@@ -127,8 +154,11 @@ class KeyGenerator:
         told_by = {*self.schema.record_key, *self.schema.partition}
         return pa.schema([field for field in self.schema.data if field.name in told_by])
 
-    def envelop(self, data: pa.RecordBatch) -> pa.RecordBatch:
-        """`data` (the schema's data columns, in order) with its envelope in front."""
+    def envelop(self, data: pa.RecordBatch, place: RowPlace | None = None) -> pa.RecordBatch:
+        """`data` (the schema's data columns, in order) with its envelope in front.
+
+        `place` is what keys are made of in a table without key columns.
+        """
         columns = [data.column(name) for name in self.schema.data.names]
         for name in self.schema.ordering:
             nulls = data.column(name).null_count
@@ -137,7 +167,11 @@ class KeyGenerator:
                     f"ordering column {name!r} is null in {nulls} rows, which Apache Hudi cannot merge",
                     hint="serde_lab.ordering_nulls=lowest writes them for other readers",
                 )
-        return self._batch(data, INSERT, columns)
+        if self.schema.record_key:
+            return self._batch(data, INSERT, columns, self.record_keys(data))
+        if place is None:
+            raise LabError("internal error: a record without key columns has no place")
+        return self._batch(data, INSERT, columns, auto_keys(place, data.num_rows))
 
     def envelop_deletes(self, identity: pa.RecordBatch) -> pa.RecordBatch:
         """Records that delete the keys of `identity`, which has at least the identity columns.
@@ -146,15 +180,15 @@ class KeyGenerator:
         deletes by commit time.
         """
         columns = [pa.nulls(identity.num_rows, field.type) for field in self.schema.data]
-        return self._batch(identity, DELETE, columns)
+        return self._batch(identity, DELETE, columns, self.record_keys(identity))
 
     def _batch(
-        self, identity: pa.RecordBatch, operation: str, columns: list[pa.Array]
+        self, identity: pa.RecordBatch, operation: str, columns: list[pa.Array], keys: pa.Array
     ) -> pa.RecordBatch:
         rows = identity.num_rows
         empty = pa.repeat(pa.scalar(""), rows)
         envelope = [
-            self.record_keys(identity),
+            keys,
             self.partition_paths(identity),
             empty,
             empty,
@@ -169,13 +203,14 @@ def envelope_names() -> list[str]:
     return list(ENVELOPE.names)
 
 
-def text_of(values: pa.Array) -> pa.StringArray:
-    """Values as Java's toString writes them in a record key; nulls stay null."""
-    kind = values.type
-    if pa.types.is_string(kind):
-        return values
-    # decimals too: Arrow turns to an exponent below 1e-6, as BigDecimal.toString and so Hudi 1.2.0 do
-    return values.cast(pa.string())
+text_of = java_text
+
+
+def auto_keys(place: RowPlace, rows: int) -> pa.StringArray:
+    """Keys of rows that have no key columns: `<instant>_<partition>_<row>`, as Hudi's sequence numbers."""
+    numbers = pa.array(np.arange(place.first, place.first + rows)).cast(pa.string())
+    prefix = pa.scalar(f"{place.instant}_{place.partition}_")
+    return pc.binary_join_element_wise(prefix, numbers, "")
 
 
 def escape(text: str) -> str:
@@ -189,15 +224,8 @@ def unescape(text: str) -> str:
 
 
 def _check_key_type(role: str, name: str, kind: pa.DataType) -> None:
-    plain = (
-        pa.types.is_string(kind)
-        or pa.types.is_signed_integer(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_date32(kind)
-        or pa.types.is_decimal(kind)
-    )
-    if not plain:
+    if not has_text(kind):
         raise SchemaError(
-            f"{role} column {name!r} is of type {kind}, expected a string, integer, boolean, date or"
-            " decimal"
+            f"{role} column {name!r} is of type {kind}, which has no text in a key; expected a string,"
+            " number, boolean, date, timestamp, decimal or binary"
         )

@@ -1,0 +1,257 @@
+"""Partition folders named by time: the TIMESTAMP key generator's way from a value to a date, vectorised.
+
+Owns the kinds of input (epochs of several units, dates in text), the time zones, and the properties
+`hoodie.keygen.timebased.…` that a table states them by. Must not know paths or batches. Source:
+TimestampBasedAvroKeyGenerator and HoodieDateTimeParser of Hudi 1.2.0.
+
+Where no zone is stated, Hudi takes that of its JVM; this module takes UTC. A null counts as the time 1
+of the input's unit, as in Hudi. Zones are names of the tz database, UTC, GMT, or an offset `GMT+hh:mm`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, Self, cast, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from serde_lab.errors import DataError, OptionError
+from serde_lab.records.date_pattern import (
+    Milliseconds,
+    check_read,
+    check_written,
+    read_times,
+    write_times,
+)
+
+InputType = Literal[
+    "UNIX_TIMESTAMP", "EPOCHMILLISECONDS", "EPOCHMICROSECONDS", "SCALAR", "DATE_STRING", "MIXED"
+]
+
+PREFIX = "hoodie.keygen.timebased."
+INPUT_TYPE = f"{PREFIX}timestamp.type"
+SCALAR_UNIT = f"{PREFIX}timestamp.scalar.time.unit"
+INPUT_FORMATS = f"{PREFIX}input.dateformat"
+DELIMITER = f"{PREFIX}input.dateformat.list.delimiter.regex"
+INPUT_ZONE = f"{PREFIX}input.timezone"
+OUTPUT_FORMAT = f"{PREFIX}output.dateformat"
+OUTPUT_ZONE = f"{PREFIX}output.timezone"
+ZONE = f"{PREFIX}timezone"
+
+MEANING: Mapping[str, str] = {
+    INPUT_TYPE: ", ".join(get_args(InputType)),
+    SCALAR_UNIT: "of SCALAR: NANOSECONDS, MICROSECONDS, MILLISECONDS, SECONDS, MINUTES, HOURS or DAYS",
+    INPUT_FORMATS: "of DATE_STRING and MIXED: patterns in Joda's letters, by commas",
+    DELIMITER: "a regular expression that stands between input patterns, instead of the comma",
+    INPUT_ZONE: "the zone of dates without one of their own",
+    OUTPUT_FORMAT: "the partition path, as a pattern in Joda's letters; / makes folders in folders",
+    OUTPUT_ZONE: "the zone of partition paths",
+    ZONE: "both zones at once, before the other two",
+}
+
+# so many to a millisecond, or so many milliseconds to one
+_PER_MS = {"NANOSECONDS": 1_000_000, "MICROSECONDS": 1000, "MILLISECONDS": 1}
+_MS_PER = {"SECONDS": 1000, "MINUTES": 60_000, "HOURS": 3_600_000, "DAYS": 86_400_000}
+_UNITS = {
+    "UNIX_TIMESTAMP": "SECONDS",
+    "EPOCHMILLISECONDS": "MILLISECONDS",
+    "EPOCHMICROSECONDS": "MICROSECONDS",
+}
+_OFFSET = re.compile(r"GMT([+-])(\d{1,2})(?::?(\d\d))?")
+_LONG = np.iinfo(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRule:
+    """How a partition field becomes a date. Zones are "" where none is stated."""
+
+    input_type: InputType
+    output_format: str
+    input_formats: tuple[str, ...] = ()
+    input_zone: str = ""
+    output_zone: str = ""
+    scalar_unit: str = "SECONDS"
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> Self:
+        """The rule that properties of PREFIX state. Raises OptionError by the property's name."""
+        kind = properties.get(INPUT_TYPE, "")
+        if kind not in get_args(InputType):
+            known = ", ".join(get_args(InputType))
+            raise OptionError(f"{INPUT_TYPE} is {kind!r}, expected one of {known}")
+        output = properties.get(OUTPUT_FORMAT, "")
+        if not output:
+            raise OptionError(f"{OUTPUT_FORMAT} is missing: the key generator TIMESTAMP needs it")
+        check_written(output, OUTPUT_FORMAT)
+        unit = properties.get(SCALAR_UNIT, "SECONDS").upper()
+        if unit not in _PER_MS and unit not in _MS_PER:
+            known = ", ".join([*_PER_MS, *_MS_PER])
+            raise OptionError(f"{SCALAR_UNIT} is {unit!r}, expected one of {known}")
+        formats: tuple[str, ...] = ()
+        if kind in ("DATE_STRING", "MIXED"):
+            listed = properties.get(INPUT_FORMATS, "")
+            formats = tuple(p.strip() for p in re.split(properties.get(DELIMITER, ","), listed))
+            if not listed:
+                raise OptionError(f"{INPUT_FORMATS} is missing: {INPUT_TYPE}={kind} needs it")
+            for pattern in formats:
+                check_read(pattern, INPUT_FORMATS)
+        both = properties.get(ZONE)
+        zones = {}
+        for key in (INPUT_ZONE, OUTPUT_ZONE):
+            zones[key] = (properties.get(key, "") if both is None else both).strip()
+            _check_zone(zones[key], key if both is None else ZONE)
+        return cls(
+            cast(InputType, kind), output, formats, zones[INPUT_ZONE], zones[OUTPUT_ZONE], unit
+        )
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether the field holds dates as text; else it holds numbers."""
+        return self.input_type in ("DATE_STRING", "MIXED")
+
+    def takes(self, kind: pa.DataType) -> bool:
+        """Whether a field of this type can be read by the rule."""
+        if self.reads_text:
+            return pa.types.is_string(kind)
+        return (
+            pa.types.is_signed_integer(kind)
+            or pa.types.is_floating(kind)
+            or pa.types.is_decimal(kind)
+            or pa.types.is_date32(kind)
+            or pa.types.is_timestamp(kind)
+        )
+
+    def folders(self, values: pa.Array) -> pa.StringArray:
+        """The folder of each value, neither escaped nor with the field's name.
+
+        `values` are of a type that `takes` accepts. Raises DataError for a text that is no date.
+        """
+        if self.reads_text:
+            local = self._local_of_text(pc.fill_null(values, self._text_of_null()))
+        else:
+            local = _on_clock(self._instants(values), self.output_zone)
+        return write_times(self.output_format, local)
+
+    def _instants(self, values: pa.Array) -> Milliseconds:
+        """Milliseconds since 1970, as TimeUnit#convert makes them: towards zero, held to 64 bits."""
+        numbers = pc.fill_null(_as_int64(values), 1).to_numpy()
+        unit = _UNITS.get(self.input_type, self.scalar_unit)
+        if unit in _PER_MS:
+            per = _PER_MS[unit]
+            return np.where(numbers < 0, -(-numbers // per), numbers // per)
+        times = _MS_PER[unit]
+        held = np.clip(numbers, _LONG.min // times + 1, _LONG.max // times)
+        return held * times
+
+    def _local_of_text(self, texts: pa.StringArray) -> Milliseconds:
+        """Each date on the clock of the output."""
+        # many rows have few dates
+        encoded = texts.dictionary_encode()
+        distinct = encoded.dictionary
+        local = np.zeros(len(distinct), np.int64)
+        open_ = np.ones(len(distinct), np.bool_)
+        for pattern in self.input_formats:
+            rows = np.flatnonzero(open_)
+            found = read_times(pattern, distinct.take(pa.array(rows)))
+            there = found.matched
+            offset = None if found.offset_ms is None else found.offset_ms[there]
+            local[rows[there]] = self._on_output_clock(found.local_ms[there], offset)
+            open_[rows[there]] = False
+        if open_.any():
+            text = distinct[int(np.flatnonzero(open_)[0])].as_py()
+            raise DataError(f"{text!r} is no date of the pattern {' or '.join(self.input_formats)}")
+        return local[encoded.indices.to_numpy()]
+
+    def _on_output_clock(self, local: Milliseconds, offset: Milliseconds | None) -> Milliseconds:
+        if not self.output_zone and (not self.input_zone or offset is None):
+            return local  # written on the clock that it was read on
+        instants = _instants_of(local, self.input_zone) if offset is None else local - offset
+        return _on_clock(instants, self.output_zone or self.input_zone)
+
+    def _text_of_null(self) -> str:
+        """Millisecond 1 as the first input pattern writes it."""
+        if not self.reads_text:
+            return ""
+        at = _on_clock(np.ones(1, np.int64), self.input_zone or self.output_zone)
+        minutes = int(at[0] - 1) // 60_000
+        offset = f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}{abs(minutes) % 60:02}"
+        return cast(str, write_times(self.input_formats[0], at, offset)[0].as_py())
+
+
+def _as_int64(values: pa.Array) -> pa.Array:
+    """The number that Hudi takes of a value: days of a date, microseconds of a timestamp, else cut off."""
+    kind = values.type
+    if pa.types.is_date32(kind):
+        return values.view(pa.int32()).cast(pa.int64())
+    if pa.types.is_timestamp(kind):
+        return values.cast(pa.timestamp("us", kind.tz)).view(pa.int64())
+    if pa.types.is_floating(kind):
+        wide = pc.trunc(values.cast(pa.float64()))
+        wide = pc.if_else(pc.is_nan(wide), 0.0, wide)
+        edge = float(2**63)
+        inside = pc.and_(pc.less(wide, edge), pc.greater_equal(wide, -edge))
+        cut = pc.if_else(inside, wide, 0.0).cast(pa.int64())
+        beyond = pc.if_else(pc.greater(wide, 0.0), int(_LONG.max), int(_LONG.min))
+        return pc.if_else(inside, cut, beyond)
+    if pa.types.is_decimal(kind):
+        whole = pc.trunc(values).cast(pa.decimal128(38, 0))
+        try:
+            return whole.cast(pa.int64())
+        except pa.ArrowInvalid as exc:
+            raise DataError(f"a time of type {kind} does not fit into 64 bits") from exc
+    return values.cast(pa.int64())
+
+
+@lru_cache(maxsize=64)
+def _arrow_zone(zone: str) -> str:
+    """The zone in Arrow's words."""
+    found = _OFFSET.fullmatch(zone)
+    if found:
+        return f"{found[1]}{int(found[2]):02}:{found[3] or '00'}"
+    return zone or "UTC"
+
+
+def _check_zone(zone: str, option: str) -> None:
+    try:
+        pc.local_timestamp(pa.array([0], pa.timestamp("ms", _arrow_zone(zone))))
+    except pa.ArrowInvalid as exc:
+        # Java makes UTC of a name that it does not know, without a word
+        raise OptionError(
+            f"{option} is {zone!r}, which is no time zone",
+            hint="a name of the tz database such as Europe/Berlin, UTC, or GMT+02:00",
+        ) from exc
+
+
+def _on_clock(instants: Milliseconds, zone: str) -> Milliseconds:
+    """Instants as the clock of a zone shows them."""
+    if zone in ("", "UTC", "GMT"):
+        return instants
+    return _moved(instants, zone, to_local=True)
+
+
+def _instants_of(local: Milliseconds, zone: str) -> Milliseconds:
+    """The instants at which the clock of a zone shows `local`: the earlier one of two."""
+    if zone in ("", "UTC", "GMT"):
+        return local
+    return _moved(local, zone, to_local=False)
+
+
+def _moved(times: Milliseconds, zone: str, to_local: bool) -> Milliseconds:
+    name = _arrow_zone(zone)
+    if to_local:
+        there = pc.local_timestamp(pa.array(times).cast(pa.timestamp("ms", name)))
+    else:
+        try:
+            there = pc.assume_timezone(
+                pa.array(times).cast(pa.timestamp("ms")), name, ambiguous="earliest"
+            )
+        except pa.ArrowInvalid as exc:
+            raise DataError(f"a date does not exist in the time zone {zone}: {exc}") from exc
+    moved: npt.NDArray[np.int64] = there.view(pa.int64()).to_numpy()
+    return moved

@@ -1,0 +1,155 @@
+"""Which schemas a table can have one after the other, and rows of one schema in the form of another.
+
+Owns the rules of evolution: columns and nested fields are told by name; a column may be added, left out,
+moved, or become wider. Must not know tables, files or options. Sources: the Avro specification's schema
+resolution, and Hudi's AvroSchemaEvolutionUtils and HoodieAvroUtils#rewriteRecord, which add numbers to
+text:
+
+| from           | may become                                                        |
+|----------------|-------------------------------------------------------------------|
+| int            | long, float, double, string                                       |
+| long           | float, double, string                                             |
+| float          | double (by its digits: 0.1f becomes 0.1), string                  |
+| double         | string                                                            |
+| string, binary | each other in rows of a batch; a table's column keeps its type    |
+| struct         | one with fields added or moved, or whose fields become wider      |
+| list, map      | one of wider elements                                             |
+
+Numbers become text as in Java (`java_text.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from serde_lab.errors import DataError, SchemaError
+from serde_lab.records.java_text import java_text
+from serde_lab.records.types import is_list
+
+_WIDER: dict[pa.DataType, tuple[pa.DataType, ...]] = {
+    pa.int32(): (pa.int64(), pa.float32(), pa.float64(), pa.string()),
+    pa.int64(): (pa.float32(), pa.float64(), pa.string()),
+    pa.float32(): (pa.float64(), pa.string()),
+    pa.float64(): (pa.string(),),
+}
+_ALIKE = {(pa.string(), pa.binary()), (pa.binary(), pa.string())}
+
+
+def is_wider(wide: pa.DataType, narrow: pa.DataType) -> bool:
+    """Whether every value of `narrow`, which is neither nested nor `wide` itself, becomes one of `wide`."""
+    return wide in _WIDER.get(narrow, ())
+
+
+def evolved(table: pa.Schema, batch: pa.Schema, *, fill: bool) -> pa.Schema:
+    """The schema that a table of `table` has once rows of `batch` are written; both in storage types.
+
+    The table's columns in their order, each in the wider of both types, then the new ones. With `fill`
+    a column that the batch leaves out is null in its rows; otherwise, and where two types do not go
+    together, raises SchemaError naming the column.
+    """
+    return pa.schema(_fields(table, batch, fill, ""))
+
+
+def _fields(
+    table: Iterable[pa.Field], batch: Iterable[pa.Field], fill: bool, path: str
+) -> list[pa.Field]:
+    there = {field.name: field for field in table}
+    given = {field.name: field for field in batch}
+    merged = []
+    for name, field in there.items():
+        column = f"{path}{name}"
+        if name not in given:
+            if not fill:
+                raise SchemaError(
+                    f"column {column!r} of the table is not in the data",
+                    hint="hoodie.write.set.null.for.missing.columns=true makes it null in these rows",
+                )
+            merged.append(field)
+            continue
+        kind = _type(field.type, given[name].type, fill, column)
+        merged.append(pa.field(name, kind, field.nullable or given[name].nullable))
+    # a row of an older file has no value for a new column
+    merged += [f.with_nullable(True) for name, f in given.items() if name not in there]
+    return merged
+
+
+def _type(table: pa.DataType, batch: pa.DataType, fill: bool, path: str) -> pa.DataType:
+    if table == batch or is_wider(table, batch) or (table, batch) in _ALIKE:
+        return table
+    if is_wider(batch, table):
+        return batch
+    if pat.is_struct(table) and pat.is_struct(batch):
+        return pa.struct(_fields(table, batch, fill, f"{path}."))
+    if is_list(table) and is_list(batch):
+        item = _type(table.value_type, batch.value_type, fill, f"{path}.element")
+        return pa.list_(pa.field("element", item))
+    if pat.is_map(table) and pat.is_map(batch):
+        item = _type(table.item_type, batch.item_type, fill, f"{path}.value")
+        return pa.map_(pa.string(), pa.field("value", item))
+    raise SchemaError(
+        f"column {path!r} is of type {batch}, and the table has {table}: neither becomes the other"
+    )
+
+
+def fit(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """`values` of an older or a narrower type as values of `kind`; nested fields by name, missing ones
+    null.
+
+    Raises ArrowInvalid or ArrowNotImplementedError where the types do not go together, DataError for
+    bytes that are no text.
+    """
+    if values.type == kind:
+        return values
+    if pat.is_struct(kind) and pat.is_struct(values.type):
+        return _fit_struct(values, kind)
+    if is_list(kind) and (pat.is_list(values.type) or pat.is_large_list(values.type)):
+        if pat.is_large_list(values.type):
+            values = values.cast(pa.list_(values.type.value_field))
+        return _around(values, kind, fit(values.values, kind.value_type))
+    if pat.is_map(kind) and pat.is_map(values.type):
+        keys, items = fit(values.keys, kind.key_type), fit(values.items, kind.item_type)
+        entries = pa.StructArray.from_arrays(
+            [keys, items], fields=[kind.key_field, kind.item_field]
+        )
+        return _around(values, kind, entries)
+    return _fit_leaf(values, kind)
+
+
+def _fit_leaf(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    narrow = values.type
+    if pat.is_string(kind) and (pat.is_integer(narrow) or pat.is_floating(narrow)):
+        return java_text(values)
+    if pat.is_float64(kind) and pat.is_float32(narrow):
+        # as Hudi does: by way of the digits, so that 0.1 stays 0.1
+        return values.cast(pa.string()).cast(kind)
+    if pat.is_floating(kind) and pat.is_integer(narrow):
+        return values.cast(kind, safe=False)  # to the nearest, as in Java
+    if pat.is_string(kind) and pat.is_binary(narrow):
+        try:
+            return values.cast(kind)
+        except pa.ArrowInvalid as exc:
+            raise DataError(f"a value of a column of text is not UTF-8: {exc}") from exc
+    return values.cast(kind)
+
+
+def _fit_struct(values: pa.StructArray, kind: pa.StructType) -> pa.StructArray:
+    there = {values.type.field(i).name: i for i in range(values.type.num_fields)}
+    children = [
+        fit(values.field(there[f.name]), f.type)
+        if f.name in there
+        else pa.nulls(len(values), f.type)
+        for f in kind
+    ]
+    mask = values.is_null() if values.null_count else None
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
+
+
+def _around(values: pa.Array, kind: pa.DataType, children: pa.Array) -> pa.Array:
+    """A list or map with the offsets and nulls of `values` and other children."""
+    buffers = values.buffers()[:2]
+    return pa.Array.from_buffers(
+        kind, len(values), buffers, values.null_count, values.offset, [children]
+    )

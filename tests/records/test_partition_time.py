@@ -1,0 +1,134 @@
+"""Dates as partition folders: what `tests/peers/test_keys_of_hudi.py` holds against Hudi itself, in short."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from serde_lab.errors import DataError, OptionError
+from serde_lab.records.date_pattern import write_times
+from serde_lab.records.keys import KeyGenerator
+from serde_lab.records.partition_time import PREFIX, TimeRule
+from serde_lab.records.schema import RecordSchema
+
+
+def rule(kind: str, output: str, **more: str) -> TimeRule:
+    stated = {"timestamp.type": kind, "output.dateformat": output} | {
+        key.replace("_", "."): value for key, value in more.items()
+    }
+    return TimeRule.from_properties({f"{PREFIX}{key}": value for key, value in stated.items()})
+
+
+def test_every_unit_of_time() -> None:
+    seconds = pa.array([1_700_000_000, -1, None])
+    day = "yyyy-MM-dd HH:mm:ss"
+    assert rule("UNIX_TIMESTAMP", day).folders(seconds).to_pylist() == [
+        "2023-11-14 22:13:20",
+        "1969-12-31 23:59:59",
+        "1970-01-01 00:00:01",  # null counts as 1
+    ]
+    assert rule("EPOCHMICROSECONDS", day).folders(pa.array([-1])).to_pylist() == [
+        "1970-01-01 00:00:00"  # cut off towards zero, as TimeUnit does
+    ]
+    days = rule("SCALAR", "yyyy-MM-dd", timestamp_scalar_time_unit="days")
+    assert days.folders(pa.array([date(2024, 2, 29)])).to_pylist() == ["2024-02-29"]
+    assert days.folders(pa.array([Decimal("1.9")])).to_pylist() == ["1970-01-02"]
+    assert days.folders(pa.array([-1.9, float("nan")])).to_pylist() == ["1969-12-31", "1970-01-01"]
+
+
+def test_zones_move_numbers_and_dates() -> None:
+    hour = "yyyy/MM/dd/HH"
+    berlin = rule("EPOCHMILLISECONDS", hour, timezone="Europe/Berlin")
+    assert berlin.folders(pa.array([1_720_000_000_000])).to_pylist() == ["2024/07/03/11"]
+    texts = pa.array(["2024-01-01T23:00:00+01:00", "2024-07-01", None])
+    patterns = "yyyy-MM-dd'T'HH:mm:ssZ, yyyy-MM-dd"
+    read = rule(
+        "DATE_STRING",
+        hour,
+        input_dateformat=patterns,
+        input_timezone="America/New_York",
+        output_timezone="GMT+8:00",
+    )
+    assert read.folders(texts).to_pylist() == ["2024/01/02/06", "2024/07/01/12", "1970/01/01/08"]
+    as_written = rule("MIXED", hour, input_dateformat=patterns)
+    assert as_written.folders(texts).to_pylist() == [
+        "2024/01/01/23",
+        "2024/07/01/00",
+        "1970/01/01/00",
+    ]
+
+
+def test_every_letter_is_written() -> None:
+    times = np.array([1_700_000_000_123], np.int64)
+    assert write_times("yy D EEEE E e w xxxx MMMM MMM K h k a S SSSS 'o''clock'", times)[
+        0
+    ].as_py() == ("23 318 Tuesday Tue 2 46 2023 November Nov 10 10 22 PM 1 1230 o'clock")
+
+
+@pytest.mark.parametrize("text", ["2024-02-30", "2024", "x", "", "2024-01-01 "])
+def test_what_is_no_date_is_refused_with_its_text(text: str) -> None:
+    with pytest.raises(DataError, match=f"'{text}' is no"):
+        rule("DATE_STRING", "yyyy", input_dateformat="yyyy-MM-dd").folders(pa.array([text]))
+
+
+def test_an_hour_that_a_zone_leaves_out_is_refused() -> None:
+    read = rule(
+        "DATE_STRING", "yyyy", input_dateformat="yyyy-MM-dd HH:mm", timezone="Europe/Berlin"
+    )
+    with pytest.raises(DataError, match="Europe/Berlin"):
+        read.folders(pa.array(["2024-03-31 02:30"]))
+
+
+@pytest.mark.parametrize(
+    ("properties", "named"),
+    [
+        ({}, "timestamp.type is ''"),
+        ({"timestamp.type": "EPOCH"}, "'EPOCH'"),
+        ({"timestamp.type": "MIXED"}, "output.dateformat is missing"),
+        ({"timestamp.type": "MIXED", "output.dateformat": "yyyy"}, "input.dateformat is missing"),
+        ({"timestamp.type": "UNIX_TIMESTAMP", "output.dateformat": "yyyy q"}, "'q'"),
+        (
+            {
+                "timestamp.type": "SCALAR",
+                "output.dateformat": "y",
+                "timestamp.scalar.time.unit": "WEEKS",
+            },
+            "WEEKS",
+        ),
+        ({"timestamp.type": "SCALAR", "output.dateformat": "y", "timezone": "Mars"}, "'Mars'"),
+        (
+            {"timestamp.type": "MIXED", "output.dateformat": "y", "input.dateformat": "MM-dd"},
+            "'MM-dd'",
+        ),
+    ],
+)
+def test_properties_that_cannot_be_are_refused_by_name(
+    properties: dict[str, str], named: str
+) -> None:
+    with pytest.raises(OptionError, match=named):
+        TimeRule.from_properties({f"{PREFIX}{key}": value for key, value in properties.items()})
+
+
+@pytest.mark.parametrize(
+    ("style", "path"),
+    [
+        ({}, "2023/11/14"),
+        ({"hive_style": True}, "t=2023/11/14"),
+        ({"url_encode": True}, "2023%2F11%2F14"),
+    ],
+)
+def test_paths_of_a_batch(style: dict[str, Any], path: str) -> None:
+    data = pa.RecordBatch.from_arrays([pa.array([7]), pa.array([1_700_000_000])], names=["k", "t"])
+    maker = KeyGenerator(
+        RecordSchema(data.schema, ("k",), ("t",)),
+        time=rule("UNIX_TIMESTAMP", "yyyy/MM/dd"),
+        **style,
+    )
+    made = maker.envelop(data)
+    assert made.column("_hoodie_partition_path").to_pylist() == [path]
+    assert made.column("_hoodie_record_key").to_pylist() == ["7"]
