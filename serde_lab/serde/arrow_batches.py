@@ -21,8 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from serde_lab.records.plain_form import from_plain, to_plain_batch
-from serde_lab.records.schema import ENVELOPE, RecordSchema
+from serde_lab.records.plain_form import from_plain, to_plain, to_plain_batch
+from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD, RecordSchema
 from serde_lab.records.types import check_supported, plain_schema
 from serde_lab.serde.arrow_frames import (
     CODECS,
@@ -46,6 +46,9 @@ from serde_lab.serde.interface import (
     Strategy,
 )
 from serde_lab.serde.options import resolve
+from serde_lab.serde.projection import Projection
+from serde_lab.serde.projection_columns import projected
+from serde_lab.serde.record_verbs import MetadataValues
 
 EXPECTED: Mapping[str, tuple[float, float]] = {
     "record": (33, 60),
@@ -129,6 +132,24 @@ class ArrowRecords(Records):
         constants = {i: v for i, v in self.constants.items() if i in kept}
         return type(self)(self.schema, _with_envelope(self.batch, columns), constants)
 
+    def with_metadata(self, values: MetadataValues) -> Self:
+        """The same records with other metadata: a column, or a constant where it is one."""
+        constants = dict(self.constants)
+        columns: dict[int, pa.Array] = {}
+        for name, value in values.columns(len(self)).items():
+            number = ENVELOPE.get_field_index(name)
+            constants.pop(number, None)
+            if isinstance(value, str):
+                constants[number] = value.encode()
+            else:
+                columns[number] = to_plain(value)
+        gone = [
+            n for n in (ENVELOPE.field(i).name for i in constants) if n in self.batch.schema.names
+        ]
+        return type(self)(
+            self.schema, _with_envelope(self.batch.drop_columns(gone), columns), constants
+        )
+
 
 def _with_envelope(batch: pa.RecordBatch, columns: Mapping[int, pa.Array]) -> pa.RecordBatch:
     """`batch` and these columns of the envelope, in the envelope's order."""
@@ -205,6 +226,29 @@ class BoundArrow(BoundSerde):
             nothing = [pa.array([], field.type) for field in self._plain]
             return ArrowRecords(self.schema, pa.record_batch(nothing, schema=self._plain), {})
         return ArrowRecords.concatenate(parts)
+
+    def project(self, projection: Projection, sides: Sequence[Records]) -> ArrowRecords:
+        first, batches = sides[0], []
+        assert isinstance(first, ArrowRecords)
+        for side in sides:
+            assert isinstance(side, ArrowRecords)
+            batches.append(side.batch.select(side.schema.data.names))
+        is_index = first.column(IS_INDEX_RECORD)
+        present = None
+        if pc.any(is_index).as_py():
+            present = ~is_index.to_numpy(zero_copy_only=False)
+        data = projected(
+            projection, lambda side, number: batches[side].column(number), len(first), present
+        )
+        envelope = [n for n in ENVELOPE.names if n in first.batch.schema.names]
+        fields = [f for i, f in enumerate(self._plain) if i not in first.constants]
+        columns = [*(first.batch.column(n) for n in envelope), *data]
+        batch = pa.record_batch(columns, schema=pa.schema(fields))
+        return ArrowRecords(self.schema, batch, first.constants)
+
+    def update_metadata(self, records: Records, values: MetadataValues) -> ArrowRecords:
+        assert isinstance(records, ArrowRecords)
+        return records.with_metadata(values)
 
 
 def _one_value(column: pa.Array) -> bytes | None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import io
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, repeat
+from operator import itemgetter
 from typing import Any, Self
 
 import fastavro
@@ -21,11 +22,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import DataError, DecodeError
-from serde_lab.records.plain_form import from_plain
+from serde_lab.records.plain_form import from_plain, to_plain
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD, RecordSchema
+from serde_lab.records.types import child_fields
 from serde_lab.serde.avro_column_names import AvroColumnNames, relabel
 from serde_lab.serde.interface import Records
+from serde_lab.serde.projection import Change, Projection, TargetColumn
+from serde_lab.serde.projection_columns import projected
+from serde_lab.serde.projection_values import changed_values, new_value
 from serde_lab.serde.python_values import PythonForm
+from serde_lab.serde.record_verbs import MetadataValues
 from serde_lab.serde.row_envelope import rows_present
 
 _FORM = PythonForm(struct_as_dict=True, map_as_dict=True, decimal_as_bytes=True)
@@ -64,6 +70,25 @@ class AvroRecords(Records):
             return self.envelope.column(name)
         array = self._plain_column(self.columns.plain.get_field_index(name))
         return from_plain(array, self.schema.batch_schema.field(name).type)
+
+    def with_metadata(self, values: MetadataValues) -> Self:
+        """The same records with other metadata."""
+        envelope = self.envelope
+        for name, column in values.arrays(len(self)).items():
+            number = ENVELOPE.get_field_index(name)
+            envelope = envelope.set_column(number, ENVELOPE.field(number), to_plain(column))
+        return replace(self, envelope=envelope)
+
+    @classmethod
+    @abstractmethod
+    def of_projection(
+        cls,
+        schema: RecordSchema,
+        columns: AvroColumnNames,
+        projection: Projection,
+        sides: Sequence[Self],
+    ) -> Self:
+        """The projection of these records as records of `schema`."""
 
     @abstractmethod
     def _plain(self) -> pa.RecordBatch:
@@ -122,6 +147,36 @@ class AvroDatums(AvroRecords):
                 raise DecodeError("avro", len(datums) - 1, "its payload is no datum of the schema")
         return cls(schema, columns, envelope, datums)
 
+    @classmethod
+    def of_projection(
+        cls,
+        schema: RecordSchema,
+        columns: AvroColumnNames,
+        projection: Projection,
+        sides: Sequence[Self],
+    ) -> Self:
+        # an index record has no datum, whatever is joined to it
+        present = [i for i, datum in enumerate(sides[0].datums) if datum is not None]
+        rows_of = [side.datums for side in sides]
+        if len(present) < len(sides[0]):
+            rows_of = [[side.datums[i] for i in present] for side in sides]
+        found: list[Iterable[Any]] = []
+        for column in projection.columns:
+            if column.source is None:
+                t = columns.named.field(len(found)).type
+                found.append(repeat(new_value(column, _FORM, t), len(present)))
+                continue
+            side, number = column.source
+            name = sides[side].columns.named.field(number).name
+            after = columns.named.field(len(found)).type
+            found.append(_changed(_column(rows_of[side], name), column, after, sides[side], number))
+        keys = columns.named.names
+        made = [dict(zip(keys, row, strict=True)) for row in zip(*found, strict=True)]
+        datums: list[dict[str, Any] | None] = [None] * len(sides[0])
+        for i, datum in zip(present, made, strict=True):
+            datums[i] = datum
+        return cls(schema, columns, sides[0].envelope, datums)
+
     def take(self, indices: npt.NDArray[np.int64]) -> Self:
         datums = self.datums
         taken = [datums[i] for i in indices.tolist()]
@@ -162,6 +217,35 @@ class AvroDatums(AvroRecords):
         return relabel(found, self.columns.plain.field(index).type)
 
 
+def _column(datums: Sequence[dict[str, Any] | None], name: str) -> list[Any]:
+    if None in datums:
+        return [None if datum is None else datum[name] for datum in datums]
+    return list(map(itemgetter(name), datums))
+
+
+def _changed(
+    values: list[Any], column: TargetColumn, after: pa.DataType, side: AvroDatums, number: int
+) -> Sequence[Any]:
+    """The values of a column under Avro's names, which are those of the datums inside it too."""
+    before = side.columns.named.field(number).type
+    change = column.change
+    if change is None:
+        return values
+    return changed_values(values, replace(column, change=_renamed(change, before, after)), _FORM)
+
+
+def _renamed(change: Change, before: pa.DataType, after: pa.DataType) -> Change:
+    """`change` between the same types under Avro's names."""
+    if not change.is_nested:
+        return Change(before, after)
+    olds, news = ([f.type for f in child_fields(t)] for t in (before, after))
+    children = tuple(
+        (n, None if n is None or c is None else _renamed(c, olds[n], news[i]))
+        for i, (n, c) in enumerate(change.children)
+    )
+    return Change(before, after, children)
+
+
 @dataclass(frozen=True)
 class AvroColumns(AvroRecords):
     """Rows as plain columns."""
@@ -198,6 +282,23 @@ class AvroColumns(AvroRecords):
         else:
             found = columns.codec.decode(payload, "avro")
         return cls(schema, columns, envelope, columns.to_own_names(found))
+
+    @classmethod
+    def of_projection(
+        cls,
+        schema: RecordSchema,
+        columns: AvroColumnNames,
+        projection: Projection,
+        sides: Sequence[Self],
+    ) -> Self:
+        first = sides[0]
+        present = None
+        if pc.any(first.envelope.column(IS_INDEX_RECORD)).as_py():
+            present = ~first.envelope.column(IS_INDEX_RECORD).to_numpy(zero_copy_only=False)
+        data = projected(
+            projection, lambda side, number: sides[side].rows.column(number), len(first), present
+        )
+        return cls(schema, columns, first.envelope, pa.record_batch(data, schema=columns.plain))
 
     def take(self, indices: npt.NDArray[np.int64]) -> Self:
         places = pa.array(indices)

@@ -22,7 +22,7 @@ Must not know how frames are cut (`framing.py`) or what the columns mean.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -48,6 +48,8 @@ from serde_lab.serde.interface import (
     Strategy,
 )
 from serde_lab.serde.options import resolve
+from serde_lab.serde.projection import Projection
+from serde_lab.serde.record_verbs import MetadataValues
 
 EXPECTED: Mapping[str, tuple[float, float]] = {
     "record": (82, 2000),
@@ -129,6 +131,17 @@ class BoundAvro(BoundSerde):
     def decode(self, frames: pa.BinaryArray) -> AvroRecords:
         envelope, payload = self._frames.split(frames)
         return self._records.of_payload(self.schema, self._columns, envelope, payload)
+
+    def project(self, projection: Projection, sides: Sequence[Records]) -> AvroRecords:
+        found: list[Any] = []
+        for side in sides:
+            assert isinstance(side, self._records)
+            found.append(side)
+        return self._records.of_projection(self.schema, self._columns, projection, found)
+
+    def update_metadata(self, records: Records, values: MetadataValues) -> AvroRecords:
+        assert isinstance(records, AvroRecords)
+        return records.with_metadata(values)
 
 
 class AvroStrategy(Strategy):

@@ -32,12 +32,13 @@ from serde_lab.serde import conformance_subject
 from serde_lab.serde import conformance_values as values
 from serde_lab.serde.conformance_damage import DamageLaws
 from serde_lab.serde.conformance_subject import Case, check_frames, for_all, raised, some
+from serde_lab.serde.conformance_verbs import VerbLaws
 from serde_lab.serde.equality import first_difference
 from serde_lab.serde.golden import GoldenFolder
 from serde_lab.serde.interface import Bounds, SerdeOptions
 
 
-class Conformance(DamageLaws):
+class Conformance(DamageLaws, VerbLaws):
     """The laws, for the strategy called `name`."""
 
     # -- law 1: what comes back is what was sent ------------------------------------------------

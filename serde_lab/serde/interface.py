@@ -23,6 +23,18 @@ Laws, checked for every strategy and every plug-in by `serde_lab.serde.conforman
 
 The four verbs are what headlines use the sum of. What a `Records` *is* decides the split between
 converting and serialising, so every strategy's module docstring says it.
+
+The other verbs are RFC-46's record API and RFC-84's record, in bulk. What only reads records is asked of
+the records; what makes records of a schema is asked of the bound SerDe of that schema:
+
+    records.column_values, ordering_values, record_keys, partition_paths,
+            current_locations, new_locations, is_delete, should_ignore, take, concatenate
+    bound.rewrite, join, update_metadata, index_records, copy
+
+Records are never changed in place. Law 6: every verb gives what the same change of an Arrow batch gives
+(`serde_lab.serde.conformance_verbs`). A strategy overrides `project` (rewrite, join) and
+`update_metadata` to stay on its representation; what it does not override goes round through Arrow, in
+`serde_lab.serde.through_arrow` and nowhere else. `RECORD_API.md` has the table: verb, meaning, cost.
 """
 
 from __future__ import annotations
@@ -35,8 +47,13 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from serde_lab.records.schema import RecordSchema
+from serde_lab.errors import DecodeError
+from serde_lab.records.schema import IS_INDEX_RECORD, PARTITION_PATH, RECORD_KEY, RecordSchema
+from serde_lab.serde import through_arrow
+from serde_lab.serde.projection import Projection
+from serde_lab.serde.record_verbs import DeleteRule, Locations, MetadataValues
 
 Execution = Literal["row", "batch"]
 Integrity = Literal["none", "crc32c"]
@@ -98,6 +115,9 @@ class Frames:
         return len(self.frame)
 
 
+_BY_OPERATION = DeleteRule()
+
+
 class Records(ABC):
     """Many records on the strategy's own representation: RFC-46's engine-neutral record API, in bulk."""
 
@@ -123,15 +143,37 @@ class Records(ABC):
     def concatenate(cls, parts: Sequence[Self]) -> Self:
         """All records of `parts` (at least one), in order."""
 
+    def column_values(self, names: Sequence[str]) -> list[pa.Array]:
+        """These columns, each as `column` gives it."""
+        return [self.column(name) for name in names]
+
     def record_keys(self) -> pa.StringArray:
         """The record keys, one a record."""
-        from serde_lab.records.schema import RECORD_KEY
-
         return self.column(RECORD_KEY)
+
+    def partition_paths(self) -> pa.StringArray:
+        """The partition paths, one a record; "" in a table without partitions."""
+        return self.column(PARTITION_PATH)
 
     def ordering_values(self) -> list[pa.Array]:
         """The values of the ordering fields, one array a field, in the schema's order."""
-        return [self.column(name) for name in self.schema.ordering]
+        return self.column_values(self.schema.ordering)
+
+    def current_locations(self) -> Locations:
+        """Where records are stored: null until they are located, and for a file group yet to be."""
+        return Locations.current(self.column)
+
+    def new_locations(self, instant_time: str) -> Locations:
+        """Where a write of this instant puts records: null until they are located."""
+        return Locations.new(self.column, instant_time)
+
+    def is_delete(self, rule: DeleteRule = _BY_OPERATION) -> pa.BooleanArray:
+        """Whether each record deletes, by its operation or by its row; an index record never does."""
+        return rule.is_delete(self.schema.data, self.column)
+
+    def should_ignore(self) -> pa.BooleanArray:
+        """Whether a write passes over each record: index records tell where a key is, and have no row."""
+        return self.column(IS_INDEX_RECORD)
 
 
 class BoundSerde(ABC):
@@ -151,6 +193,72 @@ class BoundSerde(ABC):
     @abstractmethod
     def decode(self, frames: pa.BinaryArray) -> Records:
         """Deserialise the records of `frames`, in order. Raises DecodeError."""
+
+    def rewrite(
+        self,
+        records: Records,
+        renames: Mapping[str, str] | None = None,
+        defaults: Mapping[str, object] | None = None,
+    ) -> Records:
+        """`records` of another schema as records of this one (rewriteRecordWithNewSchema).
+
+        Columns are found by name, or by `renames` (new name, or path inside nested columns, -> old
+        name); what is new has its value of `defaults`, or null; types are promoted as
+        `projection.py` says. Raises SchemaError naming a column that cannot change so.
+        """
+        plan = Projection.rewriting(records.schema, self.schema, renames or {}, defaults or {})
+        return self.project(plan, [records])
+
+    def join(self, left: Records, right: Records) -> Records:
+        """Record i of `left` with the columns of record i of `right` (joinWith): of this schema.
+
+        Envelopes are those of `left`; a column of both comes from `right`. An index record stays
+        without a row. Raises DataError where there are not as many of both, SchemaError naming a
+        column that neither has.
+        """
+        through_arrow.check_sides(left, right)
+        plan = Projection.joining(left.schema, right.schema, self.schema)
+        return self.project(plan, [left, right])
+
+    def project(self, projection: Projection, sides: Sequence[Records]) -> Records:
+        """What `rewrite` and `join` come to: one plan over one or two sides of equal length."""
+        return through_arrow.project(self, projection, sides)
+
+    def update_metadata(self, records: Records, values: MetadataValues) -> Records:
+        """The same records with other file ids, instant times or operations; what is None stays.
+
+        Raises DataError for values that do not fit the records, or an operation that Hudi has not.
+        """
+        return through_arrow.update_metadata(self, records, values)
+
+    def index_records(
+        self,
+        keys: pa.StringArray,
+        partition_paths: pa.StringArray,
+        file_ids: pa.StringArray,
+        instant_time: str = "",
+    ) -> Records:
+        """Records that only tell where keys are: RFC-84's index records, which have no row."""
+        schema = self.schema.batch_schema
+        return self.from_arrow(
+            through_arrow.index_batch(schema, keys, partition_paths, file_ids, instant_time)
+        )
+
+    def copy(self, source: Frames, target: npt.NDArray[np.int32]) -> Frames:
+        """The frames of `source`, byte for byte, for other targets: a hop that only routes anew.
+
+        Nothing is decoded and no integrity trailer is looked at; `target` has shape (n,). Raises
+        DecodeError for a frame that does not bear this strategy's mark.
+        """
+        if len(target) != len(source):
+            raise ValueError(f"{len(target)} targets for {len(source)} frames")
+        begun = pc.binary_slice(source.frame, 0, 1).fill_null(b"")
+        foreign = pc.not_equal(begun, pa.scalar(type(self).mark))
+        if pc.any(foreign).as_py():
+            number = pc.index(foreign, True).as_py()
+            name = repr(self).partition("(")[0]
+            raise DecodeError(name, None, f"frame {number} bears another mark")
+        return Frames(pa.array(target, pa.int32()), source.frame, source.rows)
 
     def sniff(self, frame: bytes) -> bool:
         """Whether `frame` bears this strategy's own mark (its first bytes); cheap, no decoding."""

@@ -21,10 +21,10 @@ Must not know how frames are cut (`framing.py`) or what the columns mean.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any, Self
 
@@ -47,7 +47,10 @@ from serde_lab.serde.interface import (
 )
 from serde_lab.serde.options import resolve
 from serde_lab.serde.pickle_frames import MARK, PickleFrames
+from serde_lab.serde.projection import Projection
+from serde_lab.serde.projection_values import changed_values, new_value
 from serde_lab.serde.python_values import PythonForm, transposed
+from serde_lab.serde.record_verbs import MetadataValues
 from serde_lab.serde.row_envelope import rows_present
 
 EXPECTED: Mapping[str, tuple[float, float]] = {
@@ -201,6 +204,51 @@ class BoundPickle(BoundSerde):
         if set(map(type, found)) - {tuple} or set(map(len, found)) - {_FIELDS}:
             raise DecodeError("pickle", None, "it holds something else than records")
         return PickleRecords(self.schema, self._form, list(map(PickleRecord, found)))
+
+    def project(self, projection: Projection, sides: Sequence[Records]) -> PickleRecords:
+        found = []
+        for side in sides:
+            assert isinstance(side, PickleRecords)
+            found.append(side.records)
+        # an index record has no row, whatever is joined to it
+        present = [i for i, record in enumerate(found[0]) if record[_ROW] is not None]
+        rows_of = [[records[i][_ROW] for i in present] for records in found]
+        columns: list[Iterable[Any]] = []
+        for column in projection.columns:
+            if column.source is None:
+                columns.append(repeat(new_value(column, self._form), len(present)))
+                continue
+            side, number = column.source
+            key = sides[side].schema.data.names[number] if self._form.struct_as_dict else number
+            values = _values(rows_of[side], key)
+            columns.append(changed_values(values, column, self._form))
+        rows: Any = zip(*columns, strict=True)
+        if self._form.struct_as_dict:
+            names = self.schema.data.names
+            rows = (dict(zip(names, row, strict=True)) for row in rows)
+        projected = list(found[0])
+        for i, row in zip(present, rows, strict=True):
+            projected[i] = PickleRecord((*projected[i][:_ROW], row))
+        return PickleRecords(self.schema, self._form, projected)
+
+    def update_metadata(self, records: Records, values: MetadataValues) -> PickleRecords:
+        assert isinstance(records, PickleRecords)
+        given = values.columns(len(records))
+        if not given:
+            return records
+        fields: list[Any] = transposed(records.records, _FIELDS)
+        for name, value in given.items():
+            each = repeat(value, len(records)) if isinstance(value, str) else value.to_pylist()
+            fields[ENVELOPE.get_field_index(name)] = each
+        updated = list(map(PickleRecord, zip(*fields, strict=True)))
+        return PickleRecords(self.schema, self._form, updated)
+
+
+def _values(rows: Sequence[Any], key: str | int) -> list[Any]:
+    """One column of rows, of which those of index records are None."""
+    if None in rows:
+        return [None if row is None else row[key] for row in rows]
+    return list(map(itemgetter(key), rows))
 
 
 class PickleStrategy(Strategy):
