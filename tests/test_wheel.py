@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -63,7 +64,10 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([*install, "--no-index", "--quiet", str(wheel)], check=True, capture_output=True)
     (packages,) = home.glob("lib/python*/site-packages")
     # a path in a .pth is searched, but the .pth files in it are not: an editable install stays unseen
-    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    dependencies = Path(sysconfig.get_path("purelib"))
+    (packages / "dependencies.pth").write_text(f"{dependencies}\n")
+    # but one, by which setuptools gives Python 3.12 the distutils that pyspark imports
+    shutil.copy(dependencies / "distutils-precedence.pth", packages)
     return home / "bin"
 
 
