@@ -13,10 +13,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from serde_lab.lab.session import SessionSettings, start_session, stop_session
+from serde_lab.lab.session import SessionSettings, spark_conf, start_session, stop_session
 from serde_lab.peers import apache_hudi
 from tests.differential.history import CASES
 from tests.differential.kind import LETTERS
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 STATE = Path(".cache/differential.jsonl")
 REPORT = Path("tests/differential/DIFFERENTIAL.md")
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
 EVERY = 20
 """Of so many histories the lab writes one on Spark as well."""
 
@@ -56,9 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     to_do = [one for one in batches if asked.batch or not state.has(one)]
     sys.stderr.write(f"{len(batches) - len(to_do)} of {len(batches)} batches are done\n")
     end = time.monotonic() + asked.minutes * 60 if asked.minutes else float("inf")
-    bundle = apache_hudi.fetch_bundle()
-    conf = dict(apache_hudi.SESSION_CONF)
-    session = start_session(SessionSettings(cores=2, jars=(str(bundle),), conf=conf))
+    session = start_session(_settings())
     try:
         for one in to_do:
             if time.monotonic() > end:
@@ -70,6 +71,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return (
         1 if any(state.finished[one.digest].differences for one in batches if state.has(one)) else 0
     )
+
+
+def _settings() -> SessionSettings:
+    bundle = apache_hudi.fetch_bundle()
+    conf = dict(apache_hudi.SESSION_CONF)
+    settings = SessionSettings(cores=2, jars=(str(bundle),), conf=conf)
+    # hundreds of small jobs: compiling them for speed costs more than it gives (a batch: 62 s of CPU,
+    # or 37)
+    java = f"{spark_conf(settings)[_JAVA_OPTIONS]} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    return replace(settings, conf={**conf, _JAVA_OPTIONS: java})
 
 
 def _carry_out(session: SparkSession, one: Batch, state: State, cases: Path) -> None:

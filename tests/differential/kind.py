@@ -9,13 +9,13 @@ from __future__ import annotations
 import functools
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from serde_lab.peers.hudi_options import HudiTable, HudiWrite
+from serde_lab.peers.hudi_options import HudiTable, HudiWrite, write_options
 from tests.differential.columns import CATALOGUE
 
 READERS_TOML = Path(__file__).parents[1] / "readers.toml"
@@ -55,6 +55,8 @@ class Kind:
     null_keys: bool = False
     columns: tuple[str, ...] = ()
     program: tuple[str, ...] = ("upsert", "upsert")
+    buckets: int = 1
+    """At least one for each letter up to the last in use, so that no two histories share one."""
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Kind:
@@ -82,22 +84,24 @@ class Kind:
     def merge_on_read(self) -> bool:
         return self.table_type == "MERGE_ON_READ"
 
-    def table(self, buckets: int = len(LETTERS)) -> HudiTable:
+    def table(self) -> HudiTable:
         """The table in the words of both writers."""
         return HudiTable(
             "t",
             ("h", "k"),
             ("o",) if self.ordering else (),
             table_type=self.table_type,  # type: ignore[arg-type]
-            merge_mode=MODES[self.mode]["hoodie.write.record.merge.mode"],  # type: ignore[arg-type]
-            buckets=buckets,
+            buckets=self.buckets,
             bucket_fields=("h",),
             **PARTITIONINGS[self.partitioning],
         )
 
-    def write(self) -> HudiWrite:
-        """How Apache Hudi writes."""
-        return HudiWrite(record_type=self.record_type, log_block=self.blocks)  # type: ignore[arg-type]
+    def hudi_options(self, write: HudiWrite) -> dict[str, str]:
+        """Everything that Apache Hudi is told for a write."""
+        write = replace(write, record_type=self.record_type, log_block=self.blocks)  # type: ignore[arg-type]
+        options = write_options(self.table(), write)
+        del options["hoodie.write.record.merge.mode"]
+        return options | dict(MODES[self.mode])
 
     @property
     def judges(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -61,6 +61,7 @@ def batch(number: int, size: int = len(LETTERS)) -> Batch:
     """Batch `number` of `size` histories at most."""
     # hypothesis draws the simplest kinds first
     kind = [kind for kind in _draw(kinds(number), number, 20) if not kind.exception][-1]
+    kind = replace(kind, buckets=size)
     found: dict[tuple[tuple[str, ...], ...], History] = {}
     for attempt in itertools.count():
         for history in _draw(histories(kind), 1000 * (number + 1) + attempt, 2 * size):

@@ -28,7 +28,7 @@ def smallest(
     """The smallest form of the smallest history of `batch` that differed, as a case without a name."""
     letters = {one.letter for one in differences}
     history = min((batch.histories[one] for one in letters), key=lambda one: one.rows)
-    kind = batch.kind
+    kind = replace(batch.kind, buckets=len(LETTERS))
     found = next(one for one in differences if batch.histories[one.letter] is history)
     for number in range(_ROUNDS):
         smaller = dict(zip(LETTERS, _smaller(kind, history), strict=False))
@@ -63,6 +63,7 @@ def _trimmed(kind: Kind, history: History) -> tuple[Kind, History]:
         kind,
         columns=tuple(name for name in kind.columns if name in used),
         program=tuple(operation for operation, _ in pairs),
+        buckets=1,
     )
     return kind, History(tuple(rows for _, rows in pairs))
 
