@@ -7,12 +7,14 @@ org.apache.hudi.io.HoodieAppendHandle.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from serde_lab.pipeline.plan import Operation, StoredFileGroup
-from serde_lab.pipeline.write_handle import Task, WriteHandle, WriteStatus
+from serde_lab.pipeline.write_handle import Made, Task, WriteHandle, WriteStatus
+from serde_lab.records.merging import Deletes
 from serde_lab.records.schema import ENVELOPE
 from serde_lab.serde.interface import Records
 from serde_lab.table.log_file import LogTarget, LogWriter
@@ -48,14 +50,19 @@ class AppendHandle(WriteHandle):
 
     def write(self, records: Records) -> None:
         """Append `records`, or delete their keys by commit time."""
-        candidates = self.precombined(records)
         timeline, plan = self.task.timeline, self.task.plan
+        if self.combiner is not None:
+            self._write_made(self.made(records))
+            return
+        candidates = self.precombined(records)
+        deletes = candidates.deletes
         if plan.operation is Operation.DELETE:
             with timeline.phase("write"):
                 self._writer.delete(candidates.keys.values)
             return
         with timeline.phase("precombine"):
-            records = candidates.gathered()
+            rows = None if deletes is None else np.flatnonzero(~deletes.marked)
+            records = candidates.gathered(rows)
         with timeline.phase(self.task.convert_out):
             batch = records.to_arrow()
         with timeline.phase("write"):
@@ -64,6 +71,22 @@ class AppendHandle(WriteHandle):
             )
             self._writer.append(batch.column(0), data)
             self._rows += data.num_rows
+            if deletes is not None:
+                self._delete(candidates.keys.values, candidates.ordering, deletes)
+
+    def _write_made(self, made: Made) -> None:
+        with self.task.timeline.phase("write"):
+            is_row = made.row >= 0
+            rows = made.rows.take(pa.array(made.row[is_row]))
+            self._writer.append(made.keys.values.filter(pa.array(is_row)), rows)
+            self._rows += rows.num_rows
+            self._delete(made.keys.values, made.ordering, Deletes(~is_row, made.always))
+
+    def _delete(self, keys: pa.Array, ordering: Sequence[pa.Array], deletes: Deletes) -> None:
+        """Marked rows go to delete blocks: with their ordering values, or by commit time."""
+        by_value = pa.array(deletes.marked & ~deletes.always)
+        self._writer.delete(keys.filter(by_value), [v.filter(by_value) for v in ordering])
+        self._writer.delete(keys.filter(pa.array(deletes.marked & deletes.always)))
 
     def finish(self) -> Iterator[WriteStatus]:
         """Put the last file in its place."""

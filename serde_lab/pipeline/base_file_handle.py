@@ -13,13 +13,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from serde_lab.errors import DataError
 from serde_lab.pipeline.plan import Operation, StoredFileGroup
-from serde_lab.pipeline.write_handle import Candidates, Task, WriteHandle, WriteStatus
+from serde_lab.pipeline.write_handle import Candidates, Made, Task, WriteHandle, WriteStatus
 from serde_lab.records.key_hash import HashedKeys
-from serde_lab.records.merging import Indices, merge
+from serde_lab.records.merging import Indices, match, merge
+from serde_lab.records.ordering import not_older
+from serde_lab.records.partial_update import PartialUpdateCombiner
 from serde_lab.records.schema import ENVELOPE, RECORD_KEY
+from serde_lab.records.schema_evolution import fit
 from serde_lab.serde.interface import Records
 from serde_lab.table.base_file import BaseFileReader, BaseFileWriter
+from serde_lab.table.row_schema import conform
 
 
 class BaseFileHandle(WriteHandle):
@@ -31,6 +36,7 @@ class BaseFileHandle(WriteHandle):
         super().__init__(task)
         plan = task.plan
         self._updates = self._deletes = 0
+        self._refilled: list[pa.RecordBatch] = []
         self._reader: BaseFileReader | None = None
         self._stored: pa.Table | None = None
         previous = None if stored is None else stored.base_path
@@ -49,7 +55,7 @@ class BaseFileHandle(WriteHandle):
             )
         if previous is not None:
             deletes = plan.operation is Operation.DELETE
-            ordering = () if deletes else plan.schema.ordering
+            ordering = () if deletes else plan.table.merge_ordering
             with task.timeline.phase("read_base"):
                 self._reader = BaseFileReader(plan.storage, previous)
                 # with shards, memory does not hold all stored rows, and a delete may not want them
@@ -58,7 +64,11 @@ class BaseFileHandle(WriteHandle):
                 table = self._reader.read(list(dict.fromkeys(columns)))
                 self._stored = table if whole else None
                 stored_keys = table.column(RECORD_KEY).combine_chunks()
-                self._stored_ordering = [table.column(name).combine_chunks() for name in ordering]
+                kinds = plan.schema.data
+                self._stored_ordering = [
+                    fit(table.column(name).combine_chunks(), kinds.field(name).type)
+                    for name in ordering
+                ]
             with task.timeline.phase("merge"):
                 self._stored_keys = HashedKeys.of(stored_keys)
                 self._kept = np.ones(len(self._stored_keys), np.bool_)
@@ -68,10 +78,15 @@ class BaseFileHandle(WriteHandle):
         if self.task.plan.operation is Operation.DELETE:
             self._delete(records)
             return
-        if self.task.plan.operation is not Operation.BULK_INSERT:
+        if self.combiner is not None:
+            self._write_made(self.made(records))
+            return
+        if self.task.plan.operation.looks_up:
             candidates = self.precombined(records)
             with self.task.timeline.phase("merge"):
                 records = candidates.gathered(self._merged(candidates))
+        else:
+            self._refuse_markers(records)
         with self.task.timeline.phase(self.task.convert_out):
             batch = records.to_arrow()
         with self.task.timeline.phase("write"):
@@ -91,17 +106,118 @@ class BaseFileHandle(WriteHandle):
     def _merged(self, candidates: Candidates) -> Indices | None:
         """Which candidates stand against what is stored, None for all of them."""
         if self._reader is None:
-            return None
+            deletes = candidates.deletes
+            return None if deletes is None else np.flatnonzero(~deletes.marked)
         outcome = merge(
             self._stored_keys,
             self._stored_ordering,
             candidates.keys,
             candidates.ordering,
             self.task.plan.merge_mode,
+            candidates.deletes,
         )
         self._kept &= outcome.stored_kept
         self._updates += outcome.updates
+        self._deletes += outcome.deletes
         return outcome.incoming
+
+    def _write_made(self, made: Made) -> None:
+        """Make one row of each stored row and the incoming one of its key; others are new."""
+        timeline, combiner = self.task.timeline, self.combiner
+        assert combiner is not None
+        is_row = made.row >= 0
+        if self._reader is None:
+            with timeline.phase("write"):
+                rows = made.rows.take(pa.array(made.row[is_row]))
+                self._writer.append(made.keys.values.filter(pa.array(is_row)), rows)
+            return
+        with timeline.phase("merge"):
+            found = match(self._stored_keys, made.keys)
+            hits = np.flatnonzero(found >= 0)
+            wins = np.ones(len(hits), np.bool_)
+            if made.ordering:
+                at = pa.array(found[hits])
+                older = [values.take(at) for values in self._stored_ordering]
+                wins = made.always[hits] | not_older(
+                    older, [values.take(pa.array(hits)) for values in made.ordering]
+                )
+            two = is_row[hits]
+            gone = found[hits[wins & ~two]]
+            self._kept[gone] = False
+            self._deletes += len(gone)
+            pairs, stored_rows = hits[two], found[hits[two]]
+        stored = self._stored_rows(stored_rows)
+        with timeline.phase(combiner.phase):
+            names = made.rows.schema.names
+            data = conform(stored.select(names), made.rows.schema, self._writer.path)
+            newer = made.rows.take(pa.array(made.row[pairs]))
+            combined = combiner.combine(data, newer, wins[two])
+        with timeline.phase("merge"):
+            deleted, stands = combined.deleted, combined.older_stands
+            gone_too = np.zeros(len(pairs), np.bool_) if deleted is None else deleted
+            changed = ~gone_too if stands is None else ~gone_too & ~stands
+            self._kept[stored_rows[gone_too | changed]] = False
+            self._deletes += int(gone_too.sum())
+            self._updates += int(changed.sum())
+            # a stored row that stands and was filled keeps its commit time
+            refilled = changed & ~wins[two] & self._keeps_winner
+            self._refill(stored, combined.rows, np.flatnonzero(refilled))
+            written = np.flatnonzero(changed & ~refilled)
+            self._updates -= int(refilled.sum())
+            new = np.flatnonzero(is_row & (found < 0))
+            rows = pa.concat_batches(
+                [
+                    made.rows.take(pa.array(made.row[new])),
+                    combined.rows.take(pa.array(written)),
+                ]
+            )
+            keys = made.keys.values.take(pa.array(np.concatenate([new, pairs[written]])))
+        with timeline.phase("write"):
+            self._writer.append(keys, rows)
+
+    @property
+    def _keeps_winner(self) -> bool:
+        """Whether a made row is the winner of two, filled, and not something new."""
+        return isinstance(self.combiner, PartialUpdateCombiner)
+
+    def _refill(self, stored: pa.RecordBatch, rows: pa.RecordBatch, at: Indices) -> None:
+        if not len(at):
+            return
+        taken = stored.take(pa.array(at))
+        columns = [
+            rows.column(name).take(pa.array(at)) if name in rows.schema.names else column
+            for name, column in zip(taken.schema.names, taken.columns, strict=True)
+        ]
+        names = taken.schema.names
+        self._refilled.append(pa.RecordBatch.from_arrays(columns, names=names))
+
+    def _stored_rows(self, numbers: Indices) -> pa.RecordBatch:
+        """Stored rows by number, in the columns that are carried over."""
+        assert self._reader is not None
+        if self._stored is not None:
+            with self.task.timeline.phase("merge"):
+                taken = self._stored.take(pa.array(numbers)).combine_chunks()
+                return _one_batch(taken)
+        with self.task.timeline.phase("read_base"):
+            # memory does not hold them all: those wanted are looked for batch by batch
+            order = np.argsort(numbers, kind="stable")
+            wanted, start, parts = numbers[order], 0, []
+            for batch in self._reader.batches(self._reader.carried_columns):
+                first, last = np.searchsorted(wanted, [start, start + batch.num_rows])
+                parts.append(batch.take(pa.array(wanted[first:last] - start)))
+                start += batch.num_rows
+            back = np.empty(len(order), np.int64)
+            back[order] = np.arange(len(order))
+            return _one_batch(pa.Table.from_batches(parts).take(pa.array(back)))
+
+    def _refuse_markers(self, records: Records) -> None:
+        plan = self.task.plan
+        marked = plan.merge_rules.markers.marked(records, plan.schema.data.names)
+        if marked is not None:
+            raise DataError(
+                f"{int(marked.sum())} rows are marked as deletes, and a bulk_insert deletes nothing",
+                hint="write them by upsert",
+            )
 
     def finish(self) -> Iterator[WriteStatus]:
         """Carry over the stored rows that stand, a row group at a time, and close the file.
@@ -111,6 +227,9 @@ class BaseFileHandle(WriteHandle):
         timeline = self.task.timeline
         if self.task.plan.operation is Operation.DELETE and not self._deletes:
             return
+        for refilled in self._refilled:
+            with timeline.phase("write"):
+                self._writer.append_carried(refilled)
         start = 0
         for stored in self._carried():
             mask = self._kept[start : start + stored.num_rows]
@@ -136,3 +255,8 @@ class BaseFileHandle(WriteHandle):
             if batch is None:
                 return
             yield batch
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)

@@ -7,12 +7,14 @@ not know how they are carried out, nor pyspark.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import pyarrow as pa
 
 from serde_lab.records.keys import KeyGenerator
+from serde_lab.records.merge_rules import MergeRules
+from serde_lab.records.merger import Combiner
 from serde_lab.records.merging import MergeMode
 from serde_lab.records.schema import RecordSchema
 from serde_lab.serde.interface import BoundSerde, SerdeOptions
@@ -29,6 +31,12 @@ class Operation(StrEnum):
     UPSERT = "upsert"
     BULK_INSERT = "bulk_insert"
     DELETE = "delete"
+    INSERT = "insert"
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether records are matched with stored ones by key; the others only add rows."""
+        return self in (Operation.UPSERT, Operation.DELETE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +81,26 @@ class WritePlan:
 
     @property
     def buckets(self) -> int:
-        """Buckets of each partition."""
-        return self.table.bucket_count or 1
+        """Buckets of each partition; without keys there are none, and each task has its own file groups."""
+        return self.targets if self.table.is_keyless else self.table.bucket_count or 1
 
     @property
     def merge_mode(self) -> MergeMode:
         """How the table merges."""
         return MergeMode(self.table.merge_mode or MergeMode.COMMIT_TIME)
+
+    @property
+    def merge_rules(self) -> MergeRules:
+        """All that the table says of merging."""
+        return self.table.merge_rules
+
+    def combiner(self) -> Combiner | None:
+        """What makes one row of two; None where one of them stands, and for deletes and first loads."""
+        if self.operation is not Operation.UPSERT:
+            return None
+        ordering = self.schema.ordering if self.merge_mode is not MergeMode.COMMIT_TIME else ()
+        roles = replace(self.schema, ordering=ordering)
+        return self.merge_rules.combiner(roles, self.strategy.upper())
 
     @property
     def source_schema(self) -> pa.Schema:

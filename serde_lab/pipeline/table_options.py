@@ -11,14 +11,26 @@ from typing import Any
 
 from serde_lab.errors import OptionError
 from serde_lab.pipeline.option_reader import OptionReader
+from serde_lab.records import partition_time
+from serde_lab.records.merge_rules import DEBEZIUM_UNAVAILABLE
+from serde_lab.records.merger import COMMIT_TIME_STRATEGY, EVENT_TIME_STRATEGY, PAYLOAD_STRATEGY
 from serde_lab.table.config import TableConfig
+from serde_lab.table.table_kind import KEY_GENERATOR_CLASSES
+
+_OPERATION = "hoodie.datasource.write.operation"
+# operations that look no key up, and so can do without
+_APPENDING = ("insert", "bulk_insert")
+GENERATOR = "hoodie.datasource.write.keygenerator.type"
+GENERATOR_CLASS = "hoodie.datasource.write.keygenerator.class"
 
 MEANING: Mapping[str, str] = {
     "hoodie.table.name": "the table's name; needed when the table is made",
-    "hoodie.datasource.write.recordkey.field": "record key columns, by commas",
+    "hoodie.datasource.write.recordkey.field": (
+        "record key columns, by commas; a table without any is only inserted into, and makes keys up"
+    ),
     "hoodie.datasource.write.partitionpath.field": "partition columns, by commas; empty for none",
-    "hoodie.datasource.write.precombine.field": "the ordering column",
-    "hoodie.table.ordering.fields": "the ordering column, by its newer name",
+    "hoodie.datasource.write.precombine.field": "the ordering columns, by commas",
+    "hoodie.table.ordering.fields": "the ordering columns, by their newer name",
     "hoodie.datasource.write.table.type": "COPY_ON_WRITE or MERGE_ON_READ",
     "hoodie.datasource.write.hive_style_partitioning": "true: folders are named field=value",
     "hoodie.datasource.write.partitionpath.urlencode": "true: folder names are escaped",
@@ -26,8 +38,20 @@ MEANING: Mapping[str, str] = {
     "hoodie.index.bucket.engine": "SIMPLE",
     "hoodie.bucket.index.num.buckets": "buckets of each partition",
     "hoodie.bucket.index.hash.field": "record key columns that the bucket hash takes",
-    "hoodie.write.record.merge.mode": "EVENT_TIME_ORDERING or COMMIT_TIME_ORDERING",
+    "hoodie.write.record.merge.mode": "EVENT_TIME_ORDERING, COMMIT_TIME_ORDERING or CUSTOM",
+    "hoodie.write.record.merge.strategy.id": "UUID of the merge strategy, a property of the table",
+    "hoodie.write.record.merge.custom.implementation.classes": (
+        "mergers for this write, as package.module:Class, by commas; the first that fits is taken"
+    ),
+    "hoodie.datasource.write.payload.class": "a payload class of Hudi's, or package.module:Class",
+    "hoodie.table.partial.update.mode": "IGNORE_DEFAULTS or FILL_UNAVAILABLE",
+    "hoodie.write.partial.update.unavailable.value": "the marker of FILL_UNAVAILABLE",
+    "hoodie.payload.delete.field": "a row is a delete that has in this column",
+    "hoodie.payload.delete.marker": "this text",
     "hoodie.write.table.version": "9 or 6",
+    GENERATOR: "SIMPLE, COMPLEX, NON_PARTITION or TIMESTAMP; what it is follows from the columns",
+    GENERATOR_CLASS: "the same by the name of Hudi's class",
+    **partition_time.MEANING,
     "hoodie.metadata.enable": "false",
 }
 
@@ -41,10 +65,21 @@ def table_config(reader: OptionReader, stored: TableConfig | None) -> TableConfi
     reader.only("hoodie.index.bucket.engine", ("SIMPLE",))
     reader.only("hoodie.metadata.enable", ("false",))
     given = _given(reader)
+    classes = reader.names("hoodie.write.record.merge.custom.implementation.classes")
+    times = {key: str(reader.options[key]) for key in partition_time.MEANING if reader.given(key)}
     if stored is None:
-        return _new_table(given)
+        given["extra"] = _of_time(times, given)
+        if reader.text(_OPERATION, "upsert") in _APPENDING:
+            given.setdefault("record_key_fields", ())
+        return replace(_new_table(given), merger_classes=classes)
+    for key, value in times.items():
+        if stored.extra.get(key) != value:
+            raise OptionError(
+                f"the table at hand has {key} {stored.extra.get(key)!r}, and this write says {value!r}"
+            )
+    _settle_strategy(given, stored)
     index = {}
-    if stored.bucket_count is None:
+    if stored.bucket_count is None and not stored.is_keyless:
         # Hudi stores no facts of the bucket index: whoever writes must know them
         index = {key: given.pop(key) for key in ("bucket_count", "bucket_fields") if key in given}
         if "bucket_count" not in index:
@@ -57,7 +92,7 @@ def table_config(reader: OptionReader, stored: TableConfig | None) -> TableConfi
             raise OptionError(
                 f"the table at hand has {key.replace('_', ' ')} {have!r}, and this write says {value!r}"
             )
-    return replace(stored, **index)
+    return replace(stored, **index, merger_classes=classes)
 
 
 def _given(reader: OptionReader) -> dict[str, Any]:
@@ -73,14 +108,50 @@ def _given(reader: OptionReader) -> dict[str, Any]:
         "partition_fields": _names(reader, "hoodie.datasource.write.partitionpath.field"),
         "ordering_fields": ordering,
         "merge_mode": reader.choice(
-            "hoodie.write.record.merge.mode", ("EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING")
+            "hoodie.write.record.merge.mode",
+            ("EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING", "CUSTOM"),
         ),
+        "merge_strategy_id": reader.text("hoodie.write.record.merge.strategy.id", "") or None,
+        "payload_class": reader.text("hoodie.datasource.write.payload.class", "") or None,
+        "partial_update_mode": reader.choice(
+            "hoodie.table.partial.update.mode", ("IGNORE_DEFAULTS", "FILL_UNAVAILABLE")
+        ),
+        "unavailable_value": (
+            reader.text("hoodie.write.partial.update.unavailable.value", "") or None
+        ),
+        "delete_field": reader.text("hoodie.payload.delete.field", "") or None,
+        "delete_marker": reader.text("hoodie.payload.delete.marker", "") or None,
         "bucket_count": reader.number("hoodie.bucket.index.num.buckets", 0) or None,
         "bucket_fields": reader.names("hoodie.bucket.index.hash.field") or None,
+        "key_generator": _key_generator(reader),
         "hive_style": reader.flag("hoodie.datasource.write.hive_style_partitioning"),
         "url_encode": reader.flag("hoodie.datasource.write.partitionpath.urlencode"),
     }
     return {key: value for key, value in stated.items() if value is not None}
+
+
+def _key_generator(reader: OptionReader) -> str | None:
+    """By its type or by its class, which may both be stated if they agree."""
+    by_type = reader.choice(GENERATOR, tuple(KEY_GENERATOR_CLASSES))
+    if not reader.given(GENERATOR_CLASS):
+        return by_type
+    name = reader.text(GENERATOR_CLASS, "")
+    by_class = {value: key for key, value in KEY_GENERATOR_CLASSES.items()}.get(name)
+    if by_class is None or by_type not in (None, by_class):
+        expected = KEY_GENERATOR_CLASSES.get(by_type or "") or ", ".join(
+            KEY_GENERATOR_CLASSES.values()
+        )
+        raise OptionError(f"{GENERATOR_CLASS} is {name!r}, expected {expected}")
+    return by_class
+
+
+def _of_time(times: dict[str, str], given: Mapping[str, Any]) -> dict[str, str]:
+    """The properties of the key generator TIMESTAMP, which has the only use for them."""
+    if times and given.get("key_generator") != "TIMESTAMP":
+        raise OptionError(
+            f"{next(iter(times))} is for the key generator TIMESTAMP", hint=f"{GENERATOR}=TIMESTAMP"
+        )
+    return times
 
 
 def _names(reader: OptionReader, key: str) -> tuple[str, ...] | None:
@@ -88,14 +159,98 @@ def _names(reader: OptionReader, key: str) -> tuple[str, ...] | None:
     return reader.names(key) if reader.given(key) else None
 
 
+def _settle_strategy(given: dict[str, Any], stored: TableConfig) -> None:
+    """A write may name the strategy id that the table's mode implies; another one is refused."""
+    asked = given.pop("merge_strategy_id", None)
+    have = stored.merge_rules.strategy
+    if asked is not None and asked != have:
+        raise OptionError(
+            f"hoodie.write.record.merge.strategy.id is {asked}, and the table at hand merges by {have}:"
+            " the strategy is the table's for good"
+        )
+    asked_class = given.get("payload_class")
+    if asked_class is not None and stored.payload_class == "":
+        # what the class means is in the table's mode, if it means the same
+        wanted = payload_rules(asked_class)
+        for key, value in wanted.items():
+            given.setdefault(key, value)
+        if wanted["merge_mode"] != "CUSTOM":
+            del given["payload_class"]
+
+
+def payload_rules(payload_class: str) -> dict[str, str]:
+    """The merge mode, and partial update mode, that a payload class stands for in table version 9.
+
+    Source: HoodieTableConfig.inferMergingConfigsForV9TableCreation.
+    """
+    name = payload_class.removeprefix("org.apache.hudi.common.model.")
+    known = {
+        "DefaultHoodieRecordPayload": {"merge_mode": "EVENT_TIME_ORDERING"},
+        "EventTimeAvroPayload": {"merge_mode": "EVENT_TIME_ORDERING"},
+        "OverwriteWithLatestAvroPayload": {"merge_mode": "COMMIT_TIME_ORDERING"},
+        "PartialUpdateAvroPayload": {
+            "merge_mode": "EVENT_TIME_ORDERING",
+            "partial_update_mode": "IGNORE_DEFAULTS",
+        },
+        "OverwriteNonDefaultsWithLatestAvroPayload": {
+            "merge_mode": "COMMIT_TIME_ORDERING",
+            "partial_update_mode": "IGNORE_DEFAULTS",
+        },
+        "PostgresDebeziumAvroPayload": {
+            "merge_mode": "EVENT_TIME_ORDERING",
+            "partial_update_mode": "FILL_UNAVAILABLE",
+            "unavailable_value": DEBEZIUM_UNAVAILABLE,
+        },
+        "AWSDmsAvroPayload": {
+            "merge_mode": "COMMIT_TIME_ORDERING",
+            "delete_field": "Op",
+            "delete_marker": "D",
+        },
+    }
+    known["debezium.PostgresDebeziumAvroPayload"] = known.pop("PostgresDebeziumAvroPayload")
+    return known.get(name, {"merge_mode": "CUSTOM", "merge_strategy_id": PAYLOAD_STRATEGY})
+
+
+def _by_strategy(given: dict[str, Any]) -> None:
+    """The mode that payload class and strategy id stand for, which a stated mode may not contradict."""
+    modes = {
+        EVENT_TIME_STRATEGY: "EVENT_TIME_ORDERING",
+        COMMIT_TIME_STRATEGY: "COMMIT_TIME_ORDERING",
+    }
+    wanted: dict[str, str] = {}
+    asked = given.get("merge_strategy_id")
+    if given.get("payload_class") and given.get("version") != 6:
+        wanted = payload_rules(given["payload_class"])
+    elif given.get("payload_class"):
+        wanted = payload_rules(given["payload_class"])
+        if len(wanted) > 1:
+            # version 6 has no words but the class itself
+            wanted = {"merge_mode": "CUSTOM", "merge_strategy_id": PAYLOAD_STRATEGY}
+        else:
+            del given["payload_class"]
+    elif asked is not None:
+        wanted = {"merge_mode": modes.get(asked, "CUSTOM")}
+    if asked in modes:
+        del given["merge_strategy_id"]
+    for key, value in wanted.items():
+        stated = given.setdefault(key, value)
+        if key == "merge_mode" and stated != value:
+            raise OptionError(
+                f"hoodie.write.record.merge.mode is {stated}, and"
+                f" {given.get('payload_class') or asked} means {value}"
+            )
+
+
 def _new_table(given: dict[str, Any]) -> TableConfig:
+    _by_strategy(given)
     for key, option in (
         ("name", "hoodie.table.name"),
         ("record_key_fields", "hoodie.datasource.write.recordkey.field"),
     ):
         if key not in given:
             raise OptionError(f"{option} is missing; the table is made by this write")
-    given.setdefault("bucket_count", 8)
+    if given["record_key_fields"]:
+        given.setdefault("bucket_count", 8)
     config = TableConfig(**given)
     config.check_creatable()
     return config

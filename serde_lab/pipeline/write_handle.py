@@ -10,12 +10,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.plan import Operation, WritePlan
+from serde_lab.records.delete_markers import deletes_of
+from serde_lab.records.histories import History
 from serde_lab.records.key_hash import HashedKeys
-from serde_lab.records.merging import Indices, MergeMode, precombine
+from serde_lab.records.merger import Combiner
+from serde_lab.records.merging import Deletes, Indices, MergeMode, precombine
+from serde_lab.records.schema import ENVELOPE
 from serde_lab.serde.interface import Records
 from serde_lab.table.commit_metadata import WriteStat
 from serde_lab.table.file_names import write_token
@@ -48,13 +55,15 @@ class Candidates:
     """One record a key of a batch: `chosen` indexes `records`, None means all of them.
 
     `keys` and `ordering` are those of the chosen records, read and hashed once for all that follows;
-    the records themselves are gathered once, when it is known which of them are written.
+    the records themselves are gathered once, when it is known which of them are written. `deletes`
+    says which of the chosen ones delete their keys; None where none does.
     """
 
     records: Records
     chosen: Indices | None
     keys: HashedKeys
     ordering: list[pa.Array]
+    deletes: Deletes | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -67,11 +76,26 @@ class Candidates:
         return self.records if rows is None else self.records.take(rows)
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """One entry a key of a batch where rows are made of several: as `Candidates`, but converted out.
+
+    `row` is each entry's row in `rows` (the data columns), or -1 where it deletes its key.
+    """
+
+    keys: HashedKeys
+    ordering: list[pa.Array]
+    row: Indices
+    always: npt.NDArray[np.bool_]
+    rows: pa.RecordBatch
+
+
 class WriteHandle(ABC):
     """Writes the records of one file group: `write` shard by shard, then `finish` once."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
+        self.combiner: Combiner | None = task.plan.combiner()
 
     @abstractmethod
     def write(self, records: Records) -> None:
@@ -92,8 +116,56 @@ class WriteHandle(ABC):
             )
             keys = HashedKeys.of(records.record_keys())
             ordering = records.ordering_values() if ordered else []
-            chosen = precombine(keys, ordering)
+            deletes = None
+            if plan.operation is Operation.UPSERT:
+                marked = plan.merge_rules.markers.marked(records, plan.schema.data.names)
+                deletes = None if marked is None else deletes_of(marked, ordering)
+            chosen = precombine(keys, ordering, deletes=deletes)
             if chosen is None:
-                return Candidates(records, None, keys, ordering)
+                return Candidates(records, None, keys, ordering, deletes)
             at = pa.array(chosen)
-            return Candidates(records, chosen, keys.take(chosen), [v.take(at) for v in ordering])
+            of_chosen = None if deletes is None else deletes.take(chosen)
+            values = [v.take(at) for v in ordering]
+            return Candidates(records, chosen, keys.take(chosen), values, of_chosen)
+
+    def made(self, records: Records) -> Made:
+        """One entry a key where one record may be made of several: converted out first, then merged."""
+        plan, timeline = self.task.plan, self.task.timeline
+        combiner = self.combiner
+        assert combiner is not None
+        with timeline.phase(self.task.convert_out):
+            batch = records.to_arrow()
+        with timeline.phase("precombine"):
+            data = pa.RecordBatch.from_arrays(
+                batch.columns[len(ENVELOPE) :], schema=plan.schema.data
+            )
+            keys = HashedKeys.of(batch.column(0))
+            by_event = plan.merge_mode is not MergeMode.COMMIT_TIME
+            fields = plan.schema.ordering if by_event else ()
+            ordering = [data.column(name) for name in fields]
+            marked = plan.merge_rules.markers.marked(data, data.schema.names)
+            deletes = deletes_of(
+                np.zeros(len(keys), np.bool_) if marked is None else marked, ordering
+            )
+            row = np.where(deletes.marked, -1, np.arange(len(keys)))
+            once = precombine(keys, []) is None
+            if not once:
+                group = keys.values.dictionary_encode().indices.to_numpy().astype(np.int64)
+                history = History(group, ordering, deletes.marked, deletes.always)
+        if once:
+            return Made(keys, ordering, row, deletes.always, data)
+        with timeline.phase(combiner.phase if combiner.phase != "merge" else "precombine"):
+            folded = combiner.fold(data, history, row)
+            at = pa.array(folded.tops)
+            always = deletes.always[folded.tops] if folded.always is None else folded.always
+            is_row = folded.row >= 0
+            # a made row's own values: those of the record that stands may be of another
+            values = [
+                pc.if_else(
+                    pa.array(is_row),
+                    folded.rows.column(name).take(pa.array(folded.row, mask=~is_row)),
+                    old.take(at),
+                )
+                for name, old in zip(fields, ordering, strict=True)
+            ]
+            return Made(keys.take(folded.tops), values, folded.row, always, folded.rows)

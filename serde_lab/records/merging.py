@@ -5,7 +5,8 @@ values, so that any representation of records can merge by `take` alone. Must no
 files.
 
 EVENT_TIME_ORDERING: the higher ordering value wins, ties go to the newer; a commit-time delete (one
-without an ordering value) wins always. COMMIT_TIME_ORDERING: the newer wins.
+without an ordering value) wins always. COMMIT_TIME_ORDERING: the newer wins. CUSTOM: deletes obey the
+ordering values, and what becomes of two rows is a merger's to say (`merger.py`).
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from serde_lab.records.histories import History, winners
 from serde_lab.records.key_hash import HashedKeys, equal_neighbours
-from serde_lab.records.ordering import ranks
+from serde_lab.records.ordering import not_older, ranks
 
 Indices = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
 class MergeMode(StrEnum):
@@ -30,29 +33,49 @@ class MergeMode(StrEnum):
 
     COMMIT_TIME = "COMMIT_TIME_ORDERING"
     EVENT_TIME = "EVENT_TIME_ORDERING"
+    CUSTOM = "CUSTOM"
+
+
+@dataclass(frozen=True, slots=True)
+class Deletes:
+    """Which records of a batch delete their keys; both masks have shape (n,).
+
+    `always`: those among `marked` that do so by commit time, whatever ordering values they meet.
+    """
+
+    marked: Mask
+    always: Mask
+
+    def take(self, indices: Indices) -> Deletes:
+        """Those of the records at `indices`."""
+        return Deletes(self.marked[indices], self.always[indices])
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
     """The outcome of a merge: `stored_kept` is a mask over stored rows, `incoming` indexes new ones.
 
-    `updates` counts incoming records that replace a stored one; the other kept ones are inserts.
+    `updates` counts incoming rows that replace a stored one, `deletes` stored rows that are gone; the
+    other incoming ones are inserts.
     """
 
-    stored_kept: npt.NDArray[np.bool_]
+    stored_kept: Mask
     incoming: Indices
     updates: int
+    deletes: int = 0
 
 
 def precombine(
     keys: pa.Array | HashedKeys,
     ordering: Sequence[pa.Array],
     position: npt.NDArray[np.int64] | None = None,
+    deletes: Deletes | None = None,
 ) -> Indices | None:
     """Indices of the record that survives per key, in input order; None when no key occurs twice.
 
     The highest ordering value wins, ties go to the later `position` (shape (n,); None means that the
-    records stand in input order). `ordering` empty means commit time: the later position wins.
+    records stand in input order, as they must where there are deletes). `ordering` empty means commit
+    time: the later position wins. Deletes compete like rows, those by commit time as `histories` has it.
     """
     hashed = HashedKeys.of(keys)
     left, right = equal_neighbours(hashed.hashes)
@@ -62,6 +85,12 @@ def precombine(
     suspected[left] = suspected[right] = True
     suspects = np.flatnonzero(suspected)
     groups = hashed.values.take(pa.array(suspects)).dictionary_encode().indices.to_numpy()
+    if deletes is not None and ordering and deletes.always[suspects].any():
+        of_suspects = [values.take(pa.array(suspects)) for values in ordering]
+        best = winners(History(groups.astype(np.int64), of_suspects, *_masks(deletes, suspects)))
+        keep = ~suspected
+        keep[suspects[best]] = True
+        return None if keep.all() else np.flatnonzero(keep)
     at = suspects if position is None else position[suspects]
     by_value = [ranks(values.take(pa.array(suspects))) for values in ordering]
     # lexsort's last key is its first: group, then ordering fields in order, then position
@@ -106,37 +135,37 @@ def merge(
     keys: pa.Array | HashedKeys,
     ordering: Sequence[pa.Array],
     mode: MergeMode = MergeMode.EVENT_TIME,
+    deletes: Deletes | None = None,
 ) -> Merge:
     """Merge precombined incoming records with stored ones.
 
-    `stored_ordering` and `ordering` hold one array per ordering field, of the same types.
+    `stored_ordering` and `ordering` hold one array per ordering field, of the same types. `deletes`
+    says which incoming records delete their keys; they are not among `incoming` of the outcome.
     """
     found = match(stored_keys, keys)
     hits = np.flatnonzero(found >= 0)
     kept = np.ones(len(stored_keys), np.bool_)
     if not len(hits):
-        return Merge(kept, np.arange(len(keys), dtype=np.int64), 0)
+        everyone = np.arange(len(keys), dtype=np.int64)
+        return Merge(kept, everyone if deletes is None else everyone[~deletes.marked], 0)
     wins = np.ones(len(hits), np.bool_)
-    if mode is MergeMode.EVENT_TIME and ordering:
+    if mode is not MergeMode.COMMIT_TIME and ordering:
         at = pa.array(found[hits])
         wins = not_older(
             [values.take(at) for values in stored_ordering],
             [values.take(pa.array(hits)) for values in ordering],
         )
+        if deletes is not None:
+            wins |= deletes.always[hits]
     kept[found[hits[wins]]] = False
     losing = np.zeros(len(keys), np.bool_)
     losing[hits[~wins]] = True
-    return Merge(kept, np.flatnonzero(~losing), int(wins.sum()))
+    gone = 0
+    if deletes is not None:
+        gone = int(deletes.marked[hits[wins]].sum())
+        losing |= deletes.marked
+    return Merge(kept, np.flatnonzero(~losing), int(wins.sum()) - gone, gone)
 
 
-def not_older(older: Sequence[pa.Array], newer: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
-    """Whether each `newer` record stands against its `older` one: ordering(newer) >= ordering(older)."""
-    rows = len(newer[0])
-    above = np.zeros(rows, np.bool_)
-    equal = np.ones(rows, np.bool_)
-    for before, after in zip(older, newer, strict=True):
-        together = ranks(pa.concat_arrays([before.cast(after.type), after]))
-        low, high = together[:rows], together[rows:]
-        above |= equal & (high > low)
-        equal &= high == low
-    return above | equal
+def _masks(deletes: Deletes, at: Indices) -> tuple[Mask, Mask]:
+    return deletes.marked[at], deletes.always[at]

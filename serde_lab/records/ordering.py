@@ -7,6 +7,8 @@ Must not know keys or mergers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -45,6 +47,37 @@ def ranks(values: pa.Array) -> npt.NDArray[np.int64]:
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return _dictionary_ranks(values, _utf16)
     raise SchemaError(f"type {kind} has no order that a table can merge by")
+
+
+def not_older(older: Sequence[pa.Array], newer: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
+    """Whether each `newer` record stands against its `older` one: ordering(newer) >= ordering(older).
+
+    One array an ordering field, at least one; later fields decide where the earlier ones are equal.
+    """
+    rows = len(newer[0])
+    above = np.zeros(rows, np.bool_)
+    equal = np.ones(rows, np.bool_)
+    for before, after in zip(older, newer, strict=True):
+        together = ranks(pa.concat_arrays([before.cast(after.type), after]))
+        low, high = together[:rows], together[rows:]
+        above |= equal & (high > low)
+        equal &= high == low
+    return above | equal
+
+
+def dense_ranks(ordering: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
+    """0, 1, … in the order of several ordering fields together; equal numbers for equal values."""
+    by_value = [ranks(values) for values in ordering]
+    if len(by_value) == 1:
+        return _dense(by_value[0])
+    order = np.lexsort(list(reversed(by_value)))
+    changes = np.zeros(len(order), np.bool_)
+    for values in by_value:
+        ordered = values[order]
+        changes[1:] |= ordered[1:] != ordered[:-1]
+    found = np.empty(len(order), np.int64)
+    found[order] = np.cumsum(changes)
+    return found
 
 
 def _float_order(values: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:

@@ -13,18 +13,25 @@ from dataclasses import dataclass, field
 from typing import Literal, Self, cast
 
 from serde_lab.errors import OptionError, TableError
+from serde_lab.records.delete_markers import DeleteMarkers
+from serde_lab.records.merge_rules import MergeRules
+from serde_lab.records.merger import EVENT_TIME_STRATEGY, PAYLOAD_STRATEGY
+from serde_lab.records.merging import MergeMode as Mode
+from serde_lab.records.partial_update import PartialUpdate
+from serde_lab.records.partition_time import TimeRule
 from serde_lab.table.properties import table_checksum
 from serde_lab.table.table_kind import (
     COMMIT_TIME,
     COMMIT_TIME_PAYLOAD,
+    CUSTOM,
     EVENT_TIME,
     EVENT_TIME_PAYLOAD,
-    EVENT_TIME_STRATEGY,
     KEY_GENERATOR_CLASSES,
     MergeMode,
     check_properties,
     key_generator_of,
     merge_mode_of,
+    merge_strategy_of,
 )
 
 TableType = Literal["COPY_ON_WRITE", "MERGE_ON_READ"]
@@ -37,6 +44,16 @@ INDEX_DEFINITIONS_PATH = "hoodie.table.index.defs.path"
 INDEX_TYPE = "serde_lab.index.type"
 BUCKETS = "serde_lab.bucket.index.num.buckets"
 BUCKET_FIELDS = "serde_lab.bucket.index.hash.field"
+
+STRATEGY_ID = "hoodie.record.merge.strategy.id"
+PAYLOAD_CLASS = "hoodie.compaction.payload.class"
+LEGACY_PAYLOAD_CLASS = "hoodie.table.legacy.payload.class"
+PARTIAL_UPDATE = "hoodie.table.partial.update.mode"
+# a write's options with this prefix are the table's own for good
+MERGE_PROPERTY = "hoodie.record.merge.property."
+UNAVAILABLE = "hoodie.write.partial.update.unavailable.value"
+DELETE_FIELD = "hoodie.payload.delete.field"
+DELETE_MARKER = "hoodie.payload.delete.marker"
 
 VERSIONS_CREATED = (6, 9)
 
@@ -53,10 +70,24 @@ class TableConfig:
     ordering_fields: tuple[str, ...] = ()
     merge_mode: MergeMode | None = None
     """None means by event time if there is an ordering field, else by commit time."""
+    merge_strategy_id: str = ""
+    """Of CUSTOM: the UUID of the semantics; the other modes imply theirs."""
+    partial_update_mode: str = ""
+    """IGNORE_DEFAULTS or FILL_UNAVAILABLE: gaps in one version of a record are filled from the other."""
+    unavailable_value: str = ""
+    """The marker of FILL_UNAVAILABLE."""
+    delete_field: str = ""
+    delete_marker: str = ""
+    """A row that has this text in `delete_field` deletes its key."""
+    payload_class: str = ""
+    """The payload class by whose rules CUSTOM merges, or, of another mode, was merged of old."""
+    merger_classes: tuple[str, ...] = ()
+    """Implementations for this write or read; no property of the table."""
     hive_style: bool = False
     url_encode: bool = False
     key_generator: str = ""
-    """SIMPLE, COMPLEX or NON_PARTITION; "" means what follows from the fields."""
+    """SIMPLE, COMPLEX, NON_PARTITION or TIMESTAMP; "" means what follows from the fields. What TIMESTAMP
+    is told of its field stands in `extra`."""
     database: str = ""
     bucket_count: int | None = None
     """Buckets of the simple bucket index in each partition; None means the table has no such index."""
@@ -78,6 +109,37 @@ class TableConfig:
     @property
     def is_mor(self) -> bool:
         return self.table_type == "MERGE_ON_READ"
+
+    @property
+    def merge_rules(self) -> MergeRules:
+        """How the table merges."""
+        return MergeRules(
+            Mode(self.merge_mode or COMMIT_TIME),
+            self.merge_strategy_id,
+            PartialUpdate(self.partial_update_mode) if self.partial_update_mode else None,
+            self.unavailable_value,
+            DeleteMarkers(self.delete_field, self.delete_marker),
+            self.payload_class,
+            self.merger_classes,
+        )
+
+    @property
+    def merge_ordering(self) -> tuple[str, ...]:
+        """The fields whose values decide; none by commit time."""
+        return () if self.merge_mode == COMMIT_TIME else self.ordering_fields
+
+    @property
+    def is_keyless(self) -> bool:
+        """Whether no column is a record key: keys are made up of where rows stood in their writes."""
+        return not self.record_key_fields
+
+    @property
+    def time_rule(self) -> TimeRule | None:
+        """How the partition field becomes a folder where the key generator is TIMESTAMP.
+
+        Raises OptionError for properties of it that are missing, wrong or not supported.
+        """
+        return TimeRule.from_properties(self.extra) if self.key_generator == "TIMESTAMP" else None
 
     @property
     def layout_version(self) -> int:
@@ -115,22 +177,55 @@ class TableConfig:
             )
         if self.version not in VERSIONS_CREATED:
             raise OptionError(f"table version {self.version} cannot be made; known are 6 and 9")
-        if not self.record_key_fields:
-            raise OptionError("hoodie.datasource.write.recordkey.field is empty; name one or more")
-        if len(self.ordering_fields) > 1:
+        if self.is_keyless and self.bucket_count is not None:
             raise OptionError(
-                f"ordering fields are {', '.join(self.ordering_fields)}; one is what every reader "
-                "of the table accepts"
+                "hoodie.bucket.index.num.buckets is given, and the table has no record key to hash",
+                hint="hoodie.datasource.write.recordkey.field names it",
             )
         if self.merge_mode == EVENT_TIME and not self.ordering_fields:
             raise OptionError("merging by event time needs an ordering field")
-        if self.key_generator not in KEY_GENERATOR_CLASSES:
+        self._check_merging()
+        if self.key_generator in KEY_GENERATOR_CLASSES:
+            self._check_key_generator()
+        else:
             raise OptionError(
                 f"key generator {self.key_generator!r} is not supported; known are "
                 f"{', '.join(KEY_GENERATOR_CLASSES)}"
             )
         if self.bucket_count is not None and not 1 <= self.bucket_count <= 99_999_999:
             raise OptionError(f"the bucket index has {self.bucket_count} buckets; 1 is the least")
+
+    def _check_key_generator(self) -> None:
+        """Source: HoodieSparkKeyGeneratorFactory, and what each key generator refuses when it is made."""
+        inferred = _inferred_key_generator(self)
+        fits = {inferred}
+        if self.time_rule is not None:
+            fits = {"TIMESTAMP"} if inferred == "SIMPLE" else set()
+        if self.key_generator not in fits:
+            raise OptionError(
+                f"key generator {self.key_generator} does not fit {len(self.record_key_fields)} key and"
+                f" {len(self.partition_fields)} partition columns, whose own is {inferred}"
+            )
+
+    def _check_merging(self) -> None:
+        if self.merge_mode == CUSTOM and not self.merge_strategy_id:
+            raise OptionError(
+                "merging is CUSTOM, and nothing says which",
+                hint="hoodie.write.record.merge.strategy.id or hoodie.datasource.write.payload.class",
+            )
+        if self.merge_mode == CUSTOM and self.partial_update_mode:
+            raise OptionError(f"{PARTIAL_UPDATE} is of no use: merging is CUSTOM")
+        if (self.partial_update_mode == "FILL_UNAVAILABLE") != bool(self.unavailable_value):
+            raise OptionError(
+                f"{MERGE_PROPERTY}{UNAVAILABLE} and {PARTIAL_UPDATE}=FILL_UNAVAILABLE go together;"
+                " one of them is missing"
+            )
+        if self.version == 6 and (self.partial_update_mode or self.delete_field):
+            raise OptionError(
+                "partial updates and delete markers of the table's own need table version 9"
+            )
+        # half a marker is refused where it is made
+        DeleteMarkers(self.delete_field, self.delete_marker)
 
     def check_writable(self, dropping_metadata_table: bool = False) -> None:
         """Raises TableError for a table that is read but cannot be written without harm.
@@ -173,7 +268,6 @@ class TableConfig:
             "hoodie.table.type": self.table_type,
             "hoodie.table.version": str(self.version),
             "hoodie.timeline.layout.version": str(self.layout_version),
-            "hoodie.table.recordkey.fields": ",".join(self.record_key_fields),
             "hoodie.datasource.write.hive_style_partitioning": _flag(self.hive_style),
             "hoodie.datasource.write.partitionpath.urlencode": _flag(self.url_encode),
             "hoodie.datasource.write.drop.partition.columns": "false",
@@ -187,6 +281,8 @@ class TableConfig:
         }
         # empty when not partitioned, as Spark writes it
         properties["hoodie.table.partition.fields"] = ",".join(self.partition_fields)
+        if not self.is_keyless:
+            properties["hoodie.table.recordkey.fields"] = ",".join(self.record_key_fields)
         if self.database:
             properties["hoodie.database.name"] = self.database
         return properties
@@ -197,13 +293,14 @@ class TableConfig:
             "hoodie.archivelog.folder": "archived",
             "hoodie.table.keygenerator.class": KEY_GENERATOR_CLASSES[self.key_generator],
             # version 6 has no word for the merge mode: the payload class decides
-            "hoodie.compaction.payload.class": (
-                EVENT_TIME_PAYLOAD if by_event_time else COMMIT_TIME_PAYLOAD
-            ),
+            PAYLOAD_CLASS: self.payload_class
+            or (EVENT_TIME_PAYLOAD if by_event_time else COMMIT_TIME_PAYLOAD),
         }
         if self.ordering_fields:
             properties["hoodie.table.precombine.field"] = ",".join(self.ordering_fields)
-        if self.is_mor:
+        if self.merge_mode == CUSTOM and self.merge_strategy_id != PAYLOAD_STRATEGY:
+            properties["hoodie.compaction.record.merger.strategy"] = self.merge_strategy_id
+        elif self.is_mor:
             properties["hoodie.compaction.record.merger.strategy"] = EVENT_TIME_STRATEGY
         return properties
 
@@ -219,7 +316,16 @@ class TableConfig:
         }
         if self.ordering_fields:
             properties["hoodie.table.ordering.fields"] = ",".join(self.ordering_fields)
-        return properties
+        custom = self.merge_mode == CUSTOM
+        stated = {
+            STRATEGY_ID: self.merge_strategy_id,
+            PAYLOAD_CLASS if custom else LEGACY_PAYLOAD_CLASS: self.payload_class,
+            PARTIAL_UPDATE: self.partial_update_mode,
+            MERGE_PROPERTY + UNAVAILABLE: self.unavailable_value,
+            MERGE_PROPERTY + DELETE_FIELD: self.delete_field,
+            MERGE_PROPERTY + DELETE_MARKER: self.delete_marker,
+        }
+        return properties | {key: value for key, value in stated.items() if value}
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], where: str) -> Self:
@@ -235,6 +341,13 @@ class TableConfig:
             or properties.get("hoodie.table.precombine.field", "")
         )
         buckets = properties.get(BUCKETS, "")
+        mode = merge_mode_of(properties, version, bool(ordering), where)
+        partial = properties.get(PARTIAL_UPDATE, "")
+        if partial not in ("", "IGNORE_DEFAULTS", "FILL_UNAVAILABLE"):
+            raise TableError(
+                f"{where}: {PARTIAL_UPDATE} is {partial}; known are IGNORE_DEFAULTS and"
+                " FILL_UNAVAILABLE"
+            )
         keys = _fields(properties.get("hoodie.table.recordkey.fields", ""))
         return cls(
             name=properties["hoodie.table.name"],
@@ -243,7 +356,13 @@ class TableConfig:
             version=version,
             partition_fields=_fields(properties.get("hoodie.table.partition.fields", "")),
             ordering_fields=ordering,
-            merge_mode=merge_mode_of(properties, version, bool(ordering), where),
+            merge_mode=mode,
+            merge_strategy_id=merge_strategy_of(properties, mode),
+            partial_update_mode=partial,
+            unavailable_value=properties.get(MERGE_PROPERTY + UNAVAILABLE, ""),
+            delete_field=_merge_property(properties, DELETE_FIELD),
+            delete_marker=_merge_property(properties, DELETE_MARKER),
+            payload_class=_payload_class(properties),
             hive_style=properties.get("hoodie.datasource.write.hive_style_partitioning") == "true",
             url_encode=properties.get("hoodie.datasource.write.partitionpath.urlencode") == "true",
             key_generator=key_generator_of(properties),
@@ -266,6 +385,10 @@ _OWN_KEYS = frozenset(
         "hoodie.table.ordering.fields",
         "hoodie.table.precombine.field",
         "hoodie.record.merge.mode",
+        PARTIAL_UPDATE,
+        MERGE_PROPERTY + UNAVAILABLE,
+        MERGE_PROPERTY + DELETE_FIELD,
+        MERGE_PROPERTY + DELETE_MARKER,
         "hoodie.datasource.write.hive_style_partitioning",
         "hoodie.datasource.write.partitionpath.urlencode",
         "hoodie.database.name",
@@ -280,8 +403,19 @@ def _inferred_key_generator(config: TableConfig) -> str:
     """Source: org.apache.hudi.keygen.KeyGenUtils#inferKeyGeneratorType."""
     if not config.partition_fields:
         return "NON_PARTITION"
-    single = len(config.partition_fields) == 1 and len(config.record_key_fields) == 1
+    single = len(config.partition_fields) == 1 and len(config.record_key_fields) <= 1
     return "SIMPLE" if single else "COMPLEX"
+
+
+def _payload_class(properties: Mapping[str, str]) -> str:
+    """The stated payload class, unless it says what the merge mode says already."""
+    found = properties.get(PAYLOAD_CLASS) or properties.get(LEGACY_PAYLOAD_CLASS, "")
+    return "" if found in (EVENT_TIME_PAYLOAD, COMMIT_TIME_PAYLOAD) else found
+
+
+def _merge_property(properties: Mapping[str, str], key: str) -> str:
+    """A merge property of version 9 under its prefix; older tables have it without."""
+    return properties.get(MERGE_PROPERTY + key, "") or properties.get(key, "")
 
 
 def _fields(text: str) -> tuple[str, ...]:

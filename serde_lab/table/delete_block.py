@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -31,6 +32,7 @@ from serde_lab.table.ordering_union import (
     plain_parts,
     unwrapped,
     wrapped,
+    wrapper_of,
 )
 
 _VERSION = 3
@@ -54,14 +56,17 @@ class Deletes:
 
 
 def encode_deletes(
-    keys: pa.Array, partition_path: str, ordering: pa.Array | None = None
+    keys: pa.Array, partition_path: str, ordering: Sequence[pa.Array] = ()
 ) -> pa.Buffer:
-    """The content of a delete block. `ordering` None means deletes by commit time.
+    """The content of a delete block. `ordering` has an array an ordering field; none means deletes by
+    commit time.
 
     Raises DataError for an ordering value that Hudi's wrapper cannot hold.
     """
+    if len(ordering) > 1:
+        return _encode_each(keys, partition_path, ordering)
     branch, values = (
-        (INT, pa.array(np.zeros(len(keys), np.int32))) if ordering is None else wrapped(ordering)
+        wrapped(ordering[0]) if ordering else (INT, pa.array(np.zeros(len(keys), np.int32)))
     )
     codec = _codec(branch)
     rows = len(keys)
@@ -92,6 +97,25 @@ def decode_deletes(
     datum = content.slice(_HEAD.size, size)
     fast = _decode_uniform(datum, ordering_types, where)
     return _decode_each(datum, ordering_types, where) if fast is None else fast
+
+
+def _encode_each(keys: pa.Array, partition_path: str, ordering: Sequence[pa.Array]) -> pa.Buffer:
+    """Several ordering fields: an array of wrappers a record, for which there is no vectorised form."""
+    columns = [
+        [wrapper_of(branch, value) for value in values.to_pylist()]
+        for branch, values in map(wrapped, ordering)
+    ]
+    records = [
+        {
+            "recordKey": key,
+            "partitionPath": partition_path,
+            "orderingVal": ("ArrayWrapper", {"wrappers": list(values)}),
+        }
+        for key, *values in zip(keys.to_pylist(), *columns, strict=True)
+    ]
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, DELETE_LIST_SCHEMA, {"deleteRecordList": records})
+    return pa.py_buffer(_HEAD.pack(_VERSION, out.tell()) + out.getvalue())
 
 
 def _zigzag(number: int) -> bytes:

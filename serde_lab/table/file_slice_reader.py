@@ -4,6 +4,7 @@ Owns the last merge, of a base file's rows with what the logs say; must not know
 read, a compaction, a check). The base file streams through; only the logs are held in memory. Source:
 KeyBasedFileGroupRecordBuffer: the log's entry stands if its ordering value is not less than the base
 row's, and always for a delete by commit time; a delete that stands removes the row.
+Where the table fills gaps or has a merger of its own, a row is made of both.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from serde_lab.records.merging import match, not_older
+from serde_lab.records.merger import Combined, Combiner
+from serde_lab.records.merging import match
+from serde_lab.records.ordering import not_older
+from serde_lab.records.partial_update import PartialUpdate, PartialUpdateCombiner
+from serde_lab.records.schema import RecordSchema
 from serde_lab.table.base_file import BaseFileReader
 from serde_lab.table.config import TableConfig
 from serde_lab.table.file_system_view import FileSlice, Visibility
@@ -23,7 +28,7 @@ from serde_lab.table.log_records import LogCount, LogRecords, read_log_records
 from serde_lab.table.meta_columns import META_NAMES, RECORD_KEY, with_meta_columns
 from serde_lab.table.row_schema import conform
 from serde_lab.table.storage import Storage
-from serde_lab.table.table_kind import EVENT_TIME
+from serde_lab.table.table_kind import CUSTOM
 
 _BATCH_ROWS = 64 * 1024
 # each of these batches is joined with all log entries, so that few large ones cost less
@@ -63,9 +68,13 @@ class FileSliceReader:
         whole = with_meta_columns(data_schema.remove_metadata())
         self.schema = whole if columns is None else pa.schema([whole.field(n) for n in columns])
         # what the merge looks at, besides what is wanted
-        needed = {*META_NAMES, *config.ordering_fields, *self.schema.names}
+        needed = {*META_NAMES, *config.merge_ordering, *self.schema.names}
+        if config.merge_mode == CUSTOM:
+            # what a merger looks at is not known
+            needed |= {*whole.names}
         self._read = pa.schema([field for field in whole if field.name in needed])
         self._visibility = visibility
+        self._combiner: Combiner | None = None
         self._logs_too = bool(slice_.log_files) and not read_optimised
         self.count = MergeCount()
 
@@ -74,28 +83,40 @@ class FileSliceReader:
         if not self._logs_too:
             yield from self._base_batches(self.schema)
             return
-        log, self.count.log = read_log_records(
-            self._storage,
-            self._slice.log_files,
-            pa.schema(list(self._read)[len(META_NAMES) :]),
-            self._config.ordering_fields,
-            self._config.merge_mode or EVENT_TIME,
-            self._visibility,
-        )
+        log = self._read_logs()
         open_ = np.ones(len(log), np.bool_)  # entries that no base row has met yet
         standing = np.zeros(len(log), np.bool_)
+        made = np.zeros(len(log), np.bool_)  # entries that were made one row with a base row
         for batch in self._base_batches(self._read, _MERGED_ROWS):
-            kept = self._merge(batch, log, open_, standing)
+            kept, rows = self._merge(batch, log, open_, standing, made)
             kept_rows = batch if kept.all() else batch.filter(pa.array(kept))
             if kept_rows.num_rows:
                 yield self._narrowed(kept_rows)
+            if rows is not None and rows.num_rows:
+                yield self._narrowed(rows)
         is_row = log.row >= 0
         self.count.updated = int((standing & is_row).sum())
-        self.count.deleted = int((standing & ~is_row).sum())
+        self.count.deleted += int((standing & ~is_row).sum())
         self.count.inserted = int((open_ & is_row).sum())
-        found = log.rows.take(pa.array(log.row[(standing | open_) & is_row]))
+        found = log.rows.take(pa.array(log.row[(standing | open_) & is_row & ~made]))
         for batch in found.to_batches(max_chunksize=_BATCH_ROWS):
             yield self._narrowed(batch)
+
+    def _read_logs(self) -> LogRecords:
+        config = self._config
+        data = pa.schema(list(self._read)[len(META_NAMES) :])
+        roles = RecordSchema(data, config.record_key_fields, ordering=config.merge_ordering)
+        self._combiner = config.merge_rules.combiner(roles)
+        log, self.count.log = read_log_records(
+            self._storage,
+            self._slice.log_files,
+            data,
+            config.merge_ordering,
+            self._visibility,
+            config.merge_rules.markers,
+            self._combiner,
+        )
+        return log
 
     def read(self) -> pa.Table:
         """All rows at once."""
@@ -107,27 +128,63 @@ class FileSliceReader:
         log: LogRecords,
         open_: npt.NDArray[np.bool_],
         standing: npt.NDArray[np.bool_],
-    ) -> npt.NDArray[np.bool_]:
-        """Which rows of a base batch stay; marks the log entries that were met and that stand."""
+        made: npt.NDArray[np.bool_],
+    ) -> tuple[npt.NDArray[np.bool_], pa.RecordBatch | None]:
+        """Which rows of a base batch stay, and rows that were made of two; marks the log entries that
+        were met, that stand, and of which rows were made."""
         kept = np.ones(batch.num_rows, np.bool_)
         entries = np.flatnonzero(open_)
         keys = log.keys if len(entries) == len(log) else log.keys.take(pa.array(entries))
         at = match(batch.column(RECORD_KEY), keys)
         hit = np.flatnonzero(at >= 0)
         if not len(hit):
-            return kept
+            return kept, None
         base_rows, met = at[hit], entries[hit]
         open_[met] = False
         wins = np.ones(len(met), np.bool_)
-        ordering = self._config.ordering_fields
-        if self._config.merge_mode == EVENT_TIME and ordering:
+        ordering = self._config.merge_ordering
+        if ordering:
             wins = log.always[met] | not_older(
                 [batch.column(name).take(pa.array(base_rows)) for name in ordering],
                 [values.take(pa.array(met)) for values in log.ordering],
             )
+        rows = None
+        if self._combiner is not None or log.present is not None:
+            two = np.flatnonzero(log.row[met] >= 0)
+            combined = self._combined(batch, base_rows[two], log, met[two], wins[two])
+            gone = np.zeros(len(two), np.bool_) if combined.deleted is None else combined.deleted
+            changed = ~gone
+            if combined.older_stands is not None:
+                changed &= ~combined.older_stands
+            rows = combined.rows.filter(pa.array(changed))
+            made[met[two]] = True
+            self.count.deleted += int(gone.sum())
+            kept[base_rows[two[gone]]] = False
+            wins[two] = changed
         standing[met[wins]] = True
         kept[base_rows[wins]] = False
-        return kept
+        return kept, rows
+
+    def _combined(
+        self,
+        batch: pa.RecordBatch,
+        base_rows: npt.NDArray[np.int64],
+        log: LogRecords,
+        met: npt.NDArray[np.int64],
+        wins: npt.NDArray[np.bool_],
+    ) -> Combined:
+        """One row of each base row and the log's row of its key."""
+        older = batch.take(pa.array(base_rows))
+        numbers = log.row[met]
+        taken = log.rows.take(pa.array(numbers)).combine_chunks().to_batches()
+        newer = taken[0] if taken else older.slice(0, 0)
+        present = log.present
+        if present is not None:
+            filling = PartialUpdateCombiner(PartialUpdate.KEEP_VALUES)
+            given = {name: mask[numbers] for name, mask in present.items()}
+            return filling.combine_present(older, newer, wins, given.get)
+        assert self._combiner is not None
+        return self._combiner.combine(older, newer, wins)
 
     def _base_batches(self, schema: pa.Schema, rows: int = _BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         base = self._slice.base_file

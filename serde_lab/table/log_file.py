@@ -9,6 +9,7 @@ stores cannot, and a file that appears whole needs no recovery. Source: HoodieAp
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -145,10 +146,11 @@ class LogWriter:
             if self._waiting_bytes >= self._format.block_bytes:
                 self._flush()
 
-    def delete(self, record_keys: pa.Array, ordering: pa.Array | None = None) -> None:
+    def delete(self, record_keys: pa.Array, ordering: Sequence[pa.Array] = ()) -> None:
         """Deletes, after the rows that were appended before them.
 
-        With `ordering` a delete counts only for rows that are not newer; without, for all there are.
+        With `ordering` (an array an ordering field) a delete counts only for rows that are not newer;
+        without, for all there are.
         Raises DataError for an ordering value that a delete block cannot hold.
         """
         if not len(record_keys):

@@ -1,34 +1,32 @@
 """What the log files of a file slice say in the end: one row or one delete a record key.
 
-Owns the reading of committed blocks and Hudi's rules of merging within a log; must not know base
-files. Source: BufferedRecordMergerFactory and KeyBasedFileGroupRecordBuffer of Hudi 1.x:
-
-* commit time: the later record or delete of a key wins.
-* event time: the higher ordering value wins, ties go to the later. A delete without an ordering value
-  (by commit time) wins over everything before it; the first row after it wins over it whatever its
-  ordering value, and deletes with an ordering value after it change nothing until then.
+Owns the reading of committed blocks, and their merging within a log; must not know base files. Source:
+BufferedRecordMergerFactory and KeyBasedFileGroupRecordBuffer of Hudi 1.x;
+the rules themselves are `records.histories`'s. Where choosing one of two rows is not enough, a combiner
+makes one of them; so it does where blocks hold partial updates, whose rows lack columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from serde_lab.errors import TableError
-from serde_lab.records.ordering import ranks
+from serde_lab.records.delete_markers import DeleteMarkers, deletes_of
+from serde_lab.records.histories import History, Sources, winners
+from serde_lab.records.merger import Combiner
+from serde_lab.records.partial_update import PartialUpdate, PartialUpdateCombiner
 from serde_lab.table.delete_block import Deletes, decode_deletes
 from serde_lab.table.file_system_view import LogFile, Visibility
 from serde_lab.table.log_block import BlockType, Damage, Header, LogBlock, parse_blocks
 from serde_lab.table.log_content import decode_avro, decode_parquet
-from serde_lab.table.meta_columns import IS_DELETED, OPERATION, RECORD_KEY, with_meta_columns
+from serde_lab.table.meta_columns import RECORD_KEY, with_meta_columns
 from serde_lab.table.row_schema import conform_table
 from serde_lab.table.storage import Storage
-from serde_lab.table.table_kind import EVENT_TIME, MergeMode
 
 _ROLLBACK_COMMAND = "0"
 
@@ -39,7 +37,8 @@ class LogRecords:
 
     `keys`: record keys. `row`: the entry's row in `rows`, or -1 where it is a delete. `always`: deletes
     by commit time, which win over the base file's row whatever its ordering value. `ordering`: one
-    array an ordering field, null where `always`.
+    array an ordering field, null where `always`. `present`: of the columns that some writers left out,
+    in which of `rows` they are given; None where the log has no partial updates.
     """
 
     keys: pa.Array
@@ -47,6 +46,7 @@ class LogRecords:
     always: npt.NDArray[np.bool_]
     ordering: tuple[pa.Array, ...]
     rows: pa.Table
+    present: Mapping[str, npt.NDArray[np.bool_]] | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -67,11 +67,13 @@ def read_log_records(
     log_files: Sequence[LogFile],
     data_schema: pa.Schema,
     ordering_fields: Sequence[str],
-    merge_mode: MergeMode,
     visibility: Visibility,
+    markers: DeleteMarkers | None = None,
+    combiner: Combiner | None = None,
 ) -> tuple[LogRecords, LogCount]:
     """Read the blocks of committed instants and merge them. `data_schema`: the columns that are wanted,
-    ordering fields among them.
+    ordering fields among them; without `ordering_fields` the later entry of a key stands. `combiner`
+    makes one row of two; None where one of them stands.
 
     Raises TableError for a damaged block: Hudi's readers pass over it in silence, and what it held
     would be gone.
@@ -84,8 +86,8 @@ def read_log_records(
         if block.type == BlockType.DELETE:
             parts.append(_deletes(decode_deletes(block.content, kinds, where), kinds))
         else:
-            parts.append(_rows(block, schema, ordering_fields, where))
-    records = _merge(parts, schema, kinds, merge_mode)
+            parts.append(_rows(block, schema, ordering_fields, markers or DeleteMarkers(), where))
+    records = _merge(parts, schema, kinds, combiner)
     count = LogCount(
         files=len(log_files),
         blocks=len(blocks),
@@ -130,21 +132,21 @@ def _check_kind(block: LogBlock, where: str) -> None:
     if block.type not in known:
         names = {kind.value: kind.name for kind in BlockType}
         raise TableError(f"{where}: is of type {names.get(block.type, block.type)}, not supported")
-    if block.header.get(Header.IS_PARTIAL) == "true":
-        raise TableError(f"{where}: holds partial updates, which are not supported")
     if Header.COMPACTED_BLOCK_TIMES in block.header:
         raise TableError(f"{where}: is the outcome of a log compaction, which is not supported")
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The entries of one block. `rows` is None for deletes."""
+    """The entries of one block. `rows` is None for deletes; `missing`: columns that it leaves out on
+    purpose."""
 
     keys: pa.Array
     deleted: npt.NDArray[np.bool_]
     always: npt.NDArray[np.bool_]
     ordering: tuple[pa.Array, ...]
     rows: pa.Table | None
+    missing: frozenset[str] | None = None
 
 
 def _deletes(found: Deletes, kinds: tuple[pa.DataType, ...]) -> _Part:
@@ -153,7 +155,13 @@ def _deletes(found: Deletes, kinds: tuple[pa.DataType, ...]) -> _Part:
     return _Part(found.keys, np.ones(rows, np.bool_), found.commit_time, ordering, None)
 
 
-def _rows(block: LogBlock, schema: pa.Schema, ordering_fields: Sequence[str], where: str) -> _Part:
+def _rows(
+    block: LogBlock,
+    schema: pa.Schema,
+    ordering_fields: Sequence[str],
+    markers: DeleteMarkers,
+    where: str,
+) -> _Part:
     if block.type == BlockType.PARQUET_DATA:
         stored = decode_parquet(block.content, where)
     else:
@@ -161,30 +169,26 @@ def _rows(block: LogBlock, schema: pa.Schema, ordering_fields: Sequence[str], wh
         if avro is None:
             raise TableError(f"{where}: has no schema")
         stored = pa.Table.from_batches([decode_avro(block.content, avro, where)])
-    deleted = _marked_deleted(stored)
+    marked = markers.marked(stored, stored.schema.names)
     rows = conform_table(stored, schema, where).combine_chunks()
     keys = _one_array(rows.column(RECORD_KEY))
     if keys.null_count:
         raise TableError(f"{where}: has a row without a record key")
     ordering = tuple(_one_array(rows.column(name)) for name in ordering_fields)
-    return _Part(keys, deleted, np.zeros(len(keys), np.bool_), ordering, rows)
-
-
-def _marked_deleted(stored: pa.Table) -> npt.NDArray[np.bool_]:
-    """Rows that say of themselves that they are deletes."""
-    deleted = np.zeros(stored.num_rows, np.bool_)
-    if IS_DELETED in stored.schema.names:
-        flags = stored.column(IS_DELETED)
-        if pa.types.is_boolean(flags.type):
-            deleted |= pc.fill_null(flags, False).to_numpy()
-    if OPERATION in stored.schema.names:
-        operations = pc.is_in(stored.column(OPERATION), value_set=pa.array(["D", "-U"]))
-        deleted |= operations.to_numpy()
-    return deleted
+    partial = block.header.get(Header.IS_PARTIAL) == "true"
+    missing = frozenset(schema.names) - set(stored.schema.names) if partial else None
+    if marked is None:
+        none = np.zeros(len(keys), np.bool_)
+        return _Part(keys, none, none, ordering, rows, missing)
+    deletes = deletes_of(marked, ordering)
+    return _Part(keys, deletes.marked, deletes.always, ordering, rows, missing)
 
 
 def _merge(
-    parts: list[_Part], schema: pa.Schema, kinds: tuple[pa.DataType, ...], mode: MergeMode
+    parts: list[_Part],
+    schema: pa.Schema,
+    kinds: tuple[pa.DataType, ...],
+    combiner: Combiner | None,
 ) -> LogRecords:
     tables = [part.rows for part in parts if part.rows is not None]
     rows = pa.concat_tables(tables) if tables else schema.empty_table()
@@ -196,15 +200,78 @@ def _merge(
     )
     row = _row_numbers(parts)
     row[deleted] = -1
-    winners = _winners(keys, deleted, always, ordering, mode)
-    taken = pa.array(winners)
+    group = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
+    history = History(group, ordering, deleted, always)
+    if any(part.missing is not None for part in parts):
+        return _filled(parts, rows, keys, history, row)
+    if combiner is not None:
+        whole = _one_batch(rows)
+        folded = combiner.fold(whole, history, row)
+        decided = folded.always
+        taken = pa.array(folded.tops)
+        values = tuple(values.take(taken) for values in ordering)
+        return LogRecords(
+            keys.take(taken),
+            folded.row,
+            always[folded.tops] if decided is None else decided,
+            values,
+            pa.Table.from_batches([folded.rows]),
+        )
+    standing = winners(history)
+    taken = pa.array(standing)
     return LogRecords(
         keys.take(taken),
-        row[winners],
-        always[winners],
+        row[standing],
+        always[standing],
         tuple(values.take(taken) for values in ordering),
         rows,
     )
+
+
+def _filled(
+    parts: list[_Part],
+    rows: pa.Table,
+    keys: pa.Array,
+    history: History,
+    row: npt.NDArray[np.int64],
+) -> LogRecords:
+    """With partial updates among the blocks: columns that a writer left out are the earlier rows'."""
+    lacking = {name for part in parts for name in part.missing or ()}
+    given = {
+        name: _concatenated(
+            [
+                np.full(len(part.keys), part.missing is None or name not in part.missing)
+                for part in parts
+                if part.rows is not None
+            ]
+        )
+        for name in lacking
+    }
+    combiner = PartialUpdateCombiner(PartialUpdate.KEEP_VALUES)
+    folded = combiner.fold_present(_one_batch(rows), history, row, given.get)
+    assert folded.made_of is not None
+    present = {name: _any_of(mask, folded.made_of) for name, mask in given.items()}
+    taken = pa.array(folded.tops)
+    return LogRecords(
+        keys.take(taken),
+        folded.row,
+        history.always[folded.tops],
+        tuple(values.take(taken) for values in history.ordering),
+        pa.Table.from_batches([folded.rows]),
+        present,
+    )
+
+
+def _any_of(mask: npt.NDArray[np.bool_], made_of: Sources) -> npt.NDArray[np.bool_]:
+    """Whether any source of each row has `mask`."""
+    if not len(made_of.rows):
+        return np.empty(0, np.bool_)
+    return np.logical_or.reduceat(mask[made_of.rows], made_of.starts[:-1])
+
+
+def _one_batch(rows: pa.Table) -> pa.RecordBatch:
+    columns = [_one_array(column) for column in rows.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
 
 
 def _row_numbers(parts: list[_Part]) -> npt.NDArray[np.int64]:
@@ -217,57 +284,6 @@ def _row_numbers(parts: list[_Part]) -> npt.NDArray[np.int64]:
             numbers.append(np.arange(seen, seen + len(part.keys), dtype=np.int64))
             seen += len(part.keys)
     return np.concatenate(numbers) if numbers else np.empty(0, np.int64)
-
-
-def _winners(
-    keys: pa.Array,
-    deleted: npt.NDArray[np.bool_],
-    always: npt.NDArray[np.bool_],
-    ordering: tuple[pa.Array, ...],
-    mode: MergeMode,
-) -> npt.NDArray[np.int64]:
-    """The entry of each key that stands, in order of position."""
-    count = len(keys)
-    if not count:
-        return np.empty(0, np.int64)
-    group = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
-    position = np.arange(count)
-    if mode != EVENT_TIME or not ordering:
-        last = np.zeros(int(group.max()) + 1, np.int64)
-        np.maximum.at(last, group, position)
-        return np.sort(last)
-    alive = np.ones(count, np.bool_)
-    if always.any():
-        alive = _after_last_delete(group, position, deleted, always)
-    entries = np.flatnonzero(alive)
-    by_value = [ranks(values.take(pa.array(entries))) for values in ordering]
-    # lexsort's last key is its first: key, then ordering fields in order, then position
-    order = np.lexsort([position[entries], *reversed(by_value), group[entries]])
-    ordered = entries[order]
-    last_of_group = np.append(group[ordered][1:] != group[ordered][:-1], True)
-    return np.sort(ordered[last_of_group])
-
-
-def _after_last_delete(
-    group: npt.NDArray[np.int64],
-    position: npt.NDArray[np.int64],
-    deleted: npt.NDArray[np.bool_],
-    always: npt.NDArray[np.bool_],
-) -> npt.NDArray[np.bool_]:
-    """Which entries still count where a key has deletes by commit time: what comes from the first row
-    after the last such delete on, or, where no row follows, that delete alone."""
-    groups = int(group.max()) + 1
-    cut = np.full(groups, -1, np.int64)
-    np.maximum.at(cut, group[always], position[always])
-    after = position > cut[group]
-    rows_after = after & ~deleted
-    first_row = np.full(groups, len(position), np.int64)
-    np.minimum.at(first_row, group[rows_after], position[rows_after])
-    untouched = cut[group] < 0
-    from_row = (cut[group] >= 0) & after & (position >= first_row[group])
-    delete_alone = (position == cut[group]) & (first_row[group] == len(position))
-    kept: npt.NDArray[np.bool_] = untouched | from_row | delete_alone
-    return kept
 
 
 def _one_array(column: pa.ChunkedArray) -> pa.Array:

@@ -19,9 +19,6 @@ META_SCHEMA = pa.schema([pa.field(name, pa.string()) for name in META_NAMES])
 OPERATION = "_hoodie_operation"
 """A sixth column that only changelog writers add; it is never part of the data."""
 
-IS_DELETED = "_hoodie_is_deleted"
-"""A data column by which a writer marks a row as a delete."""
-
 
 def with_meta_columns(data: pa.Schema) -> pa.Schema:
     """The schema of stored rows: meta columns, then the columns of `data`."""

@@ -111,6 +111,12 @@ def unwrapped(branch: int, values: pa.Array, kind: pa.DataType, where: str) -> p
         ) from exc
 
 
+def wrapper_of(branch: int, value: Any) -> tuple[str, dict[str, Any]]:
+    """A wrapped value as a record of the union, for a writer that goes record by record."""
+    record = _WRAPPERS[branch]
+    return record["name"], {record["fields"][0]["name"]: value}
+
+
 def plain_parts(wrapper: dict[str, Any] | None) -> list[Any]:
     """The value of a wrapper record, or the values of an array of them."""
     if wrapper is None:

@@ -10,12 +10,18 @@ from collections.abc import Mapping
 from typing import Literal
 
 from serde_lab.errors import TableError
+from serde_lab.records.merger import (
+    COMMIT_TIME_STRATEGY,
+    EVENT_TIME_STRATEGY,
+    PAYLOAD_STRATEGY,
+)
 from serde_lab.table.properties import table_checksum
 
-MergeMode = Literal["EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"]
+MergeMode = Literal["EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING", "CUSTOM"]
 
 EVENT_TIME: MergeMode = "EVENT_TIME_ORDERING"
 COMMIT_TIME: MergeMode = "COMMIT_TIME_ORDERING"
+CUSTOM: MergeMode = "CUSTOM"
 
 VERSIONS_READ = (6, 8, 9)
 
@@ -26,16 +32,15 @@ _PAYLOAD_MODES: Mapping[str, MergeMode] = {
     "org.apache.hudi.common.model.EventTimeAvroPayload": EVENT_TIME,
     COMMIT_TIME_PAYLOAD: COMMIT_TIME,
 }
-EVENT_TIME_STRATEGY = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"
-_COMMIT_TIME_STRATEGY = "ce9acb64-bde0-424c-9b91-f6ebba25356d"
 _STRATEGY_MODES: Mapping[str, MergeMode] = {
     EVENT_TIME_STRATEGY: EVENT_TIME,
-    _COMMIT_TIME_STRATEGY: COMMIT_TIME,
+    COMMIT_TIME_STRATEGY: COMMIT_TIME,
 }
 KEY_GENERATOR_CLASSES = {
     "SIMPLE": "org.apache.hudi.keygen.SimpleKeyGenerator",
     "COMPLEX": "org.apache.hudi.keygen.ComplexKeyGenerator",
     "NON_PARTITION": "org.apache.hudi.keygen.NonpartitionedKeyGenerator",
+    "TIMESTAMP": "org.apache.hudi.keygen.TimestampBasedKeyGenerator",
 }
 
 
@@ -85,7 +90,7 @@ def check_properties(properties: Mapping[str, str], where: str) -> None:
         raise TableError(
             f"{where}: hoodie.table.base.file.format is {base_format}; PARQUET is what is supported"
         )
-    for key in ("hoodie.bootstrap.base.path", "hoodie.table.partial.update.mode"):
+    for key in ("hoodie.bootstrap.base.path",):
         if properties.get(key):
             raise TableError(f"{where}: {key}={properties[key]} is not supported")
     _check_checksum(properties, where)
@@ -111,10 +116,10 @@ def merge_mode_of(
     """Source: HoodieTableConfig's inference of the merge mode, which differs by version."""
     stated = properties.get("hoodie.record.merge.mode")
     if stated:
-        if stated not in (EVENT_TIME, COMMIT_TIME):
+        if stated not in (EVENT_TIME, COMMIT_TIME, CUSTOM):
             raise TableError(
-                f"{where}: hoodie.record.merge.mode is {stated}; supported are {EVENT_TIME} and "
-                f"{COMMIT_TIME}"
+                f"{where}: hoodie.record.merge.mode is {stated}; known are {EVENT_TIME}, "
+                f"{COMMIT_TIME} and {CUSTOM}"
             )
         return stated
     payload = properties.get("hoodie.compaction.payload.class")
@@ -122,14 +127,19 @@ def merge_mode_of(
     if version >= 8 and strategy in _STRATEGY_MODES:
         return _STRATEGY_MODES[strategy]
     if payload:
-        if payload not in _PAYLOAD_MODES:
-            raise TableError(
-                f"{where}: hoodie.compaction.payload.class is {payload}, whose merging is not known"
-            )
-        return _PAYLOAD_MODES[payload]
-    if strategy in _STRATEGY_MODES:
-        return _STRATEGY_MODES[strategy]
+        return _PAYLOAD_MODES.get(payload, CUSTOM)
+    if strategy:
+        return _STRATEGY_MODES.get(strategy, CUSTOM)
     return EVENT_TIME if ordered else COMMIT_TIME
+
+
+def merge_strategy_of(properties: Mapping[str, str], mode: MergeMode) -> str:
+    """The strategy id where the mode does not imply it: of CUSTOM, stated or by the payload class."""
+    if mode != CUSTOM:
+        return ""
+    stated = properties.get("hoodie.record.merge.strategy.id", "")
+    by_payload = PAYLOAD_STRATEGY if properties.get("hoodie.compaction.payload.class") else ""
+    return stated or by_payload
 
 
 def key_generator_of(properties: Mapping[str, str]) -> str:

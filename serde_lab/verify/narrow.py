@@ -18,6 +18,7 @@ import pyarrow.types as pat
 
 from serde_lab.errors import DataError, SchemaError
 from serde_lab.records.types import is_decimal, is_string, storage_type
+from serde_lab.verify.evolution import in_types
 from serde_lab.verify.java_hash import bucket_ids
 from serde_lab.verify.key_text import partition_paths, record_keys, text_of
 from serde_lab.verify.rules import TableRules
@@ -43,9 +44,12 @@ class NarrowRows:
         schema = rules.schema
         types = [storage_type(schema.data.field(name).type) for name in schema.record_key]
         # typed keys are as good as their text where two values never share one, and much smaller
-        self._typed = len(types) == 1 or not any(is_string(t) for t in types)
+        self._keyless = not types
+        self._typed = self._keyless or len(types) == 1 or not any(is_string(t) for t in types)
         self.partition = ("path",) if schema.partition else ()
         keys = tuple(f"k{i}" for i in range(len(types))) if self._typed else ("k",)
+        if self._keyless:
+            keys = ("row_commit", "row_position")
         nulls = ("k_nulls",) if self._typed and len(types) > 1 else ()
         self.keys = (*self.partition, *keys, *nulls)
         self.group = ("bucket",) if rules.table_type == "MERGE_ON_READ" else ()
@@ -64,13 +68,18 @@ class NarrowRows:
         wanted = [*schema.partition, *schema.record_key, *(() if deletes else schema.ordering)]
         if self.group and not deletes:
             wanted += self._rules.bucket_fields
+        if not deletes:
+            wanted += self._rules.marker_columns
         names = list(dict.fromkeys(wanted))
         file = pq.ParquetFile(path)
         for name in names:
             if name not in file.schema_arrow.names:
                 raise DataError(f"{path} has no column {name!r}; it has {file.schema_arrow.names}")
         position = place << POSITION_BITS
+        wide = pa.schema([schema.data.field(name) for name in names])
         for batch in file.iter_batches(batch_size=_ROWS_PER_STEP, columns=names):
+            if batch.num_columns == len(names) and batch.select(names).schema.types != wide.types:
+                batch = in_types(batch, wide)
             yield self._narrow(batch, commit, position, deletes, path)
             position += batch.num_rows
 
@@ -80,7 +89,8 @@ class NarrowRows:
         columns: dict[str, pa.Array] = {}
         if self.partition:
             columns["path"] = partition_paths(batch, self._rules).combine_chunks()
-        columns |= self._key_columns(batch, path)
+        if not self._keyless:
+            columns |= self._key_columns(batch, path)
         if self.group and not deletes:
             columns["bucket"] = self._buckets(batch)
         if not deletes:
@@ -91,10 +101,35 @@ class NarrowRows:
                         f"ordering column {name!r} of {path} holds {values.null_count} nulls"
                     )
                 columns[column] = orderable(values, name)
+            if self._rules.marker_columns:
+                columns |= self._marks(batch)
         rows = batch.num_rows
+        if self._keyless:
+            columns["row_commit"] = pa.array(np.full(rows, commit, np.int32))
+            columns["row_position"] = pa.array(np.arange(start, start + rows, dtype=np.int64))
         columns["commit"] = pa.array(np.full(rows, commit, np.int32))
         columns["position"] = pa.array(np.arange(start, start + rows, dtype=np.int64))
         return pa.record_batch(columns)
+
+    def _marks(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        """Which rows are deletes, and which of those by commit time: with no ordering value, or with the
+        int 0, which Hudi takes for none."""
+        rules = self._rules
+        deleted = pa.array(np.zeros(batch.num_rows, np.bool_))
+        for name in rules.marker_columns:
+            if name == rules.delete_field:
+                says = pc.equal(text_of(batch, name).combine_chunks(), rules.delete_marker)
+            else:
+                says = batch.column(name)
+            deleted = pc.or_(deleted, pc.fill_null(says, False))
+        always = pa.array(np.full(batch.num_rows, not self.ordering))
+        fields = rules.schema.ordering if self.ordering else ()
+        for name in fields:
+            values = batch.column(name)
+            always = pc.or_(always, values.is_null())
+            if len(fields) == 1 and storage_type(values.type) == pa.int32():
+                always = pc.or_(always, pc.fill_null(pc.equal(values, 0), False))
+        return {"deleted": deleted, "always": pc.and_(deleted, always)}
 
     def _key_columns(self, batch: pa.RecordBatch, path: Path) -> dict[str, pa.Array]:
         fields = self._rules.schema.record_key

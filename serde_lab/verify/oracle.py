@@ -16,12 +16,14 @@ Rules (Hudi's BufferedRecordMergerFactory, as `hudi-format.md` part 3 has them):
   compacted (an operation `compact` without a folder). Log records are merged among themselves first,
   then with the base row. So a key that was deleted, and came back with a lower ordering value than its
   base row, reads as that base row until the next compaction.
+- Delete markers and partial updates are `entry_by_entry`'s.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
@@ -32,11 +34,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from serde_lab.errors import DataError, UsageError
+from serde_lab.verify.entry_by_entry import Arrival, Entry, EntryByEntry, filled_rows
+from serde_lab.verify.evolution import in_types
 from serde_lab.verify.narrow import POSITION_BITS, NarrowRows
 from serde_lab.verify.rules import TableRules
 
-Operation = Literal["upsert", "bulk_insert", "delete", "compact"]
-_KNOWN: tuple[Operation, ...] = ("upsert", "bulk_insert", "delete", "compact")
+Operation = Literal["upsert", "bulk_insert", "insert", "delete", "compact"]
+_KNOWN: tuple[Operation, ...] = ("upsert", "bulk_insert", "insert", "delete", "compact")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +120,11 @@ def solve(
     try:
         history = _History(connection, rules, commits)
         history.load()
-        history.decide()
-        parts = tuple(history.winners(work_folder))
+        if rules.best_row_wins:
+            history.decide()
+            parts = tuple(history.winners(work_folder))
+        else:
+            parts = history.entry_by_entry(work_folder)
     finally:
         connection.close()
         database.unlink(missing_ok=True)
@@ -142,6 +149,8 @@ class _History:
         self._commits = commits
         self._narrow = NarrowRows(rules)
         self._keys = ", ".join(self._narrow.keys)
+        if rules.merge_mode == "CUSTOM":
+            raise UsageError("the oracle does not know what a merger of the table's own does")
         columns = [*self._narrow.keys, *self._narrow.ordering, *self._narrow.group]
         self._columns = ", ".join([*columns, "commit", "position"])
         best_first = [f"{name} DESC NULLS LAST" for name in self._narrow.ordering]
@@ -195,6 +204,49 @@ class _History:
                     numbers = folder / f"rows-{number:05}-{place:05}.npy"
                     np.save(numbers, np.asarray(found, np.int64))
                     yield path, numbers
+
+    def entry_by_entry(self, folder: Path) -> tuple[tuple[Path, Path], ...]:
+        """The answer as one file of rows, since rows may be made of several."""
+        keys = ", ".join(self._narrow.keys)
+        values = ", ".join(f"{name} NULLS FIRST" for name in self._narrow.ordering) or "1"
+        fields = "".join(f", {name}" for name in self._narrow.ordering)
+        no_fields = "".join(f", NULL AS {name}" for name in self._narrow.ordering)
+        marks = (
+            "deleted, always" if self._rules.marker_columns else "false AS deleted, false AS always"
+        )
+        group = ", ".join([*self._narrow.partition, *self._narrow.group]) or "1"
+        rows = self._sql.execute(f"""
+            SELECT dense_rank() OVER (ORDER BY {keys}) AS key,
+                dense_rank() OVER (ORDER BY {values}) AS value,
+                "group", commit, position, deleted, always
+            FROM (
+                SELECT {keys}{fields}, dense_rank() OVER (ORDER BY {group}) AS "group",
+                    commit, position, {marks} FROM batches
+                UNION ALL
+                SELECT {keys}{no_fields}, -1, commit, position, true, true FROM deletes)
+            ORDER BY commit, position""").fetchall()
+        history = EntryByEntry(self._rules)
+        arrivals = [
+            Arrival(
+                commit,
+                key,
+                group,
+                Entry(value, () if deleted else ((commit, position),), deleted, always),
+            )
+            for key, value, group, commit, position, deleted, always in rows
+        ]
+        by_commit = {n: list(found) for n, found in groupby(arrivals, lambda each: each.commit)}
+        for number, commit in enumerate(self._commits):
+            if commit.operation == "compact":
+                history.compact()
+            else:
+                history.write(number, by_commit.get(number, []))
+        files = [commit.files() for commit in self._commits]
+        table = filled_rows(self._rules, history.visible(), files, POSITION_BITS)
+        rows_path, numbers = folder / "made-rows.parquet", folder / "made-rows.npy"
+        pq.write_table(table, rows_path)
+        np.save(numbers, np.arange(table.num_rows))
+        return ((rows_path, numbers),)
 
     def _decide_without_logs(self) -> None:
         """What a delete removed is gone from storage: only rows of later commits compete."""
@@ -261,6 +313,6 @@ class _History:
 def _stored(batch: pa.RecordBatch, schema: pa.Schema, path: Path) -> pa.RecordBatch:
     """The data columns of `batch` in the types in which the table stores them."""
     try:
-        return pa.record_batch([batch.column(f.name).cast(f.type) for f in schema], schema=schema)
+        return in_types(batch, schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
         raise DataError(f"{path} does not fit the table's schema: {exc}") from exc

@@ -11,10 +11,11 @@ from typing import Literal
 
 import pyarrow as pa
 
+from serde_lab.records.partition_time import TimeRule
 from serde_lab.records.schema import RecordSchema
 from serde_lab.records.types import storage_schema
 
-MergeMode = Literal["EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"]
+MergeMode = Literal["EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING", "CUSTOM"]
 TableType = Literal["COPY_ON_WRITE", "MERGE_ON_READ"]
 
 META_COLUMNS = (
@@ -24,6 +25,7 @@ META_COLUMNS = (
     "_hoodie_partition_path",
     "_hoodie_file_name",
 )
+IS_DELETED = "_hoodie_is_deleted"
 OPERATION_COLUMN = "_hoodie_operation"
 """A sixth meta column, which only changelog writers add."""
 
@@ -34,7 +36,8 @@ class TableRules:
 
     `buckets` is the count of the simple bucket index, 0 where file groups are not told by a hash; with
     `bucket_fields` empty all record key fields make the bucket. They matter on MERGE_ON_READ only:
-    which rows are in a base file decides what comes back after a commit-time delete.
+    which rows are in a base file decides what comes back after a commit-time delete. `unavailable` is the
+    marker of FILL_UNAVAILABLE; a row with `delete_marker` in `delete_field` deletes its key.
     """
 
     schema: RecordSchema
@@ -45,6 +48,24 @@ class TableRules:
     ordering_nulls: Literal["refuse", "lowest"] = "refuse"
     buckets: int = 0
     bucket_fields: tuple[str, ...] = ()
+    time: TimeRule | None = None
+    """The partition field names folders by time; only the facts of the rule are used."""
+    partial_update: Literal["", "IGNORE_DEFAULTS", "FILL_UNAVAILABLE"] = ""
+    unavailable: str = ""
+    delete_field: str = ""
+    delete_marker: str = ""
+
+    @property
+    def marker_columns(self) -> tuple[str, ...]:
+        """Columns by which a row may say that it is a delete."""
+        return tuple(
+            name for name in (IS_DELETED, self.delete_field) if name in self.schema.data.names
+        )
+
+    @property
+    def best_row_wins(self) -> bool:
+        """Whether each key ends with one of its rows as it came, and no row is a delete."""
+        return not self.marker_columns and not self.partial_update
 
     @property
     def stored(self) -> pa.Schema:
@@ -53,8 +74,12 @@ class TableRules:
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """Columns that tell rows apart under an index that is not global: partition, then key."""
-        return tuple(dict.fromkeys([*self.schema.partition, *self.schema.record_key]))
+        """Columns that tell rows apart under an index that is not global: partition, then key.
+
+        In a table without keys, all of them.
+        """
+        told_by = self.schema.record_key or self.schema.data.names
+        return tuple(dict.fromkeys([*self.schema.partition, *told_by]))
 
     @property
     def by_event_time(self) -> bool:

@@ -158,6 +158,11 @@ class LabTable:
             url_encode=config.url_encode,
             ordering_nulls=options.ordering_nulls,
             buckets=config.bucket_count or 0,
+            time=config.time_rule,
+            partial_update=config.partial_update_mode,  # type: ignore[arg-type]
+            unavailable=config.unavailable_value,
+            delete_field=config.delete_field,
+            delete_marker=config.delete_marker,
         )
 
     def expected(self, commits: int | None = None) -> Expected:

@@ -350,10 +350,10 @@ def test_parquet_blocks_are_refused_for_a_string_ordering_field(tmp_path: Path) 
     assert not (table.path / ".hoodie").exists()
 
 
-def test_a_delete_marker_in_the_data_is_refused(tmp_path: Path) -> None:
+def test_a_delete_marker_that_is_no_boolean_is_refused(tmp_path: Path) -> None:
     data = table_of(FIRST)
-    marked = data.append_column("_hoodie_is_deleted", pa.array([False] * len(data)))
-    with pytest.raises(SchemaError, match="_hoodie_is_deleted"):
+    marked = data.append_column("_hoodie_is_deleted", pa.array(["false"] * len(data)))
+    with pytest.raises(SchemaError, match="'_hoodie_is_deleted' is of type string"):
         LabTable(tmp_path).upsert(marked)
 
 

@@ -204,7 +204,9 @@ class LogAppender:
     def deletes(
         self, *keys: str, ordering: pa.Array | None = None, partition: str = ""
     ) -> LogAppender:
-        self._log(partition).delete(pa.array(keys, pa.string()), ordering)
+        self._log(partition).delete(
+            pa.array(keys, pa.string()), () if ordering is None else (ordering,)
+        )
         return self
 
     def stats(self) -> list[WriteStat]:

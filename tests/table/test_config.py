@@ -85,11 +85,10 @@ def test_no_table_is_a_sentence(storage: Storage) -> None:
         ({"hoodie.datasource.write.drop.partition.columns": "true"}, "drop.partition.columns=true"),
         ({"hoodie.datasource.write.hive_style_partitioning": "1"}, "it must be true or false"),
         ({"hoodie.table.base.file.format": "ORC"}, "is ORC; PARQUET is what is supported"),
-        ({"hoodie.record.merge.mode": "CUSTOM"}, "hoodie.record.merge.mode is CUSTOM"),
-        ({"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}, "partial.update.mode=IGNORE"),
+        ({"hoodie.record.merge.mode": "LATEST"}, "hoodie.record.merge.mode is LATEST; known are"),
+        ({"hoodie.table.partial.update.mode": "KEEP"}, "partial.update.mode is KEEP; known are"),
         ({"hoodie.bootstrap.base.path": "/x"}, "hoodie.bootstrap.base.path=/x"),
         ({"hoodie.table.checksum": "1"}, f"give {table_checksum('trips')}"),
-        ({"hoodie.compaction.payload.class": "my.Payload"}, "my.Payload, whose merging"),
     ],
 )
 def test_a_kind_of_table_that_would_be_read_wrong_is_refused(
@@ -125,6 +124,8 @@ def test_a_kind_of_table_that_would_be_read_wrong_is_refused(
             {"hoodie.record.merge.strategy.id": "ce9acb64-bde0-424c-9b91-f6ebba25356d"},
             "COMMIT_TIME_ORDERING",
         ),
+        ({"hoodie.compaction.payload.class": "my.Payload"}, "CUSTOM"),
+        ({"hoodie.record.merge.strategy.id": "1897ef5f-18bc-4557-939c-9d6a8afd1519"}, "CUSTOM"),
     ],
 )
 def test_the_merge_mode_of_a_table_that_does_not_state_it(
@@ -139,7 +140,9 @@ def test_the_merge_mode_of_a_table_that_does_not_state_it(
         (TableConfig("my table", ("id",)), "letters, digits and _"),
         (TableConfig("t", ()), "recordkey.field is empty"),
         (TableConfig("t", ("id",), version=8), "version 8 cannot be made"),
-        (TableConfig("t", ("id",), ordering_fields=("a", "b")), "a, b; one is what"),
+        (TableConfig("t", ("id",), merge_mode="CUSTOM"), "CUSTOM, and nothing says which"),
+        (TableConfig("t", ("id",), delete_field="op"), "without hoodie.payload.delete.marker"),
+        (TableConfig("t", ("id",), partial_update_mode="FILL_UNAVAILABLE"), "go together"),
         (TableConfig("t", ("id",), merge_mode="EVENT_TIME_ORDERING"), "needs an ordering field"),
         (TableConfig("t", ("id",), bucket_count=0), "0 buckets"),
         (TableConfig("t", ("id",), key_generator="TIMESTAMP"), "'TIMESTAMP' is not supported"),

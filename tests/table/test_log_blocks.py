@@ -145,7 +145,7 @@ def test_deletes_as_spark_writes_them() -> None:
 )
 def test_ordering_values_of_every_type(values: pa.Array, branch: int) -> None:
     keys = pa.array(["k1", "k" * 200])
-    content = encode_deletes(keys, "p", values)
+    content = encode_deletes(keys, "p", (values,))
     found = decode_deletes(content, (values.type,), "f")
     assert found.keys.equals(keys)
     assert found.commit_time.tolist() == [False, False]
@@ -190,7 +190,7 @@ def test_no_deletes_are_none() -> None:
 
 
 def test_every_truncation_of_deletes_is_found() -> None:
-    content = encode_deletes(pa.array(["k1", "k2"]), "p", pa.array([1, 2]))
+    content = encode_deletes(pa.array(["k1", "k2"]), "p", (pa.array([1, 2]),))
     for size in range(content.size):
         with pytest.raises(TableError, match=r"^f: "):
             decode_deletes(content.slice(0, size), LONG, "f")
@@ -199,16 +199,16 @@ def test_every_truncation_of_deletes_is_found() -> None:
 def test_ordering_values_that_have_no_form() -> None:
     keys = pa.array(["a"])
     with pytest.raises(DataError, match=r"does not fit into decimal\(30, 15\)"):
-        encode_deletes(keys, "", pa.array([Decimal(10) ** 20], pa.decimal128(38, 0)))
+        encode_deletes(keys, "", (pa.array([Decimal(10) ** 20], pa.decimal128(38, 0)),))
     with pytest.raises(DataError, match="null ordering value"):
-        encode_deletes(keys, "", pa.array([None], pa.int64()))
+        encode_deletes(keys, "", (pa.array([None], pa.int64()),))
     with pytest.raises(TableError, match="ordering values of type string; the table has int64"):
-        decode_deletes(encode_deletes(keys, "", pa.array(["x"])), LONG, "f")
+        decode_deletes(encode_deletes(keys, "", (pa.array(["x"]),)), LONG, "f")
 
 
 def test_many_deletes_have_their_own_values() -> None:
     keys = pa.array([f"key-{n}" for n in range(3000)])
     values = pa.array(np.arange(3000) * 7)
-    found = decode_deletes(encode_deletes(keys, "p", values), LONG, "f")
+    found = decode_deletes(encode_deletes(keys, "p", (values,)), LONG, "f")
     assert found.keys.equals(keys)
     assert found.ordering[0].equals(values)

@@ -1,0 +1,116 @@
+"""How a table merges, as one value: what `hoodie.properties` says of it, and which code does it.
+
+Owns the way from a table's words to a combiner. Must not know files, strategies or options of a write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from serde_lab.errors import OptionError
+from serde_lab.records.delete_markers import DeleteMarkers
+from serde_lab.records.merger import (
+    ARROW,
+    COMMIT_TIME_STRATEGY,
+    CUSTOM_STRATEGY,
+    EVENT_TIME_STRATEGY,
+    PAYLOAD_STRATEGY,
+    Combiner,
+    MergerCombiner,
+    choose_merger,
+)
+from serde_lab.records.merging import MergeMode
+from serde_lab.records.partial_update import PartialUpdate, PartialUpdateCombiner
+from serde_lab.records.schema import RecordSchema
+
+DEBEZIUM_UNAVAILABLE = "__debezium_unavailable_value"
+
+_STRATEGIES: Mapping[MergeMode, str] = {
+    MergeMode.COMMIT_TIME: COMMIT_TIME_STRATEGY,
+    MergeMode.EVENT_TIME: EVENT_TIME_STRATEGY,
+    MergeMode.CUSTOM: CUSTOM_STRATEGY,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MergeRules:
+    """A table's merging. "" and None mean that the table does not say.
+
+    `strategy_id` outlives a write: implementations (`classes`) may differ from write to write, the id
+    may not. `payload_class`: by whose rules a payload bridge merges.
+    """
+
+    mode: MergeMode = MergeMode.EVENT_TIME
+    strategy_id: str = ""
+    partial_update: PartialUpdate | None = None
+    unavailable: str = ""
+    markers: DeleteMarkers = field(default_factory=DeleteMarkers)
+    payload_class: str = ""
+    classes: tuple[str, ...] = ()
+
+    @property
+    def strategy(self) -> str:
+        """The merge strategy's UUID, stated or of the mode."""
+        return self.strategy_id or _STRATEGIES[self.mode]
+
+    @property
+    def chooses(self) -> bool:
+        """Whether one of two records always stands as it is: no combiner then takes part."""
+        return (
+            self.mode is not MergeMode.CUSTOM
+            and self.partial_update is None
+            and not self._bridge_asked
+        )
+
+    @property
+    def _bridge_asked(self) -> bool:
+        """A write may merge by the payload bridge although the table's mode needs none."""
+        return bool(self.classes) and "HoodieAvroRecordMerger" in self.classes[0]
+
+    def combiner(self, schema: RecordSchema, record_type: str = ARROW) -> Combiner | None:
+        """What merges rows of `schema`; None where choosing is enough.
+
+        Raises OptionError where no implementation fits.
+        """
+        if self.chooses:
+            return None
+        if self.mode is not MergeMode.CUSTOM and not self._bridge_asked:
+            assert self.partial_update is not None
+            return PartialUpdateCombiner(self.partial_update, self.unavailable)
+        classes = self.classes
+        if self.strategy == PAYLOAD_STRATEGY and not classes:
+            classes = ("org.apache.hudi.common.model.HoodieAvroRecordMerger",)
+        merger = choose_merger(classes, self.strategy, record_type, tuple(_STRATEGIES.values()))
+        return MergerCombiner(merger, schema, self.properties(schema))
+
+    def properties(self, schema: RecordSchema) -> dict[str, str]:
+        """What a merger or payload is told besides the schema, under Hudi's names."""
+        found = {
+            "hoodie.record.merge.mode": str(self.mode),
+            "hoodie.table.ordering.fields": ",".join(schema.ordering),
+            "hoodie.compaction.payload.class": self.payload_class or self._payload_of_mode(),
+        }
+        if self.markers.field:
+            found["hoodie.payload.delete.field"] = self.markers.field
+            found["hoodie.payload.delete.marker"] = self.markers.marker
+        return found
+
+    def _payload_of_mode(self) -> str:
+        """The payload class whose rules are the mode's own. Source: EightToNineUpgradeHandler."""
+        by_event = self.mode is MergeMode.EVENT_TIME
+        if self.partial_update is PartialUpdate.IGNORE_DEFAULTS:
+            return f"{_MODEL}.{_PARTIAL if by_event else _NON_DEFAULTS}"
+        if self.partial_update is not None:
+            raise OptionError(
+                f"no payload class of Hudi's merges by {self.partial_update} alone;"
+                " leave the payload bridge out"
+            )
+        return f"{_MODEL}.{_EVENT if by_event else _LATEST}"
+
+
+_MODEL = "org.apache.hudi.common.model"
+_PARTIAL = "PartialUpdateAvroPayload"
+_NON_DEFAULTS = "OverwriteNonDefaultsWithLatestAvroPayload"
+_EVENT = "DefaultHoodieRecordPayload"
+_LATEST = "OverwriteWithLatestAvroPayload"

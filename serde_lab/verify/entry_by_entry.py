@@ -1,0 +1,163 @@
+"""The right answer where one row is not simply the best of all: delete markers and partial updates.
+
+Owns those histories, read entry by entry in plain Python, so that each rule stands here once more in the
+words of the source (BufferedRecordMergerFactory, PartialUpdateHandler). Keys and ordering values arrive
+as integers that DuckDB has given them. Must not import the code that writes tables.
+
+* An entry takes over from what its key was before if its ordering value is not lower, or if one of the
+  two is a delete by commit time. By commit time it always does.
+* A delete that takes over leaves a tombstone where there is a log, and nothing where there is none. So
+  it does where a file group begins.
+* Two rows under partial update: the columns that are gaps in the one that stands are the other's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from serde_lab.verify.rules import TableRules
+
+Place = tuple[int, int]
+"""Commit, and position within its input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a key is: a row made of input rows (the first to be asked first), or a delete."""
+
+    ordering: int
+    made_of: tuple[Place, ...] = ()
+    deleted: bool = False
+    always: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """An input row. `group` is its file group's number, -1 for an operation that deletes by key."""
+
+    commit: int
+    key: int
+    group: int
+    entry: Entry
+
+
+class EntryByEntry:
+    """Takes arrivals in order and knows at any time what is visible."""
+
+    def __init__(self, rules: TableRules) -> None:
+        self._rules = rules
+        self._logs = rules.table_type == "MERGE_ON_READ"
+        self._born: dict[int, int] = {}
+        self._base: dict[int, Entry] = {}
+        self._log: dict[int, Entry] = {}
+
+    def write(self, commit: int, arrivals: Iterable[Arrival]) -> None:
+        """One commit: first its own entries of a key among themselves, then with what is stored."""
+        batch: dict[int, Entry] = {}
+        groups: dict[int, int] = {}
+        for arrival in arrivals:
+            batch[arrival.key] = self._after(batch.get(arrival.key), arrival.entry)
+            groups[arrival.key] = arrival.group
+        for group in groups.values():
+            self._born.setdefault(group, commit)
+        for key, entry in batch.items():
+            group = groups[key]
+            by_key = group < 0
+            first = not by_key and self._born[group] == commit
+            if self._logs and not first:
+                if not by_key or key in self._base or key in self._log:
+                    self._log[key] = self._after(self._log.get(key), entry)
+                continue
+            self._put(key, self._after(self._base.get(key), entry))
+
+    def compact(self) -> None:
+        """Logs are merged into base files."""
+        for key, entry in self._log.items():
+            self._put(key, self._after(self._base.get(key), entry))
+        self._log = {}
+
+    def visible(self) -> list[tuple[Place, ...]]:
+        """What each row that a reader sees is made of."""
+        self.compact()
+        return sorted(entry.made_of for entry in self._base.values())
+
+    def _put(self, key: int, entry: Entry) -> None:
+        if entry.deleted:
+            self._base.pop(key, None)
+        else:
+            self._base[key] = entry
+
+    def _after(self, before: Entry | None, new: Entry) -> Entry:
+        if before is None:
+            return new
+        if before.always and new.deleted:
+            return before
+        by_time = not self._rules.by_event_time or before.always or new.always
+        takes_over = by_time or new.ordering >= before.ordering
+        stands, other = (new, before) if takes_over else (before, new)
+        if self._rules.partial_update and not stands.deleted and not other.deleted:
+            return replace(stands, made_of=(*stands.made_of, *other.made_of))
+        return stands
+
+
+def filled_rows(
+    rules: TableRules,
+    made_of: Sequence[tuple[Place, ...]],
+    files: Sequence[Sequence[Path]],
+    bits: int,
+) -> pa.Table:
+    """Rows made of one or several input rows. `files`: of each commit its input files; a position is the
+    file's place shifted by `bits`, plus the row."""
+    wanted = sorted({place for places in made_of for place in places})
+    number = {place: n for n, place in enumerate(wanted)}
+    parts = []
+    by_file: dict[tuple[int, int], list[int]] = {}
+    for commit, position in wanted:
+        by_file.setdefault((commit, position >> bits), []).append(position & ((1 << bits) - 1))
+    for (commit, place), rows in by_file.items():
+        table = pq.read_table(files[commit][place], columns=rules.stored.names)
+        parts.append(table.take(rows).cast(rules.stored))
+    together = pa.concat_tables(parts) if parts else rules.stored.empty_table()
+    most = max((len(places) for places in made_of), default=0)
+    result = _level(together, made_of, number, 0)
+    # from the last version to be asked to the first
+    columns = {
+        name: _level(together, made_of, number, most - 1)[name] for name in result.schema.names
+    }
+    for turn in range(most - 2, -1, -1):
+        nearer = _level(together, made_of, number, turn)
+        there = pa.chunked_array([pa.array([len(places) > turn for places in made_of])])
+        follows = pa.chunked_array([pa.array([len(places) > turn + 1 for places in made_of])])
+        for name, further in columns.items():
+            values = nearer[name]
+            gap = pc.and_(_gaps(rules, values), follows)
+            columns[name] = pc.if_else(pc.or_(gap, pc.invert(there)), further, values)
+    return pa.table(columns, schema=rules.stored) if most else rules.stored.empty_table()
+
+
+def _level(
+    rows: pa.Table,
+    made_of: Sequence[tuple[Place, ...]],
+    number: dict[Place, int],
+    turn: int,
+) -> pa.Table:
+    at = [number[places[turn]] if len(places) > turn else None for places in made_of]
+    return rows.take(pa.array(at, pa.int64()))
+
+
+def _gaps(rules: TableRules, values: pa.ChunkedArray) -> pa.ChunkedArray:
+    if rules.partial_update == "IGNORE_DEFAULTS":
+        return pc.is_null(values)
+    kind = values.type
+    if rules.partial_update != "FILL_UNAVAILABLE" or not (
+        pa.types.is_string(kind) or pa.types.is_binary(kind)
+    ):
+        return pa.chunked_array([pa.array(np.zeros(len(values), np.bool_))])
+    return pc.fill_null(pc.equal(values, pa.scalar(rules.unavailable.encode()).cast(kind)), False)
