@@ -65,7 +65,9 @@ class FileGroupWriter:
         if stored is None:
             if plan.operation is Operation.DELETE:
                 return None
-            file_id = bucket_file_id(bucket, partition_path, plan.seed)
+            # without keys every write has file groups of its own
+            seed = plan.seed ^ int(plan.instant) if plan.table.is_keyless else plan.seed
+            file_id = bucket_file_id(bucket, partition_path, seed)
             return BaseFileHandle(self._task, partition_path, file_id, None)
         if plan.table.is_mor:
             return AppendHandle(self._task, partition_path, stored)
@@ -76,9 +78,13 @@ class FileGroupWriter:
         if not plan.schema.partition and plan.targets >= plan.buckets:
             # one bucket a task: nothing to take apart
             return [(("", self.partition), records)] if len(records) else []
-        buckets = buckets_of(records.record_keys(), plan.table)
         paths = records.column(PARTITION_PATH) if plan.schema.partition else None
-        targets = targets_of(buckets, paths, plan.buckets, plan.targets)
+        if plan.table.is_keyless:
+            buckets = np.full(len(records), self.partition, np.int32)
+            targets = buckets
+        else:
+            buckets = buckets_of(records.record_keys(), plan.table)
+            targets = targets_of(buckets, paths, plan.buckets, plan.targets)
         if (targets != self.partition).any():
             row = int(np.flatnonzero(targets != self.partition)[0])
             raise LabError(

@@ -39,6 +39,8 @@ class WriteOptions:
     """Blocks and sizes of log files; how Parquet blocks are compressed is as of base files."""
     services: ServiceOptions = NO_SERVICES
     ordering_nulls: OrderingNulls = "refuse"
+    fill_missing: bool = False
+    """Columns of the table that the data leaves out are null in its rows; else they are refused."""
     drop_metadata_table: bool = False
     """Remove a metadata table that Hudi built, which else keeps the write from being made."""
     worker_memory_mb: int = 1024
@@ -49,15 +51,20 @@ class WriteOptions:
     """Makes the ids of new file groups; None means random ones."""
 
 
+_FILL = "hoodie.write.set.null.for.missing.columns"
 _BLOCKS = "hoodie.logfile.data.block.format"
 _BLOCK_BYTES = "hoodie.logfile.data.block.max.size"
 _LOG_BYTES = "hoodie.logfile.max.size"
 
 _OWN = {
-    "hoodie.datasource.write.operation": "upsert, delete or bulk_insert",
+    "hoodie.datasource.write.operation": (
+        "upsert, delete, bulk_insert, or insert into a table without record keys"
+    ),
     "hoodie.upsert.shuffle.parallelism": "reduce partitions",
     "hoodie.delete.shuffle.parallelism": "reduce partitions",
     "hoodie.bulkinsert.shuffle.parallelism": "reduce partitions",
+    "hoodie.insert.shuffle.parallelism": "reduce partitions",
+    _FILL: "true: columns of the table that the data leaves out are null in its rows",
     "hoodie.parquet.compression.codec": "zstd, snappy, gzip, lz4 or uncompressed",
     _BLOCKS: "avro or parquet: what the data blocks of log files hold",
     _BLOCK_BYTES: "most bytes of rows, in memory, in one data block",
@@ -80,6 +87,7 @@ _PARALLELISM = {
     Operation.UPSERT: "hoodie.upsert.shuffle.parallelism",
     Operation.DELETE: "hoodie.delete.shuffle.parallelism",
     Operation.BULK_INSERT: "hoodie.bulkinsert.shuffle.parallelism",
+    Operation.INSERT: "hoodie.insert.shuffle.parallelism",
 }
 
 _CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "lz4": "lz4"}
@@ -106,6 +114,7 @@ def parse_options(options: Mapping[str, Any], stored: TableConfig | None = None)
         raise OptionError(
             f"hoodie.datasource.write.operation is {name!r}, expected one of {known}"
         ) from exc
+    _check_keys(operation, table)
     codec = reader.text("hoodie.parquet.compression.codec", "zstd").lower()
     if codec not in _CODECS:
         raise OptionError(
@@ -126,12 +135,28 @@ def parse_options(options: Mapping[str, Any], stored: TableConfig | None = None)
             OrderingNulls,
             reader.choice("serde_lab.ordering_nulls", ("refuse", "lowest"), lower=True) or "refuse",
         ),
+        fill_missing=reader.flag(_FILL) or False,
         drop_metadata_table=reader.flag("serde_lab.drop_metadata_table") or False,
         services=service_options.service_options(reader, table),
         worker_memory_mb=reader.number("serde_lab.worker_memory_mb", 1024, least=64),
         max_records_per_batch=reader.number("serde_lab.max_records_per_batch", 10_000, least=1),
         seed=None if seed < 0 else seed,
     )
+
+
+def _check_keys(operation: Operation, table: TableConfig) -> None:
+    if operation.looks_up and table.is_keyless:
+        raise OptionError(
+            f"hoodie.datasource.write.operation is {operation}, which looks keys up, and the table"
+            f" {table.name} has no record key",
+            hint="insert adds rows to it",
+        )
+    if operation is Operation.INSERT and not table.is_keyless:
+        raise OptionError(
+            f"hoodie.datasource.write.operation is insert, which is for tables without record keys, and"
+            f" {table.name} is told by {', '.join(table.record_key_fields)}",
+            hint="upsert; or bulk_insert for its first rows",
+        )
 
 
 def _log_format(reader: OptionReader, table: TableConfig) -> LogFormat:

@@ -7,34 +7,44 @@ computes it. Must give what `table.bucket_index` gives.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
-from pyspark.sql.types import DecimalType
+from pyspark.sql.types import (
+    BooleanType,
+    ByteType,
+    DateType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+)
 
-from serde_lab.errors import OptionError
 from serde_lab.records.keys import DEFAULT_PARTITION
 from serde_lab.records.unscaled import LONGEST
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from serde_lab.pipeline.plan import WritePlan
+    from serde_lab.table.config import TableConfig
 
 _INT_MAX = 0x7FFFFFFF
 
 
-def handed_over(source: DataFrame, names: Sequence[str]) -> list[Column]:
-    """The columns `names` as Python gets them from every hop: short decimals as unscaled longs.
+def handed_over(source: DataFrame, schema: pa.Schema) -> list[Column]:
+    """The columns of `schema` that the source has, as Python gets them from every hop: short decimals as
+    unscaled longs.
 
     Spark's ArrowWriter makes a BigDecimal of each decimal; a long it copies. `stages.stored_form` makes
     decimals of them again. Same values, same frames.
     """
     unscaled = source.sparkSession._jvm.org.apache.spark.sql  # type: ignore[union-attr]
     columns = []
-    for name in names:
+    for name in (name for name in schema.names if name in source.columns):
         column, kind = source[name], source.schema[name].dataType
         if isinstance(kind, DecimalType) and kind.precision <= LONGEST:
             value = unscaled.catalyst.expressions.UnscaledValue(column._jc.expr())
@@ -79,12 +89,20 @@ def _to_int(value: Column) -> Column:
     return F.when(low > _INT_MAX, low - (1 << 32)).otherwise(low)
 
 
+def computes_keys(source: DataFrame, table: TableConfig) -> bool:
+    """Whether the JVM's own text of key and partition columns is what keys and paths hold."""
+    if table.is_keyless or table.url_encode or table.time_rule is not None:
+        return False
+    plain = StringType | ByteType | ShortType | IntegerType | LongType | BooleanType | DateType
+    told_by = (*table.record_key_fields, *table.partition_fields)
+    return all(
+        isinstance(source.schema[name].dataType, plain | DecimalType)
+        for name in told_by
+        if name in source.columns
+    )
+
+
 def _partition_path(plan: WritePlan) -> Column:
-    if plan.keygen.url_encode:
-        raise OptionError(
-            "URL-encoded partition paths are not computed inside Spark:"
-            " hoodie.datasource.write.partitionpath.urlencode must be false for bulk_insert"
-        )
     segments = []
     for name in plan.schema.partition:
         text = F.col(name).cast("string")

@@ -47,7 +47,7 @@ class SparkExchange(Exchange):
 
     def frames(self, plan: WritePlan, reports: Any) -> DataFrame:
         """The map side, salted: what the hop shuffles."""
-        columns = handed_over(self.source, plan.source_schema.names)
+        columns = handed_over(self.source, plan.source_schema)
         return self.source.select(*columns).mapInArrow(SparkTask(plan, "map", reports), SALTED)
 
     def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
@@ -81,7 +81,7 @@ class ColumnsExchange(SparkExchange):
         target = java_bucket(self.source, plan)
         moved = (
             self.source.select(
-                *handed_over(self.source, plan.source_schema.names),
+                *handed_over(self.source, plan.source_schema),
                 F.monotonically_increasing_id().alias("position"),
                 F.element_at(salt_of, target + 1).alias("salt"),
             )

@@ -5,7 +5,7 @@ Owns which slices Spark reads by itself and which go through Python workers. Mus
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
@@ -13,6 +13,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from serde_lab.pipeline.read import open_table, parse_read_options, plan_read
 from serde_lab.pipeline.spark_slices import merged_slices
+from serde_lab.records.types import storage_type
+from serde_lab.table.base_file import BaseFileReader
 from serde_lab.table.file_system_view import FileSlice
 from serde_lab.table.meta_columns import COMMIT_TIME, with_meta_columns
 from serde_lab.table.read_plan import ReadPlan
@@ -34,8 +36,10 @@ def read(spark: SparkSession, path: str, options: Mapping[str, Any] | None = Non
     """
     parsed = parse_read_options(options or {})
     plan = plan_read(open_table(path), parsed)
-    plain = tuple(slice_ for slice_ in plan.slices if _spark_reads(plan, slice_))
-    others = tuple(slice_ for slice_ in plan.slices if not _spark_reads(plan, slice_))
+    alone = [slice_ for slice_ in plan.slices if _spark_reads(plan, slice_)]
+    narrower = _narrower_instants(plan, alone)
+    plain = tuple(slice_ for slice_ in alone if slice_.base_instant not in narrower)
+    others = tuple(slice_ for slice_ in plan.slices if slice_ not in plain)
     if not plain and not others:
         return spark.createDataFrame([], from_arrow_schema(plan.schema))
     frames = []
@@ -53,6 +57,24 @@ def _spark_reads(plan: ReadPlan, slice_: FileSlice) -> bool:
     path = plan.storage.describe(slice_.base_file.path)
     # Spark expands patterns in paths, and a partition value may look like one
     return plan.storage.is_local and not _PATTERN.intersection(path)
+
+
+def _narrower_instants(plan: ReadPlan, slices: Iterable[FileSlice]) -> set[str]:
+    """Instants whose base files have columns narrower than the table's, which Spark's reader refuses.
+
+    One footer an instant: all files of a write have one schema.
+    """
+    first = {s.base_instant: s.base_file.path for s in slices if s.base_file is not None}
+    wanted = {field.name: storage_type(field.type) for field in plan.schema}
+    return {
+        instant
+        for instant, path in first.items()
+        if any(
+            storage_type(field.type) != wanted[field.name]
+            for field in BaseFileReader(plan.storage, path).schema
+            if field.name in wanted
+        )
+    }
 
 
 def _base_files(spark: SparkSession, plan: ReadPlan, slices: tuple[FileSlice, ...]) -> DataFrame:

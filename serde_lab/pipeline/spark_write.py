@@ -17,6 +17,7 @@ from serde_lab.errors import SchemaError
 from serde_lab.pipeline.coordinator import Commit
 from serde_lab.pipeline.options import WriteOptions, parse_options
 from serde_lab.pipeline.plan import Operation
+from serde_lab.pipeline.spark_columns import computes_keys
 from serde_lab.pipeline.spark_exchange import ColumnsExchange, SparkExchange
 from serde_lab.pipeline.spark_slices import compactor_on
 from serde_lab.pipeline.write import PreparedWrite
@@ -51,7 +52,8 @@ def write(df: DataFrame, path: str, options: Mapping[str, Any]) -> Commit:
 
 def exchange_for(df: DataFrame, options: WriteOptions) -> SparkExchange:
     """The exchange that `options.operation` takes through Spark."""
-    kind = ColumnsExchange if options.operation is Operation.BULK_INSERT else SparkExchange
+    bulk = options.operation is Operation.BULK_INSERT
+    kind = ColumnsExchange if bulk and computes_keys(df, options.table) else SparkExchange
     return kind(stored_columns(df))
 
 

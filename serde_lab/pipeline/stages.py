@@ -22,6 +22,8 @@ from serde_lab.pipeline.plan import Operation, WritePlan
 from serde_lab.pipeline.routing import buckets_of_batch, position_of, targets_of
 from serde_lab.pipeline.write_handle import WriteStatus
 from serde_lab.records.key_hash import hash64
+from serde_lab.records.keys import RowPlace
+from serde_lab.records.schema_evolution import fit
 from serde_lab.records.unscaled import scaled
 from serde_lab.serde.interface import Bounds
 from serde_lab.table.portability import list_columns, null_elements
@@ -66,8 +68,9 @@ def _encoded(
     for batch in _gathered(timeline.source(batches), wanted, timeline):
         with timeline.phase("keygen"):
             source = stored_form(batch, plan.source_schema)
-            enveloped = enveloped_records(plan, source)
-            target, shard = _destinations(plan, source, enveloped)
+            place = RowPlace(plan.instant, partition, rows_before)
+            enveloped = enveloped_records(plan, source, place)
+            target, shard = _destinations(plan, source, enveloped, partition)
             _count_null_elements(enveloped, timeline)
         with timeline.phase("from_arrow"):
             records = bound.from_arrow(enveloped)
@@ -102,19 +105,31 @@ def _count_null_elements(batch: pa.RecordBatch, timeline: TaskTimeline) -> None:
             timeline.add(f"{NULL_ELEMENTS_OF}{name}", found)
 
 
-def enveloped_records(plan: WritePlan, source: pa.RecordBatch) -> pa.RecordBatch:
-    """The records of a source batch in stored form: with its rows, of a delete with their keys only."""
+def enveloped_records(
+    plan: WritePlan, source: pa.RecordBatch, place: RowPlace | None = None
+) -> pa.RecordBatch:
+    """The records of a source batch in stored form: with its rows, of a delete with their keys only.
+
+    `place`: where its rows stand in the input, which a table without keys must know.
+    """
     if plan.operation is Operation.DELETE:
         return plan.keygen.envelop_deletes(source)
-    return plan.keygen.envelop(source)
+    return plan.keygen.envelop(source, place)
 
 
 def stored_form(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The columns of `schema`, in its order and types: what the source has besides is dropped.
 
-    A decimal may come as its unscaled long, as Spark's columns do (`spark_columns.handed_over`).
+    What the source lacks is null, what it has narrower becomes wider (`records.schema_evolution`). A
+    decimal may come as its unscaled long, as Spark's columns do (`spark_columns.handed_over`).
     """
-    columns = [_stored_column(batch.column(field.name), field.type) for field in schema]
+    there = {name: place for place, name in enumerate(batch.schema.names)}
+    columns = [
+        _stored_column(batch.column(there[field.name]), field.type)
+        if field.name in there
+        else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
     return pa.RecordBatch.from_arrays(columns, names=schema.names)
 
 
@@ -123,7 +138,7 @@ def _stored_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
         return column
     if pa.types.is_decimal(kind) and pa.types.is_int64(column.type):
         return scaled(column, kind)
-    return column.cast(kind)
+    return fit(column, kind)
 
 
 def _gathered(
@@ -148,12 +163,16 @@ def _gathered(
 
 
 def _destinations(
-    plan: WritePlan, batch: pa.RecordBatch, enveloped: pa.RecordBatch
+    plan: WritePlan, batch: pa.RecordBatch, enveloped: pa.RecordBatch, partition: int
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64] | None]:
     """Reduce partition and shard of each record; no shard where there is only one."""
     keys = enveloped.column(0)
     paths = enveloped.column(1) if plan.schema.partition else None
-    buckets = buckets_of_batch(keys, batch, plan.table)
+    if plan.table.is_keyless:
+        # rows of one partition path and one input partition stay together: few files
+        buckets = np.full(len(keys), partition % plan.targets, np.int32)
+    else:
+        buckets = buckets_of_batch(keys, batch, plan.table)
     target = targets_of(buckets, paths, plan.buckets, plan.targets)
     shard = None
     if plan.shards > 1:

@@ -25,7 +25,8 @@ from serde_lab.pipeline.stages import NULL_ELEMENTS_OF
 from serde_lab.pipeline.table_services import Served, drop_metadata_table_now, serve
 from serde_lab.pipeline.write_schema import (
     avro_schema,
-    check_columns,
+    check_unchanged,
+    evolved_schema,
     record_schema,
     stored_schema,
 )
@@ -60,6 +61,7 @@ class PreparedWrite:
     def of(cls, storage: Storage, source: pa.Schema, options: WriteOptions) -> PreparedWrite:
         """Open or make the table. Raises what `serde_lab.write` raises before anything is written."""
         schema = record_schema(source, options)
+        key_generator(schema, options)
         if options.table.is_mor:
             ordering = [source.field(name).type for name in schema.ordering]
             check_block_format(options.log_format.blocks, tuple(ordering))
@@ -78,7 +80,7 @@ class PreparedWrite:
             if stored is not None:
                 schema = stored_schema(stored, schema, table)
         else:
-            check_columns(table, schema)
+            schema = evolved_schema(table, schema, options)
         # options are bound before an instant begins: a wrong one leaves nothing behind
         strategy(options.strategy).bind(schema, bound_options(options))
         avro = json.dumps(avro_schema(schema.data, table.config.name)) if known else ""
@@ -100,8 +102,8 @@ class PreparedWrite:
         """
         with self.coordinator.hold(self.options.operation) as outermost:
             if outermost and self.options.operation is not Operation.DELETE:
-                # the table's first writer may have come since we opened it
-                check_columns(self.coordinator.table, self.schema)
+                # another writer may have come since we opened it
+                check_unchanged(self.coordinator.table, self.schema, self.options)
             yield
 
     def commit(self, exchange: Exchange, timeline: TaskTimeline | None = None) -> Commit:
@@ -151,19 +153,19 @@ def make_plan(
         config = replace(config, bucket_count=asked.bucket_count, bucket_fields=asked.bucket_fields)
     slices = table.view().latest_file_slices()
     bulk = options.operation is Operation.BULK_INSERT
-    if bulk and slices:
+    if bulk and slices and not config.is_keyless:
         raise OptionError(
             "bulk_insert makes new file groups, and the bucket index has one a bucket: the table"
             f" {config.name} has {len(slices)} already",
             hint="use upsert",
         )
     buckets = config.bucket_count or 1
-    targets = options.parallelism or buckets
+    targets = options.parallelism or (_KEYLESS_TARGETS if config.is_keyless else buckets)
     compression = BaseFileFormat(options.codec, options.codec_level)
     return WritePlan(
         operation=options.operation,
         schema=schema,
-        keygen=KeyGenerator(schema, config.hive_style, config.url_encode, options.ordering_nulls),
+        keygen=key_generator(schema, options),
         # of a bulk_insert no strategy is part: records are made from Spark's own columns, in Arrow
         strategy="arrow" if bulk else options.strategy,
         serde_options=SerdeOptions() if bulk else bound_options(options),
@@ -180,8 +182,16 @@ def make_plan(
         log_format=replace(options.log_format, compression=compression),
         groups={
             (slice_.partition_path, bucket_of_file_id(slice_.file_id)): _stored(slice_)
-            for slice_ in slices
+            for slice_ in (() if config.is_keyless else slices)
         },
+    )
+
+
+def key_generator(schema: RecordSchema, options: WriteOptions) -> KeyGenerator:
+    """What makes keys and partition paths. Raises SchemaError for a column whose values have no text."""
+    table = options.table
+    return KeyGenerator(
+        schema, table.hive_style, table.url_encode, options.ordering_nulls, table.time_rule
     )
 
 
@@ -202,6 +212,8 @@ def _stored(slice_: FileSlice) -> StoredFileGroup:
     )
 
 
+# reduce tasks of a table without keys, where buckets say nothing
+_KEYLESS_TARGETS = 8
 # a stored row costs about this many times its bytes in the file while its group is merged
 _EXPANSION = 12
 

@@ -5,6 +5,7 @@ Owns the checks of columns before anything is written. Must not know how records
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -14,9 +15,9 @@ from serde_lab.pipeline.options import WriteOptions
 from serde_lab.pipeline.plan import Operation
 from serde_lab.records.avro_schema import arrow_to_avro
 from serde_lab.records.schema import RecordSchema
+from serde_lab.records.schema_evolution import evolved, is_wider
 from serde_lab.records.types import check_supported, storage_schema
 from serde_lab.table.config import TableConfig
-from serde_lab.table.meta_columns import IS_DELETED
 from serde_lab.table.table import HoodieTable
 
 
@@ -34,11 +35,8 @@ def record_schema(source: pa.Schema, options: WriteOptions) -> RecordSchema:
                     f"{role} column {name!r} is not in the data, whose columns are"
                     f" {', '.join(source.names)}"
                 )
-    if IS_DELETED in source.names and not deletes:
-        raise SchemaError(
-            f"column {IS_DELETED!r} would make rows deletes to some readers and rows to others",
-            hint="write deletes by hoodie.datasource.write.operation=delete",
-        )
+    if not deletes:
+        options.table.merge_rules.markers.check(source)
     return _record_schema(source, options.table, ordered=not deletes)
 
 
@@ -54,20 +52,38 @@ def stored_schema(stored: pa.Schema, source: RecordSchema, table: HoodieTable) -
     return found
 
 
-def check_columns(table: HoodieTable, schema: RecordSchema) -> None:
-    """Refuse a batch whose columns are not the table's own."""
+def evolved_schema(table: HoodieTable, batch: RecordSchema, options: WriteOptions) -> RecordSchema:
+    """The schema that the table has once `batch` is written: its own, made wider where it must be.
+
+    Raises SchemaError naming the column where the two cannot be reconciled.
+    """
     stored = table.data_schema()
     if stored is None:
-        return
-    for name in schema.data.names:
-        if name not in stored.names:
+        return batch
+    stored = _record_schema(stored, table.config, ordered=True).data
+    if stored.equals(batch.data):
+        return batch
+    data = evolved(stored, batch.data, fill=options.fill_missing)
+    for name in table.config.ordering_fields:
+        if name in stored.names and pa.types.is_string(data.field(name).type) != (
+            pa.types.is_string(stored.field(name).type)
+        ):
             raise SchemaError(
-                f"column {name!r} is not in the table, whose columns are {', '.join(stored.names)}"
+                f"ordering column {name!r} is of type {batch.data.field(name).type}, and the table has"
+                f" {stored.field(name).type}: as text its values would be in another order"
             )
-    for name in stored.names:
-        if name not in schema.data.names:
-            raise SchemaError(f"column {name!r} of the table is not in the data")
-        _check_type(name, schema.data, stored)
+    return replace(batch, data=data)
+
+
+def check_unchanged(table: HoodieTable, schema: RecordSchema, options: WriteOptions) -> None:
+    """Refuse a write whose schema another writer has made another one since it was settled."""
+    if not evolved_schema(table, schema, replace(options, fill_missing=True)).data.equals(
+        schema.data
+    ):
+        raise SchemaError(
+            f"the columns of table {table.config.name} were changed by another writer meanwhile",
+            hint="write again",
+        )
 
 
 def avro_schema(data: pa.Schema, table_name: str) -> dict[str, Any]:
@@ -93,6 +109,8 @@ def _record_schema(data: pa.Schema, table: TableConfig, ordered: bool) -> Record
 
 def _check_type(name: str, batch: pa.Schema, stored: pa.Schema) -> None:
     ours, theirs = batch.field(name), stored.field(name)
+    if is_wider(theirs.type, ours.type):
+        return
     if _value_type(ours) != _value_type(theirs):
         raise SchemaError(
             f"column {name!r} is of type {ours.type}, and the table has {theirs.type}"

@@ -1,7 +1,8 @@
-"""Making stored rows fit a schema: by column name, with missing columns null.
+"""Making stored rows fit a schema: by column name, with missing columns null and narrower ones wider.
 
-Owns that fit; must not know where the rows came from. Other writers name list children differently,
-order columns differently, and leave out columns that were added later.
+Owns that fit of whole batches (`records.schema_evolution` has that of values); must not know where the
+rows came from. Other writers name list children differently, order columns differently, and leave out
+columns that were added later.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from serde_lab.errors import TableError
+from serde_lab.records.schema_evolution import fit
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema, where: str) -> pa.RecordBatch:
@@ -39,7 +41,7 @@ def _column(batch: pa.RecordBatch, field: pa.Field, where: str) -> pa.Array:
     if column.type == field.type:
         return column
     try:
-        return column.cast(field.type)
+        return fit(column, field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
         raise TableError(
             f"{where}: column {field.name!r} is stored as {column.type} and the table has "

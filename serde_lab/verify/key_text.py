@@ -15,7 +15,9 @@ import pyarrow.types as pat
 
 from serde_lab.errors import SchemaError
 from serde_lab.records.types import is_decimal, is_string
+from serde_lab.verify.evolution import in_types
 from serde_lab.verify.rules import TableRules
+from serde_lab.verify.time_folders import folders
 
 NO_PARTITION_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
@@ -23,9 +25,13 @@ NO_PARTITION_VALUE = "__HIVE_DEFAULT_PARTITION__"
 def record_keys(rows: pa.RecordBatch | pa.Table, rules: TableRules) -> pa.ChunkedArray:
     """The record key that each row must bear; null where a single key field is null.
 
-    Several key fields, or several partition fields, make the key `field:value,field:value`.
+    Several key fields, or several partition fields, make the key `field:value,field:value`. In a table
+    without key fields a key is made up of where its row stood: each that begins with the row's commit time
+    is right.
     """
     fields = rules.schema.record_key
+    if not fields:
+        return _made_up(rows)
     if len(fields) == 1 and len(rules.schema.partition) < 2:
         return text_of(rows, fields[0])
     pieces: list[pa.Array | pa.ChunkedArray | str] = []
@@ -43,7 +49,10 @@ def partition_paths(rows: pa.RecordBatch | pa.Table, rules: TableRules) -> pa.Ch
         return _chunked(pa.repeat(pa.scalar("", pa.string()), rows.num_rows))
     segments = []
     for name in fields:
-        encoded = pa.chunked_array([text_of(rows, name).combine_chunks()]).dictionary_encode()
+        texts = (
+            text_of(rows, name) if rules.time is None else folders(rows.column(name), rules.time)
+        )
+        encoded = pa.chunked_array([texts.combine_chunks()]).dictionary_encode()
         parts = []
         for chunk in encoded.chunks:
             # the place after the last distinct value stands for null
@@ -66,6 +75,17 @@ def _is_escaped(character: str) -> bool:
     return code < 0x20 or code == 0x7F or character in "\"#%'*/:=?\\{[]^"
 
 
+def _made_up(rows: pa.RecordBatch | pa.Table) -> pa.ChunkedArray:
+    """The keys that the rows bear, "" for those that are none."""
+    keys, times = (_chunked(rows.column(n)) for n in ("_hoodie_record_key", "_hoodie_commit_time"))
+    rest = pc.utf8_slice_codeunits(keys, 17)
+    right = pc.and_(
+        pc.equal(pc.utf8_slice_codeunits(keys, 0, 17), times),
+        pc.match_substring_regex(rest, r"^_[0-9]+_[0-9]+$"),
+    )
+    return _chunked(pc.if_else(right, keys, ""))
+
+
 def text_of(rows: pa.RecordBatch | pa.Table, name: str) -> pa.ChunkedArray:
     """A column's values as the key generator writes them. Raises SchemaError for other types."""
     values = rows.column(name)
@@ -75,9 +95,20 @@ def text_of(rows: pa.RecordBatch | pa.Table, name: str) -> pa.ChunkedArray:
     # Arrow writes decimals as BigDecimal.toString does: with an exponent below 1e-6
     if pat.is_signed_integer(t) or pat.is_date32(t) or pat.is_boolean(t) or is_decimal(t):
         return _chunked(values.cast(pa.string()))
+    if pat.is_floating(t) or pat.is_binary(t):
+        return _chunked(_each(values))
     if pat.is_timestamp(t):  # microseconds, as the AVRO record type writes it
         return _chunked(values.cast(pa.timestamp("us", t.tz)).cast(pa.int64()).cast(pa.string()))
     raise SchemaError(f"column {name!r} of type {t} cannot be judged as a key or partition column")
+
+
+def _each(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Floats as Java writes them, bytes as hexadecimal digits; value by value."""
+    whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if pat.is_binary(whole.type):
+        return pa.array([None if v is None else v.hex() for v in whole.to_pylist()], pa.string())
+    batch = pa.record_batch({"v": whole})
+    return in_types(batch, pa.schema([("v", pa.string())])).column(0)
 
 
 def _chunked(values: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:

@@ -1,0 +1,131 @@
+"""Tables whose columns are added, left out, moved and widened from write to write, against DuckDB."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from serde_lab.errors import SchemaError
+from serde_lab.table.read_plan import plan_snapshot
+from tests.pipeline.lab_table import MOR, PARTITIONED, STRATEGIES, LabTable
+
+FILL = {"hoodie.write.set.null.for.missing.columns": "true"}
+PARQUET = {**MOR, "hoodie.logfile.data.block.format": "parquet"}
+NESTED_FIRST = pa.struct([("a", pa.int32()), ("l", pa.list_(pa.struct([("f", pa.float32())])))])
+NESTED_LAST = pa.struct(
+    [("a", pa.int64()), ("l", pa.list_(pa.struct([("f", pa.float64()), ("new", pa.string())])))]
+)
+FIRST = pa.schema(
+    [
+        ("k", pa.string()),
+        ("n", pa.int32()),
+        ("ts", pa.int32()),
+        ("p", pa.string()),
+        ("whole", pa.int32()),
+        ("part", pa.float32()),
+        ("word", pa.int64()),
+        ("s", NESTED_FIRST),
+        ("m", pa.map_(pa.string(), pa.int32())),
+    ]
+)
+# moved, one column left out, one added, and all others wider
+SECOND = pa.schema(
+    [
+        ("late", pa.date32()),
+        ("s", NESTED_LAST),
+        ("ts", pa.int64()),
+        ("part", pa.float64()),
+        ("whole", pa.float64()),
+        ("m", pa.map_(pa.string(), pa.string())),
+        ("n", pa.int64()),
+        ("k", pa.string()),
+        ("p", pa.string()),
+    ]
+)
+LAST = pa.schema(
+    [
+        *(FIRST.field(name) for name in ("k",)),
+        ("n", pa.int64()),
+        ("ts", pa.int64()),
+        ("p", pa.string()),
+        ("whole", pa.float64()),
+        ("part", pa.float64()),
+        ("word", pa.string()),
+        ("s", NESTED_LAST),
+        ("m", pa.map_(pa.string(), pa.string())),
+        ("late", pa.date32()),
+    ]
+)
+
+
+def rows(schema: pa.Schema, numbers: range, ts: int) -> pa.Table:
+    """Rows of any of the schemas: every third has nulls."""
+    made = []
+    for number in numbers:
+        row: dict[str, Any] = {"k": f"k{number % 5}", "n": number, "ts": ts, "p": f"p{number % 2}"}
+        if number % 3:
+            inner = {"f": number / 10, "new": f"n{number}"}
+            row |= {
+                "whole": number,
+                "part": number / 7,
+                "word": number if pa.types.is_integer(kind_of(schema, "word")) else f"w{number}",
+                "s": {"a": number, "l": [inner, {}]},
+                "m": [("x", number), ("y", None)],
+                "late": number,
+            }
+            if pa.types.is_map(schema.field("m").type) and schema.field("m").type.item_type == (
+                pa.string()
+            ):
+                row["m"] = [("x", f"m{number}"), ("y", None)]
+        made.append(row)
+    return pa.Table.from_pylist(made, schema)
+
+
+def kind_of(schema: pa.Schema, name: str) -> pa.DataType:
+    return schema.field(name).type if name in schema.names else pa.null()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("kind", [{}, MOR, PARQUET | PARTITIONED], ids=["cow", "avro", "parquet"])
+def test_every_change_at_once(kind: dict[str, str], strategy: str, tmp_path: Path) -> None:
+    table = LabTable(tmp_path, {**kind, **FILL, "serde_lab.strategy": strategy}, LAST)
+    table.upsert(rows(FIRST, range(30), 1))
+    table.upsert(rows(SECOND, range(20, 40), 2))
+    # an older writer goes on: its rows are of the first schema, the table's stays
+    table.upsert(rows(FIRST, range(35, 45), 3))
+    table.upsert(rows(LAST, range(10), 3))
+    table.delete(rows(FIRST, range(3, 6), 9).select(["k", "n", "p"]))
+    table.check()
+    stored = table.table.data_schema()
+    assert stored is not None
+    assert stored.names == LAST.names
+    assert plan_snapshot(table.table, columns=LAST.names).read().schema.types == LAST.types
+    if kind:
+        table.compact()
+        table.check()
+
+
+@pytest.mark.parametrize("kind", [{}, MOR], ids=["cow", "mor"])
+def test_what_cannot_be_reconciled_is_refused_by_name_and_nothing_is_written(
+    kind: dict[str, str], tmp_path: Path
+) -> None:
+    table = LabTable(tmp_path, {**kind}, FIRST)
+    table.upsert(rows(FIRST, range(10), 1))
+    before = sorted(path for path in table.path.rglob("*") if path.is_file())
+    good = rows(FIRST, range(10), 2)
+    flags = pa.nulls(len(good), pa.bool_())
+    number = pa.array([None] * len(good), pa.struct([("a", pa.date32()), ("l", pa.int32())]))
+    for bad, column in (
+        (good.drop_columns(["word"]), "'word' of the table is not in the data"),
+        (good.set_column(4, "whole", flags), "'whole' is of type bool"),
+        (good.set_column(7, "s", number), r"'s\.a' is of type date32"),
+        (good.set_column(2, "ts", good["k"]), "ordering column 'ts'"),
+        (good.append_column("no-name", flags), "'no-name' has a name that Avro does not allow"),
+    ):
+        with pytest.raises(SchemaError, match=column):
+            table.write("upsert", bad)
+    assert sorted(path for path in table.path.rglob("*") if path.is_file()) == before
+    table.check()
