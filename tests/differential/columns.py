@@ -51,6 +51,8 @@ CATALOGUE: Mapping[str, Column] = {
             "9999-12-31T23:59:59.999999+00:00",
         ),
     ),
+    "_hoodie_is_deleted": Column(pa.bool_(), (False, False, True)),
+    "mark": Column(pa.string(), ("", "D", "d", "I")),
     "numbers": Column(pa.list_(pa.int32()), ([], [0], [1, -1])),
     "counts": Column(pa.map_(pa.string(), pa.int64()), ([], [["a", None]], [["a", 1], ["ü", 2]])),
     "nested": Column(
@@ -59,6 +61,9 @@ CATALOGUE: Mapping[str, Column] = {
     ),
 }
 """Columns by name; each name is also the name of its type where a role (key, ordering) has one."""
+
+PLAIN = tuple(sorted(CATALOGUE.keys() - {"_hoodie_is_deleted", "mark"}))
+"""Columns that say nothing of what becomes of their row."""
 
 KEYS: Mapping[str, tuple[Any, ...]] = {
     "text": ("a", "b", "", "x,y:z", "é\U0001f600"),

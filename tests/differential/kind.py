@@ -22,11 +22,36 @@ READERS_TOML = Path(__file__).parents[1] / "readers.toml"
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXY"
 """Of histories: neighbours in code, which a bucket index of so many buckets tells apart."""
 
-MODES: Mapping[str, Mapping[str, str]] = {
-    "event time": {"hoodie.write.record.merge.mode": "EVENT_TIME_ORDERING"},
-    "commit time": {"hoodie.write.record.merge.mode": "COMMIT_TIME_ORDERING"},
+
+@dataclass(frozen=True)
+class Mode:
+    """How records of one key merge. `options` tell both writers; `by_value`: ordering values decide."""
+
+    options: Mapping[str, str]
+    by_value: bool = True
+
+    @classmethod
+    def of_payload(cls, name: str, by_value: bool = True, **more: str) -> Mode:
+        """The mode that a payload class of Hudi's stands for."""
+        payload = f"org.apache.hudi.common.model.{name}"
+        return cls({"hoodie.datasource.write.payload.class": payload, **more}, by_value)
+
+
+MODES: Mapping[str, Mode] = {
+    "event time": Mode({"hoodie.write.record.merge.mode": "EVENT_TIME_ORDERING"}),
+    "commit time": Mode({"hoodie.write.record.merge.mode": "COMMIT_TIME_ORDERING"}, by_value=False),
+    "latest payload": Mode.of_payload("OverwriteWithLatestAvroPayload", by_value=False),
+    "default payload": Mode.of_payload("DefaultHoodieRecordPayload"),
+    "event time payload": Mode.of_payload("EventTimeAvroPayload"),
+    "non-defaults payload": Mode.of_payload(
+        "OverwriteNonDefaultsWithLatestAvroPayload", by_value=False
+    ),
+    "partial update payload": Mode.of_payload("PartialUpdateAvroPayload"),
+    "marked deletes": Mode.of_payload(
+        "DefaultHoodieRecordPayload",
+        **{"hoodie.payload.delete.field": "mark", "hoodie.payload.delete.marker": "D"},
+    ),
 }
-"""How records of one key merge, and the options by which both writers are told."""
 
 PARTITIONINGS: Mapping[str, dict[str, Any]] = {
     "none": {},
@@ -78,7 +103,7 @@ class Kind:
     @property
     def by_value(self) -> bool:
         """Whether ordering values decide between rows of one key."""
-        return self.mode != "commit time"
+        return MODES[self.mode].by_value
 
     @property
     def merge_on_read(self) -> bool:
@@ -101,7 +126,7 @@ class Kind:
         write = replace(write, record_type=self.record_type, log_block=self.blocks)  # type: ignore[arg-type]
         options = write_options(self.table(), write)
         del options["hoodie.write.record.merge.mode"]
-        return options | dict(MODES[self.mode])
+        return options | dict(MODES[self.mode].options)
 
     @property
     def judges(self) -> tuple[str, ...]:

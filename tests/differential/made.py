@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from tests.differential.columns import CATALOGUE, KEYS, PARTITIONS, line
+from tests.differential.columns import CATALOGUE, KEYS, PARTITIONS, PLAIN, line
 from tests.differential.history import History, Row
-from tests.differential.kind import LETTERS, Kind
+from tests.differential.kind import LETTERS, MODES, Kind
 
 Drawn = TypeVar("Drawn")
 
@@ -28,9 +28,23 @@ _TYPES = (
     ("MERGE_ON_READ", "avro"),
     ("MERGE_ON_READ", "parquet"),
 )
-# by event time there is more to go wrong
-_MODES = ("event time", "commit time", "event time")
-_SHAPES = tuple(itertools.product(_TYPES, ("AVRO", "SPARK"), _MODES))
+_FREQUENT = tuple(itertools.product(_TYPES, ("AVRO", "SPARK"), ("event time", "commit time")))
+_COW, _AVRO_LOGS, _PARQUET_LOGS = _TYPES
+_DELETED = "_hoodie_is_deleted"
+_SHAPES = (
+    # 5 is prime to their number: neighbours differ in all
+    *((*_FREQUENT[number * 5 % len(_FREQUENT)], "") for number in range(len(_FREQUENT))),
+    (_AVRO_LOGS, "AVRO", "event time", _DELETED),
+    (_COW, "AVRO", "partial update payload", ""),
+    (_PARQUET_LOGS, "SPARK", "marked deletes", "mark"),
+    (_COW, "SPARK", "non-defaults payload", ""),
+    (_AVRO_LOGS, "AVRO", "partial update payload", ""),
+    (_COW, "AVRO", "marked deletes", "mark"),
+    (_AVRO_LOGS, "SPARK", "non-defaults payload", _DELETED),
+    (_COW, "SPARK", "default payload", _DELETED),
+)
+"""Table type with log blocks, record type, merge mode, and a column that marks deletes: 20 batches each."""
+
 _PARTITIONINGS = (
     ("none", "text"),
     ("escaped", "escaped"),
@@ -77,10 +91,9 @@ def batch(number: int, size: int = len(LETTERS)) -> Batch:
 
 def kinds(number: int) -> st.SearchStrategy[Kind]:
     """Kinds of the shape that is the turn of batch `number`."""
-    # 5 is prime to the number of shapes: neighbours differ in all
-    (table_type, blocks), record_type, mode = _SHAPES[number * 5 % len(_SHAPES)]
+    (table_type, blocks), record_type, mode, marks = _SHAPES[number % len(_SHAPES)]
     partitionings = st.sampled_from(_PARTITIONINGS)
-    columns = st.lists(st.sampled_from(sorted(CATALOGUE)), unique=True, min_size=1, max_size=4)
+    columns = st.lists(st.sampled_from(PLAIN), unique=True, min_size=1, max_size=4)
     more = ["delete"] if table_type == "COPY_ON_WRITE" else ["upsert, compact"]
     later = st.permutations(["upsert", "upsert", "delete", *more])
     return st.builds(
@@ -94,11 +107,11 @@ def kinds(number: int) -> st.SearchStrategy[Kind]:
             partitioning=partition[0],
             partition_type=partition[1],
             null_keys=null_keys,
-            columns=tuple(columns),
+            columns=(*([marks] if marks else []), *columns),
             program=("upsert", *rest),
         ),
         st.sampled_from(sorted(KEYS)),
-        st.sampled_from(_ORDERINGS) if mode == "event time" else st.sampled_from(("", "long")),
+        st.sampled_from(_ORDERINGS if MODES[mode].by_value else ("", "long")),
         partitionings,
         st.booleans(),
         columns,

@@ -114,7 +114,7 @@ def _options(kind: Kind, operation: str, strategy: str) -> dict[str, str]:
         "hoodie.clean.automatic": "false",
         "hoodie.archive.automatic": "false",
         "serde_lab.strategy": strategy,
-        **MODES[kind.mode],
+        **MODES[kind.mode].options,
     }
     if kind.merge_on_read:
         options["hoodie.logfile.data.block.format"] = kind.blocks
