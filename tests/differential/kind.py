@@ -80,6 +80,8 @@ class Kind:
     null_keys: bool = False
     columns: tuple[str, ...] = ()
     program: tuple[str, ...] = ("upsert", "upsert")
+    grown: tuple[tuple[str, int, str], ...] = ()
+    """Columns that are of another type, or (by "") not there at all, before the commit of that number."""
     buckets: int = 1
     """At least one for each letter up to the last in use, so that no two histories share one."""
 
@@ -87,18 +89,25 @@ class Kind:
     def of(cls, content: Mapping[str, Any]) -> Kind:
         """From what `asdict` gave."""
         lists = {n: tuple(content[n]) for n in ("columns", "program") if n in content}
-        return cls(**{**content, **lists})
+        grown = tuple(tuple(entry) for entry in content.get("grown", ()))
+        return cls(**{**content, **lists, "grown": grown})
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of the input and of the table."""
+    def schema(self, commit: int) -> pa.Schema:
+        """The columns of the rows of that commit, and of the table after it."""
         types = {"h": pa.string(), "k": CATALOGUE[self.key].type}
         if self.partitioning != "none":
             name = "text" if self.partition_type == "escaped" else self.partition_type
             types["p"] = CATALOGUE[name].type
         if self.ordering:
             types["o"] = CATALOGUE[self.ordering].type
-        return pa.schema([*types.items(), *((name, CATALOGUE[name].type) for name in self.columns)])
+        before = self.before(commit)
+        there = [name for name in self.columns if before.get(name, name)]
+        types |= {name: CATALOGUE[before.get(name, name)].type for name in there}
+        return pa.schema(list(types.items()))
+
+    def before(self, commit: int) -> dict[str, str]:
+        """Of columns that are not yet what they become: the name of their type at that commit, or ""."""
+        return {name: older for name, since, older in self.grown if commit < since}
 
     @property
     def by_value(self) -> bool:
@@ -160,7 +169,8 @@ class Kind:
             f"partition {self.partitioning} {self.partition_type}"
             if self.partitioning != "none"
             else "no partition",
-            " ".join(self.columns),
+            " ".join(self.columns)
+            + "".join(f", {name} {was or 'not there'} before {n}" for name, n, was in self.grown),
             " > ".join(self.program),
         ]
         return " | ".join(facts)

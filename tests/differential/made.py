@@ -30,6 +30,8 @@ _TYPES = (
 )
 _FREQUENT = tuple(itertools.product(_TYPES, ("AVRO", "SPARK"), ("event time", "commit time")))
 _COW, _AVRO_LOGS, _PARQUET_LOGS = _TYPES
+_GROWN = {"long": "int", "double": "single"}
+"""Types that columns have before they grow wider; others are added."""
 _DELETED = "_hoodie_is_deleted"
 _SHAPES = (
     # 5 is prime to their number: neighbours differ in all
@@ -94,10 +96,14 @@ def kinds(number: int) -> st.SearchStrategy[Kind]:
     (table_type, blocks), record_type, mode, marks = _SHAPES[number % len(_SHAPES)]
     partitionings = st.sampled_from(_PARTITIONINGS)
     columns = st.lists(st.sampled_from(PLAIN), unique=True, min_size=1, max_size=4)
+    growing = 2 if number % 5 in (1, 3) else 0
+    if growing:
+        wider = ("long", "double")[number // 5 % 2]
+        columns = columns.map(lambda drawn: [wider, *(name for name in drawn if name != wider)])
     more = ["delete"] if table_type == "COPY_ON_WRITE" else ["upsert, compact"]
     later = st.permutations(["upsert", "upsert", "delete", *more])
     return st.builds(
-        lambda key, ordering, partition, null_keys, columns, rest: Kind(
+        lambda key, ordering, partition, null_keys, columns, rest, since: Kind(
             mode=mode,
             table_type=table_type,
             record_type=record_type,
@@ -109,6 +115,7 @@ def kinds(number: int) -> st.SearchStrategy[Kind]:
             null_keys=null_keys,
             columns=(*([marks] if marks else []), *columns),
             program=("upsert", *rest),
+            grown=tuple((name, since, _GROWN.get(name, "")) for name in columns[:growing]),
         ),
         st.sampled_from(sorted(KEYS)),
         st.sampled_from(_ORDERINGS if MODES[mode].by_value else ("", "long")),
@@ -116,6 +123,7 @@ def kinds(number: int) -> st.SearchStrategy[Kind]:
         st.booleans(),
         columns,
         st.tuples(later, st.integers(3, 4)).map(lambda drawn: drawn[0][: drawn[1]]),
+        st.integers(1, 2),
     )
 
 
@@ -123,8 +131,9 @@ def kinds(number: int) -> st.SearchStrategy[Kind]:
 def histories(draw: st.DrawFn, kind: Kind) -> History:
     """A history of a table of `kind`."""
     commits = []
-    for _ in kind.program:
-        rows = draw(st.lists(_rows(kind), max_size=6, unique_by=lambda row: _identity(kind, row)))
+    for number in range(len(kind.program)):
+        one = _rows(kind, number)
+        rows = draw(st.lists(one, max_size=6, unique_by=lambda row: _identity(kind, row)))
         if rows:
             # the same record more than once, word for word
             rows += draw(st.lists(st.sampled_from(rows), max_size=2))
@@ -132,7 +141,7 @@ def histories(draw: st.DrawFn, kind: Kind) -> History:
     return History(tuple(commits))
 
 
-def _rows(kind: Kind) -> st.SearchStrategy[Row]:
+def _rows(kind: Kind, number: int) -> st.SearchStrategy[Row]:
     keys: list[Any] = list(KEYS[kind.key]) + [None] * kind.null_keys
     columns: dict[str, st.SearchStrategy[Any]] = {"k": st.sampled_from(keys)}
     if kind.partitioning != "none":
@@ -141,8 +150,10 @@ def _rows(kind: Kind) -> st.SearchStrategy[Row]:
         columns["p"] = st.sampled_from([paths[0]] * 4 + [*paths, None])
     if kind.ordering:
         columns["o"] = st.sampled_from(CATALOGUE[kind.ordering].values)
+    before = kind.before(number)
     for name in kind.columns:
-        columns[name] = st.sampled_from([*CATALOGUE[name].values, None])
+        if was := before.get(name, name):
+            columns[name] = st.sampled_from([*CATALOGUE[was].values, None])
     return st.fixed_dictionaries(columns).map(
         lambda row: {name: value for name, value in row.items() if value is not None}
     )

@@ -43,7 +43,7 @@ def smallest(
     rows: list[str] = []
     with contextlib.suppress(FailedError):
         trial.write(HUDI)
-        answer = read_by_hudi(session, {HUDI: trial.path(HUDI)}, kind.schema)[HUDI]
+        answer = read_by_hudi(session, {HUDI: trial.path(HUDI)}, trial.schema)[HUDI]
         if not isinstance(answer, FailedError):
             rows = sorted(answer.get(LETTERS[0], Counter()).elements())
     return Case(
@@ -59,10 +59,16 @@ def _trimmed(kind: Kind, history: History) -> tuple[Kind, History]:
         for operation, rows in zip(kind.program, history.commits, strict=True)
         if rows
     ]
+    kept = [number for number, rows in enumerate(history.commits) if rows]
     kind = replace(
         kind,
         columns=tuple(name for name in kind.columns if name in used),
         program=tuple(operation for operation, _ in pairs),
+        grown=tuple(
+            (name, sum(number < since for number in kept), was)
+            for name, since, was in kind.grown
+            if name in used
+        ),
         buckets=1,
     )
     return kind, History(tuple(rows for _, rows in pairs))

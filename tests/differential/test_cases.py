@@ -26,7 +26,7 @@ def test_the_right_rows_by_every_strategy(case: Case, tmp_path: Path) -> None:
         trial.write(strategy)
         for reader in case.kind.judges:
             if reader != "apache-hudi":
-                seen = read(reader, trial.path(strategy), case.kind.schema)
+                seen = read(reader, trial.path(strategy), trial.schema)
                 assert seen.get(LETTERS[0], Counter()) == right, (
                     f"written by {strategy}, read by {reader}"
                 )

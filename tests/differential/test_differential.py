@@ -59,7 +59,7 @@ def test_a_lost_row_is_told(tmp_path: Path) -> None:
     history = History((({"k": "a", "o": 1},), ({"k": "b", "o": 1},)))
     trial = Trial(None, tmp_path, kind, {"A": history, "B": history})
     trial.write("arrow")
-    answer = read("serde_lab", trial.path("arrow"), kind.schema)
+    answer = read("serde_lab", trial.path("arrow"), trial.schema)
     assert {letter: len(rows) for letter, rows in answer.items()} == {"A": 2, "B": 2}
     less = {"A": answer["A"], "B": answer["B"] - Counter(list(answer["B"])[:1])}
     (found,) = compared(answer, less, "AB", "arrow", "serde_lab")

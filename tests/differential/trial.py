@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from serde_lab.errors import LabError
@@ -101,6 +102,15 @@ class Trial:
                 said = " ".join(root_cause(str(exc)).split())[:400]
                 raise FailedError(f"commit {number}: {said}") from exc
 
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's after the last commit that has rows."""
+        histories = self.histories.values()
+        last = max(
+            (n for one in histories for n, rows in enumerate(one.commits) if rows), default=0
+        )
+        return self.kind.schema(last)
+
     def path(self, writer: str) -> str:
         """Where the table of `writer` is."""
         return str(self.folder / writer.replace(" ", "-"))
@@ -119,11 +129,11 @@ class Trial:
             for reader in self.kind.judges:
                 if reader != "apache-hudi":
                     try:
-                        seen[writer, reader] = read(reader, paths[writer], self.kind.schema)
+                        seen[writer, reader] = read(reader, paths[writer], self.schema)
                     except FailedError as exc:
                         seen[writer, reader] = exc
         if paths and self.session:
-            by_hudi = read_by_hudi(self.session, paths, self.kind.schema)
+            by_hudi = read_by_hudi(self.session, paths, self.schema)
             seen |= {(writer, "apache-hudi"): answer for writer, answer in by_hudi.items()}
         return seen
 
@@ -178,7 +188,7 @@ class Trial:
         if not place.exists():
             place.mkdir(parents=True)
             for part in (0, 1):
-                table = to_arrow(rows[part::2], self.kind.schema)
+                table = to_arrow(rows[part::2], self.kind.schema(number))
                 pq.write_table(table, place / f"part-{part:05}.parquet")
         return place
 

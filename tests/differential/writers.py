@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import pyarrow.parquet as pq
+
 from serde_lab.errors import PortabilityWarning
 from serde_lab.peers.hudi_options import HudiWrite
 from serde_lab.pipeline.compaction import compact
@@ -69,8 +71,9 @@ class InProcess:
         with warnings.catch_warnings():
             # which columns other versions of Hudi cannot read is not the matter here
             warnings.simplefilter("ignore", PortabilityWarning)
-            prepared = PreparedWrite.of(storage, kind.schema, options)
-            prepared.commit(InProcessExchange(parquet_partitions(files, kind.schema.names)))
+            schema = pq.read_schema(files[0])
+            prepared = PreparedWrite.of(storage, schema, options)
+            prepared.commit(InProcessExchange(parquet_partitions(files, schema.names)))
         if service:
             compact(HoodieTable.open(storage))
 
