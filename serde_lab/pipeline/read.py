@@ -35,6 +35,7 @@ _BEGIN = "hoodie.datasource.read.begin.instanttime"
 _END = "hoodie.datasource.read.end.instanttime"
 _AS_OF = "as.of.instant"
 _META = "serde_lab.meta_columns"
+_MERGERS = "hoodie.write.record.merge.custom.implementation.classes"
 
 _MEANING: Mapping[str, str] = {
     _QUERY: "snapshot, read_optimized or incremental",
@@ -42,6 +43,7 @@ _MEANING: Mapping[str, str] = {
     _END: "incremental: and not after this one",
     _AS_OF: "the table as it stood after the last write that was requested not after this time",
     _META: "true: the five meta columns too, before the data columns",
+    _MERGERS: "mergers of a table that merges by CUSTOM, as package.module:Class, by commas",
     "hoodie.metadata.enable": "false",
 }
 _DATES = ("%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S.%f")
@@ -56,6 +58,7 @@ class ReadOptions:
     end: str = ""
     as_of: str = ""
     meta_columns: bool = False
+    merger_classes: tuple[str, ...] = ()
 
 
 def open_table(path: str) -> HoodieTable:
@@ -90,6 +93,7 @@ def parse_read_options(options: Mapping[str, Any]) -> ReadOptions:
         end=_time(reader, _END, "999"),
         as_of=_time(reader, _AS_OF, "999"),
         meta_columns=reader.flag(_META) or False,
+        merger_classes=reader.names(_MERGERS),
     )
 
 
@@ -99,6 +103,8 @@ def plan_read(table: HoodieTable, options: ReadOptions) -> ReadPlan:
     Raises OptionError for a time whose files were cleaned or whose changes were archived: what is left
     would look like an answer.
     """
+    if options.merger_classes:
+        table = table.merging_by(options.merger_classes)
     columns = None if options.meta_columns else _data_columns(table)
     if options.query == "incremental":
         return _plan_changes(table, options, columns)

@@ -65,6 +65,9 @@ class PreparedWrite:
         if options.table.is_mor:
             ordering = [source.field(name).type for name in schema.ordering]
             check_block_format(options.log_format.blocks, tuple(ordering))
+        if options.operation is Operation.UPSERT:
+            # a merger that is not there, or does not fit, leaves nothing behind
+            options.table.merge_rules.combiner(schema, options.strategy.upper())
         # a delete makes no table: TableError says that there is none
         deletes = options.operation is Operation.DELETE
         table = (
@@ -91,6 +94,7 @@ class PreparedWrite:
             warn_of_types(schema.data, stacklevel=3)
         if options.drop_metadata_table:
             table = drop_metadata_table_now(table)
+        table = table.merging_by(options.table.merger_classes)
         return cls(Coordinator(table), schema, options, avro)
 
     @contextmanager

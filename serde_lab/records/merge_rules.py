@@ -68,8 +68,10 @@ class MergeRules:
         """A write may merge by the payload bridge although the table's mode needs none."""
         return bool(self.classes) and "HoodieAvroRecordMerger" in self.classes[0]
 
-    def combiner(self, schema: RecordSchema, record_type: str = ARROW) -> Combiner | None:
-        """What merges rows of `schema`; None where choosing is enough.
+    def combiner(
+        self, schema: RecordSchema, record_type: str = ARROW, in_log: bool = False
+    ) -> Combiner | None:
+        """What merges rows of `schema`; None where choosing is enough. `in_log`: entries of a log.
 
         Raises OptionError where no implementation fits.
         """
@@ -82,7 +84,7 @@ class MergeRules:
         if self.strategy == PAYLOAD_STRATEGY and not classes:
             classes = ("org.apache.hudi.common.model.HoodieAvroRecordMerger",)
         merger = choose_merger(classes, self.strategy, record_type, tuple(_STRATEGIES.values()))
-        return MergerCombiner(merger, schema, self.properties(schema))
+        return MergerCombiner(merger, schema, self.properties(schema), in_log)
 
     def properties(self, schema: RecordSchema) -> dict[str, str]:
         """What a merger or payload is told besides the schema, under Hudi's names."""

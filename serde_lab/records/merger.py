@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
@@ -88,6 +88,16 @@ class RecordMerger(ABC):
         The columns are those of `schema.data`, and while a table is read also others (meta columns, or
         fewer data columns if fewer are asked for), which must come out as they came in.
         """
+
+    def pre_combine(
+        self,
+        older: pa.RecordBatch,
+        newer: pa.RecordBatch,
+        schema: RecordSchema,
+        properties: Mapping[str, str],
+    ) -> Merged:
+        """Two records of one batch, before either meets what is stored: merged, too, unless overridden."""
+        return self.merge(older, newer, schema, properties)
 
     def partial_merge(
         self,
@@ -185,6 +195,8 @@ class MergerCombiner:
     merger: RecordMerger
     schema: RecordSchema
     properties: Mapping[str, str] = field(default_factory=dict)
+    in_log: bool = False
+    """Whether `fold` works on a log, whose entries were written one after the other."""
 
     @property
     def phase(self) -> str:
@@ -193,9 +205,22 @@ class MergerCombiner:
 
     def combine(self, older: pa.RecordBatch, newer: pa.RecordBatch, newer_wins: Mask) -> Combined:
         """By the merger, whatever the ordering values."""
+        return self._checked(self.merger.merge, older, newer)
+
+    def pre_combine(self, older: pa.RecordBatch, newer: pa.RecordBatch) -> Combined:
+        """Two entries of a batch or log."""
+        merge = self.merger.merge if self.in_log else self.merger.pre_combine
+        return self._checked(merge, older, newer)
+
+    def _checked(
+        self,
+        merge: Callable[[pa.RecordBatch, pa.RecordBatch, RecordSchema, Mapping[str, str]], Merged],
+        older: pa.RecordBatch,
+        newer: pa.RecordBatch,
+    ) -> Merged:
         if not older.num_rows:
             return Merged(newer)
-        merged = self.merger.merge(older, newer, self.schema, self.properties)
+        merged = merge(older, newer, self.schema, self.properties)
         if merged.rows.num_rows != newer.num_rows or merged.rows.schema != newer.schema:
             raise SchemaError(
                 f"{name_of(self.merger)} was given {newer.num_rows} pairs of"
@@ -281,7 +306,7 @@ class _State:
         wins &= ~(self.always & new.deleted)
         both = np.flatnonzero(~self.deleted & ~new.deleted)
         at = pa.array(both)
-        merged = combiner.combine(self.rows.take(at), new.rows.take(at), wins[both])
+        merged = combiner.pre_combine(self.rows.take(at), new.rows.take(at))
         count = len(new)
         source = np.where(wins, np.arange(count) + count, np.arange(count))
         source[both] = np.arange(len(both)) + 2 * count

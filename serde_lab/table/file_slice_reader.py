@@ -106,7 +106,7 @@ class FileSliceReader:
         config = self._config
         data = pa.schema(list(self._read)[len(META_NAMES) :])
         roles = RecordSchema(data, config.record_key_fields, ordering=config.merge_ordering)
-        self._combiner = config.merge_rules.combiner(roles)
+        self._combiner = config.merge_rules.combiner(roles, in_log=True)
         log, self.count.log = read_log_records(
             self._storage,
             self._slice.log_files,

@@ -6,6 +6,8 @@ Owns making and opening a table and dropping its metadata table; must not know s
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -76,6 +78,10 @@ class HoodieTable:
     def open_or_create(cls, storage: Storage, config: TableConfig) -> HoodieTable:
         """Open the table, or make it as `config` says if there is none."""
         return cls.open(storage) if cls.exists(storage) else cls.create(storage, config)
+
+    def merging_by(self, merger_classes: Sequence[str]) -> HoodieTable:
+        """The same table for one that merges by `merger_classes`, which the table does not store."""
+        return HoodieTable(self.storage, replace(self.config, merger_classes=tuple(merger_classes)))
 
     def timeline(self) -> Timeline:
         """The active timeline."""
