@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from serde_lab.errors import DataError, OptionError, SchemaError
+from serde_lab.pipeline.compaction import compact
+from serde_lab.pipeline.exchange import InProcessExchange
+from serde_lab.pipeline.plan import WritePlan
+from serde_lab.pipeline.read import parse_read_options, plan_read
+from serde_lab.records.merger import (
+    COMMIT_TIME_STRATEGY,
+    EVENT_TIME_STRATEGY,
+    PAYLOAD_STRATEGY,
+    Merged,
+    RecordMerger,
+)
+from serde_lab.records.schema import RecordSchema
 from serde_lab.table.log_block import BlockType
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.verify.checks import rows_match
-from tests.pipeline.lab_table import MOR, PARTITIONED, STRATEGIES, LabTable
+from tests.pipeline.lab_table import FIRST, MOR, PARTITIONED, SECOND, STRATEGIES, LabTable
 
 COMMIT = {"hoodie.write.record.merge.mode": "COMMIT_TIME_ORDERING"}
 IGNORE = {"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}
@@ -184,3 +198,183 @@ def test_a_later_write_may_not_change_how_the_table_merges(tmp_path: Path) -> No
     for key, value in {**FILL, **COMMIT, "hoodie.payload.delete.marker": "X"}.items():
         with pytest.raises(OptionError, match="the table at hand has"):
             table.upsert(rows(draw, 5, 5), **{key.replace(".", "__"): value})
+
+
+class Sums(RecordMerger):
+    """Adds up `x`."""
+
+    strategy_id = "11111111-2222-3333-4444-555555555555"
+
+    def merge(
+        self,
+        older: pa.RecordBatch,
+        newer: pa.RecordBatch,
+        schema: RecordSchema,
+        properties: Mapping[str, str],
+    ) -> Merged:
+        total = pc.add(older.column("x"), newer.column("x"))
+        at = newer.schema.get_field_index("x")
+        return Merged(newer.set_column(at, newer.schema.field(at), total))
+
+
+class SumsOfPickle(Sums):
+    """The same, for one strategy only."""
+
+    record_types = ("PICKLE",)
+
+
+MERGERS = "hoodie.write.record.merge.custom.implementation.classes"
+SUMS = f"{__name__}:Sums"
+OF_PICKLE = f"{__name__}:SumsOfPickle"
+CUSTOM = {
+    "hoodie.write.record.merge.mode": "CUSTOM",
+    "hoodie.write.record.merge.strategy.id": Sums.strategy_id,
+    MERGERS: SUMS,
+}
+
+
+def snapshot(table: LabTable, mergers: str = SUMS) -> dict[int, float]:
+    plan = plan_read(table.table, parse_read_options({MERGERS: mergers} if mergers else {}))
+    found = plan.read()
+    return dict(zip(found["n"].to_pylist(), found["x"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_merger_of_the_tables_own(kind: str, tmp_path: Path) -> None:
+    table = LabTable(tmp_path, CUSTOM | KINDS[kind])
+    table.upsert([("a", n, 5, 1.0) for n in range(4)])
+    # twice in one batch, and whatever the ordering value
+    table.upsert([("a", 0, 1, 2.0), ("a", 0, 9, 4.0), ("a", 1, 5, 8.0), ("a", 9, 5, 16.0)])
+    assert snapshot(table) == {0: 7.0, 1: 9.0, 2: 1.0, 3: 1.0, 9: 16.0}
+    # another implementation of the same strategy, for this write only
+    table.delete([("a", 2, 0, None)])
+    table.upsert([("a", 1, 1, 1.0)], **{MERGERS.replace(".", "__"): f"{OF_PICKLE},{SUMS}"})
+    expected = {0: 7.0, 1: 10.0, 3: 1.0, 9: 16.0}
+    assert snapshot(table) == expected
+    if kind == "mor":
+        assert compact(table.table.merging_by([SUMS])) is not None
+        assert not table.logs()
+        assert snapshot(table, "") == expected
+
+
+def test_how_a_table_is_merged_is_written_as_hudi_expects(tmp_path: Path) -> None:
+    table = LabTable(tmp_path, CUSTOM)
+    table.upsert(FIRST)
+    text = (table.path / ".hoodie/hoodie.properties").read_text()
+    assert "hoodie.record.merge.mode=CUSTOM" in text
+    assert f"hoodie.record.merge.strategy.id={Sums.strategy_id}" in text
+    assert SUMS not in text
+
+
+def test_a_write_by_another_strategy_is_refused(tmp_path: Path) -> None:
+    table = LabTable(tmp_path)
+    table.upsert(FIRST)
+    other = {"hoodie__write__record__merge__strategy__id": COMMIT_TIME_STRATEGY}
+    with pytest.raises(
+        OptionError, match=rf"is {COMMIT_TIME_STRATEGY}, and the table at hand merges"
+    ):
+        table.upsert(SECOND, **other)
+    table.upsert(SECOND, hoodie__write__record__merge__strategy__id=EVENT_TIME_STRATEGY)
+    table.check()
+
+
+def test_no_merger_that_fits_leaves_nothing_behind(tmp_path: Path) -> None:
+    table = LabTable(tmp_path, CUSTOM | {MERGERS: OF_PICKLE})
+    with pytest.raises(
+        OptionError, match=r"of type ARROW: .*SumsOfPickle offers 1111.* for PICKLE"
+    ):
+        table.upsert(FIRST)
+    assert not (table.path / ".hoodie").exists()
+    table.upsert(FIRST, serde_lab__strategy="pickle")
+
+
+PAYLOADS = {
+    "OverwriteWithLatestAvroPayload": COMMIT,
+    "DefaultHoodieRecordPayload": {},
+    "EventTimeAvroPayload": {},
+    "PartialUpdateAvroPayload": IGNORE,
+    "OverwriteNonDefaultsWithLatestAvroPayload": IGNORE | COMMIT,
+}
+
+
+@pytest.mark.parametrize("name", PAYLOADS)
+def test_a_payload_class_of_hudis_is_a_merge_mode_in_table_version_9(
+    name: str, tmp_path: Path
+) -> None:
+    payload = {"hoodie.datasource.write.payload.class": f"org.apache.hudi.common.model.{name}"}
+    by_payload = LabTable(tmp_path / "payload", payload, SCHEMA)
+    by_mode = LabTable(tmp_path / "mode", PAYLOADS[name], SCHEMA)
+    draw = np.random.default_rng(5)
+    first = rows(draw, 40, 20)
+    for table in (by_payload, by_mode):
+        table.upsert(first)
+    one, other = by_payload.table.config, by_mode.table.config
+    assert (one.merge_mode, one.partial_update_mode) == (
+        other.merge_mode,
+        other.partial_update_mode,
+    )
+    assert one.payload_class in ("", f"org.apache.hudi.common.model.{name}")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mode", ["event", "commit", "own marker", "ignore defaults"])
+def test_the_payload_bridge_writes_what_the_mode_says_at_its_own_price(
+    mode: str, kind: str, tmp_path: Path
+) -> None:
+    bridge = {MERGERS: "org.apache.hudi.common.model.HoodieAvroRecordMerger"}
+    table = LabTable(tmp_path, MODES[mode] | KINDS[kind] | bridge, SCHEMA)
+    draw = np.random.default_rng(11)
+    for _ in range(3):
+        table.upsert(rows(draw, 60, 30), serde_lab__strategy="avro")
+    judge(table, rust=kind == "cow")
+
+
+def test_the_bridges_detour_is_a_phase_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = InProcessExchange.run
+    seen: list[set[str]] = []
+
+    def watched(self: InProcessExchange, plan: WritePlan) -> Any:
+        done = run(self, plan)
+        seen.append({name for each in self.reports for name in each.phases})
+        return done
+
+    monkeypatch.setattr(InProcessExchange, "run", watched)
+    bridge = {MERGERS: "org.apache.hudi.common.model.HoodieAvroRecordMerger"}
+    for name, options in {"bridged": bridge, "native": {}}.items():
+        table = LabTable(tmp_path / name, options, SCHEMA)
+        table.upsert(rows(np.random.default_rng(5), 60, 20))
+    assert ["payload" in phases for phases in seen] == [True, False]
+
+
+def test_a_payload_class_of_the_users_merges_and_is_read(tmp_path: Path) -> None:
+    name = "tests.records.test_mergers:Longest"
+    table = LabTable(
+        tmp_path, MOR | {"hoodie.datasource.write.payload.class": name}, LONGEST_SCHEMA
+    )
+    table.upsert(longest([("x", 1, "xx"), ("y", 1, "yy")]))
+    table.upsert(longest([("x", 2, "z"), ("y", 0, "yyyy"), ("y", 0, "zzz")]))
+    assert table.table.config.merge_rules.strategy == PAYLOAD_STRATEGY
+    found = plan_snapshot(table.table).read()
+    assert dict(zip(found["k"].to_pylist(), found["b"].to_pylist(), strict=True)) == {
+        "x": "xx",
+        "y": "yyyy",
+    }
+
+
+LONGEST_SCHEMA = pa.schema(
+    [("k", pa.string()), ("n", pa.int64()), ("ts", pa.int64()), ("b", pa.string())]
+)
+
+
+def longest(content: list[tuple[str, int, str]]) -> pa.Table:
+    return pa.table(
+        {
+            "k": [k for k, _, _ in content],
+            "n": [1] * len(content),
+            "ts": [ts for _, ts, _ in content],
+            "b": [b for _, _, b in content],
+        },
+        schema=LONGEST_SCHEMA,
+    )

@@ -1,0 +1,259 @@
+"""Apache Hudi and the lab take turns on one table: delete markers, partial updates, either merge mode.
+
+The oracle says after every turn what must be there, and both readers are held to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from serde_lab.peers.apache_hudi import HudiSnapshot
+from serde_lab.pipeline.exchange import InProcessExchange, parquet_partitions
+from serde_lab.pipeline.options import parse_options
+from serde_lab.pipeline.write import PreparedWrite
+from serde_lab.records.schema import RecordSchema
+from serde_lab.table.log_block import Header, LogBlock, parse_blocks
+from serde_lab.table.read_plan import plan_snapshot
+from serde_lab.table.storage import Storage
+from serde_lab.table.table import HoodieTable
+from serde_lab.verify.rules import TableRules
+from tests.peers.peer_tables import HudiTable, HudiWrite, PeerTable, Step
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.hudi]
+
+SCHEMA = pa.schema(
+    [
+        ("k", pa.string()),
+        ("o", pa.int64()),
+        ("op", pa.string()),
+        ("text", pa.string()),
+        ("x", pa.float64()),
+        ("s", pa.struct([("a", pa.int32()), ("b", pa.string())])),
+        ("_hoodie_is_deleted", pa.bool_()),
+    ]
+)
+MODEL = "org.apache.hudi.common.model"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A way to merge: in the oracle's words, in the lab's options, in Hudi's when it makes the table."""
+
+    rules: dict[str, Any] = field(default_factory=dict)
+    lab: dict[str, str] = field(default_factory=dict)
+    hudi: dict[str, str] = field(default_factory=dict)
+    mode: str = "EVENT_TIME_ORDERING"
+
+
+COMMIT = "COMMIT_TIME_ORDERING"
+IGNORE = {"partial_update": "IGNORE_DEFAULTS"}
+FILL = {"partial_update": "FILL_UNAVAILABLE", "unavailable": "?"}
+CASES = {
+    "by event": Case(),
+    "by commit": Case(mode=COMMIT),
+    "own marker": Case(
+        {"delete_field": "op", "delete_marker": "D"},
+        {"hoodie.payload.delete.field": "op", "hoodie.payload.delete.marker": "D"},
+    ),
+    "ignore defaults": Case(
+        IGNORE,
+        {"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"},
+        {"hoodie.datasource.write.payload.class": f"{MODEL}.PartialUpdateAvroPayload"},
+    ),
+    "ignore defaults, by commit": Case(
+        IGNORE,
+        {"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"},
+        {
+            "hoodie.datasource.write.payload.class": (
+                f"{MODEL}.OverwriteNonDefaultsWithLatestAvroPayload"
+            )
+        },
+        COMMIT,
+    ),
+    "fill unavailable": Case(
+        FILL,
+        {
+            "hoodie.table.partial.update.mode": "FILL_UNAVAILABLE",
+            "hoodie.write.partial.update.unavailable.value": "?",
+        },
+    ),
+}
+TABLES = [
+    ("by event", "COPY_ON_WRITE", "hudi"),
+    ("by event", "MERGE_ON_READ", "lab"),
+    ("by commit", "MERGE_ON_READ", "hudi"),
+    # a datasource write of Hudi's stores no marker in the table that it makes
+    ("own marker", "COPY_ON_WRITE", "lab"),
+    ("own marker", "MERGE_ON_READ", "lab"),
+    ("ignore defaults", "COPY_ON_WRITE", "lab"),
+    ("ignore defaults", "MERGE_ON_READ", "hudi"),
+    ("ignore defaults, by commit", "MERGE_ON_READ", "lab"),
+    ("fill unavailable", "COPY_ON_WRITE", "lab"),
+    ("fill unavailable", "MERGE_ON_READ", "lab"),
+]
+
+
+def row(key: str, ordering: int, **values: Any) -> dict[str, Any]:
+    """A row with gaps wherever `values` says nothing."""
+    return {"k": key, "o": ordering, "op": "I"} | values
+
+
+def whole(key: str, ordering: int, word: str) -> dict[str, Any]:
+    return row(key, ordering, text=word, x=ordering / 2, s={"a": ordering, "b": word})
+
+
+def marked(key: str, ordering: int) -> dict[str, Any]:
+    """A delete in both ways of saying so."""
+    return row(key, ordering, op="D", _hoodie_is_deleted=True)
+
+
+KEYS = [f"k{n}" for n in range(12)]
+STEPS = [
+    Step("upsert", ([whole(key, 5, "first") for key in KEYS], [marked("k11", 9)]), SCHEMA),
+    Step(
+        "upsert",
+        (
+            [marked("k0", 4), marked("k1", 5), marked("k2", 6), marked("gone", 6)],
+            [
+                row("k3", 6, text="newer"),  # the gaps are filled from what is stored
+                row("k4", 4, text="late", x=1.0),
+                row("k5", 7, text="?", x=9.0),
+                row("k6", 4, text="low twin", s={"a": None, "b": "twin"}),
+                row("k6", 8, x=8.0),
+                row("k7", 5, text="tie"),
+                {**whole("k8", 8, "unlike"), "_hoodie_is_deleted": False},
+            ],
+        ),
+        SCHEMA,
+    ),
+    Step(
+        "upsert",
+        (
+            [whole("k1", 4, "lower than its delete"), whole("k2", 7, "above its delete")],
+            [row("k3", 9, x=None), row("k4", 6), marked("k8", 7), marked("k9", 5)],
+            [row("k5", 6, text="?", s={"a": 1, "b": "?"}), row("new", 1)],
+        ),
+        SCHEMA,
+    ),
+    Step(
+        "upsert",
+        ([row("k3", 8, text="again"), row("k9", 5, text="back"), marked("k10", 9)],),
+        SCHEMA,
+    ),
+]
+
+
+class Turns(PeerTable):
+    """A table that both write."""
+
+    case: Case
+
+    @property
+    def rules(self) -> TableRules:
+        """The table as the checks see it, with how it merges."""
+        table = self.table
+        return TableRules(
+            RecordSchema(self.schema, table.record_key, (), table.ordering),
+            merge_mode=table.merge_mode,
+            table_type=table.table_type,
+            buckets=table.buckets if table.table_type == "MERGE_ON_READ" else 0,
+            **self.case.rules,
+        )
+
+    def by_lab(self, step: Step) -> None:
+        """The lab does the next write, without Spark."""
+        folder = self.step(step).folder
+        assert folder is not None
+        storage = Storage.open(Path(self.path))
+        stored = HoodieTable.open(storage).config if HoodieTable.exists(storage) else None
+        options = {
+            "hoodie.table.name": self.table.name,
+            "hoodie.datasource.write.table.type": self.table.table_type,
+            "hoodie.datasource.write.recordkey.field": "k",
+            "hoodie.table.ordering.fields": "o",
+            "hoodie.write.record.merge.mode": self.table.merge_mode,
+            "hoodie.bucket.index.num.buckets": str(self.table.buckets),
+        }
+        files = sorted(folder.glob("*.parquet"))
+        given = parse_options(options | self.case.lab, stored)
+        prepared = PreparedWrite.of(storage, self.schema, given)
+        prepared.commit(InProcessExchange(parquet_partitions(files, self.schema.names)))
+
+
+@pytest.mark.parametrize(("name", "kind", "first"), TABLES)
+def test_both_merge_alike_on_one_table(
+    name: str, kind: Any, first: str, hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    case = CASES[name]
+    facts = HudiTable("t", ("k",), ("o",), table_type=kind, merge_mode=case.mode, buckets=2)  # type: ignore[arg-type]
+    table = Turns(hudi_session, tmp_path, facts, SCHEMA)
+    table.case = case
+    for number, step in enumerate(STEPS):
+        if (number % 2 == 0) == (first == "hudi"):
+            table.by_hudi(step, HudiWrite(extra=case.hudi if number == 0 else {}))
+        else:
+            table.by_lab(step)
+        if number:
+            assert table.problems(("apache-hudi", "serde_lab")) == [], (number, step)
+
+
+def test_partial_updates_of_merge_into_read_as_hudi_reads_them(
+    hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    facts = HudiTable("t", ("k",), ("o",), table_type="MERGE_ON_READ", buckets=2)
+    # with the column in the table Hudi 1.2.0 cannot read its own partial rows, where it looks for it
+    schema = SCHEMA.remove(SCHEMA.get_field_index("_hoodie_is_deleted"))
+    table = Turns(hudi_session, tmp_path, facts, schema)
+    table.case = CASES["by event"]
+    table.by_lab(Step("upsert", ([whole(key, 5, "first") for key in KEYS],), schema))
+    hudi_session.sql(f"CREATE TABLE merged USING hudi LOCATION '{table.path}'")
+    settings = {
+        "hoodie.spark.sql.merge.into.partial.updates": "true",
+        "hoodie.metadata.enable": "false",
+        "hoodie.index.type": "BUCKET",
+        "hoodie.bucket.index.num.buckets": "2",
+    }
+    try:
+        for key, value in settings.items():
+            hudi_session.sql(f"SET {key} = {value}")
+        for assigned, source in (
+            (
+                "o = s.o, text = s.v",
+                "SELECT 'k1' AS k, 6L AS o, 'sql' AS v UNION SELECT 'k2', 4L, 'x'",
+            ),
+            (
+                "o = s.o, x = s.v",
+                "SELECT 'k1' AS k, 7L AS o, 2.5D AS v UNION SELECT 'k3', 9L, 3.5D",
+            ),
+        ):
+            hudi_session.sql(
+                f"MERGE INTO merged t USING ({source}) s ON t.k = s.k"
+                f" WHEN MATCHED THEN UPDATE SET {assigned}"
+            )
+    finally:
+        for key in settings:
+            hudi_session.conf.unset(key)
+        hudi_session.sql("DROP TABLE merged")
+    blocks = [
+        block
+        for log in Path(table.path).glob(".*.log.*_*")
+        if not log.name.endswith(".crc")
+        for block in parse_blocks(pa.py_buffer(log.read_bytes()))
+        if isinstance(block, LogBlock)
+    ]
+    assert any(block.header.get(Header.IS_PARTIAL) == "true" for block in blocks)
+    with HudiSnapshot(hudi_session, table.path) as snapshot:
+        expected = snapshot.table().select(schema.names).sort_by("k").to_pylist()
+    own = plan_snapshot(HoodieTable.open(Storage.open(Path(table.path)))).read()
+    assert own.select(schema.names).sort_by("k").to_pylist() == expected
+    changed = {each["k"]: (each["o"], each["text"], each["x"]) for each in expected}
+    assert changed["k1"] == (7, "sql", 2.5)
+    assert changed["k2"] == (5, "first", 2.5)
