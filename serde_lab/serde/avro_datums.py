@@ -217,7 +217,7 @@ class AvroDatums(AvroRecords):
         return relabel(found, self.columns.plain.field(index).type)
 
 
-def _column(datums: Sequence[dict[str, Any] | None], name: str) -> list[Any]:
+def _column(datums: Sequence[Any], name: str) -> list[Any]:
     if None in datums:
         return [None if datum is None else datum[name] for datum in datums]
     return list(map(itemgetter(name), datums))

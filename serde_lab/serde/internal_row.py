@@ -7,6 +7,9 @@ checked when the column is read: what is never read, as in a hop that only route
 
 Two executions with the same bytes: `batch` works on whole columns with Arrow and numpy
 (`internal_row_write.py`, `internal_row_read.py`), `row` is a loop with `struct` (`internal_row_loop.py`).
+Other metadata and other columns are made of such bytes too (`internal_row_verbs.py`).
+`layout = "nested"` puts the envelope into the record as a row of its own (`internal_row_nested.py`), which
+RFC-84's discussion measured and left: an option to measure it here, against the flat one that is default.
 Must not know what the columns mean.
 """
 
@@ -15,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +28,13 @@ from serde_lab.errors import DataError, DecodeError
 from serde_lab.records.plain_form import from_plain, to_plain_batch
 from serde_lab.records.schema import RecordSchema
 from serde_lab.records.types import check_supported, plain_type
-from serde_lab.serde import internal_row_loop, internal_row_read, internal_row_write
+from serde_lab.serde import (
+    internal_row_loop,
+    internal_row_nested,
+    internal_row_read,
+    internal_row_verbs,
+    internal_row_write,
+)
 from serde_lab.serde.fingerprint import schema_fingerprint
 from serde_lab.serde.framing import cut, frame_error, frames_of, opened
 from serde_lab.serde.interface import (
@@ -45,8 +54,11 @@ from serde_lab.serde.internal_row_layout import (
     RowLayout,
     layout_of,
 )
+from serde_lab.serde.internal_row_loop import RecordReader as LoopReader
 from serde_lab.serde.internal_row_rows import Damaged, Rows
 from serde_lab.serde.options import resolve
+from serde_lab.serde.projection import Projection
+from serde_lab.serde.record_verbs import MetadataValues
 
 EXPECTED: Mapping[str, tuple[float, float]] = {
     "record": (85, 150),
@@ -101,13 +113,61 @@ class Shape:
     layout: RowLayout
     fingerprint: int
     execution: str
+    is_nested: bool = False
 
     @classmethod
-    def of(cls, schema: RecordSchema, execution: str) -> Shape:
-        """The shape of the records of `schema`."""
+    def of(cls, schema: RecordSchema, options: SerdeOptions) -> Shape:
+        """The shape of the records of `schema` by these options."""
         types = tuple(plain_type(t) for t in schema.data.types)
         layout = layout_of(tuple(schema.data.names), types)
-        return cls(schema, schema.batch_schema, layout, schema_fingerprint(schema), execution)
+        nested = options.own["layout"] == "nested"
+        fingerprint = schema_fingerprint(schema)
+        return cls(schema, schema.batch_schema, layout, fingerprint, options.execution, nested)
+
+    def write(self, batch: pa.RecordBatch) -> pa.BinaryArray:
+        """The records of a batch in plain form."""
+        if self.execution == "row":
+            columns = [internal_row_loop.stored_values(column) for column in batch.columns]
+            return self.write_values(columns, self.layout, self.fingerprint)
+        by_columns = internal_row_nested if self.is_nested else internal_row_write
+        return by_columns.write_records(batch, self.layout, self.fingerprint)
+
+    @property
+    def write_values(self) -> internal_row_verbs.Write:
+        """What writes columns of stored values in the loop."""
+        return (internal_row_nested if self.is_nested else internal_row_loop).write_values
+
+    def reader(self, rows: pa.BinaryArray) -> Reader:
+        """Reads columns of these records; making it checks the form of every record."""
+        layout, fingerprint = self.layout, self.fingerprint
+        if self.execution == "row":
+            loop = internal_row_nested.LoopReader if self.is_nested else LoopReader
+            return loop(rows, layout, fingerprint)
+        if self.is_nested:
+            return internal_row_nested.RecordReader(Rows.over(rows), layout, fingerprint)
+        return internal_row_read.RecordReader(Rows.over(rows), layout, fingerprint)
+
+    def project(self, projection: Projection, readers: Sequence[Any]) -> pa.BinaryArray:
+        """The projection of what these read, as records of this shape."""
+        plan = readers, projection
+        if self.execution == "row":
+            write = self.write_values
+            return internal_row_verbs.project_in_loop(*plan, write, self.layout, self.fingerprint)
+        by_columns = internal_row_nested if self.is_nested else internal_row_verbs
+        return by_columns.project(*plan, self.layout, self.fingerprint)
+
+    def update_metadata(self, reader: Any, given: internal_row_verbs.Given) -> pa.BinaryArray:
+        """What `reader` reads, with other metadata."""
+        if self.execution == "row":
+            write = self.write_values
+            return internal_row_verbs.update_metadata_in_loop(
+                reader, given, write, self.layout, self.fingerprint
+            )
+        by_columns = internal_row_nested if self.is_nested else internal_row_verbs
+        return by_columns.update_metadata(reader, given, self.fingerprint)
+
+
+Reader = LoopReader | internal_row_read.RecordReader | internal_row_nested.RecordReader
 
 
 @dataclass(frozen=True)
@@ -140,13 +200,9 @@ class RowRecords(Records):
         return whole.rows.take(pa.array(numbers))
 
     @cached_property
-    def reader(self) -> internal_row_read.RecordReader | internal_row_loop.RecordReader:
+    def reader(self) -> Reader:
         """Reads columns of these records; making it checks the form of every record."""
-        shape = self.shape
-        if shape.execution == "row":
-            return internal_row_loop.RecordReader(self.rows, shape.layout, shape.fingerprint)
-        rows = Rows.over(self.rows)
-        return internal_row_read.RecordReader(rows, shape.layout, shape.fingerprint)
+        return self.shape.reader(self.rows)
 
     def column(self, name: str) -> pa.Array:
         t = self.shape.batch_schema.field(name).type
@@ -202,14 +258,27 @@ class BoundInternalRow(BoundSerde):
 
     @cached_property
     def _shape(self) -> Shape:
-        return Shape.of(self.schema, self.options.execution)
+        return Shape.of(self.schema, self.options)
 
     def from_arrow(self, batch: pa.RecordBatch) -> RowRecords:
-        shape = self._shape
-        by_row = shape.execution == "row"
-        write = internal_row_loop.write_records if by_row else internal_row_write.write_records
-        rows = write(to_plain_batch(batch), shape.layout, shape.fingerprint)
-        return RowRecords(shape, rows)
+        return RowRecords(self._shape, self._shape.write(to_plain_batch(batch)))
+
+    def project(self, projection: Projection, sides: Sequence[Records]) -> RowRecords:
+        readers = []
+        for side in sides:
+            assert isinstance(side, RowRecords)
+            readers.append(side.reader)
+        try:
+            return RowRecords(self._shape, self._shape.project(projection, readers))
+        except Damaged as exc:
+            raise DecodeError("internal_row", exc.record, exc.problem) from exc
+
+    def update_metadata(self, records: Records, values: MetadataValues) -> RowRecords:
+        assert isinstance(records, RowRecords)
+        given = values.columns(len(records))
+        if not given:
+            return records
+        return RowRecords(self._shape, self._shape.update_metadata(records.reader, given))
 
     def encode(self, records: Records, bounds: Bounds) -> Frames:
         assert isinstance(records, RowRecords)
@@ -244,7 +313,8 @@ class InternalRowStrategy(Strategy):
 
     def bind(self, schema: RecordSchema, options: SerdeOptions) -> BoundInternalRow:
         check_supported(schema.data)
-        return BoundInternalRow(schema, resolve(self, options))
+        own = {"layout": ("flat", "nested")}
+        return BoundInternalRow(schema, resolve(self, options, own))
 
     def fairness(self) -> Fairness:
         return Fairness(
@@ -254,5 +324,6 @@ class InternalRowStrategy(Strategy):
             "execution row: nothing",
             trust="every length is checked against the bytes that are there; damage raises",
             notes=f"form {WITH_ROW} of the layout; the envelope's strings are limited to 255 bytes "
-            "(operation, instant time), 64 KiB (file id, partition path) and 4 GiB (record key)",
+            "(operation, instant time), 64 KiB (file id, partition path) and 4 GiB (record key); "
+            "layout nested: the envelope is a row of its own, with null bits and lengths of 4 bytes",
         )

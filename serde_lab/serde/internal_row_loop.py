@@ -9,8 +9,8 @@ Owns this loop; `internal_row_layout.py` says what is written.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -40,10 +40,23 @@ def write_records(batch: pa.RecordBatch, layout: RowLayout, fingerprint: int) ->
 
     Raises DataError where an index record has data, or a string of the envelope is too long.
     """
-    columns = [reinterpret(c, stored_type(c.type)).to_pylist() for c in batch.columns]
+    columns = [stored_values(column) for column in batch.columns]
+    return write_values(columns, layout, fingerprint)
+
+
+def stored_values(column: pa.Array) -> list[Any]:
+    """The values of a plain column as records hold them."""
+    values: list[Any] = reinterpret(column, stored_type(column.type)).to_pylist()
+    return values
+
+
+def write_values(
+    columns: Sequence[Sequence[Any]], layout: RowLayout, fingerprint: int
+) -> pa.BinaryArray:
+    """The records of these columns, envelope first, of stored values. Raises DataError as above."""
     key, partition, file_id, instant, operation, is_index = columns[: len(ENVELOPE)]
     before_row = zip(operation, instant, file_id, partition, strict=True)
-    data_names = batch.schema.names[len(ENVELOPE) :]
+    data_names = [field.name for field in layout.fields]
     rows: Iterator[tuple[Any, ...]] = zip(*columns[len(ENVELOPE) :], strict=True)
     with_row = RowCode(layout, _ENVELOPE_CODES)
     index = struct.Struct(f"<{_ENVELOPE_CODES}")
@@ -52,7 +65,7 @@ def write_records(batch: pa.RecordBatch, layout: RowLayout, fingerprint: int) ->
         texts = [text.encode() for text in (*strings, record_key)]
         lengths = _checked_lengths(texts)
         if no_row:
-            _check_no_row(data_names, row)
+            check_no_row(data_names, row)
             head = index.pack(MARK, INDEX, fingerprint, *lengths)
             records.append(head + b"".join(texts))
         else:
@@ -72,7 +85,7 @@ def _checked_lengths(texts: list[bytes]) -> list[int]:
     return lengths
 
 
-def _check_no_row(names: Sequence[str], row: tuple[Any, ...]) -> None:
+def check_no_row(names: Sequence[str], row: tuple[Any, ...]) -> None:
     for name, value in zip(names, row, strict=True):
         if value is not None:
             raise DataError(f"column {name!r} of an index record has a value, expected null")
@@ -81,15 +94,19 @@ def _check_no_row(names: Sequence[str], row: tuple[Any, ...]) -> None:
 class RecordReader:
     """Reads records one by one, all columns of them, when it is made."""
 
+    names: ClassVar[Sequence[str]] = (*STRINGS_BEFORE_ROW, RECORD_KEY, IS_INDEX_RECORD)
+    """The envelope's columns, in the order in which a record is read."""
+
     def __init__(self, records: pa.BinaryArray, layout: RowLayout, fingerprint: int) -> None:
         """Raises Damaged unless every record has the form that `layout` says."""
-        names = [*STRINGS_BEFORE_ROW, RECORD_KEY, IS_INDEX_RECORD, *(f.name for f in layout.fields)]
+        self.layout = layout
+        names = [*self.names, *(f.name for f in layout.fields)]
         self._types = {f.name: f.type for f in (*ENVELOPE, *layout.fields)}
-        code = RowCode(layout, _ENVELOPE_CODES)
-        read: list[list[Any]] = []
+        read_record = self._record_reader(layout, fingerprint)
+        read: list[Sequence[Any]] = []
         for number, record in enumerate(records.to_pylist()):
             try:
-                read.append(_read_record(record, code, len(layout.fields), fingerprint))
+                read.append(read_record(record))
             except struct.error as exc:
                 raise Damaged(number, f"it ends too early: {exc}") from exc
             except UnicodeDecodeError as exc:
@@ -98,6 +115,20 @@ class RecordReader:
                 raise Damaged(number, str(exc)) from exc
         columns = zip(*read, strict=True) if read else [()] * len(names)
         self._columns = dict(zip(names, columns, strict=True))
+
+    def _record_reader(
+        self, layout: RowLayout, fingerprint: int
+    ) -> Callable[[bytes], Sequence[Any]]:
+        """A function from a record to the values of `names` and those of its row."""
+        code = RowCode(layout, _ENVELOPE_CODES)
+        return lambda record: _read_record(record, code, len(layout.fields), fingerprint)
+
+    def __len__(self) -> int:
+        return len(self._columns[RECORD_KEY])
+
+    def values(self, name: str) -> Sequence[Any]:
+        """One column as stored values."""
+        return self._columns[name]
 
     def column(self, name: str) -> pa.Array:
         """One column in plain form."""

@@ -15,6 +15,7 @@ from serde_lab.records.plain_form import validity_buffer
 from serde_lab.records.types import is_decimal
 from serde_lab.serde.internal_row_layout import Field, RowLayout, slot_dtype, struct_layout
 from serde_lab.serde.internal_row_rows import Damaged, Pieces, Rows, refuse_where, rows_at
+from serde_lab.serde.internal_row_write import Part
 
 _HIGH_BITS = np.uint64(0x8080_8080_8080_8080)
 
@@ -168,19 +169,38 @@ def _list_ends(counts: npt.NDArray[np.int64]) -> pa.Buffer:
 
 
 def _from_struct(rows: Rows, t: pa.StructType) -> pa.Array:
-    layout = struct_layout(t)
-    fixed = rows.head(layout.struct_dtype)
-    pieces = Pieces(rows, fixed.dtype.itemsize, [fixed[f.part] for f in layout.variable])
-    nulls = NullBits(fixed["nulls"], layout, rows.of)
-    children = []
-    for field in layout.fields:
-        mask = nulls.of_field(field)
-        if field.slot is not None:
-            children.append(from_slots(fixed[field.part], mask, field.type, rows.of))
-        else:
-            piece = Rows.over(pieces[layout.variable.index(field)], rows.of)
-            children.append(from_bytes(piece, mask, field.type))
+    reader = StructReader(rows, struct_layout(t))
+    children = [reader.value(field) for field in reader.layout.fields]
     return pa.StructArray.from_arrays(children, fields=list(t))
+
+
+class StructReader:
+    """Reads the fields of rows that have no envelope."""
+
+    def __init__(self, rows: Rows, layout: RowLayout) -> None:
+        """Raises Damaged where the fields do not fill a row."""
+        self.rows, self.layout = rows, layout
+        self._fixed = rows.head(layout.struct_dtype)
+        lengths = [self._fixed[f.part] for f in layout.variable]
+        self._pieces = Pieces(rows, self._fixed.dtype.itemsize, lengths)
+        self.nulls = NullBits(self._fixed["nulls"], layout, rows.of)
+
+    def value(self, field: Field) -> pa.Array:
+        """A field, as a plain column. Raises Damaged where a value is none."""
+        mask = self.nulls.of_field(field)
+        if field.slot is not None:
+            return from_slots(self._fixed[field.part], mask, field.type, self.rows.of)
+        return from_bytes(Rows.over(self._bytes(field), self.rows.of), mask, field.type)
+
+    def part(self, field: Field) -> Part:
+        """The same as it stands in the rows, unchecked."""
+        mask = self.nulls.of_field(field)
+        if field.slot is not None:
+            return Part(mask, slots=self._fixed[field.part])
+        return Part(mask, data=self._bytes(field))
+
+    def _bytes(self, field: Field) -> pa.BinaryArray:
+        return self._pieces[self.layout.variable.index(field)]
 
 
 class _SequenceReader:

@@ -8,6 +8,7 @@ items, whatever the number of rows. Owns writing; `internal_row_layout.py` says 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +32,10 @@ from serde_lab.serde.internal_row_layout import (
     struct_layout,
 )
 
-_LONGEST_SLOT_STRING = 64
+Numbers = npt.NDArray[np.integer]
+"""Numbers of rows, or of records."""
+
+LONGEST_SLOT_STRING = 64
 """A string longer than this is joined by Arrow even where all have its length."""
 
 
@@ -59,37 +63,42 @@ def _split(flags: pa.BooleanArray) -> tuple[npt.NDArray[np.bool_], npt.NDArray[n
 
 
 def _write_rows(batch: pa.RecordBatch, layout: RowLayout, fingerprint: int) -> pa.BinaryArray:
-    columns = [batch.column(f.name) for f in layout.fields]
-    pieces = [
-        *(batch.column(name) for name in STRINGS_BEFORE_ROW),
-        *(value_bytes(columns[f.number]) for f in layout.variable),
-        batch.column(RECORD_KEY),
-    ]
-    lengths = [_lengths(piece) for piece in pieces]
+    parts = [Part.of(batch.column(f.name)) for f in layout.fields]
+    strings = [batch.column(name) for name in (*STRINGS_BEFORE_ROW, RECORD_KEY)]
+    return write_rows(strings, parts, layout, fingerprint)
+
+
+def write_rows(
+    strings: Sequence[pa.Array], parts: Sequence[Part], layout: RowLayout, fingerprint: int
+) -> pa.BinaryArray:
+    """Records with a row, from the envelope's strings, the key last, and the fields of the row."""
+    rows = len(strings[0])
+    pieces = [*strings[:-1], *(parts[f.number].data for f in layout.variable), strings[-1]]
+    lengths = [lengths_of(piece) for piece in pieces]
     # strings of one length need no joining: they are slots behind the fixed part
     constant: list[int] = []
     for piece_lengths in lengths[:-1]:
-        first = int(piece_lengths[0]) if len(batch) else 0
-        if first > _LONGEST_SLOT_STRING or not (piece_lengths == first).all():
+        first = int(piece_lengths[0]) if rows else 0
+        if first > LONGEST_SLOT_STRING or not (piece_lengths == first).all():
             break
         constant.append(first)
-    records = np.empty(len(batch), layout.record_dtype(tuple(constant)))
-    _fill_envelope(records, [*lengths[:4], lengths[-1]], head(WITH_ROW, fingerprint))
-    _fill_row(records, columns, layout, lengths[4:-1])
+    records = np.empty(rows, layout.record_dtype(tuple(constant)))
+    fill_envelope(records, [*lengths[:4], lengths[-1]], head(WITH_ROW, fingerprint))
+    _fill_row(records, parts, layout, lengths[4:-1])
     for i, length in enumerate(constant):
         if length:
-            records[f"s{i}"] = np.frombuffer(_data(pieces[i]), f"V{length}", len(batch))
-    return _join(records, pieces[len(constant) :])
+            records[f"s{i}"] = np.frombuffer(data_of(pieces[i]), f"V{length}", rows)
+    return join(records, pieces[len(constant) :])
 
 
 def _write_index(batch: pa.RecordBatch, fingerprint: int) -> pa.BinaryArray:
     pieces = [batch.column(name) for name in (*STRINGS_BEFORE_ROW, RECORD_KEY)]
     records = np.empty(len(batch), INDEX_DTYPE)
-    _fill_envelope(records, [_lengths(p) for p in pieces], head(INDEX, fingerprint))
-    return _join(records, pieces)
+    fill_envelope(records, [lengths_of(p) for p in pieces], head(INDEX, fingerprint))
+    return join(records, pieces)
 
 
-def _fill_envelope(
+def fill_envelope(
     records: npt.NDArray[np.void], lengths: Sequence[npt.NDArray[np.int32]], first: int
 ) -> None:
     for name, found in zip((*STRINGS_BEFORE_ROW, RECORD_KEY), lengths, strict=True):
@@ -111,21 +120,62 @@ def _one_if_constant(values: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
 
 def _fill_row(
     rows: npt.NDArray[np.void],
-    columns: Sequence[pa.Array],
+    parts: Sequence[Part],
     layout: RowLayout,
     lengths: Sequence[npt.NDArray[np.int32]],
 ) -> None:
-    """Null bits, slots and lengths of the columns of one row."""
+    """Null bits, slots and lengths of the fields of one row."""
     nulls = rows["nulls"]
     nulls[:] = 0
     for field in layout.fields:
-        mask = null_mask(columns[field.number])
+        mask = parts[field.number].mask
         if mask is not None:
             nulls[:, field.number // 8] |= mask.astype(np.uint8) << np.uint8(field.number % 8)
     for field in layout.fixed:
-        rows[field.part] = slot_values(columns[field.number])
+        rows[field.part] = parts[field.number].slots
     for field, found in zip(layout.variable, lengths, strict=True):
         rows[field.part] = found
+
+
+def write_structs(parts: Sequence[Part], layout: RowLayout, rows: int) -> pa.BinaryArray:
+    """Rows without an envelope, from their fields."""
+    pieces = [parts[f.number].data for f in layout.variable]
+    fixed = np.empty(rows, layout.struct_dtype)
+    _fill_row(fixed, parts, layout, [lengths_of(piece) for piece in pieces])
+    return join(fixed, pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What rows hold of one field: where it is null (None: nowhere), and its slots or its bytes."""
+
+    mask: npt.NDArray[np.bool_] | None
+    slots: npt.NDArray[np.generic] | None = None
+    data: pa.BinaryArray | None = None
+
+    @classmethod
+    def of(cls, column: pa.Array) -> Part:
+        """The values of a plain column."""
+        if slot_dtype(column.type) is not None:
+            return cls(null_mask(column), slots=slot_values(column))
+        return cls(null_mask(column), data=value_bytes(column))
+
+    def take(self, numbers: Numbers, missing: npt.NDArray[np.bool_] | None) -> Part:
+        """Those of these rows; null where `missing`, whose numbers are not looked at."""
+        held: npt.NDArray[np.bool_] | slice = slice(None) if missing is None else ~missing
+        wanted = numbers[held]
+        mask = missing
+        if self.mask is not None:
+            mask = np.ones(len(numbers), np.bool_)
+            mask[held] = self.mask[wanted]
+        slots = data = None
+        if self.slots is not None:
+            slots = np.zeros(len(numbers), self.slots.dtype)
+            slots[held] = self.slots[wanted]
+        if self.data is not None:
+            data = as_binary(self.data).take(pa.array(numbers, mask=missing))
+            data = data if missing is None else data.fill_null(b"")
+        return Part(mask, slots, data)
 
 
 def slot_values(column: pa.Array) -> npt.NDArray[np.generic]:
@@ -154,21 +204,17 @@ def value_bytes(column: pa.Array) -> pa.BinaryArray:
     held = _nested_bytes(to_plain(column.take(pa.array(np.flatnonzero(~mask)))))
     ends = np.zeros(len(column) + 1, np.int32)
     lengths = np.zeros(len(column), np.int32)
-    lengths[~mask] = _lengths(held)
+    lengths[~mask] = lengths_of(held)
     np.cumsum(lengths, out=ends[1:])
-    return binary(ends, _data(held))
+    return binary(ends, data_of(held))
 
 
 def _nested_bytes(column: pa.Array) -> pa.BinaryArray:
     """The variable part of plain lists, maps or structs, none of them null."""
     t = column.type
     if pat.is_struct(t):
-        layout = struct_layout(t)
-        fields = [column.field(i) for i in range(t.num_fields)]
-        pieces = [value_bytes(fields[f.number]) for f in layout.variable]
-        rows = np.empty(len(column), layout.struct_dtype)
-        _fill_row(rows, fields, layout, [_lengths(piece) for piece in pieces])
-        return _join(rows, pieces)
+        fields = [Part.of(column.field(i)) for i in range(t.num_fields)]
+        return write_structs(fields, struct_layout(t), len(column))
     ends = _ends(column)
     counts = np.diff(ends).astype("<u4")
     if pat.is_map(t):
@@ -176,7 +222,7 @@ def _nested_bytes(column: pa.Array) -> pa.BinaryArray:
         pieces = [*keys, *_sequence(column.items, ends)]
     else:
         pieces = _sequence(column.values, ends)
-    return _join(counts, pieces)
+    return join(counts, pieces)
 
 
 def _sequence(
@@ -189,12 +235,12 @@ def _sequence(
         slots = np.ascontiguousarray(slot_values(items).astype(dtype, copy=False))
         return [*pieces, binary(_scaled(ends, dtype.itemsize), slots)]
     values = value_bytes(items)
-    lengths = _lengths(values).astype("<u4")
+    lengths = lengths_of(values).astype("<u4")
     data_ends = _ends(values)
     return [
         *pieces,
         binary(_scaled(ends, 4), lengths),
-        binary(data_ends[ends] - data_ends[0], _data(values)),
+        binary(data_ends[ends] - data_ends[0], data_of(values)),
     ]
 
 
@@ -213,12 +259,12 @@ def _null_bits(items: pa.Array, ends: npt.NDArray[np.int32]) -> pa.BinaryArray:
     return binary(byte_ends, np.packbits(spread, bitorder="little"))
 
 
-def _join(fixed: npt.NDArray[np.generic], pieces: Sequence[pa.BinaryArray]) -> pa.BinaryArray:
+def join(fixed: npt.NDArray[np.generic], pieces: Sequence[pa.BinaryArray]) -> pa.BinaryArray:
     """Row by row, the fixed part and then the pieces, as one binary value."""
     width = fixed.dtype.itemsize
     ends = _scaled(np.arange(len(fixed) + 1, dtype=np.int64), width)
     whole = binary(ends, np.ascontiguousarray(fixed).view(np.uint8) if len(fixed) else b"")
-    pieces = [as_binary(piece) for piece in pieces if len(_data(piece))]
+    pieces = [as_binary(piece) for piece in pieces if len(data_of(piece))]
     if not pieces:
         return whole
     try:
@@ -256,12 +302,12 @@ def _ends(array: pa.Array) -> npt.NDArray[np.int32]:
     return np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4)
 
 
-def _lengths(array: pa.Array) -> npt.NDArray[np.int32]:
+def lengths_of(array: pa.Array) -> npt.NDArray[np.int32]:
     lengths: npt.NDArray[np.int32] = np.diff(_ends(array))
     return lengths
 
 
-def _data(array: pa.Array) -> pa.Buffer:
+def data_of(array: pa.Array) -> pa.Buffer:
     """The bytes that a string or binary array refers to."""
     ends = _ends(array)
     data = array.buffers()[2]

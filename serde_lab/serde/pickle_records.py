@@ -218,9 +218,9 @@ class BoundPickle(BoundSerde):
             if column.source is None:
                 columns.append(repeat(new_value(column, self._form), len(present)))
                 continue
-            side, number = column.source
-            key = sides[side].schema.data.names[number] if self._form.struct_as_dict else number
-            values = _values(rows_of[side], key)
+            at, number = column.source
+            key = sides[at].schema.data.names[number] if self._form.struct_as_dict else number
+            values = _values(rows_of[at], key)
             columns.append(changed_values(values, column, self._form))
         rows: Any = zip(*columns, strict=True)
         if self._form.struct_as_dict:

@@ -20,6 +20,7 @@ from serde_lab.serde.internal_row import BoundInternalRow, InternalRowStrategy
 class TestInternalRow(Conformance):
     name = "internal_row"
     golden = Path(__file__).parent / "golden"
+    own_options = ({}, {"layout": "nested"})
 
 
 DATA = pa.schema(
