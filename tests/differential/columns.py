@@ -120,6 +120,8 @@ def _value(value: Any, kind: pa.DataType) -> Any:
         return dt.date.fromisoformat(value)
     if pat.is_timestamp(kind):
         return dt.datetime.fromisoformat(value)
+    if pat.is_map(kind):
+        return [tuple(entry) for entry in value]
     return value
 
 

@@ -33,10 +33,10 @@ class History:
 
 @dataclass(frozen=True)
 class Case:
-    """A history that once differed, and what Apache Hudi's own table holds after it.
+    """A history that once differed, and the right rows after it, which are Apache Hudi's.
 
-    `exception` names the entry of `tests/readers.toml` if it must differ still; `by_hudi` are then the
-    rows that Apache Hudi gives, wrong as they are, and `rows` the right ones.
+    Where it differs still, `exception` names the entry of `tests/readers.toml`. Apache Hudi then gives
+    the rows `by_hudi`, or says what `failure` is a part of, and `rows` are those of everybody else.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Case:
     rows: tuple[Row, ...]
     exception: str = ""
     by_hudi: tuple[Row, ...] = ()
+    failure: str = ""
 
     @classmethod
     def load(cls, path: Path) -> Case:
@@ -58,6 +59,7 @@ class Case:
             tuple(content["rows"]),
             content.get("exception", ""),
             tuple(content.get("by_hudi", ())),
+            content.get("failure", ""),
         )
 
     def save(self, folder: Path) -> Path:
@@ -70,7 +72,9 @@ class Case:
         commits = ",\n".join(_rows(rows, 4) for rows in self.history.commits)
         parts.append(f'  "commits": [\n{commits}\n  ]')
         parts.append(f'  "rows": {_rows(self.rows, 2).lstrip()}')
-        if self.by_hudi:
+        if self.failure:
+            parts.append(f'  "failure": {_text(self.failure)}')
+        elif self.exception:
             parts.append(f'  "by_hudi": {_rows(self.by_hudi, 2).lstrip()}')
         path = folder / f"{self.name}.json"
         path.write_text("{\n" + ",\n".join(parts) + "\n}\n", encoding="utf-8")

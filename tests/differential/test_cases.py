@@ -5,15 +5,19 @@ from __future__ import annotations
 import tomllib
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.differential.columns import line
 from tests.differential.history import CASES, Case, cases
 from tests.differential.kind import LETTERS, READERS_TOML
-from tests.differential.readers import read
-from tests.differential.trial import Trial
+from tests.differential.readers import FailedError, read, read_by_hudi
+from tests.differential.trial import HUDI, Trial
 from tests.differential.writers import STRATEGIES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 KEPT = cases()
 
@@ -32,11 +36,29 @@ def test_the_right_rows_by_every_strategy(case: Case, tmp_path: Path) -> None:
                 )
 
 
+@pytest.mark.spark
+@pytest.mark.hudi
+@pytest.mark.parametrize("case", KEPT, ids=lambda case: case.name)
+def test_apache_hudi_says_so_still(case: Case, hudi_session: SparkSession, tmp_path: Path) -> None:
+    trial = Trial(hudi_session, tmp_path, case.kind, {LETTERS[0]: case.history})
+    try:
+        trial.write(HUDI)
+        seen = read_by_hudi(hudi_session, {HUDI: trial.path(HUDI)}, trial.schema)[HUDI]
+    except FailedError as exc:
+        seen = exc
+    if case.failure or isinstance(seen, FailedError):
+        assert case.failure
+        assert case.failure in str(seen)
+    else:
+        rows = case.by_hudi if case.exception else case.rows
+        assert seen.get(LETTERS[0], Counter()) == Counter(line(row) for row in rows)
+
+
 @pytest.mark.parametrize("case", KEPT, ids=lambda case: case.name)
 def test_a_case_says_why_it_is_kept(case: Case, tmp_path: Path) -> None:
     named = tomllib.loads(READERS_TOML.read_text(encoding="utf-8"))["exception"]
     assert len(case.why) > 20
-    assert bool(case.exception) == bool(case.by_hudi)
+    assert bool(case.exception) == (case.by_hudi != () or case.failure != "")
     assert not case.exception or case.exception in {one["name"] for one in named}
     # and is written as it would be written anew
     assert case.save(tmp_path).read_text() == (CASES / f"{case.name}.json").read_text()
