@@ -170,6 +170,27 @@ def rearranged(case: Case, kinds: frozenset[str], picks: Sequence[int]) -> Rewri
     return Rewriting(case, (target, after), renames, defaults)
 
 
+def exchanged_names(kinds: frozenset[str]) -> Iterator[Rewriting]:
+    """Columns of one type that change places, or names, or leave their name to a new column."""
+    t = fixed_type(min(kinds & set(LEAVES)))
+    one, other = awkward(t)[:2]
+    envelopes = [("k0", "", "", "", "I", False), ("k1", "", "", "", "I", True)]
+    envelopes += [("k2", "p", "f", "2024", "D", False)]
+    values = {"a": [one, None, other], "b": [other, None, None]}
+
+    def of(**columns: str | None) -> Case:
+        data = pa.schema([pa.field(name, t) for name in columns])
+        rows = [[None] * 3 if n is None else values[n] for n in columns.values()]
+        return batch_of(data, rows, envelopes)
+
+    before = of(a="a", b="b")
+    yield Rewriting(before, of(b="b", a="a"))
+    yield Rewriting(before, of(a="b", b="a"), {"a": "b", "b": "a"})
+    # the old a is now called c, and there is a new a
+    yield Rewriting(before, of(a=None, c="a", b="b"), {"c": "a"})
+    yield Rewriting(before, of(b="b"))
+
+
 def halves(names: Sequence[str], picks: Sequence[int]) -> tuple[list[str], list[str]]:
     """The columns of the left (pick 0), the right (1) or both (2); each side has one at least."""
     sides = [picks[i % len(picks)] for i in range(len(names))]

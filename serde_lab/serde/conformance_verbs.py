@@ -153,6 +153,8 @@ class VerbLaws(Subject):
             self._rewritten(verb_cases.rearranged(case, self.kinds, picks), options)
 
         for options in self.fixed_options():
+            for rewriting in verb_cases.exchanged_names(self.kinds):
+                self._rewritten(rewriting, options)
             law((self.awkward(), options, [3, 200, 8, 101, 5, 4, 210, 1]))
             schema, batch = self._small()
             for rows in (1, 0):

@@ -28,6 +28,7 @@ from serde_lab.serde.interface import (
     SerdeOptions,
     Strategy,
 )
+from tests.sabotage.record_verbs import VERB_SABOTAGE
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -290,6 +291,7 @@ SABOTAGE: Mapping[type[Strategy], str] = {
     broken(ReadsColumnsPlain): "records_are_taken_joined_and_read",
     TakesEverything: "unsupported_types_are_refused impossible_options_are_refused",
     SaysNothing: "fairness_is_stated",
+    **{broken(bound): law for bound, law in VERB_SABOTAGE.items()},
 }
 
 
