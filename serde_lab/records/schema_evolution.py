@@ -11,6 +11,7 @@ text:
 | long           | float, double, string                                             |
 | float          | double (by its digits: 0.1f becomes 0.1), string                  |
 | double         | string                                                            |
+| decimal        | one of more digits and the same scale                             |
 | string, binary | each other in rows of a batch; a table's column keeps its type    |
 | struct         | one with fields added or moved, or whose fields become wider      |
 | list, map      | one of wider elements                                             |
@@ -27,7 +28,7 @@ import pyarrow.types as pat
 
 from serde_lab.errors import DataError, SchemaError
 from serde_lab.records.java_text import java_text
-from serde_lab.records.types import is_list
+from serde_lab.records.types import is_decimal, is_list
 
 _WIDER: dict[pa.DataType, tuple[pa.DataType, ...]] = {
     pa.int32(): (pa.int64(), pa.float32(), pa.float64(), pa.string()),
@@ -40,6 +41,8 @@ _ALIKE = {(pa.string(), pa.binary()), (pa.binary(), pa.string())}
 
 def is_wider(wide: pa.DataType, narrow: pa.DataType) -> bool:
     """Whether every value of `narrow`, which is neither nested nor `wide` itself, becomes one of `wide`."""
+    if is_decimal(narrow):
+        return is_decimal(wide) and narrow.scale == wide.scale and narrow.precision < wide.precision
     return wide in _WIDER.get(narrow, ())
 
 

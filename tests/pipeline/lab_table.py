@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -93,7 +93,7 @@ class LabTable:
     """A table in `folder`, written without Spark; `options` are those of every write."""
 
     folder: Path
-    options: dict[str, str] = field(default_factory=dict)
+    options: Mapping[str, str | None] = field(default_factory=dict)
     schema: pa.Schema = field(default_factory=lambda: table_of([]).schema)
     commits: list[oracle.Commit] = field(default_factory=list)
 
@@ -107,7 +107,9 @@ class LabTable:
 
     @property
     def all_options(self) -> dict[str, str]:
-        return {**OPTIONS, **self.options}
+        # None takes an option back that every table has here
+        given: dict[str, Any] = {**OPTIONS, **self.options}
+        return {key: value for key, value in given.items() if value is not None}
 
     def upsert(self, rows: Rows | pa.Table, files: int = 2, **options: object) -> Commit:
         """The next write."""

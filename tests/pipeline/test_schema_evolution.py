@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from serde_lab.table.read_plan import plan_snapshot
 from tests.pipeline.lab_table import MOR, PARTITIONED, STRATEGIES, LabTable
 
 FILL = {"hoodie.write.set.null.for.missing.columns": "true"}
+# so many that some base files stay as the first write made them
+MANY = {"hoodie.bucket.index.num.buckets": "24"}
 PARQUET = {**MOR, "hoodie.logfile.data.block.format": "parquet"}
 NESTED_FIRST = pa.struct([("a", pa.int32()), ("l", pa.list_(pa.struct([("f", pa.float32())])))])
 NESTED_LAST = pa.struct(
@@ -27,6 +30,7 @@ FIRST = pa.schema(
         ("whole", pa.int32()),
         ("part", pa.float32()),
         ("word", pa.int64()),
+        ("price", pa.decimal128(9, 2)),
         ("s", NESTED_FIRST),
         ("m", pa.map_(pa.string(), pa.int32())),
     ]
@@ -43,6 +47,7 @@ SECOND = pa.schema(
         ("n", pa.int64()),
         ("k", pa.string()),
         ("p", pa.string()),
+        ("price", pa.decimal128(20, 2)),
     ]
 )
 LAST = pa.schema(
@@ -54,6 +59,7 @@ LAST = pa.schema(
         ("whole", pa.float64()),
         ("part", pa.float64()),
         ("word", pa.string()),
+        ("price", pa.decimal128(20, 2)),
         ("s", NESTED_LAST),
         ("m", pa.map_(pa.string(), pa.string())),
         ("late", pa.date32()),
@@ -75,6 +81,7 @@ def rows(schema: pa.Schema, numbers: range, ts: int) -> pa.Table:
                 "s": {"a": number, "l": [inner, {}]},
                 "m": [("x", number), ("y", None)],
                 "late": number,
+                "price": Decimal(number) / 4,
             }
             if pa.types.is_map(schema.field("m").type) and schema.field("m").type.item_type == (
                 pa.string()
@@ -89,7 +96,7 @@ def kind_of(schema: pa.Schema, name: str) -> pa.DataType:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("kind", [{}, MOR, PARQUET | PARTITIONED], ids=["cow", "avro", "parquet"])
+@pytest.mark.parametrize("kind", [MANY, MOR, PARQUET | PARTITIONED], ids=["cow", "avro", "parquet"])
 def test_every_change_at_once(kind: dict[str, str], strategy: str, tmp_path: Path) -> None:
     table = LabTable(tmp_path, {**kind, **FILL, "serde_lab.strategy": strategy}, LAST)
     table.upsert(rows(FIRST, range(30), 1))
@@ -103,7 +110,7 @@ def test_every_change_at_once(kind: dict[str, str], strategy: str, tmp_path: Pat
     assert stored is not None
     assert stored.names == LAST.names
     assert plan_snapshot(table.table, columns=LAST.names).read().schema.types == LAST.types
-    if kind:
+    if kind is not MANY:
         table.compact()
         table.check()
 
@@ -121,7 +128,7 @@ def test_what_cannot_be_reconciled_is_refused_by_name_and_nothing_is_written(
     for bad, column in (
         (good.drop_columns(["word"]), "'word' of the table is not in the data"),
         (good.set_column(4, "whole", flags), "'whole' is of type bool"),
-        (good.set_column(7, "s", number), r"'s\.a' is of type date32"),
+        (good.set_column(8, "s", number), r"'s\.a' is of type date32"),
         (good.set_column(2, "ts", good["k"]), "ordering column 'ts'"),
         (good.append_column("no-name", flags), "'no-name' has a name that Avro does not allow"),
     ):

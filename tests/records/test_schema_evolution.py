@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -76,6 +77,7 @@ def test_types_that_do_not_go_together_are_refused_by_name(
         (pa.float32(), pa.float64(), [0.1, None], [0.1, None]),
         (pa.float32(), pa.string(), [1e10, 0.1], ["1.0E10", "0.1"]),
         (pa.float64(), pa.string(), [1.0, float("nan")], ["1.0", "NaN"]),
+        (pa.decimal128(9, 2), pa.decimal128(38, 2), [Decimal("-1.25")], [Decimal("-1.25")]),
         (pa.string(), pa.binary(), ["é"], ["é".encode()]),
     ],
 )
