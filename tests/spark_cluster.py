@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -128,12 +127,12 @@ def spark_cluster(folder: Path, workers: int = 2) -> Iterator[SparkCluster]:
 
 
 def _environment(java: Path, home: Path) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
-    return kept | {
+    """That of a machine with Java and Spark alone: nothing of it leads to the packages here."""
+    return {
+        "PATH": os.defpath,
         "JAVA_HOME": str(java),
         "SPARK_HOME": str(home),
         # else a worker looks for the build folders of a checkout
         "SPARK_SCALA_VERSION": "2.12",
         "SPARK_LOCAL_IP": HOST,
-        "PYSPARK_PYTHON": sys.executable,
     }

@@ -5,6 +5,7 @@ Owns the options of `run`. Must hold no logic: the lab measures, `runs` computes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -54,6 +55,25 @@ def run(
         typer.Option(help="Where tables stand while they are measured; all workers must see it."),
     ] = None,
     master: Annotated[str, typer.Option(help="Spark master; local mode without it.")] = "",
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--conf", metavar="KEY=VALUE", help="A Spark property; the run records it, secrets too."
+        ),
+    ] = None,
+    ship_environment: Annotated[
+        bool,
+        typer.Option(
+            "--ship-environment",
+            help="Send this environment to the workers of --master, on which nothing is installed.",
+        ),
+    ] = False,
+    worker_python: Annotated[
+        str,
+        typer.Option(
+            metavar="PATH", help="The workers' Python; where the one here is, without it."
+        ),
+    ] = "",
     hudi_jar: Annotated[str, typer.Option(help="Apache Hudi's bundle, for peers.")] = "",
     require_peers: Annotated[
         bool, typer.Option("--require-peers", help="A peer that cannot run here is an error.")
@@ -75,6 +95,8 @@ def run(
 
       serde-lab run beside_hudi --require-peers
 
+      serde-lab run upsert_lineitem --master spark://host:7077 --work /shared --ship-environment
+
       serde-lab run --resume latest
     """
     from serde_lab.lab.runner import RunSettings
@@ -90,6 +112,9 @@ def run(
         keep_tables=keep_tables,
         master=master,
         overrides=tuple(overrides),
+        conf=_properties(conf or ()),
+        ship_environment=ship_environment,
+        worker_python=worker_python,
         hudi_jar=hudi_jar,
         require_peers=require_peers,
         isolate_peers=isolate_peers,
@@ -145,6 +170,14 @@ def _measure(
     stderr.print(f"results: {outcome.path}")
     write_report(outcome.path, reports, None, "html", None)
     return outcome.exit_status
+
+
+def _properties(given: Sequence[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in given]
+    for key, equals, _ in pairs:
+        if not (key and equals):
+            raise UsageError(f"--conf takes KEY=VALUE, not {key!r}")
+    return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def _arm_names(scenario: Scenario, chosen: list[str] | None) -> tuple[str, ...]:

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from serde_lab.errors import LabError, RunError, worst
+from serde_lab.errors import LabError, RunError, UsageError, worst
 from serde_lab.lab.cells import CellRunner
 from serde_lab.lab.checks import CellChecks
 from serde_lab.lab.header import run_header
-from serde_lab.lab.inputs import PreparedInputs, prepare_inputs
+from serde_lab.lab.inputs import PreparedInputs, default_cache, prepare_inputs
 from serde_lab.lab.peer_arms import PeerPlan, Sitting, plan_peers, recorded_jars
 from serde_lab.lab.plan import (
     CellPlan,
@@ -34,6 +34,7 @@ from serde_lab.lab.session import SessionSettings, spark_conf, start_session, st
 from serde_lab.lab.source_check import check_arms, check_data
 from serde_lab.lab.stand_alone import STAND_ALONE, Proof, frames_stand_alone
 from serde_lab.lab.work_folder import work_folder
+from serde_lab.lab.worker_environment import WORKER_PYTHON, environment_archive
 from serde_lab.measure.calibration import calibrate
 from serde_lab.pipeline.write_schema import record_schema
 from serde_lab.records.keys import KeyGenerator
@@ -71,6 +72,12 @@ class RunSettings:
     """A peer that cannot run is an error, not an arm reported as missing."""
     isolate_peers: bool = False
     """Peers get a Spark session of their own, after that of the other arms: shows what sharing does."""
+    ship_environment: bool = False
+    """Nothing is installed on the workers of `master`: they get this environment, packed into the cache."""
+    worker_python: str = ""
+    """The workers' Python, "" for the path of the one here; what a shipped environment links to."""
+    archive: Path | None = None
+    """The environment that is shipped, once it is packed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +101,7 @@ def run_scenario(
     """
     progress = progress or Silent()
     check_scenario(scenario)
+    settings = _shipping(settings, progress)
     arms = chosen_arms(scenario, settings.arms)
     check_data(scenario, arms)
     isolated = settings.isolate_peers if resume is None else _was_isolated(resume)
@@ -145,6 +153,17 @@ def run_scenario(
             rounds.compare_arms()
         writer.finish("complete")
     return RunOutcome(writer.path, status_of(writer.path))
+
+
+def _shipping(settings: RunSettings, progress: Progress) -> RunSettings:
+    """With the archive of the workers' environment where one is shipped. Raises UsageError."""
+    if not settings.ship_environment:
+        return settings
+    if not settings.master or settings.master.startswith("local"):
+        raise UsageError("--ship-environment is for the workers of a cluster, which --master names")
+    cache = default_cache() if settings.cache is None else settings.cache
+    archive = environment_archive(cache, settings.worker_python, progress.message)
+    return replace(settings, archive=archive)
 
 
 def resumed(path: Path) -> Scenario:
@@ -236,6 +255,8 @@ def session_settings(
         driver_memory=f"{scenario.measure.driver_memory_mb}m",
         event_log_folder=logs,
         local_folder=local,
+        worker_python=settings.worker_python if settings.archive is None else WORKER_PYTHON,
+        archive="" if settings.archive is None else str(settings.archive),
         conf={**sitting.conf, **settings.conf},
         jars=sitting.jars,
     )
@@ -429,7 +450,8 @@ def _recorded_conf(
 ) -> Mapping[str, str]:
     """The settings of a sitting's session as run.json has them."""
     bare = replace(sitting, jars=recorded_jars(sitting))
-    return spark_conf(session_settings(scenario, settings, bare, "event-log", "spark"))
+    asked = session_settings(scenario, settings, bare, "event-log", "spark")
+    return spark_conf(replace(asked, archive=Path(asked.archive).name))
 
 
 def _was_isolated(path: Path) -> bool:
