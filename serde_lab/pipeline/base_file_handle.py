@@ -148,8 +148,8 @@ class BaseFileHandle(WriteHandle):
             pairs, stored_rows = hits[two], found[hits[two]]
         stored = self._stored_rows(stored_rows)
         with timeline.phase(combiner.phase):
-            names = made.rows.schema.names
-            data = conform(stored.select(names), made.rows.schema, self._writer.path)
+            # the stored file may be older than some of the columns
+            data = conform(stored, made.rows.schema, self._writer.path)
             newer = made.rows.take(pa.array(made.row[pairs]))
             combined = combiner.combine(data, newer, wins[two])
         with timeline.phase("merge"):
@@ -183,13 +183,10 @@ class BaseFileHandle(WriteHandle):
     def _refill(self, stored: pa.RecordBatch, rows: pa.RecordBatch, at: Indices) -> None:
         if not len(at):
             return
-        taken = stored.take(pa.array(at))
-        columns = [
-            rows.column(name).take(pa.array(at)) if name in rows.schema.names else column
-            for name, column in zip(taken.schema.names, taken.columns, strict=True)
-        ]
-        names = taken.schema.names
-        self._refilled.append(pa.RecordBatch.from_arrays(columns, names=names))
+        taken, filled = stored.take(pa.array(at)), rows.take(pa.array(at))
+        columns = dict(zip(taken.schema.names, taken.columns, strict=True))
+        columns |= dict(zip(filled.schema.names, filled.columns, strict=True))
+        self._refilled.append(pa.RecordBatch.from_pydict(columns))
 
     def _stored_rows(self, numbers: Indices) -> pa.RecordBatch:
         """Stored rows by number, in the columns that are carried over."""
