@@ -71,7 +71,12 @@ def _trimmed(kind: Kind, history: History) -> tuple[Kind, History]:
         ),
         buckets=1,
     )
-    return kind, History(tuple(rows for _, rows in pairs))
+    names = ("k", "p", "o", *kind.columns)
+    return kind, History(tuple(tuple(_ordered(row, names) for row in rows) for _, rows in pairs))
+
+
+def _ordered(row: Row, names: Sequence[str]) -> Row:
+    return {name: row[name] for name in names if name in row}
 
 
 def _smaller(kind: Kind, history: History) -> Iterator[History]:
