@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from serde_lab.lab.inputs import CommitInput, PreparedInputs
-from serde_lab.lab.plan import write_options
+from serde_lab.lab.plan import table_config, write_options
 from serde_lab.measure.commit import CommitMeasure, measure_commit, measure_in_process
 from serde_lab.measure.reports import AttemptReport
 from serde_lab.measure.slots import Interval
@@ -78,7 +78,12 @@ class CellRunner:
     ) -> None:
         self.scenario, self.inputs, self.work, self.bench = scenario, inputs, work, bench
         self.tidy_heap = tidy_heap
-        self._setup = work / "setup"
+        tables = [scenario.table, *(scenario.table_of(arm) for arm in scenario.arms)]
+        # arms that merge in their own way have a set-up table of their own: it is the table that says so
+        self._setups = {
+            table.merging: work / f"setup-{number}"
+            for number, table in enumerate(dict.fromkeys(tables))
+        }
         self._source_bytes = max(
             (sum(f.stat().st_size for f in c.files) for c in inputs.commits), default=0
         )
@@ -86,12 +91,21 @@ class CellRunner:
 
     def set_up(self) -> None:
         """Write the set-up commits once; cells clone the table. Untimed, by Spark's own columns."""
-        shutil.rmtree(self._setup, ignore_errors=True)
+        for folder in self._setups.values():
+            shutil.rmtree(folder, ignore_errors=True)
+        arms = {self.scenario.table_of(arm).merging: arm for arm in self.scenario.arms}
+        arms.pop(self.scenario.table.merging, None)
+        for arm in (None, *arms.values()):
+            self._set_up(arm)
+
+    def _set_up(self, arm: Arm | None) -> None:
+        folder = self._setups[self.scenario.table_of(arm).merging]
         for commit in self.inputs.setups:
             options = write_options(
                 self.scenario, commit.operation, None, self._row_bytes, self._source_bytes
             )
-            storage = Storage.open(self._setup)
+            options = replace(options, table=table_config(self.scenario, arm))
+            storage = Storage.open(folder)
             prepared = PreparedWrite.of(storage, _schema(commit), options)
             if self.bench is None:
                 prepared.commit(InProcessExchange(_partitions(commit)))
@@ -110,12 +124,14 @@ class CellRunner:
             from serde_lab.lab.peer_cells import run_peer
 
             assert self.bench is not None  # the scenario's consistency check holds it
-            return run_peer(self.bench, self.scenario, self.inputs, self._clone(cell), cell, arm)
+            table = self._clone(cell, arm)
+            return run_peer(self.bench, self.scenario, self.inputs, table, cell, arm)
         if arm.control in ("exchange_only", "parquet_floor"):
             from serde_lab.lab.controls import run_control
 
             assert self.bench is not None  # the scenario's consistency check holds it
-            return run_control(self.bench, self.scenario, self.inputs, self._clone(cell), cell, arm)
+            table = self._clone(cell, arm)
+            return run_control(self.bench, self.scenario, self.inputs, table, cell, arm)
         return self._run_writes(cell, arm)
 
     def discard(self, cell: str) -> None:
@@ -123,16 +139,17 @@ class CellRunner:
         for folder in (self.work / "cells").glob(f"{cell}*"):
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _clone(self, cell: str) -> Path:
+    def _clone(self, cell: str, arm: Arm) -> Path:
         """The set-up table under the cell's own name: data files linked, `.hoodie` copied."""
         table = self.work / "cells" / cell
         shutil.rmtree(table, ignore_errors=True)
         if self.inputs.setups:
-            shutil.copytree(self._setup, table, copy_function=_link_data)
+            setup = self._setups[self.scenario.table_of(arm).merging]
+            shutil.copytree(setup, table, copy_function=_link_data)
         return table
 
     def _run_writes(self, cell: str, arm: Arm) -> CellResult:
-        table = self._clone(cell)
+        table = self._clone(cell, arm)
         samples: list[CellSample] = []
         if self.bench is not None:
             start_s = self.bench.fresh_workers(cell, arm.strategy or "arrow")

@@ -19,12 +19,13 @@ from serde_lab.lab.inputs import PreparedInputs
 from serde_lab.lab.own_reader import OwnReader
 from serde_lab.lab.plan import serde_options, table_rules
 from serde_lab.records.schema import RecordSchema
-from serde_lab.scenario.model import Arm, Scenario
+from serde_lab.scenario.model import Arm, Merging, Scenario
 from serde_lab.serde.interface import SerdeOptions
 from serde_lab.serde.registry import BUILT_IN, strategy
 from serde_lab.table.portability import zoneless_columns
 from serde_lab.verify.checks import CheckResult, Expected, Verdict, check_path, check_table
 from serde_lab.verify.oracle import Commit, solve
+from serde_lab.verify.rules import TableRules
 
 WIRE = "wire_is_the_strategys"
 MOVED = "every_row_moved"
@@ -45,12 +46,13 @@ class CellChecks:
     ) -> None:
         self.codec, self.files_too = scenario.table.codec, files_too
         self.rules = table_rules(scenario, inputs.record_schema)
-        history = [
+        self._scenario, self._schema, self._work = scenario, inputs.record_schema, work
+        self._history = [
             Commit(cast(Any, commit.operation), commit.folder)  # the model's own list
             for commit in (*inputs.setups, *inputs.commits)
         ]
-        answer = solve(self.rules, history, work / "oracle")
-        self.expected = Expected.of(answer)
+        self._answers: dict[Merging, tuple[TableRules, Expected]] = {}
+        self.expected = self._answer(None)[1]
         self.zoneless = zoneless_columns(self.rules.stored)
         if self.zoneless:
             # said before anything is measured, since hudi-rs would end in a panic
@@ -61,6 +63,15 @@ class CellChecks:
                 stacklevel=2,
             )
 
+    def _answer(self, arm: Arm | None) -> tuple[TableRules, Expected]:
+        """What the table of `arm` must hold, worked out once for each way to merge."""
+        merging = self._scenario.table_of(arm).merging
+        if merging not in self._answers:
+            rules = table_rules(self._scenario, self._schema, arm)
+            folder = self._work / "oracle" / str(len(self._answers))
+            self._answers[merging] = rules, Expected.of(solve(rules, self._history, folder))
+        return self._answers[merging]
+
     def judge(self, arm: Arm, result: CellResult) -> Verdict:
         """Every check of one cell; the fingerprint is None where no table was written or readable."""
         found: list[CheckResult] = []
@@ -70,19 +81,20 @@ class CellChecks:
         if result.table is None:
             found.append(CheckResult(MOVED, True, f"{result.rows:,} rows"))
         else:
-            contents = self._contents(str(result.table))
+            contents = self._contents(str(result.table), arm)
             fingerprint = contents.fingerprint
             found += contents.results
             if self.files_too:
                 found.append(files_alike(result.table, self.codec))
         return Verdict(tuple(found), fingerprint)
 
-    def _contents(self, table: str) -> Verdict:
+    def _contents(self, table: str, arm: Arm) -> Verdict:
         """The checks of a table's rows, by hudi-rs wherever it can read them."""
+        rules, expected = self._answer(arm)
         if not self.zoneless:
-            return check_path(table, self.expected, self.rules)
+            return check_path(table, expected, rules)
         own = OwnReader(table)
-        return check_table(own, self.expected, self.rules, own.facts())
+        return check_table(own, expected, rules, own.facts())
 
 
 def _wire(arm: Arm, result: CellResult) -> CheckResult:

@@ -37,19 +37,20 @@ class CellPlan:
     order: int
 
 
-def cells_of(scenario: Scenario, arms: Sequence[Arm]) -> list[CellPlan]:
+def cells_of(scenario: Scenario, arms: Sequence[Arm], first_round: int = 0) -> list[CellPlan]:
     """Every cell in the order of measuring: warm-up rounds first, the arms of a round shuffled by seed.
 
-    Rounds are numbered from 0, warm-up rounds included.
+    Rounds are numbered from `first_round`, warm-up rounds included.
     """
     shuffled = random.Random(scenario.measure.seed)
     names = [arm.name for arm in arms]
     cells = []
-    for number in range(scenario.measure.warmup + scenario.measure.rounds):
+    for place_of_round in range(scenario.measure.warmup + scenario.measure.rounds):
+        number, warmup = first_round + place_of_round, place_of_round < scenario.measure.warmup
         order = names.copy()
         shuffled.shuffle(order)
         cells += [
-            CellPlan(f"r{number:02d}-{name}", name, number, number < scenario.measure.warmup, place)
+            CellPlan(f"r{number:02d}-{name}", name, number, warmup, place)
             for place, name in enumerate(order)
         ]
     return cells
@@ -70,9 +71,9 @@ def serde_options(arm: Arm) -> SerdeOptions:
     )
 
 
-def table_config(scenario: Scenario) -> TableConfig:
-    """The table that every arm writes."""
-    table, data = scenario.table, scenario.data
+def table_config(scenario: Scenario, arm: Arm | None = None) -> TableConfig:
+    """The table that every arm writes, or `arm` if it is to merge in its own way."""
+    table, data = scenario.table_of(arm), scenario.data
     return TableConfig(
         name=TABLE_NAME,
         record_key_fields=data.record_key,
@@ -83,19 +84,32 @@ def table_config(scenario: Scenario) -> TableConfig:
         merge_mode=table.merge_mode,
         hive_style=table.hive_style,
         url_encode=table.url_encode,
+        key_generator="TIMESTAMP" if table.time_folders else "",
+        extra=table.time_properties,
         bucket_count=table.buckets,
         bucket_fields=table.bucket_fields,
+        partial_update_mode=table.partial_update,
+        unavailable_value=table.unavailable_value,
+        delete_field=table.delete_field,
+        delete_marker=table.delete_marker,
+        merger_classes=table.merger_classes,
     )
 
 
-def table_rules(scenario: Scenario, schema: RecordSchema) -> TableRules:
+def table_rules(scenario: Scenario, schema: RecordSchema, arm: Arm | None = None) -> TableRules:
     """The same table as the checks see it."""
+    table = scenario.table_of(arm)
     return TableRules(
         schema=schema,
-        merge_mode=scenario.table.merge_mode,
+        merge_mode=table.merge_mode,
+        partial_update=table.partial_update,
+        unavailable=table.unavailable_value,
+        delete_field=table.delete_field,
+        delete_marker=table.delete_marker,
         table_type=scenario.table.type,
         hive_style=scenario.table.hive_style,
         url_encode=scenario.table.url_encode,
+        time=scenario.table.time_rule,
         buckets=scenario.table.buckets,
         bucket_fields=scenario.table.bucket_fields,
     )
@@ -110,7 +124,7 @@ def write_options(
     """
     subject = arm.strategy if arm is not None and arm.strategy else "arrow"
     return WriteOptions(
-        table=table_config(scenario),
+        table=table_config(scenario, arm),
         operation=Operation(operation),
         strategy=subject,
         serde=serde_options(arm) if arm is not None and arm.strategy else SerdeOptions(),
@@ -136,7 +150,8 @@ def batch_rows(row_bytes: int) -> int:
 def check_scenario(scenario: Scenario) -> None:
     """Raise ScenarioError for what only strategies and the pipeline can refuse, before anything runs."""
     try:
-        table_config(scenario).check_creatable()
+        for arm in (None, *scenario.arms):
+            table_config(scenario, arm).check_creatable()
         for batch in scenario.batches:
             Operation(batch.operation)
     except ValueError as exc:

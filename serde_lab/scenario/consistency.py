@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
+from serde_lab.errors import OptionError
+from serde_lab.records.partition_time import MEANING as TIME_OPTIONS
+from serde_lab.records.partition_time import PREFIX
 from serde_lab.scenario.model import LEVELS, Arm, Batch, ParquetData, Scenario, TpchData
 from serde_lab.scenario.problems import Problem, listed, suggestion
 from tpch.tables import TABLES
@@ -67,12 +70,29 @@ def _columns(scenario: Scenario) -> Iterator[Problem]:
                         f"table {data.table} has no column {name!r}; its columns are "
                         f"{listed(known)}{suggestion(name, known)}",
                     )
+        yield from _key_range(scenario, data)
     for name in scenario.ordering:
         if name in data.record_key or name in data.partition:
             role = "key" if name in data.record_key else "partition"
             yield Problem(
                 "data.ordering",
                 f"{name!r} is also the {role}, and rows of one key must be able to differ in it",
+            )
+
+
+def _key_range(scenario: Scenario, data: TpchData) -> Iterator[Problem]:
+    """A third of the keys: what makes rows share keys needs a key of lineitem's form, and upserts."""
+    if data.key_range == "whole":
+        return
+    if data.table != "lineitem" or data.record_key[0] != "l_orderkey" or len(data.record_key) < 2:
+        yield Problem(
+            "data.key_range", "is for lineitem with a key of l_orderkey and another column"
+        )
+    for key, batch in scenario.named_batches:
+        if batch.operation == "bulk_insert":
+            yield Problem(
+                f"{key}.operation",
+                f"a bulk_insert looks no key up, and with key_range {data.key_range!r} rows share keys",
             )
 
 
@@ -138,12 +158,35 @@ def _size(key: str, batch: Batch, scenario: Scenario) -> Iterator[Problem]:
         )
 
 
+def _time_folders(scenario: Scenario) -> Iterator[Problem]:
+    data, key = scenario.data, "table.time_folders"
+    if len(data.partition) != 1 or len(data.record_key) != 1:
+        yield Problem(
+            key,
+            f"takes one key and one partition column, and there are {len(data.record_key)} and"
+            f" {len(data.partition)}",
+        )
+    for name, option in zip(scenario.table.time_folders, scenario.table.time_properties, strict=True):
+        if option not in TIME_OPTIONS:
+            known = [option.removeprefix(PREFIX) for option in TIME_OPTIONS]
+            yield Problem(key, f"has no {name!r}; known are {listed(known)}{suggestion(name, known)}")
+            return
+    try:
+        _ = scenario.table.time_rule
+    except OptionError as exc:
+        yield Problem(key, exc.message)
+
+
 def _table(scenario: Scenario) -> Iterator[Problem]:
     table, data = scenario.table, scenario.data
     if not data.partition:
         for key in ("hive_style", "url_encode"):
             if getattr(table, key):
                 yield Problem(f"table.{key}", "needs data.partition, which names no column")
+    if table.time_folders:
+        yield from _time_folders(scenario)
+    if table.partial_update and any(arm.kind == "peer" for arm in scenario.arms):
+        yield Problem("table.partial_update", "peers are not asked to fill gaps yet")
     if table.log_blocks is not None and table.type != "MERGE_ON_READ":
         yield Problem("table.log_blocks", f"is for MERGE_ON_READ: a {table.type} table has no logs")
     if table.codec == "gzip" and table.level != 6 and any(arm.peer for arm in scenario.arms):
@@ -198,12 +241,17 @@ def _kind(key: str, arm: Arm, scenario: Scenario) -> Iterator[Problem]:
         return
     if arm.kind != "strategy" and arm.options.given:
         yield Problem(f"{key}.options", f"a {arm.kind} takes no options")
+    if arm.kind != "strategy" and arm.merging is not None:
+        yield Problem(f"{key}.merging", f"a {arm.kind} merges as [table] says")
+    exchange = scenario.measure.exchange
     needs_spark = arm.control in NEEDS_SPARK or arm.kind == "peer"
-    if needs_spark and scenario.measure.exchange == "inprocess":
+    if needs_spark and exchange != "spark":
         yield Problem(
             key,
-            f"{arm.subject} needs Spark, but measure.exchange is 'inprocess'; take one of them out",
+            f"{arm.subject} needs Spark, but measure.exchange is {exchange!r}; take one of them out",
         )
+    elif arm.kind != "strategy" and exchange == "none":
+        yield Problem(key, "measure.exchange 'none' encodes and decodes only: it takes strategies")
     if arm.frames_of is None:
         return
     if arm.control != "exchange_only":
@@ -244,6 +292,8 @@ def factors(before: Arm, after: Arm) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     if before.strategy != after.strategy:
         found["representation"] = ["strategy"]
+    if before.merging != after.merging:
+        found["merging"] = ["merging"]
     one, other = before.options.given, after.options.given
     for key in sorted(one.keys() | other.keys()):
         own = key not in _FACTORS

@@ -9,10 +9,11 @@ arrays of tables: `[[setup]]`, `[[commit]]`, `[[arm]]` and `[[gate.limit]]` are 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from serde_lab.records.partition_time import PREFIX, TimeRule
 from tpch.tables import EVENT_TS, TABLES
 
 Operation = Literal["bulk_insert", "upsert", "delete"]
@@ -21,8 +22,12 @@ TableName = Literal[
 ]
 Control = Literal["exchange_only", "spark_native", "parquet_floor"]
 Peer = Literal["hudi_avro", "hudi_spark", "hudi_spark_tuned"]
-Factor = Literal["representation", "execution", "framing", "integrity"]
+Factor = Literal["representation", "execution", "framing", "integrity", "merging"]
 Kind = Literal["strategy", "control", "peer"]
+ColumnType = Literal[
+    "bool", "int8", "int16", "int32", "int64", "float", "double", "decimal", "string", "binary",
+    "date", "timestamp", "list", "map", "struct",
+]  # fmt: skip
 
 
 def _one_or_many(value: object) -> object:
@@ -36,6 +41,9 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$")]
 """Becomes the name of a folder and a part of a dotted key, hence no dots and no separators."""
 Columns = Annotated[tuple[str, ...], BeforeValidator(_one_or_many)]
 Share = Annotated[float, Field(ge=0, le=1)]
+
+
+_SOME = Field(min_length=1)
 
 
 class Section(BaseModel):
@@ -55,6 +63,7 @@ class TpchData(Section):
     ordering: Columns = ()
     input_partitions: Annotated[int, Field(ge=1, le=10_000)] = 8
     seed: int = 1
+    key_range: Literal["whole", "third"] = "whole"
 
     @property
     def record_key(self) -> tuple[str, ...]:
@@ -111,7 +120,23 @@ class Batch(Section):
         return max(1, int(source_rows * (1.0 if self.share is None else self.share) + 0.5))
 
 
-class Table(Section):
+class Merging(Section):
+    """How a table merges. An arm may state its own, which differs from the table's in what it gives."""
+
+    merge_mode: Literal["EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"] = "EVENT_TIME_ORDERING"
+    partial_update: Literal["", "IGNORE_DEFAULTS", "FILL_UNAVAILABLE"] = ""
+    unavailable_value: str = ""
+    delete_field: str = ""
+    delete_marker: str = ""
+    merger_classes: Columns = ()
+
+    @property
+    def merging(self) -> Merging:
+        """These fields alone."""
+        return Merging(**{name: getattr(self, name) for name in Merging.model_fields})
+
+
+class Table(Merging):
     """`[table]`: the Hudi table that every arm writes."""
 
     type: Literal["COPY_ON_WRITE", "MERGE_ON_READ"] = "COPY_ON_WRITE"
@@ -119,12 +144,22 @@ class Table(Section):
     index: Literal["BUCKET"] = "BUCKET"
     buckets: Annotated[int, Field(ge=1, le=1000)] = 8
     bucket_fields: Columns = ()
-    merge_mode: Literal["EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"] = "EVENT_TIME_ORDERING"
     hive_style: bool = False
     url_encode: bool = False
+    time_folders: dict[str, str] = Field(default_factory=dict)
     codec: Literal["zstd", "gzip", "snappy", "lz4", "uncompressed"] = "zstd"
     codec_level: int | None = None
     log_blocks: Literal["avro", "parquet"] | None = None
+
+    @property
+    def time_properties(self) -> dict[str, str]:
+        """What `time_folders` says, by Hudi's names for it."""
+        return {f"{PREFIX}{key}": value for key, value in self.time_folders.items()}
+
+    @property
+    def time_rule(self) -> TimeRule | None:
+        """How the partition column becomes a folder; None where it stands for itself."""
+        return TimeRule.from_properties(self.time_properties) if self.time_folders else None
 
     @property
     def level(self) -> int | None:
@@ -177,6 +212,7 @@ class Arm(Section):
     frames_of: str | None = None
     changes: Factor | None = None
     note: str = ""
+    merging: Merging | None = None
     options: ArmOptions = ArmOptions()
 
     @property
@@ -199,9 +235,29 @@ class Measure(Section):
     warmup: Annotated[int, Field(ge=0, le=100)] = 1
     seed: int = 7
     cores: Annotated[int, Field(ge=1, le=1024)] = 2
-    exchange: Literal["spark", "inprocess"] = "spark"
+    exchange: Literal["spark", "inprocess", "none"] = "spark"
     worker_memory_mb: Annotated[int, Field(ge=64)] = 1024
     driver_memory_mb: Annotated[int, Field(ge=512)] = 4096
+
+
+class Codec(Section):
+    """`[codec]`: what is encoded and decoded where `measure.exchange` is "none"."""
+
+    batch_rows: Annotated[tuple[Annotated[int, Field(ge=1, le=1_000_000)], ...], _SOME] = (
+        *(1, 10, 100),
+        *(1_000, 10_000, 100_000),
+    )
+    types: tuple[ColumnType, ...] = get_args(ColumnType)
+    widths: tuple[Annotated[int, Field(ge=1, le=1000)], ...] = (10, 20, 50, 100)
+    string_shares: Annotated[tuple[Share, ...], _SOME] = (0.0, 0.25, 0.5, 1.0)
+    width_rows: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
+
+
+class Sweep(Section):
+    """`[sweep]`: the whole scenario once for each value of one of its numbers."""
+
+    key: Annotated[str, Field(min_length=1)]
+    values: Annotated[tuple[int | float, ...], _SOME]
 
 
 class GateLimit(Section):
@@ -241,6 +297,8 @@ class Scenario(Section):
     arms: tuple[Arm, ...] = Field(alias="arm", min_length=1)
     reference: str
     measure: Measure = Measure()
+    codec: Codec = Codec()
+    sweep: Sweep | None = None
     gate: Gate = Gate()
 
     @property
@@ -262,6 +320,17 @@ class Scenario(Section):
         """
         derived = any(batch.path is None for batch in self.batches)
         return self.data.own_ordering or ((EVENT_TS,) if derived else ())
+
+    @property
+    def codec_only(self) -> bool:
+        """Whether records are encoded and decoded only, and nothing is written."""
+        return self.measure.exchange == "none"
+
+    def table_of(self, arm: Arm | None) -> Table:
+        """The table that `arm` writes: the scenario's, merging as the arm says if it does."""
+        if arm is None or arm.merging is None:
+            return self.table
+        return self.table.model_copy(update=arm.merging.model_dump(exclude_unset=True))
 
     def arm(self, name: str) -> Arm:
         """The arm of that name, which must exist."""

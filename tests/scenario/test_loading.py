@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from serde_lab.errors import ScenarioError
+from serde_lab.scenario.identity import content_hash
 from serde_lab.scenario.loading import list_scenarios, load_scenario, parse_scenario
 from serde_lab.scenario.lookup import find_scenario, scenario_folder
 from serde_lab.scenario.model import ParquetData, TpchData
@@ -116,6 +117,23 @@ def test_one_column_needs_no_brackets() -> None:
     assert scenario.data.partition == ("p", "q")
 
 
+def test_folders_named_by_time_are_hudis_own_options() -> None:
+    own = {**OWN, "ordering": "o", "partition": "p"}
+    stated = {"timestamp.type": "SCALAR", "output.dateformat": "yyyy/MM"}
+    scenario = parse_scenario(changed(("data", own), ("table", {"time_folders": stated})))
+    assert scenario.table.time_properties == {
+        "hoodie.keygen.timebased.timestamp.type": "SCALAR",
+        "hoodie.keygen.timebased.output.dateformat": "yyyy/MM",
+    }
+    assert scenario.table.time_rule is not None
+    assert content_hash(scenario) != content_hash(parse_scenario(changed(("data", own))))
+    for wrong, words in (
+        ({**stated, "timestamp.tipe": "x"}, "has no 'timestamp.tipe'; known are"),
+        ({**stated, "timestamp.type": "x"}, "hoodie.keygen.timebased.timestamp.type is 'x'"),
+    ):
+        assert words in said(("data", own), ("table", {"time_folders": wrong}))
+
+
 def test_paths_are_relative_to_the_file_and_overrides_to_the_caller(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     data = '[data]\nsource = "parquet"\npath = "in/*.parquet"\nkey = "k"\nordering = "o"\n'
@@ -139,8 +157,10 @@ def test_rows_of_a_batch() -> None:
     ("changes", "expected"),
     [
         # shape
-        ([("table", {"bukets": 8})], "table.bukets: is no key; known here are type, version, index, "
-         "buckets, bucket_fields, merge_mode, hive_style, url_encode, codec, codec_level, log_blocks; "
+        ([("table", {"bukets": 8})], "table.bukets: is no key; known here are merge_mode, "
+         "partial_update, unavailable_value, delete_field, delete_marker, merger_classes, type, "
+         "version, index, buckets, bucket_fields, hive_style, url_encode, time_folders, codec, "
+         "codec_level, log_blocks; "
          "did you mean 'buckets'?"),
         ([("table", {"partition": "x"})], "; 'partition' belongs into [data]"),
         ([("data/tables", "x")], "data.tables: is no key; known here are source, table, scale_factor"),
@@ -161,6 +181,8 @@ def test_rows_of_a_batch() -> None:
         ([("measure", {"rounds": 0})], "measure.rounds: found 0, expected a number from 1"),
         ([("measure", 3)], "measure: found 3, expected a table"),
         ([("table", {"hive_style": "yes"})], "table.hive_style: found 'yes', expected true or false"),
+        ([("table", {"time_folders": {"output.dateformat": 1}})], "table.time_folders"),
+        ([("table", {"time_folders": {"output": "y"}})], "table.time_folders: takes one key"),
         ([("table", {"version": 7})], "table.version: found 7, expected one of 9, 6"),
         ([("table", {"codec": "zst"})], "table.codec: found 'zst', expected one of zstd, gzip, "
          "snappy, lz4, uncompressed; did you mean 'zstd'?"),
@@ -286,7 +308,7 @@ def test_lookup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_scenario("mine", tmp_path) == tmp_path / "mine.toml"
     assert find_scenario("smoke") == scenario_folder() / "smoke.toml"
     for what, folder, expected in (
-        ("mine", None, r"there is no scenario 'mine' in .*; known are .*ladder, smoke"),
+        ("mine", None, r"there is no scenario 'mine' in .*; known are .*ladder, .*smoke"),
         ("smok", None, r"did you mean 'smoke'\?"),
         ("", None, "there is no scenario ''"),
         ("none.toml", None, "none.toml: no such file"),
