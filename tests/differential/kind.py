@@ -1,6 +1,6 @@
 """What histories of one table share: its columns, keys, merge mode, type, and what its commits do.
 
-Owns which kinds are legal for both writers, and which readers may judge one: `kinds` of an entry of
+Owns which kinds are drawn, and which readers may judge one: `kinds` of an exception in
 `tests/readers.toml` name those for which Apache Hudi fails, or a reader does.
 """
 
@@ -140,23 +140,32 @@ class Kind:
     @property
     def judges(self) -> tuple[str, ...]:
         """The readers that may judge such a table."""
-        content = _readers_toml()
-        judges = tuple(content["readers"])
-        for feature in content["feature"]:
-            if self._fits(feature):
-                judges = tuple(judge for judge in judges if judge in feature["judges"])
-        return judges
+        wrong = {one["who"] for one in self._exceptions() if one["as"] == "reader"}
+        return tuple(reader for reader in _readers_toml()["readers"] if reader not in wrong)
 
     @property
     def exception(self) -> str:
         """The exception that keeps such tables from being compared, "" if none does."""
-        return next((one["name"] for one in _readers_toml()["exception"] if self._fits(one)), "")
+        found = [
+            one["name"]
+            for one in self._exceptions()
+            if one["as"] == "writer" or one["who"] == "apache-hudi"
+        ]
+        return found[0] if found else ""
 
-    def _fits(self, entry: Mapping[str, Any]) -> bool:
+    def _exceptions(self) -> list[dict[str, Any]]:
+        """The entries of `tests/readers.toml` that are about such a table."""
+        return [
+            one
+            for one in _readers_toml()["exception"]
+            if any(self._is(wanted) for wanted in one.get("kinds", []))
+        ]
+
+    def _is(self, wanted: Mapping[str, Any]) -> bool:
         mine = asdict(self)
-        return any(
-            all(mine[name] == value for name, value in wanted.items())
-            for wanted in entry.get("kinds", [])
+        return all(
+            value in mine[name] if isinstance(mine[name], tuple) else value == mine[name]
+            for name, value in wanted.items()
         )
 
     def __str__(self) -> str:
