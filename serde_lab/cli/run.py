@@ -128,7 +128,7 @@ def run(
     loaded = [load_scenario(name, overrides=overrides, folder=folder) for name in scenarios]
     if dry_run:
         for scenario in loaded:
-            _print_plan(scenario, _arm_names(scenario, strategy), results, format)
+            _print_plan(scenario, _arm_names(scenario, strategy), settings, format)
         return 0
     from serde_lab.errors import worst
 
@@ -146,7 +146,8 @@ def _resume(name: str, settings: object, reports: Path, format: Format) -> int:
 
     assert isinstance(settings, RunSettings)
     path = resolve_run(name, settings.results)
-    arms = tuple(entry.arm for entry in load_header(path).arms)
+    names = [(entry.swept or {}).get("arm", entry.arm) for entry in load_header(path).arms]
+    arms = tuple(dict.fromkeys(names))
     return _measure(resumed(path), replace(settings, arms=arms), path, reports, format)
 
 
@@ -192,20 +193,29 @@ def _arm_names(scenario: Scenario, chosen: list[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _print_plan(scenario: Scenario, arms: tuple[str, ...], results: Path, format: Format) -> None:
+def _print_plan(scenario: Scenario, arms: tuple[str, ...], settings: object, form: Format) -> None:
+    from serde_lab.lab.disk import check_disk
     from serde_lab.lab.estimate import estimate_seconds
     from serde_lab.lab.plan import cells_of, check_scenario
-    from serde_lab.lab.runner import chosen_arms
+    from serde_lab.lab.runner import RunSettings, chosen_arms
     from serde_lab.lab.source_check import check_data
+    from serde_lab.scenario.loading import sweep_points
 
-    check_scenario(scenario)
-    chosen = chosen_arms(scenario, arms)
-    check_data(scenario, chosen)
-    cells = cells_of(scenario, chosen)
+    assert isinstance(settings, RunSettings)
+    cells, seconds, basis, asked = [], 0.0, "", []
+    for number, point in enumerate(sweep_points(scenario)):
+        check_scenario(point.scenario)
+        chosen = point.arms(chosen_arms(scenario, arms))
+        check_data(point.scenario, chosen)
+        rounds = point.scenario.measure.warmup + point.scenario.measure.rounds
+        cells += cells_of(point.scenario, chosen, number * rounds)
+        more, basis = estimate_seconds(point.scenario, chosen, settings.results)
+        seconds += more
+        asked.append((point.scenario, chosen))
     rows = [
         [cell.name, cell.arm, cell.round, "warm-up" if cell.warmup else "measured"]
         for cell in cells
     ]
-    print_rows(["cell", "arm", "round", "kind"], rows, format, title=scenario.title)
-    seconds, basis = estimate_seconds(scenario, chosen, results)
+    print_rows(["cell", "arm", "round", "kind"], rows, form, title=scenario.title)
     stderr.print(f"{len(cells)} cells, about {seconds:.0f} s ({basis})")
+    check_disk(asked, settings, stderr.print)

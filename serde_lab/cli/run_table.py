@@ -5,26 +5,67 @@ Owns the joining of `runs` and `report` for the terminal. Must hold no figures o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from serde_lab.cli.console import Format, emit, print_rows, stderr
 from serde_lab.runs.arm_table import COLUMNS, arm_rows
+from serde_lab.runs.codec_costs import COLUMNS as COST_COLUMNS
+from serde_lab.runs.codec_costs import (
+    codec_costs,
+    records_of,
+    type_cells,
+    usual_rows,
+    width_cells,
+)
+from serde_lab.runs.growth import growth, values_of
+from serde_lab.runs.growth import headings as growth_headings
 from serde_lab.runs.peer_ratios import headings, peer_ratios
+from serde_lab.runs.rfc84 import COLUMNS as CLAIM_COLUMNS
+from serde_lab.runs.rfc84 import SOURCE, claims, rounds_said
+
+RunTable: TypeAlias = tuple[Sequence[str], Sequence[Sequence[str]], str]
 
 
-def print_run(summary: Mapping[str, Any], format: Format) -> None:
+def print_run(summary: Mapping[str, Any], form: Format) -> None:
     """One row an arm: seconds, rows/s, SerDe CPU, share, shuffle MB, ratio to the reference.
 
-    With peers in the run, a second table has how many times faster each arm is than each peer.
+    With peers in the run, a second table has how many times faster each arm is than each peer; a sweep
+    has one of growth, RFC-84's workload one of its claims. A codec run has tables of its own kind.
     """
-    rows = [list(row.cells()) for row in arm_rows(summary)]
-    print_rows(COLUMNS, rows, format, title=f"{summary['scenario']} {summary['run']}")
+    tables = list(run_tables(summary))
+    for columns, rows, title in tables[:1] if form is Format.CSV else tables:  # one table a file
+        print_rows(columns, rows, form, title=title)
+
+
+def run_tables(summary: Mapping[str, Any]) -> Iterator[RunTable]:
+    """Headings, rows and title of every table that ends a run, the main one first."""
+    name = f"{summary['scenario']} {summary['run']}"
+    costs = codec_costs(summary, summary.get("cases", ()))
+    if costs:
+        records = sorted(records_of(costs), key=lambda cost: cost.rows)
+        yield COST_COLUMNS, [cost.cells() for cost in records], f"{name}: CPU of a record"
+        columns, rows = type_cells(costs)
+        if rows:
+            yield columns, rows, f"all four verbs of a value, batches of {usual_rows(costs):,}"
+        columns, rows = width_cells(costs)
+        if rows:
+            yield columns, rows, "all four verbs of a record of a made-up table"
+        return
+    yield COLUMNS, [row.cells() for row in arm_rows(summary)], name
     ratios = peer_ratios(summary)
-    if ratios and format is not Format.CSV:  # one table a file
-        cells = [list(one.cells()) for one in ratios]
-        print_rows(headings(ratios), cells, format, title="times faster, by commit")
+    if ratios:
+        yield headings(ratios), [one.cells() for one in ratios], "times faster, by commit"
+    found = growth(summary, summary["scenario_content"])
+    if found:
+        values = values_of(found)
+        title = f"growth: seconds = a + b n^k, n = {found[0].key}"
+        yield growth_headings(values), [one.cells(values) for one in found], title
+    rfc = claims(summary, summary["scenario_content"])
+    if rfc:
+        title = f"beside RFC-84 ({SOURCE}), {rounds_said(summary)}"
+        yield CLAIM_COLUMNS, [claim.cells() for claim in rfc], title
 
 
 def write_report(

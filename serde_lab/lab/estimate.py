@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import median
 
 from serde_lab.errors import LabError
+from serde_lab.lab.codec_cases import codec_cases
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.listing import resolve_run
 from serde_lab.scenario.model import Arm, Scenario
@@ -26,11 +27,16 @@ _MICROSECONDS = {
     "hudi_spark_tuned": 11.0,
 }
 _OTHER_MICROSECONDS = 3.5
+_CASE_S = 0.6
+_RECORD_COLUMNS = 17
 
 
 def estimate_seconds(scenario: Scenario, arms: Sequence[Arm], results: Path) -> tuple[float, str]:
     """Seconds for the whole run, and what the figure rests on."""
     cells = scenario.measure.warmup + scenario.measure.rounds
+    if scenario.codec_only:
+        cases = len(codec_cases(scenario, _RECORD_COLUMNS))
+        return cells * len(arms) * cases * _CASE_S, "by the number of cases; never measured here"
     before = _measured(scenario.name, results)
     if before and all(arm.name in before for arm in arms):
         per_round = sum(before[arm.name] + _CELL_S for arm in arms)

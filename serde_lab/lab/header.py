@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 import serde_lab
+from serde_lab.lab.codec_cases import codec_cases
 from serde_lab.lab.column_bytes import columns_of_arms
 from serde_lab.lab.inputs import PreparedInputs
 from serde_lab.lab.java import find_java
@@ -79,11 +80,58 @@ def run_header(
             "overrides": dict(text.split("=", 1) for text in overrides),
             "python": platform.python_version(),
             **({} if peer_conf is None else {"isolate_peers": True}),
+            **_different_keys(inputs),
+            **_cases(scenario, schema),
         },
         likeness=as_records() if with_peers else (),
         peer_spark_conf=_placeless(peer_conf or {}),
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+def swept_header(
+    scenario: Scenario, chosen: Sequence[str], headers: Mapping[float, RunHeader]
+) -> RunHeader:
+    """One header of those of the points of a sweep: arms in the scenario's order, then by value.
+
+    `chosen`: names of the arms that are measured, () for all.
+    """
+    first = next(iter(headers.values()))
+    names = [arm.name for arm in scenario.arms if not chosen or arm.name in chosen]
+    arms = tuple(
+        header.arms[place].model_copy(update={"swept": {"arm": name, "value": value}})
+        for place, name in enumerate(names)
+        for value, header in headers.items()
+    )
+    return first.model_copy(
+        update={
+            "arms": arms,
+            "scenario_content": scenario.to_json(),
+            "data_checksums": {
+                f"{value:g}": header.data_checksums for value, header in headers.items()
+            },
+            "settings": {
+                **first.settings,
+                "points": [
+                    {"value": value, **{k: header.settings[k] for k in ("rows", "operations")}}
+                    for value, header in headers.items()
+                ],
+            },
+        }
+    )
+
+
+def _different_keys(inputs: PreparedInputs) -> dict[str, Any]:
+    """How many keys each commit has, where rows were made to share keys."""
+    counted = {str(n): c.different_keys for n, c in enumerate(inputs.commits, start=1)}
+    return {"different_keys": counted} if any(n is not None for n in counted.values()) else {}
+
+
+def _cases(scenario: Scenario, schema: RecordSchema) -> dict[str, Any]:
+    """What the commits of a codec run's samples stand for."""
+    if not scenario.codec_only:
+        return {}
+    return {"cases": [case.to_json() for case in codec_cases(scenario, len(schema.data))]}
 
 
 def _placeless(conf: Mapping[str, str]) -> dict[str, str]:

@@ -26,12 +26,16 @@ from serde_lab.scenario.identity import data_hash
 from serde_lab.scenario.model import Batch, ParquetData, Scenario, TpchData
 from tpch.batches import Batch as Shares
 from tpch.generate import generate, generator_version
+from tpch.key_range import onto_a_third
 from tpch.parts import Manifest, PartFolder, write_parts
 from tpch.progress import Progress, silent
 from tpch.rows import ParquetRows
+from tpch.tables import TABLES
 from tpch.updates import DERIVATION, ROWS_PER_PIECE, UpdateStream
 
 Say = Callable[[str], None]
+
+_DIFFERENT_KEYS = "different_keys"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,8 @@ class CommitInput:
     files: tuple[Path, ...]
     rows: int
     content: str
+    different_keys: int | None = None
+    """Counted where rows were made to share keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,13 @@ def default_cache(environment: Mapping[str, str] | None = None) -> Path:
     return Path(".cache") / "serde_lab"
 
 
+def are_prepared(scenario: Scenario, cache: Path | None = None) -> bool:
+    """Whether the input batches of `scenario` are there."""
+    asked = _request(scenario)
+    folder = _folder(scenario, default_cache() if cache is None else cache, asked)
+    return _finished(scenario, folder, asked) is not None
+
+
 def prepare_inputs(
     scenario: Scenario,
     cache: Path | None = None,
@@ -86,11 +99,7 @@ def prepare_inputs(
     cache = default_cache() if cache is None else cache
     own_files.check_sources(scenario)
     asked = _request(scenario)
-    digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
-    data = scenario.data
-    label = f"{data.table}-{data.scale_factor:g}" if isinstance(data, TpchData) else "parquet"
-    # not by the scenario's name: scenarios that ask for the same rows share them
-    folder = (cache / "inputs" / f"{label}-{digest[:12]}").resolve()
+    folder = _folder(scenario, cache, asked)
     try:
         with _alone(cache, say):
             found = _finished(scenario, folder, asked)
@@ -115,6 +124,7 @@ def prepare_inputs(
             files=tuple(manifest.files(folder / name)),
             rows=manifest.rows,
             content=manifest.content,
+            different_keys=manifest.notes.get(_DIFFERENT_KEYS),
         )
         for (name, batch), manifest in zip(_named(scenario), found, strict=True)
     ]
@@ -137,6 +147,14 @@ def record_schema(scenario: Scenario, data: pa.Schema) -> RecordSchema:
         partition=scenario.data.partition,
         ordering=scenario.ordering,
     )
+
+
+def _folder(scenario: Scenario, cache: Path, asked: Mapping[str, Any]) -> Path:
+    digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+    data = scenario.data
+    label = f"{data.table}-{data.scale_factor:g}" if isinstance(data, TpchData) else "parquet"
+    # not by the scenario's name: scenarios that ask for the same rows share them
+    return (cache / "inputs" / f"{label}-{digest[:12]}").resolve()
 
 
 def _named(scenario: Scenario) -> list[tuple[str, Batch]]:
@@ -199,7 +217,7 @@ def _make(
         if batch.path is None:
             assert stream is not None
             at = derived.index(number)
-            tables, schema = stream.tables(at), stream.schema
+            tables, schema = _keyed(stream.tables(at), scenario, source), stream.schema
             rows = stream.counts[at].rows
         else:
             earlier = [
@@ -210,16 +228,24 @@ def _make(
             own = _own_batch(scenario, key, batch, source, earlier)
             tables, schema, rows = own
         target.begin()
-        parts = write_parts(
+        written = write_parts(
             target.folder,
             _counted(tables, f"{key}: rows", rows, progress),
             schema,
             rows,
             scenario.data.input_partitions,
         )
-        manifest = target.finish(asked, parts, {"batch": key})
+        parts = list(written)
+        notes: dict[str, Any] = {"batch": key}
+        keys = ""
+        if _shares_keys(scenario):
+            files = [target.folder / part.name for part in parts]
+            notes[_DIFFERENT_KEYS] = own_files.different_keys(files, scenario.data.record_key)
+            keys = f", {notes[_DIFFERENT_KEYS]:,} different keys"
+        manifest = target.finish(asked, parts, notes)
         say(
-            f"{key}: {manifest.rows:,} rows in {len(manifest.parts)} parts, {manifest.content[:19]}"
+            f"{key}: {manifest.rows:,} rows{keys} in {len(manifest.parts)} parts,"
+            f" {manifest.content[:19]}"
         )
         made.append(manifest)
     return made
@@ -247,7 +273,9 @@ def _derived(scenario: Scenario, source: ParquetRows) -> tuple[list[int], Update
     if not numbers:
         return [], None
     data = scenario.data
-    repeated = own_files.repeated_keys(source.files, data.record_key)
+    # TPC-H's primary keys are unique by its specification
+    known = isinstance(data, TpchData) and data.record_key == TABLES[data.table].primary_key
+    repeated = 0 if known else own_files.repeated_keys(source.files, data.record_key)
     if repeated:
         raise DataError(
             f"data.key: {', '.join(data.record_key)} is not unique, {repeated:,} keys stand in "
@@ -270,6 +298,26 @@ def _derived(scenario: Scenario, source: ParquetRows) -> tuple[list[int], Update
     except (UsageError, DataError) as exc:
         raise _of_scenario(scenario, exc) from exc
     return numbers, stream
+
+
+def _shares_keys(scenario: Scenario) -> bool:
+    return isinstance(scenario.data, TpchData) and scenario.data.key_range != "whole"
+
+
+def _keyed(
+    tables: Iterator[pa.Table], scenario: Scenario, source: ParquetRows
+) -> Iterator[pa.Table]:
+    """`tables` with the keys that `data.key_range` asks for."""
+    if not _shares_keys(scenario):
+        yield from tables
+        return
+    name = scenario.data.record_key[0]
+    extent = source.extent(name)
+    greatest = int(str(extent[1])) if extent is not None else 1
+    for table in tables:
+        at = table.schema.get_field_index(name)
+        keys = onto_a_third(table.column(at).combine_chunks(), greatest, scenario.data.seed)
+        yield table.set_column(at, table.schema.field(at), keys)
 
 
 def _of_scenario(scenario: Scenario, exc: LabError) -> LabError:

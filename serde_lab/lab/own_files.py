@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import duckdb
 
@@ -156,6 +157,22 @@ def repeated_keys(
     )
     with duckdb.connect() as connection:
         row = connection.execute(query, arguments).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def different_keys(files: Sequence[Path], columns: Iterable[str]) -> int:
+    """How many different keys `files` hold; out of core beside them, whatever their number."""
+    keys = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
+    query = f"SELECT count(*) FROM (SELECT DISTINCT {keys} FROM read_parquet(?))"
+    with TemporaryDirectory(prefix="keys-", dir=files[0].parent) as spill:
+        config: dict[str, str | bool | int | float | list[str]] = {
+            "memory_limit": "2048MB",
+            "threads": 2,
+            "temp_directory": spill,
+        }
+        with duckdb.connect(config=config) as connection:
+            row = connection.execute(query, [[str(file) for file in files]]).fetchone()
     assert row is not None
     return int(row[0])
 

@@ -6,20 +6,22 @@ Owns the order of a whole run and what becomes of arms that fail. Must not print
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from serde_lab.errors import LabError, RunError, UsageError, worst
+from serde_lab.errors import RunError, UsageError, worst
 from serde_lab.lab.cells import CellRunner
 from serde_lab.lab.checks import CellChecks
-from serde_lab.lab.header import run_header
+from serde_lab.lab.codec_cases import check_rows
+from serde_lab.lab.codec_cells import CodecCells
+from serde_lab.lab.disk import check_disk
+from serde_lab.lab.header import run_header, swept_header
 from serde_lab.lab.inputs import PreparedInputs, default_cache, prepare_inputs
 from serde_lab.lab.peer_arms import PeerPlan, Sitting, plan_peers, recorded_jars
 from serde_lab.lab.plan import (
@@ -30,9 +32,10 @@ from serde_lab.lab.plan import (
     write_options,
 )
 from serde_lab.lab.progress import Progress, Silent
+from serde_lab.lab.rounds import Judge, Rounds, wrong_answer
 from serde_lab.lab.session import SessionSettings, spark_conf, start_session, stop_session
 from serde_lab.lab.source_check import check_arms, check_data
-from serde_lab.lab.stand_alone import STAND_ALONE, Proof, frames_stand_alone
+from serde_lab.lab.stand_alone import Proof, frames_stand_alone
 from serde_lab.lab.work_folder import work_folder
 from serde_lab.lab.worker_environment import WORKER_PYTHON, environment_archive
 from serde_lab.measure.calibration import calibrate
@@ -40,11 +43,10 @@ from serde_lab.pipeline.write_schema import record_schema
 from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.schema import RecordSchema
 from serde_lab.runs.directory import RunWriter, load_header, load_run
-from serde_lab.runs.model import Check
-from serde_lab.scenario.loading import parse_scenario
+from serde_lab.runs.model import Check, RunHeader
+from serde_lab.scenario.loading import parse_scenario, sweep_points
 from serde_lab.scenario.model import Arm, Scenario
-from serde_lab.verify.checks import CheckResult, arms_agree
-from serde_lab.verify.contents import Fingerprint
+from serde_lab.scenario.sweep import SweepPoint
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,70 +102,143 @@ def run_scenario(
     go on. Raises LabError when nothing can be measured at all.
     """
     progress = progress or Silent()
-    check_scenario(scenario)
-    settings = _shipping(settings, progress)
-    arms = chosen_arms(scenario, settings.arms)
-    check_data(scenario, arms)
+    settings = _with_environment(settings, progress)
     isolated = settings.isolate_peers if resume is None else _was_isolated(resume)
+    asked = [
+        _planned(point, point.arms(chosen_arms(scenario, settings.arms)), settings, isolated)
+        for point in sweep_points(scenario)
+    ]
+    check_disk([(one.scenario, one.arms) for one in asked], settings, progress.message)
+    points = [_prepared(one, settings, progress) for one in asked]
+    with ExitStack() as stack:
+        work = stack.enter_context(work_folder(settings.work))
+        writer = stack.enter_context(_writer(scenario, points, settings, resume))
+        for name, reason in points[0].peers.missing.items():
+            progress.message(f"{name} is missing: {reason}")
+        per_point = scenario.measure.warmup + scenario.measure.rounds
+        plans = [
+            cells_of(point.scenario, point.here, number * per_point)
+            for number, point in enumerate(points)
+        ]
+        cells = [cell for plan in plans for cell in plan]
+        done = len([cell for cell in cells if cell.name in writer.complete_cells])
+        progress.plan(len(cells), done)
+        given_up = {} if resume is None else _given_up(resume)
+        for point, plan in zip(points, plans, strict=True):
+            todo = [cell for cell in plan if cell.name not in writer.complete_cells]
+            if todo:
+                place = work / f"point-{point.value:g}" if point.value is not None else work
+                place.mkdir(exist_ok=True)
+                _measure(point, todo, place, writer, settings, progress, given_up)
+                if place != work:
+                    shutil.rmtree(place, ignore_errors=True)
+        writer.finish("complete")
+    return RunOutcome(writer.path, status_of(writer.path))
+
+
+def _with_environment(settings: RunSettings, progress: Progress) -> RunSettings:
+    """The settings with the environment that workers are sent, where that is asked for."""
+    if not settings.ship_environment:
+        return settings
+    if not settings.master:
+        raise UsageError("--ship-environment is for the workers of a cluster, which --master names")
+    cache = default_cache() if settings.cache is None else settings.cache
+    archive = environment_archive(cache, settings.worker_python, progress.message)
+    return replace(settings, archive=archive)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a run measures at one value of its sweep, checked; nothing is made of it yet."""
+
+    scenario: Scenario
+    arms: tuple[Arm, ...]
+    peers: PeerPlan
+    value: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Point(_Asked):
+    """The same with its input on disk."""
+
+    inputs: PreparedInputs
+    schema: RecordSchema
+
+    @property
+    def here(self) -> list[Arm]:
+        """The arms that can be measured here."""
+        return [arm for arm in self.arms if arm.name not in self.peers.missing]
+
+
+def _planned(
+    point: SweepPoint, arms: tuple[Arm, ...], settings: RunSettings, isolated: bool
+) -> _Asked:
+    """One point as far as it can be checked before there is any data."""
+    check_scenario(point.scenario)
+    check_data(point.scenario, arms)
     peers = plan_peers(
-        scenario,
+        point.scenario,
         arms,
         jar=settings.hudi_jar,
         required=settings.require_peers,
         isolated=isolated,
     )
-    inputs = prepare_inputs(scenario, settings.cache, progress.message)
-    schema = _stored_records(scenario, inputs)
-    check_arms(arms, schema)
-    with ExitStack() as stack:
-        work = stack.enter_context(work_folder(settings.work))
-        writer = stack.enter_context(
-            _writer(scenario, arms, inputs, schema, settings, peers, resume)
-        )
-        for name, reason in peers.missing.items():
-            progress.message(f"{name} is missing: {reason}")
-        cells = cells_of(scenario, [arm for arm in arms if arm.name not in peers.missing])
-        todo = [cell for cell in cells if cell.name not in writer.complete_cells]
-        progress.plan(len(cells), len(cells) - len(todo))
-        if todo:
-            progress.message("working out the right answer (DuckDB)")
-            checks = CellChecks(scenario, inputs, work, files_too=peers.with_peers)
-            given_up = {} if resume is None else _given_up(resume)
-            rows = pq.read_metadata(inputs.commits[0].files[0]).num_rows
-            proven = tuple(arm for arm in arms if arm.name not in given_up)
-            proof = _frames(scenario, proven, schema, rows, work / "stand-alone")
-            for name, result in proof.results.items():
-                writer.check(Check(result.name, result.passed, result.detail, arm=name))
-                if not result.passed:
-                    given_up[name] = _wrong(result.name, result.detail)
-            rounds = _Rounds(
-                arms,
-                checks,
-                writer,
-                settings,
-                progress,
-                proof.raised,
-                given_up,
-                one_sitting=len(peers.sittings) == 1,
-            )
-            for sitting in peers.sittings:
-                sat = [cell for cell in todo if cell.arm in sitting.arms]
-                if sat:
-                    _sit(sitting, sat, rounds, scenario, inputs, work, peers.with_peers)
-            rounds.compare_arms()
-        writer.finish("complete")
-    return RunOutcome(writer.path, status_of(writer.path))
+    return _Asked(point.scenario, arms, peers, point.value)
 
 
-def _shipping(settings: RunSettings, progress: Progress) -> RunSettings:
-    """With the archive of the workers' environment where one is shipped. Raises UsageError."""
-    if not settings.ship_environment:
-        return settings
-    if not settings.master or settings.master.startswith("local"):
-        raise UsageError("--ship-environment is for the workers of a cluster, which --master names")
-    cache = default_cache() if settings.cache is None else settings.cache
-    archive = environment_archive(cache, settings.worker_python, progress.message)
-    return replace(settings, archive=archive)
+def _prepared(one: _Asked, settings: RunSettings, progress: Progress) -> _Point:
+    inputs = prepare_inputs(one.scenario, settings.cache, progress.message)
+    schema = _stored_records(one.scenario, inputs)
+    check_arms(one.arms, schema)
+    if one.scenario.codec_only:
+        check_rows(one.scenario, inputs)
+    return _Point(one.scenario, one.arms, one.peers, one.value, inputs, schema)
+
+
+def _measure(
+    point: _Point,
+    todo: list[CellPlan],
+    work: Path,
+    writer: RunWriter,
+    settings: RunSettings,
+    progress: Progress,
+    given_up: dict[str, str],
+) -> None:
+    """Measure the cells `todo` of one point; arms that are given up are added to `given_up`."""
+    if point.value is not None:
+        progress.message(f"{', '.join(arm.name for arm in point.arms)}")
+    codec = CodecCells.of(point.scenario, point.inputs, point.schema)
+    checks: Judge = codec or _table_checks(point, work, progress)
+    rows = pq.read_metadata(point.inputs.commits[0].files[0]).num_rows
+    proven = tuple(arm for arm in point.arms if arm.name not in given_up)
+    proof = _frames(point.scenario, proven, point.schema, rows, work / "stand-alone")
+    for name, result in proof.results.items():
+        writer.check(Check(result.name, result.passed, result.detail, arm=name))
+        if not result.passed:
+            given_up[name] = wrong_answer(result.name, result.detail)
+    rounds = Rounds(
+        point.arms,
+        checks,
+        writer,
+        settings.keep_tables,
+        progress,
+        proof.raised,
+        given_up,
+        one_sitting=len(point.peers.sittings) == 1,
+    )
+    if codec is not None:
+        rounds.run(todo, codec, _calibration(work, None))
+    else:
+        for sitting in point.peers.sittings:
+            sat = [cell for cell in todo if cell.arm in sitting.arms]
+            if sat:
+                _sit(sitting, sat, rounds, point, settings, work)
+    rounds.compare_arms()
+
+
+def _table_checks(point: _Point, work: Path, progress: Progress) -> CellChecks:
+    progress.message("working out the right answer (DuckDB)")
+    return CellChecks(point.scenario, point.inputs, work, files_too=point.peers.with_peers)
 
 
 def resumed(path: Path) -> Scenario:
@@ -195,21 +270,22 @@ def chosen_arms(scenario: Scenario, names: tuple[str, ...]) -> tuple[Arm, ...]:
 def _sit(
     sitting: Sitting,
     cells: list[CellPlan],
-    rounds: _Rounds,
-    scenario: Scenario,
-    inputs: PreparedInputs,
+    rounds: Rounds,
+    point: _Point,
+    settings: RunSettings,
     work: Path,
-    with_peers: bool,
 ) -> None:
     """Measure the cells of one sitting, in a Spark session of their own where Spark is asked for."""
     with ExitStack() as stack:
         bench = None
-        if scenario.measure.exchange == "spark":
+        if point.scenario.measure.exchange == "spark":
             rounds.progress.message("starting Spark")
-            session = _Session(scenario, rounds.settings, work, sitting)
+            session = _Session(point.scenario, settings, work, sitting)
             bench = stack.enter_context(session).bench
-        runner = CellRunner(scenario, inputs, work, bench, tidy_heap=with_peers)
-        if inputs.setups:
+        runner = CellRunner(
+            point.scenario, point.inputs, work, bench, tidy_heap=point.peers.with_peers
+        )
+        if point.inputs.setups:
             rounds.progress.message("writing the set-up table")
         runner.set_up()
         rounds.run(cells, runner, _calibration(work, None if bench is None else bench.spark))
@@ -262,109 +338,6 @@ def session_settings(
     )
 
 
-@dataclass
-class _Rounds:
-    """The loop over cells, and what is known of each arm so far."""
-
-    arms: tuple[Arm, ...]
-    checks: CellChecks
-    writer: RunWriter
-    settings: RunSettings
-    progress: Progress
-    unproven: Mapping[str, str]
-    given_up: dict[str, str] = field(default_factory=dict)
-    prints: dict[int, dict[str, Fingerprint | None]] = field(default_factory=dict)
-    calibrated: set[int] = field(default_factory=set)
-    one_sitting: bool = True
-
-    def run(
-        self,
-        cells: list[CellPlan],
-        runner: CellRunner,
-        calibration: Callable[[], Mapping[str, float]],
-    ) -> None:
-        by_name = {arm.name: arm for arm in self.arms}
-        last = max(cell.round for cell in cells)
-        for number in sorted({cell.round for cell in cells}):
-            if number not in self.calibrated:
-                self.calibrated.add(number)
-                for part, seconds in calibration().items():
-                    self.writer.calibration(number, part, seconds)
-            for cell in (one for one in cells if one.round == number):
-                if cell.arm in self.given_up:
-                    self.progress.cell_ended(cell.arm, number, None, self.given_up[cell.arm])
-                    continue
-                self._cell(cell, by_name[cell.arm], runner, keep=number == last)
-            if self.one_sitting:
-                self.compare_arms()
-
-    def _cell(self, cell: CellPlan, arm: Arm, runner: CellRunner, keep: bool) -> None:
-        self.progress.cell_started(arm.name, cell.round, cell.warmup)
-        started = datetime.now(UTC).isoformat(timespec="milliseconds")
-        self.writer.cell_begin(
-            cell.name,
-            arm=arm.name,
-            round=cell.round,
-            warmup=cell.warmup,
-            order=cell.order,
-            started_at=started,
-        )
-        try:
-            result = runner.run(cell.name, arm)
-            verdict = self.checks.judge(arm, result)
-        except LabError as exc:
-            self._failed(cell, arm, runner, exc.message)
-            return
-        except (
-            Exception
-        ) as exc:  # an arm may be a plug-in, or Spark itself: it fails, the run goes on
-            lines = str(exc).strip().splitlines() or [""]
-            self._failed(cell, arm, runner, f"{type(exc).__name__}: {lines[0]}")
-            return
-        for sample in result.samples:
-            self.writer.sample(
-                cell.name, sample.metric, sample.value, commit=sample.commit, phase=sample.phase
-            )
-        found = list(verdict.results)
-        if arm.name in self.unproven:  # it raised before, and does not now: nothing stands for it
-            found.insert(0, CheckResult(STAND_ALONE, False, self.unproven[arm.name]))
-        for check in found:
-            self._check(check.name, check.passed, check.detail, arm.name, cell)
-        if result.table is not None:
-            self.prints.setdefault(cell.round, {})[arm.name] = verdict.fingerprint
-            if keep and self.settings.keep_tables is not None:
-                _keep(result.table, self.settings.keep_tables / arm.name)
-        self.writer.cell_end(cell.name, "ok")
-        runner.discard(cell.name)
-        seconds = next(
-            s.value for s in result.samples if s.metric == "seconds" and s.commit is None
-        )
-        note = next((f"{c.name}: {c.detail}" for c in found if not c.passed), "")
-        if note:
-            self.given_up[arm.name] = f"wrong answer, {note}"
-        self.progress.cell_ended(arm.name, cell.round, None if note else seconds, note)
-
-    def _failed(self, cell: CellPlan, arm: Arm, runner: CellRunner, reason: str) -> None:
-        self.writer.cell_end(cell.name, "failed", reason)
-        runner.discard(cell.name)
-        self.given_up[arm.name] = f"raised before: {reason}"
-        self.progress.cell_ended(arm.name, cell.round, None, reason)
-
-    def compare_arms(self) -> None:
-        """Hold the tables of each round against each other: after the round, where it is whole by then."""
-        for number, prints in sorted(self.prints.items()):
-            if len(prints) < 2:
-                continue
-            for name, result in arms_agree(prints).items():
-                self.writer.check(
-                    Check(result.name, result.passed, result.detail, arm=name, round=number)
-                )
-        self.prints = {}
-
-    def _check(self, name: str, passed: bool, detail: str, arm: str, cell: CellPlan) -> None:
-        self.writer.check(Check(name, passed, detail, arm=arm, cell=cell.name, round=cell.round))
-
-
 def _calibration(work: Path, spark: SparkSession | None) -> Callable[[], Mapping[str, float]]:
     """One calibration cell: numpy, disk, and a sum inside the JVM where there is one."""
     others: dict[str, Callable[[], object]] = {}
@@ -374,24 +347,14 @@ def _calibration(work: Path, spark: SparkSession | None) -> Callable[[], Mapping
     return lambda: calibrate(work, others)
 
 
-def _keep(table: Path, target: Path) -> None:
-    shutil.rmtree(target, ignore_errors=True)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(table, target)
-
-
 def _given_up(path: Path) -> dict[str, str]:
     """Arms that failed, or answered wrongly, in the part of a run that was measured before."""
     run = load_run(path)
     reasons = {c.arm: f"raised before: {c.error}" for c in run.cells if c.status == "failed"}
     for check in run.checks:
         if not check.passed and check.arm is not None:
-            reasons[check.arm] = _wrong(check.name, check.detail)
+            reasons[check.arm] = wrong_answer(check.name, check.detail)
     return reasons
-
-
-def _wrong(check: str, detail: str) -> str:
-    return f"wrong answer, {check}: {detail}"
 
 
 def _frames(
@@ -414,24 +377,27 @@ def _stored_records(scenario: Scenario, inputs: PreparedInputs) -> RecordSchema:
 
 
 def _writer(
-    scenario: Scenario,
-    arms: tuple[Arm, ...],
-    inputs: PreparedInputs,
-    schema: RecordSchema,
-    settings: RunSettings,
-    peers: PeerPlan,
-    resume: Path | None,
+    scenario: Scenario, points: Sequence[_Point], settings: RunSettings, resume: Path | None
 ) -> RunWriter:
+    headers = [_header(point, settings) for point in points]
+    header = headers[0]
+    if scenario.sweep is not None:
+        values = [point.value or 0.0 for point in points]
+        header = swept_header(scenario, settings.arms, dict(zip(values, headers, strict=True)))
     if resume is not None:
-        run = load_run(resume)
-        if dict(run.header.data_checksums) != dict(inputs.checksums):
+        if dict(load_run(resume).header.data_checksums) != dict(header.data_checksums):
             raise RunError(f"{resume}: its data differ from what the scenario gives now")
         return RunWriter.open_existing(resume)
-    header = run_header(
+    return RunWriter.create(settings.results, header)
+
+
+def _header(point: _Point, settings: RunSettings) -> RunHeader:
+    scenario, peers = point.scenario, point.peers
+    return run_header(
         scenario,
-        arms,
-        inputs,
-        schema,
+        point.arms,
+        point.inputs,
+        point.schema,
         results=settings.results,
         conf=_recorded_conf(scenario, settings, peers.sittings[0]),
         local_mode=not settings.master,
@@ -442,7 +408,6 @@ def _writer(
         else None,
         with_peers=peers.with_peers,
     )
-    return RunWriter.create(settings.results, header)
 
 
 def _recorded_conf(

@@ -34,6 +34,9 @@ class ArmEntry(BaseModel):
     column_bytes: dict[str, float] | None = None
     """Bytes of frames a record by column, measured by leaving it out; None where that cannot be."""
 
+    swept: dict[str, Any] | None = None
+    """The arm of the scenario and the value of its sweep; None where nothing is swept."""
+
 
 class RunHeader(BaseModel):
     """`run.json`: everything about a run that is known before it measures, and its state.

@@ -14,8 +14,11 @@ import numpy as np
 from serde_lab.measure import phases
 from serde_lab.measure.metrics import DETAIL_PREFIX, DRIVER_PREFIX, METRICS
 from serde_lab.runs.cell_values import CellValues, PhaseSeconds, cell_values
+from serde_lab.runs.codec_costs import codec_costs
+from serde_lab.runs.growth import growth
 from serde_lab.runs.model import ArmEntry, Cell, Check, Run
 from serde_lab.runs.peer_ratios import peer_ratios
+from serde_lab.runs.rfc84 import rfc84_json
 
 _TIMES = frozenset(metric.name for metric in METRICS if metric.kind == "time")
 _PLAIN = tuple(  # metrics that an arm shows as one number, in the registry's order
@@ -45,6 +48,7 @@ def summarise(run: Run) -> dict[str, Any]:
         "title": header.scenario_content.get("title"),
         "question": header.scenario_content.get("question"),
         "reference": reference,
+        "scenario_content": header.scenario_content,
         "environment": header.environment,
         "machine_class": header.machine_class,
         "code_version": header.code_version,
@@ -52,9 +56,15 @@ def summarise(run: Run) -> dict[str, Any]:
         "checks": _aggregate(check for check in run.checks if check.arm is None),
         "calibration": _calibration(run),
         "messages": list(run.messages),
+        **({"cases": cases} if (cases := _cases(run)) else {}),
     }
-    ratios = peer_ratios(summary)
-    return {**summary, "peer_ratios": [one.to_json() for one in ratios]} if ratios else summary
+    more = {
+        "peer_ratios": [one.to_json() for one in peer_ratios(summary)],
+        "codec": [one.to_json() for one in codec_costs(summary, cases)],
+        "growth": [one.to_json() for one in growth(summary, header.scenario_content)],
+        "rfc84": rfc84_json(summary, header.scenario_content, header.settings),
+    }
+    return {**summary, **{name: found for name, found in more.items() if found}}
 
 
 def measured_cells(run: Run, arm: str) -> list[Cell]:
@@ -80,6 +90,7 @@ def _arm(entry: ArmEntry, run: Run) -> dict[str, Any]:
         "arm": entry.arm,
         "kind": entry.kind,
         "strategy": entry.strategy,
+        **({"swept": entry.swept} if entry.swept else {}),
         "options": entry.options,
         "fairness": entry.fairness,
         "status": _status(entry, cells, wrong, errors),
@@ -118,7 +129,9 @@ def _status(entry: ArmEntry, cells: Sequence[Cell], wrong: bool, errors: Sequenc
 
 def _commits(values: Sequence[CellValues], run: Run, wrong: bool) -> list[dict[str, Any]]:
     content = run.header.scenario_content
-    operations = [one.get("operation") for one in content.get("commit", content.get("commits", []))]
+    operations = [case["name"] for case in _cases(run)] or [
+        one.get("operation") for one in content.get("commit", content.get("commits", []))
+    ]
     by_number: dict[int, list[Any]] = {}
     for value in values:
         for commit in value.commits:
@@ -130,10 +143,16 @@ def _commits(values: Sequence[CellValues], run: Run, wrong: bool) -> list[dict[s
             "rows": _median(_of(commits, "rows")),
             "seconds": _values(commits, "seconds", wrong),
             "serde_cpu_s": None if wrong else _median(_of(commits, "serde_cpu_s")),
+            "frame_bytes": _median(_of(commits, "frame_bytes")),
             "phases": None if wrong else _phases([commit.phases for commit in commits]),
         }
         for n, commits in sorted(by_number.items())
     ]
+
+
+def _cases(run: Run) -> list[dict[str, Any]]:
+    """What the commits of a codec run's samples stand for, in their order; else nothing."""
+    return list(run.header.settings.get("cases") or ())
 
 
 def _phases(rounds: Sequence[Any]) -> dict[str, dict[str, float]]:

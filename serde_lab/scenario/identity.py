@@ -30,7 +30,7 @@ def asked_of(scenario_content: Mapping[str, Any]) -> dict[str, Any]:
     """
     content = _without(scenario_content, _NOT_ASKED)
     content["measure"] = _without(content.get("measure", {}), _NOT_ASKED_OF_MEASURING)
-    content["data"] = _without(content.get("data", {}), ("path",))
+    content["data"] = _data(_without(content.get("data", {}), ("path",)))
     for batches in ("setup", "commit"):
         content[batches] = [
             _without(batch, ("path",)) | {"own_file": batch.get("path") is not None}
@@ -41,8 +41,12 @@ def asked_of(scenario_content: Mapping[str, Any]) -> dict[str, Any]:
     content["table"] = {
         key: value
         for key, value in content.get("table", {}).items()
-        if key != "log_blocks" or value is not None
+        if (key != "log_blocks" or value is not None) and (key != "time_folders" or value)
     }
+    if content.get("sweep") is None:
+        content.pop("sweep", None)
+    if content["measure"].get("exchange") != "none":
+        content.pop("codec", None)
     return content
 
 
@@ -61,7 +65,13 @@ def arm_hash(scenario: Scenario, arm: str) -> str:
 def data_hash(scenario: Scenario) -> str:
     """16 hex digits of what decides the input batches: the data, `[[setup]]` and `[[commit]]`."""
     content = scenario.to_json()
+    content["data"] = _data(content["data"])
     return _digest({key: content[key] for key in ("data", "setup", "commit")})
+
+
+def _data(content: Mapping[str, Any]) -> dict[str, Any]:
+    """`[data]` without what every scenario of before there was a choice asks for."""
+    return {k: v for k, v in content.items() if (k, v) != ("key_range", "whole")}
 
 
 def _without(content: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:

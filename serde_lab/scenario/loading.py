@@ -20,6 +20,7 @@ from serde_lab.scenario.lookup import find_scenario, scenario_files, scenario_fo
 from serde_lab.scenario.model import Scenario
 from serde_lab.scenario.overrides import apply_overrides, parse_override
 from serde_lab.scenario.problems import Problem, dotted, of_validation, refuse
+from serde_lab.scenario.sweep import SweepPoint, points_of, sweep_problems
 
 
 def load_scenario(
@@ -61,10 +62,15 @@ def parse_scenario(
         scenario = Scenario.model_validate_json(json.dumps(content))
     except ValidationError as exc:
         raise refuse(source, of_validation(exc, content)) from exc
-    problems = list(check(scenario))
+    problems = list(check(scenario)) or list(sweep_problems(scenario, parse_scenario))
     if problems:
         raise refuse(source, problems)
     return scenario
+
+
+def sweep_points(scenario: Scenario) -> tuple[SweepPoint, ...]:
+    """The scenario of each value of `[sweep]`; the scenario itself where there is none."""
+    return points_of(scenario, parse_scenario)
 
 
 def _with_defaults(raw: Mapping[str, Any], name: str | None) -> dict[str, Any]:

@@ -212,8 +212,8 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _literals(annotation: Any) -> list[Any]:
-    """The values of a Literal, or of the Literal in an optional."""
-    if get_origin(annotation) in (Union, UnionType):
+    """The values of a Literal, or of the Literal in an optional or in a tuple."""
+    if get_origin(annotation) in (Union, UnionType, tuple):
         return [value for inner in get_args(annotation) for value in _literals(inner)]
     return [value for value in get_args(annotation) if not isinstance(value, type)]
 

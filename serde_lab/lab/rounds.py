@@ -1,0 +1,161 @@
+"""The loop over the cells of a run: measured in their order, judged, written down.
+
+Owns what becomes of an arm that raises or answers wrongly: marked, and not measured any further. Must
+not know sessions, inputs or what a cell does.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+from serde_lab.errors import LabError
+from serde_lab.lab.cells import CellResult
+from serde_lab.lab.plan import CellPlan
+from serde_lab.lab.progress import Progress
+from serde_lab.lab.stand_alone import STAND_ALONE
+from serde_lab.runs.directory import RunWriter
+from serde_lab.runs.model import Check
+from serde_lab.scenario.model import Arm
+from serde_lab.verify.checks import CheckResult, Verdict, arms_agree
+from serde_lab.verify.contents import Fingerprint
+
+
+class Runner(Protocol):
+    """Measures cells."""
+
+    def set_up(self) -> None:
+        """Make what every cell begins with."""
+
+    def run(self, cell: str, arm: Arm) -> CellResult:
+        """Measure one cell. Raises whatever the arm raised."""
+        ...
+
+    def discard(self, cell: str) -> None:
+        """Remove what the cell left behind."""
+
+
+class Judge(Protocol):
+    """Checks what a cell made."""
+
+    def judge(self, arm: Arm, result: CellResult) -> Verdict:
+        """Every check of one cell."""
+        ...
+
+
+@dataclass
+class Rounds:
+    """The loop over cells, and what is known of each arm so far."""
+
+    arms: tuple[Arm, ...]
+    checks: Judge
+    writer: RunWriter
+    keep_tables: Path | None
+    progress: Progress
+    unproven: Mapping[str, str]
+    given_up: dict[str, str] = field(default_factory=dict)
+    prints: dict[int, dict[str, Fingerprint | None]] = field(default_factory=dict)
+    calibrated: set[int] = field(default_factory=set)
+    one_sitting: bool = True
+
+    def run(
+        self,
+        cells: list[CellPlan],
+        runner: Runner,
+        calibration: Callable[[], Mapping[str, float]],
+    ) -> None:
+        by_name = {arm.name: arm for arm in self.arms}
+        last = max(cell.round for cell in cells)
+        for number in sorted({cell.round for cell in cells}):
+            if number not in self.calibrated:
+                self.calibrated.add(number)
+                for part, seconds in calibration().items():
+                    self.writer.calibration(number, part, seconds)
+            for cell in (one for one in cells if one.round == number):
+                if cell.arm in self.given_up:
+                    self.progress.cell_ended(cell.arm, number, None, self.given_up[cell.arm])
+                    continue
+                self._cell(cell, by_name[cell.arm], runner, keep=number == last)
+            if self.one_sitting:
+                self.compare_arms()
+
+    def _cell(self, cell: CellPlan, arm: Arm, runner: Runner, keep: bool) -> None:
+        self.progress.cell_started(arm.name, cell.round, cell.warmup)
+        started = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self.writer.cell_begin(
+            cell.name,
+            arm=arm.name,
+            round=cell.round,
+            warmup=cell.warmup,
+            order=cell.order,
+            started_at=started,
+        )
+        try:
+            result = runner.run(cell.name, arm)
+            verdict = self.checks.judge(arm, result)
+        except LabError as exc:
+            self._failed(cell, arm, runner, exc.message)
+            return
+        except (
+            Exception
+        ) as exc:  # an arm may be a plug-in, or Spark itself: it fails, the run goes on
+            lines = str(exc).strip().splitlines() or [""]
+            self._failed(cell, arm, runner, f"{type(exc).__name__}: {lines[0]}")
+            return
+        for sample in result.samples:
+            self.writer.sample(
+                cell.name, sample.metric, sample.value, commit=sample.commit, phase=sample.phase
+            )
+        found = list(verdict.results)
+        if arm.name in self.unproven:  # it raised before, and does not now: nothing stands for it
+            found.insert(0, CheckResult(STAND_ALONE, False, self.unproven[arm.name]))
+        for check in found:
+            self._check(check.name, check.passed, check.detail, arm.name, cell)
+        if result.table is not None:
+            self.prints.setdefault(cell.round, {})[arm.name] = verdict.fingerprint
+            if keep and self.keep_tables is not None:
+                _keep(result.table, self.keep_tables / arm.name)
+        self.writer.cell_end(cell.name, "ok")
+        runner.discard(cell.name)
+        seconds = next(
+            s.value for s in result.samples if s.metric == "seconds" and s.commit is None
+        )
+        note = next((f"{c.name}: {c.detail}" for c in found if not c.passed), "")
+        if note:
+            self.given_up[arm.name] = f"wrong answer, {note}"
+        self.progress.cell_ended(arm.name, cell.round, None if note else seconds, note)
+
+    def _failed(self, cell: CellPlan, arm: Arm, runner: Runner, reason: str) -> None:
+        self.writer.cell_end(cell.name, "failed", reason)
+        runner.discard(cell.name)
+        self.given_up[arm.name] = f"raised before: {reason}"
+        self.progress.cell_ended(arm.name, cell.round, None, reason)
+
+    def compare_arms(self) -> None:
+        """Hold the tables of each round against each other: after the round, where it is whole by then."""
+        for number, prints in sorted(self.prints.items()):
+            if len(prints) < 2:
+                continue
+            for name, result in arms_agree(prints).items():
+                self.writer.check(
+                    Check(result.name, result.passed, result.detail, arm=name, round=number)
+                )
+        self.prints = {}
+
+    def _check(self, name: str, passed: bool, detail: str, arm: str, cell: CellPlan) -> None:
+        self.writer.check(Check(name, passed, detail, arm=arm, cell=cell.name, round=cell.round))
+
+
+def _keep(table: Path, target: Path) -> None:
+    shutil.rmtree(target, ignore_errors=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(table, target)
+
+
+def wrong_answer(check: str, detail: str) -> str:
+    """Why an arm whose check failed is not measured any further."""
+    return f"wrong answer, {check}: {detail}"
