@@ -35,6 +35,7 @@ class Phase:
 VERBS = (
     Phase(WORKER_START, "worker", "from the task's launch to the start of the worker's function"),
     Phase("input_wait", "wait", "blocked in next(): Spark reads, fetches or sends the input"),
+    Phase("read_source", "pipeline", "the task reads the source's parquet files itself"),
     Phase("bind", "worker", "the strategy looked up and bound to the schema"),
     Phase("keygen", "pipeline", "record keys and partition paths from the rows"),
     Phase("from_arrow", "serde", "from Arrow to the strategy's own records"),

@@ -49,10 +49,18 @@ FILES_ALIKE = "files_alike"
 ASPECTS = (
     Aspect(
         "input",
-        "the scenario's parquet files, one input partition a file, as Spark reads them",
+        "the scenario's parquet files, one input partition a file",
         "the same DataFrame",
         "alike",
         ("rows",),
+    ),
+    Aspect(
+        "reader of the input",
+        "Arrow in the map tasks, since the DataFrame is a plain scan of parquet files (phase"
+        " `map.read_source`; serde_lab.source_reader=spark has Spark read); spark_native leaves it to"
+        " Spark",
+        "Spark's vectorised reader, inside the JVM that goes on with the rows",
+        "either",
     ),
     Aspect(
         "record key, partition, ordering",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from serde_lab.errors import OptionError
 from serde_lab.pipeline import service_options, table_options
@@ -21,6 +21,8 @@ from serde_lab.table.config import TableConfig
 from serde_lab.table.log_file import BlockFormat, LogFormat
 
 OWN_PREFIX = "serde_lab.strategy."
+
+SourceReader = Literal["auto", "spark"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class WriteOptions:
     """Remove a metadata table that Hudi built, which else keeps the write from being made."""
     worker_memory_mb: int = 1024
     max_records_per_batch: int = 10_000
+    source_reader: SourceReader = "auto"
     source_bytes: int = 0
     """About how many bytes the data has, if the caller knows; with the table's size it sets shards."""
     seed: int | None = None
@@ -77,6 +80,7 @@ _OWN = {
     "serde_lab.codec_level": "compression level of the parquet codec",
     "serde_lab.worker_memory_mb": "memory of one Python worker, which sets the number of shards",
     "serde_lab.max_records_per_batch": "rows of an Arrow batch between Spark and Python",
+    "serde_lab.source_reader": "auto: tasks read what is a plain scan of parquet files; spark: never",
     "serde_lab.ordering_nulls": "refuse, or lowest: nulls lose to any value (Apache Hudi cannot read them)",
     "serde_lab.drop_metadata_table": "true: remove a metadata table that Apache Hudi built, then write",
     "serde_lab.seed": "makes the ids of new file groups",
@@ -139,6 +143,10 @@ def parse_options(options: Mapping[str, Any], stored: TableConfig | None = None)
         drop_metadata_table=reader.flag("serde_lab.drop_metadata_table") or False,
         services=service_options.service_options(reader, table),
         worker_memory_mb=reader.number("serde_lab.worker_memory_mb", 1024, least=64),
+        source_reader=cast(
+            SourceReader,
+            reader.choice("serde_lab.source_reader", ("auto", "spark"), lower=True) or "auto",
+        ),
         max_records_per_batch=reader.number("serde_lab.max_records_per_batch", 10_000, least=1),
         seed=None if seed < 0 else seed,
     )

@@ -20,6 +20,7 @@ from serde_lab.pipeline.exchange import Exchange, summed
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.routing import salts
 from serde_lab.pipeline.spark_columns import handed_over, java_bucket
+from serde_lab.pipeline.spark_source import plain_files
 from serde_lab.pipeline.spark_worker import (
     SALTED,
     ReportsParam,
@@ -33,22 +34,33 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+
+
 class SparkExchange(Exchange):
     """One hop of opaque frames over Spark's shuffle; `source` has the data columns.
 
     `reports` collects what tasks say of themselves: JSON strings keyed by stage, partition and task
-    attempt, of every attempt that ran to its end.
+    attempt, of every attempt that ran to its end. `own_reader`: map tasks read the source's files
+    themselves where it is a plain scan (`spark_source`), instead of being sent its rows by the JVM.
     """
 
-    def __init__(self, source: DataFrame) -> None:
+    def __init__(self, source: DataFrame, own_reader: bool = True) -> None:
         self.source = source
         self.spark = source.sparkSession
+        self.own_reader = own_reader
         self.reports: list[str] = []
 
     def frames(self, plan: WritePlan, reports: Any) -> DataFrame:
         """The map side, salted: what the hop shuffles."""
-        columns = handed_over(self.source, plan.source_schema)
-        return self.source.select(*columns).mapInArrow(SparkTask(plan, "map", reports), SALTED)
+        files = plain_files(self.source, plan.source_schema) if self.own_reader else None
+        if files is None:
+            columns = handed_over(self.source, plan.source_schema)
+            return self.source.select(*columns).mapInArrow(SparkTask(plan, "map", reports), SALTED)
+        tasks = len(files.partitions)
+        rows = int(self.spark.conf.get(BATCH_ROWS) or "10000")
+        task = SparkTask(plan, "map", reports, files, rows)
+        return self.spark.range(0, tasks, 1, tasks).mapInArrow(task, SALTED)
 
     def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
         reports = self.spark.sparkContext.accumulator([], ReportsParam())

@@ -24,6 +24,7 @@ from serde_lab.errors import LabError
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.routing import salts
+from serde_lab.pipeline.source_files import SourceFiles
 from serde_lab.pipeline.stages import map_stage, reduce_columns_stage, reduce_stage
 
 # pyspark.worker invalidates import caches at each task, upon which zipimport reads pyspark.zip and the
@@ -65,10 +66,22 @@ Reports = Accumulator[list[Any]]
 
 
 class SparkTask:
-    """One stage as the function that `mapInArrow` wants; reports its timeline when it is through."""
+    """One stage as the function that `mapInArrow` wants; reports its timeline when it is through.
 
-    def __init__(self, plan: WritePlan, stage: str, reports: Reports) -> None:
+    A map stage that is given `files` reads its own ones, `batch_rows` at a time, instead of what Spark
+    sends.
+    """
+
+    def __init__(
+        self,
+        plan: WritePlan,
+        stage: str,
+        reports: Reports,
+        files: SourceFiles | None = None,
+        batch_rows: int = 10_000,
+    ) -> None:
         self.plan, self.stage, self.reports = plan, stage, reports
+        self.files, self.batch_rows = files, batch_rows
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
@@ -96,7 +109,13 @@ class SparkTask:
         self, partition: int, batches: Iterable[pa.RecordBatch], timeline: TaskTimeline
     ) -> Iterator[pa.RecordBatch]:
         salt_of = pa.array(salts(self.plan.targets))
-        for routed in map_stage(self.plan, partition, batches, timeline):
+        if self.files is not None:
+            # a worker that leaves input behind is not used again
+            for _ in timeline.source(batches):
+                pass
+            batches = self.files.batches(partition, self.batch_rows, timeline)
+        timed = self.files is not None
+        for routed in map_stage(self.plan, partition, batches, timeline, timed):
             salt = salt_of.take(routed.column("target"))
             yield pa.RecordBatch.from_arrays(
                 [salt, routed.column("position"), routed.column("frame")],

@@ -18,7 +18,7 @@ from serde_lab.pipeline.coordinator import Commit
 from serde_lab.pipeline.options import WriteOptions, parse_options
 from serde_lab.pipeline.plan import Operation
 from serde_lab.pipeline.spark_columns import computes_keys
-from serde_lab.pipeline.spark_exchange import ColumnsExchange, SparkExchange
+from serde_lab.pipeline.spark_exchange import BATCH_ROWS, ColumnsExchange, SparkExchange
 from serde_lab.pipeline.spark_slices import compactor_on
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.table.storage import Storage
@@ -26,8 +26,6 @@ from serde_lab.table.table import HoodieTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 def write(df: DataFrame, path: str, options: Mapping[str, Any]) -> Commit:
@@ -54,18 +52,18 @@ def exchange_for(df: DataFrame, options: WriteOptions) -> SparkExchange:
     """The exchange that `options.operation` takes through Spark."""
     bulk = options.operation is Operation.BULK_INSERT
     kind = ColumnsExchange if bulk and computes_keys(df, options.table) else SparkExchange
-    return kind(stored_columns(df))
+    return kind(stored_columns(df), own_reader=options.source_reader == "auto")
 
 
 @contextmanager
 def batches_of(spark: SparkSession, rows: int) -> Iterator[None]:
     """Bound the Arrow batches between Spark and Python to `rows`, and put the setting back after."""
-    before = spark.conf.get(_BATCH_ROWS) or "10000"
-    spark.conf.set(_BATCH_ROWS, str(rows))
+    before = spark.conf.get(BATCH_ROWS) or "10000"
+    spark.conf.set(BATCH_ROWS, str(rows))
     try:
         yield
     finally:
-        spark.conf.set(_BATCH_ROWS, before)
+        spark.conf.set(BATCH_ROWS, before)
 
 
 def stored_columns(df: DataFrame) -> DataFrame:

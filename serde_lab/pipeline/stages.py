@@ -48,10 +48,18 @@ _FEWEST_ROWS = 8192
 
 
 def map_stage(
-    plan: WritePlan, partition: int, batches: Iterable[pa.RecordBatch], timeline: TaskTimeline
+    plan: WritePlan,
+    partition: int,
+    batches: Iterable[pa.RecordBatch],
+    timeline: TaskTimeline,
+    timed: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Source batches (the columns of `plan.source_schema` among others) to batches of ROUTED."""
-    yield from timeline.sink(_encoded(plan, partition, batches, timeline))
+    """Source batches (the columns of `plan.source_schema` among others) to batches of ROUTED.
+
+    `timed`: the batches time themselves, under a phase of their own; else waiting for them is one.
+    """
+    source = batches if timed else timeline.source(batches)
+    yield from timeline.sink(_encoded(plan, partition, source, timeline))
 
 
 def _encoded(
@@ -65,7 +73,7 @@ def _encoded(
     if per_frame == 0:
         wanted = 1 << 40
     rows_before = 0
-    for batch in _gathered(timeline.source(batches), wanted, timeline):
+    for batch in _gathered(batches, wanted, timeline):
         with timeline.phase("keygen"):
             source = stored_form(batch, plan.source_schema)
             place = RowPlace(plan.instant, partition, rows_before)

@@ -48,6 +48,7 @@ _SERIES = {
     "decode": Shade("#a0338f", "#de79cf"),
     "to_arrow": Shade("#6a4bbc", "#a58af0"),
     # the table's own work: cool
+    "read_source": Shade("#7f8f4a", "#b4c47c"),
     "keygen": Shade("#4b8f8c", "#7cc4c0"),
     "sniff": Shade("#5d8a6a", "#93c4a1"),
     "order": Shade("#3f7d8c", "#74b9c9"),
