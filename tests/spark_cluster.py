@@ -23,7 +23,7 @@ HOST = "127.0.0.1"
 _PATIENCE_S = 60
 _DEPLOY = "org.apache.spark.deploy"
 
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options of a JVM that lives for a minute: less work at its start."""
 
 CONF = {
@@ -31,7 +31,7 @@ CONF = {
     "spark.driver.host": HOST,
     "spark.driver.bindAddress": HOST,
     "spark.executor.memory": "512m",
-    "spark.executor.extraJavaOptions": _SHORT_LIVED,
+    "spark.executor.extraJavaOptions": SHORT_LIVED,
 }
 """What a session on the cluster needs besides its master."""
 
@@ -47,7 +47,7 @@ class Daemon:
         java, home = find_java().home, Path(pyspark.__file__).parent
         self.process = subprocess.Popen(
             [
-                *(str(java / "bin" / "java"), "-Xmx256m", *_SHORT_LIVED.split()),
+                *(str(java / "bin" / "java"), "-Xmx256m", *SHORT_LIVED.split()),
                 *("-cp", str(home / "jars" / "*"), f"{_DEPLOY}.{kind}"),
                 *("--host", host, "--port", "0", "--webui-port", "0"),
                 *arguments,

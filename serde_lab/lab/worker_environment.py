@@ -57,6 +57,7 @@ def environment_archive(cache: Path, python: str = "", say: Say = lambda text: N
     if not base.is_absolute():
         raise UsageError(f"{python}: the workers' Python must be an absolute path on the workers")
     shipped = shipped_distributions()
+    files = [file for one in shipped for file in _files(one)]
     folder = cache.resolve() / "environments"
     archive = folder / f"workers-{_content_hash(shipped, base)}.tar.gz"
     if archive.is_file():
@@ -65,7 +66,7 @@ def environment_archive(cache: Path, python: str = "", say: Say = lambda text: N
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="packing-", dir=folder) as temporary:
         packed = Path(temporary) / archive.name
-        _pack(_assembled(Path(temporary) / UNPACKED, shipped, base), packed)
+        _pack(_assembled(Path(temporary) / UNPACKED, files, base), packed)
         packed.replace(archive)
     return archive
 
@@ -110,8 +111,8 @@ def _content_hash(shipped: Iterable[Distribution], base: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def _assembled(folder: Path, shipped: Iterable[Distribution], base: Path) -> Path:
-    """A virtual environment at `folder` that holds `shipped`, and nothing by reference."""
+def _assembled(folder: Path, files: Iterable[tuple[Path, str]], base: Path) -> Path:
+    """A virtual environment at `folder` that holds `files` and our packages."""
     packages = folder / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
     packages.mkdir(parents=True)
     (folder / "bin").mkdir()
@@ -120,10 +121,12 @@ def _assembled(folder: Path, shipped: Iterable[Distribution], base: Path) -> Pat
     (folder / "pyvenv.cfg").write_text(
         f"home = {base.parent}\ninclude-system-site-packages = false\n"
     )
-    for one in shipped:
-        for source, target in _files(one):
-            place = packages / target
-            place.parent.mkdir(parents=True, exist_ok=True)
+    for source, target in files:
+        place = packages / target
+        place.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            place.hardlink_to(source)
+        except OSError:  # another file system, or one without links
             shutil.copy2(source, place)
     for package in _PACKAGES:
         shutil.copytree(package, packages / package.name, dirs_exist_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pyspark
 import pytest
 
 from serde_lab.errors import SetupError, UsageError
+from serde_lab.lab import worker_environment
 from serde_lab.lab.runner import RunSettings, run_scenario
 from serde_lab.lab.session import SessionSettings, spark_conf
 from serde_lab.lab.worker_environment import environment_archive, shipped_distributions
@@ -26,7 +28,7 @@ from tests.lab import where_it_runs
 from tests.lab.plugin_folder import install
 from tests.lab.small_scenario import content, source, toml
 from tests.lab.test_repeated_runs import exact
-from tests.spark_cluster import HOST, SparkCluster, spark_cluster
+from tests.spark_cluster import CONF, SHORT_LIVED, SparkCluster, spark_cluster
 
 ARM = "where_it_runs"
 
@@ -44,7 +46,9 @@ def contents(table: Path) -> Fingerprint:
 
 
 @pytest.mark.spark
-def test_workers_run_from_what_they_are_sent(tmp_path: Path, site: Path) -> None:
+def test_workers_run_from_what_they_are_sent(
+    tmp_path: Path, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scenario = tmp_path / "small.toml"
     scenario.write_text(toml(content(source(tmp_path), [ARM], cores=2)))
     here = RunSettings(tmp_path / "here", tmp_path / "cache", keep_tables=tmp_path / "kept-here")
@@ -53,16 +57,21 @@ def test_workers_run_from_what_they_are_sent(tmp_path: Path, site: Path) -> None
 
     notes = tmp_path / "notes"
     notes.mkdir()
+    # what a shipped byte costs is nothing here, and what packing it costs is seconds
+    monkeypatch.setattr(worker_environment, "_COMPRESS_LEVEL", 0)
+    archive = environment_archive(tmp_path / "cache")
     command = [sys.executable, "-m", "serde_lab", "run", str(scenario), "--cache", "cache"]
     command += ["--results", "there", "--keep-tables", "kept-there"]
     command += ["--set", "measure.exchange=spark", "--ship-environment"]
-    command += ["--conf", f"spark.executorEnv.{where_it_runs.FOLDER}={notes}"]
+    conf = CONF | {f"spark.executorEnv.{where_it_runs.FOLDER}": str(notes)}
+    command += [word for pair in conf.items() for word in ("--conf", "=".join(pair))]
     path = [str(site), *filter(None, [os.environ.get("PYTHONPATH")])]
     with spark_cluster(tmp_path / "cluster") as cluster:
         process = subprocess.run(
             [*command, "--master", cluster.url],
             cwd=tmp_path,
-            env=os.environ | {"SPARK_LOCAL_IP": HOST, "PYTHONPATH": os.pathsep.join(path)},
+            env=os.environ
+            | {"PYTHONPATH": os.pathsep.join(path), "JAVA_TOOL_OPTIONS": SHORT_LIVED},
             capture_output=True,
             text=True,
             check=False,
@@ -82,13 +91,15 @@ def test_workers_run_from_what_they_are_sent(tmp_path: Path, site: Path) -> None
     (slots,) = {s.value for c in there.cells for s in c.samples if s.metric == "slots"}
     assert slots == 2
 
-    (archive,) = (tmp_path / "cache" / "environments").iterdir()
+    # packed once: the run found it
+    assert list(archive.parent.iterdir()) == [archive]
+    assert "packing" not in process.stderr
     said = there.header.spark_conf
     assert said["spark.master"] == cluster.url
     assert said["spark.archives"] == f"{archive.name}#environment"
     check_notes(notes, cluster)
-    # packed once: the next run finds it
-    assert environment_archive(tmp_path / "cache") == archive
+    # hundreds of megabytes, which pytest would keep
+    shutil.rmtree(tmp_path)
 
 
 def check_notes(notes: Path, cluster: SparkCluster) -> None:
