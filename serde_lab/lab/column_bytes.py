@@ -31,7 +31,7 @@ def columns_of_arms(
 ) -> dict[str, dict[str, float]]:
     """Bytes a record by column for each strategy among `arms`, of the first rows of the first batch."""
     table = scenario.table
-    keys = KeyGenerator(schema, table.hive_style, table.url_encode)
+    keys = KeyGenerator(schema, table.hive_style, table.url_encode, time=table.time_rule)
     found = {}
     for arm in arms:
         if arm.strategy is None:

@@ -45,6 +45,7 @@ def hudi_options(scenario: Scenario, arm: Arm, number: int) -> dict[str, str]:
         table_type=table.type,
         hive_style=table.hive_style,
         url_encode=table.url_encode,
+        time=table.time_properties,
         merge_mode=table.merge_mode,
         index=table.index,
         buckets=table.buckets,

@@ -109,7 +109,7 @@ def table_rules(scenario: Scenario, schema: RecordSchema, arm: Arm | None = None
         table_type=scenario.table.type,
         hive_style=scenario.table.hive_style,
         url_encode=scenario.table.url_encode,
-        time=scenario.table.time_rule,
+        time=scenario.table.time_properties,
         buckets=scenario.table.buckets,
         bucket_fields=scenario.table.bucket_fields,
     )

@@ -365,7 +365,7 @@ def _frames(
         arm.name: (arm.strategy, serde_options(arm)) for arm in arms if arm.strategy is not None
     }
     table = scenario.table
-    keys = KeyGenerator(schema, table.hive_style, table.url_encode)
+    keys = KeyGenerator(schema, table.hive_style, table.url_encode, time=table.time_rule)
     return frames_stand_alone(asked, schema, keys, work, rows, scenario.measure.seed)
 
 

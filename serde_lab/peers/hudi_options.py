@@ -36,11 +36,15 @@ class HudiTable:
     bucket_fields: tuple[str, ...] = ()
     """Fields that the bucket is made of; the record key's when empty."""
     version: int = 9
+    time: Mapping[str, str] = field(default_factory=dict)
+    """Of the key generator TIMESTAMP: its own options, which are properties of the table too."""
 
     @property
     def key_generator(self) -> str:
         """Hudi's key generator for these fields, as a class name."""
-        if not self.partition:
+        if self.time:
+            kind = "TimestampBasedKeyGenerator"
+        elif not self.partition:
             kind = "NonpartitionedKeyGenerator"
         elif len(self.partition) > 1 or len(self.record_key) > 1:
             kind = "ComplexKeyGenerator"
@@ -62,6 +66,7 @@ class HudiTable:
             "hoodie.write.table.version": str(self.version),
             "hoodie.index.type": self.index,
         }
+        options |= self.time
         if self.ordering:
             options["hoodie.table.ordering.fields"] = ",".join(self.ordering)
         if self.index == "BUCKET":

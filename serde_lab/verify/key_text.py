@@ -49,9 +49,7 @@ def partition_paths(rows: pa.RecordBatch | pa.Table, rules: TableRules) -> pa.Ch
         return _chunked(pa.repeat(pa.scalar("", pa.string()), rows.num_rows))
     segments = []
     for name in fields:
-        texts = (
-            text_of(rows, name) if rules.time is None else folders(rows.column(name), rules.time)
-        )
+        texts = folders(rows.column(name), rules.time) if rules.time else text_of(rows, name)
         encoded = pa.chunked_array([texts.combine_chunks()]).dictionary_encode()
         parts = []
         for chunk in encoded.chunks:

@@ -6,12 +6,12 @@ code that writes tables.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 import pyarrow as pa
 
-from serde_lab.records.partition_time import TimeRule
 from serde_lab.records.schema import RecordSchema
 from serde_lab.records.types import storage_schema
 
@@ -48,8 +48,8 @@ class TableRules:
     ordering_nulls: Literal["refuse", "lowest"] = "refuse"
     buckets: int = 0
     bucket_fields: tuple[str, ...] = ()
-    time: TimeRule | None = None
-    """The partition field names folders by time; only the facts of the rule are used."""
+    time: Mapping[str, str] = field(default_factory=dict)
+    """Hudi's options of the key generator TIMESTAMP, where the partition field names folders by time."""
     partial_update: Literal["", "IGNORE_DEFAULTS", "FILL_UNAVAILABLE"] = ""
     unavailable: str = ""
     delete_field: str = ""

@@ -8,6 +8,8 @@ but those of `zoneinfo`. Must not know files.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
 from typing import Any
@@ -16,8 +18,8 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 
 from serde_lab.errors import SchemaError
-from serde_lab.records.partition_time import TimeRule
 
+_PREFIX = "hoodie.keygen.timebased."
 _NS = {
     "NANOSECONDS": 1,
     "MICROSECONDS": 10**3,
@@ -47,8 +49,40 @@ _LETTERS = {
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def folders(values: pa.Array | pa.ChunkedArray, rule: TimeRule) -> pa.ChunkedArray:
-    """The folder of each value. Raises SchemaError for a pattern that cannot be judged."""
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """What the options say. Zones are "" where none is stated."""
+
+    input_type: str
+    output_format: str
+    input_formats: tuple[str, ...]
+    input_zone: str
+    output_zone: str
+    unit: str
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> _Rule:
+        def said(name: str, default: str = "") -> str:
+            return options.get(f"{_PREFIX}{name}", default)
+
+        kind, both = said("timestamp.type"), said("timezone")
+        delimiter = said("input.dateformat.list.delimiter.regex", ",")
+        return cls(
+            kind,
+            said("output.dateformat"),
+            tuple(part.strip() for part in re.split(delimiter, said("input.dateformat"))),
+            both or said("input.timezone"),
+            both or said("output.timezone"),
+            _UNITS.get(kind, said("timestamp.scalar.time.unit", "SECONDS").upper()),
+        )
+
+
+def folders(values: pa.Array | pa.ChunkedArray, options: Mapping[str, str]) -> pa.ChunkedArray:
+    """The folder of each value, as Hudi's options of the key generator TIMESTAMP have it.
+
+    Raises SchemaError for a pattern that cannot be judged.
+    """
+    rule = _Rule.of(options)
     made: dict[Any, str] = {}
     found = []
     for value in values.to_pylist():
@@ -58,7 +92,7 @@ def folders(values: pa.Array | pa.ChunkedArray, rule: TimeRule) -> pa.ChunkedArr
     return pa.chunked_array([pa.array(found, pa.string())])
 
 
-def _folder(value: Any, rule: TimeRule) -> str:
+def _folder(value: Any, rule: _Rule) -> str:
     if rule.input_type in ("DATE_STRING", "MIXED"):
         moment = _read(value, rule)
     else:
@@ -70,7 +104,7 @@ def _folder(value: Any, rule: TimeRule) -> str:
     return text
 
 
-def _ms(value: Any, rule: TimeRule) -> int:
+def _ms(value: Any, rule: _Rule) -> int:
     if value is None:
         value = 1
     elif isinstance(value, datetime):
@@ -80,11 +114,11 @@ def _ms(value: Any, rule: TimeRule) -> int:
         value = (value - _EPOCH.date()).days
     elif isinstance(value, float | Decimal):
         value = int(value)
-    ns = value * _NS[_UNITS.get(rule.input_type, rule.scalar_unit)]
+    ns = value * _NS[rule.unit]
     return ns // 10**6 if ns >= 0 else -(-ns // 10**6)
 
 
-def _read(value: str | None, rule: TimeRule) -> datetime:
+def _read(value: str | None, rule: _Rule) -> datetime:
     zone = _zone(rule.input_zone)
     if value is None:
         first = _EPOCH.astimezone(_zone(rule.input_zone or rule.output_zone))

@@ -160,7 +160,7 @@ class LabTable:
             url_encode=config.url_encode,
             ordering_nulls=options.ordering_nulls,
             buckets=config.bucket_count or 0,
-            time=config.time_rule,
+            time=config.extra if config.time_rule is not None else {},
             partial_update=config.partial_update_mode,  # type: ignore[arg-type]
             unavailable=config.unavailable_value,
             delete_field=config.delete_field,

@@ -138,14 +138,16 @@ def test_the_merge_mode_of_a_table_that_does_not_state_it(
     ("config", "message"),
     [
         (TableConfig("my table", ("id",)), "letters, digits and _"),
-        (TableConfig("t", ()), "recordkey.field is empty"),
+        (TableConfig("t", (), bucket_count=8), "has no record key to hash"),
         (TableConfig("t", ("id",), version=8), "version 8 cannot be made"),
         (TableConfig("t", ("id",), merge_mode="CUSTOM"), "CUSTOM, and nothing says which"),
         (TableConfig("t", ("id",), delete_field="op"), "without hoodie.payload.delete.marker"),
         (TableConfig("t", ("id",), partial_update_mode="FILL_UNAVAILABLE"), "go together"),
         (TableConfig("t", ("id",), merge_mode="EVENT_TIME_ORDERING"), "needs an ordering field"),
         (TableConfig("t", ("id",), bucket_count=0), "0 buckets"),
-        (TableConfig("t", ("id",), key_generator="TIMESTAMP"), "'TIMESTAMP' is not supported"),
+        (TableConfig("t", ("id",), key_generator="CUSTOM"), "'CUSTOM' is not supported"),
+        (TableConfig("t", ("id",), key_generator="TIMESTAMP"), "timestamp.type is ''"),
+        (TableConfig("t", ("id", "n"), key_generator="SIMPLE"), "SIMPLE does not fit 2 key"),
     ],
 )
 def test_an_impossible_table_is_refused(local: Storage, config: TableConfig, message: str) -> None:

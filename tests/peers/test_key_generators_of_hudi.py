@@ -1,0 +1,421 @@
+"""Apache Hudi's own key generators, called in its JVM, beside both of our readings of them.
+
+They are asked as a write with the AVRO record type asks them. With SPARK some types have another text
+(`test_the_spark_record_type_writes_other_texts`): a table is to be written with one of the two.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from serde_lab.errors import DataError
+from serde_lab.peers.apache_hudi import HudiSnapshot
+from serde_lab.peers.hudi_options import HudiTable, HudiWrite, write_options
+from serde_lab.pipeline.exchange import InProcessExchange
+from serde_lab.pipeline.options import parse_options
+from serde_lab.pipeline.read import ReadOptions, plan_read
+from serde_lab.pipeline.write import PreparedWrite
+from serde_lab.records.avro_schema import arrow_to_avro
+from serde_lab.records.keys import KeyGenerator
+from serde_lab.records.partition_time import PREFIX, TimeRule
+from serde_lab.records.schema import RecordSchema
+from serde_lab.table.storage import Storage
+from serde_lab.table.table import HoodieTable
+from serde_lab.verify.key_text import partition_paths, record_keys
+from serde_lab.verify.readers import HudiRs
+from serde_lab.verify.rules import TableRules
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.hudi]
+
+MOMENT = dt.datetime(2024, 3, 31, 1, 30, 0, 123456, dt.UTC)
+BEFORE = dt.datetime(1969, 12, 31, 23, 59, 59, 999999, dt.UTC)
+COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "text": (pa.string(), ["a,b:c", "ü😀/=%'\"#*?\\{}[]^~ \x7f", "", None]),
+    "int": (pa.int32(), [1, -5, 0, None]),
+    "long": (pa.int64(), [2**62, -7, 0, None]),
+    "flag": (pa.bool_(), [True, False, True, None]),
+    "day": (pa.date32(), [dt.date(1992, 1, 2), dt.date(1969, 12, 31), dt.date(9999, 12, 31), None]),
+    "price": (pa.decimal128(15, 2), [Decimal(v) for v in ("12.30", "-0.05", "0")] + [None]),
+    "tiny": (
+        pa.decimal128(20, 10),
+        [Decimal(v) for v in ("0.0000000001", "0.000001", "0")] + [None],
+    ),
+    "single": (pa.float32(), [0.1, 1e10, float("nan"), None]),
+    "double": (pa.float64(), [-1.5e-7, 9999999.0, float("-inf"), None]),
+    "moment": (pa.timestamp("us", "UTC"), [MOMENT, BEFORE, MOMENT, None]),
+    "clock": (
+        pa.timestamp("us"),
+        [m and m.replace(tzinfo=None) for m in (MOMENT, BEFORE, MOMENT, None)],
+    ),
+    "blob": (pa.binary(), [b"ab\xff", b"", b"\0", None]),
+}
+ROWS = pa.table(
+    {name: pa.array(values, kind) for name, (kind, values) in COLUMNS.items()}
+    | {"id": pa.array(range(4), pa.int64())}
+)
+
+
+@dataclass
+class HudiKeys:
+    """Rows as Hudi's key generators take them: Avro records, and Spark's rows."""
+
+    session: SparkSession
+    rows: pa.Table
+
+    def __post_init__(self) -> None:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        hudi = self.session._jvm.org.apache.hudi  # type: ignore[union-attr]
+        kinds = from_arrow_schema(self.rows.schema, prefer_timestamp_ntz=True)
+        frame = self.session.createDataFrame(self.rows.to_pylist(), kinds)
+        convert = hudi.AvroConversionUtils.createConverterToAvro(frame._jdf.schema(), "r", "ns")
+        rows = list(frame._jdf.collectAsList())
+        self.records = [convert.apply(row) for row in rows]
+        catalyst = self.session._jvm.org.apache.spark.sql.catalyst  # type: ignore[union-attr]
+        self.spark_schema = frame._jdf.schema()
+        inside = catalyst.CatalystTypeConverters.createToCatalystConverter(self.spark_schema)
+        self.spark_rows = [inside.apply(row) for row in rows]
+
+    def generator(self, name: str, key: str, partition: str, more: Mapping[str, str]) -> Any:
+        hudi = self.session._jvm.org.apache.hudi  # type: ignore[union-attr]
+        properties = hudi.common.config.TypedProperties()
+        fields = {"recordkey": key, "partitionpath": partition}
+        stated = {f"hoodie.datasource.write.{role}.field": value for role, value in fields.items()}
+        for option, value in (stated | dict(more)).items():
+            properties.setProperty(option, value)
+        return getattr(hudi.keygen, f"{name}KeyGenerator")(properties)
+
+
+@pytest.fixture(scope="module")
+def keys(hudi_session: SparkSession) -> HudiKeys:
+    return HudiKeys(hudi_session, ROWS)
+
+
+def readings(
+    rows: pa.Table,
+    key: tuple[str, ...],
+    partition: tuple[str, ...],
+    time: Mapping[str, str] | None = None,
+    **style: bool,
+) -> tuple[KeyGenerator, TableRules, pa.RecordBatch]:
+    schema = RecordSchema(rows.schema, key, partition)
+    (batch,) = rows.combine_chunks().to_batches()
+    rule = None if time is None else TimeRule.from_properties(time)
+    rules = TableRules(schema, time=time or {}, **style)
+    return KeyGenerator(schema, time=rule, **style), rules, batch
+
+
+def asked(question: Callable[[Any], str], record: Any) -> str:
+    """What Hudi says of a record; "refused" where it raises."""
+    try:
+        return str(question(record))
+    except Exception:
+        # py4j has a kind of error of its own for each kind of trouble
+        return "refused"
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize("style", ["plain", "hive", "escaped", "both"])
+def test_every_type_as_key_and_as_partition(name: str, style: str, keys: HudiKeys) -> None:
+    flags = {"hive_style": style in ("hive", "both"), "url_encode": style in ("escaped", "both")}
+    options = {
+        "hoodie.datasource.write.hive_style_partitioning": str(flags["hive_style"]).lower(),
+        "hoodie.datasource.write.partitionpath.urlencode": str(flags["url_encode"]).lower(),
+    }
+    several = keys.generator("Complex", f"{name},id", f"{name},id", options)
+    one = keys.generator("Simple", "id", name, options)
+    hudi_keys = [several.getRecordKey(record) for record in keys.records]
+    maker, rules, batch = readings(ROWS, (name, "id"), (name, "id"), **flags)
+    assert maker.record_keys(batch).to_pylist() == hudi_keys
+    assert record_keys(batch, rules).to_pylist() == hudi_keys
+    for fields, generator in (((name, "id"), several), ((name,), one)):
+        paths = [generator.getPartitionPath(record) for record in keys.records]
+        maker, rules, batch = readings(ROWS, ("id",), fields, **flags)
+        assert partition_paths(batch, rules).to_pylist() == paths
+        if name != "text" or flags["url_encode"]:
+            assert maker.partition_paths(batch).to_pylist() == paths
+        else:
+            # Hudi makes folders in folders of such a value, and unprintable names
+            with pytest.raises(DataError, match="no single folder name"):
+                maker.partition_paths(batch)
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_one_key_alone(name: str, keys: HudiKeys) -> None:
+    generator = keys.generator("Nonpartitioned", name, "", {})
+    for number, record in enumerate(keys.records):
+        maker, _, batch = readings(ROWS.slice(number, 1), (name,), ())
+        expected = asked(generator.getRecordKey, record)
+        if expected == "refused":
+            with pytest.raises(DataError, match="null or empty"):
+                maker.record_keys(batch)
+        else:
+            assert maker.record_keys(batch).to_pylist() == [expected]
+
+
+def test_the_spark_record_type_writes_other_texts(keys: HudiKeys) -> None:
+    """The types whose keys depend on the record type; the lab writes those of AVRO, Hudi's default."""
+    other = set()
+    for name in COLUMNS:
+        generator = keys.generator("Complex", f"{name},id", "", {})
+        avro = [generator.getRecordKey(record) for record in keys.records]
+        texts = [generator.getRecordKey(row, keys.spark_schema) for row in keys.spark_rows]
+        if [text.toString() for text in texts] != avro:
+            other.add(name)
+    assert other == {"moment", "blob"}
+
+
+NUMBERS = [0, 1, -1, 1_700_000_000, 1_700_000_000_123, -86_400_001, 20_000, None]
+TEXTS = [
+    "2024-02-29T01:02:03+0200",
+    "2024-02-29t01:02:03Z",
+    "2024-03-31T02:30:00+01:00",
+    "2024-1-2",
+    "2024-03-31",
+    "2024-10-27",
+    "2024-02-30",
+    "2024-03-31T02:30:00+01:00 ",
+    "0001-01-01",
+    "",
+    None,
+]
+PATTERNS = "yyyy-MM-dd'T'HH:mm:ssZ, yyyy-MM-dd"
+ZONES: dict[str, dict[str, str]] = {
+    "none": {},
+    "both": {"timezone": "Europe/Berlin"},
+    "output": {"output.timezone": "GMT+5:30"},
+    "input": {"input.timezone": "America/New_York"},
+    "two": {"output.timezone": "Asia/Tokyo", "input.timezone": "America/New_York"},
+}
+OUTPUTS = [
+    "yyyy/MM/dd/HH",
+    "yyyyMMddhhmmssSSS a",
+    "E EEEE e w xxxx D MMM MMMM yy k K h m",
+    "'o''clock' H",
+]
+INPUTS: list[tuple[pa.DataType, Sequence[Any], dict[str, str]]] = [
+    (pa.int64(), NUMBERS[:4], {"timestamp.type": "UNIX_TIMESTAMP"}),
+    (pa.int64(), NUMBERS, {"timestamp.type": "EPOCHMILLISECONDS"}),
+    (pa.int64(), NUMBERS, {"timestamp.type": "EPOCHMICROSECONDS"}),
+    (
+        pa.int32(),
+        [1, -1, 19_000],
+        {"timestamp.type": "SCALAR", "timestamp.scalar.time.unit": "days"},
+    ),
+    (
+        pa.int64(),
+        [1, -1, 10**15],
+        {"timestamp.type": "SCALAR", "timestamp.scalar.time.unit": "NANOSECONDS"},
+    ),
+    (pa.float64(), [0.5, -1.5, 1.7e9, None], {"timestamp.type": "UNIX_TIMESTAMP"}),
+    (pa.float32(), [0.5, -1.5, None], {"timestamp.type": "UNIX_TIMESTAMP"}),
+    (
+        pa.decimal128(15, 2),
+        [Decimal("-1.90"), Decimal("1.7E9"), None],
+        {"timestamp.type": "UNIX_TIMESTAMP"},
+    ),
+    (
+        pa.date32(),
+        [MOMENT.date(), None],
+        {"timestamp.type": "SCALAR", "timestamp.scalar.time.unit": "DAYS"},
+    ),
+    (pa.timestamp("us", "UTC"), [MOMENT, BEFORE, None], {"timestamp.type": "EPOCHMICROSECONDS"}),
+    (pa.string(), TEXTS, {"timestamp.type": "DATE_STRING", "input.dateformat": PATTERNS}),
+    (pa.string(), TEXTS, {"timestamp.type": "MIXED", "input.dateformat": PATTERNS}),
+    (
+        pa.string(),
+        [
+            "1 feb 2024 12 am",
+            "01 February 2024 12 PM",
+            "29 Feb 2023 1 AM",
+            "1 Feb 2024 13 PM",
+            None,
+        ],
+        {"timestamp.type": "DATE_STRING", "input.dateformat": "dd MMM yyyy hh a"},
+    ),
+    (
+        pa.string(),
+        ["20240331 013000.5", "20240331 013000.", "2024033 013000.1", "20240331 013000.1234"],
+        {
+            "timestamp.type": "DATE_STRING",
+            "input.dateformat": "yyyyMMdd HHmmss.SSS;yyyy",
+            "input.dateformat.list.delimiter.regex": ";",
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize("case", range(len(INPUTS)))
+def test_folders_named_by_time(case: int, hudi_session: SparkSession) -> None:
+    kind, values, stated = INPUTS[case]
+    rows = pa.table({"id": pa.array(range(len(values))), "at": pa.array(values, kind)})
+    hudi = HudiKeys(hudi_session, rows)
+    for zones in ZONES.values():
+        for output in OUTPUTS:
+            given = {**stated, **zones, "output.dateformat": output}
+            properties = {f"{PREFIX}{key}": value for key, value in given.items()}
+            generator = hudi.generator("TimestampBased", "id", "at", properties)
+            for number, record in enumerate(hudi.records):
+                expected = asked(generator.getPartitionPath, record)
+                maker, rules, batch = readings(rows.slice(number, 1), ("id",), ("at",), properties)
+                if expected == "refused":
+                    with pytest.raises(DataError):
+                        maker.partition_paths(batch)
+                    continue
+                assert maker.partition_paths(batch).to_pylist() == [expected], (
+                    values[number],
+                    given,
+                )
+                # what the second reading knows: four digits of a year, months by number
+                judged = values[number] != "0001-01-01" and "MMM" not in given.get(
+                    "input.dateformat", ""
+                )
+                if output == OUTPUTS[0] and judged:
+                    assert partition_paths(batch, rules).to_pylist() == [expected], (
+                        values[number],
+                        given,
+                    )
+
+
+def write_by_lab(path: Path, rows: pa.Table, options: Mapping[str, str]) -> None:
+    storage = Storage.open(path)
+    stored = HoodieTable.open(storage).config if HoodieTable.exists(storage) else None
+    prepared = PreparedWrite.of(storage, rows.schema, parse_options(options, stored))
+    prepared.commit(InProcessExchange([rows.to_batches()]))
+
+
+def write_by_hudi(
+    session: SparkSession, path: Path, rows: pa.Table, options: Mapping[str, str]
+) -> None:
+    frame = session.createDataFrame(rows.to_pandas())
+    frame.write.format("hudi").options(**options).mode("append").save(str(path))
+
+
+def seen(table: pa.Table, *columns: str) -> list[tuple[Any, ...]]:
+    return sorted(zip(*(table[name].to_pylist() for name in columns), strict=True))
+
+
+def test_a_table_named_by_time_is_written_by_both(
+    hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    """Apache Hudi gives back the text of a partition column whose folders are named by time
+    (readers.toml), so that the other columns are compared."""
+    path = tmp_path / "t"
+    table = HudiTable("t", ("id",), ("o",), ("at",), buckets=2)
+    time = {
+        "hoodie.keygen.timebased.timestamp.type": "UNIX_TIMESTAMP",
+        "hoodie.keygen.timebased.output.dateformat": "yyyy/MM/dd",
+        "hoodie.keygen.timebased.timezone": "Europe/Berlin",
+        "hoodie.datasource.write.keygenerator.class": (
+            "org.apache.hudi.keygen.TimestampBasedKeyGenerator"
+        ),
+    }
+    shared = {
+        key: value
+        for key, value in table.options().items()
+        if key != "hoodie.datasource.write.partitionpath.urlencode"
+    } | time
+
+    def rows(numbers: range, ordering: int) -> pa.Table:
+        days = [1_700_000_000 + 86_400 * (n % 5) for n in numbers]
+        return pa.table({"id": list(numbers), "o": [ordering] * len(numbers), "at": days})
+
+    write_by_lab(path, rows(range(10), 1), shared)
+    write_by_hudi(
+        hudi_session, path, rows(range(5, 15), 2), write_options(table, HudiWrite()) | time
+    )
+    write_by_lab(path, rows(range(12, 18), 3), shared)
+    expected = sorted(
+        [(n, 1 if n < 5 else 2 if n < 12 else 3, f"2023/11/{14 + n % 5}") for n in range(18)]
+    )
+    columns = ("id", "o", "_hoodie_partition_path")
+    assert seen(HudiRs(str(path)).table(), *columns) == expected
+    assert (
+        seen(
+            plan_read(HoodieTable.open(Storage.open(path)), ReadOptions(meta_columns=True)).read(),
+            *columns,
+        )
+        == expected
+    )
+    frame = hudi_session.read.format("hudi").load(str(path))
+    assert sorted(tuple(row) for row in frame.select(*columns).collect()) == expected
+    assert frame.schema["at"].dataType.simpleString() == "string"
+
+
+def test_a_table_without_keys_is_written_by_both(
+    hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "t"
+    ours = {"hoodie.table.name": "t", "hoodie.datasource.write.operation": "insert"}
+    rows = pa.table({"a": [1, 1, 2], "b": ["x", "x", None]})
+    write_by_lab(path, rows, ours)
+    theirs = ours | {
+        "hoodie.metadata.enable": "false",
+        "hoodie.insert.shuffle.parallelism": "1",
+        # small files would be rewritten, which is another test's matter
+        "hoodie.parquet.small.file.limit": "0",
+    }
+    write_by_hudi(hudi_session, path, rows, theirs)
+    write_by_lab(path, rows, ours)
+    readers = [
+        HudiRs(str(path)).table(),
+        plan_read(HoodieTable.open(Storage.open(path)), ReadOptions(meta_columns=True)).read(),
+    ]
+    with HudiSnapshot(hudi_session, str(path)) as snapshot:
+        readers.append(pa.Table.from_batches(snapshot.batches()))
+    for table in readers:
+        keys = table["_hoodie_record_key"].to_pylist()
+        assert len(set(keys)) == 9
+        assert all(
+            key.startswith(f"{time}_")
+            for key, time in zip(keys, table["_hoodie_commit_time"].to_pylist(), strict=True)
+        )
+        assert sorted(table["a"].to_pylist()) == [1] * 6 + [2] * 3
+    assert all(
+        seen(table, "_hoodie_record_key", "a") == seen(readers[0], "_hoodie_record_key", "a")
+        for table in readers
+    )
+
+
+def test_avro_schemas_are_named_as_hudi_names_them(hudi_session: SparkSession) -> None:
+    import json
+
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    deep = pa.struct(
+        [("d", pa.decimal128(9, 3)), ("s", pa.struct([("x", pa.timestamp("us", "UTC"))]))]
+    )
+    schema = pa.schema(
+        [(name, kind) for name, (kind, _) in COLUMNS.items()]
+        + [
+            pa.field("never_null", pa.int64(), nullable=False),
+            ("huge", pa.decimal128(38, 0)),
+            ("deep", deep),
+            ("list_of_decimals", pa.list_(pa.decimal128(5, 1))),
+            ("list_of_structs", pa.list_(deep)),
+            ("map_of_structs", pa.map_(pa.string(), deep)),
+            ("map_of_lists", pa.map_(pa.string(), pa.list_(pa.date32()))),
+        ]
+    )
+    kinds = from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    frame = hudi_session.createDataFrame([], kinds)
+    hudi = hudi_session._jvm.org.apache.hudi  # type: ignore[union-attr]
+    stated = hudi.HoodieSchemaConversionUtils.convertStructTypeToHoodieSchema(
+        frame._jdf.schema(), "t_record", "hoodie.t"
+    )
+    theirs = json.loads(stated.toAvroSchema().toString())
+    ours = arrow_to_avro(schema, "t_record", "hoodie.t")
+    for mine, other in zip(ours["fields"], theirs["fields"], strict=True):
+        assert mine == other
+    assert ours == theirs
