@@ -1,0 +1,62 @@
+"""Evolved columns, folders named by time and rows without keys, written and read on Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import serde_lab
+from serde_lab.table.read_plan import plan_snapshot
+from serde_lab.verify import oracle
+from tests.pipeline.lab_table import LabTable, write_parts
+from tests.pipeline.test_key_generators import BY_TIME, KEYLESS, TIMES, times
+from tests.pipeline.test_schema_evolution import FILL, FIRST, LAST, MANY, SECOND, rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def write(spark: SparkSession, table: LabTable, operation: str, data: pa.Table) -> None:
+    """The next write of `table`, through Spark."""
+    folder = write_parts(table.folder / "inputs" / f"spark-{len(table.commits)}", data)
+    options: dict[str, Any] = {
+        **table.all_options,
+        "hoodie.datasource.write.operation": operation,
+        "serde_lab.strategy": "internal_row",
+    }
+    serde_lab.write(spark.read.parquet(str(folder)), str(table.path), options)
+    table.commits.append(oracle.Commit(operation, folder))  # type: ignore[arg-type]
+
+
+def test_evolved_columns(spark: SparkSession, tmp_path: Path) -> None:
+    table = LabTable(tmp_path, {**MANY, **FILL}, LAST)
+    table.upsert(rows(FIRST, range(30), 1))
+    write(spark, table, "upsert", rows(SECOND, range(25, 35), 2))
+    write(spark, table, "upsert", rows(LAST, range(3), 3))
+    table.check()
+    # some files are as narrow as the first write made them, which Spark's own reader would refuse
+    seen = serde_lab.read(spark, str(table.path)).orderBy("n").collect()
+    ours = plan_snapshot(table.table, columns=LAST.names).read().sort_by("n")
+    assert len(seen) == len(ours) == 35
+    for name in ("n", "whole", "part", "word", "price", "late"):
+        assert [row[name] for row in seen] == ours[name].to_pylist()
+    assert [row["s"] and row["s"].asDict(recursive=True) for row in seen] == ours["s"].to_pylist()
+
+
+def test_a_first_load_named_by_time(spark: SparkSession, tmp_path: Path) -> None:
+    table = LabTable(tmp_path, BY_TIME, TIMES)
+    write(spark, table, "bulk_insert", times(range(20), 1))
+    write(spark, table, "upsert", times(range(10, 30), 2))
+    table.check()
+
+
+def test_rows_without_keys(spark: SparkSession, tmp_path: Path) -> None:
+    table = LabTable(tmp_path, KEYLESS, TIMES)
+    write(spark, table, "insert", times(range(20), 1))
+    write(spark, table, "bulk_insert", times(range(20), 2))
+    assert table.check().fingerprint.rows == 40
