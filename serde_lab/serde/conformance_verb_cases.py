@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
+from serde_lab.records.delete_markers import DeleteMarkers
 from serde_lab.records.plain_form import from_plain, to_plain
 from serde_lab.records.schema import (
     ENVELOPE,
@@ -25,7 +26,7 @@ from serde_lab.records.schema import (
 )
 from serde_lab.serde.conformance_cases import batch_of
 from serde_lab.serde.conformance_values import LEAVES, awkward, fixed_type, fixed_types
-from serde_lab.serde.record_verbs import DeleteRule, MetadataValues
+from serde_lab.serde.record_verbs import MetadataValues
 
 Case = tuple[RecordSchema, pa.RecordBatch]
 Places = list[tuple[str | None, str | None]]
@@ -96,12 +97,12 @@ def deletes(kinds: frozenset[str]) -> Case:
     return RecordSchema(data, schema.record_key, ordering=names), batch
 
 
-def delete_rules(schema: RecordSchema) -> Iterator[tuple[DeleteRule, Mapping[str, str]]]:
+def delete_rules(schema: RecordSchema) -> Iterator[tuple[DeleteMarkers, Mapping[str, str]]]:
     """Rules for the columns of `deletes`, and what each says."""
-    yield DeleteRule(), {}
+    yield DeleteMarkers(), {}
     for name, marker in (("op", "delete"), ("code", "-1")):
         if name in schema.data.names:
-            yield DeleteRule(name, marker), {name: marker}
+            yield DeleteMarkers(name, marker), {name: marker}
 
 
 def _kind(t: pa.DataType) -> str:
@@ -236,7 +237,7 @@ def promotions(kinds: frozenset[str], max_depth: int) -> Iterator[Rewriting]:
     envelopes = [(f"k{n}", "", "", "", "I", n == 2) for n in range(rows)]
     wide: dict[str, tuple[pa.Array, pa.Array]] = {}
     for number, (before, after) in enumerate(pairs):
-        column = pa.array([*_texts_of(before, after), None] * rows, before)[:rows]
+        column = pa.array([*_values_of(before, after), None] * rows, before)[:rows]
         name = f"c{number}"
         wide[name] = column, _cast(column, after)
         if number % 3 == 0 and max_depth and "list" in kinds:
@@ -248,11 +249,15 @@ def promotions(kinds: frozenset[str], max_depth: int) -> Iterator[Rewriting]:
     yield _changing(wide, envelopes)
 
 
-def _texts_of(before: pa.DataType, after: pa.DataType) -> list[Any]:
+def _values_of(before: pa.DataType, after: pa.DataType) -> list[Any]:
     values = awkward(before)
     if pat.is_binary(before) and pat.is_string(after):
         # bytes that are text: the others are refused
         return [text.encode() for text in awkward(pa.string())]
+    if pat.is_string(after) and pat.is_floating(before):
+        # numbers so small that Java tells them by two digits of which one says nothing are left out
+        least = np.finfo(before.to_pandas_dtype()).tiny
+        return [v for v in values if not 0 < abs(v) < least]
     return values
 
 
@@ -270,6 +275,8 @@ def _is_promotion(before: pa.DataType, after: pa.DataType) -> bool:
     order = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()]
     if before in order and after in order:
         return order.index(before) < order.index(after)
+    if before in order and pat.is_string(after):
+        return True
     texts = (pa.string(), pa.binary())
     if before in texts and after in texts:
         return True
@@ -280,13 +287,31 @@ def _is_promotion(before: pa.DataType, after: pa.DataType) -> bool:
 
 
 def _cast(column: pa.Array, after: pa.DataType) -> pa.Array:
+    nulls = pa.compute.is_null(column).to_numpy(zero_copy_only=False)
     if pat.is_floating(after) and pat.is_integer(column.type):
         # to the nearest, which numpy does as C and Java do; once, not by way of a double
         values = column.fill_null(0).to_numpy().astype(after.to_pandas_dtype())
-        return pa.array(
-            values, after, mask=pa.compute.is_null(column).to_numpy(zero_copy_only=False)
-        )
+        return pa.array(values, after, mask=nulls)
+    if pat.is_float32(column.type) and pat.is_float64(after):
+        # by its digits, as Hudi does: 0.1 stays 0.1
+        floats = [v and float(str(np.float32(v))) for v in column.to_pylist()]
+        return pa.array(floats, after)
+    if pat.is_floating(column.type) and pat.is_string(after):
+        number = column.type.to_pandas_dtype()
+        return pa.array([None if v is None else _java(number(v)) for v in column.to_pylist()])
     return column.cast(after)
+
+
+def _java(value: Any) -> str:
+    """What Float.toString and Double.toString make of a number."""
+    if np.isnan(value):
+        return "NaN"
+    if np.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return np.format_float_positional(value, unique=True, trim="0")
+    mantissa, _, exponent = np.format_float_scientific(value, unique=True, trim="0").partition("e")
+    return f"{mantissa}E{int(exponent)}"
 
 
 def _lists(before: pa.Array, after: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -403,6 +428,7 @@ def impossible(kinds: frozenset[str]) -> Iterator[Impossible]:
         ("double", "float"): (pa.float64(), pa.float32()),
         ("double", "int64"): (pa.float64(), pa.int64()),
         ("string", "int64"): (pa.string(), pa.int64()),
+        ("bool", "string"): (pa.bool_(), pa.string()),
         ("decimal",): (pa.decimal128(9, 2), pa.decimal128(10, 4)),
         ("timestamp", "timestamp_zone"): (pa.timestamp("us"), pa.timestamp("us", "UTC")),
         ("list", "int32"): (pa.list_(pa.int32()), pa.int32()),

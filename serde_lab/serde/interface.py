@@ -50,10 +50,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import DecodeError
-from serde_lab.records.schema import IS_INDEX_RECORD, PARTITION_PATH, RECORD_KEY, RecordSchema
+from serde_lab.records.delete_markers import DeleteMarkers
+from serde_lab.records.schema import (
+    IS_INDEX_RECORD,
+    OPERATION,
+    PARTITION_PATH,
+    RECORD_KEY,
+    RecordSchema,
+)
 from serde_lab.serde import through_arrow
 from serde_lab.serde.projection import Projection
-from serde_lab.serde.record_verbs import DeleteRule, Locations, MetadataValues
+from serde_lab.serde.record_verbs import Locations, MetadataValues
 
 Execution = Literal["row", "batch"]
 Integrity = Literal["none", "crc32c"]
@@ -115,7 +122,7 @@ class Frames:
         return len(self.frame)
 
 
-_BY_OPERATION = DeleteRule()
+_NO_MARKERS = DeleteMarkers()
 
 
 class Records(ABC):
@@ -167,9 +174,15 @@ class Records(ABC):
         """Where a write of this instant puts records: null until they are located."""
         return Locations.new(self.column, instant_time)
 
-    def is_delete(self, rule: DeleteRule = _BY_OPERATION) -> pa.BooleanArray:
-        """Whether each record deletes, by its operation or by its row; an index record never does."""
-        return rule.is_delete(self.schema.data, self.column)
+    def is_delete(self, markers: DeleteMarkers = _NO_MARKERS) -> pa.BooleanArray:
+        """Whether each record deletes: by operation D or -U, by `_hoodie_is_deleted`, by the table's own
+        marker. An index record never does. Raises SchemaError naming a column that cannot tell.
+        """
+        markers.check(self.schema.data)
+        marked = markers.marked(self, [OPERATION, *self.schema.data.names])
+        if marked is None:
+            return pa.repeat(False, len(self))
+        return pc.and_not(pa.array(marked), self.column(IS_INDEX_RECORD))
 
     def should_ignore(self) -> pa.BooleanArray:
         """Whether a write passes over each record: index records tell where a key is, and have no row."""

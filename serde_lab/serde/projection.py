@@ -10,14 +10,15 @@ columns and by `projection_values.py` for Python values.
 |-----------------|----------------------------------------|--------------------------------------------|
 | int8 … int64    | a wider integer                        | the same                                   |
 | int8 … int64    | float, double                          | the nearest                                |
-| float           | double                                 | the same                                   |
+| float           | double                                 | by its digits, as Hudi does: 0.1 stays 0.1 |
+| number          | string                                 | its text in Java                           |
 | string, binary  | each other                             | the same bytes; refused unless UTF-8       |
 | decimal(p, s)   | decimal(q, t), t >= s, q - t >= p - s  | the same                                   |
 | a time zone     | another                                | the same instant                           |
 | list, map, struct | the same with changed insides        | fields by name; new ones null, others dropped |
 
-These are Avro's promotions (Schema Resolution) and what Hudi adds to them for decimals. Types are plain
-(`records/types.py`). Owns the plan; must not know records, strategies or values.
+What a table's column may become is less (`records/schema_evolution.py`, whose values these are).
+Types are plain (`records/types.py`). Owns the plan; must not know records, strategies or values.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import pyarrow.types as pat
 
 from serde_lab.errors import SchemaError
 from serde_lab.records.schema import RecordSchema
+from serde_lab.records.schema_evolution import is_wider
 from serde_lab.records.types import child_fields, is_decimal, is_list, plain_type
 
 
@@ -60,6 +62,15 @@ class Change:
             for i, (number, change) in enumerate(self.children)
         )
 
+    @property
+    def by_digits(self) -> bool:
+        """Whether numbers become others, or text, by way of their digits."""
+        if self.is_nested:
+            return any(change is not None and change.by_digits for _, change in self.children)
+        is_number = pat.is_integer(self.before) or pat.is_floating(self.before)
+        to_text = is_number and pat.is_string(self.after)
+        return to_text or (pat.is_float32(self.before) and pat.is_float64(self.after))
+
     @classmethod
     def between(
         cls, before: pa.DataType, after: pa.DataType, path: str, renames: _Renames
@@ -84,12 +95,9 @@ class Change:
 
 
 def _is_promotion(before: pa.DataType, after: pa.DataType) -> bool:
-    if pat.is_integer(before):
-        return pat.is_floating(after) or (
-            pat.is_integer(after) and after.bit_width > before.bit_width
-        )
-    if pat.is_floating(before):
-        return after == pa.float64()
+    if pat.is_integer(before) and before.bit_width < 32:
+        wider = pat.is_integer(after) and after.bit_width > before.bit_width
+        return wider or is_wider(after, pa.int32())
     if pat.is_string(before) or pat.is_binary(before):
         return pat.is_string(after) or pat.is_binary(after)
     if is_decimal(before) and is_decimal(after):
@@ -97,7 +105,7 @@ def _is_promotion(before: pa.DataType, after: pa.DataType) -> bool:
         return after.scale >= before.scale and digits >= before.precision - before.scale
     if pat.is_timestamp(before) and pat.is_timestamp(after):
         return before.tz is not None and after.tz is not None
-    return False
+    return is_wider(after, before)
 
 
 class _Renames:

@@ -20,6 +20,7 @@ from serde_lab.records.plain_form import (
     to_plain,
     validity_buffer,
 )
+from serde_lab.records.schema_evolution import fit
 from serde_lab.records.types import is_list
 from serde_lab.serde.projection import Change, Projection, TargetColumn
 
@@ -70,10 +71,9 @@ def changed(array: pa.Array, change: Change, name: str) -> pa.Array:
         if change.only_names:
             return reinterpret(array, t)
         try:
-            # an integer may become the nearest float, which Arrow calls unsafe
-            return to_plain(array.cast(t, safe=not pat.is_floating(t)))
-        except pa.ArrowInvalid as exc:
-            raise DataError(f"column {name!r} cannot become {t}: {exc}") from exc
+            return to_plain(fit(array, t))
+        except DataError as exc:
+            raise DataError(f"column {name!r} cannot become {t}: {exc.message}") from exc
     validity = validity_buffer(null_mask(array))
     if pat.is_struct(t):
         children = [

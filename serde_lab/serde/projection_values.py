@@ -1,7 +1,8 @@
 """A projection applied to Python values: what `pickle` and `avro` by rows do, one value at a time.
 
-Values are those of `python_values.py`. Owns the functions that change a value; a column that does not
-change costs no call. Must not know strategies.
+Values are those of `python_values.py`. A column whose numbers change by way of their digits is changed as
+an Arrow column (`projection_columns.py`), since nothing in Python writes numbers as Java does. Owns the
+functions that change a value; a column that does not change costs no call. Must not know strategies.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from serde_lab.records.avro_schema import decimal_bytes
 from serde_lab.records.plain_form import reinterpret, to_plain
 from serde_lab.records.types import is_decimal, is_list
 from serde_lab.serde.projection import Change, TargetColumn
+from serde_lab.serde.projection_columns import changed
 from serde_lab.serde.python_values import PythonForm
 
 ToValue = Callable[[Any], Any]
@@ -33,13 +35,21 @@ def new_value(column: TargetColumn, form: PythonForm, t: pa.DataType | None = No
 
 def changed_values(values: Sequence[Any], column: TargetColumn, form: PythonForm) -> Sequence[Any]:
     """The values of a column that has a source. Raises DataError naming the column."""
-    change = None if column.change is None else value_change(column.change, form)
+    if column.change is None:
+        return values
+    if column.change.by_digits:
+        # what Java makes of numbers is known for columns
+        before = form.array(values, column.change.before)
+        return form.values(changed(before, column.change, column.name))
+    change = value_change(column.change, form)
     if change is None:
         return values
     try:
         return [None if v is None else change(v) for v in values]
     except UnicodeDecodeError as exc:
-        raise DataError(f"column {column.name!r} cannot become {column.type}: {exc}") from exc
+        raise DataError(
+            f"column {column.name!r} cannot become {column.type}: a value is not UTF-8: {exc}"
+        ) from exc
 
 
 def value_change(change: Change, form: PythonForm) -> ToValue | None:

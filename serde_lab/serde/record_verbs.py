@@ -1,6 +1,7 @@
-"""What the verbs of the record API take and give: places, metadata to set, which records are deletes.
+"""What the verbs of the record API take and give: places, and metadata to set.
 
-Owns these values and their rules, as arithmetic on envelope columns. Must not know strategies: they hand
+Owns these values and their rules, as arithmetic on envelope columns; `records/delete_markers.py` has those
+of deletes. Must not know strategies: they hand
 in columns, however they hold them (`interface.py` has the verbs).
 """
 
@@ -14,13 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from serde_lab.errors import DataError, SchemaError
+from serde_lab.errors import DataError
 from serde_lab.records.schema import (
     DELETE,
     FILE_ID,
     INSERT,
     INSTANT_TIME,
-    IS_INDEX_RECORD,
     OPERATION,
     UPDATE_AFTER,
     UPDATE_BEFORE,
@@ -31,9 +31,6 @@ OPERATIONS = (INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE)
 
 NEW_FILE_GROUP = "I"
 """The instant time of a record that opens a file group: RFC-84's bucket type, before there is a time."""
-
-IS_DELETED = "_hoodie_is_deleted"
-"""A boolean data column by which a row says that it deletes its record."""
 
 ColumnOf = Callable[[str], pa.Array]
 """The column of this name, in the type of the batch schema."""
@@ -116,42 +113,3 @@ def _check_operations(value: str | pa.StringArray) -> None:
         raise DataError(
             f"{OPERATION} is set to {unknown[0]!r}, expected one of {', '.join(OPERATIONS)}"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteRule:
-    """Which records delete: those of operation D or -U, those that say so in a column of their row.
-
-    The column is `_hoodie_is_deleted` where it is true, and the column `field` where it is `marker`
-    (Hudi's `hoodie.payload.delete.field` and `hoodie.payload.delete.marker`).
-    """
-
-    field: str | None = None
-    marker: str | None = None
-
-    def __post_init__(self) -> None:
-        if (self.field is None) != (self.marker is None):
-            raise SchemaError("a delete needs both, the field and its marker, or neither")
-
-    def is_delete(self, data: pa.Schema, column: ColumnOf) -> pa.BooleanArray:
-        """Whether each record deletes; an index record never does.
-
-        Raises SchemaError naming a column that is missing or of a type that cannot hold the marker.
-        """
-        found = pc.is_in(column(OPERATION), value_set=pa.array([DELETE, UPDATE_BEFORE]))
-        if IS_DELETED in data.names and pat.is_boolean(data.field(IS_DELETED).type):
-            found = pc.or_(found, column(IS_DELETED).fill_null(False))
-        if self.field is not None:
-            found = pc.or_(found, self._is_marked(self.field, data, column))
-        return pc.and_not(found, column(IS_INDEX_RECORD))
-
-    def _is_marked(self, field: str, data: pa.Schema, column: ColumnOf) -> pa.BooleanArray:
-        if field not in data.names:
-            raise SchemaError(f"the delete field {field!r} is no column of the schema")
-        t = data.field(field).type
-        textual = pat.is_string(t) or pat.is_large_string(t) or pat.is_string_view(t)
-        if not (textual or pat.is_boolean(t) or pat.is_integer(t)):
-            raise SchemaError(
-                f"the delete field {field!r} has type {t}, expected text, a boolean or an integer"
-            )
-        return pc.equal(column(field).cast(pa.string()), self.marker).fill_null(False)

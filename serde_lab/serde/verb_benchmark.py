@@ -27,12 +27,13 @@ import numpy as np
 import pyarrow as pa
 
 from serde_lab.errors import UsageError
+from serde_lab.records.delete_markers import DeleteMarkers
 from serde_lab.records.schema import ENVELOPE, RecordSchema
 from serde_lab.serde import registry, through_arrow
 from serde_lab.serde.benchmark import batch_of, least_ns, values_of
 from serde_lab.serde.interface import Bounds, BoundSerde, Execution, Records, SerdeOptions
 from serde_lab.serde.projection import Projection
-from serde_lab.serde.record_verbs import DeleteRule, MetadataValues
+from serde_lab.serde.record_verbs import MetadataValues
 
 _KINDS = (*["int64"] * 3, "int32", *["decimal"] * 4, *["string"] * 5, *["date"] * 3)
 _FORM_VERBS = ("from_arrow", "encode", "decode", "to_arrow")
@@ -121,7 +122,7 @@ def verb_costs(name: str, execution: Execution, rows: int, repeats: int) -> list
     parts = [records.take(half) for half in (np.arange(rows // 2), np.arange(rows // 2, rows))]
     metadata = MetadataValues("00000007-5c2f-4a6b-9d1e-0123456789ab-0", "U", "+U")
     targets = np.zeros(len(frames), np.int32)
-    rule = DeleteRule("c8", "delete")
+    rule = DeleteMarkers("c8", "delete")
     renames, defaults = {"renamed": "c12"}, {"new": "a default"}
     plan = Projection.rewriting(schema, target.schema, renames, defaults)
     acts: dict[str, Callable[[], object]] = {
@@ -273,10 +274,11 @@ def redone(text: str, tables: Mapping[str, str]) -> str:
     Raises UsageError naming a mark that it has not.
     """
     for name, table in tables.items():
-        mark = re.compile(rf"(<!-- verb_benchmark: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        mark = re.compile(rf"<!-- verb_benchmark: {name} -->\n.*?<!-- end -->", re.DOTALL)
         if not mark.search(text):
             raise UsageError(f"the document has no mark '<!-- verb_benchmark: {name} -->'")
-        text = mark.sub(lambda found, table=table: f"{found[1]}\n{table}\n{found[2]}", text)
+        before, after = mark.split(text)[0], mark.split(text)[-1]
+        text = f"{before}<!-- verb_benchmark: {name} -->\n\n{table}\n<!-- end -->{after}"
     return text
 
 

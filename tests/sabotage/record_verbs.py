@@ -15,12 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import DataError, SchemaError
-from serde_lab.records.schema import FILE_ID, RECORD_KEY
+from serde_lab.records.delete_markers import DeleteMarkers
+from serde_lab.records.schema import FILE_ID, OPERATION, RECORD_KEY
 from serde_lab.serde import through_arrow
 from serde_lab.serde.arrow_batches import ArrowRecords, BoundArrow
 from serde_lab.serde.interface import Frames, Records
 from serde_lab.serde.projection import Projection
-from serde_lab.serde.record_verbs import DeleteRule, Locations, MetadataValues
+from serde_lab.serde.record_verbs import Locations, MetadataValues
 
 
 class Answers(ArrowRecords):
@@ -45,8 +46,8 @@ class SaysNewFileGroupsExist(_Answering):
 
 
 class _DeletesByOperation(Answers):
-    def is_delete(self, rule: DeleteRule = DeleteRule()) -> pa.BooleanArray:  # noqa: B008
-        return DeleteRule().is_delete(pa.schema([]), self.column)
+    def is_delete(self, markers: DeleteMarkers = DeleteMarkers()) -> pa.BooleanArray:  # noqa: B008
+        return pc.is_in(self.column(OPERATION), value_set=pa.array(["D", "-U"]))
 
 
 class LooksAtOperationsOnly(_Answering):
