@@ -81,8 +81,8 @@ class CellRunner:
         tables = [scenario.table, *(scenario.table_of(arm) for arm in scenario.arms)]
         # arms that merge in their own way have a set-up table of their own: it is the table that says so
         self._setups = {
-            table.merging: work / f"setup-{number}"
-            for number, table in enumerate(dict.fromkeys(tables))
+            merging: work / f"setup-{number}"
+            for number, merging in enumerate(dict.fromkeys(table.merging for table in tables))
         }
         self._source_bytes = max(
             (sum(f.stat().st_size for f in c.files) for c in inputs.commits), default=0
