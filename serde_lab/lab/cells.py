@@ -93,10 +93,7 @@ class CellRunner:
         """Write the set-up commits once; cells clone the table. Untimed, by Spark's own columns."""
         for folder in self._setups.values():
             shutil.rmtree(folder, ignore_errors=True)
-        arms = {self.scenario.table_of(arm).merging: arm for arm in self.scenario.arms}
-        arms.pop(self.scenario.table.merging, None)
-        for arm in (None, *arms.values()):
-            self._set_up(arm)
+        self._set_up(None)
 
     def _set_up(self, arm: Arm | None) -> None:
         folder = self._setups[self.scenario.table_of(arm).merging]
@@ -145,6 +142,9 @@ class CellRunner:
         shutil.rmtree(table, ignore_errors=True)
         if self.inputs.setups:
             setup = self._setups[self.scenario.table_of(arm).merging]
+            if not setup.exists():
+                # before the clock starts, and only for arms that are measured
+                self._set_up(arm)
             shutil.copytree(setup, table, copy_function=_link_data)
         return table
 

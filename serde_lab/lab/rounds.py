@@ -20,7 +20,7 @@ from serde_lab.lab.progress import Progress
 from serde_lab.lab.stand_alone import STAND_ALONE
 from serde_lab.runs.directory import RunWriter
 from serde_lab.runs.model import Check
-from serde_lab.scenario.model import Arm
+from serde_lab.scenario.model import Arm, Merging
 from serde_lab.verify.checks import CheckResult, Verdict, arms_agree
 from serde_lab.verify.contents import Fingerprint
 
@@ -58,7 +58,9 @@ class Rounds:
     progress: Progress
     unproven: Mapping[str, str]
     given_up: dict[str, str] = field(default_factory=dict)
-    prints: dict[int, dict[str, Fingerprint | None]] = field(default_factory=dict)
+    prints: dict[tuple[int, Merging | None], dict[str, Fingerprint | None]] = field(
+        default_factory=dict
+    )
     calibrated: set[int] = field(default_factory=set)
     one_sitting: bool = True
 
@@ -116,7 +118,9 @@ class Rounds:
         for check in found:
             self._check(check.name, check.passed, check.detail, arm.name, cell)
         if result.table is not None:
-            self.prints.setdefault(cell.round, {})[arm.name] = verdict.fingerprint
+            # arms that merge in their own way end with rows of their own
+            alike = self.prints.setdefault((cell.round, arm.merging), {})
+            alike[arm.name] = verdict.fingerprint
             if keep and self.keep_tables is not None:
                 _keep(result.table, self.keep_tables / arm.name)
         self.writer.cell_end(cell.name, "ok")
@@ -137,7 +141,7 @@ class Rounds:
 
     def compare_arms(self) -> None:
         """Hold the tables of each round against each other: after the round, where it is whole by then."""
-        for number, prints in sorted(self.prints.items()):
+        for (number, _), prints in self.prints.items():
             if len(prints) < 2:
                 continue
             for name, result in arms_agree(prints).items():
