@@ -13,6 +13,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from serde_lab.cli.app import main
 from serde_lab.errors import SetupError, UsageError
 from serde_lab.lab import worker_environment
 from serde_lab.lab.runner import RunSettings, run_scenario
@@ -149,6 +150,11 @@ def test_what_cannot_be_shipped_is_refused_before_anything_runs(tmp_path: Path) 
     with pytest.raises(UsageError, match="absolute"):
         environment_archive(tmp_path, "python3")
     assert not (tmp_path / "results").exists()
+
+
+def test_a_property_without_a_value_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "smoke", "--conf", "spark.executor.memory"]) == 2
+    assert "--conf takes KEY=VALUE" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
