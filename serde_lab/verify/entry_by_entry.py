@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from serde_lab.verify.evolution import in_types
 from serde_lab.verify.rules import TableRules
 
 Place = tuple[int, int]
@@ -122,8 +123,9 @@ def filled_rows(
     for commit, position in wanted:
         by_file.setdefault((commit, position >> bits), []).append(position & ((1 << bits) - 1))
     for (commit, place), rows in by_file.items():
-        table = pq.read_table(files[commit][place], columns=rules.stored.names)
-        parts.append(table.take(rows).cast(rules.stored))
+        taken = pq.read_table(files[commit][place]).take(rows)
+        batches = [in_types(batch, rules.stored) for batch in taken.to_batches()]
+        parts.append(pa.Table.from_batches(batches).cast(rules.stored))
     together = pa.concat_tables(parts) if parts else rules.stored.empty_table()
     most = max((len(places) for places in made_of), default=0)
     result = _level(together, made_of, number, 0)

@@ -115,6 +115,20 @@ def test_every_change_at_once(kind: dict[str, str], strategy: str, tmp_path: Pat
         table.check()
 
 
+@pytest.mark.parametrize("kind", [MANY, MOR], ids=["cow", "mor"])
+def test_gaps_are_filled_across_schemas(kind: dict[str, str], tmp_path: Path) -> None:
+    partial = {"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}
+    table = LabTable(tmp_path, {**kind, **FILL, **partial}, LAST)
+    table.upsert(rows(FIRST, range(12), 2))
+    table.upsert(rows(SECOND, range(2, 8), 1))  # late: fills what the stored rows lack
+    table.upsert(rows(FIRST, range(5, 14), 3))
+    table.upsert(rows(LAST, range(10, 16), 3))
+    table.check()
+    if kind is MOR:
+        table.compact()
+        table.check()
+
+
 @pytest.mark.parametrize("kind", [{}, MOR], ids=["cow", "mor"])
 def test_what_cannot_be_reconciled_is_refused_by_name_and_nothing_is_written(
     kind: dict[str, str], tmp_path: Path
