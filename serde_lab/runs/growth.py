@@ -20,6 +20,8 @@ MOST_EXPONENT = 1.05
 """The greatest k that counts as a straight line."""
 MOST_LAST_STEP = 1.05
 """How many times as much as the swept value seconds may grow in the last step: 3 to 10 by 3.5."""
+MOST_ERROR = 0.2
+"""A k with a greater standard error decides nothing."""
 FEWEST_POINTS = 4
 """A curve of three unknowns goes through three points whatever they are."""
 
@@ -84,6 +86,8 @@ class Growth:
         step, most = self.last_step, self.most_last_step
         if self.fit is None or self.missing or step is None or most is None:
             return None
+        if self.fit.k_error > MOST_ERROR:
+            return None
         within_step = rounded("ratio", step) <= rounded("ratio", most)
         return rounded("ratio", self.fit.k) <= MOST_EXPONENT and within_step
 
@@ -100,6 +104,8 @@ class Growth:
             return f"no timing at {', '.join(f'{value:g}' for value in self.missing)}"
         if self.fit is None:
             return f"{len(self.points)} points, too few for a curve ({FEWEST_POINTS})"
+        if self.is_straight is None:
+            return "not decided: k is too uncertain"
         words = "a straight line" if self.is_straight else "more than a straight line"
         if self.fits_memory is False:
             words += ", beyond worker_memory_mb"

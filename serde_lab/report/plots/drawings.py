@@ -127,6 +127,7 @@ class Lines:
     marks: tuple[tuple[float, str], ...] = ()
     logarithmic: bool = False
     from_zero: bool = True
+    x_logarithmic: bool = False
 
 
 Drawing: TypeAlias = StackedBars | PointRows | Steps | Lines

@@ -34,7 +34,7 @@ def draw_lines(drawing: Lines, width_px: float) -> Canvas:
         low, high = min(low, drawing.band[0]), max(high, drawing.band[1])
     if drawing.from_zero and not drawing.logarithmic:
         low = 0.0
-    along = _position(min(xs), max(xs), left + 12, right - 12, logarithmic=False)
+    along = _position(min(xs), max(xs), left + 12, right - 12, drawing.x_logarithmic)
     margin = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
     if drawing.logarithmic:
         low, high = low / 1.15, high * 1.15

@@ -15,8 +15,10 @@ from statistics import median
 from serde_lab.measure import phases
 from serde_lab.report import notation
 from serde_lab.report.page import Answer, Sentence
+from serde_lab.report.run.codec import codec_headline
 from serde_lab.report.run.factors import differences
 from serde_lab.report.run.facts import ArmFacts, RunFacts
+from serde_lab.report.run.growth import growth_headline
 
 FEWEST_ROUNDS = 3
 
@@ -41,6 +43,9 @@ def answer(facts: RunFacts, verdicts: Sequence[str] = ()) -> Answer:
 
 
 def _headline(facts: RunFacts) -> tuple[str, str, tuple[Sentence, ...]]:
+    told = codec_headline(facts) or growth_headline(facts)
+    if told is not None:
+        return told
     candidates = sorted(facts.strategies, key=lambda arm: arm.seconds or 0.0)
     if not candidates:
         return notation.NOTHING, "no timing to believe", ()
@@ -194,12 +199,17 @@ def _correctness(facts: RunFacts) -> tuple[Sentence, ...]:
     if all(check.passed for check in checks):
         return (
             Sentence(
-                f"Every arm gave the right table: all {notation.count(len(checks))} checks of"
-                " contents passed.",
+                f"{_right(facts)}: all {notation.count(len(checks))} checks of contents passed.",
                 "good",
             ),
         )
     return ()
+
+
+def _right(facts: RunFacts) -> str:
+    if facts.exchange == "none":
+        return "Every arm gave every record back"
+    return "Every arm gave the right table"
 
 
 def _alarms(facts: RunFacts) -> tuple[Sentence, ...]:

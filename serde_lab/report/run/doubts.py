@@ -184,7 +184,13 @@ def _reach(facts: RunFacts) -> Iterator[tuple[str, str]]:
             "The checkout had changes that no commit holds: the commit named below is not quite"
             " the code that was measured.",
         )
-    if facts.exchange == "inprocess":
+    if facts.exchange == "none":
+        yield (
+            "Records alone",
+            "Nothing was sent and nothing written, in one warm process: what a strategy costs here is the"
+            " least that it costs in a pipeline.",
+        )
+    elif facts.exchange == "inprocess":
         yield (
             "No Spark",
             "Frames were handed over inside one process. These figures are those of strategies and"

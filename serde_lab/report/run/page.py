@@ -9,17 +9,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from serde_lab.report import notation
-from serde_lab.report.page import Page
+from serde_lab.report.page import Page, Section
 from serde_lab.report.run.answer import answer
 from serde_lab.report.run.arms import arms_section
 from serde_lab.report.run.byte_counts import byte_section
 from serde_lab.report.run.checks import checks_section, fairness_section
+from serde_lab.report.run.codec import codec_section
 from serde_lab.report.run.doubts import doubts_section
 from serde_lab.report.run.facts import RunFacts, read_facts
+from serde_lab.report.run.growth import growth_section
 from serde_lab.report.run.ladder import ladder_section
 from serde_lab.report.run.peers import peers_section
 from serde_lab.report.run.prediction import prediction_section
 from serde_lab.report.run.provenance import commands_section, environment_section, raw_section
+from serde_lab.report.run.rfc84 import rfc84_section
 from serde_lab.report.run.rounds import rounds_section
 from serde_lab.report.run.time_split import time_section
 from serde_lab.runs.model import Run
@@ -42,13 +45,7 @@ def run_page(
     facts = read_facts(run)
     phase_values = sum(sample.phase is not None for cell in run.cells for sample in cell.samples)
     sections = (
-        arms_section(facts, verdicts or {}),
-        peers_section(facts),
-        time_section(facts),
-        byte_section(facts),
-        rounds_section(facts),
-        ladder_section(facts),
-        prediction_section(facts),
+        *_figures(facts, verdicts or {}),
         checks_section(facts),
         fairness_section(facts),
         doubts_section(facts),
@@ -63,6 +60,29 @@ def run_page(
         answer=answer(facts, sentences),
         sections=tuple(section for section in sections if section is not None),
         data=facts.summary,
+    )
+
+
+def _figures(
+    facts: RunFacts, verdicts: Mapping[str, Mapping[str, Any]]
+) -> tuple[Section | None, ...]:
+    """The sections of what was measured: a table's, or those of a run of another kind."""
+    if facts.exchange == "none":
+        return (codec_section(facts),)
+    arms = arms_section(facts, verdicts)
+    growth = growth_section(facts)
+    if growth is not None:
+        # arms of several sizes are no steps of one another, and expectations are of a record
+        return (growth, arms, time_section(facts), byte_section(facts), rounds_section(facts))
+    return (
+        arms,
+        peers_section(facts),
+        rfc84_section(facts),
+        time_section(facts),
+        byte_section(facts),
+        rounds_section(facts),
+        ladder_section(facts),
+        prediction_section(facts),
     )
 
 
@@ -86,6 +106,8 @@ def _head(facts: RunFacts) -> tuple[tuple[str, str], ...]:
 
 
 def _exchange(facts: RunFacts) -> str:
+    if facts.exchange == "none":
+        return "none: records are encoded and decoded only"
     if facts.exchange == "inprocess":
         return "in-process, without Spark"
     return "Spark, local mode" if facts.local else "Spark, on a cluster"

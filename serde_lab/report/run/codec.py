@@ -1,0 +1,204 @@
+"""What a record costs each strategy by itself: batch sizes, types of columns, widths of tables.
+
+Owns how the costs of a codec run are shown; `runs.codec_costs` works them out. Must not know how they
+are measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from serde_lab.report import notation
+from serde_lab.report.page import Block, Cell, Column, Figure, Section, Sentence, Table
+from serde_lab.report.plots.drawings import Line, Lines
+from serde_lab.report.run.facts import RunFacts
+from serde_lab.runs.codec_costs import (
+    VERBS,
+    CodecCost,
+    by_type,
+    by_width,
+    codec_costs,
+    records_of,
+    usual_rows,
+)
+
+_ROLES = ("from_arrow", "precombine", "to_arrow", "write", "encode", "merge", "decode", "group")
+_LEAD = (
+    "CPU of one thread, the least of a few loops in each round, medians over rounds. Writing is from_arrow"
+    " and encode, reading is decode and to_arrow: what a strategy does in which of the two is its own"
+    " affair, so that only the sums are set against another strategy's."
+)
+
+
+def costs_of(facts: RunFacts) -> list[CodecCost]:
+    """The costs of a codec run; empty for any other."""
+    return codec_costs(facts.summary, facts.summary.get("cases", ()))
+
+
+def codec_section(facts: RunFacts) -> Section | None:
+    """The section, or None where nothing but records was measured, or nothing to believe."""
+    costs = costs_of(facts)
+    if not costs:
+        return None
+    blocks: list[Block] = [Sentence(_LEAD, "muted")]
+    records = sorted(records_of(costs), key=lambda cost: (cost.rows, cost.arm))
+    if len({cost.rows for cost in records}) > 1:
+        blocks.append(_figure(records))
+    if records:
+        blocks.append(_records(records))
+    rows = usual_rows(costs)
+    types = {kind: of for kind, of in by_type(costs, rows).items() if of}
+    if types:
+        blocks.append(_types("codec-types", types, rows))
+        blocks.append(_all_types(costs))
+    widths = by_width(costs)
+    if widths:
+        blocks.append(_widths(widths))
+    return Section("codec", "What a record costs", tuple(blocks))
+
+
+def codec_headline(facts: RunFacts) -> tuple[str, str, tuple[Sentence, ...]] | None:
+    """The cheapest strategy in batches of the usual size; None for any other run."""
+    records = records_of(costs_of(facts))
+    if not records:
+        return None
+    rows = max((c.rows for c in records if c.rows <= 10_000), default=records[0].rows)
+    ranked = sorted((c for c in records if c.rows == rows), key=lambda cost: cost.both_us)
+    best, told = ranked[0], []
+    for cost in ranked:
+        told.append(
+            f"{notation.named(cost.arm)} {_us(cost.write_us)} to write and {_us(cost.read_us)} to"
+            f" read, {notation.number(cost.bytes)} B"
+        )
+    about = (
+        f"CPU a record for all four verbs of {notation.named(best.arm)}, the least of all arms, in"
+        f" batches of {notation.count(rows)}"
+    )
+    return _us(best.both_us), about, (Sentence(f"A record costs: {'; '.join(told)}."),)
+
+
+def _us(value: float) -> str:
+    return f"{notation.number(value)} µs"
+
+
+def _figure(records: Sequence[CodecCost]) -> Figure:
+    arms = list(dict.fromkeys(cost.arm for cost in records))
+    lines = tuple(
+        Line(
+            arm,
+            _ROLES[place % len(_ROLES)],
+            tuple((float(c.rows), c.both_us) for c in records if c.arm == arm),
+        )
+        for place, arm in enumerate(arms)
+    )
+    ends = (
+        f"{line.label} {_us(line.points[0][1])} alone and {_us(line.points[-1][1])} in the largest"
+        " batch"
+        for line in lines
+    )
+    return Figure(
+        name="codec-records",
+        title="CPU of a record, by the size of its batch",
+        description=f"Lines, both axes logarithmic: {'; '.join(ends)}.",
+        drawing=Lines(
+            x_axis="records of a batch",
+            y_axis="µs a record, all four verbs",
+            lines=lines,
+            logarithmic=True,
+            x_logarithmic=True,
+        ),
+    )
+
+
+def _records(records: Sequence[CodecCost]) -> Table:
+    columns = (
+        Column("arm", "arm", numeric=False),
+        Column("rows", "records of a batch"),
+        Column("write_us", "write", unit="µs", about="from_arrow and encode"),
+        Column("read_us", "read", unit="µs", about="decode and to_arrow"),
+        Column("both_us", "both", unit="µs"),
+        *(Column(f"{verb}_us", verb, unit="µs") for verb in VERBS),
+        Column("bytes", "bytes"),
+    )
+    rows = tuple(
+        (
+            Cell(cost.arm, cost.arm, header=True),
+            Cell(notation.count(cost.rows), cost.rows),
+            *(_time(t) for t in (cost.write_us, cost.read_us, cost.both_us)),
+            *(_time(cost.verbs_us[verb]) for verb in VERBS),
+            Cell(f"{cost.bytes:.1f}", cost.bytes),
+        )
+        for cost in records
+    )
+    return Table("codec-record-costs", "A record of the scenario's data", columns, rows)
+
+
+def _types(name: str, types: Mapping[str, Mapping[str, CodecCost]], batch: int) -> Table:
+    arms = list(dict.fromkeys(arm for of in types.values() for arm in of))
+    columns = (
+        Column("type", "type", numeric=False),
+        *(Column(f"{arm}_us", arm, unit="µs, bytes") for arm in arms),
+    )
+    rows = tuple(
+        (Cell(kind, kind, header=True), *(_value(of.get(arm)) for arm in arms))
+        for kind, of in types.items()
+    )
+    caption = (
+        f"A value of each type, all four verbs, in batches of {notation.count(batch)}: what eight such"
+        " columns add to a record, over eight"
+    )
+    return Table(name, caption, columns, rows)
+
+
+def _all_types(costs: Sequence[CodecCost]) -> Table:
+    columns = (
+        Column("arm", "arm", numeric=False),
+        Column("type", "type", numeric=False),
+        Column("rows", "records of a batch"),
+        Column("both_us", "both", unit="µs"),
+        *(Column(f"{verb}_us", verb, unit="µs") for verb in VERBS),
+        Column("bytes", "bytes"),
+    )
+    rows = tuple(
+        (
+            Cell(cost.arm, cost.arm, header=True),
+            Cell(cost.type, cost.type),
+            Cell(notation.count(cost.rows), cost.rows),
+            _time(cost.both_us),
+            *(_time(cost.verbs_us[verb]) for verb in VERBS),
+            Cell(f"{cost.bytes:.1f}", cost.bytes),
+        )
+        for cost in costs
+        if cost.group == "type"
+    )
+    caption = "A value of each type, at every size of batch and by verb"
+    return Table("codec-all-types", caption, columns, rows, folded="Every type, size and verb")
+
+
+def _widths(widths: Mapping[tuple[int, float], Mapping[str, CodecCost]]) -> Table:
+    arms = list(dict.fromkeys(arm for of in widths.values() for arm in of))
+    columns = (
+        Column("columns", "columns"),
+        Column("strings", "strings"),
+        *(Column(f"{arm}_us", arm, unit="µs, bytes") for arm in arms),
+    )
+    rows = tuple(
+        (
+            Cell(str(width), width, header=True),
+            Cell(notation.percent(share), share),
+            *(_value(of.get(arm)) for arm in arms),
+        )
+        for (width, share), of in widths.items()
+    )
+    caption = "A record of made-up tables, all four verbs: by columns and their share of strings"
+    return Table("codec-widths", caption, columns, rows)
+
+
+def _time(value: float) -> Cell:
+    return Cell(f"{value:.3f}", value)
+
+
+def _value(cost: CodecCost | None) -> Cell:
+    if cost is None:
+        return Cell(notation.NOTHING, None, tone="muted")
+    return Cell(f"{cost.both_us:.3f}", cost.both_us, f"{cost.bytes:.0f} B")

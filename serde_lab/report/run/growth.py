@@ -1,0 +1,148 @@
+"""How cost grows along a sweep: seconds over the swept value, the fitted curve, and memory.
+
+Owns how growth is shown; `runs.growth` fits and judges. Must not know runs of another kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from serde_lab.report import notation
+from serde_lab.report.page import Cell, Column, Figure, Section, Sentence, Table
+from serde_lab.report.plots.drawings import Line, Lines
+from serde_lab.report.run.facts import RunFacts
+from serde_lab.runs.growth import MOST_EXPONENT, Growth, exponent, growth, values_of
+from serde_lab.runs.rounding import text as rounded_text
+
+_ROLES = ("from_arrow", "precombine", "to_arrow", "write", "encode", "merge", "decode", "group")
+
+
+def growth_of(facts: RunFacts) -> list[Growth]:
+    """The growth of a sweep's arms; empty for any other run."""
+    return growth(facts.summary, facts.content)
+
+
+def growth_section(facts: RunFacts) -> Section | None:
+    """The section, or None for a run without a sweep."""
+    found = growth_of(facts)
+    timed = [one for one in found if one.points]
+    if not timed:
+        return None
+    lead = Sentence(
+        "The curve is a + b n^k by least squares of relative errors, a and b not negative. a is what a"
+        f" commit costs whatever its size; k up to {MOST_EXPONENT:g} counts as a straight line.",
+        "muted",
+    )
+    return Section(
+        "growth", "How cost grows", (lead, _figure(timed), _table(found), _memory(timed))
+    )
+
+
+def growth_headline(facts: RunFacts) -> tuple[str, str, tuple[Sentence, ...]] | None:
+    """The greatest k of all arms; None for a run without a sweep, or without a curve."""
+    fitted = [one for one in growth_of(facts) if one.fit is not None]
+    if not fitted:
+        return None
+    worst = max(fitted, key=lambda one: one.fit.k if one.fit else 0.0)
+    sentences = tuple(
+        Sentence(
+            f"{notation.named(one.arm)}: k = {exponent(one.fit)}, the last step grows"
+            f" {rounded_text('ratio', one.last_step)} times, at most"
+            f" {rounded_text('ratio', one.most_last_step)}: {one.verdict}.",
+            "good" if one.is_straight and one.fits_memory is not False else "warn",
+        )
+        for one in fitted
+    )
+    about = f"the exponent k of {notation.named(worst.arm)}, the greatest of all arms, along {worst.key}"
+    return f"k = {rounded_text('ratio', worst.fit.k if worst.fit else None)}", about, sentences
+
+
+def _figure(found: Sequence[Growth]) -> Figure:
+    lines = [
+        Line(
+            one.arm,
+            _ROLES[place % len(_ROLES)],
+            tuple((point.value, point.seconds) for point in one.points),
+        )
+        for place, one in enumerate(found)
+    ]
+    first, last = found[0].points[0], found[0].points[-1]
+    # from the largest run down, where what a commit costs anyhow does not show
+    straight = ((first.value, last.seconds * first.value / last.value), (last.value, last.seconds))
+    told = "; ".join(
+        f"{one.arm} from {notation.seconds(one.points[0].seconds)} to"
+        f" {notation.seconds(one.points[-1].seconds)}, k {exponent(one.fit)}"
+        for one in found
+    )
+    return Figure(
+        name="growth",
+        title="Seconds along the sweep",
+        description=f"Lines, both axes logarithmic: {told}. A straight line goes down from the last"
+        f" point of {found[0].arm}.",
+        drawing=Lines(
+            x_axis=found[0].key,
+            y_axis="seconds end to end, median of rounds",
+            lines=(*lines, Line("in proportion", "muted", straight)),
+            logarithmic=True,
+            x_logarithmic=True,
+        ),
+    )
+
+
+def _table(found: Sequence[Growth]) -> Table:
+    values = values_of(found)
+    columns = (
+        Column("arm", "arm", numeric=False),
+        *(Column(f"seconds_{value:g}", f"at {value:g}", unit="s") for value in values),
+        Column("k", "k", about="seconds = a + b n^k, with its standard error"),
+        Column("last_step", "last step", about="times as many seconds, and the most it may be"),
+        Column("verdict", "verdict", numeric=False),
+    )
+    return Table(
+        "growth",
+        "Seconds at each value, the exponent of the curve through them, and the last step",
+        columns,
+        tuple(_row(one, values) for one in found),
+    )
+
+
+def _row(one: Growth, values: Sequence[float]) -> tuple[Cell, ...]:
+    seconds = {point.value: point.seconds for point in one.points}
+    step = f"{rounded_text('ratio', one.last_step)} of {rounded_text('ratio', one.most_last_step)}"
+    sound = one.is_straight and one.fits_memory is not False
+    return (
+        Cell(one.arm, one.arm, header=True),
+        *(Cell(rounded_text("seconds", seconds.get(v)), seconds.get(v)) for v in values),
+        Cell(exponent(one.fit), one.fit.k if one.fit else None),
+        Cell(step, one.last_step),
+        Cell(one.verdict, one.verdict, tone="good" if sound else "warn"),
+    )
+
+
+def _memory(found: Sequence[Growth]) -> Table:
+    columns = (
+        Column("arm", "arm", numeric=False),
+        Column("value", found[0].key),
+        Column("rows", "rows"),
+        Column("peak_worker_rss_bytes", "peak worker"),
+        Column("worker_memory_bytes", "worker_memory_mb"),
+    )
+    rows = tuple(
+        (
+            Cell(one.arm, one.arm, header=True),
+            Cell(f"{point.value:g}", point.value),
+            Cell(notation.count(point.rows), point.rows),
+            _within(point.peak_worker_bytes, one.worker_memory_bytes),
+            Cell(notation.size(one.worker_memory_bytes), one.worker_memory_bytes),
+        )
+        for one in found
+        for point in one.points
+    )
+    caption = "Most memory of one worker at each value, and what it may use"
+    return Table("growth-memory", caption, columns, rows)
+
+
+def _within(peak: float | None, limit: int) -> Cell:
+    if peak is None:
+        return Cell(notation.NOTHING, None, tone="muted")
+    return Cell(notation.size(peak), peak, tone="good" if peak <= limit else "bad")

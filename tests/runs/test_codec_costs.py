@@ -1,0 +1,80 @@
+"""Costs of a codec run, from medians of made-up cells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from serde_lab.runs.codec_costs import (
+    COLUMNS,
+    by_width,
+    codec_costs,
+    records_of,
+    type_cells,
+    usual_rows,
+    width_cells,
+)
+
+CASES: list[dict[str, Any]] = [
+    {"group": "record", "rows": 100, "columns": 17, "type": "", "string_share": None},
+    {"group": "type", "rows": 100, "columns": 1, "type": "bool alone", "string_share": None},
+    {"group": "type", "rows": 100, "columns": 9, "type": "int64", "string_share": None},
+    {"group": "width", "rows": 100, "columns": 20, "type": "", "string_share": 0.5},
+]
+
+
+def commit(n: int, us: tuple[float, float, float, float], size: float) -> dict[str, Any]:
+    verbs = ("from_arrow", "encode", "decode", "to_arrow")
+    phases = {f"codec.{v}": {"cpu_s": t * 100e-6} for v, t in zip(verbs, us, strict=True)}
+    return {"n": n, "rows": 100, "frame_bytes": size * 100, "phases": phases}
+
+
+SUMMARY = {
+    "arms": [
+        {
+            "arm": "internal_row",
+            "commits": [
+                commit(1, (0.1, 0.02, 0.05, 0.2), 180),
+                commit(2, (0.3, 0.1, 0.1, 0.1), 80),
+                commit(3, (0.7, 0.1, 0.1, 0.5), 144),
+                commit(4, (1, 1, 1, 1), 200),
+            ],
+        },
+        {
+            "arm": "wrong",
+            "commits": [{"n": 1, "rows": 100, "frame_bytes": 100, "phases": None}],
+        },
+    ]
+}
+
+
+def test_a_record_costs_its_verbs_and_bytes() -> None:
+    (record,) = records_of(codec_costs(SUMMARY, CASES))
+    assert record.arm == "internal_row"
+    assert (record.write_us, record.read_us, record.both_us) == pytest.approx((0.12, 0.25, 0.37))
+    assert record.bytes == 180
+    assert record.cells()[:5] == ("internal_row", "100", "0.120", "0.250", "0.370")
+    assert len(record.cells()) == len(COLUMNS)
+
+
+def test_a_type_costs_what_eight_columns_add_over_eight() -> None:
+    costs = [cost for cost in codec_costs(SUMMARY, CASES) if cost.group == "type"]
+    (int64,) = costs
+    assert int64.type == "int64"
+    assert int64.verbs_us == pytest.approx(
+        {"from_arrow": 0.05, "encode": 0, "decode": 0, "to_arrow": 0.05}
+    )
+    assert int64.bytes == pytest.approx(8)
+    assert usual_rows(costs) == 100
+    assert type_cells(costs) == (("type", "internal_row"), [("int64", "0.100 µs, 8 B")])
+
+
+def test_a_width_keeps_its_share_of_strings() -> None:
+    costs = codec_costs(SUMMARY, CASES)
+    assert list(by_width(costs)) == [(20, 0.5)]
+    assert width_cells(costs)[1][0][:3] == ("20", "50 %", "4.000 µs, 200 B")
+
+
+def test_a_run_of_commits_has_no_costs() -> None:
+    assert codec_costs(SUMMARY, []) == []

@@ -1,0 +1,98 @@
+"""Fits and verdicts of sweeps, on seconds that follow a known curve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from serde_lab.runs.growth import GrowthPoint, fit_power, growth, headings, values_of
+
+VALUES = (0.1, 0.3, 1.0, 3.0, 10.0)
+
+
+def summary(
+    curve: Callable[[float], float], peak_mb: float = 300, wrong_at: float | None = None
+) -> dict[str, Any]:
+    return {
+        "arms": [
+            {
+                "arm": f"arrow@{value:g}",
+                "swept": {"arm": "arrow", "value": value},
+                "seconds": None if value == wrong_at else {"median": curve(value)},
+                "rows": value * 6e6,
+                "peak_worker_rss_bytes": peak_mb * (1 << 20),
+            }
+            for value in VALUES
+        ]
+    }
+
+
+CONTENT = {
+    "sweep": {"key": "data.scale_factor", "values": list(VALUES)},
+    "measure": {"worker_memory_mb": 1024},
+}
+
+
+@pytest.mark.parametrize("k", [0.9, 1.0, 1.04, 1.3])
+def test_the_fit_finds_the_curve_that_the_seconds_follow(k: float) -> None:
+    points = [GrowthPoint(n, 1.5 + 7 * n**k, None, None) for n in VALUES]
+    fit = fit_power(points)
+    assert fit is not None
+    assert (fit.a_s, fit.b_s, fit.k) == pytest.approx((1.5, 7, k), rel=1e-3)
+    assert fit.seconds(2) == pytest.approx(1.5 + 7 * 2**k, rel=1e-3)
+
+
+def test_a_straight_line_is_called_one() -> None:
+    (one,) = growth(summary(lambda n: 2 + 8 * n), CONTENT)
+    assert one.is_straight
+    assert one.fits_memory
+    assert one.verdict == "a straight line"
+    assert one.last_step == pytest.approx(82 / 26)
+    assert one.most_last_step == pytest.approx(3.5)
+    assert one.cells(values_of([one]))[-1] == "a straight line"
+    assert len(headings(values_of([one]))) == len(one.cells(values_of([one])))
+
+
+def test_more_than_a_straight_line_is_not() -> None:
+    (one,) = growth(summary(lambda n: 2 + 8 * n**1.2), CONTENT)
+    assert one.is_straight is False
+    assert one.verdict == "more than a straight line"
+
+
+def test_a_last_step_that_jumps_is_seen_though_k_is_small() -> None:
+    # everything in proportion but the largest run, which begins to swap
+    (one,) = growth(summary(lambda n: 8 * n if n < 10 else 3.6 * 24), CONTENT)
+    assert one.last_step == pytest.approx(3.6)
+    assert one.is_straight is False
+
+
+def test_a_worker_beyond_its_memory_is_said() -> None:
+    (one,) = growth(summary(lambda n: 2 + 8 * n, peak_mb=1025), CONTENT)
+    assert one.fits_memory is False
+    assert one.verdict == "a straight line, beyond worker_memory_mb"
+
+
+def test_noise_that_leaves_k_open_decides_nothing() -> None:
+    noise = dict(zip(VALUES, (1.0, 0.3, 1.4, 0.6, 1.2), strict=True))
+    (one,) = growth(summary(lambda n: 3 * noise[n]), CONTENT)
+    assert one.is_straight is None
+    assert one.verdict == "not decided: k is too uncertain"
+
+
+def test_a_point_without_a_timing_leaves_no_verdict() -> None:
+    (one,) = growth(summary(lambda n: 2 + 8 * n, wrong_at=10.0), CONTENT)
+    assert one.is_straight is None
+    assert one.fits_memory is None
+    assert one.missing == (10.0,)
+    assert one.verdict == "no timing at 10"
+    assert one.cells(values_of([one]))[5] == "–"
+
+
+def test_three_points_have_no_curve() -> None:
+    assert fit_power([GrowthPoint(n, n, None, None) for n in (1.0, 2.0, 3.0)]) is None
+
+
+def test_a_run_without_a_sweep_has_no_growth() -> None:
+    assert growth(summary(lambda n: n), {"measure": {}}) == []
