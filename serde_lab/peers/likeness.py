@@ -134,7 +134,7 @@ ASPECTS = (
     Aspect(
         "parquet encodings",
         "dictionaries for columns whose values repeat, shared prefixes for keys and sequence numbers,"
-        " differences for integer keys",
+        " differences for integers and dates",
         "dictionaries tried on every column, plain values where they do not pay",
         "either",
         ("table_bytes",),

@@ -119,7 +119,7 @@ def test_only_repeating_columns_have_dictionaries(local: Storage) -> None:
         "_hoodie_commit_seqno",
         "_hoodie_record_key",
     }
-    assert encodings["number"] <= {"RLE", "PLAIN"}
+    assert encodings["number"] == {"RLE", "DELTA_BINARY_PACKED"}
 
 
 def test_many_small_appends_make_one_row_group(local: Storage) -> None:
