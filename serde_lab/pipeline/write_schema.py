@@ -24,6 +24,8 @@ from serde_lab.table.table import HoodieTable
 def record_schema(source: pa.Schema, options: WriteOptions) -> RecordSchema:
     """The schema of the records of a batch, in storage types. Raises SchemaError naming the column."""
     check_supported(source)
+    # a name that Avro does not have, at any depth, is refused before there is a table
+    avro_schema(source, options.table.name)
     deletes = options.operation is Operation.DELETE
     roles = _identity(options.table)
     if not deletes:

@@ -252,6 +252,7 @@ def _moved(times: Milliseconds, zone: str, to_local: bool) -> Milliseconds:
                 pa.array(times).cast(pa.timestamp("ms")), name, ambiguous="earliest"
             )
         except pa.ArrowInvalid as exc:
-            raise DataError(f"a date does not exist in the time zone {zone}: {exc}") from exc
+            which = str(exc).partition(" is in a gap")[0].rpartition(": ")[2]
+            raise DataError(f"{which} is left out by the clocks of the time zone {zone}") from exc
     moved: npt.NDArray[np.int64] = there.view(pa.int64()).to_numpy()
     return moved

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,19 @@ def test_gaps_are_filled_across_schemas(kind: dict[str, str], tmp_path: Path) ->
     if kind is MOR:
         table.compact()
         table.check()
+
+
+@pytest.mark.parametrize("name", ["a b", "1a", "ü", "a.b"])
+def test_a_name_that_avro_does_not_have_makes_no_table(name: str, tmp_path: Path) -> None:
+    table = LabTable(tmp_path)
+    inner = pa.struct([(name, pa.int32())])
+    for kind, column in ((pa.int32(), name), (inner, f"s.{name}")):
+        data = pa.table({"k": ["a"], "n": [1], "ts": [1]}).append_column(
+            column.partition(".")[0] if kind == inner else name, pa.nulls(1, kind)
+        )
+        with pytest.raises(SchemaError, match=re.escape(f"'{column}' has a name that Avro")):
+            table.upsert(data)
+    assert not table.path.exists() or not any(table.path.iterdir())
 
 
 @pytest.mark.parametrize("kind", [{}, MOR], ids=["cow", "mor"])
