@@ -17,7 +17,10 @@ from serde_lab.records.merger import (
     EVENT_TIME_STRATEGY,
     PAYLOAD_STRATEGY,
     Combiner,
+    CommitTimeMerger,
+    EventTimeMerger,
     MergerCombiner,
+    RecordMerger,
     choose_merger,
 )
 from serde_lab.records.merging import MergeMode
@@ -54,37 +57,31 @@ class MergeRules:
         """The merge strategy's UUID, stated or of the mode."""
         return self.strategy_id or _STRATEGIES[self.mode]
 
-    @property
-    def chooses(self) -> bool:
-        """Whether one of two records always stands as it is: no combiner then takes part."""
-        return (
-            self.mode is not MergeMode.CUSTOM
-            and self.partial_update is None
-            and not self._bridge_asked
-        )
-
-    @property
-    def _bridge_asked(self) -> bool:
-        """A write may merge by the payload bridge although the table's mode needs none."""
-        return bool(self.classes) and "HoodieAvroRecordMerger" in self.classes[0]
-
     def combiner(
         self, schema: RecordSchema, record_type: str = ARROW, in_log: bool = False
     ) -> Combiner | None:
-        """What merges rows of `schema`; None where choosing is enough. `in_log`: entries of a log.
+        """What merges rows of `schema`; None where one of two rows stands as it is, so that choosing is
+        enough. `in_log`: entries of a log.
 
         Raises OptionError where no implementation fits.
         """
-        if self.chooses:
+        merger = self._merger(record_type)
+        if merger is not None:
+            return MergerCombiner(merger, schema, self.properties(schema), in_log)
+        if self.partial_update is None:
             return None
-        if self.mode is not MergeMode.CUSTOM and not self._bridge_asked:
-            assert self.partial_update is not None
-            return PartialUpdateCombiner(self.partial_update, self.unavailable)
+        return PartialUpdateCombiner(self.partial_update, self.unavailable)
+
+    def _merger(self, record_type: str) -> RecordMerger | None:
+        """The implementation that fits; None for one of those whose rules choosing follows anyway."""
         classes = self.classes
         if self.strategy == PAYLOAD_STRATEGY and not classes:
             classes = ("org.apache.hudi.common.model.HoodieAvroRecordMerger",)
+        if self.mode is not MergeMode.CUSTOM and not classes:
+            return None
         merger = choose_merger(classes, self.strategy, record_type, tuple(_STRATEGIES.values()))
-        return MergerCombiner(merger, schema, self.properties(schema), in_log)
+        native = type(merger) in (CommitTimeMerger, EventTimeMerger)
+        return None if native and self.mode is not MergeMode.CUSTOM else merger
 
     def properties(self, schema: RecordSchema) -> dict[str, str]:
         """What a merger or payload is told besides the schema, under Hudi's names."""

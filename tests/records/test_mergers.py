@@ -294,6 +294,24 @@ def test_a_merger_that_is_none_is_refused(name: str, says: str) -> None:
         choose_merger((name,), EVENT_TIME_STRATEGY, "ARROW")
 
 
+class Newest(CommitTimeMerger):
+    """An implementation of the user's, of a strategy that the lab knows."""
+
+
+def test_implementations_of_a_strategy_that_the_lab_knows() -> None:
+    for name, mode in (
+        (f"{MODEL}.OverwriteWithLatestMerger", MergeMode.COMMIT_TIME),
+        ("org.apache.hudi.DefaultSparkRecordMerger", MergeMode.EVENT_TIME),
+    ):
+        assert MergeRules(mode, classes=(name,)).combiner(SCHEMA) is None
+    own = MergeRules(MergeMode.COMMIT_TIME, classes=(f"{HERE}:Newest",)).combiner(SCHEMA)
+    assert isinstance(own, MergerCombiner)
+    with pytest.raises(
+        OptionError, match=f"no merger fits the table's strategy {EVENT_TIME_STRATEGY}"
+    ):
+        MergeRules(MergeMode.EVENT_TIME, classes=(f"{HERE}:Newest",)).combiner(SCHEMA)
+
+
 class Longest(RecordPayload):
     """A user's payload: the longer text stays."""
 
