@@ -14,6 +14,7 @@ from serde_lab.errors import OptionError, SchemaError
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage import Storage
 from serde_lab.table.table import HoodieTable
+from serde_lab.table.validation import validate_table
 from tests.pipeline.lab_table import MOR, STRATEGIES, LabTable
 
 TIMES = pa.schema([("k", pa.string()), ("ts", pa.int64()), ("at", pa.int64()), ("x", pa.float64())])
@@ -162,6 +163,7 @@ def test_tables_without_record_keys(kind: dict[str, Any], strategy: str, tmp_pat
     assert len(set(keys)) == 50
     assert all(re.fullmatch(r"\d{17}_\d+_\d+", key) for key in keys)
     assert "hoodie.table.recordkey.fields" not in table.table.config.to_properties()
+    assert not validate_table(Storage.open(table.path), deep=True).findings
 
 
 @pytest.mark.parametrize("operation", ["upsert", "delete"])

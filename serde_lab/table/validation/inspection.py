@@ -5,11 +5,13 @@ Owns the tolerant reading of tables that may be damaged in any way; must not jud
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from serde_lab.errors import LabError, TableError
+from serde_lab.table.base_file import BaseFileReader
 from serde_lab.table.commit_metadata import CommitMetadata
 from serde_lab.table.config import PROPERTIES_PATH, TableConfig
 from serde_lab.table.file_system_view import (
@@ -20,6 +22,7 @@ from serde_lab.table.file_system_view import (
     visibility_of,
 )
 from serde_lab.table.lsm_history import LsmHistory
+from serde_lab.table.meta_columns import COMMIT_TIME, RECORD_KEY
 from serde_lab.table.properties import parse_properties
 from serde_lab.table.storage import Storage
 from serde_lab.table.timeline import WRITE_ACTIONS, Instant, Timeline
@@ -114,6 +117,25 @@ class Inspection:
             for partition, ids in (metadata.replaced_file_ids or {}).items()
             for file_id in ids
         }
+
+    @cached_property
+    def makes_keys_up(self) -> bool:
+        """Whether the rows of the newest base file have keys made up of where they stood in a write, as
+        those of a table without key columns: commit time, partition, row."""
+        written = sorted(self.files.base_files, key=lambda base: base.instant)
+        for base in reversed(written):
+            try:
+                reader = BaseFileReader(self.storage, base.path)
+                first = next(reader.batches([COMMIT_TIME, RECORD_KEY], 1), None)
+            except TableError:
+                continue
+            if first is not None and first.num_rows:
+                time, key = (
+                    first.column(COMMIT_TIME)[0].as_py(),
+                    first.column(RECORD_KEY)[0].as_py(),
+                )
+                return re.fullmatch(rf"{re.escape(str(time))}_\d+_\d+", str(key)) is not None
+        return False
 
     @cached_property
     def view(self) -> FileSystemView | None:

@@ -16,13 +16,14 @@ from serde_lab.table.validation import finding as kinds
 from serde_lab.table.validation.finding import Finding
 from serde_lab.table.validation.inspection import Inspection
 
-# key -> what happens without it
+_KEYS = "hoodie.table.recordkey.fields"
+# key -> what happens without it; a table whose rows have made-up keys has no key fields
 _REQUIRED = {
     "hoodie.table.name": "Apache Hudi fails",
     "hoodie.table.type": "a merge-on-read table is read as copy-on-write, without its logs",
     "hoodie.table.version": "Apache Hudi takes the table for an old one",
     "hoodie.timeline.layout.version": "Apache Hudi finds no table",
-    "hoodie.table.recordkey.fields": "upserts by Apache Hudi fail",
+    _KEYS: "upserts by Apache Hudi fail",
 }
 
 
@@ -30,7 +31,7 @@ def check(table: Inspection) -> Iterator[Finding]:
     """All findings of the properties."""
     properties = table.properties
     for key, effect in _REQUIRED.items():
-        if not properties.get(key):
+        if not properties.get(key) and not (key == _KEYS and table.makes_keys_up):
             yield Finding(kinds.PROPERTY_MISSING, PROPERTIES_PATH, f"{key} is missing: {effect}")
     yield from _partition_fields(table)
     yield from _merge_mode(table)
