@@ -134,7 +134,7 @@ def histories(draw: st.DrawFn, kind: Kind) -> History:
     for number in range(len(kind.program)):
         one = _rows(kind, number)
         rows = draw(st.lists(one, max_size=6, unique_by=lambda row: _identity(kind, row)))
-        if rows:
+        if rows and not kind.once:
             # the same record more than once, word for word
             rows += draw(st.lists(st.sampled_from(rows), max_size=2))
         commits.append(tuple(rows))
@@ -160,7 +160,7 @@ def _rows(kind: Kind, number: int) -> st.SearchStrategy[Row]:
 
 
 def _identity(kind: Kind, row: Row) -> str:
-    names = ("k", "p", "o") if kind.by_value else ("k", "p")
+    names = ("k", "p", "o") if kind.by_value and not kind.once else ("k", "p")
     return line({name: row.get(name) for name in names})
 
 
