@@ -144,8 +144,8 @@ class Kind:
     def once(self) -> bool:
         """Whether a key stands but once in a commit.
 
-        Of two of its rows Apache Hudi would take a marked delete for one without ordering value: see the
-        exception "a marked delete that wins over another row of its batch, SPARK record type" in `tests/readers.toml`.
+        Of two rows of it Apache Hudi takes a marked delete for one without ordering value (in
+        `tests/readers.toml`: "a marked delete that wins over another row of its batch").
         """
         return self.record_type == "SPARK" and bool(MARKS.intersection(self.columns))
 
