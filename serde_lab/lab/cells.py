@@ -65,7 +65,8 @@ class CellRunner:
     """Runs the cells of one scenario; `bench` is None for the in-process exchange.
 
     `tidy_heap` collects the JVM's garbage before each cell, outside the clock: beside peers, whose work
-    is all in that heap, a cell would else pay for what the one before it left.
+    is all in that heap, a cell would else pay for what the one before it left; and a large cell's shuffle
+    stays on disk until somebody notices that nothing refers to it.
     """
 
     def __init__(

@@ -51,6 +51,8 @@ from serde_lab.scenario.sweep import SweepPoint
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_LARGE_ROWS = 5_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
@@ -283,12 +285,18 @@ def _sit(
             session = _Session(point.scenario, settings, work, sitting)
             bench = stack.enter_context(session).bench
         runner = CellRunner(
-            point.scenario, point.inputs, work, bench, tidy_heap=point.peers.with_peers
+            *(point.scenario, point.inputs, work, bench),
+            tidy_heap=point.peers.with_peers or is_large(point.inputs),
         )
         if point.inputs.setups:
             rounds.progress.message("writing the set-up table")
         runner.set_up()
         rounds.run(cells, runner, _calibration(work, None if bench is None else bench.spark))
+
+
+def is_large(inputs: PreparedInputs) -> bool:
+    """Whether cells leave much in the shuffle's files, which Spark removes once garbage is collected."""
+    return max(commit.rows for commit in inputs.commits) >= _LARGE_ROWS
 
 
 class _Session(AbstractContextManager["_Session"]):
@@ -365,7 +373,8 @@ def _frames(
         arm.name: (arm.strategy, serde_options(arm)) for arm in arms if arm.strategy is not None
     }
     table = scenario.table
-    keys = KeyGenerator(schema, table.hive_style, table.url_encode, time=table.time_rule)
+    # made-up values are no times: their folders are named by the values themselves
+    keys = KeyGenerator(schema, table.hive_style, table.url_encode)
     return frames_stand_alone(asked, schema, keys, work, rows, scenario.measure.seed)
 
 
