@@ -61,8 +61,9 @@ class State:
         return cls(path, found)
 
     def has(self, batch: Batch) -> bool:
-        """Whether that very batch is done."""
-        return batch.digest in self.finished
+        """Whether that very batch is done: one that differed is tried again."""
+        found = self.finished.get(batch.digest)
+        return found is not None and not found.differences
 
     def add(self, batch: Batch, on_spark: int, differences: Sequence[Difference]) -> Finished:
         """Keep what a batch came to, on disk before anything else."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.differential.columns import line
-from tests.differential.history import CASES, Case, cases
-from tests.differential.kind import LETTERS, READERS_TOML
+from tests.differential.history import CASES, Case, History, cases
+from tests.differential.kind import LETTERS, READERS_TOML, Kind
 from tests.differential.readers import FailedError, read, read_by_hudi
 from tests.differential.trial import HUDI, Trial
 from tests.differential.writers import STRATEGIES
@@ -52,6 +53,22 @@ def test_apache_hudi_says_so_still(case: Case, hudi_session: SparkSession, tmp_p
     else:
         rows = case.by_hudi if case.exception else case.rows
         assert seen.get(LETTERS[0], Counter()) == Counter(line(row) for row in rows)
+
+
+def test_hudi_rs_does_not_fill_the_column_that_marks_deletes(tmp_path: Path) -> None:
+    mark = "_hoodie_is_deleted"
+    columns = (mark, "int")
+    kind = Kind("non-defaults payload", "MERGE_ON_READ", "AVRO", columns=columns)
+    history = History((({"k": "a", mark: False, "int": 1},), ({"k": "a"},)))
+    trial = Trial(None, tmp_path, kind, {LETTERS[0]: history})
+    trial.write("arrow")
+    filled, not_filled = (
+        [json.loads(row) for row in read(reader, trial.path("arrow"), trial.schema)[LETTERS[0]]]
+        for reader in ("serde_lab", "hudi-rs")
+    )
+    assert [(row["int"], row[mark]) for row in filled] == [(1, False)]
+    assert [(row["int"], row.get(mark)) for row in not_filled] == [(1, None)]
+    assert "hudi-rs" not in kind.judges
 
 
 @pytest.mark.parametrize("case", KEPT, ids=lambda case: case.name)
