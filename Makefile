@@ -36,7 +36,7 @@ interop: $(READY) ## every table kind that the lab and Apache Hudi share (hours;
 	@$(BIN)/python -m tests.peers.interop $(INTEROP)
 
 differential: $(READY) ## N random histories by Apache Hudi and by the lab, equal in every reader (goes on where it stopped)
-	@$(BIN)/python -m tests.differential --histories $(N)
+	@$(BIN)/python -m tests.differential --histories $(N) $(DIFFERENTIAL)
 
 faults: $(READY) ## every fault that the tests make, and a table of what readers saw (minutes)
 	@$(BIN)/python -m pytest tests/faults --quiet --fault-table tests/faults/FAULTS.md

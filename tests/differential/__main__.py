@@ -65,12 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if time.monotonic() > end:
                 break
             _carry_out(session, one, state, asked.cases)
-            write_report(asked.report, state)
+            write_report(asked.report, state.of(batches))
     finally:
         stop_session(session)
-    return (
-        1 if any(state.finished[one.digest].differences for one in batches if state.has(one)) else 0
-    )
+    return 1 if any(one.differences for one in state.of(batches)) else 0
 
 
 def _settings() -> SessionSettings:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tests.differential.history import cases
-from tests.differential.state import Finished, State
+from tests.differential.state import Finished
 from tests.peers.interop.state import versions
 
 _HEAD = """# The same histories by Apache Hudi and by the lab
@@ -19,9 +19,8 @@ Apache Hudi sees in its own.
 """
 
 
-def write_report(path: Path, state: State) -> None:
-    """Write what `state` holds."""
-    done = sorted(state.finished.values(), key=lambda one: one.number)
+def write_report(path: Path, done: Sequence[Finished]) -> None:
+    """Write what the batches `done` came to."""
     named = ", ".join(f"{name} {version}" for name, version in versions().items())
     codes = ", ".join(sorted({one.code for one in done}))
     parts = [

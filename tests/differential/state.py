@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -64,6 +64,10 @@ class State:
         """Whether that very batch is done: one that differed is tried again."""
         found = self.finished.get(batch.digest)
         return found is not None and not found.differences
+
+    def of(self, batches: Iterable[Batch]) -> list[Finished]:
+        """What those of `batches` that ran came to."""
+        return [self.finished[one.digest] for one in batches if one.digest in self.finished]
 
     def add(self, batch: Batch, on_spark: int, differences: Sequence[Difference]) -> Finished:
         """Keep what a batch came to, on disk before anything else."""

@@ -78,7 +78,7 @@ def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     again = State.load(tmp_path / "state.jsonl")
     assert [again.has(one) for one in (first, second, third)] == [True, False, False]
     assert again.finished[second.digest].differences[0].missing == ("a row",)
-    write_report(tmp_path / "report.md", again)
+    write_report(tmp_path / "report.md", again.of([first, second, third]))
     text = (tmp_path / "report.md").read_text()
     assert "Ran: 4 histories" in text
     assert "history B, written by arrow, read by hudi-rs: missing a row" in text
