@@ -53,5 +53,11 @@ def _lines(done: Iterable[Finished]) -> Iterable[str]:
 
 def _differences(done: Iterable[Finished]) -> Iterable[str]:
     for one in done:
-        for difference in one.differences:
-            yield f"- batch {one.number}, {one.kind}: {difference}"
+        if one.differences:
+            writers = sorted({difference.writer for difference in one.differences})
+            readers = sorted({difference.reader for difference in one.differences})
+            yield (
+                f"- batch {one.number} ({one.kind}): histories {', '.join(sorted(one.differing))},"
+                f" written by {', '.join(writers)}, read by {', '.join(readers)}. The first:"
+                f" {one.differences[0]}"
+            )
