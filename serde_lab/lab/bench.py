@@ -49,15 +49,17 @@ class Bench:
         self._log = EventLogReader(event_log_file(event_logs, self._context.applicationId))
         self._daemons: set[int] = set()
 
-    def fresh_workers(self, cell: str, strategy: str = "") -> float:
+    def fresh_workers(self, cell: str, strategy: str = "", rows: int = 2_000) -> float:
         """Python workers that no earlier cell used, started and warmed; seconds that this took.
+
+        `rows`: about how many a task of theirs will have.
 
         Spark keeps workers by their environment: a variable of the cell's own makes it start others.
         """
         self.end_workers()
         self._context.environment[_CELL_VARIABLE] = cell
         began = time.perf_counter()
-        workers = warm_workers(self.spark, self.slots, strategy)
+        workers = warm_workers(self.spark, self.slots, strategy, rows)
         elapsed = time.perf_counter() - began
         if (self._context.master or "").startswith("local"):
             self._daemons = {worker["daemon"] for worker in workers}

@@ -153,7 +153,8 @@ class CellRunner:
         table = self._clone(cell, arm)
         samples: list[CellSample] = []
         if self.bench is not None:
-            start_s = self.bench.fresh_workers(cell, arm.strategy or "arrow")
+            rows = max((c.rows // max(1, len(c.files)) for c in self.inputs.commits), default=0)
+            start_s = self.bench.fresh_workers(cell, arm.strategy or "arrow", rows)
             samples.append(CellSample("worker_start_s", start_s))
         total_s, sniffed, foreign, threads_left = 0.0, 0, 0, 0
         for number, commit in enumerate(self.inputs.commits, start=1):

@@ -11,6 +11,8 @@ import json
 import pickle
 import re
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
@@ -19,6 +21,7 @@ from serde_lab.errors import LabError
 from serde_lab.pipeline.exchange import Exchange, summed
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.routing import salts
+from serde_lab.pipeline.source_files import SourceFiles
 from serde_lab.pipeline.spark_columns import handed_over, java_bucket
 from serde_lab.pipeline.spark_source import plain_files
 from serde_lab.pipeline.spark_worker import (
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 
 
 BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_FEW_FRAMES = 16
 
 
 class SparkExchange(Exchange):
@@ -53,22 +57,36 @@ class SparkExchange(Exchange):
 
     def frames(self, plan: WritePlan, reports: Any) -> DataFrame:
         """The map side, salted: what the hop shuffles."""
-        files = plain_files(self.source, plan.source_schema) if self.own_reader else None
+        return self._map_side(plan, reports, self._files(plan))
+
+    def _files(self, plan: WritePlan) -> SourceFiles | None:
+        return plain_files(self.source, plan.source_schema) if self.own_reader else None
+
+    def _map_side(self, plan: WritePlan, reports: Any, files: SourceFiles | None) -> DataFrame:
         if files is None:
             columns = handed_over(self.source, plan.source_schema)
             return self.source.select(*columns).mapInArrow(SparkTask(plan, "map", reports), SALTED)
         tasks = len(files.partitions)
-        rows = int(self.spark.conf.get(BATCH_ROWS) or "10000")
-        task = SparkTask(plan, "map", reports, files, rows)
+        task = SparkTask(plan, "map", reports, files, self._batch_rows)
         return self.spark.range(0, tasks, 1, tasks).mapInArrow(task, SALTED)
 
     def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
         reports = self.spark.sparkContext.accumulator([], ReportsParam())
-        moved = self.frames(plan, reports).repartition(plan.targets, "salt")
+        files = self._files(plan)
+        moved = self._map_side(plan, reports, files).repartition(plan.targets, "salt")
         if plan.shards > 1:
             moved = moved.sortWithinPartitions("position")
         moved = moved.select("position", "frame")
-        return self._collect(moved, SparkTask(plan, "reduce", reports), reports)
+        task = SparkTask(plan, "reduce", reports)
+        if files is None:
+            return self._collect(moved, task, reports)
+        # nothing but frames crosses to Python: their batches need not be as long as those of rows
+        with batches_of(self.spark, _frames_at_once(plan, self._batch_rows)):
+            return self._collect(moved, task, reports)
+
+    @property
+    def _batch_rows(self) -> int:
+        return int(self.spark.conf.get(BATCH_ROWS) or "10000")
 
     def counters(self) -> Counter[str]:
         return summed(json.loads(text)["report"]["counters"] for text in self.reports)
@@ -103,6 +121,26 @@ class ColumnsExchange(SparkExchange):
         return self._collect(moved, SparkTask(plan, "reduce_columns", reports), reports)
 
 
+def _frames_at_once(plan: WritePlan, rows: int) -> int:
+    """Frames of an Arrow batch: about as many records as `rows`, and a few frames at least.
+
+    Spark gathers a batch before it sends any of it, in vectors that double as they grow.
+    """
+    per_frame = plan.serde_options.rows_per_frame
+    return max(1, min(rows, _FEW_FRAMES)) if per_frame != 1 else rows
+
+
+@contextmanager
+def batches_of(spark: SparkSession, rows: int) -> Iterator[None]:
+    """Bound the Arrow batches between Spark and Python to `rows`, and put the setting back after."""
+    before = spark.conf.get(BATCH_ROWS) or "10000"
+    spark.conf.set(BATCH_ROWS, str(rows))
+    try:
+        yield
+    finally:
+        spark.conf.set(BATCH_ROWS, before)
+
+
 class on_purpose:  # noqa: N801 - reads as a statement: `with on_purpose():`
     """Raises what a task raised on purpose as itself, instead of Spark's stack around it."""
 
@@ -129,9 +167,13 @@ def _reason(text: str) -> str:
     return (python[0] if python else lines[0] if lines else "no reason was given")[:500]
 
 
-def warm_workers(spark: SparkSession, workers: int, strategy: str = "") -> list[dict[str, int]]:
-    """Start and warm one Python worker per slot; their process ids and their daemons'."""
-    rows = (
-        spark.range(0, workers, 1, workers).mapInArrow(WarmUp(strategy), "status binary").collect()
-    )
-    return [json.loads(bytes(row.status)) for row in rows]
+def warm_workers(
+    spark: SparkSession, workers: int, strategy: str = "", rows: int = 2_000
+) -> list[dict[str, int]]:
+    """Start and warm one Python worker per slot; their process ids and their daemons'.
+
+    `rows`: about how many a task of theirs will have.
+    """
+    warm_up = WarmUp(strategy, rows)
+    found = spark.range(0, workers, 1, workers).mapInArrow(warm_up, "status binary").collect()
+    return [json.loads(bytes(row.status)) for row in found]

@@ -13,6 +13,7 @@ import os
 import pickle
 import zipimport
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -173,18 +174,20 @@ def carried_error(text: str) -> LabError | None:
 
 
 class WarmUp:
-    """Starts and warms a worker: imports what the stages import, and says which process it is."""
+    """Starts and warms a worker: it does what the stages do on made-up `rows`, and says which it is."""
 
-    def __init__(self, strategy: str) -> None:
-        self.strategy = strategy
+    def __init__(self, strategy: str, rows: int) -> None:
+        self.strategy, self.rows = strategy, rows
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import time
 
-        from serde_lab.serde.registry import strategy
+        from serde_lab.pipeline.warm_up import exercise
 
-        if self.strategy:
-            strategy(self.strategy)
+        if self.strategy and self.rows:
+            # what a strategy raises shall be seen in the cell, not before it
+            with suppress(Exception):
+                exercise(self.strategy, self.rows)
         settle()
         for _ in batches:
             pass

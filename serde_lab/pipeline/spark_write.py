@@ -5,8 +5,7 @@ Owns the meeting of Spark's DataFrame with a write; must not know strategies or 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,14 +17,15 @@ from serde_lab.pipeline.coordinator import Commit
 from serde_lab.pipeline.options import WriteOptions, parse_options
 from serde_lab.pipeline.plan import Operation
 from serde_lab.pipeline.spark_columns import computes_keys
-from serde_lab.pipeline.spark_exchange import BATCH_ROWS, ColumnsExchange, SparkExchange
+from serde_lab.pipeline.spark_exchange import ColumnsExchange, SparkExchange
+from serde_lab.pipeline.spark_exchange import batches_of as batches_of
 from serde_lab.pipeline.spark_slices import compactor_on
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.table.storage import Storage
 from serde_lab.table.table import HoodieTable
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 
 def write(df: DataFrame, path: str, options: Mapping[str, Any]) -> Commit:
@@ -53,17 +53,6 @@ def exchange_for(df: DataFrame, options: WriteOptions) -> SparkExchange:
     bulk = options.operation is Operation.BULK_INSERT
     kind = ColumnsExchange if bulk and computes_keys(df, options.table) else SparkExchange
     return kind(stored_columns(df), own_reader=options.source_reader == "auto")
-
-
-@contextmanager
-def batches_of(spark: SparkSession, rows: int) -> Iterator[None]:
-    """Bound the Arrow batches between Spark and Python to `rows`, and put the setting back after."""
-    before = spark.conf.get(BATCH_ROWS) or "10000"
-    spark.conf.set(BATCH_ROWS, str(rows))
-    try:
-        yield
-    finally:
-        spark.conf.set(BATCH_ROWS, before)
 
 
 def stored_columns(df: DataFrame) -> DataFrame:

@@ -88,7 +88,9 @@ def _encoded(
                 bounds = Bounds.each(target)
             else:
                 lane = target if shard is None else target.astype(np.int64) * plan.shards + shard
-                order = np.argsort(lane, kind="stable")
+                # numpy sorts short integers by their digits, four times as fast
+                short = lane.astype(np.uint16) if plan.targets * plan.shards < 1 << 16 else lane
+                order = np.argsort(short, kind="stable")
                 records = records.take(order)
                 bounds = _runs(lane[order], target[order])
         with timeline.phase("encode"):

@@ -1,0 +1,89 @@
+"""Has a fresh worker do once what its tasks will do, on made-up rows, before anybody's clock starts.
+
+Owns how much of it is done. A worker's first task costs half as much again as its later ones: modules
+are imported on first use, and memory is the kernel's until it was touched. Must not know what is
+measured, nor pyspark.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from serde_lab.pipeline.exchange import InProcessExchange
+from serde_lab.pipeline.options import WriteOptions
+from serde_lab.pipeline.write import PreparedWrite
+from serde_lab.serde.interface import SerdeOptions
+from serde_lab.table.config import TableConfig
+from serde_lab.table.storage import Storage
+
+# the first time imports, the second one says how fast it is
+_ROWS = (2_000, 2_000, 20_000, 150_000)
+_BATCH = 10_000
+_PATIENCE_S = 3.0  # of CPU
+
+
+def exercise(strategy: str, rows: int) -> None:
+    """Write a table of `strategy` twice into a folder that is gone afterwards.
+
+    Of few rows first, then of half of `rows`, unless that would take too long. `rows` is about what a
+    task will have: both stages in one process hold twice what one does, and shall not set the peak.
+    """
+    before, took_s = 1, 0.0
+    for step in _ROWS:
+        count = min(step, rows // 2)
+        if not count or took_s * count / before > _PATIENCE_S:
+            return
+        began = time.process_time()
+        _write_twice(strategy, count)
+        took_s, before = time.process_time() - began, count
+
+
+def _write_twice(strategy: str, rows: int) -> None:
+    table = TableConfig(
+        name="warm_up",
+        record_key_fields=("order", "line"),
+        ordering_fields=("ts",),
+        bucket_count=1,
+        bucket_fields=("order", "line"),
+    )
+    # as many rows in a frame as the strategy has by itself
+    options = WriteOptions(
+        table=table, strategy=strategy, serde=SerdeOptions(rows_per_frame=-1), codec_level=1, seed=0
+    )
+    with tempfile.TemporaryDirectory(prefix="serde_lab-warm-up-") as folder:
+        for _ in range(2):
+            batches = list(_made_up(rows))
+            prepared = PreparedWrite.of(Storage.open(folder), batches[0].schema, options)
+            prepared.commit(InProcessExchange([batches]))
+
+
+def _made_up(rows: int) -> Iterator[pa.RecordBatch]:
+    """Rows of the types that tables have most, with lineitem's width."""
+    words = pa.array([f"word {i} of a comment that is about as long" for i in range(500)])
+    for start in range(0, rows, _BATCH):
+        number = np.arange(start, min(start + _BATCH, rows))
+        amount = pa.array(number % 9_973).cast(pa.decimal128(19, 0)).cast(pa.decimal128(21, 2))
+        some = words.take(pa.array(number % len(words)))
+        flag = _letters(number)
+        day = pa.array((number % 2_500).astype(np.int32)).cast(pa.date32())
+        columns = {
+            "order": pa.array(number // 4),
+            "line": pa.array((number % 4).astype(np.int32)),
+            "part": pa.array(number * 7_919 % 200_003),
+            **{f"amount{i}": amount.cast(pa.decimal128(15, 2)) for i in range(4)},
+            **{f"day{i}": day for i in range(3)},
+            **{f"flag{i}": flag for i in range(4)},
+            "comment": some,
+            "ts": pa.array(number),
+        }
+        yield pa.RecordBatch.from_pydict(columns)
+
+
+def _letters(number: npt.NDArray[np.int64]) -> pa.Array:
+    return pa.array(["A", "N", "R", "DELIVER IN PERSON"]).take(pa.array(number % 4))
