@@ -96,7 +96,6 @@ TABLES = [
     ("ignore defaults", "COPY_ON_WRITE", "lab"),
     ("ignore defaults", "MERGE_ON_READ", "hudi"),
     ("ignore defaults, by commit", "MERGE_ON_READ", "lab"),
-    ("fill unavailable", "COPY_ON_WRITE", "lab"),
     ("fill unavailable", "MERGE_ON_READ", "lab"),
 ]
 
