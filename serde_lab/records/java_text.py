@@ -67,10 +67,23 @@ def _float_text(values: pa.Array) -> pa.StringArray:
     )
     if pc.all(is_plain).as_py() is not False:
         return plain
-    text = pc.if_else(is_plain, plain, _scientific(shortest))
+    text = _two_digits(pc.if_else(is_plain, plain, _scientific(shortest)), values, size)
     text = pc.if_else(pc.is_nan(values), "NaN", text)
     infinite = pc.if_else(pc.greater(values, 0), "Infinity", "-Infinity")
     return pc.if_else(pc.is_inf(values), infinite, text)
+
+
+def _two_digits(text: pa.StringArray, values: pa.Array, size: pa.Array) -> pa.StringArray:
+    """Java gives two digits where one would do, the nearest ones: 4.9E-324, not 5.0E-324.
+
+    Only the very least numbers, of a few bits, have a nearer text with two.
+    """
+    bound = pa.scalar(1e-43 if pa.types.is_float32(values.type) else 1e-322, values.type)
+    least = pc.and_(pc.less(size, bound), pc.match_substring_regex(text, r"\A-?[1-9]\.0E"))
+    if not pc.any(least).as_py():
+        return text
+    nearest = [f"{value.as_py():.1e}".upper() for value in values.filter(least)]
+    return pc.replace_with_mask(text, least, pa.array(nearest, pa.string()))
 
 
 def _scientific(shortest: pa.StringArray) -> pa.StringArray:
