@@ -10,13 +10,14 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from serde_lab.lab.cell_result import CellResult, CellSample, table_bytes
 from serde_lab.lab.inputs import CommitInput, PreparedInputs
 from serde_lab.lab.plan import table_config, write_options
 from serde_lab.measure.commit import CommitMeasure, measure_commit, measure_in_process
@@ -32,33 +33,6 @@ from serde_lab.table.table import HoodieTable
 
 if TYPE_CHECKING:
     from serde_lab.lab.bench import Bench
-
-
-@dataclass(frozen=True, slots=True)
-class CellSample:
-    """One measured value, as a run keeps it."""
-
-    metric: str
-    value: float
-    commit: int | None = None
-    phase: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CellResult:
-    """What a cell measured. `table` is its final table, None where the arm writes none.
-
-    `sniffed` and `foreign` count frames that reached a reduce side, and those among them that do not
-    bear the strategy's mark. `rows` is what a control without a table moved. `threads_left` counts
-    phases that left a thread running.
-    """
-
-    samples: tuple[CellSample, ...]
-    table: Path | None
-    sniffed: int = 0
-    foreign: int = 0
-    rows: int = 0
-    threads_left: int = 0
 
 
 class CellRunner:
@@ -218,13 +192,6 @@ def _of_commit(
 
 def _of_table(number: int, table: Path) -> Iterator[CellSample]:
     yield CellSample("table_bytes", table_bytes(HoodieTable.open(Storage.open(table))), number)
-
-
-def table_bytes(table: HoodieTable) -> int:
-    """Bytes of the files that a snapshot of `table` reads."""
-    latest = table.view().latest_file_slices()
-    files = [file for slice_ in latest for file in (slice_.base_file, *slice_.log_files)]
-    return sum(file.size_bytes for file in files if file is not None)
 
 
 def _schema(commit: CommitInput) -> pa.Schema:

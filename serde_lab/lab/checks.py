@@ -13,7 +13,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from serde_lab.errors import PortabilityWarning
-from serde_lab.lab.cells import CellResult
+from serde_lab.lab.cell_result import CellResult
 from serde_lab.lab.file_facts import files_alike
 from serde_lab.lab.inputs import PreparedInputs
 from serde_lab.lab.own_reader import OwnReader

@@ -16,7 +16,7 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from serde_lab.lab.cells import CellResult, CellSample
+from serde_lab.lab.cell_result import CellResult, CellSample
 from serde_lab.lab.codec_cases import CodecBatch, codec_batches
 from serde_lab.lab.inputs import PreparedInputs
 from serde_lab.lab.plan import serde_options

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.storagelevel import StorageLevel
 
 from serde_lab.errors import LabError
-from serde_lab.lab.cells import CellResult, CellSample
+from serde_lab.lab.cell_result import CellResult, CellSample
 from serde_lab.lab.inputs import CommitInput, PreparedInputs
 from serde_lab.lab.plan import write_options
 from serde_lab.measure.commit import CommitMeasure, measure_commit

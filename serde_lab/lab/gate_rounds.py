@@ -16,7 +16,8 @@ from pathlib import Path
 from statistics import median
 
 from serde_lab.errors import ScenarioError, WrongAnswer
-from serde_lab.lab.cells import CellResult, CellRunner
+from serde_lab.lab.cell_result import CellResult
+from serde_lab.lab.cells import CellRunner
 from serde_lab.lab.checks import CellChecks
 from serde_lab.lab.inputs import prepare_inputs
 from serde_lab.lab.plan import check_scenario, serde_options

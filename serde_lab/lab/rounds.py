@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from serde_lab.errors import LabError
-from serde_lab.lab.cells import CellResult
+from serde_lab.lab.cell_result import CellResult
 from serde_lab.lab.plan import CellPlan
 from serde_lab.lab.progress import Progress
 from serde_lab.lab.stand_alone import STAND_ALONE

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from serde_lab.lab.cells import CellResult, CellRunner
+from serde_lab.lab.cell_result import CellResult
+from serde_lab.lab.cells import CellRunner
 from serde_lab.lab.checks import CellChecks
 from serde_lab.lab.inputs import prepare_inputs
 from serde_lab.table.storage import Storage
