@@ -166,10 +166,14 @@ def _time_folders(scenario: Scenario) -> Iterator[Problem]:
             f"takes one key and one partition column, and there are {len(data.record_key)} and"
             f" {len(data.partition)}",
         )
-    for name, option in zip(scenario.table.time_folders, scenario.table.time_properties, strict=True):
+    for name, option in zip(
+        scenario.table.time_folders, scenario.table.time_properties, strict=True
+    ):
         if option not in TIME_OPTIONS:
             known = [option.removeprefix(PREFIX) for option in TIME_OPTIONS]
-            yield Problem(key, f"has no {name!r}; known are {listed(known)}{suggestion(name, known)}")
+            yield Problem(
+                key, f"has no {name!r}; known are {listed(known)}{suggestion(name, known)}"
+            )
             return
     try:
         _ = scenario.table.time_rule
