@@ -128,7 +128,7 @@ def test_folders_named_by_time_are_hudis_own_options() -> None:
     assert scenario.table.time_rule is not None
     assert content_hash(scenario) != content_hash(parse_scenario(changed(("data", own))))
     for wrong, words in (
-        ({**stated, "timestamp.tipe": "x"}, "has no 'timestamp.tipe'; known are"),
+        ({**stated, "timestamp.kind": "x"}, "has no 'timestamp.kind'; known are"),
         ({**stated, "timestamp.type": "x"}, "hoodie.keygen.timebased.timestamp.type is 'x'"),
     ):
         assert words in said(("data", own), ("table", {"time_folders": wrong}))
