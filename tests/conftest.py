@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
+
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 # In CI the same examples each time, so that a red run is the change's doing; elsewhere new ones each
 # time. A slow machine is no fault of a test: tests never judge time.
@@ -26,7 +29,8 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session of the test run, with the Apache Hudi bundle where it was found."""
-    from serde_lab.lab.session import SessionSettings, start_session, stop_session
+    from serde_lab.lab.session import SessionSettings, spark_conf, start_session, stop_session
+    from tests.spark_cluster import SHORT_LIVED
 
     jars, conf = _hudi()
     settings = SessionSettings(
@@ -36,7 +40,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         jars=jars,
         conf=conf,
     )
-    session = start_session(settings)
+    # tests run everything once: code compiled well comes too late for them
+    java = f"{spark_conf(settings)[_JAVA_OPTIONS]} {SHORT_LIVED}"
+    session = start_session(replace(settings, conf={**conf, _JAVA_OPTIONS: java}))
     yield session
     stop_session(session)
 
