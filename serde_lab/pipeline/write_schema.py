@@ -79,13 +79,21 @@ def evolved_schema(table: HoodieTable, batch: RecordSchema, options: WriteOption
 
 def check_unchanged(table: HoodieTable, schema: RecordSchema, options: WriteOptions) -> None:
     """Refuse a write whose schema another writer has made another one since it was settled."""
-    if not evolved_schema(table, schema, replace(options, fill_missing=True)).data.equals(
-        schema.data
-    ):
-        raise SchemaError(
-            f"the columns of table {table.config.name} were changed by another writer meanwhile",
-            hint="write again",
-        )
+    now = evolved_schema(table, schema, replace(options, fill_missing=True)).data
+    if now.equals(schema.data):
+        return
+    names = dict.fromkeys([*schema.data.names, *now.names])
+    changed = [name for name in names if _field(now, name) != _field(schema.data, name)]
+    # the same columns otherwise, in another order
+    listed = ", ".join(map(repr, changed)) or "all of them, by order"
+    raise SchemaError(
+        f"columns of table {table.config.name} were changed by another writer meanwhile: {listed}",
+        hint="write again",
+    )
+
+
+def _field(schema: pa.Schema, name: str) -> pa.Field | None:
+    return schema.field(name) if name in schema.names else None
 
 
 def avro_schema(data: pa.Schema, table_name: str) -> dict[str, Any]:

@@ -56,6 +56,9 @@ class Conformance(DamageLaws, VerbLaws):
         for first in directed:
             case = self.drawn(first=first, min_rows=2)
             for_all(share, st.tuples(case, self.drawn_options()), law)
+        for kind in cases.kinds_inside(self.kinds, self.max_depth):
+            case = self.drawn(first=(kind, "some"), min_rows=1, inside=True)
+            for_all(1, st.tuples(case, self.drawn_options()), law)
         for_all(
             -(-conformance_subject.EXAMPLES // 2),
             st.tuples(self.drawn(), self.drawn_options()),

@@ -33,6 +33,7 @@ from serde_lab.serde.conformance_values import (
     LISTS,
     NESTED,
     PATTERNS,
+    around,
     awkward,
     fixed_types,
     kind_of,
@@ -75,10 +76,12 @@ def cases(
     min_rows: int = 0,
     max_rows: int = 6,
     first: tuple[str, str] | None = None,
+    inside: bool = False,
 ) -> tuple[RecordSchema, pa.RecordBatch]:
     """A schema and a batch of it, which may be a slice of a larger one (offsets, other rows around).
 
-    `first` fixes kind and null pattern of the first column.
+    `first` fixes kind and null pattern of the first column; with `inside`, what is of that kind is
+    nested in it.
     """
     rows = draw(st.integers(min_rows, max_rows))
     before, after = draw(st.sampled_from([(0, 0), (0, 0), (1, 0), (3, 2), (9, 1)]))
@@ -86,9 +89,11 @@ def cases(
     fields, columns = [], []
     for i in range(draw(st.integers(1, 4))):
         directed = first if i == 0 else None
-        t = draw(
-            types(kinds, max_depth) if directed is None else type_of(directed[0], kinds, max_depth)
-        )
+        if directed is None:
+            t = draw(types(kinds, max_depth))
+        else:
+            t = draw(type_of(directed[0], kinds, max_depth - inside))
+            t = around(t, kinds) if inside else t
         fields.append(pa.field(draw(st.sampled_from(["c", "名", "c d", "_x"])) + str(i), t))
         pattern = draw(st.sampled_from(PATTERNS)) if directed is None else directed[1]
         value = values(t)
@@ -243,6 +248,13 @@ def joined(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return from_plain_batch(plain, parts[0].schema)
 
 
+def kinds_inside(kinds: frozenset[str], max_depth: int) -> list[str]:
+    """The kinds that can stand inside another one."""
+    if not max_depth or not kinds & set(NESTED):
+        return []
+    return sorted(kinds if max_depth > 1 else kinds - set(NESTED))
+
+
 @dataclass(slots=True)
 class Reached:
     """Counts what examples have reached: types, null patterns, depths, numbers of rows."""
@@ -267,7 +279,5 @@ class Reached:
         wanted = [f"rows: {n}" for n in ("0", "1", "many")]
         wanted += [f"depth: {n}" for n in range(max_depth + 1)]
         wanted += [f"{kind}: {p} null" for kind in sorted(kinds) for p in PATTERNS]
-        if max_depth:
-            inner = kinds if max_depth > 1 else kinds - set(NESTED)
-            wanted += [f"{kind}: nested" for kind in sorted(inner)]
+        wanted += [f"{kind}: nested" for kind in kinds_inside(kinds, max_depth)]
         return [name for name in wanted if not self.counts[name]]

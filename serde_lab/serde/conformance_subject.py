@@ -81,10 +81,14 @@ class Subject:
         return self.strategy().bind(schema, options or SerdeOptions(own=self.own_options[0]))
 
     def drawn(
-        self, min_rows: int = 0, max_rows: int = 6, first: tuple[str, str] | None = None
+        self,
+        min_rows: int = 0,
+        max_rows: int = 6,
+        first: tuple[str, str] | None = None,
+        inside: bool = False,
     ) -> st.SearchStrategy[Case]:
         """Batches within the strategy's limits."""
-        return cases.cases(self.kinds, self.max_depth, min_rows, max_rows, first)
+        return cases.cases(self.kinds, self.max_depth, min_rows, max_rows, first, inside)
 
     def awkward(self) -> Case:
         """The batch of all awkward values, within the strategy's limits."""

@@ -117,6 +117,14 @@ def type_of(draw: st.DrawFn, kind: str, kinds: frozenset[str], max_depth: int) -
     return pa.struct([pa.field(names[i], t) for i, t in enumerate(members)])
 
 
+def around(t: pa.DataType, kinds: frozenset[str]) -> pa.DataType:
+    """A type of `kinds` that holds `t`: a list where there are lists."""
+    for kind, make in LISTS.items():
+        if kind in kinds:
+            return make(t)
+    return pa.struct([pa.field("a", t)]) if "struct" in kinds else pa.map_(pa.string(), t)
+
+
 def awkward(t: pa.DataType) -> list[Any]:
     """Values of a leaf type at which serialisers have failed before."""
     if pat.is_boolean(t):
