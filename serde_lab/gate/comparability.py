@@ -121,5 +121,7 @@ def differing(
 
 
 def _short(value: object) -> str:
+    if value is None:
+        return "the default"
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

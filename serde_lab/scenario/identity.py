@@ -10,7 +10,20 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from serde_lab.scenario.model import Scenario
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
+
+from serde_lab.scenario.model import (
+    Arm,
+    Batch,
+    Codec,
+    Measure,
+    ParquetData,
+    Scenario,
+    Table,
+    Topology,
+    TpchData,
+)
 
 # words, limits of the gate, and how often and in what order: none of it is asked of an arm
 _NOT_ASKED = ("name", "title", "question", "reference", "gate")
@@ -26,28 +39,28 @@ def asked(scenario: Scenario) -> dict[str, Any]:
 def asked_of(scenario_content: Mapping[str, Any]) -> dict[str, Any]:
     """The same of a scenario as `to_json` gave it, perhaps in an older version with other keys.
 
-    The paths of a user's files are left out: their checksums say what they hold, on any machine.
+    A key with its default asks for nothing that scenarios of before there was the key did not ask
+    for, and is left out. So are the paths of a user's files: their checksums say what they hold.
     """
     content = _without(scenario_content, _NOT_ASKED)
-    content["measure"] = _without(content.get("measure", {}), _NOT_ASKED_OF_MEASURING)
-    content["data"] = _data(_without(content.get("data", {}), ("path",)))
+    measure = content.get("measure", {})
+    asked = {
+        "data": _data(content.get("data", {})),
+        "table": _stated(content.get("table", {}), Table),
+        "topology": _stated(content.get("topology", {}), Topology),
+        "measure": _stated(_without(measure, _NOT_ASKED_OF_MEASURING), Measure),
+        "arm": [_arm(arm) for arm in content.get("arm", ())],
+    }
     for batches in ("setup", "commit"):
-        content[batches] = [
-            _without(batch, ("path",)) | {"own_file": batch.get("path") is not None}
+        asked[batches] = [
+            _stated(_without(batch, ("path",)), Batch) | {"own_file": batch.get("path") is not None}
             for batch in content.get(batches, ())
         ]
-    content["arm"] = [_without(arm, _NOT_ASKED_OF_AN_ARM) for arm in content.get("arm", ())]
-    # scenarios of before there was a choice ask for what is the default now
-    content["table"] = {
-        key: value
-        for key, value in content.get("table", {}).items()
-        if (key != "log_blocks" or value is not None) and (key != "time_folders" or value)
-    }
-    if content.get("sweep") is None:
-        content.pop("sweep", None)
-    if content["measure"].get("exchange") != "none":
-        content.pop("codec", None)
-    return content
+    if content.get("sweep") is not None:
+        asked["sweep"] = content["sweep"]
+    if measure.get("exchange") == "none":
+        asked["codec"] = _stated(content.get("codec", {}), Codec)
+    return asked
 
 
 def content_hash(scenario: Scenario) -> str:
@@ -65,13 +78,28 @@ def arm_hash(scenario: Scenario, arm: str) -> str:
 def data_hash(scenario: Scenario) -> str:
     """16 hex digits of what decides the input batches: the data, `[[setup]]` and `[[commit]]`."""
     content = scenario.to_json()
-    content["data"] = _data(content["data"])
+    content["data"] = {k: v for k, v in content["data"].items() if (k, v) != ("key_range", "whole")}
     return _digest({key: content[key] for key in ("data", "setup", "commit")})
 
 
 def _data(content: Mapping[str, Any]) -> dict[str, Any]:
-    """`[data]` without what every scenario of before there was a choice asks for."""
-    return {k: v for k, v in content.items() if (k, v) != ("key_range", "whole")}
+    section = ParquetData if content.get("source") == "parquet" else TpchData
+    return _stated(_without(content, ("path",)), section)
+
+
+def _arm(content: Mapping[str, Any]) -> dict[str, Any]:
+    options = {k: v for k, v in content.get("options", {}).items() if v is not None}
+    return _stated(_without(content, _NOT_ASKED_OF_AN_ARM), Arm) | {"options": options}
+
+
+def _stated(content: Mapping[str, Any], section: type[BaseModel]) -> dict[str, Any]:
+    """The keys of a section whose values are not their defaults."""
+    defaults = {
+        name: to_jsonable_python(field.get_default(call_default_factory=True))
+        for name, field in section.model_fields.items()
+        if not field.is_required()
+    }
+    return {k: v for k, v in content.items() if k not in defaults or v != defaults[k]}
 
 
 def _without(content: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
