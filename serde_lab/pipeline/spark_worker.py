@@ -18,7 +18,7 @@ from functools import cache
 from typing import Any
 
 import pyarrow as pa
-from pyspark import TaskContext
+from pyspark import SparkFiles, TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from serde_lab.errors import LabError
@@ -185,9 +185,10 @@ class WarmUp:
         from serde_lab.pipeline.warm_up import exercise
 
         if self.strategy and self.rows:
-            # what a strategy raises shall be seen in the cell, not before it
+            # Spark removes its own folder, even where the worker is killed; and what a strategy
+            # raises shall be seen in the cell, not before it
             with suppress(Exception):
-                exercise(self.strategy, self.rows)
+                exercise(self.strategy, self.rows, SparkFiles.getRootDirectory())
         settle()
         for _ in batches:
             pass

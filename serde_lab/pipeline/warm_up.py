@@ -28,8 +28,8 @@ _BATCH = 10_000
 _PATIENCE_S = 3.0  # of CPU
 
 
-def exercise(strategy: str, rows: int) -> None:
-    """Write a table of `strategy` twice into a folder that is gone afterwards.
+def exercise(strategy: str, rows: int, folder: str) -> None:
+    """Write a table of `strategy` twice, in `folder`, where nothing is left of it.
 
     Of few rows first, then of half of `rows`, unless that would take too long. `rows` is about what a
     task will have: both stages in one process hold twice what one does, and shall not set the peak.
@@ -40,11 +40,11 @@ def exercise(strategy: str, rows: int) -> None:
         if not count or took_s * count / before > _PATIENCE_S:
             return
         began = time.process_time()
-        _write_twice(strategy, count)
+        _write_twice(strategy, count, folder)
         took_s, before = time.process_time() - began, count
 
 
-def _write_twice(strategy: str, rows: int) -> None:
+def _write_twice(strategy: str, rows: int, folder: str) -> None:
     table = TableConfig(
         name="warm_up",
         record_key_fields=("order", "line"),
@@ -56,10 +56,10 @@ def _write_twice(strategy: str, rows: int) -> None:
     options = WriteOptions(
         table=table, strategy=strategy, serde=SerdeOptions(rows_per_frame=-1), codec_level=1, seed=0
     )
-    with tempfile.TemporaryDirectory(prefix="serde_lab-warm-up-") as folder:
+    with tempfile.TemporaryDirectory(prefix="warm-up-", dir=folder) as place:
         for _ in range(2):
             batches = list(_made_up(rows))
-            prepared = PreparedWrite.of(Storage.open(folder), batches[0].schema, options)
+            prepared = PreparedWrite.of(Storage.open(place), batches[0].schema, options)
             prepared.commit(InProcessExchange([batches]))
 
 
