@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from serde_lab.errors import UsageError
 from serde_lab.gate.sides import ArmSide, Side
+from serde_lab.scenario.identity import arm_with_defaults, with_defaults
 
 HostMismatch = Literal["refuse", "ratios", "ignore"]
 HOST_MISMATCH: tuple[HostMismatch, ...] = ("refuse", "ratios", "ignore")
@@ -56,7 +57,7 @@ def obstacles(
         return Obstacles(everything=reason)
     options = tuple(
         f"asked differently: {key} is {_short(old)} before and {_short(new)} after"
-        for key, old, new in differing(before.asked, after.asked)
+        for key, old, new in differing(with_defaults(before.asked), with_defaults(after.asked))
     )
     notes = (
         options
@@ -88,7 +89,11 @@ def _asked_differently(before: Side, after: Side, across_options: bool) -> str:
     if before.results_format != after.results_format:
         return f"results format {before.results_format} is not {after.results_format}"
     for what, old, new in (
-        *([] if across_options else [("the scenario's", before.asked, after.asked)]),
+        *(
+            []
+            if across_options
+            else [("the scenario's", with_defaults(before.asked), with_defaults(after.asked))]
+        ),
         ("the data's checksum of", before.data_checksums, after.data_checksums),
     ):
         for key, first, second in differing(old, new):
@@ -103,7 +108,9 @@ def _asked_differently(before: Side, after: Side, across_options: bool) -> str:
 
 def arms_differ(before: ArmSide, after: ArmSide) -> str:
     """What the scenario asks differently of the two arms; "" when it asks the same."""
-    for key, old, new in differing(before.definition, after.definition):
+    for key, old, new in differing(
+        arm_with_defaults(before.definition), arm_with_defaults(after.definition)
+    ):
         return f"{key} is {_short(old)} before and {_short(new)} after"
     return ""
 

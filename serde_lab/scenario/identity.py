@@ -29,6 +29,8 @@ from serde_lab.scenario.model import (
 _NOT_ASKED = ("name", "title", "question", "reference", "gate")
 _NOT_ASKED_OF_MEASURING = ("rounds", "seed")
 _NOT_ASKED_OF_AN_ARM = ("changes", "note")
+# their checksums say what files hold, on any machine
+_PATH = ("path",)
 
 
 def asked(scenario: Scenario) -> dict[str, Any]:
@@ -37,30 +39,57 @@ def asked(scenario: Scenario) -> dict[str, Any]:
 
 
 def asked_of(scenario_content: Mapping[str, Any]) -> dict[str, Any]:
-    """The same of a scenario as `to_json` gave it, perhaps in an older version with other keys.
-
-    A key with its default asks for nothing that scenarios of before there was the key did not ask
-    for, and is left out. So are the paths of a user's files: their checksums say what they hold.
-    """
+    """The same of a scenario as `to_json` gave it, perhaps in an older version with other keys."""
     content = _without(scenario_content, _NOT_ASKED)
     measure = content.get("measure", {})
-    asked = {
-        "data": _data(content.get("data", {})),
-        "table": _stated(content.get("table", {}), Table),
-        "topology": _stated(content.get("topology", {}), Topology),
-        "measure": _stated(_without(measure, _NOT_ASKED_OF_MEASURING), Measure),
-        "arm": [_arm(arm) for arm in content.get("arm", ())],
+    found = {
+        "data": _without(content.get("data", {}), _PATH),
+        "table": content.get("table", {}),
+        "topology": content.get("topology", {}),
+        "measure": _without(measure, _NOT_ASKED_OF_MEASURING),
+        "arm": [_without(arm, _NOT_ASKED_OF_AN_ARM) for arm in content.get("arm", ())],
     }
     for batches in ("setup", "commit"):
-        asked[batches] = [
-            _stated(_without(batch, ("path",)), Batch) | {"own_file": batch.get("path") is not None}
+        found[batches] = [
+            _without(batch, _PATH) | {"own_file": batch.get("path") is not None}
             for batch in content.get(batches, ())
         ]
     if content.get("sweep") is not None:
-        asked["sweep"] = content["sweep"]
+        found["sweep"] = content["sweep"]
     if measure.get("exchange") == "none":
-        asked["codec"] = _stated(content.get("codec", {}), Codec)
-    return asked
+        found["codec"] = content.get("codec", {})
+    return with_defaults(found)
+
+
+def with_defaults(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What `asked_of` gave, perhaps before there were some keys: it asked for what is their default.
+
+    Values are kept even where they are the default, which may be another one some day.
+    """
+    data = ParquetData if asked.get("data", {}).get("source") == "parquet" else TpchData
+    sections = {
+        "data": _defaults(data, _PATH),
+        "table": _defaults(Table),
+        "topology": _defaults(Topology),
+        "measure": _defaults(Measure, _NOT_ASKED_OF_MEASURING),
+    }
+    whole = dict(asked)
+    for name, defaults in sections.items():
+        whole[name] = defaults | asked.get(name, {})
+    if "codec" in asked:
+        whole["codec"] = _defaults(Codec) | asked["codec"]
+    for batches in ("setup", "commit"):
+        whole[batches] = [_defaults(Batch, _PATH) | batch for batch in asked.get(batches, ())]
+    if "arm" in asked:
+        whole["arm"] = [arm_with_defaults(arm) for arm in asked["arm"]]
+    return whole
+
+
+def arm_with_defaults(arm: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of one arm; an option without a value is none."""
+    whole = _defaults(Arm, _NOT_ASKED_OF_AN_ARM) | dict(arm)
+    options = whole.get("options") or {}
+    return whole | {"options": {key: v for key, v in options.items() if v is not None}}
 
 
 def content_hash(scenario: Scenario) -> str:
@@ -82,24 +111,12 @@ def data_hash(scenario: Scenario) -> str:
     return _digest({key: content[key] for key in ("data", "setup", "commit")})
 
 
-def _data(content: Mapping[str, Any]) -> dict[str, Any]:
-    section = ParquetData if content.get("source") == "parquet" else TpchData
-    return _stated(_without(content, ("path",)), section)
-
-
-def _arm(content: Mapping[str, Any]) -> dict[str, Any]:
-    options = {k: v for k, v in content.get("options", {}).items() if v is not None}
-    return _stated(_without(content, _NOT_ASKED_OF_AN_ARM), Arm) | {"options": options}
-
-
-def _stated(content: Mapping[str, Any], section: type[BaseModel]) -> dict[str, Any]:
-    """The keys of a section whose values are not their defaults."""
-    defaults = {
+def _defaults(section: type[BaseModel], left_out: tuple[str, ...] = ()) -> dict[str, Any]:
+    return {
         name: to_jsonable_python(field.get_default(call_default_factory=True))
         for name, field in section.model_fields.items()
-        if not field.is_required()
+        if name not in left_out and not field.is_required()
     }
-    return {k: v for k, v in content.items() if k not in defaults or v != defaults[k]}
 
 
 def _without(content: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:

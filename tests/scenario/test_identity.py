@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from serde_lab.scenario.identity import arm_hash, content_hash, data_hash
+from serde_lab.scenario.identity import arm_hash, asked, content_hash, data_hash, with_defaults
 from serde_lab.scenario.loading import load_scenario, parse_scenario
+from serde_lab.scenario.model import Arm, Table
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,21 @@ def test_everything_else_is(override: str) -> None:
 def test_defaults_spelt_out_ask_the_same() -> None:
     smoke = load_scenario("smoke")
     assert content_hash(parse_scenario(smoke.to_json())) == content_hash(smoke)
+
+
+def test_values_are_asked_even_where_they_are_the_default() -> None:
+    """A default that changes one day is then another question."""
+    stated = asked(load_scenario("smoke"))
+    assert set(Table.model_fields) <= set(stated["table"])
+    assert set(Arm.model_fields) - {"note", "changes"} <= set(stated["arm"][0])
+
+
+def test_what_was_asked_before_there_was_a_key_asked_for_its_default() -> None:
+    now = asked(load_scenario("smoke"))
+    before = {**now, "table": {k: v for k, v in now["table"].items() if k != "hive_style"}}
+    assert before != now
+    assert with_defaults(before) == now
+    assert with_defaults(before | {"table": {"hive_style": True}})["table"] != now["table"]
 
 
 def test_an_arm_stays_the_same_when_others_change() -> None:
