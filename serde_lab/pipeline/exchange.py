@@ -1,4 +1,4 @@
-"""The exchange between two stages, and the one that needs no Spark.
+"""The exchange between stages, and the one that needs no Spark.
 
 Owns the interface that both exchanges have and `inprocess`: milliseconds instead of seconds, for
 hypothesis, codec work and most tests. Must not import pyspark.
@@ -10,22 +10,24 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from serde_lab.measure.timeline import TaskReport, TaskTimeline
+from serde_lab.pipeline.hops import Hop
 from serde_lab.pipeline.plan import WritePlan
-from serde_lab.pipeline.stages import map_stage, reduce_stage
+from serde_lab.pipeline.topologies import Stage, StageTask, topology_of
 from serde_lab.pipeline.write_handle import WriteStatus
 
 
 class Exchange(ABC):
-    """Carries the source of one write through both stages of its hop."""
+    """Carries the source of one write through the stages of its topology."""
 
     @abstractmethod
     def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
-        """Map, exchange, reduce; one status a file written. Raises whatever a stage raised on purpose."""
+        """All stages and hops; one status a file written. Raises whatever a stage raised on purpose."""
 
     def counters(self) -> Counter[str]:
         """What the tasks of the last run counted; empty where an exchange does not keep it."""
@@ -33,7 +35,7 @@ class Exchange(ABC):
 
 
 class InProcessExchange(Exchange):
-    """Both stages in this process, one partition after the other.
+    """All stages in this process, one task after the other.
 
     `partitions`: the source's input partitions, each an iterable of batches of the data columns.
     `reports`: what the tasks of the last run said of themselves.
@@ -44,22 +46,30 @@ class InProcessExchange(Exchange):
         self.reports: list[TaskReport] = []
 
     def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
-        reports = self.reports = []
-        arrived: dict[int, list[pa.RecordBatch]] = {target: [] for target in range(plan.targets)}
-        for number, batches in enumerate(self.partitions):
-            timeline = TaskTimeline("map")
-            for routed in map_stage(plan, number, batches, timeline):
+        self.reports = []
+        topology = topology_of(plan)
+        inputs: Iterable[Iterable[pa.RecordBatch]] = self.partitions
+        for stage, hop in zip(topology.stages, topology.hops, strict=False):
+            arrived: list[list[pa.RecordBatch]] = [[] for _ in range(hop.tasks(plan))]
+            for routed in self._stage(plan, stage, hop, inputs):
                 for target, part in by_target(routed):
                     arrived[target].append(part)
-            reports.append(timeline.report())
-        statuses: list[WriteStatus] = []
-        for target, parts in arrived.items():
-            timeline = TaskTimeline("reduce")
             # Spark sorts by position where a task has shards; the shard is in its upper bits
-            parts = _sorted(parts) if plan.shards > 1 else parts
-            statuses += reduce_stage(plan, target, parts, timeline)
-            reports.append(timeline.report())
-        return tuple(statuses)
+            inputs = [_sorted(parts) if plan.shards > 1 else parts for parts in arrived]
+        return tuple(self._stage(plan, topology.stages[-1], None, inputs))
+
+    def _stage(
+        self,
+        plan: WritePlan,
+        stage: Stage,
+        hop: Hop | None,
+        inputs: Iterable[Iterable[pa.RecordBatch]],
+    ) -> Iterator[Any]:
+        """What the tasks of one stage give, in turn."""
+        for number, batches in enumerate(inputs):
+            timeline = TaskTimeline(stage.label)
+            yield from stage.work(StageTask(plan, number, timeline, hop), batches)
+            self.reports.append(timeline.report())
 
     def counters(self) -> Counter[str]:
         return summed(report.counters for report in self.reports)

@@ -59,6 +59,7 @@ class WritePlan:
 
     `targets`: reduce partitions. `shards`: slices of a reduce task by key hash, one in memory at a
     time. `inflight_path`: the instant's inflight file, without which a late attempt writes nothing.
+    `topology` names the chain of stages (`topologies.py`).
     `groups` maps (partition path, bucket) to what is stored. `seed` makes new file ids, so that
     two runs name their files alike.
     """
@@ -73,6 +74,7 @@ class WritePlan:
     instant: str
     targets: int
     inflight_path: str | None = None
+    topology: str = "bucket"
     shards: int = 1
     seed: int = 0
     base_file_format: BaseFileFormat = field(default_factory=BaseFileFormat)

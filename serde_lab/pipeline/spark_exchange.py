@@ -1,6 +1,6 @@
 """The exchange that is Spark's shuffle: mapInArrow, repartition by salt, mapInArrow.
 
-Owns the data frames of a hop, on the driver's side. Spark sees opaque frames only; `position` lets a
+Owns the data frames of the hops, on the driver's side. Spark sees opaque frames only; `position` lets a
 reduce task put frames back into input order, and bring its shards in turn. Must not know what a stage
 does.
 """
@@ -25,12 +25,14 @@ from serde_lab.pipeline.source_files import SourceFiles
 from serde_lab.pipeline.spark_columns import handed_over, java_bucket
 from serde_lab.pipeline.spark_source import plain_files
 from serde_lab.pipeline.spark_worker import (
+    COLUMNS_STAGE,
     SALTED,
     ReportsParam,
     SparkTask,
     WarmUp,
     carried_error,
 )
+from serde_lab.pipeline.topologies import topology_of
 from serde_lab.pipeline.write_handle import WriteStatus
 
 if TYPE_CHECKING:
@@ -42,10 +44,10 @@ _FEW_FRAMES = 16
 
 
 class SparkExchange(Exchange):
-    """One hop of opaque frames over Spark's shuffle; `source` has the data columns.
+    """Hops of opaque frames over Spark's shuffle; `source` has the data columns.
 
     `reports` collects what tasks say of themselves: JSON strings keyed by stage, partition and task
-    attempt, of every attempt that ran to its end. `own_reader`: map tasks read the source's files
+    attempt, of every attempt that ran to its end. `own_reader`: tasks read the source's files
     themselves where it is a plain scan (`spark_source`), instead of being sent its rows by the JVM.
     """
 
@@ -56,28 +58,32 @@ class SparkExchange(Exchange):
         self.reports: list[str] = []
 
     def frames(self, plan: WritePlan, reports: Any) -> DataFrame:
-        """The map side, salted: what the hop shuffles."""
-        return self._map_side(plan, reports, self._files(plan))
+        """The first stage, salted: what the first hop shuffles."""
+        files = self._files(plan)
+        return self._input(plan, files).mapInArrow(self._first(plan, reports, files), SALTED)
 
     def _files(self, plan: WritePlan) -> SourceFiles | None:
         return plain_files(self.source, plan.source_schema) if self.own_reader else None
 
-    def _map_side(self, plan: WritePlan, reports: Any, files: SourceFiles | None) -> DataFrame:
+    def _input(self, plan: WritePlan, files: SourceFiles | None) -> DataFrame:
+        """What the tasks of the first stage are sent: the source's rows, or nothing but their numbers."""
         if files is None:
-            columns = handed_over(self.source, plan.source_schema)
-            return self.source.select(*columns).mapInArrow(SparkTask(plan, "map", reports), SALTED)
+            return self.source.select(*handed_over(self.source, plan.source_schema))
         tasks = len(files.partitions)
-        task = SparkTask(plan, "map", reports, files, self._batch_rows)
-        return self.spark.range(0, tasks, 1, tasks).mapInArrow(task, SALTED)
+        return self.spark.range(0, tasks, 1, tasks)
+
+    def _first(self, plan: WritePlan, reports: Any, files: SourceFiles | None) -> SparkTask:
+        return SparkTask(plan, 0, reports, files, self._batch_rows)
 
     def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
         reports = self.spark.sparkContext.accumulator([], ReportsParam())
-        files = self._files(plan)
-        moved = self._map_side(plan, reports, files).repartition(plan.targets, "salt")
-        if plan.shards > 1:
-            moved = moved.sortWithinPartitions("position")
-        moved = moved.select("position", "frame")
-        task = SparkTask(plan, "reduce", reports)
+        topology, files = topology_of(plan), self._files(plan)
+        moved, task = self._input(plan, files), self._first(plan, reports, files)
+        for number, hop in enumerate(topology.hops, start=1):
+            sent = moved.mapInArrow(task, SALTED).repartition(hop.tasks(plan), "salt")
+            if plan.shards > 1:
+                sent = sent.sortWithinPartitions("position")
+            moved, task = sent.select("position", "frame"), SparkTask(plan, number, reports)
         if files is None:
             return self._collect(moved, task, reports)
         # nothing but frames crosses to Python: their batches need not be as long as those of rows
@@ -118,7 +124,7 @@ class ColumnsExchange(SparkExchange):
             .repartition(plan.targets, "salt")
             .drop("salt")
         )
-        return self._collect(moved, SparkTask(plan, "reduce_columns", reports), reports)
+        return self._collect(moved, SparkTask(plan, COLUMNS_STAGE, reports), reports)
 
 
 def _frames_at_once(plan: WritePlan, rows: int) -> int:

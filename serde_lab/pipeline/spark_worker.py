@@ -23,10 +23,11 @@ from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from serde_lab.errors import LabError
 from serde_lab.measure.timeline import TaskTimeline
+from serde_lab.pipeline.hops import Hop
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.routing import salts
 from serde_lab.pipeline.source_files import SourceFiles
-from serde_lab.pipeline.stages import map_stage, reduce_columns_stage, reduce_stage
+from serde_lab.pipeline.topologies import COLUMNS, Stage, StageTask, topology_of
 
 # pyspark.worker invalidates import caches at each task, upon which zipimport reads pyspark.zip and the
 # spark-core jar again in pure Python: 90 ms of CPU a task on Spark 3.5
@@ -40,6 +41,8 @@ STATUS_FIELD = pa.field("status", pa.binary(), nullable=False)
 STATUS = pa.schema([STATUS_FIELD])
 _MARK = "<<serde_lab>>"
 SALTED = "salt int, position long, frame binary"
+COLUMNS_STAGE = -1
+"""Number of the stage behind a hop that Spark's own columns cross, which no topology has."""
 
 
 @cache
@@ -69,14 +72,14 @@ Reports = Accumulator[list[Any]]
 class SparkTask:
     """One stage as the function that `mapInArrow` wants; reports its timeline when it is through.
 
-    A map stage that is given `files` reads its own ones, `batch_rows` at a time, instead of what Spark
-    sends.
+    `stage` numbers it in the plan's topology, or is COLUMNS_STAGE. One that is given `files` reads its own
+    ones, `batch_rows` at a time, instead of what Spark sends.
     """
 
     def __init__(
         self,
         plan: WritePlan,
-        stage: str,
+        stage: int,
         reports: Reports,
         files: SourceFiles | None = None,
         batch_rows: int = 10_000,
@@ -91,32 +94,35 @@ class SparkTask:
             raise RuntimeError(carried(exc)) from exc
 
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        timeline = TaskTimeline("map" if self.stage == "map" else "reduce")
+        topology = topology_of(self.plan)
+        columns = self.stage == COLUMNS_STAGE
+        stage = COLUMNS if columns else topology.stages[self.stage]
+        hop = None if columns else topology.hop_after(self.stage)
+        timeline = TaskTimeline(stage.label)
         with timeline.phase("bind"):
             settle()
         context = TaskContext.get()
         assert context is not None  # always there inside a task
         partition = context.partitionId()
-        if self.stage == "map":
-            yield from self._map(partition, batches, timeline)
-        else:
-            stage = reduce_stage if self.stage == "reduce" else reduce_columns_stage
-            statuses = [pickle.dumps(s) for s in stage(self.plan, partition, batches, timeline)]
-            out = pa.RecordBatch.from_arrays([pa.array(statuses, pa.binary())], schema=STATUS)
-            yield from timeline.sink([out])
-        self.reports.add([_keyed(context, timeline)])
-
-    def _map(
-        self, partition: int, batches: Iterable[pa.RecordBatch], timeline: TaskTimeline
-    ) -> Iterator[pa.RecordBatch]:
-        salt_of = pa.array(salts(self.plan.targets))
         if self.files is not None:
             # a worker that leaves input behind is not used again
             for _ in timeline.source(batches):
                 pass
             batches = self.files.batches(partition, self.batch_rows, timeline)
-        timed = self.files is not None
-        for routed in map_stage(self.plan, partition, batches, timeline, timed):
+        task = StageTask(self.plan, partition, timeline, hop, timed=self.files is not None)
+        if hop is None:
+            statuses = [pickle.dumps(s) for s in stage.work(task, batches)]
+            out = pa.RecordBatch.from_arrays([pa.array(statuses, pa.binary())], schema=STATUS)
+            yield from timeline.sink([out])
+        else:
+            yield from self._salted(stage, task, hop, batches)
+        self.reports.add([_keyed(context, timeline)])
+
+    def _salted(
+        self, stage: Stage, task: StageTask, hop: Hop, batches: Iterable[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        salt_of = pa.array(salts(hop.tasks(self.plan)))
+        for routed in stage.work(task, batches):
             salt = salt_of.take(routed.column("target"))
             yield pa.RecordBatch.from_arrays(
                 [salt, routed.column("position"), routed.column("frame")],

@@ -22,9 +22,10 @@ from serde_lab.lab.cells import CellRunner
 from serde_lab.lab.inputs import prepare_inputs
 from serde_lab.measure.commit import CommitMeasure
 from serde_lab.measure.reports import AttemptReport
-from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline import spark_exchange
+from serde_lab.pipeline.hops import Hop
 from serde_lab.pipeline.spark_worker import SparkTask
+from serde_lab.pipeline.topologies import Stage, StageTask
 from tests.lab.small_scenario import rows, scenario, source
 
 if TYPE_CHECKING:
@@ -115,11 +116,11 @@ def test_a_delay_in_our_code_outside_every_timer_is_unattributed(
     measure: Callable[[str], Measured], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class SleepsUntimed(SparkTask):  # local: it travels to workers by value
-        def _map(
-            self, partition: int, batches: Iterable[pa.RecordBatch], timeline: TaskTimeline
+        def _salted(
+            self, stage: Stage, task: StageTask, hop: Hop, batches: Iterable[pa.RecordBatch]
         ) -> Iterator[pa.RecordBatch]:
             time.sleep(DELAY_S)
-            yield from super()._map(partition, batches, timeline)
+            yield from super()._salted(stage, task, hop, batches)
 
     monkeypatch.setattr(spark_exchange, "SparkTask", SleepsUntimed)
     measured = measure("untimed")

@@ -1,0 +1,114 @@
+"""The receiving half of a hop: frames are looked at, put into input order, and decoded shard by shard.
+
+Owns what arrives at a task and in which pieces. Must not know what becomes of records, nor pyspark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from serde_lab.measure.timeline import TaskTimeline
+from serde_lab.pipeline.frame_sender import INDEX, INDEX_BIT, SHARD_SHIFT, frame_offsets
+from serde_lab.pipeline.plan import WritePlan
+from serde_lab.serde.interface import BoundSerde, Records
+
+
+@dataclass(slots=True)
+class Arrived:
+    """The records of one shard in input order, and its index records; None where there are none."""
+
+    records: Records | None
+    index: Records | None = None
+
+
+class FrameReceiver:
+    """What arrives at one task, as records.
+
+    `with_index`: index records come through the same hop, and are told apart by their positions.
+    """
+
+    def __init__(
+        self, plan: WritePlan, bound: BoundSerde, timeline: TaskTimeline, with_index: bool = False
+    ) -> None:
+        self._bound, self._timeline, self._shards = bound, timeline, plan.shards
+        self._with_index = with_index
+        self._mark = bound.mark[0]
+
+    def arrivals(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Arrived]:
+        """One shard after the other, of batches of (position, frame).
+
+        Whoever takes them gives the records back (`Arrived.records = None`) before the next ones come.
+        """
+        timeline = self._timeline
+        for shard in _shards(timeline.source(batches), self._shards):
+            positions = np.concatenate([part.column("position").to_numpy() for part in shard])
+            frames = pa.chunked_array([part.column("frame") for part in shard])
+            with timeline.phase("sniff"):
+                # the wire is checked against the declared strategy, by its bytes, whatever decode makes
+                # of it
+                foreign = sum(_foreign(chunk, self._mark) for chunk in frames.chunks)
+                timeline.add("frames_sniffed", len(positions))
+                timeline.add("frames_foreign", foreign)
+            index = None
+            if self._with_index:
+                with timeline.phase(f"{INDEX}decode"):
+                    marked = (positions & INDEX_BIT) != 0
+                    if marked.any():
+                        timeline.add(f"{INDEX}frames_sniffed", int(marked.sum()))
+                        index = self._decoded(frames.filter(pa.array(marked)), positions[marked])
+                        frames, positions = frames.filter(pa.array(~marked)), positions[~marked]
+                if index is not None:
+                    timeline.add(f"{INDEX}rows", len(index))
+            records = None
+            if len(positions):
+                with timeline.phase("decode"):
+                    records = self._decoded(frames, positions)
+                timeline.add("rows", len(records))
+            arrived = Arrived(records, index)
+            del frames, shard, positions, records, index
+            yield arrived
+
+    def _decoded(self, frames: pa.ChunkedArray, positions: npt.NDArray[np.int64]) -> Records:
+        together = frames.combine_chunks()
+        parts = together.chunks if isinstance(together, pa.ChunkedArray) else [together]
+        if len(positions) > 1 and (np.diff(positions) < 0).any():
+            order = np.argsort(positions, kind="stable")
+            parts = [pa.concat_arrays(parts).take(pa.array(order))]
+        records = [self._bound.decode(part) for part in parts if len(part)]
+        return type(records[0]).concatenate(records) if len(records) > 1 else records[0]
+
+
+def _shards(batches: Iterable[pa.RecordBatch], shards: int) -> Iterator[list[pa.RecordBatch]]:
+    """The batches of one shard after the other; they arrive sorted where there are several."""
+    held: list[pa.RecordBatch] = []
+    current = -1
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        if shards == 1:
+            held.append(batch)
+            continue
+        shard = batch.column("position").to_numpy() >> SHARD_SHIFT
+        edges = [0, *(np.flatnonzero(np.diff(shard)) + 1).tolist(), len(shard)]
+        for start, end in pairwise(edges):
+            if shard[start] != current and held:
+                yield held
+                held = []
+            current = int(shard[start])
+            held.append(batch.slice(start, end - start))
+    if held:
+        yield held
+
+
+def _foreign(frames: pa.BinaryArray, mark: int) -> int:
+    """How many frames do not begin with `mark`."""
+    offsets = frame_offsets(frames)
+    data = np.frombuffer(frames.buffers()[2] or b"", np.uint8)
+    filled = offsets[1:] > offsets[:-1]
+    return int((~filled).sum() + (data[offsets[:-1][filled]] != mark).sum())
