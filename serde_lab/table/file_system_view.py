@@ -134,6 +134,11 @@ class FileSystemView:
         """All slices of all file groups, older ones too, oldest first within a group."""
         return tuple(s for _, slices in sorted(self._slices.items()) for s in slices)
 
+    def replaced_file_ids(self, partition_path: str) -> frozenset[str]:
+        """File groups of a partition that were replaced: what is written under these ids again is
+        seen by nobody, as long as the instant that replaced them is on the active timeline."""
+        return frozenset(id for partition, id in self._replaced if partition == partition_path)
+
     def replaced_before(self, instant: str) -> tuple[str, ...]:
         """Paths of files whose group was replaced by an instant that completed before `instant`."""
         return tuple(
@@ -163,11 +168,9 @@ class FileSystemView:
         }
 
     def _counts(self, partition_path: str, file_id: str, instant: str) -> bool:
-        completion = self.visibility.completion_of(instant)
-        if completion is None:
-            return False
-        replaced = self._replaced.get((partition_path, file_id))
-        return replaced is None or completion > replaced
+        # a replaced group is gone for good, whatever is written to it later: readers go by its id
+        replaced = (partition_path, file_id) in self._replaced
+        return not replaced and self.visibility.completion_of(instant) is not None
 
 
 @dataclass(slots=True)

@@ -81,6 +81,11 @@ def every_type_row(number: int, ts: int, region: str = "north") -> Row:
     }
 
 
+def batch_of(rows: Sequence[Row], schema: pa.Schema) -> pa.RecordBatch:
+    """The rows as one batch."""
+    return pa.RecordBatch.from_pylist(list(rows), schema=schema)
+
+
 def avro_schema(schema: pa.Schema, name: str) -> str:
     """The schema as a commit states it."""
     return json.dumps(arrow_to_avro(schema, f"{name}_record", f"hoodie.{name}"))

@@ -20,6 +20,7 @@ from serde_lab.table.compaction import compact_slice, complete_compaction, sched
 from serde_lab.table.config import TableConfig
 from serde_lab.table.log_file import LogFormat
 from serde_lab.table.markers import delete_markers
+from serde_lab.table.replacing import replaced_by_insert_overwrite_table
 from serde_lab.table.storage import Storage
 from serde_lab.table.timeline import Instant
 from serde_lab.table.validation import Diagnosis, Severity, validate_table
@@ -375,6 +376,15 @@ def _(writer: PlainWriter) -> None:
 def _(writer: PlainWriter) -> None:
     path = newest(writer)
     writer.storage.put_new(path.replace("00000000", "00000007", 1), writer.storage.get(path))
+
+
+@damage("replaced-group-written", cow)
+def _(writer: PlainWriter) -> None:
+    gone = replaced_by_insert_overwrite_table(writer.table.view())
+    instant = writer.begin("replacecommit")
+    metadata = CommitMetadata("DELETE_PARTITION", replaced_file_ids=gone)
+    writer.table.timeline().create_completed(instant, metadata.to_bytes(2))
+    writer.upsert([row("a", 3)])
 
 
 @damage("bucket-doubled", cow)

@@ -18,6 +18,7 @@ def check(table: Inspection) -> Iterator[Finding]:
     yield from _partitions(table)
     yield from _uncommitted(table)
     yield from _committed(table)
+    yield from _replaced(table)
     yield from _doubled(table)
     yield from _stray(table)
     yield from _log_only(table)
@@ -80,6 +81,21 @@ def _committed(table: Inspection) -> Iterator[Finding]:
                     kinds.FILE_MISSING,
                     stat.path,
                     f"instant {instant.time} wrote {stat.numWrites} rows to it",
+                )
+
+
+def _replaced(table: Inspection) -> Iterator[Finding]:
+    """What was written to a file group after it was replaced, or by the very instant."""
+    for instant, metadata in table.commits.items():
+        completed = instant.completion_time or instant.time
+        for stat in metadata.write_stats:
+            when = table.replaced.get((stat.partitionPath, stat.fileId))
+            if when is not None and completed >= when:
+                yield Finding(
+                    kinds.REPLACED_GROUP_WRITTEN,
+                    stat.path,
+                    f"its file group was replaced at {when}, and instant {instant.time} wrote "
+                    f"{stat.numWrites} rows to it",
                 )
 
 

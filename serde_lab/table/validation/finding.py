@@ -180,6 +180,12 @@ BASE_FILE_DOUBLED = _kind(
     "hudi-rs fails; Apache Hudi reads one of the two files, not always the committed one",
     "delete the file that the commit does not name",
 )
+REPLACED_GROUP_WRITTEN = _kind(
+    "replaced-group-written",
+    _ROWS,
+    "no reader sees these rows: a replaced file group is left out whatever is written to it later",
+    "write the rows again, to a new file group",
+)
 STRAY_PARQUET = _kind(
     "stray-parquet",
     _ROWS,
