@@ -19,6 +19,14 @@ from serde_lab.records.merger import EVENT_TIME_STRATEGY, PAYLOAD_STRATEGY
 from serde_lab.records.merging import MergeMode as Mode
 from serde_lab.records.partial_update import PartialUpdate
 from serde_lab.records.partition_time import TimeRule
+from serde_lab.table.index_kind import (
+    BUCKET,
+    BUCKET_FIELDS,
+    INDEX_KEYS,
+    SIMPLE_ENGINE,
+    IndexKind,
+    index_fields,
+)
 from serde_lab.table.properties import table_checksum
 from serde_lab.table.table_kind import (
     COMMIT_TIME,
@@ -39,11 +47,6 @@ TableType = Literal["COPY_ON_WRITE", "MERGE_ON_READ"]
 PROPERTIES_PATH = ".hoodie/hoodie.properties"
 METADATA_PARTITIONS = "hoodie.table.metadata.partitions"
 INDEX_DEFINITIONS_PATH = "hoodie.table.index.defs.path"
-
-# Hudi does not store the bucket count, and a wrong one doubles keys without a word
-INDEX_TYPE = "serde_lab.index.type"
-BUCKETS = "serde_lab.bucket.index.num.buckets"
-BUCKET_FIELDS = "serde_lab.bucket.index.hash.field"
 
 STRATEGY_ID = "hoodie.record.merge.strategy.id"
 PAYLOAD_CLASS = "hoodie.compaction.payload.class"
@@ -89,8 +92,18 @@ class TableConfig:
     """SIMPLE, COMPLEX, NON_PARTITION or TIMESTAMP; "" means what follows from the fields. What TIMESTAMP
     is told of its field stands in `extra`."""
     database: str = ""
+    index_type: str = ""
+    """One of INDEX_TYPES; "" in a table without keys, and where a table does not state it. With a bucket
+    count it is BUCKET."""
+    index_global: bool = True
+    """Of INMEMORY and FLINK_STATE: whether keys are unique in the whole table; others say so by name."""
     bucket_count: int | None = None
-    """Buckets of the simple bucket index in each partition; None means the table has no such index."""
+    """Buckets of the bucket index in a partition (of consistent hashing: at first); None: no such
+    index."""
+    bucket_engine: str = SIMPLE_ENGINE
+    """SIMPLE or CONSISTENT_HASHING."""
+    bucket_expressions: str = ""
+    """`pattern,buckets;...`: partitions with another number of buckets, of the simple engine."""
     bucket_fields: tuple[str, ...] = ()
     """Fields of the record key that the bucket hash takes; () means all of them."""
     extra: Mapping[str, str] = field(default_factory=dict)
@@ -105,6 +118,8 @@ class TableConfig:
             settle("key_generator", _inferred_key_generator(self))
         if not self.bucket_fields:
             settle("bucket_fields", self.record_key_fields)
+        if not self.index_type and self.bucket_count is not None:
+            settle("index_type", BUCKET)
 
     @property
     def is_mor(self) -> bool:
@@ -132,6 +147,26 @@ class TableConfig:
     def is_keyless(self) -> bool:
         """Whether no column is a record key: keys are made up of where rows stood in their writes."""
         return not self.record_key_fields
+
+    @property
+    def index(self) -> IndexKind:
+        """The index that the table is written with."""
+        return IndexKind(
+            self.index_type,
+            self.index_global,
+            self.bucket_count,
+            self.bucket_engine,
+            self.bucket_expressions,
+        )
+
+    @property
+    def index_is_global(self) -> bool:
+        """Whether a record key is unique in the whole table, not only in its partition."""
+        return self.index.is_global
+
+    def buckets_of(self, partition_path: str) -> int | None:
+        """Buckets of a partition that file ids name; None with any index but the simple bucket index."""
+        return self.index.buckets_of(partition_path)
 
     @property
     def time_rule(self) -> TimeRule | None:
@@ -192,8 +227,12 @@ class TableConfig:
                 f"key generator {self.key_generator!r} is not supported; known are "
                 f"{', '.join(KEY_GENERATOR_CLASSES)}"
             )
-        if self.bucket_count is not None and not 1 <= self.bucket_count <= 99_999_999:
-            raise OptionError(f"the bucket index has {self.bucket_count} buckets; 1 is the least")
+        self.index.check()
+        if self.index_type and self.is_keyless:
+            raise OptionError(
+                f"hoodie.index.type is {self.index_type}, and the table has no record key to look up",
+                hint="hoodie.datasource.write.recordkey.field names it",
+            )
 
     def _check_key_generator(self) -> None:
         """Source: HoodieSparkKeyGeneratorFactory, and what each key generator refuses when it is made."""
@@ -254,13 +293,7 @@ class TableConfig:
             own |= self._properties_of_version_6()
         else:
             own |= self._properties_of_version_9()
-        if self.bucket_count is not None:
-            own |= {
-                INDEX_TYPE: "BUCKET",
-                BUCKETS: str(self.bucket_count),
-                BUCKET_FIELDS: ",".join(self.bucket_fields),
-            }
-        return {**own, **self.extra}
+        return {**own, **self.index.to_properties(self.bucket_fields), **self.extra}
 
     def _shared_properties(self) -> dict[str, str]:
         properties = {
@@ -340,7 +373,6 @@ class TableConfig:
             properties.get("hoodie.table.ordering.fields")
             or properties.get("hoodie.table.precombine.field", "")
         )
-        buckets = properties.get(BUCKETS, "")
         mode = merge_mode_of(properties, version, bool(ordering), where)
         partial = properties.get(PARTIAL_UPDATE, "")
         if partial not in ("", "IGNORE_DEFAULTS", "FILL_UNAVAILABLE"):
@@ -367,7 +399,7 @@ class TableConfig:
             url_encode=properties.get("hoodie.datasource.write.partitionpath.urlencode") == "true",
             key_generator=key_generator_of(properties),
             database=properties.get("hoodie.database.name", ""),
-            bucket_count=int(buckets) if buckets else None,
+            **index_fields(properties, where),
             bucket_fields=_fields(properties.get(BUCKET_FIELDS, "")),
             extra={k: v for k, v in properties.items() if k not in _OWN_KEYS},
         )
@@ -392,9 +424,7 @@ _OWN_KEYS = frozenset(
         "hoodie.datasource.write.hive_style_partitioning",
         "hoodie.datasource.write.partitionpath.urlencode",
         "hoodie.database.name",
-        INDEX_TYPE,
-        BUCKETS,
-        BUCKET_FIELDS,
+        *INDEX_KEYS,
     }
 )
 
