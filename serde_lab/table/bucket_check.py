@@ -12,18 +12,25 @@ from serde_lab.errors import TableError
 from serde_lab.table.base_file import BaseFileReader
 from serde_lab.table.bucket_index import bucket_ids, bucket_of_file_id
 from serde_lab.table.file_system_view import FileSlice
+from serde_lab.table.index_kind import BUCKET, IndexKind
 from serde_lab.table.meta_columns import RECORD_KEY
+from serde_lab.table.partition_buckets import load_hashing_config
 from serde_lab.table.table import HoodieTable
 
 _FILES = 4
 
 
-def check_buckets(table: HoodieTable, bucket_count: int, hash_fields: Sequence[str]) -> None:
-    """Hold the latest file groups, and keys of some of them, to `bucket_count` buckets.
+def check_buckets(
+    table: HoodieTable, bucket_count: int, hash_fields: Sequence[str], expressions: str = ""
+) -> None:
+    """Hold the latest file groups, and keys of some of them, to `bucket_count` buckets, or to what
+    `expressions` say of their partitions; and both to the rules that Hudi stores, if it does.
 
     Raises TableError naming the file group that does not fit.
     """
     config = table.config
+    _check_stored_rules(table, bucket_count, expressions)
+    index = IndexKind(BUCKET, bucket_count=bucket_count, bucket_expressions=expressions)
     seen: set[tuple[str, int]] = set()
     slices = table.view().latest_file_slices()
     for found in slices:
@@ -34,17 +41,37 @@ def check_buckets(table: HoodieTable, bucket_count: int, hash_fields: Sequence[s
                 f"table {config.name} was written under another index than the bucket index, the only"
                 f" one that is supported: {exc.message}"
             ) from exc
-        if bucket >= bucket_count or (found.partition_path, bucket) in seen:
+        count = index.buckets_of(found.partition_path) or bucket_count
+        if bucket >= count or (found.partition_path, bucket) in seen:
             raise TableError(
                 f"table {config.name} has a file group {found.file_id!r} in {found.partition_path!r},"
-                f" which is not one of {bucket_count} buckets",
+                f" which is not one of {count} buckets",
                 hint="hoodie.bucket.index.num.buckets must be what the table was written with",
             )
         seen.add((found.partition_path, bucket))
     # the largest: their keys tell soonest, since a wrong number of buckets moves half of them or more
     bases = sorted((s for s in slices if s.base_file is not None), key=_base_bytes)
     for found in bases[-_FILES:]:
-        _check_keys(table, found, bucket_count, hash_fields)
+        count = index.buckets_of(found.partition_path) or bucket_count
+        _check_keys(table, found, count, hash_fields)
+
+
+def _check_stored_rules(table: HoodieTable, bucket_count: int, expressions: str) -> None:
+    """Hudi goes by the rules that it stored, whatever a write asks for."""
+    begun = [instant.time for instant in table.timeline().pending()]
+    stored = load_hashing_config(table.storage, begun)
+    if stored is None:
+        if expressions:
+            raise TableError(
+                f"table {table.config.name} has the same number of buckets in each partition, and"
+                f" hoodie.bucket.index.partition.expressions is {expressions!r}"
+            )
+    elif (stored.default_buckets, stored.expressions) != (bucket_count, expressions):
+        raise TableError(
+            f"table {table.config.name} has {stored.default_buckets} buckets, and in some partitions"
+            f" what {stored.expressions!r} says",
+            hint="hoodie.bucket.index.num.buckets and .partition.expressions must be the same",
+        )
 
 
 def _base_bytes(found: FileSlice) -> int:

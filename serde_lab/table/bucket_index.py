@@ -31,10 +31,11 @@ def bucket_ids(
     record_keys: pa.Array | pa.ChunkedArray,
     key_fields: Sequence[str],
     hash_fields: Sequence[str],
-    bucket_count: int,
+    bucket_count: int | npt.NDArray[np.integer],
 ) -> npt.NDArray[np.int32]:
     """The bucket of each record key, shape (rows,).
 
+    `bucket_count`: of every record, or of each, shape (rows,), where it differs by partition.
     `key_fields` are the table's record key fields in their order, `hash_fields` those of them that
     the index hashes. A key without both `,` and `:` is hashed whole; otherwise it is taken apart into
     `field:value` pairs. Keys whose values hold `,` or `:` themselves are taken apart one by one.
@@ -63,11 +64,11 @@ def bucket_ids(
     for row in np.flatnonzero(~whole & ~regular):
         key = bytes(keys.data[keys.offsets[row] : keys.offsets[row + 1]]).decode()
         hashes[row] = list_hash(hash_values(key, hash_fields))
-    return ((hashes & np.uint32(_INT_MAX)) % np.uint32(bucket_count)).astype(np.int32)
+    return _buckets(hashes, bucket_count)
 
 
 def bucket_ids_of_integers(
-    values: Sequence[npt.NDArray[np.integer]], bucket_count: int
+    values: Sequence[npt.NDArray[np.integer]], bucket_count: int | npt.NDArray[np.integer]
 ) -> npt.NDArray[np.int32]:
     """The bucket of each record whose index fields are these integers, in the order of the key.
 
@@ -79,7 +80,13 @@ def bucket_ids_of_integers(
     for column in values:
         hashes *= np.uint32(31)
         hashes += _digit_hashes(column)
-    return ((hashes & np.uint32(_INT_MAX)) % np.uint32(bucket_count)).astype(np.int32)
+    return _buckets(hashes, bucket_count)
+
+
+def _buckets(
+    hashes: npt.NDArray[np.uint32], bucket_count: int | npt.NDArray[np.integer]
+) -> npt.NDArray[np.int32]:
+    return ((hashes & np.uint32(_INT_MAX)) % np.asarray(bucket_count, np.uint32)).astype(np.int32)
 
 
 def _digit_hashes(values: npt.NDArray[np.integer]) -> npt.NDArray[np.uint32]:

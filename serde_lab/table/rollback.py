@@ -5,7 +5,8 @@ whether the instant's writer still lives: the caller has made sure that it does 
 
 Order, so that a rollback that dies is taken up by the next one: plan, inflight, data files, the failed
 instant's own files, completed, markers. Files are found by the instant's markers and, beyond them, by
-the instant in their names, which also finds what a writer without markers left behind.
+the instant in their names, which also finds what a writer without markers left behind. With a
+replacecommit go the rings and bucket rules that it was to put in force.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from serde_lab.errors import TableError
 from serde_lab.table.avro_container import read_single, write_single
 from serde_lab.table.file_names import LogFileName, in_partition
 from serde_lab.table.file_system_view import list_table_files
+from serde_lab.table.hashing_metadata import delete_index_files
 from serde_lab.table.log_block import LogBlock, parse_blocks
 from serde_lab.table.markers import delete_markers, list_markers
 from serde_lab.table.rollback_schema import METADATA_SCHEMA, PLAN_SCHEMA
@@ -156,6 +158,8 @@ def _execute(
         if storage.exists(path):
             storage.delete(path)
             deleted.append(path)
+    if Instant(failed, action, "inflight").completed_action == "replacecommit":
+        delete_index_files(storage, failed)
     timeline.delete(Instant(failed, action, "requested"))
     elapsed_ms = (time.perf_counter_ns() - started) // 1_000_000
     metadata = _metadata(storage, rollback, failed, action, deleted, elapsed_ms)

@@ -30,6 +30,7 @@ from serde_lab.table.file_system_view import (
     visibility_of,
 )
 from serde_lab.table.meta_columns import data_schema
+from serde_lab.table.partition_buckets import HashingConfig, save_hashing_config
 from serde_lab.table.properties import format_properties, parse_properties
 from serde_lab.table.storage import Storage
 from serde_lab.table.timeline import Instant, Timeline
@@ -59,6 +60,10 @@ class HoodieTable:
         config.check_creatable()
         for folder in (*_EMPTY_FOLDERS, config.timeline_folder, config.history_folder):
             storage.make_folder(folder)
+        if config.bucket_expressions and not cls.exists(storage):
+            # before the table is there: whoever sees it sees its rules
+            rules = HashingConfig(config.bucket_expressions, config.bucket_count or 1)
+            save_hashing_config(storage, rules)
         text = _properties_text(config, "Properties saved on")
         if not storage.put_new(PROPERTIES_PATH, text.encode()):
             raise TableError(f"{storage.url}: there is a table already")
@@ -87,14 +92,19 @@ class HoodieTable:
         """The active timeline."""
         return Timeline(self.storage, self.config)
 
-    def view(self, as_of: str | None = None) -> FileSystemView:
+    def view(self, as_of: str | None = None, own_instant: str | None = None) -> FileSystemView:
         """The files as they are now, or as they were when nothing after `as_of` had completed.
+
+        With `own_instant` those of this pending instant count already, for its own writer.
 
         `as_of` is a completion time; in table version 6, which stores none, an instant time.
         """
         timeline = self.timeline()
         instants = timeline.instants()
         visibility = visibility_of(instants, as_of)
+        if own_instant is not None:
+            done = {**visibility.completion_times, own_instant: own_instant}
+            visibility = replace(visibility, completion_times=done)
         # the timeline is read before the files: a commit in between stays invisible as a whole
         files = list_table_files(self.storage)
         replaced = replaced_file_groups(timeline, visibility, instants)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import uuid
 from collections.abc import Sequence
 
 import fastavro
@@ -11,20 +10,11 @@ import pytest
 
 from serde_lab.errors import OptionError
 from serde_lab.table.archiving import archive
-from serde_lab.table.base_file import BaseFileWriter
 from serde_lab.table.cleaning import clean
-from serde_lab.table.commit_metadata import CommitMetadata, WriteStat
 from serde_lab.table.config import TableConfig
-from serde_lab.table.markers import delete_markers
 from serde_lab.table.read_plan import plan_incremental
 from serde_lab.table.recovery import recover
-from serde_lab.table.replacing import (
-    Replaced,
-    replaced_by_delete_partition,
-    replaced_by_insert_overwrite,
-    replaced_by_insert_overwrite_table,
-    requested_content,
-)
+from serde_lab.table.replacing import replaced_by_delete_partition, requested_content
 from serde_lab.table.storage import Storage
 from serde_lab.table.timeline import Instant
 from serde_lab.table.validation import validate_table
@@ -33,12 +23,11 @@ from tests.table.made_up_tables import (
     LogAppender,
     PlainWriter,
     Row,
-    avro_schema,
-    batch_of,
     hudi_rs_rows,
     our_rows,
     without_meta,
 )
+from tests.table.replacing_writer import begin, delete_partition, insert_overwrite, new_groups
 
 
 def config(version: int = 9, mor: bool = False) -> TableConfig:
@@ -54,66 +43,6 @@ def config(version: int = 9, mor: bool = False) -> TableConfig:
 
 def row(key: str, ts: int, partition: str = "p") -> Row:
     return {"id": key, "ts": ts, "value": partition}
-
-
-def begin(writer: PlainWriter, operation: str) -> Instant:
-    timeline = writer.table.timeline()
-    instant = timeline.new_instant("replacecommit")
-    requested = timeline.create_requested(instant, requested_content(operation))
-    content = CommitMetadata(operation.upper()).to_bytes(writer.config.layout_version)
-    return timeline.create_inflight(requested, content)
-
-
-def new_groups(writer: PlainWriter, instant: Instant, rows: Sequence[Row]) -> list[WriteStat]:
-    """The rows as one new file group a partition."""
-    stats = []
-    for number, partition in enumerate(sorted({r["value"] for r in rows})):
-        drawn = uuid.uuid5(uuid.NAMESPACE_URL, f"{instant.time}/{partition}")
-        base = BaseFileWriter(
-            writer.storage,
-            data_schema=writer.schema,
-            partition_path=partition,
-            file_id=f"{drawn}-0",
-            write_token=f"{number}-1-0",
-            instant=instant.time,
-        )
-        batch = batch_of([r for r in rows if r["value"] == partition], writer.schema)
-        base.append(batch.column("id"), batch)
-        stats.append(base.close())
-    return stats
-
-
-def complete(
-    writer: PlainWriter, instant: Instant, operation: str, stats: list[WriteStat], gone: Replaced
-) -> Instant:
-    metadata = CommitMetadata(
-        operation.upper(),
-        tuple(stats),
-        {"schema": avro_schema(writer.schema, writer.config.name)},
-        replaced_file_ids=gone,
-    )
-    content = metadata.to_bytes(writer.config.layout_version)
-    done = writer.table.timeline().create_completed(instant, content)
-    delete_markers(writer.storage, instant.time)
-    return done
-
-
-def insert_overwrite(writer: PlainWriter, *rows: Row, whole_table: bool = False) -> Instant:
-    operation = "insert_overwrite_table" if whole_table else "insert_overwrite"
-    view = writer.table.view()
-    instant = begin(writer, operation)
-    stats = new_groups(writer, instant, rows)
-    gone = (
-        replaced_by_insert_overwrite_table(view)
-        if whole_table
-        else replaced_by_insert_overwrite(view, [s.partitionPath for s in stats])
-    )
-    return complete(writer, instant, operation, stats, gone)
-
-
-def delete_partition(writer: PlainWriter, *partitions: str) -> Instant:
-    gone = replaced_by_delete_partition(writer.table.view(), partitions)
-    return complete(writer, begin(writer, "delete_partition"), "delete_partition", [], gone)
 
 
 def check(writer: PlainWriter, expected: Sequence[Row]) -> None:

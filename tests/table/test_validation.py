@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -14,10 +15,13 @@ import pytest
 
 from serde_lab.errors import LabError, TableError
 from serde_lab.table.archiving import archive
+from serde_lab.table.base_file import BaseFileWriter
 from serde_lab.table.cleaning import clean
 from serde_lab.table.commit_metadata import CommitMetadata
 from serde_lab.table.compaction import compact_slice, complete_compaction, schedule_compaction
 from serde_lab.table.config import TableConfig
+from serde_lab.table.consistent_hashing import INITIAL_INSTANT, HashingMetadata
+from serde_lab.table.hashing_metadata import create_initial, metadata_path
 from serde_lab.table.log_file import LogFormat
 from serde_lab.table.markers import delete_markers
 from serde_lab.table.replacing import replaced_by_insert_overwrite_table
@@ -31,6 +35,7 @@ from tests.table.made_up_tables import (
     LogAppender,
     PlainWriter,
     Row,
+    batch_of,
     every_type_row,
     hudi_rs_rows,
 )
@@ -42,6 +47,9 @@ MOR = TableConfig(
 PARTITIONED = TableConfig("trips", ("id",), partition_fields=("value",), ordering_fields=("ts",))
 
 
+CONSISTENT = replace(MOR, bucket_engine="CONSISTENT_HASHING")
+
+
 def row(key: str, ts: int, value: str = "x") -> Row:
     return {"id": key, "ts": ts, "value": value}
 
@@ -50,6 +58,24 @@ def cow(storage: Storage) -> PlainWriter:
     writer = PlainWriter(storage, COW, SMALL)
     writer.upsert([row("a", 1), row("b", 1)])
     writer.upsert([row("a", 2)])
+    return writer
+
+
+def consistent(storage: Storage) -> PlainWriter:
+    writer = PlainWriter(storage, CONSISTENT, SMALL)
+    (node,) = create_initial(storage, "", 1).nodes
+    instant = writer.begin("deltacommit")
+    base = BaseFileWriter(
+        storage,
+        data_schema=SMALL,
+        partition_path="",
+        file_id=node.file_id,
+        write_token="0-1-0",
+        instant=instant.time,
+    )
+    batch = batch_of([row("a", 1), row("b", 1)], SMALL)
+    base.append(batch.column("id"), batch)
+    writer.complete(instant, [base.close()])
     return writer
 
 
@@ -385,6 +411,24 @@ def _(writer: PlainWriter) -> None:
     metadata = CommitMetadata("DELETE_PARTITION", replaced_file_ids=gone)
     writer.table.timeline().create_completed(instant, metadata.to_bytes(2))
     writer.upsert([row("a", 3)])
+
+
+@damage("hashing-metadata-wrong", consistent)
+def _(writer: PlainWriter) -> None:
+    writer.storage.delete(metadata_path("", INITIAL_INSTANT))
+
+
+@damage("hashing-metadata-wrong", consistent)
+def _(writer: PlainWriter) -> None:
+    writer.storage.replace(metadata_path("", INITIAL_INSTANT), b"{")
+
+
+@damage("bucket-wrong", consistent)
+def _(writer: PlainWriter) -> None:
+    """A file group that is on no node."""
+    writer.storage.replace(
+        metadata_path("", INITIAL_INSTANT), HashingMetadata.initial("", 2).to_bytes()
+    )
 
 
 @damage("bucket-doubled", cow)

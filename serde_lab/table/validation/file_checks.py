@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from serde_lab.table.index_kind import CONSISTENT_HASHING
 from serde_lab.table.validation import finding as kinds
 from serde_lab.table.validation.finding import Finding
 from serde_lab.table.validation.inspection import Inspection
@@ -135,23 +136,24 @@ def _log_only(table: Inspection) -> Iterator[Finding]:
 
 def _buckets(table: Inspection) -> Iterator[Finding]:
     """Of tables that say that they have a bucket index; others may have any file ids."""
-    count = None if table.config is None else table.config.bucket_count
-    if count is None or table.view is None:
+    config = table.config
+    if config is None or config.bucket_count is None or table.view is None:
         return
+    rings = table.rings
+    for where, why in table.unreadable_rings.items():
+        yield Finding(kinds.HASHING_METADATA_WRONG, where, why)
     seen: dict[tuple[str, int], str] = {}
     for slice_ in table.view.latest_file_slices():
-        bucket = slice_.file_id[:8]
+        place = f"{slice_.partition_path or '.'}: {slice_.file_id}"
+        if config.bucket_engine == CONSISTENT_HASHING:
+            ring = rings.get(slice_.partition_path)
+            if ring is not None and ring.number_of(slice_.file_id) is None:
+                yield Finding(kinds.BUCKET_WRONG, place, "the file id is that of no hashing node")
+            continue
+        bucket, count = slice_.file_id[:8], config.buckets_of(slice_.partition_path) or 0
         if not bucket.isdigit() or not 0 <= int(bucket) < count:
-            yield Finding(
-                kinds.BUCKET_WRONG,
-                f"{slice_.partition_path or '.'}: {slice_.file_id}",
-                f"the file id names no bucket below {count}",
-            )
+            yield Finding(kinds.BUCKET_WRONG, place, f"the file id names no bucket below {count}")
             continue
         other = seen.setdefault((slice_.partition_path, int(bucket)), slice_.file_id)
         if other != slice_.file_id:
-            yield Finding(
-                kinds.BUCKET_DOUBLED,
-                f"{slice_.partition_path or '.'}: {slice_.file_id}",
-                f"{other} is of bucket {int(bucket)} too",
-            )
+            yield Finding(kinds.BUCKET_DOUBLED, place, f"{other} is of bucket {int(bucket)} too")

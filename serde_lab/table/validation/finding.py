@@ -228,6 +228,12 @@ BUCKET_DOUBLED = _kind(
     "Apache Hudi's upserts fail: two file groups of one bucket",
     "merge the two file groups, or roll back the instant that made the second",
 )
+HASHING_METADATA_WRONG = _kind(
+    "hashing-metadata-wrong",
+    _ROWS,
+    "a write begins the buckets of the partition anew and writes its keys a second time",
+    "restore the .hashing_meta file, or write the partition anew",
+)
 METADATA_TABLE_STALE = _kind(
     "metadata-table-stale",
     _ROWS,

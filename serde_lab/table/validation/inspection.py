@@ -14,6 +14,7 @@ from serde_lab.errors import LabError, TableError
 from serde_lab.table.base_file import BaseFileReader
 from serde_lab.table.commit_metadata import CommitMetadata
 from serde_lab.table.config import PROPERTIES_PATH, TableConfig
+from serde_lab.table.consistent_hashing import HashingRing
 from serde_lab.table.file_system_view import (
     FileSystemView,
     TableFiles,
@@ -21,10 +22,13 @@ from serde_lab.table.file_system_view import (
     list_table_files,
     visibility_of,
 )
+from serde_lab.table.hashing_metadata import load_hashing_metadata
+from serde_lab.table.index_kind import CONSISTENT_HASHING
 from serde_lab.table.lsm_history import LsmHistory
 from serde_lab.table.meta_columns import COMMIT_TIME, RECORD_KEY
 from serde_lab.table.properties import parse_properties
 from serde_lab.table.storage import Storage
+from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline import WRITE_ACTIONS, Instant, Timeline
 
 
@@ -39,6 +43,8 @@ class Inspection:
     """Why there is no config, in a sentence."""
     unreadable: dict[str, str] = field(default_factory=dict)
     """Completed instant files that cannot be read: path -> why."""
+    unreadable_rings: dict[str, str] = field(default_factory=dict)
+    """Partitions of consistent hashing without a ring: partition -> why."""
 
     @classmethod
     def of(cls, storage: Storage) -> Inspection | None:
@@ -117,6 +123,28 @@ class Inspection:
             for partition, ids in (metadata.replaced_file_ids or {}).items()
             for file_id in ids
         }
+
+    @cached_property
+    def rings(self) -> dict[str, HashingRing]:
+        """The rings of consistent hashing by partition path; what has none goes to
+        `unreadable_rings`."""
+        found: dict[str, HashingRing] = {}
+        if self.config is None or self.view is None:
+            return found
+        if self.config.bucket_engine != CONSISTENT_HASHING:
+            return found
+        table = HoodieTable(self.storage, self.config)
+        for partition in self.view.partitions:
+            try:
+                loaded = load_hashing_metadata(table, [partition])
+            except LabError as exc:
+                self.unreadable_rings[partition or "."] = exc.message
+                continue
+            if partition in loaded:
+                found[partition] = loaded[partition].ring()
+            else:
+                self.unreadable_rings[partition or "."] = "there is none that is in force"
+        return found
 
     @cached_property
     def makes_keys_up(self) -> bool:

@@ -74,11 +74,7 @@ class RowCheck:
                 null_ordering[name] += batch.column(name).null_count
             for name in null_elements:
                 null_elements[name] += batch.column(name).flatten().null_count
-            if config.bucket_count is not None and slice_.file_id[:8].isdigit():
-                found = bucket_ids(
-                    keys, config.record_key_fields, config.bucket_fields, config.bucket_count
-                )
-                wrong_bucket += int((found != int(slice_.file_id[:8])).sum())
+            wrong_bucket += self._wrong_buckets(config, slice_, keys)
         where = _place(slice_)
         if null_keys:
             yield Finding(kinds.KEY_NULL, where, f"{null_keys} rows have no record key")
@@ -92,8 +88,7 @@ class RowCheck:
             yield Finding(
                 kinds.BUCKET_WRONG,
                 where,
-                f"{wrong_bucket} keys do not hash to bucket {int(slice_.file_id[:8])} of "
-                f"{config.bucket_count}",
+                f"{wrong_bucket} keys do not hash to the bucket of file group {slice_.file_id}",
             )
         for name, nulls in null_ordering.items():
             if nulls:
@@ -103,6 +98,19 @@ class RowCheck:
                 yield Finding(
                     kinds.NULL_LIST_ELEMENT, f"{where}: {name}", f"{nulls} list elements are null"
                 )
+
+    def _wrong_buckets(self, config: TableConfig, slice_: FileSlice, keys: pa.Array) -> int:
+        """How many keys belong to another file group by the table's own bucket index."""
+        key_fields, hash_fields = config.record_key_fields, config.bucket_fields
+        count = config.buckets_of(slice_.partition_path)
+        if count is not None and slice_.file_id[:8].isdigit():
+            found = bucket_ids(keys, key_fields, hash_fields, count)
+            return int((found != int(slice_.file_id[:8])).sum())
+        ring = self._table.rings.get(slice_.partition_path)
+        number = None if ring is None else ring.number_of(slice_.file_id)
+        if ring is None or number is None:
+            return 0
+        return int((ring.nodes_of(keys, key_fields, hash_fields) != number).sum())
 
     def _lists(self) -> list[str]:
         return [f.name for f in self._schema if pa.types.is_list(f.type)]
