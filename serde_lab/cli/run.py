@@ -196,7 +196,7 @@ def _arm_names(scenario: Scenario, chosen: list[str] | None) -> tuple[str, ...]:
 def _print_plan(scenario: Scenario, arms: tuple[str, ...], settings: object, form: Format) -> None:
     from serde_lab.lab.disk import check_disk
     from serde_lab.lab.estimate import estimate_seconds
-    from serde_lab.lab.plan import cells_of, check_scenario
+    from serde_lab.lab.plan import cells_of, check_scenario, diagrams
     from serde_lab.lab.runner import RunSettings, chosen_arms
     from serde_lab.lab.source_check import check_data
     from serde_lab.scenario.loading import sweep_points
@@ -217,5 +217,7 @@ def _print_plan(scenario: Scenario, arms: tuple[str, ...], settings: object, for
         for cell in cells
     ]
     print_rows(["cell", "arm", "round", "kind"], rows, form, title=scenario.title)
+    for text in dict.fromkeys(t for one, chosen in asked for t in diagrams(one, chosen)):
+        stderr.print(text, markup=False, highlight=False)
     stderr.print(f"{len(cells)} cells, about {seconds:.0f} s ({basis})")
     check_disk(asked, settings, stderr.print)

@@ -12,7 +12,6 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,7 @@ import pyarrow.parquet as pq
 
 from serde_lab.lab.cell_result import CellResult, CellSample, table_bytes
 from serde_lab.lab.inputs import CommitInput, PreparedInputs
-from serde_lab.lab.plan import table_config, write_options
+from serde_lab.lab.plan import hops_of, set_up_options, write_options
 from serde_lab.measure.commit import CommitMeasure, measure_commit, measure_in_process
 from serde_lab.measure.reports import AttemptReport
 from serde_lab.measure.slots import Interval
@@ -29,7 +28,7 @@ from serde_lab.measure.timeline import THREADS_LEFT, TaskTimeline
 from serde_lab.pipeline.coordinator import Commit
 from serde_lab.pipeline.exchange import InProcessExchange, parquet_partitions
 from serde_lab.pipeline.write import PreparedWrite
-from serde_lab.scenario.model import Arm, Scenario
+from serde_lab.scenario.model import Arm, Merging, Scenario, Table
 from serde_lab.table.storage import Storage
 from serde_lab.table.table import HoodieTable
 
@@ -55,11 +54,12 @@ class CellRunner:
     ) -> None:
         self.scenario, self.inputs, self.work, self.bench = scenario, inputs, work, bench
         self.tidy_heap = tidy_heap
-        tables = [scenario.table, *(scenario.table_of(arm) for arm in scenario.arms)]
-        # arms that merge in their own way have a set-up table of their own: it is the table that says so
+        tables = [scenario.table_of(arm) for arm in (None, *scenario.arms)]
+        # arms that merge in their own way, or find records by another index, have a set-up table of their
+        # own: it is the table that says so
         self._setups = {
-            merging: work / f"setup-{number}"
-            for number, merging in enumerate(dict.fromkeys(table.merging for table in tables))
+            kind: work / f"setup-{number}"
+            for number, kind in enumerate(dict.fromkeys(_kind(table) for table in tables))
         }
         self._source_bytes = max(
             (sum(f.stat().st_size for f in c.files) for c in inputs.commits), default=0
@@ -73,12 +73,11 @@ class CellRunner:
         self._set_up(None)
 
     def _set_up(self, arm: Arm | None) -> None:
-        folder = self._setups[self.scenario.table_of(arm).merging]
+        folder = self._setups[_kind(self.scenario.table_of(arm))]
         for commit in self.inputs.setups:
-            options = write_options(
-                self.scenario, commit.operation, None, self._row_bytes, self._source_bytes
+            options = set_up_options(
+                self.scenario, commit.operation, arm, self._row_bytes, self._source_bytes
             )
-            options = replace(options, table=table_config(self.scenario, arm))
             storage = Storage.open(folder)
             prepared = PreparedWrite.of(storage, _schema(commit), options)
             if self.bench is None:
@@ -121,7 +120,7 @@ class CellRunner:
         table = self.work / "cells" / cell
         shutil.rmtree(table, ignore_errors=True)
         if self.inputs.setups:
-            setup = self._setups[self.scenario.table_of(arm).merging]
+            setup = self._setups[_kind(self.scenario.table_of(arm))]
             if not setup.exists():
                 # before the clock starts, and only for arms that are measured
                 self._set_up(arm)
@@ -141,15 +140,16 @@ class CellRunner:
             samples += _of_commit(number, wall_s, measure, written)
             samples += _of_table(number, table)
             total_s += wall_s
-            counted = measure.counters.get("reduce", {})
-            sniffed += counted.get("frames_sniffed", 0)
-            foreign += counted.get("frames_foreign", 0)
+            for counted in measure.counters.values():
+                # index records are counted apart where they are sent, too
+                sniffed += counted.get("frames_sniffed", 0) - counted.get("index_frames_sniffed", 0)
+                foreign += counted.get("frames_foreign", 0)
             threads_left += sum(c.get(THREADS_LEFT, 0) for c in measure.counters.values())
         samples.append(CellSample("seconds", total_s))
         slots = 1 if self.bench is None else self.bench.slots
         samples.append(CellSample("slots", slots))
         if arm.strategy is not None:
-            samples.append(CellSample("hops", 1, commit=1))
+            samples.append(CellSample("hops", hops_of(self.scenario, arm), commit=1))
         return CellResult(tuple(samples), table, sniffed, foreign, threads_left=threads_left)
 
     def _commit(
@@ -164,7 +164,7 @@ class CellRunner:
             exchange = InProcessExchange(_partitions(commit))
             with prepared.hold():
                 begin_epoch_ns, begin_ns = time.time_ns(), time.perf_counter_ns()
-                written = prepared.commit(exchange, driver)
+                written = prepared.commit(exchange, timeline=driver)
                 wall_ns = time.perf_counter_ns() - begin_ns
             interval = Interval(begin_epoch_ns, begin_epoch_ns + wall_ns)
             measure = measure_in_process(interval, exchange.reports, driver=driver.report())
@@ -177,13 +177,18 @@ class CellRunner:
         over_spark = ColumnsExchange(source) if native else SparkExchange(source)
         with batches_of(self.bench.spark, options.max_records_per_batch), prepared.hold():
             written, window = self.bench.measured(
-                group, lambda: prepared.commit(over_spark, driver)
+                group, lambda: prepared.commit(over_spark, timeline=driver)
             )
         reports = [AttemptReport.from_json(text) for text in over_spark.reports]
         measure = measure_commit(
             window.interval, self.bench.slots, window.history, reports, driver=driver.report()
         )
         return written, window.wall_ns / 1e9, measure
+
+
+def _kind(table: Table) -> tuple[Merging, str]:
+    """What tells the tables of a scenario's arms apart."""
+    return table.merging, table.index
 
 
 @contextmanager

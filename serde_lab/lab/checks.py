@@ -51,7 +51,7 @@ class CellChecks:
             Commit(cast(Any, commit.operation), commit.folder)  # the model's own list
             for commit in (*inputs.setups, *inputs.commits)
         ]
-        self._answers: dict[Merging, tuple[TableRules, Expected]] = {}
+        self._answers: dict[tuple[Merging, str], tuple[TableRules, Expected]] = {}
         self.expected = self._answer(None)[1]
         self.zoneless = zoneless_columns(self.rules.stored)
         if self.zoneless:
@@ -64,20 +64,22 @@ class CellChecks:
             )
 
     def _answer(self, arm: Arm | None) -> tuple[TableRules, Expected]:
-        """What the table of `arm` must hold, worked out once for each way to merge."""
-        merging = self._scenario.table_of(arm).merging
-        if merging not in self._answers:
+        """What the table of `arm` must hold, worked out once for each way to merge and each index."""
+        table = self._scenario.table_of(arm)
+        kind = table.merging, table.index
+        if kind not in self._answers:
             rules = table_rules(self._scenario, self._schema, arm)
             folder = self._work / "oracle" / str(len(self._answers))
-            self._answers[merging] = rules, Expected.of(solve(rules, self._history, folder))
-        return self._answers[merging]
+            self._answers[kind] = rules, Expected.of(solve(rules, self._history, folder))
+        return self._answers[kind]
 
     def judge(self, arm: Arm, result: CellResult) -> Verdict:
         """Every check of one cell; the fingerprint is None where no table was written or readable."""
         found: list[CheckResult] = []
         fingerprint = None
         if arm.strategy is not None:
-            found += [_wire(arm, result), _timers(result)]
+            makes = self._scenario.topology_of(arm).makes_records
+            found += [_wire(arm, result) if makes else _no_wire(result), _timers(result)]
         if result.table is None:
             found.append(CheckResult(MOVED, True, f"{result.rows:,} rows"))
         else:
@@ -113,6 +115,10 @@ def _wire(arm: Arm, result: CellResult) -> CheckResult:
     if sent != result.sniffed:
         return CheckResult(WIRE, False, f"{result.sniffed:,} frames arrived of {sent:,.0f} sent")
     return CheckResult(WIRE, True, f"all {result.sniffed:,} frames bear the mark of {arm.strategy}")
+
+
+def _no_wire(result: CellResult) -> CheckResult:
+    return CheckResult(WIRE, not result.sniffed, f"{result.sniffed:,} frames, where none is made")
 
 
 def _lender_of_mark(arm: Arm) -> str:

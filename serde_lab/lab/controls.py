@@ -19,10 +19,11 @@ from serde_lab.lab.inputs import CommitInput, PreparedInputs
 from serde_lab.lab.plan import write_options
 from serde_lab.measure.commit import CommitMeasure, measure_commit
 from serde_lab.measure.reports import AttemptReport
+from serde_lab.pipeline.planning import make_plan
 from serde_lab.pipeline.spark_exchange import SparkExchange
 from serde_lab.pipeline.spark_worker import FrameCounter, ReportsParam
 from serde_lab.pipeline.spark_write import arrow_schema, batches_of, stored_columns
-from serde_lab.pipeline.write import PreparedWrite, make_plan
+from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.scenario.model import Arm, Scenario
 from serde_lab.table.storage import Storage
 

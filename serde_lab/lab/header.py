@@ -159,6 +159,7 @@ def _arm_entry(arm: Arm, data: pa.Schema, columns: Mapping[str, float] | None) -
             "max_frame_bytes": bound.max_frame_bytes,
             "integrity": bound.integrity,
             **bound.own,
+            **({} if arm.topology is None else {"topology": arm.topology.name}),
         }
     return ArmEntry(
         arm=arm.name,

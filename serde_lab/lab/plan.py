@@ -7,16 +7,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, cast
 
 import pyarrow as pa
 
 from serde_lab.errors import LabError, ScenarioError
 from serde_lab.pipeline.options import WriteOptions
-from serde_lab.pipeline.plan import Operation
+from serde_lab.pipeline.plan import MiniBatches, Operation
+from serde_lab.pipeline.topologies import TOPOLOGIES
+from serde_lab.pipeline.topology_options import (
+    SortMode,
+    as_written,
+    check_topology,
+    default_topology,
+)
 from serde_lab.records.schema import RecordSchema
-from serde_lab.scenario.model import Arm, Scenario
+from serde_lab.scenario.model import Arm, Scenario, Topology
 from serde_lab.serde.interface import Fairness, SerdeOptions
 from serde_lab.serde.registry import strategy
 from serde_lab.table.config import TableConfig
@@ -86,7 +93,8 @@ def table_config(scenario: Scenario, arm: Arm | None = None) -> TableConfig:
         url_encode=table.url_encode,
         key_generator="TIMESTAMP" if table.time_folders else "",
         extra=table.time_properties,
-        bucket_count=table.buckets,
+        index_type=table.index,
+        bucket_count=table.buckets if table.index == "BUCKET" else None,
         bucket_fields=table.bucket_fields,
         partial_update_mode=table.partial_update,
         unavailable_value=table.unavailable_value,
@@ -110,7 +118,8 @@ def table_rules(scenario: Scenario, schema: RecordSchema, arm: Arm | None = None
         hive_style=scenario.table.hive_style,
         url_encode=scenario.table.url_encode,
         time=scenario.table.time_properties,
-        buckets=scenario.table.buckets,
+        key_is_global=scenario.key_is_global(arm),
+        buckets=table.buckets if table.index == "BUCKET" else 0,
         bucket_fields=scenario.table.bucket_fields,
     )
 
@@ -122,13 +131,22 @@ def write_options(
 
     `row_bytes` bounds the Arrow batches between Spark and Python, which Spark bounds by rows alone.
     """
+    table, topology = table_config(scenario, arm), scenario.topology_of(arm)
+    wanted = Operation(operation)
+    if arm is not None and topology.name == "bulk":
+        wanted = Operation.BULK_INSERT  # an insert by another name
+    bulk_set_up = arm is None and wanted is Operation.BULK_INSERT
+    name = default_topology(wanted, table) if bulk_set_up else topology.name
+    sorts = cast(SortMode, _SORTS[topology.sort])
     subject = arm.strategy if arm is not None and arm.strategy else "arrow"
     return WriteOptions(
-        table=table_config(scenario, arm),
-        operation=Operation(operation),
+        table=table,
+        operation=wanted,
+        topology=as_written(name, wanted, sorts if name == "bulk" and arm is not None else "NONE"),
         strategy=subject,
         serde=serde_options(arm) if arm is not None and arm.strategy else SerdeOptions(),
-        parallelism=0,
+        parallelism=0 if name == "bucket" else topology.tasks,
+        mini_batches=_mini_batches(topology),
         codec="none" if scenario.table.codec == "uncompressed" else scenario.table.codec,
         codec_level=scenario.table.level,
         worker_memory_mb=scenario.measure.worker_memory_mb,
@@ -137,6 +155,47 @@ def write_options(
         source_bytes=source_bytes,
         seed=scenario.data.seed,
     )
+
+
+def set_up_options(
+    scenario: Scenario, operation: str, arm: Arm | None, row_bytes: int, source_bytes: int
+) -> WriteOptions:
+    """One untimed write of the table that `arm` begins with: by columns wherever that can be."""
+    table = table_config(scenario, arm)
+    options = write_options(scenario, operation, None, row_bytes, source_bytes)
+    name = default_topology(options.operation, table)
+    return replace(
+        options,
+        table=table,
+        topology=as_written(name, options.operation),
+        parallelism=0,
+        mini_batches=None,
+    )
+
+
+def _mini_batches(topology: Topology) -> MiniBatches | None:
+    if topology.name != "step3":
+        return None
+    return MiniBatches(int(topology.batch_mb * (1 << 20)), int(topology.buffer_mb * (1 << 20)))
+
+
+_SORTS = {"none": "NONE", "partition": "PARTITION_SORT", "global": "GLOBAL_SORT"}
+
+
+def hops_of(scenario: Scenario, arm: Arm) -> int:
+    """How often a record of `arm` crosses."""
+    operation = scenario.commits[0].operation
+    return len(TOPOLOGIES[write_options(scenario, operation, arm, 1, 0).topology]().hops)
+
+
+def diagrams(scenario: Scenario, arms: Sequence[Arm]) -> list[str]:
+    """The topologies of `arms` as text, each once."""
+    names = [
+        write_options(scenario, scenario.commits[0].operation, arm, 1, 0).topology
+        for arm in arms
+        if arm.strategy is not None
+    ]
+    return [TOPOLOGIES[name]().diagram() for name in dict.fromkeys(names)]
 
 
 _BATCH_BYTES = 16 << 20
@@ -154,6 +213,11 @@ def check_scenario(scenario: Scenario) -> None:
             table_config(scenario, arm).check_creatable()
         for batch in scenario.batches:
             Operation(batch.operation)
+        for arm in (arm for arm in scenario.arms if arm.strategy is not None):
+            for batch in scenario.commits:
+                options = write_options(scenario, batch.operation, arm, 1, 0)
+                asked = scenario.topology_of(arm).name
+                check_topology(asked, options.operation, options.table)
     except ValueError as exc:
         raise ScenarioError(f"{scenario.name}: {exc}") from exc
     except LabError as exc:

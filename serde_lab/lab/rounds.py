@@ -7,7 +7,7 @@ not know sessions, inputs or what a cell does.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +20,7 @@ from serde_lab.lab.progress import Progress
 from serde_lab.lab.stand_alone import STAND_ALONE
 from serde_lab.runs.directory import RunWriter
 from serde_lab.runs.model import Check
-from serde_lab.scenario.model import Arm, Merging
+from serde_lab.scenario.model import Arm
 from serde_lab.verify.checks import CheckResult, Verdict, arms_agree
 from serde_lab.verify.contents import Fingerprint
 
@@ -58,9 +58,9 @@ class Rounds:
     progress: Progress
     unproven: Mapping[str, str]
     given_up: dict[str, str] = field(default_factory=dict)
-    prints: dict[tuple[int, Merging | None], dict[str, Fingerprint | None]] = field(
-        default_factory=dict
-    )
+    kinds: Mapping[str, Hashable] = field(default_factory=dict)
+    """By arm, what decides which rows are right: arms of one kind must end with the same."""
+    prints: dict[tuple[int, Hashable], dict[str, Fingerprint | None]] = field(default_factory=dict)
     calibrated: set[int] = field(default_factory=set)
     one_sitting: bool = True
 
@@ -119,7 +119,7 @@ class Rounds:
             self._check(check.name, check.passed, check.detail, arm.name, cell)
         if result.table is not None:
             # arms that merge in their own way end with rows of their own
-            alike = self.prints.setdefault((cell.round, arm.merging), {})
+            alike = self.prints.setdefault((cell.round, self.kinds.get(arm.name)), {})
             alike[arm.name] = verdict.fingerprint
             if keep and self.keep_tables is not None:
                 _keep(result.table, self.keep_tables / arm.name)

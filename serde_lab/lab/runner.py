@@ -227,6 +227,7 @@ def _measure(
         proof.raised,
         given_up,
         one_sitting=len(point.peers.sittings) == 1,
+        kinds={arm.name: (arm.merging, point.scenario.key_is_global(arm)) for arm in point.arms},
     )
     if codec is not None:
         rounds.run(todo, codec, _calibration(work, None))

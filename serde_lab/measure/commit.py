@@ -6,17 +6,22 @@ in-process run has the same step without Spark. Must not know runs, arms or how 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from serde_lab.measure.identity import Identity, split_time
-from serde_lab.measure.metrics import DETAIL_PREFIX, DRIVER_PREFIX
+from serde_lab.measure.metrics import DETAIL_PREFIX, DRIVER_PREFIX, HOP_PREFIX
+from serde_lab.measure.phases import is_index
 from serde_lab.measure.reports import AttemptReport, JoinedTask, join_reports
 from serde_lab.measure.slots import Interval
 from serde_lab.measure.spark_tasks import SparkHistory, TaskAttempt
 from serde_lab.measure.timeline import TaskReport
 
 _NS_PER_MS = 1_000_000
+# what a stage counts of what it sends; of index records with this before it
+_SENT = ("frames", "frame_bytes")
+INDEX = "index_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +49,46 @@ class CommitMeasure:
     def values(self) -> Iterator[Value]:
         """The samples of this commit, but for `seconds` and what only the table knows.
 
-        `frames` and `frame_bytes` are what map sides sent, `rows` is what reached the first stage
-        that counted any.
+        `frames` and `frame_bytes` are what sending stages sent, of records; `rows` is what reached the
+        first stage that counted any. What each stage sent by itself follows where several did.
         """
         for phase, time in self.identity.phases.items():
             yield Value("phase_wall_s", time.wall_s, phase)
             yield Value("phase_cpu_s", time.cpu_s, phase)
         yield Value("unattributed_share", self.identity.unattributed_share)
-        first = next(iter(self.counters.values()), {})
-        if "rows" in first:
+        first = next((counted for counted in self.counters.values() if "rows" in counted), None)
+        if first is not None:
             yield Value("rows", first["rows"])
-        for name in ("frames", "frame_bytes"):
+        for name in _SENT:
             stages = [counted[name] for counted in self.counters.values() if name in counted]
             if stages:
                 yield Value(name, sum(stages))
+        yield from self._by_hop()
         if self.peak_worker_rss_bytes is not None:
             yield Value("peak_worker_rss_bytes", self.peak_worker_rss_bytes)
         for name, value in {**self.spark, **self.driver}.items():
             yield Value(name, value)
+
+    def _by_hop(self) -> Iterator[Value]:
+        """What each sending stage sent, where there are several, and index records."""
+        names = (*_SENT, *(f"{INDEX}{name}" for name in _SENT))
+        sent = {
+            f"{HOP_PREFIX}{stage}.{name}": counted[name]
+            for stage, counted in self.counters.items()
+            for name in names
+            if name in counted
+        }
+        if len(sent) > len(_SENT):
+            yield from (Value(name, n) for name, n in sent.items())
+        of_index = [
+            counted[f"{INDEX}rows"]
+            for counted in self.counters.values()
+            if f"{INDEX}frames" in counted
+        ]
+        if of_index:
+            yield Value("index_records", sum(of_index))
+            cpu = [t.cpu_s for name, t in self.identity.phases.items() if is_index(name)]
+            yield Value("index_cpu_s", math.fsum(cpu))
 
 
 def measure_commit(

@@ -21,6 +21,9 @@ DETAIL_PREFIX = "spark."
 DRIVER_PREFIX = "driver."
 """What the coordinator did: detail inside idle.driver, never added to phases and never gated."""
 
+HOP_PREFIX = "hop."
+"""What each stage sent over the hop behind it: detail of frames and their bytes, never gated."""
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:
@@ -46,6 +49,7 @@ METRICS = (
     Metric("phase_wall_s", "s", "time", "lower", "sum", "wall time of a phase"),
     Metric("phase_cpu_s", "s", "time", "lower", "sum", "CPU time of a phase"),
     Metric("serde_cpu_s", "s", "time", "lower", "sum", "CPU time of SerDe"),
+    Metric("index_cpu_s", "s", "time", "lower", "sum", "CPU time of index records", False),
     Metric("serde_share", "share", "time", "lower", "mean", "SerDe's share of slot time", False),
     Metric("rows_per_s", "1/s", "time", "higher", "mean", "rows a second"),
     Metric("unattributed_share", "share", "time", "lower", "mean", "unattributed share", False),
@@ -53,6 +57,7 @@ METRICS = (
     Metric("rows", "1", "exact", "equal", "sum", "rows"),
     Metric("frames", "1", "exact", "lower", "sum", "frames"),
     Metric("frame_bytes", "B", "exact", "lower", "sum", "bytes of frames"),
+    Metric("index_records", "1", "exact", "lower", "sum", "index records", False),
     Metric("shuffle_records", "1", "exact", "lower", "sum", "shuffle records"),
     Metric("hops", "1", "exact", "lower", "sum", "hops"),
     Metric("files", "1", "exact", "lower", "sum", "files written"),
@@ -67,11 +72,11 @@ _BY_NAME = {metric.name: metric for metric in METRICS}
 
 
 def metric(name: str) -> Metric:
-    """The metric called `name`; any name under `spark.` or `driver.` is an ungated detail.
+    """The metric called `name`; any name under `spark.`, `driver.` or `hop.` is an ungated detail.
 
     Raises RunError naming the known metrics.
     """
-    if name.startswith((DETAIL_PREFIX, DRIVER_PREFIX)):
+    if name.startswith((DETAIL_PREFIX, DRIVER_PREFIX, HOP_PREFIX)):
         return _detail(name)
     try:
         return _BY_NAME[name]

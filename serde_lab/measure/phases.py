@@ -43,6 +43,15 @@ VERBS = (
     Phase("encode", "serde", "records to frames"),
     Phase("sniff", "pipeline", "frames looked at for the strategy's own mark"),
     Phase("decode", "serde", "frames to records"),
+    Phase(
+        "index_from_arrow", "pipeline", "index records, which have no row, as the strategy's own"
+    ),
+    Phase("index_route", "pipeline", "index records ordered by target"),
+    Phase("index_encode", "pipeline", "index records to frames"),
+    Phase("index_decode", "pipeline", "frames to index records"),
+    Phase("lookup", "pipeline", "keys looked for in the index"),
+    Phase("assign", "pipeline", "file groups for records that are new, or leave their partition"),
+    Phase("update_metadata", "pipeline", "records told their file groups"),
     Phase("order", "pipeline", "rows put back into input order"),
     Phase("group", "pipeline", "records shared out to their file groups"),
     Phase("precombine", "pipeline", "duplicates within the batch resolved by the ordering value"),
@@ -67,6 +76,12 @@ WHOLE_CELL = (
 
 _BY_NAME = {phase.name: phase for phase in (*VERBS, *WHOLE_CELL)}
 
+STAGES = ("bootstrap", "map", "generator", "assign", "reduce", "write")
+"""The stages of all topologies, in the order of a record's way."""
+
+INDEX_VERBS = frozenset(phase.name for phase in VERBS if phase.name.startswith("index_"))
+"""The verbs of index records, which are no rows: apart from `serde_cpu_s`."""
+
 SERDE_VERBS = frozenset(phase.name for phase in VERBS if phase.group == "serde")
 """The four verbs and route: what `serde_cpu_s` is the sum of."""
 
@@ -90,8 +105,14 @@ def is_serde(name: str) -> bool:
     return split(name)[1] in SERDE_VERBS
 
 
-def order(name: str) -> tuple[int, str, int, str]:
+def is_index(name: str) -> bool:
+    """Whether a phase is of index records, in any stage."""
+    return split(name)[1] in INDEX_VERBS
+
+
+def order(name: str) -> tuple[int, int, str, int, str]:
     """A sort key: stages first (map before reduce), verbs in the order of their work, idle last."""
     stage, verb = split(name)
+    at = STAGES.index(stage) if stage in STAGES else len(STAGES)
     place = next((i for i, phase in enumerate((*VERBS, *WHOLE_CELL)) if phase.name == verb), 99)
-    return (0 if stage else 1, stage, place, verb)
+    return (0 if stage else 1, at, stage, place, verb)

@@ -46,6 +46,7 @@ class AppendHandle(WriteHandle):
                 format=plan.log_format,
                 task_partition=task.partition,
                 inflight_path=plan.inflight_path,
+                rows_before=task.first_row,
             )
 
     def write(self, records: Records) -> None:

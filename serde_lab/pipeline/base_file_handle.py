@@ -52,6 +52,7 @@ class BaseFileHandle(WriteHandle):
                 format=plan.base_file_format,
                 task_partition=task.partition,
                 inflight_path=plan.inflight_path,
+                rows_before=task.first_row,
             )
         if previous is not None:
             deletes = plan.operation is Operation.DELETE
@@ -81,7 +82,7 @@ class BaseFileHandle(WriteHandle):
         if self.combiner is not None:
             self._write_made(self.made(records))
             return
-        if self.task.plan.operation.looks_up:
+        if self.task.plan.operation.merges:
             candidates = self.precombined(records)
             with self.task.timeline.phase("merge"):
                 records = candidates.gathered(self._merged(candidates))
@@ -212,7 +213,7 @@ class BaseFileHandle(WriteHandle):
         marked = plan.merge_rules.markers.marked(records, plan.schema.data.names)
         if marked is not None:
             raise DataError(
-                f"{int(marked.sum())} rows are marked as deletes, and a bulk_insert deletes nothing",
+                f"{int(marked.sum())} rows are marked as deletes, and a {plan.operation} deletes nothing",
                 hint="write them by upsert",
             )
 

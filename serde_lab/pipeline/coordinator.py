@@ -16,9 +16,13 @@ from serde_lab.errors import ConcurrentWrite, LabError, StorageError
 from serde_lab.table.commit_metadata import SCHEMA_KEY, CommitMetadata, WriteStat
 from serde_lab.table.markers import delete_markers
 from serde_lab.table.recovery import recover
+from serde_lab.table.replacing import REPLACE_COMMIT, Replaced, requested_content
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.table_lock import TableLock
 from serde_lab.table.timeline import Instant
+
+COMMIT_TRIES = 3
+"""How often a commit is tried on a storage that fails, before the write is rolled back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,39 +94,55 @@ class Coordinator:
             self.check()
             recover(self.table)
 
-    def begin(self, operation: str) -> Instant:
-        """Requested and inflight, on storage, before any data."""
+    def begin(self, operation: str, replaces: bool = False) -> Instant:
+        """Requested and inflight, on storage, before any data; `replaces`: by a replacecommit."""
         timeline = self.table.timeline()
-        instant = timeline.new_instant(self.table.config.write_action)
-        requested = timeline.create_requested(instant)
+        instant = timeline.new_instant(
+            REPLACE_COMMIT if replaces else self.table.config.write_action
+        )
+        planned = requested_content(operation) if replaces else b""
+        requested = timeline.create_requested(instant, planned)
         metadata = CommitMetadata(operation.upper())
         content = metadata.to_bytes(self.table.config.layout_version)
         return timeline.create_inflight(requested, content)
 
     def complete(
-        self, instant: Instant, operation: str, stats: Iterable[WriteStat], schema: str
+        self,
+        instant: Instant,
+        operation: str,
+        stats: Iterable[WriteStat],
+        schema: str,
+        replaced: Replaced | None = None,
     ) -> Commit:
         """Make the instant's files visible; `schema` is the table's in Avro, "" where it is not known.
 
+        `replaced`: the file groups that give way to them. A storage that fails is asked several times.
         Raises ConcurrentWrite if someone rolled the instant back or took the table.
         """
         written = tuple(sorted(stats, key=lambda stat: stat.path))
         stated = {SCHEMA_KEY: schema} if schema else {}
-        metadata = CommitMetadata(operation.upper(), written, stated)
+        metadata = CommitMetadata(operation.upper(), written, stated, replaced_file_ids=replaced)
         content = metadata.to_bytes(self.table.config.layout_version)
-        self.check()
-        try:
-            done = self.table.timeline().create_completed(instant, content)
-        except (ConcurrentWrite, StorageError):
-            landed = self._landed(instant, content)
-            if landed is None:
-                raise
-            done = landed
+        done = self._completed(instant, content)
         with suppress(StorageError):  # the commit stands, and markers left behind do no harm
             delete_markers(self.table.storage, instant.time)
         return Commit(
             instant.time, done.completion_time or instant.time, done.action, operation, written
         )
+
+    def _completed(self, instant: Instant, content: bytes) -> Instant:
+        """The instant on storage as completed. RFC-24: the coordinator tries several times."""
+        for tried in range(1, COMMIT_TRIES + 1):
+            self.check()
+            try:
+                return self.table.timeline().create_completed(instant, content)
+            except (ConcurrentWrite, StorageError) as error:
+                landed = self._landed(instant, content)
+                if landed is not None:
+                    return landed
+                if isinstance(error, ConcurrentWrite) or tried == COMMIT_TRIES:
+                    raise
+        raise AssertionError("every try returns or raises")
 
     def _landed(self, instant: Instant, content: bytes) -> Instant | None:
         """The completed instant, if the storage took it and then failed to say so; else None.

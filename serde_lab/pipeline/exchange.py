@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from serde_lab.measure.timeline import TaskReport, TaskTimeline
+from serde_lab.pipeline.assign_stages import bootstrap_tasks
 from serde_lab.pipeline.hops import Hop
 from serde_lab.pipeline.plan import WritePlan
-from serde_lab.pipeline.topologies import Stage, StageTask, topology_of
+from serde_lab.pipeline.row_writer import sorted_ranges
+from serde_lab.pipeline.topologies import BOOTSTRAP, Stage, StageTask, topology_of
 from serde_lab.pipeline.write_handle import WriteStatus
 
 
@@ -48,14 +51,23 @@ class InProcessExchange(Exchange):
     def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
         self.reports = []
         topology = topology_of(plan)
+        if not topology.stages:
+            return ()
         inputs: Iterable[Iterable[pa.RecordBatch]] = self.partitions
-        for stage, hop in zip(topology.stages, topology.hops, strict=False):
+        if topology.arrives_sorted:
+            inputs = sorted_ranges(plan, inputs)
+        for number, hop in enumerate(topology.hops):
             arrived: list[list[pa.RecordBatch]] = [[] for _ in range(hop.tasks(plan))]
-            for routed in self._stage(plan, stage, hop, inputs):
+            sent = self._stage(plan, topology.stages[number], hop, inputs)
+            if number == topology.index_joins:
+                # a task is told its number
+                numbers = [[pa.record_batch({"id": [n]})] for n in range(bootstrap_tasks(plan))]
+                sent = chain(sent, self._stage(plan, BOOTSTRAP, hop, numbers))
+            for routed in sent:
                 for target, part in by_target(routed):
                     arrived[target].append(part)
-            # Spark sorts by position where a task has shards; the shard is in its upper bits
-            inputs = [_sorted(parts) if plan.shards > 1 else parts for parts in arrived]
+            # as Spark sorts; the shard is in a position's upper bits
+            inputs = [_sorted(parts) if hop.is_sorted(plan) else parts for parts in arrived]
         return tuple(self._stage(plan, topology.stages[-1], None, inputs))
 
     def _stage(

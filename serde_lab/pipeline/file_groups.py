@@ -1,79 +1,63 @@
-"""The file groups of a reduce task: records are taken apart by group, and each group gets a handle.
+"""The file groups of a writing task: records are taken apart by group, and each group gets a handle.
 
-Owns which handle a group gets: a base file where there is none yet and on copy-on-write, the group's
-log on merge-on-read, nothing where a delete finds no group. Must not know frames or Spark.
+Owns how groups are told (by bucket, or by the file id that records bear) and which handle a group
+gets: a base file where there is none yet and on copy-on-write, the group's log on merge-on-read, nothing
+where a delete finds no group. Must not know frames or Spark.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from serde_lab.errors import LabError
+from serde_lab.errors import DataError, LabError
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.append_handle import AppendHandle
 from serde_lab.pipeline.base_file_handle import BaseFileHandle
-from serde_lab.pipeline.plan import Operation, WritePlan
+from serde_lab.pipeline.plan import Operation, StoredFileGroup, WritePlan
 from serde_lab.pipeline.routing import buckets_of, targets_of
 from serde_lab.pipeline.write_handle import Task, WriteHandle, WriteStatus
-from serde_lab.records.schema import PARTITION_PATH
+from serde_lab.records.schema import FILE_ID, INSERT, OPERATION, PARTITION_PATH
 from serde_lab.serde.interface import Records
 from serde_lab.table.bucket_index import bucket_file_id
 
+GroupKey = tuple[str, int | str]
+"""Partition path, and bucket or file id."""
 
-class FileGroupWriter:
-    """The file groups of one reduce task; `convert_out` as in Task."""
 
-    def __init__(
-        self,
-        plan: WritePlan,
-        partition: int,
-        timeline: TaskTimeline,
-        convert_out: str = "to_arrow",
-    ) -> None:
-        self.plan, self.partition, self.timeline = plan, partition, timeline
-        self._task = Task(plan, partition, timeline, convert_out)
-        self._open: dict[tuple[str, int], WriteHandle] = {}
-        self._done: list[WriteStatus] = []
+class Grouping(Protocol):
+    """How the records of a writing task are told apart by file group."""
 
-    def write(self, records: Records) -> None:
-        """Merge and write one shard's records, which stand in input order."""
-        with self.timeline.phase("group"):
-            parts = self._by_group(records)
-        for key, part in parts:
-            handle = self._open.get(key) or self._handle(*key)
-            if handle is None:
-                continue
-            handle.write(part)
-            if self.plan.shards == 1:
-                # no later shard has records of this group: its buffers need not wait for the others
-                self._done += handle.finish()
-            else:
-                self._open[key] = handle
+    def parts(self, records: Records) -> list[tuple[GroupKey, Records]]:
+        """The records of each group, in their order. Raises LabError for one of another task."""
+        ...
 
-    def finish(self) -> Iterator[WriteStatus]:
-        """Close what is open; one status a file."""
-        yield from self._done
-        for handle in self._open.values():
-            yield from handle.finish()
+    def new_file_id(self, key: GroupKey) -> str:
+        """The file id of a group that nothing is stored of."""
+        ...
 
-    def _handle(self, partition_path: str, bucket: int) -> WriteHandle | None:
+
+class ByBucket:
+    """A bucket of a partition is a file group."""
+
+    def __init__(self, plan: WritePlan, partition: int) -> None:
+        self.plan, self.partition = plan, partition
+
+    def new_file_id(self, key: GroupKey) -> str:
         plan = self.plan
-        stored = plan.groups.get((partition_path, bucket))
-        if stored is None:
-            if plan.operation is Operation.DELETE:
-                return None
-            # without keys every write has file groups of its own
-            seed = plan.seed ^ int(plan.instant) if plan.table.is_keyless else plan.seed
-            file_id = bucket_file_id(bucket, partition_path, seed)
-            return BaseFileHandle(self._task, partition_path, file_id, None)
-        if plan.table.is_mor:
-            return AppendHandle(self._task, partition_path, stored)
-        return BaseFileHandle(self._task, partition_path, stored.file_id, stored)
+        path, bucket = key
+        assert isinstance(bucket, int)
+        # without keys every write has file groups of its own; and an id that was replaced is gone
+        # for good
+        own = plan.table.is_keyless or plan.operation.replaces or plan.fresh_file_ids
+        return bucket_file_id(bucket, path, plan.seed ^ int(plan.instant) if own else plan.seed)
 
-    def _by_group(self, records: Records) -> list[tuple[tuple[str, int], Records]]:
+    def parts(self, records: Records) -> list[tuple[GroupKey, Records]]:
         plan = self.plan
         if not plan.schema.partition and plan.targets >= plan.buckets:
             # one bucket a task: nothing to take apart
@@ -91,20 +75,119 @@ class FileGroupWriter:
                 f"internal error: record key {records.record_keys()[row].as_py()!r} belongs to reduce"
                 f" partition {targets[row]} and arrived in {self.partition}"
             )
-        path_codes: npt.NDArray[np.int64] = np.zeros(len(records), np.int64)
-        distinct = [""]
-        if paths is not None:
-            encoded = paths.dictionary_encode()
-            distinct = encoded.dictionary.to_pylist()
-            path_codes = encoded.indices.to_numpy().astype(np.int64)
+        path_codes, distinct = _codes(paths, len(records))
         lane = path_codes * plan.buckets + buckets
-        order = np.argsort(lane, kind="stable")
-        edges = np.flatnonzero(np.diff(lane[order])) + 1
         return [
-            (
-                (distinct[int(lane[rows[0]]) // plan.buckets], int(lane[rows[0]]) % plan.buckets),
-                records.take(rows),
-            )
-            for rows in np.split(order, edges)
-            if len(rows)
+            ((distinct[one // plan.buckets], one % plan.buckets), records.take(rows))
+            for one, rows in _lanes(lane)
         ]
+
+
+class ByFileId:
+    """Records bear the file id that an assigner gave them."""
+
+    def new_file_id(self, key: GroupKey) -> str:
+        return str(key[1])
+
+    def parts(self, records: Records) -> list[tuple[GroupKey, Records]]:
+        file_ids, ids = _codes(records.column(FILE_ID), len(records))
+        if "" in ids:
+            row = int(np.flatnonzero(file_ids == ids.index(""))[0])
+            raise LabError(
+                f"internal error: record key {records.record_keys()[row].as_py()!r} arrived at a"
+                " writer, and no file group was found for it"
+            )
+        paths, distinct = _codes(records.column(PARTITION_PATH), len(records))
+        lane = paths * len(ids) + file_ids
+        return [
+            ((distinct[one // len(ids)], ids[one % len(ids)]), records.take(rows))
+            for one, rows in _lanes(lane)
+        ]
+
+
+class FileGroupWriter:
+    """The file groups of one writing task; `convert_out` as in Task."""
+
+    def __init__(
+        self,
+        plan: WritePlan,
+        partition: int,
+        timeline: TaskTimeline,
+        convert_out: str = "to_arrow",
+    ) -> None:
+        self.plan, self.timeline = plan, timeline
+        self._grouping: Grouping = (
+            ByBucket(plan, partition) if plan.index is None and not plan.located else ByFileId()
+        )
+        self._task = Task(plan, partition, timeline, convert_out)
+        self._open: dict[GroupKey, WriteHandle] = {}
+        self._done: list[WriteStatus] = []
+
+    def write(self, records: Records) -> None:
+        """Merge and write one shard's records, which stand in input order."""
+        with self.timeline.phase("group"):
+            parts = self._grouping.parts(records)
+        for key, part in parts:
+            handle = self._open.get(key) or handle_of(self._task, self._grouping, key, part)
+            if handle is None:
+                continue
+            handle.write(part)
+            if self.plan.shards == 1:
+                # no later shard has records of this group: its buffers need not wait for the others
+                self._done += handle.finish()
+            else:
+                self._open[key] = handle
+
+    def finish(self) -> Iterator[WriteStatus]:
+        """Close what is open; one status a file."""
+        yield from self._done
+        for handle in self._open.values():
+            yield from handle.finish()
+
+
+def handle_of(task: Task, grouping: Grouping, key: GroupKey, part: Records) -> WriteHandle | None:
+    """What writes the group of `part`, its first records; None where there is nothing to delete from."""
+    plan = task.plan
+    stored = plan.groups.get(key)
+    if stored is None:
+        if plan.operation is Operation.DELETE:
+            return None
+        if plan.located:
+            raise DataError(
+                f"record key {part.record_keys()[0].as_py()!r} is said to be in file group {key[1]!r} of"
+                f" partition {key[0]!r}, which the table {plan.table.name} does not have"
+            )
+        return BaseFileHandle(task, key[0], grouping.new_file_id(key), None)
+    if plan.table.is_mor and not _is_rewritten(plan, stored, part):
+        return AppendHandle(task, key[0], stored)
+    return BaseFileHandle(task, key[0], stored.file_id, stored)
+
+
+def _is_rewritten(plan: WritePlan, stored: StoredFileGroup, part: Records) -> bool:
+    """Whether inserts join a group whose logs the index would not look into.
+
+    Source: AbstractSparkDeltaCommitActionExecutor#handleUpdate.
+    """
+    index = plan.index
+    if index is None or index.covers_logs or plan.operation is Operation.DELETE:
+        return False
+    inserts = pc.any(pc.equal(part.column(OPERATION), INSERT)).as_py()
+    return bool(inserts) and stored.log_version == 0
+
+
+def _codes(values: pa.Array | None, rows: int) -> tuple[npt.NDArray[np.int64], list[str]]:
+    """Each value as a number, and the values that the numbers stand for."""
+    if values is None:
+        return np.zeros(rows, np.int64), [""]
+    encoded = values.dictionary_encode()
+    return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
+
+
+def _lanes(lane: npt.NDArray[np.int64]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+    """Each different number with its rows in order."""
+    if not len(lane):
+        return
+    order = np.argsort(lane, kind="stable")
+    edges = np.flatnonzero(np.diff(lane[order])) + 1
+    for rows in np.split(order, edges):
+        yield int(lane[rows[0]]), rows

@@ -40,13 +40,14 @@ class FrameReceiver:
         self._with_index = with_index
         self._mark = bound.mark[0]
 
-    def arrivals(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Arrived]:
-        """One shard after the other, of batches of (position, frame).
+    def arrivals(self, batches: Iterable[pa.RecordBatch], timed: bool = False) -> Iterator[Arrived]:
+        """One shard after the other, of batches of (position, frame); `timed`: they time themselves.
 
         Whoever takes them gives the records back (`Arrived.records = None`) before the next ones come.
         """
         timeline = self._timeline
-        for shard in _shards(timeline.source(batches), self._shards):
+        source = batches if timed else timeline.source(batches)
+        for shard in _shards(source, self._shards):
             positions = np.concatenate([part.column("position").to_numpy() for part in shard])
             frames = pa.chunked_array([part.column("frame") for part in shard])
             with timeline.phase("sniff"):

@@ -6,7 +6,7 @@ Owns the keys of hops and the placing of records by them. Must not know stages, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -51,12 +51,18 @@ class Hop:
     """One crossing between two stages.
 
     `by` says in words what its key is. `place` gives the task of each record out of as many as `tasks`
-    says that there are; `single`: there is one task, whatever the parallelism.
+    says that there are; `single`: there is one task, whatever the parallelism. `in_order`: frames come
+    in the order of their positions.
     """
 
     by: str
     place: Callable[[WritePlan, Outgoing], Targets]
     single: bool = False
+    in_order: bool = False
+
+    def is_sorted(self, plan: WritePlan) -> bool:
+        """Whether frames are sorted by position: for their order, or since shards come in turn."""
+        return self.in_order or plan.shards > 1
 
     def tasks(self, plan: WritePlan) -> int:
         """Tasks of the stage that it leads to."""
@@ -114,4 +120,5 @@ BY_BUCKET = Hop("bucket", _by_bucket)
 BY_KEY = Hop("record key", _by_key)
 BY_PARTITION = Hop("partition path", _by_partition)
 BY_FILE_GROUP = Hop("file group", _by_file_group)
+BY_FILE_GROUP_IN_ORDER = replace(BY_FILE_GROUP, in_order=True)
 TO_ONE = Hop("nothing: to a single task", _to_one, single=True)

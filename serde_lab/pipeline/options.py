@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from serde_lab.errors import OptionError
-from serde_lab.pipeline import service_options, table_options
+from serde_lab.pipeline import service_options, table_options, topology_options
 from serde_lab.pipeline.option_reader import OptionReader
-from serde_lab.pipeline.plan import Operation
+from serde_lab.pipeline.plan import MiniBatches, Operation
 from serde_lab.pipeline.service_options import NO_SERVICES, ServiceOptions
 from serde_lab.records.keys import OrderingNulls
 from serde_lab.serde.interface import SerdeOptions
 from serde_lab.table.config import TableConfig
+from serde_lab.table.file_sizing import FileSizing
 from serde_lab.table.log_file import BlockFormat, LogFormat
 
 OWN_PREFIX = "serde_lab.strategy."
@@ -33,12 +34,18 @@ class WriteOptions:
     operation: Operation = Operation.UPSERT
     strategy: str = "arrow"
     serde: SerdeOptions = field(default_factory=SerdeOptions)
+    topology: str = "bucket"
+    """The chain of stages, as `topologies.py` names it."""
     parallelism: int = 0
-    """Reduce partitions; 0 means one a bucket."""
+    """Tasks behind a hop; 0 means one a bucket, and 8 where there are none."""
     codec: str = "zstd"
     codec_level: int | None = None
     log_format: LogFormat = field(default_factory=LogFormat)
     """Blocks and sizes of log files; how Parquet blocks are compressed is as of base files."""
+    sizing: FileSizing = field(default_factory=FileSizing)
+    """How large base files become where inserts are not told by a bucket."""
+    mini_batches: MiniBatches | None = None
+    partitions_to_delete: tuple[str, ...] = ()
     services: ServiceOptions = NO_SERVICES
     ordering_nulls: OrderingNulls = "refuse"
     fill_missing: bool = False
@@ -61,7 +68,8 @@ _LOG_BYTES = "hoodie.logfile.max.size"
 
 _OWN = {
     "hoodie.datasource.write.operation": (
-        "upsert, delete, bulk_insert, or insert into a table without record keys"
+        "upsert, upsert_prepped, insert, bulk_insert, delete, insert_overwrite, insert_overwrite_table"
+        " or delete_partition"
     ),
     "hoodie.upsert.shuffle.parallelism": "reduce partitions",
     "hoodie.delete.shuffle.parallelism": "reduce partitions",
@@ -85,13 +93,22 @@ _OWN = {
     "serde_lab.drop_metadata_table": "true: remove a metadata table that Apache Hudi built, then write",
     "serde_lab.seed": "makes the ids of new file groups",
 }
-_MEANING = {**table_options.MEANING, **_OWN, **service_options.MEANING}
+_MEANING = {
+    **table_options.MEANING,
+    **_OWN,
+    **topology_options.MEANING,
+    **service_options.MEANING,
+}
 
 _PARALLELISM = {
     Operation.UPSERT: "hoodie.upsert.shuffle.parallelism",
+    Operation.UPSERT_PREPPED: "hoodie.upsert.shuffle.parallelism",
     Operation.DELETE: "hoodie.delete.shuffle.parallelism",
+    Operation.DELETE_PARTITION: "hoodie.delete.shuffle.parallelism",
     Operation.BULK_INSERT: "hoodie.bulkinsert.shuffle.parallelism",
     Operation.INSERT: "hoodie.insert.shuffle.parallelism",
+    Operation.INSERT_OVERWRITE: "hoodie.insert.shuffle.parallelism",
+    Operation.INSERT_OVERWRITE_TABLE: "hoodie.insert.shuffle.parallelism",
 }
 
 _CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "lz4": "lz4"}
@@ -119,6 +136,7 @@ def parse_options(options: Mapping[str, Any], stored: TableConfig | None = None)
             f"hoodie.datasource.write.operation is {name!r}, expected one of {known}"
         ) from exc
     _check_keys(operation, table)
+    topology = topology_options.topology_name(reader, operation, table)
     codec = reader.text("hoodie.parquet.compression.codec", "zstd").lower()
     if codec not in _CODECS:
         raise OptionError(
@@ -131,7 +149,11 @@ def parse_options(options: Mapping[str, Any], stored: TableConfig | None = None)
         operation=operation,
         strategy=reader.text("serde_lab.strategy", "arrow"),
         serde=_serde_options(reader, options),
+        topology=topology,
         parallelism=reader.number(_PARALLELISM[operation], 0),
+        sizing=topology_options.file_sizing(reader),
+        mini_batches=topology_options.mini_batches(reader, topology),
+        partitions_to_delete=topology_options.partitions_to_delete(reader, operation),
         codec=_CODECS[codec],
         codec_level=None if level < 0 else level,
         log_format=_log_format(reader, table),
@@ -153,16 +175,17 @@ def parse_options(options: Mapping[str, Any], stored: TableConfig | None = None)
 
 
 def _check_keys(operation: Operation, table: TableConfig) -> None:
-    if operation.looks_up and table.is_keyless:
+    told_by_keys = operation.merges or operation is Operation.DELETE
+    if told_by_keys and table.is_keyless:
         raise OptionError(
-            f"hoodie.datasource.write.operation is {operation}, which looks keys up, and the table"
+            f"hoodie.datasource.write.operation is {operation}, which goes by keys, and the table"
             f" {table.name} has no record key",
             hint="insert adds rows to it",
         )
-    if operation is Operation.INSERT and not table.is_keyless:
+    if operation is Operation.INSERT and table.index_type == "BUCKET":
         raise OptionError(
-            f"hoodie.datasource.write.operation is insert, which is for tables without record keys, and"
-            f" {table.name} is told by {', '.join(table.record_key_fields)}",
+            f"hoodie.datasource.write.operation is insert, which looks no key up, and the table"
+            f" {table.name} has the bucket index, where every key has its place",
             hint="upsert; or bulk_insert for its first rows",
         )
 

@@ -16,12 +16,15 @@ from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.merge_rules import MergeRules
 from serde_lab.records.merger import Combiner
 from serde_lab.records.merging import MergeMode
-from serde_lab.records.schema import RecordSchema
+from serde_lab.records.schema import OPERATION, RecordSchema
 from serde_lab.serde.interface import BoundSerde, SerdeOptions
 from serde_lab.serde.registry import bind
 from serde_lab.table.base_file import BaseFileFormat
 from serde_lab.table.config import TableConfig
+from serde_lab.table.file_sizing import FileSizing, SmallFile
 from serde_lab.table.log_file import LogFormat
+from serde_lab.table.meta_columns import FILE_NAME
+from serde_lab.table.read_plan import ReadPlan
 from serde_lab.table.storage import Storage
 
 
@@ -29,14 +32,42 @@ class Operation(StrEnum):
     """`hoodie.datasource.write.operation`, as far as this pipeline goes."""
 
     UPSERT = "upsert"
+    UPSERT_PREPPED = "upsert_prepped"
+    INSERT = "insert"
     BULK_INSERT = "bulk_insert"
     DELETE = "delete"
-    INSERT = "insert"
+    INSERT_OVERWRITE = "insert_overwrite"
+    INSERT_OVERWRITE_TABLE = "insert_overwrite_table"
+    DELETE_PARTITION = "delete_partition"
 
     @property
     def looks_up(self) -> bool:
-        """Whether records are matched with stored ones by key; the others only add rows."""
+        """Whether records are looked for among the stored ones by key."""
         return self in (Operation.UPSERT, Operation.DELETE)
+
+    @property
+    def merges(self) -> bool:
+        """Whether one row of a key stands, of those of the write and, if it looks up, the stored one."""
+        return self in _MERGING
+
+    @property
+    def replaces(self) -> bool:
+        """Whether file groups that are there give way to those of the write: a replacecommit."""
+        return self in _REPLACING
+
+
+_MERGING = frozenset(
+    {
+        *(Operation.UPSERT, Operation.UPSERT_PREPPED),
+        *(Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE),
+    }
+)
+_REPLACING = frozenset(
+    {
+        *(Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE),
+        Operation.DELETE_PARTITION,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +85,42 @@ class StoredFileGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexPlan:
+    """How records find their file groups where no hash of the key tells them.
+
+    `stored` reads the stored records that the index knows, slice by slice. `small_files` by partition
+    path: file groups that inserts may join. `sizing` and `record_bytes` say when a new one is full.
+    """
+
+    is_global: bool
+    covers_logs: bool
+    stored: ReadPlan
+    sizing: FileSizing = field(default_factory=FileSizing)
+    record_bytes: int = 1024
+    small_files: Mapping[str, tuple[SmallFile, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MiniBatches:
+    """How many bytes of frames a writing task buffers: of one file group, and of all together."""
+
+    bucket_bytes: int
+    buffer_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class WritePlan:
     """One write, decided: picklable, no larger than the list of file groups.
 
     `targets`: reduce partitions. `shards`: slices of a reduce task by key hash, one in memory at a
     time. `inflight_path`: the instant's inflight file, without which a late attempt writes nothing.
     `topology` names the chain of stages (`topologies.py`).
-    `groups` maps (partition path, bucket) to what is stored. `seed` makes new file ids, so that
-    two runs name their files alike.
+    `groups` maps (partition path, file id) to what is stored, and, where a bucket is a file group,
+    (partition path, bucket). `seed` makes new file ids, so that two runs name their files alike.
+    `batch` numbers it among those of its instant.
+    `fresh_file_ids`: ids that the seed alone gives may have been used up by groups that were replaced.
+    `index`: how records find their file groups, None where the hash of a key tells. `mini_batches`:
+    how much a writing task holds before it writes, None where it holds all.
     """
 
     operation: Operation
@@ -77,9 +136,13 @@ class WritePlan:
     topology: str = "bucket"
     shards: int = 1
     seed: int = 0
+    fresh_file_ids: bool = False
+    batch: int = 0
     base_file_format: BaseFileFormat = field(default_factory=BaseFileFormat)
     log_format: LogFormat = field(default_factory=LogFormat)
-    groups: Mapping[tuple[str, int], StoredFileGroup] = field(default_factory=dict)
+    groups: Mapping[tuple[str, int | str], StoredFileGroup] = field(default_factory=dict)
+    index: IndexPlan | None = None
+    mini_batches: MiniBatches | None = None
 
     @property
     def buckets(self) -> int:
@@ -97,18 +160,38 @@ class WritePlan:
         return self.table.merge_rules
 
     def combiner(self) -> Combiner | None:
-        """What makes one row of two; None where one of them stands, and for deletes and first loads."""
-        if self.operation is not Operation.UPSERT:
+        """What makes one row of two; None where one of them stands, and for writes that merge nothing."""
+        if not self.operation.merges:
             return None
         ordering = self.schema.ordering if self.merge_mode is not MergeMode.COMMIT_TIME else ()
         roles = replace(self.schema, ordering=ordering)
         return self.merge_rules.combiner(roles, self.strategy.upper())
 
     @property
+    def located(self) -> bool:
+        """Whether records come with their file ids."""
+        return self.operation is Operation.UPSERT_PREPPED
+
+    @property
+    def moves(self) -> bool:
+        """Whether a record may leave its partition: its key is told apart in the whole table."""
+        return self.index is not None and self.index.is_global and bool(self.schema.partition)
+
+    @property
+    def marker_columns(self) -> list[str]:
+        """The columns by which records of this write may say that they are deletes."""
+        names = list(self.schema.data.names)
+        return [OPERATION, *names] if self.moves else names
+
+    @property
     def source_schema(self) -> pa.Schema:
-        """The columns that the source must give: a delete wants nothing but what tells records."""
-        deletes = self.operation is Operation.DELETE
-        return self.keygen.identity if deletes else self.schema.data
+        """The columns that the source must give: a delete wants nothing but what tells records, and
+        records whose places are known bring them."""
+        if self.operation is Operation.DELETE:
+            return self.keygen.identity
+        if self.operation is Operation.UPSERT_PREPPED:
+            return pa.schema([pa.field(FILE_NAME, pa.string()), *self.schema.data])
+        return self.schema.data
 
     def bind(self) -> BoundSerde:
         """The strategy of this write, bound to the schema of its records."""

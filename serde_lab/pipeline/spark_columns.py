@@ -102,6 +102,12 @@ def computes_keys(source: DataFrame, table: TableConfig) -> bool:
     )
 
 
+def path_and_key(source: DataFrame, plan: WritePlan) -> list[Column]:
+    """What rows are sorted by: the texts of their partition and key columns."""
+    names = (*plan.schema.partition, *plan.schema.record_key)
+    return [source[name].cast("string") for name in names] or [F.monotonically_increasing_id()]
+
+
 def _partition_path(plan: WritePlan) -> Column:
     segments = []
     for name in plan.schema.partition:

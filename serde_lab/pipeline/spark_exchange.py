@@ -18,13 +18,15 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
 from serde_lab.errors import LabError
+from serde_lab.pipeline.assign_stages import bootstrap_tasks
 from serde_lab.pipeline.exchange import Exchange, summed
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.routing import salts
 from serde_lab.pipeline.source_files import SourceFiles
-from serde_lab.pipeline.spark_columns import handed_over, java_bucket
+from serde_lab.pipeline.spark_columns import handed_over, java_bucket, path_and_key
 from serde_lab.pipeline.spark_source import plain_files
 from serde_lab.pipeline.spark_worker import (
+    BOOTSTRAP_STAGE,
     COLUMNS_STAGE,
     SALTED,
     ReportsParam,
@@ -63,12 +65,20 @@ class SparkExchange(Exchange):
         return self._input(plan, files).mapInArrow(self._first(plan, reports, files), SALTED)
 
     def _files(self, plan: WritePlan) -> SourceFiles | None:
+        topology = topology_of(plan)
+        if topology.arrives_sorted or not topology.stages:
+            return None
         return plain_files(self.source, plan.source_schema) if self.own_reader else None
 
     def _input(self, plan: WritePlan, files: SourceFiles | None) -> DataFrame:
         """What the tasks of the first stage are sent: the source's rows, or nothing but their numbers."""
         if files is None:
-            return self.source.select(*handed_over(self.source, plan.source_schema))
+            columns = handed_over(self.source, plan.source_schema)
+            if not topology_of(plan).arrives_sorted:
+                return self.source.select(*columns)
+            order = path_and_key(self.source, plan)
+            ranges = self.source.repartitionByRange(plan.targets, *order)
+            return ranges.sortWithinPartitions(*order).select(*columns)
         tasks = len(files.partitions)
         return self.spark.range(0, tasks, 1, tasks)
 
@@ -78,10 +88,16 @@ class SparkExchange(Exchange):
     def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
         reports = self.spark.sparkContext.accumulator([], ReportsParam())
         topology, files = topology_of(plan), self._files(plan)
+        if not topology.stages:
+            return ()
         moved, task = self._input(plan, files), self._first(plan, reports, files)
         for number, hop in enumerate(topology.hops, start=1):
-            sent = moved.mapInArrow(task, SALTED).repartition(hop.tasks(plan), "salt")
-            if plan.shards > 1:
+            sent = moved.mapInArrow(task, SALTED)
+            if number - 1 == topology.index_joins and bootstrap_tasks(plan):
+                # behind the others, whose numbers are those of their partitions
+                sent = sent.union(self._index_records(plan, reports))
+            sent = sent.repartition(hop.tasks(plan), "salt")
+            if hop.is_sorted(plan):
                 sent = sent.sortWithinPartitions("position")
             moved, task = sent.select("position", "frame"), SparkTask(plan, number, reports)
         if files is None:
@@ -89,6 +105,11 @@ class SparkExchange(Exchange):
         # nothing but frames crosses to Python: their batches need not be as long as those of rows
         with batches_of(self.spark, _frames_at_once(plan, self._batch_rows)):
             return self._collect(moved, task, reports)
+
+    def _index_records(self, plan: WritePlan, reports: Any) -> DataFrame:
+        tasks = bootstrap_tasks(plan)
+        numbers = self.spark.range(0, tasks, 1, tasks)
+        return numbers.mapInArrow(SparkTask(plan, BOOTSTRAP_STAGE, reports), SALTED)
 
     @property
     def _batch_rows(self) -> int:

@@ -27,7 +27,7 @@ from serde_lab.pipeline.hops import Hop
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.routing import salts
 from serde_lab.pipeline.source_files import SourceFiles
-from serde_lab.pipeline.topologies import COLUMNS, Stage, StageTask, topology_of
+from serde_lab.pipeline.topologies import BOOTSTRAP, COLUMNS, Stage, StageTask, topology_of
 
 # pyspark.worker invalidates import caches at each task, upon which zipimport reads pyspark.zip and the
 # spark-core jar again in pure Python: 90 ms of CPU a task on Spark 3.5
@@ -43,6 +43,8 @@ _MARK = "<<serde_lab>>"
 SALTED = "salt int, position long, frame binary"
 COLUMNS_STAGE = -1
 """Number of the stage behind a hop that Spark's own columns cross, which no topology has."""
+BOOTSTRAP_STAGE = -2
+"""Number of the stage that sends index records, beside a topology's chain."""
 
 
 @cache
@@ -72,8 +74,8 @@ Reports = Accumulator[list[Any]]
 class SparkTask:
     """One stage as the function that `mapInArrow` wants; reports its timeline when it is through.
 
-    `stage` numbers it in the plan's topology, or is COLUMNS_STAGE. One that is given `files` reads its own
-    ones, `batch_rows` at a time, instead of what Spark sends.
+    `stage` numbers it in the plan's topology, or is COLUMNS_STAGE or BOOTSTRAP_STAGE. One that is given
+    `files` reads its own ones, `batch_rows` at a time, instead of what Spark sends.
     """
 
     def __init__(
@@ -94,10 +96,7 @@ class SparkTask:
             raise RuntimeError(carried(exc)) from exc
 
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        topology = topology_of(self.plan)
-        columns = self.stage == COLUMNS_STAGE
-        stage = COLUMNS if columns else topology.stages[self.stage]
-        hop = None if columns else topology.hop_after(self.stage)
+        stage, hop = self._place()
         timeline = TaskTimeline(stage.label)
         with timeline.phase("bind"):
             settle()
@@ -117,6 +116,16 @@ class SparkTask:
         else:
             yield from self._salted(stage, task, hop, batches)
         self.reports.add([_keyed(context, timeline)])
+
+    def _place(self) -> tuple[Stage, Hop | None]:
+        """The stage, and the hop that follows it."""
+        topology = topology_of(self.plan)
+        if self.stage == COLUMNS_STAGE:
+            return COLUMNS, None
+        if self.stage == BOOTSTRAP_STAGE:
+            assert topology.index_joins is not None
+            return BOOTSTRAP, topology.hops[topology.index_joins]
+        return topology.stages[self.stage], topology.hop_after(self.stage)
 
     def _salted(
         self, stage: Stage, task: StageTask, hop: Hop, batches: Iterable[pa.RecordBatch]

@@ -50,7 +50,7 @@ def write(df: DataFrame, path: str, options: Mapping[str, Any]) -> Commit:
 
 def exchange_for(df: DataFrame, options: WriteOptions) -> SparkExchange:
     """The exchange that `options.operation` takes through Spark."""
-    bulk = options.operation is Operation.BULK_INSERT
+    bulk = options.operation is Operation.BULK_INSERT and options.topology == "bucket"
     kind = ColumnsExchange if bulk and computes_keys(df, options.table) else SparkExchange
     return kind(stored_columns(df), own_reader=options.source_reader == "auto")
 

@@ -13,7 +13,9 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from serde_lab.errors import DataError
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.file_groups import FileGroupWriter
 from serde_lab.pipeline.frame_receiver import FrameReceiver
@@ -22,8 +24,11 @@ from serde_lab.pipeline.hops import BY_BUCKET, Hop, Outgoing
 from serde_lab.pipeline.plan import Operation, WritePlan
 from serde_lab.pipeline.write_handle import WriteStatus
 from serde_lab.records.keys import RowPlace
+from serde_lab.records.schema import FILE_ID, INSTANT_TIME
 from serde_lab.records.schema_evolution import fit
 from serde_lab.records.unscaled import scaled
+from serde_lab.serde.record_verbs import STORED_FILE_GROUP
+from serde_lab.table.meta_columns import FILE_NAME
 from serde_lab.table.portability import list_columns, null_elements
 
 NULL_ELEMENTS_OF = "null_elements_of."
@@ -70,14 +75,14 @@ def _encoded(
             enveloped = enveloped_records(plan, source, place)
             going = Outgoing(enveloped, partition, source)
             target, shard = hop.destinations(plan, going)
-            _count_null_elements(enveloped, timeline)
+            count_null_elements(enveloped, timeline)
         with timeline.phase("from_arrow"):
             records = bound.from_arrow(enveloped)
         timeline.add("rows", batch.num_rows)
         yield from sender.send(records, target, shard)
 
 
-def _count_null_elements(batch: pa.RecordBatch, timeline: TaskTimeline) -> None:
+def count_null_elements(batch: pa.RecordBatch, timeline: TaskTimeline) -> None:
     """Count, for the driver's warning, what some versions of Hudi cannot write."""
     for name in list_columns(batch.schema):
         found = null_elements(batch.column(name))
@@ -94,7 +99,25 @@ def enveloped_records(
     """
     if plan.operation is Operation.DELETE:
         return plan.keygen.envelop_deletes(source)
-    return plan.keygen.envelop(source, place)
+    enveloped = plan.keygen.envelop(source, place)
+    return _with_places(enveloped, source.column(FILE_NAME)) if plan.located else enveloped
+
+
+def _with_places(enveloped: pa.RecordBatch, names: pa.Array) -> pa.RecordBatch:
+    """Records in the file groups of the files that they were read from; a log names its group alone."""
+    file_ids = pc.list_element(pc.split_pattern(names, "_", max_splits=1), 0)
+    nowhere = pc.sum(pc.fill_null(pc.equal(file_ids, ""), True), min_count=0).as_py()
+    if nowhere:
+        raise DataError(
+            f"column {FILE_NAME!r} is null or empty in {nowhere} rows: upsert_prepped is for records"
+            " whose places are known",
+            hint="upsert looks them up",
+        )
+    located = pa.repeat(pa.scalar(STORED_FILE_GROUP), len(names))
+    for name, values in ((FILE_ID, file_ids), (INSTANT_TIME, located)):
+        at = enveloped.schema.get_field_index(name)
+        enveloped = enveloped.set_column(at, enveloped.schema.field(at), values)
+    return enveloped
 
 
 def stored_form(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -177,7 +200,7 @@ def reduce_columns_stage(
                 together = together.take(pa.array(np.argsort(positions, kind="stable")))
         with timeline.phase("keygen"):
             enveloped = enveloped_records(plan, stored_form(together, plan.source_schema))
-            _count_null_elements(enveloped, timeline)
+            count_null_elements(enveloped, timeline)
             # Arrow's records are the batch itself: no strategy takes part in this hop
             records = bound.from_arrow(enveloped)
         timeline.add("rows", len(records))

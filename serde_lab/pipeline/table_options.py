@@ -15,6 +15,7 @@ from serde_lab.records import partition_time
 from serde_lab.records.merge_rules import DEBEZIUM_UNAVAILABLE
 from serde_lab.records.merger import COMMIT_TIME_STRATEGY, EVENT_TIME_STRATEGY, PAYLOAD_STRATEGY
 from serde_lab.table.config import TableConfig
+from serde_lab.table.index_kind import BUCKET, INDEX_TYPES
 from serde_lab.table.table_kind import KEY_GENERATOR_CLASSES
 
 _OPERATION = "hoodie.datasource.write.operation"
@@ -34,7 +35,10 @@ MEANING: Mapping[str, str] = {
     "hoodie.datasource.write.table.type": "COPY_ON_WRITE or MERGE_ON_READ",
     "hoodie.datasource.write.hive_style_partitioning": "true: folders are named field=value",
     "hoodie.datasource.write.partitionpath.urlencode": "true: folder names are escaped",
-    "hoodie.index.type": "BUCKET",
+    "hoodie.index.type": (
+        "BUCKET; or BLOOM, SIMPLE, GLOBAL_BLOOM, GLOBAL_SIMPLE, INMEMORY or FLINK_STATE, where inserts"
+        " are given file groups"
+    ),
     "hoodie.index.bucket.engine": "SIMPLE",
     "hoodie.bucket.index.num.buckets": "buckets of each partition",
     "hoodie.bucket.index.hash.field": "record key columns that the bucket hash takes",
@@ -61,7 +65,6 @@ def table_config(reader: OptionReader, stored: TableConfig | None) -> TableConfi
 
     Raises OptionError where the two disagree, or where a new table lacks what it needs.
     """
-    reader.only("hoodie.index.type", ("BUCKET",))
     reader.only("hoodie.index.bucket.engine", ("SIMPLE",))
     reader.only("hoodie.metadata.enable", ("false",))
     given = _given(reader)
@@ -79,10 +82,11 @@ def table_config(reader: OptionReader, stored: TableConfig | None) -> TableConfi
             )
     _settle_strategy(given, stored)
     index = {}
-    if stored.bucket_count is None and not stored.is_keyless:
-        # Hudi stores no facts of the bucket index: whoever writes must know them
-        index = {key: given.pop(key) for key in ("bucket_count", "bucket_fields") if key in given}
-        if "bucket_count" not in index:
+    if not stored.index_type and not stored.is_keyless:
+        # Hudi stores no facts of its indexes: whoever writes must know them
+        known = ("index_type", "bucket_count", "bucket_fields")
+        index = {key: given.pop(key) for key in known if key in given}
+        if index.setdefault("index_type", BUCKET) == BUCKET and "bucket_count" not in index:
             raise OptionError(
                 "hoodie.bucket.index.num.buckets is missing; the table does not state its buckets"
             )
@@ -121,6 +125,7 @@ def _given(reader: OptionReader) -> dict[str, Any]:
         ),
         "delete_field": reader.text("hoodie.payload.delete.field", "") or None,
         "delete_marker": reader.text("hoodie.payload.delete.marker", "") or None,
+        "index_type": reader.choice("hoodie.index.type", INDEX_TYPES),
         "bucket_count": reader.number("hoodie.bucket.index.num.buckets", 0) or None,
         "bucket_fields": reader.names("hoodie.bucket.index.hash.field") or None,
         "key_generator": _key_generator(reader),
@@ -249,7 +254,7 @@ def _new_table(given: dict[str, Any]) -> TableConfig:
     ):
         if key not in given:
             raise OptionError(f"{option} is missing; the table is made by this write")
-    if given["record_key_fields"]:
+    if given["record_key_fields"] and given.setdefault("index_type", BUCKET) == BUCKET:
         given.setdefault("bucket_count", 8)
     config = TableConfig(**given)
     config.check_creatable()

@@ -8,14 +8,31 @@ pipelines of Hudi's Flink writer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from serde_lab.measure.timeline import TaskTimeline
-from serde_lab.pipeline.hops import BY_BUCKET, Hop
+from serde_lab.pipeline.assign_stages import (
+    assign_and_write_stage,
+    assign_stage,
+    bootstrap_stage,
+    relay_stage,
+)
+from serde_lab.pipeline.hops import (
+    BY_BUCKET,
+    BY_FILE_GROUP,
+    BY_FILE_GROUP_IN_ORDER,
+    BY_KEY,
+    BY_PARTITION,
+    TO_ONE,
+    Hop,
+)
+from serde_lab.pipeline.index_lookup import BaseFileBlooms, IndexLookup, SentIndex, StoredKeys
+from serde_lab.pipeline.mini_batches import mini_batch_stage
 from serde_lab.pipeline.plan import WritePlan
+from serde_lab.pipeline.row_writer import write_rows_stage
 from serde_lab.pipeline.stages import map_stage, reduce_columns_stage, reduce_stage
 
 Batches = Iterable[pa.RecordBatch]
@@ -50,12 +67,18 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """`stages` with a hop between each two of them."""
+    """`stages` with a hop between each two of them.
+
+    `index_joins` numbers the hop over which index records of what is stored come as well.
+    """
 
     name: str
     about: str
     stages: tuple[Stage, ...]
     hops: tuple[Hop, ...] = ()
+    index_joins: int | None = None
+    arrives_sorted: bool = False
+    """The engine sorts and shares out the source's own columns before the first stage."""
 
     def hop_after(self, stage: int) -> Hop | None:
         """The hop behind stage number `stage`; None behind the last one."""
@@ -64,12 +87,16 @@ class Topology:
     def diagram(self) -> str:
         """Stages and hops as text, one a line."""
         lines = [f"{self.name}: {self.about}"]
-        width = max(len(stage.label) for stage in self.stages)
+        width = max((len(stage.label) for stage in self.stages), default=0)
+        if self.arrives_sorted:
+            lines.append("  ==> the engine's own columns, sorted by partition path and key ==>")
         for number, stage in enumerate(self.stages):
             lines.append(f"  {stage.label:<{width}}  {stage.does}")
             hop = self.hop_after(number)
             if hop is not None:
-                lines.append(f"  {'':<{width}}  ==> by {hop.by} ==>")
+                joins = f", with index records ({BOOTSTRAP.does})"
+                also = joins if number == self.index_joins else ""
+                lines.append(f"  {'':<{width}}  ==> by {hop.by} ==>{also}")
         return "\n".join(lines)
 
 
@@ -80,6 +107,34 @@ def _map(task: StageTask, batches: Batches) -> Iterator[Any]:
 
 def _reduce(task: StageTask, batches: Batches) -> Iterator[Any]:
     return reduce_stage(task.plan, task.partition, batches, task.timeline)
+
+
+def _reduce_in_batches(task: StageTask, batches: Batches) -> Iterator[Any]:
+    return mini_batch_stage(task.plan, task.partition, batches, task.timeline)
+
+
+def _bootstrap(task: StageTask, batches: Batches) -> Iterator[Any]:
+    assert task.hop is not None
+    return bootstrap_stage(task.plan, batches, task.timeline, task.hop)
+
+
+def _relay(task: StageTask, batches: Batches) -> Iterator[Any]:
+    assert task.hop is not None
+    return relay_stage(task.plan, task.partition, batches, task.timeline, task.hop)
+
+
+def _assign_and_write(task: StageTask, batches: Batches) -> Iterator[Any]:
+    return assign_and_write_stage(task.plan, task.partition, batches, task.timeline, StoredKeys)
+
+
+def _write_rows(task: StageTask, batches: Batches) -> Iterator[Any]:
+    return write_rows_stage(task.plan, task.partition, batches, task.timeline, task.timed)
+
+
+def _write_sorted_rows(task: StageTask, batches: Batches) -> Iterator[Any]:
+    return write_rows_stage(
+        task.plan, task.partition, batches, task.timeline, task.timed, sorts=True
+    )
 
 
 def _reduce_columns(task: StageTask, batches: Batches) -> Iterator[Any]:
@@ -93,6 +148,34 @@ COLUMNS = Stage(
 )
 
 
+BOOTSTRAP = Stage("bootstrap", "keys of what is stored, as index records", _bootstrap)
+GENERATOR = Stage("generator", "records pass the task that begins instants", _relay)
+WRITE_PARTITION = Stage(
+    "reduce",
+    "stored keys looked up, file groups assigned, merged and written, one after the other",
+    _assign_and_write,
+)
+REDUCE_IN_BATCHES = Stage(
+    "reduce",
+    "merged and written in mini-batches, of the largest file group first",
+    _reduce_in_batches,
+)
+
+
+WRITE_ROWS = Stage("write", "keys and partition paths, rows to base files", _write_rows)
+WRITE_SORTED_ROWS = Stage(
+    "write", "keys and partition paths, rows sorted, then to base files", _write_sorted_rows
+)
+
+
+def _assigning(lookup: type[IndexLookup], what: str) -> Stage:
+    def work(task: StageTask, batches: Batches) -> Iterator[Any]:
+        assert task.hop is not None
+        return assign_stage(task.plan, task.partition, batches, task.timeline, task.hop, lookup)
+
+    return Stage("assign", f"looked up in {what}, given file groups", work)
+
+
 def bucket() -> Topology:
     """RFC-84's upsert with the simple bucket index: a record crosses once, and nothing is looked up."""
     return Topology(
@@ -100,7 +183,122 @@ def bucket() -> Topology:
     )
 
 
-TOPOLOGIES: Mapping[str, Callable[[], Topology]] = {"bucket": bucket}
+def state() -> Topology:
+    """RFC-84's upsert with the state index: every record crosses twice."""
+    return Topology(
+        "state",
+        "what is stored is sent as index records to the tasks that assign file groups",
+        (MAP, _assigning(SentIndex, "index records"), REDUCE),
+        (BY_KEY, BY_FILE_GROUP),
+        index_joins=0,
+    )
+
+
+def bloom() -> Topology:
+    """RFC-24's step 4: no state to be filled, the index is in the files."""
+    return Topology(
+        "bloom",
+        "the tasks that assign file groups look into the base files' key ranges and Bloom filters",
+        (MAP, _assigning(BaseFileBlooms, "base files' footers"), REDUCE),
+        (BY_KEY, BY_FILE_GROUP),
+    )
+
+
+def legacy() -> Topology:
+    """RFC-24's starting point."""
+    return Topology(
+        "legacy",
+        "one task passes all records on, and one writes all of a partition",
+        (MAP, GENERATOR, WRITE_PARTITION),
+        (TO_ONE, BY_PARTITION),
+    )
+
+
+def step1() -> Topology:
+    """RFC-24's step 1: a coordinator begins instants, and no single task stands in the way."""
+    return Topology(
+        "step1", "one task writes all of a partition", (MAP, WRITE_PARTITION), (BY_PARTITION,)
+    )
+
+
+def step2() -> Topology:
+    """RFC-24's step 2: the writer is taken apart, and what is written scales with the file groups."""
+    return replace(state(), name="step2", about="assigners and writers are tasks of their own")
+
+
+def step3() -> Topology:
+    """RFC-24's step 3: a writing task holds no more than its buffer."""
+    assign = step2().stages[1]
+    return replace(
+        step2(),
+        name="step3",
+        about="as step2, and writers write as soon as a file group or their buffer is full",
+        stages=(MAP, assign, REDUCE_IN_BATCHES),
+        # a task that is tried again must come to the same mini-batches
+        hops=(BY_KEY, BY_FILE_GROUP_IN_ORDER),
+    )
+
+
+def compatible() -> Topology:
+    """RFC-24's pipeline without a coordinator; its commit sink is the driver, as everywhere here."""
+    return Topology(
+        "compatible",
+        "a single task begins instants, with assigners and writers behind it",
+        (MAP, GENERATOR, _assigning(SentIndex, "index records"), REDUCE),
+        (TO_ONE, BY_KEY, BY_FILE_GROUP),
+        index_joins=1,
+    )
+
+
+def prepped() -> Topology:
+    """upsert_prepped: the source says where each record is stored."""
+    return Topology(
+        "prepped",
+        "records come with their file groups, and nothing is looked up",
+        (replace(MAP, does="keys, partition paths and places, rows to records"), REDUCE),
+        (BY_FILE_GROUP,),
+    )
+
+
+def bulk() -> Topology:
+    """RFC-84's bulk insert: rows become files where they are read."""
+    return Topology("bulk", "no record is made, and no row is moved", (WRITE_ROWS,))
+
+
+def bulk_partition_sort() -> Topology:
+    """bulk_insert in the order of partition path and key, in each task for itself."""
+    return Topology(
+        "bulk_partition_sort", "no record is made; every task sorts its rows", (WRITE_SORTED_ROWS,)
+    )
+
+
+def bulk_global_sort() -> Topology:
+    """bulk_insert in the order of partition path and key throughout."""
+    return Topology(
+        "bulk_global_sort",
+        "no record is made; rows are sorted as the engine's own columns",
+        (WRITE_ROWS,),
+        arrives_sorted=True,
+    )
+
+
+def append() -> Topology:
+    """RFC-84's append mode: an insert that looks no key up, and moves nothing."""
+    return replace(bulk(), name="append")
+
+
+def nothing() -> Topology:
+    """Writes that only take file groups away."""
+    return Topology("nothing", "no record is read or written", ())
+
+
+TOPOLOGIES: Mapping[str, Callable[[], Topology]] = {
+    function.__name__: function
+    for function in (
+        *(bucket, state, bloom, legacy, step1, step2, step3, compatible, prepped),
+        *(bulk, bulk_partition_sort, bulk_global_sort, append, nothing),
+    )
+}
 """Every topology by its name."""
 
 

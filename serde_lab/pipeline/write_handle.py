@@ -7,8 +7,8 @@ which handle a file group gets (`file_groups.py` chooses). Source: org.apache.hu
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,8 @@ from serde_lab.table.file_names import write_token
 
 WriteStatus = WriteStat
 
+# names of one batch's files, before those of the next one begin
+_FLUSHES = 1_000_000
 _STAGE = 1  # in write tokens: the reduce stage, whatever number Spark gave it in this session
 
 
@@ -37,17 +39,26 @@ class Task:
     """The reduce task that a handle works for.
 
     `convert_out` names the phase of converting records out; a hop without a strategy has no such verb.
+    `flush`: which of a file group's base files of this task it is, if one after the other is written;
+    `rows_before`: rows of this task that the ones before wrote.
     """
 
     plan: WritePlan
     partition: int
     timeline: TaskTimeline
     convert_out: str = "to_arrow"
+    flush: int = 0
+    rows_before: int = 0
 
     @property
     def write_token(self) -> str:
         """Names partition and stage but no attempt, so that all attempts aim at the same files."""
-        return write_token(self.partition, _STAGE)
+        return write_token(self.partition, _STAGE, self.plan.batch * _FLUSHES + self.flush)
+
+    @property
+    def first_row(self) -> int:
+        """Where its rows' sequence numbers begin: no two rows of an instant share one."""
+        return (self.plan.batch << 40) + self.rows_before
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,26 +118,8 @@ class WriteHandle(ABC):
 
     def precombined(self, records: Records) -> Candidates:
         """One record a key: of a delete any of them, else the one that the table's order chooses."""
-        plan = self.task.plan
         with self.task.timeline.phase("precombine"):
-            # deletes have no row, and so no ordering value; by commit time the later position wins,
-            # as Hudi's own writer has it
-            ordered = (
-                plan.operation is not Operation.DELETE and plan.merge_mode is MergeMode.EVENT_TIME
-            )
-            keys = HashedKeys.of(records.record_keys())
-            ordering = records.ordering_values() if ordered else []
-            deletes = None
-            if plan.operation is Operation.UPSERT:
-                marked = plan.merge_rules.markers.marked(records, plan.schema.data.names)
-                deletes = None if marked is None else deletes_of(marked, ordering)
-            chosen = precombine(keys, ordering, deletes=deletes)
-            if chosen is None:
-                return Candidates(records, None, keys, ordering, deletes)
-            at = pa.array(chosen)
-            of_chosen = None if deletes is None else deletes.take(chosen)
-            values = [v.take(at) for v in ordering]
-            return Candidates(records, chosen, keys.take(chosen), values, of_chosen)
+            return precombined(self.task.plan, records)
 
     def made(self, records: Records) -> Made:
         """One entry a key where one record may be made of several: converted out first, then merged."""
@@ -169,3 +162,36 @@ class WriteHandle(ABC):
                 for name, old in zip(fields, ordering, strict=True)
             ]
             return Made(keys.take(folded.tops), values, folded.row, always, folded.rows)
+
+
+def together(written: Sequence[WriteStatus]) -> WriteStatus:
+    """One status of base files that followed one another in an instant: the last one's file, the counts
+    of all."""
+    return replace(
+        written[-1],
+        prevCommit=written[0].prevCommit,
+        prevBaseFile=written[0].prevBaseFile,
+        numInserts=sum(status.numInserts for status in written),
+        numUpdateWrites=sum(status.numUpdateWrites for status in written),
+        numDeletes=sum(status.numDeletes for status in written),
+    )
+
+
+def precombined(plan: WritePlan, records: Records) -> Candidates:
+    """One record a key of `records`, which stand in input order."""
+    # deletes have no row, and so no ordering value; by commit time the later position wins, as Hudi's
+    # own writer has it
+    ordered = plan.operation is not Operation.DELETE and plan.merge_mode is MergeMode.EVENT_TIME
+    keys = HashedKeys.of(records.record_keys())
+    ordering = records.ordering_values() if ordered else []
+    deletes = None
+    if plan.operation.merges:
+        marked = plan.merge_rules.markers.marked(records, plan.marker_columns)
+        deletes = None if marked is None else deletes_of(marked, ordering)
+    chosen = precombine(keys, ordering, deletes=deletes)
+    if chosen is None:
+        return Candidates(records, None, keys, ordering, deletes)
+    at = pa.array(chosen)
+    of_chosen = None if deletes is None else deletes.take(chosen)
+    values = [v.take(at) for v in ordering]
+    return Candidates(records, chosen, keys.take(chosen), values, of_chosen)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from serde_lab.errors import SchemaError
+from serde_lab.errors import SchemaError, TableError
 from serde_lab.pipeline.options import WriteOptions
 from serde_lab.pipeline.plan import Operation
 from serde_lab.records.avro_schema import arrow_to_avro
@@ -18,11 +18,19 @@ from serde_lab.records.schema import RecordSchema
 from serde_lab.records.schema_evolution import evolved, is_wider
 from serde_lab.records.types import check_supported, storage_schema
 from serde_lab.table.config import TableConfig
+from serde_lab.table.meta_columns import FILE_NAME, data_schema
 from serde_lab.table.table import HoodieTable
 
 
 def record_schema(source: pa.Schema, options: WriteOptions) -> RecordSchema:
     """The schema of the records of a batch, in storage types. Raises SchemaError naming the column."""
+    if options.operation is Operation.UPSERT_PREPPED:
+        if FILE_NAME not in source.names:
+            raise SchemaError(
+                f"column {FILE_NAME!r} is not in the data: upsert_prepped goes by it, as a read of the"
+                " table gives it"
+            )
+        source = data_schema(source)
     check_supported(source)
     # a name that Avro does not have, at any depth, is refused before there is a table
     avro_schema(source, options.table.name)
@@ -52,6 +60,14 @@ def stored_schema(stored: pa.Schema, source: RecordSchema, table: HoodieTable) -
         for name in names:
             _check_type(name, source.data, found.data)
     return found
+
+
+def table_schema(table: HoodieTable) -> RecordSchema:
+    """The schema of the table's own records, for a write without any. Raises TableError if it has none."""
+    stored = table.data_schema()
+    if stored is None:
+        raise TableError(f"table {table.config.name} has no rows yet")
+    return _record_schema(stored, table.config, ordered=True)
 
 
 def evolved_schema(table: HoodieTable, batch: RecordSchema, options: WriteOptions) -> RecordSchema:

@@ -26,6 +26,9 @@ EXECUTIONS: Mapping[str, tuple[str, ...]] = {
 
 NEEDS_SPARK = ("spark_native", "parquet_floor")
 
+# what of stored keys, or twice in a batch, they make right
+_OF_STORED_KEYS = ("upsert", "insert_overwrite", "insert_overwrite_table")
+
 _FACTORS: Mapping[str, str] = {
     "execution": "execution",
     "rows_per_frame": "framing",
@@ -41,6 +44,7 @@ def check(scenario: Scenario) -> Iterator[Problem]:
     yield from _batches(scenario)
     yield from _table(scenario)
     yield from _arms(scenario)
+    yield from _topologies(scenario)
     yield from _gate(scenario)
 
 
@@ -112,7 +116,7 @@ def _batches(scenario: Scenario) -> Iterator[Problem]:
             for name in ("updates", "duplicates", "late", "deletes")
             if getattr(batch, name)
         }
-        if shares and (batch.path or batch.operation != "upsert"):
+        if shares and (batch.path or batch.operation not in _OF_STORED_KEYS):
             why = (
                 "its rows are those of `path`"
                 if batch.path
@@ -265,6 +269,60 @@ def _kind(key: str, arm: Arm, scenario: Scenario) -> Iterator[Problem]:
     yield from _named(f"{key}.frames_of", arm.frames_of, strategies)
 
 
+def _topologies(scenario: Scenario) -> Iterator[Problem]:
+    if scenario.topology.name == "bucket" and scenario.table.index != "BUCKET":
+        own = [arm for arm in scenario.arms if arm.strategy is not None and arm.topology is None]
+        if own:
+            yield Problem(
+                "table.index",
+                f"is {scenario.table.index}, and topology.name is 'bucket', which goes with BUCKET",
+            )
+    for arm in scenario.arms:
+        topology = scenario.topology_of(arm)
+        where = "topology" if arm.topology is None else f"arm.{arm.name}.topology"
+        if arm.strategy is None:
+            if arm.topology is not None:
+                yield Problem(f"{where}", f"a {arm.kind} has no topology of its own")
+            elif topology.name != "bucket":
+                yield Problem(
+                    f"arm.{arm.name}",
+                    f"{arm.subject} goes through the bucket index, and topology.name is"
+                    f" {topology.name!r}; take one of them out",
+                )
+            continue
+        for n, batch in enumerate(scenario.commits, 1):
+            yield from _travels(f"commit.{n}.operation", batch, arm, scenario)
+        if topology.sort != "none" and topology.name != "bulk":
+            yield Problem(f"{where}.sort", f"is for 'bulk', and the name is {topology.name!r}")
+        if topology.name != "step3" and topology.model_fields_set & {"batch_mb", "buffer_mb"}:
+            yield Problem(
+                where, f"has batch_mb or buffer_mb, which are for 'step3', not {topology.name!r}"
+            )
+
+
+def _travels(key: str, batch: Batch, arm: Arm, scenario: Scenario) -> Iterator[Problem]:
+    """Whether the operation goes through the arm's topology."""
+    topology = scenario.topology_of(arm)
+    if not topology.makes_records and batch.operation != "insert":
+        yield Problem(
+            key,
+            f"{batch.operation} cannot go through {topology.name!r}, the topology of arm"
+            f" {arm.name!r}: it is for an insert",
+        )
+    if batch.operation == "insert" and topology.name == "bucket":
+        yield Problem(
+            key,
+            f"an insert looks no key up, and arm {arm.name!r} writes a table with the bucket index, where"
+            " every key has its place",
+        )
+    if batch.operation.startswith("insert_overwrite") and scenario.key_is_global(arm):
+        yield Problem(
+            key,
+            f"what {batch.operation} leaves of a key in other partitions is not worked out, and under the"
+            f" index {scenario.table_of(arm).index} a key is told apart in the whole table",
+        )
+
+
 def _step(key: str, arm: Arm, before: Iterable[Arm]) -> Iterator[Problem]:
     """`changes` must be the one factor in which an arm differs from the strategy arm before it."""
     if arm.changes is None:
@@ -298,6 +356,8 @@ def factors(before: Arm, after: Arm) -> dict[str, list[str]]:
         found["representation"] = ["strategy"]
     if before.merging != after.merging:
         found["merging"] = ["merging"]
+    if before.topology != after.topology:
+        found["topology"] = ["topology"]
     one, other = before.options.given, after.options.given
     for key in sorted(one.keys() | other.keys()):
         own = key not in _FACTORS

@@ -16,13 +16,24 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from serde_lab.records.partition_time import PREFIX, TimeRule
 from tpch.tables import EVENT_TS, TABLES
 
-Operation = Literal["bulk_insert", "upsert", "delete"]
+Operation = Literal[
+    "bulk_insert", "upsert", "insert", "delete", "insert_overwrite", "insert_overwrite_table"
+]
+Index = Literal[
+    "BUCKET", "BLOOM", "SIMPLE", "GLOBAL_BLOOM", "GLOBAL_SIMPLE", "INMEMORY", "FLINK_STATE"
+]
+TopologyName = Literal[
+    *("bucket", "state", "bloom", "legacy", "step1", "step2", "step3", "compatible"),
+    *("bulk", "append"),
+]
+RECORDLESS = ("bulk", "append")
+"""Topologies in which no record is made, and so no strategy takes part."""
 TableName = Literal[
     "region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem"
 ]
 Control = Literal["exchange_only", "spark_native", "parquet_floor"]
 Peer = Literal["hudi_avro", "hudi_spark", "hudi_spark_tuned"]
-Factor = Literal["representation", "execution", "framing", "integrity", "merging"]
+Factor = Literal["representation", "execution", "framing", "integrity", "merging", "topology"]
 Kind = Literal["strategy", "control", "peer"]
 ColumnType = Literal[
     "bool", "int8", "int16", "int32", "int64", "float", "double", "decimal", "string", "binary",
@@ -141,7 +152,7 @@ class Table(Merging):
 
     type: Literal["COPY_ON_WRITE", "MERGE_ON_READ"] = "COPY_ON_WRITE"
     version: Literal[9, 6] = 9
-    index: Literal["BUCKET"] = "BUCKET"
+    index: Index = "BUCKET"
     buckets: Annotated[int, Field(ge=1, le=1000)] = 8
     bucket_fields: Columns = ()
     hive_style: bool = False
@@ -172,9 +183,18 @@ LEVELS: Mapping[str, tuple[int, int]] = {"zstd": (1, 22), "gzip": (1, 9)}
 
 
 class Topology(Section):
-    """`[topology]`: the chain of stages and hops."""
+    """`[topology]`: the chain of stages and hops. An arm may state its own."""
 
-    name: Literal["bucket"] = "bucket"
+    name: TopologyName = "bucket"
+    tasks: Annotated[int, Field(ge=0, le=1000)] = 0
+    sort: Literal["none", "partition", "global"] = "none"
+    batch_mb: Annotated[float, Field(gt=0)] = 256.0
+    buffer_mb: Annotated[float, Field(gt=0)] = 1024.0
+
+    @property
+    def makes_records(self) -> bool:
+        """Whether a strategy takes part."""
+        return self.name not in RECORDLESS
 
 
 class ArmOptions(BaseModel):
@@ -213,6 +233,7 @@ class Arm(Section):
     changes: Factor | None = None
     note: str = ""
     merging: Merging | None = None
+    topology: Topology | None = None
     options: ArmOptions = ArmOptions()
 
     @property
@@ -326,11 +347,29 @@ class Scenario(Section):
         """Whether records are encoded and decoded only, and nothing is written."""
         return self.measure.exchange == "none"
 
+    def topology_of(self, arm: Arm | None) -> Topology:
+        """How records of `arm` travel."""
+        return self.topology if arm is None or arm.topology is None else arm.topology
+
     def table_of(self, arm: Arm | None) -> Table:
-        """The table that `arm` writes: the scenario's, merging as the arm says if it does."""
-        if arm is None or arm.merging is None:
-            return self.table
-        return self.table.model_copy(update=arm.merging.model_dump(exclude_unset=True))
+        """The table that `arm` writes: the scenario's, merging as the arm says if it does, and with the
+        index that its topology wants."""
+        update: dict[str, Any] = {"index": self._index(self.topology_of(arm))}
+        if arm is not None and arm.merging is not None:
+            update |= arm.merging.model_dump(exclude_unset=True)
+        return self.table.model_copy(update=update)
+
+    def _index(self, topology: Topology) -> str:
+        if topology.name == "bucket":
+            return "BUCKET"
+        if self.table.index != "BUCKET":
+            return self.table.index
+        return "BLOOM" if topology.name == "bloom" else "SIMPLE"
+
+    def key_is_global(self, arm: Arm | None) -> bool:
+        """Whether a key is told apart in the whole table of `arm`, and not in each partition."""
+        index = self.table_of(arm).index
+        return bool(self.data.partition) and index.startswith(("GLOBAL", "INMEMORY", "FLINK"))
 
     def arm(self, name: str) -> Arm:
         """The arm of that name, which must exist."""

@@ -32,6 +32,9 @@ OPERATIONS = (INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE)
 NEW_FILE_GROUP = "I"
 """The instant time of a record that opens a file group: RFC-84's bucket type, before there is a time."""
 
+STORED_FILE_GROUP = "U"
+"""The instant time of a record that goes to a file group that exists."""
+
 ColumnOf = Callable[[str], pa.Array]
 """The column of this name, in the type of the batch schema."""
 

@@ -69,7 +69,8 @@ class BaseFileWriter:
 
     The file is built in memory and appears under its name only when it is closed. `previous` is the
     path of the base file that this one replaces, or None for a new file group. `inflight_path`, where
-    it is given, is the instant's inflight file, without which nothing is written any more.
+    it is given, is the instant's inflight file, without which nothing is written any more. Sequence
+    numbers begin behind `rows_before`.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class BaseFileWriter:
         format: BaseFileFormat | None = None,
         task_partition: int = 0,
         inflight_path: str | None = None,
+        rows_before: int = 0,
     ) -> None:
         name = BaseFileName(file_id, write_token, instant)
         self.path = in_partition(partition_path, str(name))
@@ -109,6 +111,7 @@ class BaseFileWriter:
         self._waiting_rows = self._waiting_bytes = 0
         self._keys: list[pa.Array] = []
         self._range = KeyRange()
+        self._rows_before = rows_before
         self._appended = self._carried = 0
 
     def append(self, record_keys: pa.Array, data: pa.RecordBatch) -> None:
@@ -116,7 +119,8 @@ class BaseFileWriter:
         rows = data.num_rows
         if not rows:
             return
-        numbers = pa.array(np.arange(self._appended, self._appended + rows))
+        first = self._rows_before + self._appended
+        numbers = pa.array(np.arange(first, first + rows))
         seqnos = pc.binary_join_element_wise(
             pa.scalar(self._seqno_prefix), numbers.cast(pa.string()), ""
         )

@@ -77,7 +77,8 @@ def check_block_format(blocks: BlockFormat, ordering: tuple[pa.DataType, ...]) -
 class LogWriter:
     """Appends one instant's rows and deletes to one file group, in the order of the calls.
 
-    Files appear when they are full and at `close`. `inflight_path` as in BaseFileWriter.
+    Files appear when they are full and at `close`. `inflight_path` and `rows_before` as in
+    BaseFileWriter.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class LogWriter:
         format: LogFormat | None = None,
         task_partition: int = 0,
         inflight_path: str | None = None,
+        rows_before: int = 0,
     ) -> None:
         self._storage, self._target, self._instant = storage, target, instant
         self._format = format or LogFormat()
@@ -105,7 +107,7 @@ class LogWriter:
         )
         self._seqno_prefix = f"{instant}_{task_partition}_"
         self._version = 1 if self._own_instant else target.latest_version + 1
-        self._rows = 0
+        self._rows = rows_before
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
         self._blocks: list[bytes] = []

@@ -46,7 +46,8 @@ class NarrowRows:
         # typed keys are as good as their text where two values never share one, and much smaller
         self._keyless = not types
         self._typed = self._keyless or len(types) == 1 or not any(is_string(t) for t in types)
-        self.partition = ("path",) if schema.partition else ()
+        # under a global index a key is one row, whatever partitions its versions name
+        self.partition = ("path",) if schema.partition and not rules.key_is_global else ()
         keys = tuple(f"k{i}" for i in range(len(types))) if self._typed else ("k",)
         if self._keyless:
             keys = ("row_commit", "row_position")

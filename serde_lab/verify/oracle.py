@@ -10,8 +10,11 @@ Rules (Hudi's BufferedRecordMergerFactory, as `hudi-format.md` part 3 has them):
   name order, then row. By commit time the later position wins.
 - A winner is merged with what is stored: by event time the higher ordering value wins, ties go to the
   newer commit; by commit time the newer wins.
+- What `insert_overwrite`, `insert_overwrite_table` and `delete_partition` replace is as if it had never
+  been written.
 - The operation `delete` removes a key whatever the ordering values: a commit-time delete.
-- Keys are unique in a partition path; the same key in two partition paths is two rows.
+- Keys are unique in a partition path; the same key in two partition paths is two rows. Under a global
+  index keys are unique in the table, and a row stands in the partition that it names.
 - On MERGE_ON_READ a file group begins with a base file, and later commits go to its log until it is
   compacted (an operation `compact` without a folder). Log records are merged among themselves first,
   then with the base row. So a key that was deleted, and came back with a lower ordering value than its
@@ -25,7 +28,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import duckdb
 import numpy as np
@@ -39,16 +42,31 @@ from serde_lab.verify.evolution import in_types
 from serde_lab.verify.narrow import POSITION_BITS, NarrowRows
 from serde_lab.verify.rules import TableRules
 
-Operation = Literal["upsert", "bulk_insert", "insert", "delete", "compact"]
-_KNOWN: tuple[Operation, ...] = ("upsert", "bulk_insert", "insert", "delete", "compact")
+Operation = Literal[
+    "upsert",
+    "upsert_prepped",
+    "bulk_insert",
+    "insert",
+    "delete",
+    "insert_overwrite",
+    "insert_overwrite_table",
+    "delete_partition",
+    "compact",
+]
+_KNOWN: tuple[Operation, ...] = get_args(Operation)
+_LOOKS_NOTHING_UP = ("bulk_insert", "insert")
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One write: its operation, and the folder of Parquet files that it took (None for `compact`)."""
+    """One write: its operation, and the folder of Parquet files that it took, None where it took none.
+
+    `partitions`: the partition paths of a `delete_partition`.
+    """
 
     operation: Operation
     folder: Path | None = None
+    partitions: tuple[str, ...] = ()
 
     def files(self) -> list[Path]:
         """The input files in input order. Raises DataError where there is none."""
@@ -169,8 +187,31 @@ class _History:
                 for batch in self._narrow.read(path, number, place, deletes):
                     rows = pa.Table.from_batches([batch])
                     self._run(f"INSERT INTO {table} SELECT * FROM input", rows)
-            if commit.operation == "bulk_insert":
+            self._replace(number, commit)
+            if commit.operation in _LOOKS_NOTHING_UP and self._rules.schema.record_key:
                 self._refuse_doubles(number)
+
+    def _replace(self, number: int, commit: Commit) -> None:
+        """Forget the rows that gave way to this commit: nothing of them has a say any more."""
+        if commit.operation not in (
+            *("insert_overwrite", "insert_overwrite_table", "delete_partition"),
+        ):
+            return
+        where = f"commit < {number}"
+        parameters: dict[str, object] = {}
+        if commit.operation != "insert_overwrite_table" and self._rules.schema.partition:
+            if not self._narrow.partition:
+                raise UsageError(
+                    f"the oracle does not know {commit.operation} under a global index"
+                )
+            if commit.operation == "insert_overwrite":
+                touched = f"(SELECT path FROM batches WHERE commit = {number})"
+            else:
+                touched = "(SELECT unnest($paths))"
+                parameters = {"paths": list(commit.partitions)}
+            where += f" AND path IN {touched}"
+        for table in ("batches", "deletes"):
+            self._sql.execute(f"DELETE FROM {table} WHERE {where}", parameters).fetchall()
 
     def decide(self) -> None:
         """Fill `visible` with the row that each key ends with."""
@@ -286,14 +327,15 @@ class _History:
                 AND (deleted IS NULL OR max(commit) OVER k > deleted)""")
 
     def _refuse_doubles(self, number: int) -> None:
-        """bulk_insert looks no key up: a key that is there already would be there twice."""
+        """What looks no key up would store a key twice that is there already."""
         double = self._sql.execute(f"""
             SELECT count(*) FROM
                 (SELECT 1 FROM batches GROUP BY {self._keys}
                  HAVING count(*) > 1 AND max(commit) = {number})""").fetchall()
         if double[0][0]:
             raise DataError(
-                f"{self._commits[number].folder}: bulk_insert would store {double[0][0]} keys twice, "
+                f"{self._commits[number].folder}: {self._commits[number].operation} would store"
+                f" {double[0][0]} keys twice, "
                 "since it looks no key up",
                 hint="write them by upsert",
             )

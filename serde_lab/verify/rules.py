@@ -46,6 +46,8 @@ class TableRules:
     hive_style: bool = False
     url_encode: bool = False
     ordering_nulls: Literal["refuse", "lowest"] = "refuse"
+    key_is_global: bool = False
+    """Whether a key is told apart in the whole table, under a global index; else in each partition."""
     buckets: int = 0
     bucket_fields: tuple[str, ...] = ()
     time: Mapping[str, str] = field(default_factory=dict)
@@ -74,11 +76,13 @@ class TableRules:
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """Columns that tell rows apart under an index that is not global: partition, then key.
+        """Columns that tell rows apart: partition, then key; under a global index the key alone.
 
         In a table without keys, all of them.
         """
         told_by = self.schema.record_key or self.schema.data.names
+        if self.key_is_global:
+            return told_by
         return tuple(dict.fromkeys([*self.schema.partition, *told_by]))
 
     @property

@@ -116,6 +116,22 @@ class LabTable:
         data = rows if isinstance(rows, pa.Table) else table_of(rows)
         return self.write("upsert", data, files, **options)
 
+    def delete_partitions(self, *paths: str, **options: object) -> Commit:
+        """Remove partitions, by a write without rows."""
+        given = self.given(options) | {
+            "hoodie.datasource.write.operation": "delete_partition",
+            "hoodie.datasource.write.partitions.to.delete": ",".join(paths),
+        }
+        parsed = parse_options(given, self.table.config)
+        prepared = PreparedWrite.of(Storage.open(self.path), self.schema, parsed)
+        commit = prepared.commit(InProcessExchange([]))
+        self.commits.append(oracle.Commit("delete_partition", partitions=paths))
+        return commit
+
+    def given(self, options: Mapping[str, object]) -> dict[str, Any]:
+        """The options of a write: those of every write, and its own, named with `__` for dots."""
+        return {**self.all_options, **{k.replace("__", "."): v for k, v in options.items()}}
+
     def delete(self, rows: Rows | pa.Table, files: int = 2, **options: object) -> Commit:
         """The next write, by what tells records alone."""
         data = rows if isinstance(rows, pa.Table) else table_of(rows).select(["k", "n", "p"])
@@ -123,13 +139,8 @@ class LabTable:
 
     def write(self, operation: str, data: pa.Table, files: int = 2, **options: object) -> Commit:
         """`options`: names with `__` for dots."""
-        inputs = self.folder / "inputs"
-        folder = write_parts(inputs / f"{len(list(inputs.glob('*'))):03}", data, files)
-        given: dict[str, Any] = {
-            **self.all_options,
-            "hoodie.datasource.write.operation": operation,
-            **{key.replace("__", "."): value for key, value in options.items()},
-        }
+        folder = self._input(data, files)
+        given = {"hoodie.datasource.write.operation": operation, **self.given(options)}
         stored = self.table.config if HoodieTable.exists(Storage.open(self.path)) else None
         prepared = PreparedWrite.of(
             Storage.open(self.path), data.schema, parse_options(given, stored)
@@ -141,6 +152,16 @@ class LabTable:
             self.commits.append(oracle.Commit("compact"))
         return commit
 
+    def noted(self, operation: str, data: pa.Table, files: int = 2) -> Path:
+        """The input of a write that something else makes."""
+        folder = self._input(data, files)
+        self.commits.append(oracle.Commit(operation, folder))  # type: ignore[arg-type]
+        return folder
+
+    def _input(self, data: pa.Table, files: int) -> Path:
+        inputs = self.folder / "inputs"
+        return write_parts(inputs / f"{len(list(inputs.glob('*'))):03}", data, files)
+
     def compact(self) -> Commit | None:
         """Compact every slice with logs."""
         done = compact(self.table)
@@ -150,7 +171,10 @@ class LabTable:
 
     @property
     def rules(self) -> TableRules:
-        options = parse_options(self.all_options)
+        # how records travel is no matter of what is right
+        ways = ("serde_lab.topology", "hoodie.bulkinsert.sort.mode", "write.")
+        told = {k: v for k, v in self.all_options.items() if not k.startswith(ways)}
+        options = parse_options(told)
         config = options.table
         return TableRules(
             record_schema(self.schema, options),
@@ -160,6 +184,7 @@ class LabTable:
             url_encode=config.url_encode,
             ordering_nulls=options.ordering_nulls,
             buckets=config.bucket_count or 0,
+            key_is_global=config.index_is_global,
             time=config.extra if config.time_rule is not None else {},
             partial_update=config.partial_update_mode,  # type: ignore[arg-type]
             unavailable=config.unavailable_value,

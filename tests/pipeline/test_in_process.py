@@ -149,7 +149,7 @@ def test_other_columns_are_refused_by_name_before_anything_is_written(tmp_path: 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"hoodie__index__type": "BLOOM"}, "hoodie.index.type is 'BLOOM'"),
+        ({"hoodie__index__type": "HBASE"}, "hoodie.index.type is 'HBASE'"),
         ({"hoodie__metadata__enable": "true"}, "hoodie.metadata.enable"),
         ({"hoodie__datasource__write__operatoin": "upsert"}, "did you mean"),
         ({"serde_lab__strategy": "kryo"}, "unknown strategy 'kryo'"),

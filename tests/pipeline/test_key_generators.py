@@ -175,5 +175,5 @@ def test_what_looks_keys_up_is_refused_without_keys(operation: str, tmp_path: Pa
 
 
 def test_insert_is_refused_with_keys(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="insert, which is for tables without record keys"):
+    with pytest.raises(OptionError, match="insert, which looks no key up"):
         LabTable(tmp_path).write("insert", pa.table({"k": ["a"]}))

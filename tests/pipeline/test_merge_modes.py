@@ -148,16 +148,16 @@ def test_all_strategies_write_the_same(mode: str, tmp_path: Path) -> None:
 def test_shards_merge_as_a_whole_does(mode: str, tmp_path: Path) -> None:
     from dataclasses import replace
 
-    from serde_lab.pipeline import write
+    from serde_lab.pipeline import batches_of_instant
 
-    made = write.make_plan
+    made = batches_of_instant.make_plan
 
     def in_shards(*given: Any) -> Any:
         return replace(made(*given), shards=3)
 
     table = LabTable(tmp_path, MODES[mode], SCHEMA)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(write, "make_plan", in_shards)
+        patch.setattr(batches_of_instant, "make_plan", in_shards)
         history(table, 7)
 
 

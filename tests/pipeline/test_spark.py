@@ -18,9 +18,10 @@ from serde_lab.errors import DataError, OptionError, SchemaError
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.exchange import parquet_partitions
 from serde_lab.pipeline.options import parse_options
+from serde_lab.pipeline.planning import make_plan
 from serde_lab.pipeline.routing import murmur3_int, salts
 from serde_lab.pipeline.stages import map_stage
-from serde_lab.pipeline.write import PreparedWrite, make_plan
+from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.table.storage import Storage
 from tests.pipeline.lab_table import FIRST, OPTIONS, SECOND, STRATEGIES
 from tests.pipeline.test_in_process import check, folder_of

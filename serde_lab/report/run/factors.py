@@ -1,4 +1,4 @@
-"""In which factors two arms differ: representation, execution, framing, integrity.
+"""In which factors two arms differ: representation, execution, framing, integrity, topology.
 
 Owns the rule that only a step of one factor has one cause. Must not know figures or pages.
 """
@@ -12,10 +12,10 @@ from typing import Any
 from serde_lab.report import notation
 from serde_lab.report.run.facts import ArmFacts
 
-FACTORS = ("representation", "execution", "framing", "integrity")
+FACTORS = ("representation", "execution", "framing", "integrity", "topology")
 
 _FRAMING = ("rows_per_frame", "max_frame_bytes")
-_COMMON = frozenset({"execution", "integrity", *_FRAMING})
+_COMMON = frozenset({"execution", "integrity", "topology", *_FRAMING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,7 @@ def differences(before: ArmFacts, after: ArmFacts) -> tuple[Difference, ...]:
         ("execution", ("execution",)),
         ("framing", _FRAMING),
         ("integrity", ("integrity",)),
+        ("topology", ("topology",)),
     ):
         changed = [key for key in keys if one.get(key) != other.get(key)]
         unknown = [key for key in keys if key not in one and key not in other]
@@ -64,6 +65,8 @@ def options_in_words(arm: ArmFacts) -> str:
         parts.append(_framing(options["rows_per_frame"]))
     if options.get("integrity") not in (None, "none"):
         parts.append(str(options["integrity"]))
+    if options.get("topology"):
+        parts.append(str(options["topology"]))
     parts += [f"{key}={value}" for key, value in options.items() if key not in _COMMON]
     return " · ".join(part for part in parts if part)
 
@@ -82,7 +85,7 @@ def _changed(key: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     if key == "rows_per_frame":
         return f"{_framing(one.get(key))} to {_framing(other.get(key))}"
     words = f"{_value(one.get(key))} to {_value(other.get(key))}"
-    return words if key in ("execution", "integrity") else f"{key} {words}"
+    return words if key in ("execution", "integrity", "topology") else f"{key} {words}"
 
 
 def _framing(rows: object) -> str:

@@ -1,0 +1,193 @@
+"""The driver's decisions before data moves: a WritePlan from options and what the table holds.
+
+Owns which stored facts a write takes along: file groups, the index, small files, shards. Must not know
+how a plan is carried out, nor pyspark.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from dataclasses import replace
+
+from serde_lab.errors import OptionError
+from serde_lab.pipeline.options import WriteOptions
+from serde_lab.pipeline.plan import (
+    IndexPlan,
+    Operation,
+    StoredFileGroup,
+    WritePlan,
+)
+from serde_lab.records.keys import KeyGenerator
+from serde_lab.records.schema import RecordSchema
+from serde_lab.serde.interface import SerdeOptions
+from serde_lab.serde.registry import strategy
+from serde_lab.table.base_file import BaseFileFormat
+from serde_lab.table.bucket_index import bucket_of_file_id
+from serde_lab.table.config import TableConfig
+from serde_lab.table.file_sizing import SmallFile, small_files, table_record_bytes
+from serde_lab.table.file_system_view import FileSlice, FileSystemView
+from serde_lab.table.meta_columns import RECORD_KEY
+from serde_lab.table.read_plan import ReadPlan
+from serde_lab.table.replacing import REPLACE_COMMIT
+from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline import Instant
+
+COVERS_LOGS = frozenset({"INMEMORY", "FLINK_STATE"})
+"""Indexes that know the keys of logs: inserts may join a file group by its log."""
+
+
+def make_plan(
+    table: HoodieTable,
+    schema: RecordSchema,
+    options: WriteOptions,
+    instant: Instant,
+    batch: int = 0,
+) -> WritePlan:
+    """What workers must know: routing, options, and the file groups that are there.
+
+    `batch` numbers it among those of the instant, and sees what those before it wrote.
+    """
+    config = _with_asked_buckets(table.config, options)
+    view = table.view(own_instant=instant.time if batch else None)
+    slices = view.latest_file_slices()
+    operation = options.operation
+    by_bucket = options.topology == "bucket"
+    bulk = operation is Operation.BULK_INSERT
+    if bulk and by_bucket and slices and not config.is_keyless:
+        raise OptionError(
+            "bulk_insert makes new file groups, and the bucket index has one a bucket: the table"
+            f" {config.name} has {len(slices)} already",
+            hint="use upsert",
+        )
+    buckets = config.bucket_count if by_bucket and config.bucket_count else _TARGETS
+    targets = options.parallelism or buckets
+    compression = BaseFileFormat(options.codec, options.codec_level)
+    # what is stored is not read where the write appends, but without a size of the data it is the only
+    # measure there is
+    weighed = () if config.is_mor and options.source_bytes else slices
+    shards = 1 if options.mini_batches is not None else _shards(options, targets, weighed)
+    # records of a write that makes none are Arrow's: no strategy takes part
+    recordless = bulk or options.topology == "append"
+    return WritePlan(
+        operation=operation,
+        schema=schema,
+        keygen=key_generator(schema, options),
+        strategy="arrow" if recordless else options.strategy,
+        serde_options=SerdeOptions() if recordless else bound_options(options),
+        storage=table.storage,
+        table=config,
+        instant=instant.time,
+        targets=targets,
+        inflight_path=table.timeline().path(instant),
+        topology=options.topology,
+        shards=shards,
+        batch=batch,
+        seed=secrets.randbits(63) if options.seed is None else options.seed,
+        fresh_file_ids=any(done.action == REPLACE_COMMIT for done in table.timeline().completed()),
+        base_file_format=compression,
+        log_format=replace(options.log_format, compression=compression),
+        groups={} if operation.replaces else _groups(slices, config, by_bucket),
+        index=None
+        if by_bucket or operation is Operation.UPSERT_PREPPED
+        else _index(table, view, config, schema, options, shards),
+        mini_batches=options.mini_batches,
+    )
+
+
+def _with_asked_buckets(config: TableConfig, options: WriteOptions) -> TableConfig:
+    """The options may know what the table does not state: a bucket count that Hudi never stores."""
+    asked = options.table
+    if config.bucket_count is not None or asked.bucket_count is None:
+        return config
+    return replace(config, bucket_count=asked.bucket_count, bucket_fields=asked.bucket_fields)
+
+
+def _groups(
+    slices: Iterable[FileSlice], config: TableConfig, by_bucket: bool
+) -> dict[tuple[str, int | str], StoredFileGroup]:
+    if not by_bucket:
+        return {(s.partition_path, s.file_id): _stored(s) for s in slices}
+    if config.is_keyless:
+        return {}
+    return {(s.partition_path, bucket_of_file_id(s.file_id)): _stored(s) for s in slices}
+
+
+def _index(
+    table: HoodieTable,
+    view: FileSystemView,
+    config: TableConfig,
+    schema: RecordSchema,
+    options: WriteOptions,
+    shards: int,
+) -> IndexPlan:
+    covers_logs = config.index_type in COVERS_LOGS
+    operation, sizing = options.operation, options.sizing
+    looked_into = view.latest_file_slices() if operation.looks_up else ()
+    stored = table.data_schema()
+    whole = replace(
+        ReadPlan(
+            table.storage,
+            config,
+            schema.data if stored is None else stored,
+            looked_into,
+            view.visibility,
+        ),
+        columns=(RECORD_KEY,),
+    )
+    small: dict[str, tuple[SmallFile, ...]] = {}
+    # a log's records are merged with what is stored, which an insert is not to be; and which base file
+    # is written anew must be known when the first shard comes
+    only_added = operation is Operation.INSERT and config.is_mor
+    in_shards = config.is_mor and not covers_logs and shards > 1
+    if not (operation.replaces or operation is Operation.DELETE or only_added or in_shards):
+        found = {path: small_files(view, path, sizing, covers_logs) for path in view.partitions}
+        small = {path: files for path, files in found.items() if files}
+    return IndexPlan(
+        is_global=config.index_is_global,
+        covers_logs=covers_logs,
+        stored=whole,
+        sizing=sizing,
+        record_bytes=table_record_bytes(table, sizing),
+        small_files=small,
+    )
+
+
+def key_generator(schema: RecordSchema, options: WriteOptions) -> KeyGenerator:
+    """What makes keys and partition paths. Raises SchemaError for a column whose values have no text."""
+    table = options.table
+    return KeyGenerator(
+        schema, table.hive_style, table.url_encode, options.ordering_nulls, table.time_rule
+    )
+
+
+def bound_options(options: WriteOptions) -> SerdeOptions:
+    """The strategy's options, with its default framing where none was asked for."""
+    serde = options.serde
+    if serde.rows_per_frame >= 0:
+        return serde
+    return replace(serde, rows_per_frame=strategy(options.strategy).default_rows_per_frame)
+
+
+def _stored(slice_: FileSlice) -> StoredFileGroup:
+    return StoredFileGroup(
+        slice_.file_id,
+        None if slice_.base_file is None else slice_.base_file.path,
+        slice_.base_instant,
+        max((log.version for log in slice_.log_files), default=0),
+    )
+
+
+# tasks behind a hop where no number of buckets says how many
+_TARGETS = 8
+# a stored row costs about this many times its bytes in the file while its group is merged
+_EXPANSION = 12
+
+
+def _shards(options: WriteOptions, targets: int, slices: tuple[FileSlice, ...]) -> int:
+    """Slices of a reduce task, so that one of them fits into the memory of a worker."""
+    stored = sum(s.base_file.size_bytes for s in slices if s.base_file is not None)
+    incoming = options.source_bytes
+    per_task = max(stored, incoming) * _EXPANSION / max(1, targets)
+    budget = options.worker_memory_mb << 20
+    return min(256, max(1, -(-int(per_task) // budget)))

@@ -1,0 +1,229 @@
+"""Operations beside upsert and delete, and instants of several batches, against DuckDB."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from serde_lab.errors import DataError, OptionError, SchemaError, StorageError
+from serde_lab.pipeline.exchange import InProcessExchange, parquet_partitions
+from serde_lab.pipeline.options import parse_options
+from serde_lab.pipeline.write import PreparedWrite
+from serde_lab.table.read_plan import plan_snapshot
+from serde_lab.table.storage import Storage
+from serde_lab.table.timeline import Timeline
+from serde_lab.verify import oracle
+from tests.pipeline.lab_table import (
+    FIRST,
+    GONE,
+    MOR,
+    PARTITIONED,
+    SECOND,
+    STRATEGIES,
+    LabTable,
+    Rows,
+    table_of,
+    write_parts,
+)
+from tests.pipeline.test_topologies import NO_BUCKETS, options_of
+
+SIMPLE = options_of("state", "SIMPLE")
+BUCKETS: dict[str, str | None] = {}
+NEW: Rows = [("new", n, n, 1.0) for n in range(25)]
+
+
+@pytest.mark.parametrize("kind", [{}, MOR], ids=["copy-on-write", "merge-on-read"])
+@pytest.mark.parametrize("partition", [{}, PARTITIONED], ids=["whole", "partitioned"])
+@pytest.mark.parametrize("options", [SIMPLE, options_of("bloom", "BLOOM"), BUCKETS])
+@pytest.mark.parametrize("operation", ["insert_overwrite", "insert_overwrite_table"])
+def test_what_is_overwritten_is_gone(
+    operation: str,
+    options: dict[str, str | None],
+    partition: dict[str, str],
+    kind: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    table = LabTable(tmp_path, {**options, **partition, **kind})
+    table.upsert(FIRST)
+    table.upsert(SECOND)
+    # n is 1, 4, 7: one partition of three; a key of it comes twice
+    few: Rows = [("a", 4, 1, 9.0), ("w", 1, 1, 9.0), ("w", 7, 2, 9.0), ("w", 7, 1, 8.0)]
+    commit = table.write(operation, table_of(few))
+    assert commit.action == "replacecommit"
+    table.check()
+    # what was replaced is never written to again
+    table.upsert([("a", 4, 2, 1.0), ("a", 5, 99, 1.0), ("v", 7, 0, 0.0)])
+    table.check()
+    table.delete(GONE)
+    table.check()
+
+
+@pytest.mark.parametrize("version", ["9", "6"])
+@pytest.mark.parametrize("options", [SIMPLE, BUCKETS])
+def test_partitions_are_deleted(
+    options: dict[str, str | None], version: str, tmp_path: Path
+) -> None:
+    table = LabTable(tmp_path, {**options, **PARTITIONED, "hoodie.write.table.version": version})
+    table.upsert(FIRST)
+    table.delete_partitions("p 1")
+    table.check()
+    table.upsert(SECOND)
+    table.check()
+
+
+def test_a_partition_to_delete_must_be_named(tmp_path: Path) -> None:
+    table = LabTable(tmp_path, {**SIMPLE, **PARTITIONED})
+    table.upsert(FIRST)
+    with pytest.raises(OptionError, match=r"partitions\.to\.delete is missing"):
+        table.delete_partitions()
+    with pytest.raises(OptionError, match="fits no partition"):
+        table.delete_partitions("q*")
+    table.check()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("topology", ["state", "bloom", "step3", "append"])
+def test_inserts_look_nothing_up(topology: str, strategy: str, tmp_path: Path) -> None:
+    options = options_of(topology, "BLOOM", **{"serde_lab.strategy": strategy})
+    table = LabTable(tmp_path, {**options, **PARTITIONED})
+    table.write("insert", table_of(FIRST))
+    commit = table.write("insert", table_of(NEW))
+    assert (commit.rows_inserted, commit.rows_updated) == (25, 0)
+    table.check()
+
+
+def test_an_inserted_key_that_is_stored_already_is_there_twice(tmp_path: Path) -> None:
+    table = LabTable(tmp_path, SIMPLE)
+    for _ in range(2):
+        table.write("insert", table_of([("a", 1, 1, 1.0), ("a", 1, 1, 1.0)]))
+    assert plan_snapshot(table.table).read().num_rows == 4
+
+
+@pytest.mark.parametrize("kind", [{}, MOR], ids=["copy-on-write", "merge-on-read"])
+@pytest.mark.parametrize("sort", ["NONE", "PARTITION_SORT", "GLOBAL_SORT"])
+def test_bulk_inserts_make_files_where_rows_are(
+    sort: str, kind: dict[str, str], tmp_path: Path
+) -> None:
+    given = {**NO_BUCKETS, **PARTITIONED, **kind, "hoodie.index.type": "BLOOM"}
+    sizes = {"hoodie.copyonwrite.insert.auto.split": "false"}
+    sizes |= {"hoodie.copyonwrite.insert.split.size": "6"}
+    table = LabTable(tmp_path, {**given, **sizes})
+    rows = table_of(FIRST[::-1])
+    commit = table.write("bulk_insert", rows, hoodie__bulkinsert__sort__mode=sort)
+    table.check()
+    assert max(stat.numWrites for stat in commit.stats) <= 6
+    keys = [
+        pq.read_table(table.path / s.path, columns=["_hoodie_record_key"]).column(0).to_pylist()
+        for s in commit.stats
+    ]
+    assert all(one == sorted(one) for one in keys) == (sort != "NONE")
+    # upserts find them
+    table.upsert(SECOND)
+    table.check()
+
+
+def test_a_sort_mode_is_for_tables_without_buckets(tmp_path: Path) -> None:
+    table = LabTable(tmp_path, {"hoodie.bulkinsert.sort.mode": "GLOBAL_SORT"})
+    with pytest.raises(OptionError, match="without the bucket index"):
+        table.write("bulk_insert", table_of(FIRST))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("options", [SIMPLE, BUCKETS])
+@pytest.mark.parametrize("kind", [{}, MOR], ids=["copy-on-write", "merge-on-read"])
+def test_records_whose_places_are_known_go_there(
+    kind: dict[str, str], options: dict[str, str | None], strategy: str, tmp_path: Path
+) -> None:
+    given = {**options, **kind, **PARTITIONED, "serde_lab.strategy": strategy}
+    table = LabTable(tmp_path, given)
+    table.upsert(FIRST)
+    read = plan_snapshot(table.table).read().slice(5, 9)
+    changed = read.set_column(
+        read.schema.get_field_index("ts"), "ts", pa.array([1000 + n for n in range(9)], pa.int64())
+    )
+    commit = table.write(
+        "upsert_prepped", changed, serde_lab__topology=given.get("serde_lab.topology") or "bucket"
+    )
+    assert commit.rows_updated == 9
+    table.check()
+
+
+def test_a_place_that_is_none_is_refused(tmp_path: Path) -> None:
+    table = LabTable(tmp_path, SIMPLE)
+    table.upsert(FIRST)
+    read = plan_snapshot(table.table).read()
+    at = read.schema.get_field_index("_hoodie_file_name")
+    with pytest.raises(DataError, match="null or empty in 42 rows"):
+        table.write(
+            "upsert_prepped", read.set_column(at, read.schema.names[at], pa.nulls(42, pa.string()))
+        )
+    elsewhere = pa.array(["f-0_0-1-0_20200101000000000.parquet"] * 42)
+    with pytest.raises(DataError, match="which the table t does not have"):
+        table.write("upsert_prepped", read.set_column(at, read.schema.names[at], elsewhere))
+    with pytest.raises(SchemaError, match="_hoodie_file_name"):
+        table.write("upsert_prepped", table_of(FIRST))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("kind", [{}, MOR], ids=["copy-on-write", "merge-on-read"])
+@pytest.mark.parametrize(
+    "options", [SIMPLE, options_of("bloom", "BLOOM"), options_of("step3", "SIMPLE"), BUCKETS]
+)
+def test_an_instant_may_span_batches(
+    options: dict[str, str | None], kind: dict[str, str], strategy: str, tmp_path: Path
+) -> None:
+    table = LabTable(tmp_path, {**options, **kind, "serde_lab.strategy": strategy})
+    table.upsert(FIRST[:20])
+    parsed = parse_options(table.all_options, table.table.config)
+    schema = table_of([]).schema
+    prepared = PreparedWrite.of(Storage.open(table.path), schema, parsed)
+    exchanges = []
+    for number, rows in enumerate((FIRST[10:], SECOND, [("a", 3, 32, 1.5), ("a", 6, 1, 1.0)])):
+        folder = write_parts(tmp_path / "batches" / str(number), table_of(rows))
+        files = sorted(folder.glob("*.parquet"))
+        exchanges.append(InProcessExchange(parquet_partitions(files, schema.names)))
+        table.commits.append(oracle.Commit("upsert", folder))
+    prepared.commit(*exchanges)
+    assert len(table.table.timeline().completed()) == 2
+    table.check()
+
+
+def test_batches_that_replace_cannot_follow_one_another(tmp_path: Path) -> None:
+    table = LabTable(tmp_path, SIMPLE)
+    table.upsert(FIRST)
+    given = {**table.all_options, "hoodie.datasource.write.operation": "insert_overwrite"}
+    parsed = parse_options(given, table.table.config)
+    prepared = PreparedWrite.of(Storage.open(table.path), table_of([]).schema, parsed)
+    with pytest.raises(OptionError, match="an instant of several batches takes upsert"):
+        prepared.commit(InProcessExchange([]), InProcessExchange([]))
+    table.check()
+
+
+@pytest.mark.parametrize("failures", [1, 2, 3])
+def test_a_commit_is_tried_several_times(
+    failures: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = LabTable(tmp_path, SIMPLE)
+    table.upsert(FIRST)
+    real, left = Timeline.create_completed, [failures]
+
+    def fails(self: Timeline, *given: Any) -> Any:
+        if left[0]:
+            left[0] -= 1
+            raise StorageError("the storage is away")
+        return real(self, *given)
+
+    monkeypatch.setattr(Timeline, "create_completed", fails)
+    if failures < 3:
+        table.upsert(SECOND)
+    else:
+        with pytest.raises(StorageError, match="is away"):
+            table.upsert(SECOND)
+        monkeypatch.undo()
+        # rolled back as soon as the tries are used up
+        assert not table.table.timeline().pending()
+    table.check()

@@ -1,0 +1,291 @@
+"""Every topology writes the table that DuckDB says, whatever the strategy and the index."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from serde_lab.errors import OptionError
+from serde_lab.pipeline.exchange import InProcessExchange
+from serde_lab.pipeline.topologies import TOPOLOGIES
+from tests.pipeline.lab_table import (
+    BACK,
+    FIRST,
+    GONE,
+    MOR,
+    PARTITIONED,
+    SECOND,
+    STRATEGIES,
+    LabTable,
+    Rows,
+    table_of,
+)
+from tests.pipeline.test_random_histories import ROWS
+
+ASSIGNING = [
+    ("state", "SIMPLE"),
+    ("state", "FLINK_STATE"),
+    ("bloom", "BLOOM"),
+    ("bloom", "GLOBAL_BLOOM"),
+    ("legacy", "SIMPLE"),
+    ("step1", "BLOOM"),
+    ("step2", "INMEMORY"),
+    ("step3", "SIMPLE"),
+    ("compatible", "GLOBAL_SIMPLE"),
+]
+NO_BUCKETS = {"hoodie.bucket.index.num.buckets": None}
+
+
+def options_of(topology: str, index: str, **options: Any) -> dict[str, str | None]:
+    """The options of every write to a table without buckets."""
+    given: dict[str, str | None] = {
+        **NO_BUCKETS,
+        "hoodie.index.type": index,
+        "serde_lab.topology": topology,
+        "hoodie.upsert.shuffle.parallelism": "3",
+        "hoodie.delete.shuffle.parallelism": "3",
+        "hoodie.insert.shuffle.parallelism": "3",
+        "hoodie.bulkinsert.shuffle.parallelism": "3",
+        **options,
+    }
+    if topology == "step3":
+        # a few rows fill a file group's buffer, and a few more the whole one
+        given |= {"write.batch.size": "0.0005", "write.task.max.size": "0.001"}
+    return given
+
+
+def moved(rows: Rows, path: str) -> pa.Table:
+    """`rows` in a partition of that name."""
+    data = table_of(rows)
+    place = data.schema.get_field_index("p")
+    return data.set_column(place, "p", pa.array([path] * len(rows), pa.string()))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(("topology", "index"), ASSIGNING)
+def test_upserts_and_deletes_give_the_oracles_table(
+    topology: str, index: str, strategy: str, tmp_path: Path
+) -> None:
+    table = LabTable(tmp_path, options_of(topology, index, **{"serde_lab.strategy": strategy}))
+    table.upsert(FIRST)
+    commit = table.upsert(SECOND)
+    assert (commit.rows_updated, commit.rows_inserted) == (3, 2)
+    table.delete(GONE)
+    table.upsert(BACK)
+    table.check()
+
+
+@pytest.mark.parametrize(
+    ("topology", "index"), [one for one in ASSIGNING if one != ("bloom", "GLOBAL_BLOOM")]
+)
+def test_logs_of_partitions_take_updates(topology: str, index: str, tmp_path: Path) -> None:
+    table = LabTable(tmp_path, {**options_of(topology, index), **PARTITIONED, **MOR})
+    table.upsert(FIRST)
+    table.upsert(SECOND)
+    table.delete(GONE)
+    table.upsert([("c", n, 7, 1.0) for n in range(9)])
+    table.check()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    ("topology", "index", "kind"),
+    [
+        ("state", "FLINK_STATE", {}),
+        ("state", "GLOBAL_SIMPLE", MOR),
+        ("state", "FLINK_STATE", MOR),
+        ("bloom", "GLOBAL_BLOOM", {}),
+    ],
+)
+def test_under_a_global_index_a_record_leaves_its_partition(
+    topology: str, index: str, kind: dict[str, str], strategy: str, tmp_path: Path
+) -> None:
+    options = options_of(topology, index, **{"serde_lab.strategy": strategy})
+    table = LabTable(tmp_path, {**options, **PARTITIONED, **kind})
+    table.upsert(moved([("a", n, 10, 1.0) for n in range(12)], "x"))
+    table.upsert(
+        pa.concat_tables(
+            [
+                moved([("a", 0, 11, 2.0), ("a", 1, 9, 2.0), ("a", 2, 10, 2.0)], "y"),
+                # twice in one batch: the later value says where it stands
+                moved([("a", 3, 12, 3.0)], "y"),
+                moved([("a", 3, 11, 4.0), ("b", 0, 5, 1.0)], "z"),
+                moved([("b", 0, 4, 2.0)], "x"),
+            ]
+        )
+    )
+    table.check()
+    # and back again, where its old place is
+    table.upsert(moved([("a", 0, 12, 5.0), ("a", 3, 1, 5.0)], "x"))
+    table.check()
+
+
+def test_without_one_it_stays_there_and_is_elsewhere_too(tmp_path: Path) -> None:
+    table = LabTable(tmp_path, {**options_of("state", "SIMPLE"), **PARTITIONED})
+    table.upsert(moved([("a", 0, 10, 1.0)], "x"))
+    table.upsert(moved([("a", 0, 11, 2.0)], "y"))
+    table.upsert(moved([("a", 0, 12, 3.0)], "x"))
+    assert table.check().rows.rows == 2
+
+
+def test_inserts_fill_small_files_before_they_open_new_ones(tmp_path: Path) -> None:
+    table = LabTable(tmp_path, options_of("state", "SIMPLE"))
+    before = {stat.fileId for stat in table.upsert(FIRST).stats}
+    commit = table.upsert([("n", n, 1, 1.0) for n in range(30)])
+    assert {stat.fileId for stat in commit.stats} == before
+    full = table.upsert(
+        [("m", n, 1, 1.0) for n in range(30)], hoodie__parquet__small__file__limit=0
+    )
+    assert not {stat.fileId for stat in full.stats} & before
+    table.check()
+
+
+def test_a_file_group_takes_so_many_records(tmp_path: Path) -> None:
+    sizes = {"hoodie.copyonwrite.insert.auto.split": "false"}
+    sizes |= {"hoodie.copyonwrite.insert.split.size": "5"}
+    table = LabTable(tmp_path, options_of("bloom", "BLOOM", **sizes))
+    commit = table.upsert(FIRST)
+    assert len(commit.stats) >= 9
+    assert max(stat.numWrites for stat in commit.stats) == 5
+    table.check()
+
+
+def test_a_record_may_be_in_one_file_group_only(tmp_path: Path) -> None:
+    """Of a key that comes twice, and is new, both records go to one place."""
+    table = LabTable(tmp_path, options_of("state", "SIMPLE"))
+    table.upsert([("a", 1, n % 3, float(n)) for n in range(9)])
+    assert table.check().rows.rows == 1
+
+
+def test_mini_batches_are_written_as_buffers_fill(tmp_path: Path) -> None:
+    table = LabTable(tmp_path, options_of("step3", "SIMPLE"))
+    many: Rows = [("a", n % 50, n % 7, float(n)) for n in range(300)]
+    table.upsert(many, serde_lab__rows_per_frame=1)
+    table.upsert(many, serde_lab__rows_per_frame=1)
+    table.check()
+    # one file a group and instant, whatever was flushed on the way
+    files = table.table.view().files.base_files
+    assert len({(base.file_id, base.instant) for base in files}) == len(files)
+
+
+WRITES = st.lists(st.tuples(st.sampled_from(["upsert", "upsert", "delete"]), ROWS), max_size=4)
+
+
+@given(
+    kind=st.sampled_from(ASSIGNING),
+    partitioned=st.booleans(),
+    strategy=st.sampled_from(STRATEGIES),
+    per_frame=st.sampled_from(["1", "3", "0"]),
+    parallelism=st.sampled_from(["1", "3", "5"]),
+    paths=st.lists(st.sampled_from(["x", "y"]), min_size=60, max_size=60),
+    writes=WRITES,
+)
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_any_history_through_any_topology(
+    kind: tuple[str, str],
+    partitioned: bool,
+    strategy: str,
+    per_frame: str,
+    parallelism: str,
+    paths: list[str],
+    writes: list[tuple[str, Rows]],
+) -> None:
+    options = options_of(*kind) | {
+        "serde_lab.strategy": strategy,
+        "serde_lab.rows_per_frame": per_frame,
+        "hoodie.upsert.shuffle.parallelism": parallelism,
+        "hoodie.delete.shuffle.parallelism": parallelism,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        table = LabTable(Path(folder), {**options, **(PARTITIONED if partitioned else {})})
+        left = iter(paths)
+        for operation, rows in [("upsert", FIRST[:3]), *writes]:
+            data = table_of(rows)
+            place = data.schema.get_field_index("p")
+            named = pa.array([next(left) for _ in rows], pa.string())
+            data = data.set_column(place, "p", named)
+            if operation == "upsert":
+                table.upsert(data)
+            else:
+                table.delete(data.select(["k", "n", "p"]))
+        table.check()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"hoodie.index.type": "BUCKET"}, "hash of a key does"),
+        ({"serde_lab.topology": "bucket", **NO_BUCKETS}, "bucket, and the table t has the index"),
+        ({"serde_lab.topology": "bulk", **NO_BUCKETS}, "for the operation bulk_insert"),
+        (
+            {"serde_lab.topology": "bloom", "hoodie.index.type": "INMEMORY", **NO_BUCKETS},
+            "which have no Bloom filter",
+        ),
+        (
+            {
+                "serde_lab.topology": "legacy",
+                "hoodie.index.type": "INMEMORY",
+                **PARTITIONED,
+                **NO_BUCKETS,
+            },
+            "may leave its partition",
+        ),
+        ({"hoodie.clustering.inline": "true", **NO_BUCKETS}, "hoodie.clustering.inline"),
+        ({"write.batch.size": "1", **NO_BUCKETS}, "is for serde_lab.topology=step3"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    options: dict[str, str], says: str, tmp_path: Path
+) -> None:
+    table = LabTable(
+        tmp_path, {"serde_lab.topology": "state", "hoodie.index.type": "SIMPLE", **options}
+    )
+    with pytest.raises(OptionError, match=says):
+        table.upsert(FIRST)
+
+
+@pytest.mark.parametrize("name", sorted(TOPOLOGIES))
+def test_a_topology_can_be_drawn(name: str) -> None:
+    topology = TOPOLOGIES[name]()
+    drawing = topology.diagram()
+    assert drawing.startswith(f"{topology.name}: ")
+    assert drawing.count("==>") == 2 * (len(topology.hops) + topology.arrives_sorted)
+    assert all(stage.label in drawing for stage in topology.stages)
+
+
+def test_index_records_are_counted_apart(tmp_path: Path) -> None:
+    table = LabTable(tmp_path, options_of("state", "SIMPLE"))
+    table.upsert(FIRST)
+    seen: list[InProcessExchange] = []
+    run = InProcessExchange.run
+
+    def watched(self: InProcessExchange, plan: Any) -> Any:
+        seen.append(self)
+        return run(self, plan)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(InProcessExchange, "run", watched)
+        table.upsert(SECOND)
+    (exchange,) = seen
+    counted = {
+        stage: [r.counters for r in exchange.reports if r.stage == stage]
+        for stage in ("map", "bootstrap", "assign", "reduce")
+    }
+    total = {
+        stage: sum(one.get(name, 0) for one in counted[stage])
+        for stage, name in (
+            ("map", "rows"),
+            ("bootstrap", "index_rows"),
+            ("assign", "rows"),
+            ("reduce", "rows"),
+        )
+    }
+    assert total == {"map": 8, "bootstrap": 42, "assign": 8, "reduce": 8}
+    arrived = sum(one.get("index_rows", 0) for one in counted["assign"])
+    assert arrived == 42
