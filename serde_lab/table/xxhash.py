@@ -1,7 +1,7 @@
 """xxHash, 32 bits, of many strings at once: what consistent hashing places record keys by.
 
 Owns the function, for strings of one length at a time; must not know buckets. Source: the xxHash
-specification (Yann Collet, XXH32), which org.apache.hudi.common.util.hash.HashID uses through lz4-java.
+specification of XXH32, which org.apache.hudi.common.util.hash.HashID uses through lz4-java.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _of_equal_length(matrix: npt.NDArray[np.uint8], seed: int) -> npt.NDArray[np
     """Strings as rows of bytes."""
     count, length = matrix.shape
     whole = length // 4 * 4
-    words = np.ascontiguousarray(matrix[:, :whole]).view("<u4").reshape(count, whole // 4)
+    words: npt.NDArray[np.uint32] = np.ascontiguousarray(matrix[:, :whole]).view(np.dtype("<u4"))
     done = 0
     start = np.uint32(seed)
     with np.errstate(over="ignore"):
