@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 
 import fastavro
@@ -45,6 +46,7 @@ from tests.table.made_up_tables import (
     hudi_rs_rows,
     our_rows,
 )
+from tests.table.test_services import dying, survives
 
 
 def sized(file_id: str, base_bytes: int, log_bytes: int = 0) -> FileSlice:
@@ -287,6 +289,29 @@ def test_a_resizing_that_died_leaves_nothing(
     assert load_hashing_metadata(writer.table, [""])[""].sequence == 0
     assert resize(writer, SPLIT) is not None
     same_rows(writer, expected)
+
+
+def test_a_resizing_that_dies_anywhere_is_done_or_undone(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    for steps in range(60):
+        writer = made(Storage.open(tmp_path_factory.mktemp("lake")))
+        expected = our_rows(writer.table)
+        doomed = copy(writer)
+        doomed.table = dying(writer.table, steps)
+        done = survives(lambda doomed=doomed: resize(doomed, SPLIT))  # type: ignore[misc]
+        assert [r["id"] for r in hudi_rs_rows(writer.storage)] == [r["id"] for r in expected]
+        recover(writer.table)
+        same_rows(writer, expected)
+        slices = writer.table.view().latest_file_slices()
+        ring = load_hashing_metadata(writer.table, [""])[""]
+        # either all of it happened or nothing
+        assert (len(slices), len(ring.nodes)) in ((2, 2), (4, 4))
+        if done:
+            assert steps > 12
+            assert len(ring.nodes) == 4
+            return
+    pytest.fail("the resizing never got to its end")
 
 
 def test_a_ring_stays_in_force_when_its_instant_is_archived(local: Storage) -> None:
