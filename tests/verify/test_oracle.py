@@ -194,8 +194,8 @@ def test_input_without_a_right_answer_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="holds no Parquet file"):
         oracle.solve(TableRules(PLAIN), [Commit("upsert", tmp_path / "empty")], tmp_path / "work")
-    with pytest.raises(UsageError, match="does not know the operation 'insert_overwrite'"):
-        oracle.solve(TableRules(PLAIN), [Commit("insert_overwrite")], tmp_path / "work")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="does not know the operation 'cluster'"):
+        oracle.solve(TableRules(PLAIN), [Commit("cluster")], tmp_path / "work")  # type: ignore[arg-type]
     other = write_inputs(
         [Write("upsert", (({"a": 1},),))], pa.schema([("a", pa.int64())]), tmp_path / "o"
     )
