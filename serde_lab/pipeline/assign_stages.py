@@ -22,6 +22,7 @@ from serde_lab.pipeline.frame_sender import INDEX, INDEX_BIT, FrameSender
 from serde_lab.pipeline.hops import Hop, Outgoing
 from serde_lab.pipeline.index_lookup import READ_BASE, IndexLookup
 from serde_lab.pipeline.plan import WritePlan
+from serde_lab.pipeline.ring_assigner import RingAssigner
 from serde_lab.pipeline.write_handle import WriteStatus
 from serde_lab.records.schema import FILE_ID, PARTITION_PATH, RECORD_KEY
 
@@ -108,13 +109,17 @@ def assign_stage(
     hop: Hop,
     lookup: Lookup | None,
 ) -> Iterator[pa.RecordBatch]:
-    """Records with their file groups, by batches of ROUTED; `lookup` None where none is asked for."""
+    """Records with their file groups, by batches of ROUTED; without `lookup` rings tell them."""
 
     def assigned() -> Iterator[pa.RecordBatch]:
         with timeline.phase("bind"):
             bound = plan.bind()
-            index = _lookup(plan, timeline, lookup)
-            assigner = Assigner(plan, partition, timeline, bound, index, hop.tasks(plan))
+            assigner: Assigner | RingAssigner
+            if lookup is None:
+                assigner = RingAssigner(plan, timeline, bound)
+            else:
+                index = _lookup(plan, timeline, lookup)
+                assigner = Assigner(plan, partition, timeline, bound, index, hop.tasks(plan))
         sender = FrameSender(plan, bound, hop, partition, timeline)
         receiver = FrameReceiver(plan, bound, timeline, with_index=True)
         for arrived in receiver.arrivals(batches):
@@ -137,7 +142,7 @@ def assign_and_write_stage(
     partition: int,
     batches: Iterable[pa.RecordBatch],
     timeline: TaskTimeline,
-    lookup: Lookup | None,
+    lookup: Lookup,
 ) -> Iterator[WriteStatus]:
     """Records looked up, assigned and written by the task to which their partition belongs."""
     with timeline.phase("bind"):
@@ -155,8 +160,8 @@ def assign_and_write_stage(
     yield from timeline.sink(writers.finish())
 
 
-def _lookup(plan: WritePlan, timeline: TaskTimeline, lookup: Lookup | None) -> IndexLookup | None:
-    return lookup(plan, timeline) if lookup is not None and plan.operation.looks_up else None
+def _lookup(plan: WritePlan, timeline: TaskTimeline, lookup: Lookup) -> IndexLookup | None:
+    return lookup(plan, timeline) if plan.operation.looks_up else None
 
 
 def _going(located: Located, partition: int) -> Outgoing:

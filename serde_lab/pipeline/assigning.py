@@ -114,26 +114,8 @@ class Assigner:
                 operation = _chosen(hit, UPDATE_AFTER, INSERT)
         if not len(records):
             return None
-        return self._placed(records, Located(records, keys, paths, file_ids), stored, operation)
-
-    def _placed(
-        self,
-        records: Records,
-        located: Located,
-        stored: Mask | None,
-        operation: pa.StringArray | None,
-    ) -> Located:
-        """`records` with what is known of their places; `stored`: whose file group exists, None for all."""
-        with self.timeline.phase("update_metadata"):
-            values = MetadataValues(
-                file_id=located.file_ids,
-                instant_time=STORED_FILE_GROUP
-                if stored is None
-                else _chosen(stored, STORED_FILE_GROUP, NEW_FILE_GROUP),
-                operation=operation,
-            )
-            updated = self.bound.update_metadata(records, values)
-        return Located(updated, located.keys, located.paths, located.file_ids)
+        located = Located(records, keys, paths, file_ids)
+        return placed(self.bound, self.timeline, located, stored, operation)
 
     def _distinct(
         self, keys: pa.StringArray, paths: pa.StringArray
@@ -205,8 +187,9 @@ class Assigner:
             gone = pa.array(np.flatnonzero(leaves))
         located = None
         if len(at):
-            located = self._placed(
-                incoming,
+            located = placed(
+                self.bound,
+                self.timeline,
                 Located(incoming, keys_in, paths_in, file_ids),
                 stored,
                 _chosen(remains, UPDATE_AFTER, INSERT),
@@ -264,6 +247,27 @@ class Assigner:
             batch = pa.record_batch([*envelope, *data], schema=schema)
             records = self.bound.from_arrow(batch)
         return Located(records, keys, found.paths, found.file_ids)
+
+
+def placed(
+    bound: BoundSerde,
+    timeline: TaskTimeline,
+    located: Located,
+    stored: Mask | None,
+    operation: pa.StringArray | None,
+) -> Located:
+    """The records told their places; `stored`: whose file group exists before this write, None for all."""
+    with timeline.phase("update_metadata"):
+        instant_time = (
+            STORED_FILE_GROUP
+            if stored is None
+            else _chosen(stored, STORED_FILE_GROUP, NEW_FILE_GROUP)
+        )
+        values = MetadataValues(
+            file_id=located.file_ids, instant_time=instant_time, operation=operation
+        )
+        updated = bound.update_metadata(located.records, values)
+    return Located(updated, located.keys, located.paths, located.file_ids)
 
 
 def _take(places: Places, at: pa.Array) -> Places:

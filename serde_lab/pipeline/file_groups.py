@@ -67,8 +67,8 @@ class ByBucket:
             buckets = np.full(len(records), self.partition, np.int32)
             targets = buckets
         else:
-            buckets = buckets_of(records.record_keys(), plan.table)
-            targets = targets_of(buckets, paths, plan.buckets, plan.targets)
+            buckets = buckets_of(records.record_keys(), plan.table, paths)
+            targets = targets_of(buckets, paths, plan.buckets_in, plan.targets)
         if (targets != self.partition).any():
             row = int(np.flatnonzero(targets != self.partition)[0])
             raise LabError(
@@ -76,10 +76,10 @@ class ByBucket:
                 f" partition {targets[row]} and arrived in {self.partition}"
             )
         path_codes, distinct = _codes(paths, len(records))
-        lane = path_codes * plan.buckets + buckets
+        most = int(buckets.max(initial=0)) + 1
         return [
-            ((distinct[one // plan.buckets], one % plan.buckets), records.take(rows))
-            for one, rows in _lanes(lane)
+            ((distinct[one // most], one % most), records.take(rows))
+            for one, rows in _lanes(path_codes * most + buckets)
         ]
 
 

@@ -92,10 +92,10 @@ def _by_bucket(plan: WritePlan, going: Outgoing) -> Targets:
         # rows of one partition path and one input partition stay together: few files
         buckets = np.full(len(going.envelope), going.partition % plan.targets, np.int32)
     elif going.data is not None:
-        buckets = buckets_of_batch(going.keys(), going.data, plan.table)
+        buckets = buckets_of_batch(going.keys(), going.data, plan.table, paths)
     else:
-        buckets = buckets_of(going.keys(), plan.table)
-    return targets_of(buckets, paths, plan.buckets, plan.targets)
+        buckets = buckets_of(going.keys(), plan.table, paths)
+    return targets_of(buckets, paths, plan.buckets_in, plan.targets)
 
 
 def _by_key(plan: WritePlan, going: Outgoing) -> Targets:

@@ -21,6 +21,7 @@ from serde_lab.serde.interface import BoundSerde, SerdeOptions
 from serde_lab.serde.registry import bind
 from serde_lab.table.base_file import BaseFileFormat
 from serde_lab.table.config import TableConfig
+from serde_lab.table.consistent_hashing import HashingMetadata
 from serde_lab.table.file_sizing import FileSizing, SmallFile
 from serde_lab.table.log_file import LogFormat
 from serde_lab.table.meta_columns import FILE_NAME
@@ -90,6 +91,7 @@ class IndexPlan:
 
     `stored` reads the stored records that the index knows, slice by slice. `small_files` by partition
     path: file groups that inserts may join. `sizing` and `record_bytes` say when a new one is full.
+    `rings`: of consistent hashing, by partition path.
     """
 
     is_global: bool
@@ -98,6 +100,7 @@ class IndexPlan:
     sizing: FileSizing = field(default_factory=FileSizing)
     record_bytes: int = 1024
     small_files: Mapping[str, tuple[SmallFile, ...]] = field(default_factory=dict)
+    rings: Mapping[str, HashingMetadata] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +149,14 @@ class WritePlan:
 
     @property
     def buckets(self) -> int:
-        """Buckets of each partition; without keys there are none, and each task has its own file groups."""
+        """Buckets of each partition for which the table has no rule of its own; without keys there are
+        none, and each task has its own file groups."""
         return self.targets if self.table.is_keyless else self.table.bucket_count or 1
+
+    def buckets_in(self, partition_path: str) -> int:
+        """Buckets of this partition."""
+        own = None if self.table.is_keyless else self.table.buckets_of(partition_path)
+        return self.buckets if own is None else own
 
     @property
     def merge_mode(self) -> MergeMode:

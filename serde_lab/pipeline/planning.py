@@ -27,6 +27,8 @@ from serde_lab.table.bucket_index import bucket_of_file_id
 from serde_lab.table.config import TableConfig
 from serde_lab.table.file_sizing import SmallFile, small_files, table_record_bytes
 from serde_lab.table.file_system_view import FileSlice, FileSystemView
+from serde_lab.table.hashing_metadata import load_hashing_metadata
+from serde_lab.table.index_kind import CONSISTENT_HASHING
 from serde_lab.table.meta_columns import RECORD_KEY
 from serde_lab.table.read_plan import ReadPlan
 from serde_lab.table.replacing import REPLACE_COMMIT
@@ -60,7 +62,8 @@ def make_plan(
             f" {config.name} has {len(slices)} already",
             hint="use upsert",
         )
-    buckets = config.bucket_count if by_bucket and config.bucket_count else _TARGETS
+    bucketed = by_bucket or config.bucket_engine == CONSISTENT_HASHING
+    buckets = config.bucket_count if bucketed and config.bucket_count else _TARGETS
     targets = options.parallelism or buckets
     compression = BaseFileFormat(options.codec, options.codec_level)
     # what is stored is not read where the write appends, but without a size of the data it is the only
@@ -100,7 +103,14 @@ def _with_asked_buckets(config: TableConfig, options: WriteOptions) -> TableConf
     asked = options.table
     if config.bucket_count is not None or asked.bucket_count is None:
         return config
-    return replace(config, bucket_count=asked.bucket_count, bucket_fields=asked.bucket_fields)
+    return replace(
+        config,
+        index_type=asked.index_type,
+        bucket_count=asked.bucket_count,
+        bucket_fields=asked.bucket_fields,
+        bucket_engine=asked.bucket_engine,
+        bucket_expressions=asked.bucket_expressions,
+    )
 
 
 def _groups(
@@ -125,6 +135,10 @@ def _index(
     operation, sizing = options.operation, options.sizing
     looked_into = view.latest_file_slices() if operation.looks_up else ()
     stored = table.data_schema()
+    if config.bucket_engine == CONSISTENT_HASHING:
+        nothing = ReadPlan(table.storage, config, schema.data, (), view.visibility)
+        rings = load_hashing_metadata(table, view.partitions)
+        return IndexPlan(is_global=False, covers_logs=True, stored=nothing, rings=rings)
     whole = replace(
         ReadPlan(
             table.storage,

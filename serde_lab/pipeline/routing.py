@@ -7,6 +7,7 @@ own hash maps to the wanted partition. Must not import pyspark.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -62,13 +63,25 @@ def position_of(partition: int, rows_before: int) -> int:
     return (partition << 40) | rows_before
 
 
-def buckets_of(keys: pa.Array, table: TableConfig) -> npt.NDArray[np.int32]:
-    """The bucket of each record key, shape (n,)."""
-    return bucket_ids(keys, table.record_key_fields, table.bucket_fields, table.bucket_count or 1)
+def buckets_of(
+    keys: pa.Array, table: TableConfig, paths: pa.Array | None = None
+) -> npt.NDArray[np.int32]:
+    """The bucket of each record key, shape (n,); `paths`: partition paths, where there are any."""
+    counts = _bucket_counts(table, paths)
+    return bucket_ids(keys, table.record_key_fields, table.bucket_fields, counts)
+
+
+def _bucket_counts(table: TableConfig, paths: pa.Array | None) -> int | npt.NDArray[np.int32]:
+    """Buckets of the partition of each record; one number where all partitions have as many."""
+    if not table.bucket_expressions or paths is None:
+        return table.bucket_count or 1
+    encoded = paths.dictionary_encode()
+    counts = [table.buckets_of(path) for path in encoded.dictionary.to_pylist()]
+    return np.array(counts, np.int32)[encoded.indices.to_numpy()]
 
 
 def buckets_of_batch(
-    keys: pa.Array, data: pa.RecordBatch, table: TableConfig
+    keys: pa.Array, data: pa.RecordBatch, table: TableConfig, paths: pa.Array | None = None
 ) -> npt.NDArray[np.int32]:
     """The bucket of each record, from its key fields in `data` where they are plain integers."""
     fields = table.record_key_fields
@@ -77,19 +90,27 @@ def buckets_of_batch(
     hashed = [columns[name] for name in fields if name in table.bucket_fields]
     plain = all(pa.types.is_integer(c.type) and not c.null_count for c in columns.values())
     if not hashed or not plain or not (bare or len(fields) > 1):
-        return buckets_of(keys, table)
-    return bucket_ids_of_integers([c.to_numpy() for c in hashed], table.bucket_count or 1)
+        return buckets_of(keys, table, paths)
+    counts = _bucket_counts(table, paths)
+    return bucket_ids_of_integers([c.to_numpy() for c in hashed], counts)
 
 
 def targets_of(
-    buckets: npt.NDArray[np.int32], paths: pa.Array | None, bucket_count: int, targets: int
+    buckets: npt.NDArray[np.int32],
+    paths: pa.Array | None,
+    buckets_in: Callable[[str], int],
+    targets: int,
 ) -> npt.NDArray[np.int32]:
-    """The reduce partition of each record; `paths` are its partition paths, None where there are none."""
+    """The reduce partition of each record; `paths` are its partition paths, None where there are none.
+
+    `buckets_in` gives the number of buckets of a partition.
+    """
     if paths is None:
         return (buckets % targets).astype(np.int32)
     encoded = paths.dictionary_encode()
     firsts = [
-        task_of_bucket(path, 0, bucket_count, targets) for path in encoded.dictionary.to_pylist()
+        task_of_bucket(path, 0, buckets_in(path), targets)
+        for path in encoded.dictionary.to_pylist()
     ]
     first = np.array(firsts, np.int64)[encoded.indices.to_numpy()]
     return ((first + buckets) % targets).astype(np.int32)

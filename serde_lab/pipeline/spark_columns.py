@@ -93,6 +93,8 @@ def computes_keys(source: DataFrame, table: TableConfig) -> bool:
     """Whether the JVM's own text of key and partition columns is what keys and paths hold."""
     if table.is_keyless or table.url_encode or table.time_rule is not None:
         return False
+    if table.bucket_expressions:
+        return False
     plain = StringType | ByteType | ShortType | IntegerType | LongType | BooleanType | DateType
     told_by = (*table.record_key_fields, *table.partition_fields)
     return all(

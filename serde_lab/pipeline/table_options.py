@@ -15,7 +15,7 @@ from serde_lab.records import partition_time
 from serde_lab.records.merge_rules import DEBEZIUM_UNAVAILABLE
 from serde_lab.records.merger import COMMIT_TIME_STRATEGY, EVENT_TIME_STRATEGY, PAYLOAD_STRATEGY
 from serde_lab.table.config import TableConfig
-from serde_lab.table.index_kind import BUCKET, INDEX_TYPES
+from serde_lab.table.index_kind import BUCKET, BUCKET_ENGINES, INDEX_TYPES
 from serde_lab.table.table_kind import KEY_GENERATOR_CLASSES
 
 _OPERATION = "hoodie.datasource.write.operation"
@@ -39,8 +39,11 @@ MEANING: Mapping[str, str] = {
         "BUCKET; or BLOOM, SIMPLE, GLOBAL_BLOOM, GLOBAL_SIMPLE, INMEMORY or FLINK_STATE, where inserts"
         " are given file groups"
     ),
-    "hoodie.index.bucket.engine": "SIMPLE",
-    "hoodie.bucket.index.num.buckets": "buckets of each partition",
+    "index.global.enabled": "false: under INMEMORY or FLINK_STATE a key is told apart in each partition",
+    "hoodie.index.bucket.engine": "SIMPLE or CONSISTENT_HASHING",
+    "hoodie.bucket.index.num.buckets": "buckets of each partition, or of those without a rule",
+    "hoodie.bucket.index.partition.expressions": "rules as EXPRESSION,BUCKETS;EXPRESSION,BUCKETS",
+    "hoodie.bucket.index.partition.rule.type": "regex",
     "hoodie.bucket.index.hash.field": "record key columns that the bucket hash takes",
     "hoodie.write.record.merge.mode": "EVENT_TIME_ORDERING, COMMIT_TIME_ORDERING or CUSTOM",
     "hoodie.write.record.merge.strategy.id": "UUID of the merge strategy, a property of the table",
@@ -65,7 +68,7 @@ def table_config(reader: OptionReader, stored: TableConfig | None) -> TableConfi
 
     Raises OptionError where the two disagree, or where a new table lacks what it needs.
     """
-    reader.only("hoodie.index.bucket.engine", ("SIMPLE",))
+    reader.only("hoodie.bucket.index.partition.rule.type", ("regex",))
     reader.only("hoodie.metadata.enable", ("false",))
     given = _given(reader)
     classes = reader.names("hoodie.write.record.merge.custom.implementation.classes")
@@ -84,7 +87,10 @@ def table_config(reader: OptionReader, stored: TableConfig | None) -> TableConfi
     index = {}
     if not stored.index_type and not stored.is_keyless:
         # Hudi stores no facts of its indexes: whoever writes must know them
-        known = ("index_type", "bucket_count", "bucket_fields")
+        known = (
+            *("index_type", "index_global", "bucket_count", "bucket_fields"),
+            *("bucket_engine", "bucket_expressions"),
+        )
         index = {key: given.pop(key) for key in known if key in given}
         if index.setdefault("index_type", BUCKET) == BUCKET and "bucket_count" not in index:
             raise OptionError(
@@ -126,6 +132,11 @@ def _given(reader: OptionReader) -> dict[str, Any]:
         "delete_field": reader.text("hoodie.payload.delete.field", "") or None,
         "delete_marker": reader.text("hoodie.payload.delete.marker", "") or None,
         "index_type": reader.choice("hoodie.index.type", INDEX_TYPES),
+        "index_global": reader.flag("index.global.enabled"),
+        "bucket_engine": reader.choice("hoodie.index.bucket.engine", BUCKET_ENGINES),
+        "bucket_expressions": (
+            reader.text("hoodie.bucket.index.partition.expressions", "") or None
+        ),
         "bucket_count": reader.number("hoodie.bucket.index.num.buckets", 0) or None,
         "bucket_fields": reader.names("hoodie.bucket.index.hash.field") or None,
         "key_generator": _key_generator(reader),

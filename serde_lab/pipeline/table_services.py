@@ -7,18 +7,29 @@ pyspark.
 
 from __future__ import annotations
 
+import json
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+from serde_lab.errors import LabError
 from serde_lab.pipeline.compaction import Compactor, compact_held, deltacommits_to_compact
 from serde_lab.pipeline.coordinator import Commit, Coordinator
 from serde_lab.pipeline.service_options import ServiceOptions
+from serde_lab.pipeline.write_schema import avro_schema
 from serde_lab.table.archiving import Archived, archive
 from serde_lab.table.base_file import BaseFileFormat
+from serde_lab.table.bucket_resizing import (
+    ResizeRules,
+    carry_out,
+    complete_resizing,
+    schedule_resizing,
+)
 from serde_lab.table.cleaning import Cleaned, clean
+from serde_lab.table.file_names import write_token
 from serde_lab.table.recovery import Recovered, recover
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.table_lock import TableLock
+from serde_lab.table.timeline import Instant
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +70,33 @@ def archive_now(table: HoodieTable, keep_min: int, keep_max: int) -> Archived | 
     """
     with _held(table, "archive"):
         return archive(table, keep_min, keep_max)
+
+
+def resize_buckets_now(
+    table: HoodieTable, rules: ResizeRules, format: BaseFileFormat | None = None
+) -> Instant | None:
+    """Split and merge buckets of consistent hashing by their sizes; None if all of them fit.
+
+    Raises ConcurrentWrite naming another writer, TableError for a table with another index.
+    """
+    table.config.check_writable()
+    coordinator = Coordinator(table)
+    with coordinator.hold("resize buckets"):
+        plan = schedule_resizing(table, rules)
+        if plan is None:
+            return None
+        try:
+            stats = [
+                stat
+                for number, resize in enumerate(plan.resizes)
+                for stat in carry_out(plan, resize, write_token(number, 1), format)
+            ]
+            coordinator.check()
+            schema = json.dumps(avro_schema(plan.data_schema, table.config.name))
+            return complete_resizing(table, plan, stats, schema)
+        except (LabError, KeyboardInterrupt) as error:
+            coordinator.give_up(error)
+            raise
 
 
 def roll_back_now(table: HoodieTable) -> Recovered:

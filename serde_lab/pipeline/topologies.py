@@ -168,7 +168,7 @@ WRITE_SORTED_ROWS = Stage(
 )
 
 
-def _assigning(lookup: type[IndexLookup], what: str) -> Stage:
+def _assigning(lookup: type[IndexLookup] | None, what: str) -> Stage:
     def work(task: StageTask, batches: Batches) -> Iterator[Any]:
         assert task.hop is not None
         return assign_stage(task.plan, task.partition, batches, task.timeline, task.hop, lookup)
@@ -200,6 +200,17 @@ def bloom() -> Topology:
         "bloom",
         "the tasks that assign file groups look into the base files' key ranges and Bloom filters",
         (MAP, _assigning(BaseFileBlooms, "base files' footers"), REDUCE),
+        (BY_KEY, BY_FILE_GROUP),
+    )
+
+
+def consistent() -> Topology:
+    """Hudi's consistent hashing: buckets that are split and merged, so that a ring tells file groups."""
+    work = _assigning(None, "")
+    return Topology(
+        "consistent",
+        "the ring of its partition tells a record's file group, and nothing is looked up",
+        (MAP, replace(work, does="given file groups by the partition's ring"), REDUCE),
         (BY_KEY, BY_FILE_GROUP),
     )
 
@@ -295,7 +306,7 @@ def nothing() -> Topology:
 TOPOLOGIES: Mapping[str, Callable[[], Topology]] = {
     function.__name__: function
     for function in (
-        *(bucket, state, bloom, legacy, step1, step2, step3, compatible, prepped),
+        *(bucket, consistent, state, bloom, legacy, step1, step2, step3, compatible, prepped),
         *(bulk, bulk_partition_sort, bulk_global_sort, append, nothing),
     )
 }

@@ -15,6 +15,7 @@ from serde_lab.pipeline.plan import MiniBatches, Operation
 from serde_lab.records.schema import RecordSchema
 from serde_lab.table.config import TableConfig
 from serde_lab.table.file_sizing import SIZING_OPTIONS, FileSizing
+from serde_lab.table.index_kind import CONSISTENT_HASHING
 
 if TYPE_CHECKING:
     from serde_lab.pipeline.options import WriteOptions
@@ -29,8 +30,8 @@ _BUFFER_MB = "write.task.max.size"
 
 MEANING: Mapping[str, str] = {
     TOPOLOGY: (
-        "the chain of stages: bucket, state, bloom, legacy, step1, step2, step3, compatible, bulk or"
-        " append; by itself what fits index and operation"
+        "the chain of stages: bucket, consistent, state, bloom, legacy, step1, step2, step3, compatible,"
+        " bulk or append; by itself what fits index and operation"
     ),
     SORT_MODE: "NONE, GLOBAL_SORT or PARTITION_SORT: in which order bulk_insert writes rows",
     PARTITIONS_TO_DELETE: "delete_partition: partition paths by commas, * for any text",
@@ -43,7 +44,7 @@ BY_ASSIGNER = ("state", "bloom", "legacy", "step1", "step2", "step3", "compatibl
 """Topologies that look records up and assign file groups."""
 WITHOUT_RECORDS = {"bulk": Operation.BULK_INSERT, "append": Operation.INSERT}
 """Topologies in which no record is made, and the operation of each."""
-NAMES = ("bucket", *BY_ASSIGNER, *WITHOUT_RECORDS)
+NAMES = ("bucket", "consistent", *BY_ASSIGNER, *WITHOUT_RECORDS)
 
 # the keys of these are in base files, and in their footers
 _IN_FOOTERS = ("BLOOM", "GLOBAL_BLOOM", "SIMPLE", "GLOBAL_SIMPLE")
@@ -69,6 +70,8 @@ def as_written(name: str, operation: Operation, sorts: SortMode = "NONE") -> str
 
 def default_topology(operation: Operation, table: TableConfig) -> str:
     """The topology by index and operation."""
+    if table.bucket_engine == CONSISTENT_HASHING:
+        return "consistent"
     if table.index_type in ("", "BUCKET"):
         return "bucket"
     if operation is Operation.BULK_INSERT:
@@ -79,6 +82,17 @@ def default_topology(operation: Operation, table: TableConfig) -> str:
 def check_topology(name: str, operation: Operation, table: TableConfig) -> None:
     """Raises OptionError for a topology that does not go with the operation or the table."""
     bucketed = table.index_type in ("", "BUCKET")
+    if (name == "consistent") != (table.bucket_engine == CONSISTENT_HASHING):
+        raise OptionError(
+            f"{TOPOLOGY} is {name}, and the bucket engine of the table {table.name} is"
+            f" {table.bucket_engine}: consistent and {CONSISTENT_HASHING} go together"
+        )
+    if name == "consistent" and (operation is Operation.BULK_INSERT or operation.replaces):
+        raise OptionError(
+            f"hoodie.datasource.write.operation is {operation}, which a table with consistent hashing does"
+            " not take: its file ids are those of the ring for good",
+            hint="upsert, delete",
+        )
     if bucketed and name in BY_ASSIGNER:
         raise OptionError(
             f"{TOPOLOGY} is {name}, which assigns file groups, and in the table {table.name} the hash of"

@@ -94,7 +94,7 @@ class PreparedWrite:
         avro = json.dumps(avro_schema(schema.data, table.config.name)) if known else ""
         asked = options.table
         if table.config.bucket_count is None and asked.bucket_count is not None:
-            check_buckets(table, asked.bucket_count, asked.bucket_fields)
+            check_buckets(table, asked.bucket_count, asked.bucket_fields, asked.bucket_expressions)
         if not deletes:
             warn_of_types(schema.data, stacklevel=3)
         if options.drop_metadata_table:

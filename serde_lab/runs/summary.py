@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from serde_lab.measure import phases
-from serde_lab.measure.metrics import DETAIL_PREFIX, DRIVER_PREFIX, METRICS
+from serde_lab.measure.metrics import DETAIL_PREFIX, DRIVER_PREFIX, HOP_PREFIX, METRICS
 from serde_lab.runs.cell_values import CellValues, PhaseSeconds, cell_values
 from serde_lab.runs.codec_costs import codec_costs
 from serde_lab.runs.growth import growth
@@ -112,6 +112,9 @@ def _arm(entry: ArmEntry, run: Run) -> dict[str, Any]:
         summary["serde_cpu_s"] = summary["serde_share"] = None
     summary["spark"] = None if wrong else _details(values, DETAIL_PREFIX)
     summary["driver"] = None if wrong else _details(values, DRIVER_PREFIX)
+    by_hop = _details(values, HOP_PREFIX)
+    if by_hop:  # counts, right or wrong, of an arm whose records cross more than once
+        summary["hop"] = by_hop
     summary["warmup_seconds"] = [] if wrong else _warmups(run, entry.arm)
     summary["checks"] = _aggregate(check for check in run.checks if check.arm == entry.arm)
     if summary["status"] == "missing":

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from serde_lab.errors import OptionError
 from serde_lab.records.partition_time import MEANING as TIME_OPTIONS
 from serde_lab.records.partition_time import PREFIX
-from serde_lab.scenario.model import LEVELS, Arm, Batch, ParquetData, Scenario, TpchData
+from serde_lab.scenario.model import LEVELS, Arm, Batch, ParquetData, Scenario, Topology, TpchData
 from serde_lab.scenario.problems import Problem, listed, suggestion
 from tpch.tables import TABLES
 
@@ -294,7 +294,9 @@ def _topologies(scenario: Scenario) -> Iterator[Problem]:
             yield from _travels(f"commit.{n}.operation", batch, arm, scenario)
         if topology.sort != "none" and topology.name != "bulk":
             yield Problem(f"{where}.sort", f"is for 'bulk', and the name is {topology.name!r}")
-        if topology.name != "step3" and topology.model_fields_set & {"batch_mb", "buffer_mb"}:
+        plain = Topology(name=topology.name)
+        sized = (topology.batch_mb, topology.buffer_mb) != (plain.batch_mb, plain.buffer_mb)
+        if topology.name != "step3" and sized:
             yield Problem(
                 where, f"has batch_mb or buffer_mb, which are for 'step3', not {topology.name!r}"
             )

@@ -23,8 +23,7 @@ Index = Literal[
     "BUCKET", "BLOOM", "SIMPLE", "GLOBAL_BLOOM", "GLOBAL_SIMPLE", "INMEMORY", "FLINK_STATE"
 ]
 TopologyName = Literal[
-    *("bucket", "state", "bloom", "legacy", "step1", "step2", "step3", "compatible"),
-    *("bulk", "append"),
+    "bucket", "state", "bloom", "legacy", "step1", "step2", "step3", "compatible", "bulk", "append"
 ]
 RECORDLESS = ("bulk", "append")
 """Topologies in which no record is made, and so no strategy takes part."""

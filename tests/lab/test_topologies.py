@@ -49,12 +49,12 @@ def test_every_topology_is_measured_and_right(tmp_path: Path) -> None:
     assert outcome.exit_status == 0, [check for check in run.checks if not check.passed]
     values = {cell.arm: cell_values(cell) for cell in run.cells}
     assert {name: found.metrics["hops"] for name, found in values.items()} == HOPS
-    # a batch of 1,000 rows, of which each hop carries all
+    # a batch of 1,000 rows, all of which each hop carries, in smaller frames where there are more tasks
     one = values["bucket"].metrics["frame_bytes"]
     for name, hops in HOPS.items():
         found = values[name].metrics
         assert found["rows"] == 1000
-        assert 0.9 * hops * one < found["frame_bytes"] < 1.3 * hops * one
+        assert 0.9 * hops * one < found["frame_bytes"] < 1.6 * hops * one
         identity = sum(time.wall_s for time in values[name].phases.values())
         assert identity == pytest.approx(found["seconds"], rel=0.02, abs=0.02)
     state = values["state"]

@@ -82,7 +82,8 @@ def test_upserts_and_deletes_give_the_oracles_table(
 
 
 @pytest.mark.parametrize(
-    ("topology", "index"), [one for one in ASSIGNING if one != ("bloom", "GLOBAL_BLOOM")]
+    ("topology", "index"),
+    [("state", "FLINK_STATE"), ("bloom", "BLOOM"), ("step1", "SIMPLE"), ("step3", "SIMPLE")],
 )
 def test_logs_of_partitions_take_updates(topology: str, index: str, tmp_path: Path) -> None:
     table = LabTable(tmp_path, {**options_of(topology, index), **PARTITIONED, **MOR})
@@ -93,14 +94,13 @@ def test_logs_of_partitions_take_updates(topology: str, index: str, tmp_path: Pa
     table.check()
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize(
-    ("topology", "index", "kind"),
+    ("topology", "index", "kind", "strategy"),
     [
-        ("state", "FLINK_STATE", {}),
-        ("state", "GLOBAL_SIMPLE", MOR),
-        ("state", "FLINK_STATE", MOR),
-        ("bloom", "GLOBAL_BLOOM", {}),
+        ("state", "FLINK_STATE", {}, "internal_row"),
+        ("state", "GLOBAL_SIMPLE", MOR, "avro"),
+        ("state", "FLINK_STATE", MOR, "pickle"),
+        ("bloom", "GLOBAL_BLOOM", {}, "arrow"),
     ],
 )
 def test_under_a_global_index_a_record_leaves_its_partition(
