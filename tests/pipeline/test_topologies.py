@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from serde_lab.errors import OptionError
-from serde_lab.pipeline.exchange import InProcessExchange
-from serde_lab.pipeline.topologies import TOPOLOGIES
+from serde_lab.measure.timeline import TaskTimeline
+from serde_lab.pipeline import batches_of_instant
+from serde_lab.pipeline.assign_stages import bootstrap_tasks
+from serde_lab.pipeline.exchange import InProcessExchange, by_target
+from serde_lab.pipeline.hops import Hop
+from serde_lab.pipeline.options import parse_options
+from serde_lab.pipeline.planning import make_plan
+from serde_lab.pipeline.topologies import BOOTSTRAP, TOPOLOGIES, Stage, StageTask
+from serde_lab.pipeline.write import PreparedWrite
+from serde_lab.table.storage import Storage
 from tests.pipeline.lab_table import (
     BACK,
     FIRST,
@@ -289,3 +298,44 @@ def test_index_records_are_counted_apart(tmp_path: Path) -> None:
     assert total == {"map": 8, "bootstrap": 42, "assign": 8, "reduce": 8}
     arrived = sum(one.get("index_rows", 0) for one in counted["assign"])
     assert arrived == 42
+
+
+@pytest.mark.parametrize(("topology", "index"), [("state", "FLINK_STATE"), ("legacy", "SIMPLE")])
+def test_shards_bound_memory_and_change_no_row(
+    topology: str, index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = batches_of_instant.make_plan
+    monkeypatch.setattr(
+        batches_of_instant, "make_plan", lambda *given: replace(made(*given), shards=3)
+    )
+    table = LabTable(tmp_path, {**options_of(topology, index), **PARTITIONED})
+    table.upsert(FIRST)
+    table.upsert(SECOND)
+    table.delete(GONE)
+    table.upsert(BACK)
+    table.check()
+
+
+def test_another_attempt_assigns_the_same_whatever_arrives_first(tmp_path: Path) -> None:
+    table = LabTable(tmp_path, options_of("state", "SIMPLE", **{"serde_lab.rows_per_frame": "2"}))
+    table.upsert(FIRST[:9])
+    options = parse_options(table.all_options, table.table.config)
+    rows = table_of([*FIRST, *SECOND])
+    prepared = PreparedWrite.of(Storage.open(table.path), rows.schema, options)
+    instant = prepared.coordinator.table.timeline().new_instant("commit")
+    plan = make_plan(prepared.coordinator.table, prepared.schema, options, instant)
+    topology = TOPOLOGIES["state"]()
+    hop = topology.hops[0]
+
+    def run(stage: Stage, hop: Hop, task: int, batches: list[pa.RecordBatch]) -> list[Any]:
+        return list(stage.work(StageTask(plan, task, TaskTimeline("t"), hop), batches))
+
+    sent = run(topology.stages[0], hop, 0, rows.to_batches())
+    sent += run(BOOTSTRAP, hop, 0, [pa.record_batch({"id": list(range(bootstrap_tasks(plan)))})])
+    for task in range(plan.targets):
+        arrived = [part for one in sent for target, part in by_target(one) if target == task]
+        frames = [batch.slice(n, 1) for batch in arrived for n in range(batch.num_rows)]
+        first = run(topology.stages[1], topology.hops[1], task, arrived)
+        again = run(topology.stages[1], topology.hops[1], task, frames[::-1])
+        assert sum(batch.num_rows for batch in first) > 1
+        assert pa.Table.from_batches(first).equals(pa.Table.from_batches(again))
