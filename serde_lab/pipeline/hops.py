@@ -64,6 +64,11 @@ class Hop:
         """Whether frames are sorted by position: for their order, or since shards come in turn."""
         return self.in_order or plan.shards > 1
 
+    @property
+    def words(self) -> str:
+        """What it does, in words."""
+        return "to a single task" if self.single else f"by {self.by}"
+
     def tasks(self, plan: WritePlan) -> int:
         """Tasks of the stage that it leads to."""
         return 1 if self.single else plan.targets
@@ -121,4 +126,4 @@ BY_KEY = Hop("record key", _by_key)
 BY_PARTITION = Hop("partition path", _by_partition)
 BY_FILE_GROUP = Hop("file group", _by_file_group)
 BY_FILE_GROUP_IN_ORDER = replace(BY_FILE_GROUP, in_order=True)
-TO_ONE = Hop("nothing: to a single task", _to_one, single=True)
+TO_ONE = Hop("", _to_one, single=True)

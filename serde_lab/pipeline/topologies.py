@@ -94,9 +94,8 @@ class Topology:
             lines.append(f"  {stage.label:<{width}}  {stage.does}")
             hop = self.hop_after(number)
             if hop is not None:
-                joins = f", with index records ({BOOTSTRAP.does})"
-                also = joins if number == self.index_joins else ""
-                lines.append(f"  {'':<{width}}  ==> by {hop.by} ==>{also}")
+                also = f" beside {BOOTSTRAP.does}" if number == self.index_joins else ""
+                lines.append(f"  {'':<{width}}  ==> {hop.words} ==>{also}")
         return "\n".join(lines)
 
 
@@ -148,7 +147,7 @@ COLUMNS = Stage(
 )
 
 
-BOOTSTRAP = Stage("bootstrap", "keys of what is stored, as index records", _bootstrap)
+BOOTSTRAP = Stage("bootstrap", "index records of what is stored", _bootstrap)
 GENERATOR = Stage("generator", "records pass the task that begins instants", _relay)
 WRITE_PARTITION = Stage(
     "reduce",
