@@ -31,7 +31,6 @@ from serde_lab.table.hashing_metadata import load_hashing_metadata
 from serde_lab.table.index_kind import CONSISTENT_HASHING
 from serde_lab.table.meta_columns import RECORD_KEY
 from serde_lab.table.read_plan import ReadPlan
-from serde_lab.table.replacing import REPLACE_COMMIT
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline import Instant
 
@@ -87,7 +86,7 @@ def make_plan(
         shards=shards,
         batch=batch,
         seed=secrets.randbits(63) if options.seed is None else options.seed,
-        fresh_file_ids=any(done.action == REPLACE_COMMIT for done in table.timeline().completed()),
+        fresh_file_ids=any(view.replaced_file_ids(path) for path in ("", *view.files.partitions)),
         base_file_format=compression,
         log_format=replace(options.log_format, compression=compression),
         groups={} if operation.replaces else _groups(slices, config, by_bucket),
