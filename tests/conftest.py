@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-
-# In CI the same examples each time, so that a red run is the change's doing; elsewhere new ones each
-# time. A slow machine is no fault of a test: tests never judge time.
+# The same examples each time, whatever an earlier run left behind, so that a red run is the change's
+# doing; new ones where somebody looks for them. A slow machine is no fault of a test: none judges time.
 _SLOW = [HealthCheck.too_slow]
 hypothesis_settings.register_profile(
-    "ci", derandomize=True, deadline=None, print_blob=True, suppress_health_check=_SLOW
+    "same", derandomize=True, database=None, deadline=None, suppress_health_check=_SLOW
 )
-hypothesis_settings.register_profile("here", deadline=None, suppress_health_check=_SLOW)
-hypothesis_settings.load_profile("ci" if os.environ.get("CI") else "here")
+hypothesis_settings.register_profile(
+    "explore", deadline=None, print_blob=True, suppress_health_check=_SLOW
+)
+hypothesis_settings.load_profile(
+    "explore" if os.environ.get("SERDE_LAB_EXPLORE") == "1" else "same"
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session of the test run, with the Apache Hudi bundle where it was found."""
-    from serde_lab.lab.session import SessionSettings, spark_conf, start_session, stop_session
-    from tests.spark_cluster import SHORT_LIVED
+    from serde_lab.lab.session import SessionSettings, start_session, stop_session
+    from tests.short_lived import short_lived
 
     jars, conf = _hudi()
     settings = SessionSettings(
@@ -40,9 +41,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         jars=jars,
         conf=conf,
     )
-    # tests run everything once: code compiled well comes too late for them
-    java = f"{spark_conf(settings)[_JAVA_OPTIONS]} {SHORT_LIVED}"
-    session = start_session(replace(settings, conf={**conf, _JAVA_OPTIONS: java}))
+    session = start_session(short_lived(settings))
     yield session
     stop_session(session)
 

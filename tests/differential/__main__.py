@@ -13,11 +13,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from serde_lab.lab.session import SessionSettings, spark_conf, start_session, stop_session
+from serde_lab.lab.session import SessionSettings, start_session, stop_session
 from serde_lab.peers import apache_hudi
 from tests.differential.history import CASES
 from tests.differential.kind import LETTERS
@@ -26,13 +25,13 @@ from tests.differential.report import write_report
 from tests.differential.smaller import smallest
 from tests.differential.state import State
 from tests.differential.trial import Trial
+from tests.short_lived import short_lived
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 STATE = Path(".cache/differential.jsonl")
 REPORT = Path("tests/differential/DIFFERENTIAL.md")
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 EVERY = 20
 """Of so many histories the lab writes one on Spark as well."""
@@ -74,11 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _settings() -> SessionSettings:
     bundle = apache_hudi.fetch_bundle()
     conf = dict(apache_hudi.SESSION_CONF)
-    settings = SessionSettings(cores=2, jars=(str(bundle),), conf=conf)
     # hundreds of small jobs: compiling them for speed costs more than it gives (a batch: 62 s of CPU,
     # or 37)
-    java = f"{spark_conf(settings)[_JAVA_OPTIONS]} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    return replace(settings, conf={**conf, _JAVA_OPTIONS: java})
+    return short_lived(SessionSettings(cores=2, jars=(str(bundle),), conf=conf))
 
 
 def _carry_out(session: SparkSession, one: Batch, state: State, cases: Path) -> None:
