@@ -17,12 +17,12 @@ from serde_lab.lab.cell_result import CellResult
 from serde_lab.lab.file_facts import files_alike
 from serde_lab.lab.inputs import PreparedInputs
 from serde_lab.lab.own_reader import OwnReader
-from serde_lab.lab.plan import serde_options, table_rules
+from serde_lab.lab.plan import serde_options, table_config, table_rules
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.model import Arm, Merging, Scenario
 from serde_lab.serde.interface import SerdeOptions
 from serde_lab.serde.registry import BUILT_IN, strategy
-from serde_lab.table.portability import zoneless_columns
+from serde_lab.table.portability import unreadable_by_rust, zoneless_columns
 from serde_lab.verify.checks import CheckResult, Expected, Verdict, check_path, check_table
 from serde_lab.verify.oracle import Commit, solve
 from serde_lab.verify.rules import TableRules
@@ -54,6 +54,8 @@ class CellChecks:
         self._answers: dict[Merging, tuple[TableRules, Expected]] = {}
         self.expected = self._answer(None)[1]
         self.zoneless = zoneless_columns(self.rules.stored)
+        # writes warn of it
+        self.unreadable = unreadable_by_rust(table_config(scenario))
         if self.zoneless:
             # said before anything is measured, since hudi-rs would end in a panic
             warnings.warn(
@@ -91,7 +93,7 @@ class CellChecks:
     def _contents(self, table: str, arm: Arm) -> Verdict:
         """The checks of a table's rows, by hudi-rs wherever it can read them."""
         rules, expected = self._answer(arm)
-        if not self.zoneless:
+        if not self.zoneless and not self.unreadable:
             return check_path(table, expected, rules)
         own = OwnReader(table)
         return check_table(own, expected, rules, own.facts())

@@ -43,6 +43,8 @@ class WriteOptions:
     ordering_nulls: OrderingNulls = "refuse"
     fill_missing: bool = False
     """Columns of the table that the data leaves out are null in its rows; else they are refused."""
+    reconcile: bool = False
+    """The same, for data that brings no columns of its own besides."""
     drop_metadata_table: bool = False
     """Remove a metadata table that Hudi built, which else keeps the write from being made."""
     worker_memory_mb: int = 1024
@@ -55,6 +57,8 @@ class WriteOptions:
 
 
 _FILL = "hoodie.write.set.null.for.missing.columns"
+_RECONCILE = "hoodie.datasource.write.reconcile.schema"
+_DROP = "hoodie.datasource.write.schema.allow.auto.evolution.column.drop"
 _BLOCKS = "hoodie.logfile.data.block.format"
 _BLOCK_BYTES = "hoodie.logfile.data.block.max.size"
 _LOG_BYTES = "hoodie.logfile.max.size"
@@ -68,6 +72,8 @@ _OWN = {
     "hoodie.bulkinsert.shuffle.parallelism": "reduce partitions",
     "hoodie.insert.shuffle.parallelism": "reduce partitions",
     _FILL: "true: columns of the table that the data leaves out are null in its rows",
+    _RECONCILE: "true: the same, for data that brings no columns of its own besides",
+    _DROP: "false: a column that the data leaves out stays in the table",
     "hoodie.parquet.compression.codec": "zstd, snappy, gzip, lz4 or uncompressed",
     _BLOCKS: "avro or parquet: what the data blocks of log files hold",
     _BLOCK_BYTES: "most bytes of rows, in memory, in one data block",
@@ -109,6 +115,7 @@ def parse_options(options: Mapping[str, Any], stored: TableConfig | None = None)
     Raises OptionError naming the option, what was found and what was expected.
     """
     reader = OptionReader(options, _MEANING, OWN_PREFIX)
+    reader.only(_DROP, ("false",))
     table = table_options.table_config(reader, stored)
     name = reader.text("hoodie.datasource.write.operation", "upsert")
     try:
@@ -140,6 +147,7 @@ def parse_options(options: Mapping[str, Any], stored: TableConfig | None = None)
             reader.choice("serde_lab.ordering_nulls", ("refuse", "lowest"), lower=True) or "refuse",
         ),
         fill_missing=reader.flag(_FILL) or False,
+        reconcile=reader.flag(_RECONCILE) or False,
         drop_metadata_table=reader.flag("serde_lab.drop_metadata_table") or False,
         services=service_options.service_options(reader, table),
         worker_memory_mb=reader.number("serde_lab.worker_memory_mb", 1024, least=64),

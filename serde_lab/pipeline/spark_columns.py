@@ -22,6 +22,7 @@ from pyspark.sql.types import (
     StringType,
 )
 
+from serde_lab.records.fields import is_nested
 from serde_lab.records.keys import DEFAULT_PARTITION
 from serde_lab.records.unscaled import LONGEST
 
@@ -95,6 +96,8 @@ def computes_keys(source: DataFrame, table: TableConfig) -> bool:
         return False
     plain = StringType | ByteType | ShortType | IntegerType | LongType | BooleanType | DateType
     told_by = (*table.record_key_fields, *table.partition_fields)
+    if any(map(is_nested, told_by)):
+        return False
     return all(
         isinstance(source.schema[name].dataType, plain | DecimalType)
         for name in told_by

@@ -30,6 +30,7 @@ from serde_lab.pipeline.write_schema import (
     record_schema,
     stored_schema,
 )
+from serde_lab.records.fields import type_at
 from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.schema import RecordSchema
 from serde_lab.serde.interface import SerdeOptions
@@ -39,7 +40,12 @@ from serde_lab.table.bucket_check import check_buckets
 from serde_lab.table.bucket_index import bucket_of_file_id
 from serde_lab.table.file_system_view import FileSlice
 from serde_lab.table.log_file import check_block_format
-from serde_lab.table.portability import list_columns, warn_of_null_elements, warn_of_types
+from serde_lab.table.portability import (
+    list_columns,
+    warn_of_kind,
+    warn_of_null_elements,
+    warn_of_types,
+)
 from serde_lab.table.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline import Instant
@@ -63,7 +69,7 @@ class PreparedWrite:
         schema = record_schema(source, options)
         key_generator(schema, options)
         if options.table.is_mor:
-            ordering = [source.field(name).type for name in schema.ordering]
+            ordering = [type_at(source, name) for name in schema.ordering]
             check_block_format(options.log_format.blocks, tuple(ordering))
         if options.operation is Operation.UPSERT:
             # a merger that is not there, or does not fit, leaves nothing behind
@@ -92,6 +98,7 @@ class PreparedWrite:
             check_buckets(table, asked.bucket_count, asked.bucket_fields)
         if not deletes:
             warn_of_types(schema.data, stacklevel=3)
+            warn_of_kind(table.config, stacklevel=3)
         if options.drop_metadata_table:
             table = drop_metadata_table_now(table)
         table = table.merging_by(options.table.merger_classes)
@@ -195,7 +202,12 @@ def key_generator(schema: RecordSchema, options: WriteOptions) -> KeyGenerator:
     """What makes keys and partition paths. Raises SchemaError for a column whose values have no text."""
     table = options.table
     return KeyGenerator(
-        schema, table.hive_style, table.url_encode, options.ordering_nulls, table.time_rule
+        schema,
+        table.hive_style,
+        table.url_encode,
+        options.ordering_nulls,
+        table.time_rule,
+        table.partition_kinds,
     )
 
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from serde_lab.errors import OptionError, SchemaError
 from serde_lab.records.histories import History, Sources
+from serde_lab.records.fields import values_at
 from serde_lab.records.ordering import not_older
 from serde_lab.records.schema import RecordSchema
 
@@ -149,8 +150,8 @@ class EventTimeMerger(RecordMerger):
     ) -> Merged:
         """Source: org.apache.hudi.DefaultSparkRecordMerger."""
         wins = not_older(
-            [older.column(name) for name in schema.ordering],
-            [newer.column(name) for name in schema.ordering],
+            [values_at(older, name) for name in schema.ordering],
+            [values_at(newer, name) for name in schema.ordering],
         )
         return Merged.chosen(older, newer, wins)
 
@@ -310,7 +311,7 @@ class _State:
         count = len(new)
         source = np.where(wins, np.arange(count) + count, np.arange(count))
         source[both] = np.arange(len(both)) + 2 * count
-        made = [merged.rows.column(name) for name in combiner.schema.ordering if self.ordering]
+        made = [values_at(merged.rows, name) for name in combiner.schema.ordering if self.ordering]
         ordering = [
             pa.concat_arrays([a, b, c]).take(pa.array(source))
             for a, b, c in zip(self.ordering, new.ordering, made, strict=True)

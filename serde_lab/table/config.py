@@ -14,6 +14,7 @@ from typing import Literal, Self, cast
 
 from serde_lab.errors import OptionError, TableError
 from serde_lab.records.delete_markers import DeleteMarkers
+from serde_lab.records.keys import PartitionKind
 from serde_lab.records.merge_rules import MergeRules
 from serde_lab.records.merger import EVENT_TIME_STRATEGY, PAYLOAD_STRATEGY
 from serde_lab.records.merging import MergeMode as Mode
@@ -27,11 +28,13 @@ from serde_lab.table.table_kind import (
     EVENT_TIME,
     EVENT_TIME_PAYLOAD,
     KEY_GENERATOR_CLASSES,
+    PARTITION_FIELDS,
     MergeMode,
     check_properties,
     key_generator_of,
     merge_mode_of,
     merge_strategy_of,
+    partition_fields_of,
 )
 
 TableType = Literal["COPY_ON_WRITE", "MERGE_ON_READ"]
@@ -86,8 +89,10 @@ class TableConfig:
     hive_style: bool = False
     url_encode: bool = False
     key_generator: str = ""
-    """SIMPLE, COMPLEX, NON_PARTITION or TIMESTAMP; "" means what follows from the fields. What TIMESTAMP
-    is told of its field stands in `extra`."""
+    """SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP or CUSTOM; "" means what follows from the fields. What
+    TIMESTAMP is told of its field stands in `extra`."""
+    partition_kinds: tuple[PartitionKind, ...] = ()
+    """Of CUSTOM: what each partition field is."""
     database: str = ""
     bucket_count: int | None = None
     """Buckets of the simple bucket index in each partition; None means the table has no such index."""
@@ -135,11 +140,28 @@ class TableConfig:
 
     @property
     def time_rule(self) -> TimeRule | None:
-        """How the partition field becomes a folder where the key generator is TIMESTAMP.
+        """How partition fields become folders by time, where the key generator or their kind is TIMESTAMP.
 
         Raises OptionError for properties of it that are missing, wrong or not supported.
         """
-        return TimeRule.from_properties(self.extra) if self.key_generator == "TIMESTAMP" else None
+        by_time = self.key_generator == "TIMESTAMP" or self.time_fields
+        return TimeRule.from_properties(self.extra) if by_time else None
+
+    @property
+    def time_fields(self) -> tuple[str, ...]:
+        """Partition fields that name folders by time."""
+        if self.key_generator == "TIMESTAMP":
+            return self.partition_fields
+        pairs = zip(self.partition_fields, self.partition_kinds, strict=bool(self.partition_kinds))
+        return tuple(name for name, kind in pairs if kind == "TIMESTAMP")
+
+    @property
+    def stated_partition_fields(self) -> tuple[str, ...]:
+        """The partition fields as properties have them: of CUSTOM each with its kind, but for version 6."""
+        if not self.partition_kinds or self.version == 6:
+            return self.partition_fields
+        pairs = zip(self.partition_fields, self.partition_kinds, strict=True)
+        return tuple(f"{name}:{kind}" for name, kind in pairs)
 
     @property
     def layout_version(self) -> int:
@@ -198,8 +220,16 @@ class TableConfig:
     def _check_key_generator(self) -> None:
         """Source: HoodieSparkKeyGeneratorFactory, and what each key generator refuses when it is made."""
         inferred = _inferred_key_generator(self)
+        rule = self.time_rule
+        if self.key_generator == "CUSTOM":
+            if self.partition_fields and not self.partition_kinds:
+                raise OptionError(
+                    f"the key generator CUSTOM is not told what {', '.join(self.partition_fields)} is",
+                    hint="hoodie.datasource.write.partitionpath.field=a:SIMPLE,b:TIMESTAMP",
+                )
+            return
         fits = {inferred}
-        if self.time_rule is not None:
+        if rule is not None:
             fits = {"TIMESTAMP"} if inferred == "SIMPLE" else set()
         if self.key_generator not in fits:
             raise OptionError(
@@ -280,7 +310,7 @@ class TableConfig:
             "hoodie.table.checksum": str(table_checksum(self.name, self.database)),
         }
         # empty when not partitioned, as Spark writes it
-        properties["hoodie.table.partition.fields"] = ",".join(self.partition_fields)
+        properties[PARTITION_FIELDS] = ",".join(self.stated_partition_fields)
         if not self.is_keyless:
             properties["hoodie.table.recordkey.fields"] = ",".join(self.record_key_fields)
         if self.database:
@@ -349,12 +379,14 @@ class TableConfig:
                 " FILL_UNAVAILABLE"
             )
         keys = _fields(properties.get("hoodie.table.recordkey.fields", ""))
+        partition, kinds = partition_fields_of(properties, where)
         return cls(
             name=properties["hoodie.table.name"],
             record_key_fields=keys,
             table_type=cast(TableType, properties["hoodie.table.type"]),
             version=version,
-            partition_fields=_fields(properties.get("hoodie.table.partition.fields", "")),
+            partition_fields=partition,
+            partition_kinds=kinds,
             ordering_fields=ordering,
             merge_mode=mode,
             merge_strategy_id=merge_strategy_of(properties, mode),
@@ -381,7 +413,7 @@ _OWN_KEYS = frozenset(
         "hoodie.table.type",
         "hoodie.table.version",
         "hoodie.timeline.layout.version",
-        "hoodie.table.partition.fields",
+        PARTITION_FIELDS,
         "hoodie.table.ordering.fields",
         "hoodie.table.precombine.field",
         "hoodie.record.merge.mode",

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from serde_lab.records.fields import columns_of, values_at
 from serde_lab.records.merger import Combined, Combiner
 from serde_lab.records.merging import match
 from serde_lab.records.ordering import not_older
@@ -68,7 +69,7 @@ class FileSliceReader:
         whole = with_meta_columns(data_schema.remove_metadata())
         self.schema = whole if columns is None else pa.schema([whole.field(n) for n in columns])
         # what the merge looks at, besides what is wanted
-        needed = {*META_NAMES, *config.merge_ordering, *self.schema.names}
+        needed = {*META_NAMES, *columns_of(config.merge_ordering), *self.schema.names}
         if config.merge_mode == CUSTOM:
             # what a merger looks at is not known
             needed |= {*whole.names}
@@ -145,7 +146,7 @@ class FileSliceReader:
         ordering = self._config.merge_ordering
         if ordering:
             wins = log.always[met] | not_older(
-                [batch.column(name).take(pa.array(base_rows)) for name in ordering],
+                [values_at(batch, name).take(pa.array(base_rows)) for name in ordering],
                 [values.take(pa.array(met)) for values in log.ordering],
             )
         rows = None

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from serde_lab.errors import TableError
 from serde_lab.records.delete_markers import DeleteMarkers, deletes_of
+from serde_lab.records.fields import type_at, values_at
 from serde_lab.records.histories import History, Sources, winners
 from serde_lab.records.merger import Combiner
 from serde_lab.records.partial_update import PartialUpdate, PartialUpdateCombiner
@@ -79,7 +80,7 @@ def read_log_records(
     would be gone.
     """
     schema = with_meta_columns(data_schema)
-    kinds = tuple(schema.field(name).type for name in ordering_fields)
+    kinds = tuple(type_at(schema, name) for name in ordering_fields)
     blocks = list(committed_blocks(storage, log_files, visibility))
     parts: list[_Part] = []
     for block, where in blocks:
@@ -174,7 +175,7 @@ def _rows(
     keys = _one_array(rows.column(RECORD_KEY))
     if keys.null_count:
         raise TableError(f"{where}: has a row without a record key")
-    ordering = tuple(_one_array(rows.column(name)) for name in ordering_fields)
+    ordering = tuple(_one_array(values_at(rows, name)) for name in ordering_fields)
     partial = block.header.get(Header.IS_PARTIAL) == "true"
     missing = frozenset(schema.names) - set(stored.schema.names) if partial else None
     if marked is None:

@@ -63,6 +63,9 @@ class LabWriter:
             "hoodie.write.table.version": str(self.version),
             "serde_lab.strategy": self.strategy,
         }
+        if table.time or any(":" in name for name in table.partition):
+            options["hoodie.datasource.write.keygenerator.class"] = table.key_generator
+            options |= table.time
         if table.table_type == "MERGE_ON_READ":
             options["hoodie.logfile.data.block.format"] = self.blocks
         return options
