@@ -274,7 +274,8 @@ def _derived(scenario: Scenario, source: ParquetRows) -> tuple[list[int], Update
         return [], None
     data = scenario.data
     # TPC-H's primary keys are unique by its specification
-    known = isinstance(data, TpchData) and data.record_key == TABLES[data.table].primary_key
+    primary = TABLES[data.table].primary_key if isinstance(data, TpchData) else ()
+    known = data.keyless or data.record_key == primary
     repeated = 0 if known else own_files.repeated_keys(source.files, data.record_key)
     if repeated:
         raise DataError(
@@ -288,9 +289,10 @@ def _derived(scenario: Scenario, source: ParquetRows) -> tuple[list[int], Update
         stream = UpdateStream(
             source,
             [_shares(named[n][1], source.rows) for n in numbers],
-            key=data.record_key,
+            # past the end of TPC-H's rows new ones are made, told by its primary key
+            key=primary if data.keyless else data.record_key,
             partition=data.partition,
-            ordering=data.own_ordering,
+            ordering=None if data.keyless else data.own_ordering,
             seed=data.seed,
             new_keys=isinstance(data, TpchData),
             names=[named[n][0] for n in numbers],
@@ -342,7 +344,7 @@ def _own_batch(
     assert batch.path is not None
     rows = own_files.open_batch(key, batch, source, scenario)
     own_files.check_nulls(f"{key}.path", rows, batch.path, scenario)
-    if batch.operation == "bulk_insert":
+    if batch.operation == "bulk_insert" and not scenario.data.keyless:
         columns = dict.fromkeys([*scenario.data.record_key, *scenario.data.partition])
         repeated = own_files.repeated_keys(rows.files, columns, earlier)
         if repeated:

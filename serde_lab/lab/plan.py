@@ -81,12 +81,13 @@ def table_config(scenario: Scenario, arm: Arm | None = None) -> TableConfig:
         version=table.version,
         partition_fields=data.partition,
         ordering_fields=scenario.ordering,
-        merge_mode=table.merge_mode,
+        # rows without keys are never merged, whatever the mode's default is
+        merge_mode=None if data.keyless else table.merge_mode,
         hive_style=table.hive_style,
         url_encode=table.url_encode,
         key_generator="TIMESTAMP" if table.time_folders else "",
         extra=table.time_properties,
-        bucket_count=table.buckets,
+        bucket_count=None if data.keyless else table.buckets,
         bucket_fields=table.bucket_fields,
         partial_update_mode=table.partial_update,
         unavailable_value=table.unavailable_value,
@@ -110,7 +111,7 @@ def table_rules(scenario: Scenario, schema: RecordSchema, arm: Arm | None = None
         hive_style=scenario.table.hive_style,
         url_encode=scenario.table.url_encode,
         time=scenario.table.time_properties,
-        buckets=scenario.table.buckets,
+        buckets=0 if scenario.data.keyless else scenario.table.buckets,
         bucket_fields=scenario.table.bucket_fields,
     )
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from serde_lab.records.partition_time import PREFIX, TimeRule
 from tpch.tables import EVENT_TS, TABLES
 
-Operation = Literal["bulk_insert", "upsert", "delete"]
+Operation = Literal["bulk_insert", "upsert", "delete", "insert"]
 TableName = Literal[
     "region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem"
 ]
@@ -59,6 +59,7 @@ class TpchData(Section):
     table: TableName
     scale_factor: Annotated[float, Field(gt=0)]
     key: Columns = ()
+    keyless: bool = False
     partition: Columns = ()
     ordering: Columns = ()
     input_partitions: Annotated[int, Field(ge=1, le=10_000)] = 8
@@ -67,8 +68,8 @@ class TpchData(Section):
 
     @property
     def record_key(self) -> tuple[str, ...]:
-        """The key columns: those of the file, else the table's primary key."""
-        return self.key or TABLES[self.table].primary_key
+        """The key columns: those of the file, else the table's primary key; none without keys."""
+        return () if self.keyless else self.key or TABLES[self.table].primary_key
 
     @property
     def own_ordering(self) -> tuple[str, ...]:
@@ -81,7 +82,8 @@ class ParquetData(Section):
 
     source: Literal["parquet"]
     path: Annotated[str, Field(min_length=1)]
-    key: Annotated[Columns, Field(min_length=1)]
+    key: Columns = ()
+    keyless: bool = False
     partition: Columns = ()
     ordering: Columns = ()
     input_partitions: Annotated[int, Field(ge=1, le=10_000)] = 8
@@ -89,7 +91,7 @@ class ParquetData(Section):
 
     @property
     def record_key(self) -> tuple[str, ...]:
-        """The key columns."""
+        """The key columns; none without keys."""
         return self.key
 
     @property
@@ -316,8 +318,10 @@ class Scenario(Section):
     def ordering(self) -> tuple[str, ...]:
         """The ordering columns of the table: own ones, else event_ts, else none.
 
-        None where every batch is a file of the user's and the file names none.
+        None where every batch is a file of the user's and the file names none, and where rows have no key.
         """
+        if self.data.keyless:
+            return ()
         derived = any(batch.path is None for batch in self.batches)
         return self.data.own_ordering or ((EVENT_TS,) if derived else ())
 
