@@ -12,9 +12,9 @@ from enum import StrEnum
 
 import pyarrow as pa
 
+from serde_lab.records.combiner import Combiner
 from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.merge_rules import MergeRules
-from serde_lab.records.merger import Combiner
 from serde_lab.records.merging import MergeMode
 from serde_lab.records.schema import RecordSchema
 from serde_lab.serde.interface import BoundSerde, SerdeOptions

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from serde_lab.records.combiner import Combiner
 from serde_lab.records.fields import columns_of, values_at
-from serde_lab.records.merger import Combined, Combiner
+from serde_lab.records.merger import Merged
 from serde_lab.records.merging import match
 from serde_lab.records.ordering import not_older
-from serde_lab.records.partial_update import PartialUpdate, PartialUpdateCombiner
 from serde_lab.records.schema import RecordSchema
 from serde_lab.table.base_file import BaseFileReader
 from serde_lab.table.config import TableConfig
@@ -107,16 +107,12 @@ class FileSliceReader:
         config = self._config
         data = pa.schema(list(self._read)[len(META_NAMES) :])
         roles = RecordSchema(data, config.record_key_fields, ordering=config.merge_ordering)
-        self._combiner = config.merge_rules.combiner(roles, in_log=True)
+        rules = config.merge_rules
         log, self.count.log = read_log_records(
-            self._storage,
-            self._slice.log_files,
-            data,
-            config.merge_ordering,
-            self._visibility,
-            config.merge_rules.markers,
-            self._combiner,
+            self._storage, self._slice.log_files, roles, self._visibility, rules
         )
+        partial = log.present is not None
+        self._combiner = rules.combiner(roles, in_log=True, partial=partial)
         return log
 
     def read(self) -> pa.Table:
@@ -150,7 +146,7 @@ class FileSliceReader:
                 [values.take(pa.array(met)) for values in log.ordering],
             )
         rows = None
-        if self._combiner is not None or log.present is not None:
+        if self._combiner is not None:
             two = np.flatnonzero(log.row[met] >= 0)
             combined = self._combined(batch, base_rows[two], log, met[two], wins[two])
             gone = np.zeros(len(two), np.bool_) if combined.deleted is None else combined.deleted
@@ -173,7 +169,7 @@ class FileSliceReader:
         log: LogRecords,
         met: npt.NDArray[np.int64],
         wins: npt.NDArray[np.bool_],
-    ) -> Combined:
+    ) -> Merged:
         """One row of each base row and the log's row of its key."""
         older = batch.take(pa.array(base_rows))
         numbers = log.row[met]
@@ -181,11 +177,9 @@ class FileSliceReader:
         newer = taken[0] if taken else older.slice(0, 0)
         present = log.present
         if present is not None:
-            filling = PartialUpdateCombiner(PartialUpdate.KEEP_VALUES)
-            given = {name: mask[numbers] for name, mask in present.items()}
-            return filling.combine_present(older, newer, wins, given.get)
+            present = {name: mask[numbers] for name, mask in present.items()}
         assert self._combiner is not None
-        return self._combiner.combine(older, newer, wins)
+        return self._combiner.combine(older, newer, wins, present)
 
     def _base_batches(self, schema: pa.Schema, rows: int = _BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         base = self._slice.base_file
