@@ -72,11 +72,13 @@ class PreparedWrite:
             ordering = [type_at(source, name) for name in schema.ordering]
             check_block_format(options.log_format.blocks, tuple(ordering))
         if options.operation is Operation.UPSERT:
-            # a merger that is not there, or does not fit, leaves nothing behind
+            # a merger that is not there, or does not fit, leaves nothing behind; a compaction reads Arrow
             options.table.merge_rules.combiner(schema, options.strategy.upper())
         # a delete makes no table: TableError says that there is none
         deletes = options.operation is Operation.DELETE
         table = (
+        if options.services.compact:
+            options.table.merge_rules.check_merger()
             HoodieTable.open(storage)
             if deletes
             else HoodieTable.open_or_create(storage, options.table)

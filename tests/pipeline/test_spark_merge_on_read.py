@@ -26,6 +26,7 @@ from tests.pipeline.lab_table import (
     table_of,
     write_parts,
 )
+from tests.pipeline.test_merge_modes import CUSTOM, snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -195,3 +196,14 @@ def test_every_type_comes_back_from_a_merge_in_python_workers(
     LabTable.write(table, "upsert", data)
     LabTable.write(table, "upsert", data.slice(0, 10))
     assert table.same() == len(types)
+
+
+def test_a_merger_of_the_users_compacts_on_spark(spark: SparkSession, tmp_path: Path) -> None:
+    table = spark_table(spark, tmp_path, CUSTOM | MOR)
+    table.upsert([("a", n, 5, 1.0) for n in range(3)])
+    inline = {"compact__inline": "true", "compact__inline__max__delta__commits": "1"}
+    table.upsert(
+        [("a", 0, 1, 2.0), ("a", 9, 1, 4.0)], **{f"hoodie__{k}": v for k, v in inline.items()}
+    )
+    assert table.logs() == []
+    assert snapshot(table, "") == {0: 3.0, 1: 1.0, 2: 1.0, 9: 4.0}
