@@ -160,7 +160,15 @@ def ordering_of(datum: Datum, properties: Mapping[str, str]) -> tuple[Any, ...]:
     fields = [
         name for name in properties.get("hoodie.table.ordering.fields", "").split(",") if name
     ]
-    return tuple(comparable(datum[name]) for name in fields)
+    return tuple(comparable(_field_of(datum, name)) for name in fields)
+
+
+def _field_of(datum: Datum, path: str) -> Any:
+    """The value at the end of a path, null where a record on the way is."""
+    value: Any = datum
+    for name in path.split("."):
+        value = None if value is None else value[name]
+    return value
 
 
 def comparable(value: Any) -> Any:

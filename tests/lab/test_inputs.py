@@ -245,6 +245,15 @@ def test_rows_without_keys_come_as_they_are(tmp_path: Path) -> None:
         )
 
 
+def test_rows_of_tpch_without_keys_never_come_twice(tmp_path: Path) -> None:
+    data = {**TPCH, "keyless": True}
+    inputs = prepare_inputs(scenario(data, BULK, {"operation": "insert", "share": 0.5}), tmp_path)
+    first, second = read(inputs, 0), read(inputs, 1)
+    assert "event_ts" not in first.schema.names
+    keys = pa.concat_tables([first, second])["o_orderkey"].to_pylist()
+    assert len(set(keys)) == len(keys) == 2250
+
+
 NULLS = pa.array([None if i < 7 else i for i in range(ROWS)], pa.int64())
 
 

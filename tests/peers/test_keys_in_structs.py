@@ -161,7 +161,11 @@ def test_several_fields_one_of_which_has_slashes(
         hudi_session.read.format("hudi").load(peer.path).collect()
 
 
-@pytest.mark.parametrize("kind", [{}, MOR], ids=["cow", "mor"])
+@pytest.mark.parametrize(
+    "kind",
+    [{}, MOR, MOR | {"merge_mode": "COMMIT_TIME_ORDERING"}],
+    ids=["cow", "mor", "commit time"],
+)
 def test_two_ordering_fields_are_warned_of(kind: dict[str, Any], tmp_path: Path) -> None:
     peer = PeerTable(
         None,  # type: ignore[arg-type]

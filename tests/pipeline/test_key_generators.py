@@ -10,8 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from serde_lab.errors import DataError, OptionError, PortabilityWarning, SchemaError
+from serde_lab.errors import (
+    DataError,
+    OptionError,
+    PortabilityWarning,
+    SchemaError,
+    TableError,
+)
 from serde_lab.pipeline.options import parse_options
+from serde_lab.table.properties import format_properties, parse_properties
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage import Storage
 from serde_lab.table.table import HoodieTable
@@ -161,6 +168,7 @@ DEEP = pa.schema(
         ),
     ]
 )
+BRIDGE = "org.apache.hudi.common.model.HoodieAvroRecordMerger"
 IN_STRUCTS = {
     "hoodie.datasource.write.recordkey.field": "s.k,id",
     "hoodie.datasource.write.precombine.field": "s.in.o",
@@ -192,8 +200,9 @@ def deep(numbers: range, ordering: int) -> pa.Table:
             "hoodie.datasource.write.hive_style_partitioning": "true",
         },
         {"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"},
+        {"hoodie.write.record.merge.custom.implementation.classes": BRIDGE, **MOR},
     ],
-    ids=["cow", "partitioned cow", "mor", "partitioned mor", "gaps"],
+    ids=["cow", "partitioned cow", "mor", "partitioned mor", "gaps", "payloads"],
 )
 def test_key_partition_and_ordering_fields_in_structs(
     kind: dict[str, str], strategy: str, tmp_path: Path
@@ -344,6 +353,24 @@ def test_kinds_that_cannot_be_are_refused(field: str, says: str, tmp_path: Path)
     with pytest.raises(OptionError, match=says):
         table.upsert(times(range(2), 1))
     assert not (table.path / ".hoodie").exists()
+
+
+@pytest.mark.filterwarnings("ignore::serde_lab.errors.PortabilityWarning")
+def test_keys_of_the_form_that_some_releases_wrote_are_refused(tmp_path: Path) -> None:
+    """HUDI-7001: one key field under several partition fields, without the field's name."""
+    options = {**CUSTOM, **NO_TIMES, PARTITION: "x:SIMPLE,at:SIMPLE"}
+    LabTable(tmp_path, options, TIMES).upsert(times(range(9), 1))
+    place = tmp_path / "table/.hoodie/hoodie.properties"
+    stated = parse_properties(place.read_text())
+    stated |= {
+        "hoodie.table.partition.fields": "x,at",
+        "hoodie.table.keygenerator.type": "COMPLEX",
+    }
+    hudis_own = {key: text for key, text in stated.items() if not key.startswith("serde_lab")}
+    place.write_text(format_properties(hudis_own))
+    plain = {"hoodie.datasource.write.recordkey.field": "k", PARTITION: "x,at"}
+    with pytest.raises(TableError, match=r"record key 'k[0-9]' without the name of its field 'k'"):
+        LabTable(tmp_path, plain, TIMES).upsert(times(range(9), 2))
 
 
 @pytest.mark.filterwarnings("ignore::serde_lab.errors.PortabilityWarning")
