@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from serde_lab.errors import OptionError
-from serde_lab.records.combiner import Combiner, MergerCombiner
+from serde_lab.records.combiner import Combiner
 from serde_lab.records.delete_markers import DeleteMarkers
 from serde_lab.records.merger import (
     ARROW,
@@ -22,6 +22,7 @@ from serde_lab.records.merger import (
     RecordMerger,
 )
 from serde_lab.records.merger_choice import choose_merger
+from serde_lab.records.merger_combiner import MergerCombiner
 from serde_lab.records.merging import MergeMode
 from serde_lab.records.partial_update import PartialUpdate, PartialUpdateCombiner
 from serde_lab.records.schema import RecordSchema

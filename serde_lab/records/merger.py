@@ -100,9 +100,10 @@ class RecordMerger(ABC):
         schema: RecordSchema,
         properties: Mapping[str, str],
     ) -> Merged:
-        """Like `merge` where the newer records have only the columns `given`: the others are the older's.
+        """Like `merge` where the newer records, of a partial log block, have only the columns `given`.
 
-        That is what this does: fill, then merge.
+        Unless overridden the others are the older's: fill, then merge. What the older record has not
+        been given either, where it is of such a block, is null in it.
         """
         columns = [
             newer.column(name) if name in given else older.column(name)

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serde_lab.errors import OptionError, SchemaError
-from serde_lab.records.combiner import MergerCombiner
 from serde_lab.records.delete_markers import DeleteMarkers, deletes_of
 from serde_lab.records.histories import History, sources, winners
 from serde_lab.records.merge_rules import MergeRules
@@ -28,6 +27,7 @@ from serde_lab.records.merger import (
     RecordMerger,
 )
 from serde_lab.records.merger_choice import choose_merger
+from serde_lab.records.merger_combiner import MergerCombiner
 from serde_lab.records.merging import MergeMode
 from serde_lab.records.partial_update import PartialUpdate, PartialUpdateCombiner
 from serde_lab.records.payload_bridge import AvroRecordMerger
