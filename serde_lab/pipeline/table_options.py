@@ -78,27 +78,12 @@ def table_config(reader: OptionReader, stored: TableConfig | None) -> TableConfi
         if reader.text(_OPERATION, "upsert") in _APPENDING:
             given.setdefault("record_key_fields", ())
         return replace(_new_table(given), merger_classes=classes)
+    _settle_strategy(given, stored)
+    stored = _told(stored, given, times)
     for key, value in times.items():
         if stored.extra.get(key) != value:
             raise OptionError(
                 f"the table at hand has {key} {stored.extra.get(key)!r}, and this write says {value!r}"
-            )
-    _settle_strategy(given, stored)
-    index: dict[str, Any] = {}
-    if stored.bucket_count is None and not stored.is_keyless:
-        # Hudi stores no facts of the bucket index: whoever writes must know them
-        index = {key: given.pop(key) for key in ("bucket_count", "bucket_fields") if key in given}
-        if "bucket_count" not in index:
-            raise OptionError(
-                "hoodie.bucket.index.num.buckets is missing; the table does not state its buckets"
-            )
-    if stored.key_generator == "CUSTOM" and stored.partition_fields and not stored.partition_kinds:
-        # version 6 does not store them, and whoever writes must know them
-        index["partition_kinds"] = given.pop("partition_kinds", ())
-        if not index["partition_kinds"]:
-            raise OptionError(
-                f"{PARTITION} is missing; the table does not state the kinds of its partition fields",
-                hint="a:SIMPLE,b:TIMESTAMP",
             )
     for key, value in given.items():
         have = getattr(stored, key)
@@ -106,7 +91,31 @@ def table_config(reader: OptionReader, stored: TableConfig | None) -> TableConfi
             raise OptionError(
                 f"the table at hand has {key.replace('_', ' ')} {have!r}, and this write says {value!r}"
             )
-    return replace(stored, **index, merger_classes=classes)
+    return replace(stored, merger_classes=classes)
+
+
+def _told(stored: TableConfig, given: dict[str, Any], times: Mapping[str, str]) -> TableConfig:
+    """`stored` with what Hudi's tables do not state and every write must know; taken out of `given`."""
+    if stored.bucket_count is None and not stored.is_keyless:
+        if "bucket_count" not in given:
+            raise OptionError(
+                "hoodie.bucket.index.num.buckets is missing; the table does not state its buckets"
+            )
+        index = {key: given.pop(key) for key in ("bucket_count", "bucket_fields") if key in given}
+        stored = replace(stored, **index)
+    if stored.key_generator == "CUSTOM" and stored.partition_fields and not stored.partition_kinds:
+        kinds = given.pop("partition_kinds", ())
+        if not kinds:
+            raise OptionError(
+                f"{PARTITION} is missing; the table does not state the kinds of its partition fields",
+                hint="a:SIMPLE,b:TIMESTAMP",
+            )
+        stored = replace(stored, partition_kinds=kinds)
+    if stored.time_fields and stored.time_rule is None:
+        stored = replace(stored, extra={**stored.extra, **times})
+        # says what is missing
+        partition_time.TimeRule.from_properties(stored.extra)
+    return stored
 
 
 def _given(reader: OptionReader) -> dict[str, Any]:

@@ -100,7 +100,8 @@ class PreparedWrite:
             check_buckets(table, asked.bucket_count, asked.bucket_fields)
         if not deletes:
             warn_of_types(schema.data, stacklevel=3)
-            warn_of_kind(table.config, stacklevel=3)
+            # which knows what the table does not state
+            warn_of_kind(options.table, stacklevel=3)
         if options.drop_metadata_table:
             table = drop_metadata_table_now(table)
         table = table.merging_by(options.table.merger_classes)

@@ -85,6 +85,8 @@ class KeyGenerator:
                     f"partition column {name!r} is of type {kind}, expected {wanted}, which the key"
                     f" generator {'CUSTOM' if self.kinds else 'TIMESTAMP'} reads as {rule.input_type}"
                 )
+        if "TIMESTAMP" in self.kinds and self.time is None:
+            raise OptionError("the key generator CUSTOM is not told how its fields are times")
         timestamp = self.time is not None and not self.kinds
         if timestamp and (len(self.schema.partition), self.complex) != (1, False):
             raise OptionError("the key generator TIMESTAMP takes one key and one partition column")

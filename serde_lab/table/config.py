@@ -19,7 +19,7 @@ from serde_lab.records.merge_rules import MergeRules
 from serde_lab.records.merger import EVENT_TIME_STRATEGY, PAYLOAD_STRATEGY
 from serde_lab.records.merging import MergeMode as Mode
 from serde_lab.records.partial_update import PartialUpdate
-from serde_lab.records.partition_time import TimeRule
+from serde_lab.records.partition_time import INPUT_TYPE, OUTPUT_FORMAT, TimeRule
 from serde_lab.table.properties import table_checksum
 from serde_lab.table.table_kind import (
     COMMIT_TIME,
@@ -142,9 +142,11 @@ class TableConfig:
     def time_rule(self) -> TimeRule | None:
         """How partition fields become folders by time, where the key generator or their kind is TIMESTAMP.
 
+        None also where the kind is, and the table does not say how: Apache Hudi does not store it then.
         Raises OptionError for properties of it that are missing, wrong or not supported.
         """
-        by_time = self.key_generator == "TIMESTAMP" or self.time_fields
+        said = INPUT_TYPE in self.extra or OUTPUT_FORMAT in self.extra
+        by_time = self.key_generator == "TIMESTAMP" or (self.time_fields and said)
         return TimeRule.from_properties(self.extra) if by_time else None
 
     @property
@@ -220,7 +222,7 @@ class TableConfig:
     def _check_key_generator(self) -> None:
         """Source: HoodieSparkKeyGeneratorFactory, and what each key generator refuses when it is made."""
         inferred = _inferred_key_generator(self)
-        rule = self.time_rule
+        rule = TimeRule.from_properties(self.extra) if self.time_fields else None
         if self.key_generator == "CUSTOM":
             if self.partition_fields and not self.partition_kinds:
                 raise OptionError(

@@ -374,6 +374,22 @@ def test_keys_of_the_form_that_some_releases_wrote_are_refused(tmp_path: Path) -
 
 
 @pytest.mark.filterwarnings("ignore::serde_lab.errors.PortabilityWarning")
+def test_times_that_a_table_does_not_state_are_each_writes_to_say(tmp_path: Path) -> None:
+    """So Apache Hudi leaves its own tables of the key generator CUSTOM."""
+    table = LabTable(tmp_path, CUSTOM, TIMES)
+    table.upsert(times(range(20), 1))
+    place = table.path / ".hoodie/hoodie.properties"
+    stated = parse_properties(place.read_text())
+    less = {key: text for key, text in stated.items() if "timebased" not in key}
+    place.write_text(format_properties(less))
+    with pytest.raises(OptionError, match=r"timebased\.timestamp\.type is '', expected one of"):
+        LabTable(tmp_path, {**CUSTOM, **NO_TIMES}, TIMES).upsert(times(range(2), 2))
+    assert not validate_table(Storage.open(table.path), deep=True).findings
+    table.upsert(times(range(10, 30), 2))
+    table.check(by_rust=False)
+
+
+@pytest.mark.filterwarnings("ignore::serde_lab.errors.PortabilityWarning")
 def test_kinds_are_the_tables_for_good(tmp_path: Path) -> None:
     table = LabTable(tmp_path, CUSTOM, TIMES)
     table.upsert(times(range(2), 1))
