@@ -33,6 +33,8 @@ UNATTRIBUTED = "work_is_inside_timers"
 
 _MOST_UNATTRIBUTED = 0.25
 _MOST_WAITING_CPU = 0.5
+# less than this, and whatever there is of less than twice as much, is what tasks cost anyway
+_LEAST_CPU_S = 0.25
 
 
 class CellChecks:
@@ -143,14 +145,13 @@ def _timers(result: CellResult) -> CheckResult:
             False,
             f"{result.threads_left} times a thread still ran when the phase that it began in was over",
         )
-    # below half a second of CPU, fixed costs of tasks say nothing about a strategy
-    if total > 0.5 and outside > _MOST_UNATTRIBUTED * total:
+    if total > 2 * _LEAST_CPU_S and outside > max(_MOST_UNATTRIBUTED * total, _LEAST_CPU_S):
         return CheckResult(
             UNATTRIBUTED,
             False,
             f"{outside:.2f} s of {total:.2f} s CPU of the workers lie outside every timer",
         )
-    if total > 0.5 and waiting > _MOST_WAITING_CPU * total:
+    if total > 2 * _LEAST_CPU_S and waiting > _MOST_WAITING_CPU * total:
         return CheckResult(
             UNATTRIBUTED,
             False,
