@@ -13,15 +13,13 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.peers.apache_hudi import HudiSnapshot
-from serde_lab.pipeline.exchange import InProcessExchange, parquet_partitions
-from serde_lab.pipeline.options import parse_options
-from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.records.schema import RecordSchema
 from serde_lab.table.log_block import Header, LogBlock, parse_blocks
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.verify.rules import TableRules
+from tests.peers.lab_writer import LabWriter
 from tests.peers.peer_tables import HudiTable, HudiWrite, PeerTable, Step
 
 if TYPE_CHECKING:
@@ -169,22 +167,7 @@ class Turns(PeerTable):
 
     def by_lab(self, step: Step) -> None:
         """The lab does the next write, without Spark."""
-        folder = self.step(step).folder
-        assert folder is not None
-        storage = Storage.open(Path(self.path))
-        stored = HoodieTable.open(storage).config if HoodieTable.exists(storage) else None
-        options = {
-            "hoodie.table.name": self.table.name,
-            "hoodie.datasource.write.table.type": self.table.table_type,
-            "hoodie.datasource.write.recordkey.field": "k",
-            "hoodie.table.ordering.fields": "o",
-            "hoodie.write.record.merge.mode": self.table.merge_mode,
-            "hoodie.bucket.index.num.buckets": str(self.table.buckets),
-        }
-        files = sorted(folder.glob("*.parquet"))
-        given = parse_options(options | self.case.lab, stored)
-        prepared = PreparedWrite.of(storage, self.schema, given)
-        prepared.commit(InProcessExchange(parquet_partitions(files, self.schema.names)))
+        LabWriter(self, strategy="arrow").step(step, **self.case.lab)
 
 
 @pytest.mark.parametrize(("name", "kind", "first"), TABLES)
