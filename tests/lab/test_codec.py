@@ -50,7 +50,7 @@ def settings(tmp: Path) -> RunSettings:
 def run_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tmp = tmp_path_factory.mktemp("codec")
     # time by how often it is asked for: so few records may take less than a tick of a machine's clock
-    ticks = itertools.count(step=1000)
+    ticks = itertools.count(step=20_000_000)
     clocks = dict.fromkeys(("process_time_ns", "perf_counter_ns"), lambda: next(ticks))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(codec_cells, "time", SimpleNamespace(**clocks))
