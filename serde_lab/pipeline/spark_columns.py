@@ -7,6 +7,7 @@ computes it. Must give what `table.bucket_index` gives.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column
@@ -22,6 +23,7 @@ from pyspark.sql.types import (
     StringType,
 )
 
+from serde_lab.pipeline.stages import SEPARATORS
 from serde_lab.records.fields import is_nested
 from serde_lab.records.keys import DEFAULT_PARTITION
 from serde_lab.records.unscaled import LONGEST
@@ -59,8 +61,13 @@ def java_bucket(source: DataFrame, plan: WritePlan) -> Column:
     spark = source.sparkSession
     # List.hashCode: 31 * h + element, from 1, in wrapping 32-bit arithmetic
     wrapped = F.lit(1).cast("long")
-    for name in plan.table.bucket_fields:
+    table = plan.table
+    # a key without a `,` is hashed whole, with the name of its field if it bears one
+    named = len(table.record_key_fields) == 1 and plan.keygen.complex
+    for name in table.bucket_fields:
         text = F.col(name).cast("string")
+        if named:
+            text = F.concat(F.lit(f"{name}:"), text)
         element = F.coalesce(_string_hash(spark, text), F.lit(0)).cast("long")
         wrapped = _to_int(wrapped * 31 + element)
     bucket = wrapped.bitwiseAND(_INT_MAX) % plan.buckets
@@ -103,6 +110,22 @@ def computes_keys(source: DataFrame, table: TableConfig) -> bool:
         for name in told_by
         if name in source.columns
     )
+
+
+def holds_separators(source: DataFrame, table: TableConfig) -> bool:
+    """Whether a text of a key field holds `,` or `:`, by which Hudi's bucket hash takes keys apart again.
+
+    `java_bucket` hashes the texts as they are. Asks Spark, but only where there are texts.
+    """
+    texts = [
+        F.col(name)
+        for name in table.record_key_fields
+        if name in source.columns and isinstance(source.schema[name].dataType, StringType)
+    ]
+    if not texts:
+        return False
+    held = [text.rlike(SEPARATORS) for text in texts]
+    return not source.where(functools.reduce(Column.__or__, held)).isEmpty()
 
 
 def _partition_path(plan: WritePlan) -> Column:

@@ -15,12 +15,15 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from serde_lab.errors import DataError
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.file_groups import FileGroupWriter
 from serde_lab.pipeline.plan import Operation, WritePlan
 from serde_lab.pipeline.routing import buckets_of_batch, position_of, targets_of
 from serde_lab.pipeline.write_handle import WriteStatus
+from serde_lab.records.fields import values_at
 from serde_lab.records.key_hash import hash64
 from serde_lab.records.keys import RowPlace
 from serde_lab.records.schema_evolution import fit
@@ -39,6 +42,9 @@ ROUTED = pa.schema(
 
 NULL_ELEMENTS_OF = "null_elements_of."
 """Of a counter: the column follows in whose lists so many null elements are."""
+
+SEPARATORS = "[,:]"
+"""A pattern of what stands between the fields of a record key."""
 
 # of one batch handed to Spark, which makes one vector of it
 _BATCH_BYTES = 16 << 20
@@ -290,13 +296,33 @@ def reduce_columns_stage(
             if (np.diff(positions) < 0).any():
                 together = together.take(pa.array(np.argsort(positions, kind="stable")))
         with timeline.phase("keygen"):
-            enveloped = enveloped_records(plan, stored_form(together, plan.source_schema))
+            source = stored_form(together, plan.source_schema)
+            enveloped = enveloped_records(plan, source)
+            _check_arrival(plan, partition, source, enveloped)
             _count_null_elements(enveloped, timeline)
             # Arrow's records are the batch itself: no strategy takes part in this hop
             records = bound.from_arrow(enveloped)
         timeline.add("rows", len(records))
         writers.write(records)
     yield from timeline.sink(writers.finish())
+
+
+def _check_arrival(
+    plan: WritePlan, partition: int, source: pa.RecordBatch, enveloped: pa.RecordBatch
+) -> None:
+    """Refuse records whose bucket the JVM did not know: `spark_columns.java_bucket` hashes texts whole."""
+    fields = [values_at(source, name) for name in plan.table.record_key_fields]
+    texts = [values for values in fields if pa.types.is_string(values.type)]
+    if not any(pc.any(pc.match_substring_regex(text, SEPARATORS)).as_py() for text in texts):
+        return
+    target, _ = _destinations(plan, source, enveloped, partition)
+    wrong = np.flatnonzero(target != partition)
+    if len(wrong):
+        raise DataError(
+            f"record key {enveloped.column(0)[int(wrong[0])].as_py()!r} holds , or : in a value, and"
+            " Spark's own columns cannot find its bucket",
+            hint="write it by upsert",
+        )
 
 
 def _shards(batches: Iterable[pa.RecordBatch], shards: int) -> Iterator[list[pa.RecordBatch]]:
