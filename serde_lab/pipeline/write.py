@@ -74,11 +74,11 @@ class PreparedWrite:
         if options.operation is Operation.UPSERT:
             # a merger that is not there, or does not fit, leaves nothing behind; a compaction reads Arrow
             options.table.merge_rules.combiner(schema, options.strategy.upper())
+        if options.services.compact:
+            options.table.merge_rules.check_merger()
         # a delete makes no table: TableError says that there is none
         deletes = options.operation is Operation.DELETE
         table = (
-        if options.services.compact:
-            options.table.merge_rules.check_merger()
             HoodieTable.open(storage)
             if deletes
             else HoodieTable.open_or_create(storage, options.table)
