@@ -36,6 +36,7 @@ class BaseFileHandle(WriteHandle):
     ) -> None:
         super().__init__(task)
         plan = task.plan
+        self._columns = plan.file_columns
         self._updates = self._deletes = 0
         self._refilled: list[pa.RecordBatch] = []
         self._reader: BaseFileReader | None = None
@@ -44,7 +45,8 @@ class BaseFileHandle(WriteHandle):
         with task.timeline.phase("write"):
             self._writer = BaseFileWriter(
                 plan.storage,
-                data_schema=plan.schema.data,
+                # a row of a new file group has nothing before it to keep: what it leaves out is null
+                data_schema=self._columns,
                 partition_path=partition_path,
                 file_id=file_id,
                 write_token=task.write_token,
@@ -98,7 +100,7 @@ class BaseFileHandle(WriteHandle):
             data = pa.RecordBatch.from_arrays(
                 batch.columns[len(ENVELOPE) :], schema=self.task.plan.schema.data
             )
-            self._writer.append(batch.column(0), data)
+            self._writer.append(batch.column(0), conform(data, self._columns, self._writer.path))
 
     def _delete(self, records: Records) -> None:
         """Whatever its ordering value: a delete without a row is one by commit time."""

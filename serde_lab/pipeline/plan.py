@@ -21,6 +21,7 @@ from serde_lab.serde.interface import BoundSerde, SerdeOptions
 from serde_lab.serde.registry import bind
 from serde_lab.table.base_file import BaseFileFormat
 from serde_lab.table.config import TableConfig
+from serde_lab.table.file_system_view import FileSlice, Visibility
 from serde_lab.table.log_file import LogFormat
 from serde_lab.table.storage import Storage
 
@@ -54,6 +55,16 @@ class StoredFileGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class PartialUpdates:
+    """A table whose columns the records leave out: all its data columns, and how to see which keys it
+    has. `slices` maps (partition path, bucket) to the latest file slice."""
+
+    table_columns: pa.Schema
+    slices: Mapping[tuple[str, int], FileSlice]
+    visibility: Visibility
+
+
+@dataclass(frozen=True, slots=True)
 class WritePlan:
     """One write, decided: picklable, no larger than the list of file groups.
 
@@ -77,12 +88,19 @@ class WritePlan:
     seed: int = 0
     base_file_format: BaseFileFormat = field(default_factory=BaseFileFormat)
     log_format: LogFormat = field(default_factory=LogFormat)
+    partial: PartialUpdates | None = None
+    """What records are filled from that leave columns of the table out; None where they have all."""
     groups: Mapping[tuple[str, int], StoredFileGroup] = field(default_factory=dict)
 
     @property
     def buckets(self) -> int:
         """Buckets of each partition; without keys there are none, and each task has its own file groups."""
         return self.targets if self.table.is_keyless else self.table.bucket_count or 1
+
+    @property
+    def file_columns(self) -> pa.Schema:
+        """The data columns of base files."""
+        return self.schema.data if self.partial is None else self.partial.table_columns
 
     @property
     def merge_mode(self) -> MergeMode:

@@ -20,7 +20,8 @@ from serde_lab.pipeline.compaction import Compactor, compact_in_process
 from serde_lab.pipeline.coordinator import Commit, Coordinator
 from serde_lab.pipeline.exchange import Exchange
 from serde_lab.pipeline.options import WriteOptions
-from serde_lab.pipeline.plan import Operation, StoredFileGroup, WritePlan
+from serde_lab.pipeline.partial_records import partial_records
+from serde_lab.pipeline.plan import Operation, PartialUpdates, StoredFileGroup, WritePlan
 from serde_lab.pipeline.stages import NULL_ELEMENTS_OF
 from serde_lab.pipeline.table_services import Served, drop_metadata_table_now, serve
 from serde_lab.pipeline.write_schema import (
@@ -55,13 +56,15 @@ from serde_lab.table.timeline import Instant
 class PreparedWrite:
     """A write whose table is open and checked.
 
-    `avro` is the schema that the commit states, "" where nobody knows the table's columns yet.
+    `schema` has the columns of the table after it, and `given` those of the records where they leave
+    some out. `avro` is what the commit states, "" where nobody knows the table's columns yet.
     """
 
     coordinator: Coordinator
     schema: RecordSchema
     options: WriteOptions
     avro: str
+    given: RecordSchema | None = None
 
     @classmethod
     def of(cls, storage: Storage, source: pa.Schema, options: WriteOptions) -> PreparedWrite:
@@ -84,16 +87,19 @@ class PreparedWrite:
             else HoodieTable.open_or_create(storage, options.table)
         )
         table.config.check_writable(options.drop_metadata_table)
-        known = True
+        known, given = True, None
         if deletes:
             stored = table.data_schema()
             known = stored is not None
             if stored is not None:
                 schema = stored_schema(stored, schema, table)
         else:
+            source_columns = schema.data.names
             schema = evolved_schema(table, schema, options)
+            if options.partial_updates:
+                given = partial_records(schema, source_columns, table.config)
         # options are bound before an instant begins: a wrong one leaves nothing behind
-        strategy(options.strategy).bind(schema, bound_options(options))
+        strategy(options.strategy).bind(given or schema, bound_options(options))
         avro = json.dumps(avro_schema(schema.data, table.config.name)) if known else ""
         asked = options.table
         if table.config.bucket_count is None and asked.bucket_count is not None:
@@ -105,7 +111,7 @@ class PreparedWrite:
         if options.drop_metadata_table:
             table = drop_metadata_table_now(table)
         table = table.merging_by(options.table.merger_classes)
-        return cls(Coordinator(table), schema, options, avro)
+        return cls(Coordinator(table), schema, options, avro, given)
 
     @contextmanager
     def hold(self) -> Iterator[None]:
@@ -134,7 +140,7 @@ class PreparedWrite:
                 with clock.phase("begin"):
                     instant = coordinator.begin(options.operation)
                 with clock.phase("plan"):
-                    plan = make_plan(coordinator.table, self.schema, options, instant)
+                    plan = make_plan(coordinator.table, self.schema, options, instant, self.given)
                 with clock.phase("execute"):
                     statuses = exchange.run(plan)
                 lists = list_columns(self.schema.data)
@@ -157,15 +163,25 @@ class PreparedWrite:
 
 
 def make_plan(
-    table: HoodieTable, schema: RecordSchema, options: WriteOptions, instant: Instant
+    table: HoodieTable,
+    schema: RecordSchema,
+    options: WriteOptions,
+    instant: Instant,
+    given: RecordSchema | None = None,
 ) -> WritePlan:
-    """What workers must know: routing, options, and the file groups that are there."""
+    """What workers must know: routing, options, and the file groups that are there. `given` as in
+    PreparedWrite."""
     # the options may know what the table does not state: a bucket count that Hudi never stores
     config = table.config
     if config.bucket_count is None:
         asked = options.table
         config = replace(config, bucket_count=asked.bucket_count, bucket_fields=asked.bucket_fields)
-    slices = table.view().latest_file_slices()
+    view = table.view()
+    slices = view.latest_file_slices()
+    by_bucket = {
+        (slice_.partition_path, bucket_of_file_id(slice_.file_id)): slice_
+        for slice_ in (() if config.is_keyless else slices)
+    }
     bulk = options.operation is Operation.BULK_INSERT
     if bulk and slices and not config.is_keyless:
         raise OptionError(
@@ -178,8 +194,8 @@ def make_plan(
     compression = BaseFileFormat(options.codec, options.codec_level)
     return WritePlan(
         operation=options.operation,
-        schema=schema,
-        keygen=key_generator(schema, options),
+        schema=given or schema,
+        keygen=key_generator(given or schema, options),
         # of a bulk_insert no strategy is part: records are made from Spark's own columns, in Arrow
         strategy="arrow" if bulk else options.strategy,
         serde_options=SerdeOptions() if bulk else bound_options(options),
@@ -194,10 +210,10 @@ def make_plan(
         seed=secrets.randbits(63) if options.seed is None else options.seed,
         base_file_format=compression,
         log_format=replace(options.log_format, compression=compression),
-        groups={
-            (slice_.partition_path, bucket_of_file_id(slice_.file_id)): _stored(slice_)
-            for slice_ in (() if config.is_keyless else slices)
-        },
+        groups={place: _stored(slice_) for place, slice_ in by_bucket.items()},
+        partial=(
+            None if given is None else PartialUpdates(schema.data, by_bucket, view.visibility)
+        ),
     )
 
 

@@ -66,9 +66,13 @@ def evolved_schema(table: HoodieTable, batch: RecordSchema, options: WriteOption
     stored = _record_schema(stored, table.config, ordered=True).data
     if stored.equals(batch.data):
         return batch
+    given = batch.data
+    if options.partial_updates:
+        # what the records leave out stays as it is; not so fields inside of columns that they have
+        given = pa.schema([*given, *(field for field in stored if field.name not in given.names)])
     if options.reconcile:
-        _check_reconcilable(stored, batch.data)
-    data = evolved(stored, batch.data, fill=options.fill_missing or options.reconcile)
+        _check_reconcilable(stored, given)
+    data = evolved(stored, given, fill=options.fill_missing or options.reconcile)
     for name in table.config.ordering_fields:
         before, after = find_field(stored, name), type_at(data, name)
         if before is not None and pa.types.is_string(after) != pa.types.is_string(before.type):

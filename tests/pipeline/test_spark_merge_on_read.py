@@ -207,3 +207,15 @@ def test_a_merger_of_the_users_compacts_on_spark(spark: SparkSession, tmp_path: 
     )
     assert table.logs() == []
     assert snapshot(table, "") == {0: 3.0, 1: 1.0, 2: 1.0, 9: 4.0}
+
+
+def test_what_a_batch_leaves_out_stays_over_spark(spark: SparkSession, tmp_path: Path) -> None:
+    table = spark_table(spark, tmp_path, MOR)
+    table.upsert(FIRST)
+    given = table_of([("a", 3, 31, 1.0), ("new", 1, 1, 2.0)]).select(["k", "n", "ts", "x"])
+    commit = table.upsert(given, serde_lab__partial_updates="true")
+    assert (commit.rows_updated, commit.rows_inserted) == (1, 1)
+    first = {row["n"]: row for row in table_of(FIRST).to_pylist() if row["k"] == "a"}
+    found = {(row["k"], row["n"]): row for row in table.read().to_pylist()}
+    assert found["a", 3] == {**first[3], "ts": 31, "x": 1.0}
+    assert found["new", 1] == {**dict.fromkeys(first[3]), "k": "new", "n": 1, "ts": 1, "x": 2.0}
