@@ -99,6 +99,14 @@ def read_log_records(
     return records, count
 
 
+def has_partial_rows(
+    storage: Storage, log_files: Sequence[LogFile], visibility: Visibility
+) -> bool:
+    """Whether rows of these logs leave columns out. Raises TableError for a damaged block."""
+    blocks = committed_blocks(storage, log_files, visibility)
+    return any(_is_partial(block) for block, _ in blocks)
+
+
 def committed_blocks(
     storage: Storage, log_files: Sequence[LogFile], visibility: Visibility
 ) -> Iterable[tuple[LogBlock, str]]:
@@ -127,6 +135,10 @@ def _undo(kept: list[tuple[LogBlock, str]], command: LogBlock, where: str) -> No
         raise TableError(f"{where}: is a command that is not known")
     target = command.header.get(Header.TARGET_INSTANT_TIME)
     kept[:] = [(block, place) for block, place in kept if block.instant != target]
+
+
+def _is_partial(block: LogBlock) -> bool:
+    return block.header.get(Header.IS_PARTIAL) == "true"
 
 
 def _check_kind(block: LogBlock, where: str) -> None:
@@ -177,8 +189,7 @@ def _rows(
     if keys.null_count:
         raise TableError(f"{where}: has a row without a record key")
     ordering = tuple(_one_array(values_at(rows, name)) for name in ordering_fields)
-    partial = block.header.get(Header.IS_PARTIAL) == "true"
-    missing = frozenset(schema.names) - set(stored.schema.names) if partial else None
+    missing = frozenset(schema.names) - set(stored.schema.names) if _is_partial(block) else None
     if marked is None:
         none = np.zeros(len(keys), np.bool_)
         return _Part(keys, none, none, ordering, rows, missing)

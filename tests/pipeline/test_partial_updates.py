@@ -12,6 +12,7 @@ import pytest
 
 from serde_lab.errors import OptionError, SchemaError
 from serde_lab.pipeline.options import parse_options
+from serde_lab.pipeline.read import parse_read_options, plan_read
 from serde_lab.records.avro_schema import avro_to_arrow
 from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.schema import RecordSchema
@@ -152,6 +153,23 @@ def test_a_late_row_fills_what_the_log_has_not_said(tmp_path: Path) -> None:
     # what is stored is whole: nothing is left to fill
     table.upsert(batch({"k": "k", "ts": 6, "x": 3.0}))
     assert seen(table)["k"] == (9, "top", [5], 1.0)
+
+
+def test_changes_are_whole_rows(tmp_path: Path) -> None:
+    table = table_in(tmp_path)
+    begin = table.table.timeline().completed()[-1].completion_time
+    table.upsert(batch({"k": "k", "ts": 6, "a": "new"}, {"k": "l", "ts": 4, "a": "late"}))
+    table.upsert(batch({"k": "m", "ts": 6, "x": 6.0}, {"k": "o", "ts": 6, "x": 6.0}))
+    asked = {
+        "hoodie.datasource.query.type": "incremental",
+        "hoodie.datasource.read.begin.instanttime": begin,
+    }
+    rows = plan_read(table.table, parse_read_options(asked)).read().to_pylist()
+    assert {row["k"]: (row["ts"], row["a"], row["b"], row["x"]) for row in rows} == {
+        "k": (6, "new", [5], 2.5),
+        "m": (6, "first", [5], 6.0),
+        "o": (6, None, None, 6.0),
+    }
 
 
 def test_columns_are_added_and_made_wider_by_a_partial_batch(tmp_path: Path) -> None:
