@@ -20,6 +20,7 @@ from serde_lab.scenario.model import Arm, Scenario
 from serde_lab.serde.interface import Fairness, SerdeOptions
 from serde_lab.serde.registry import strategy
 from serde_lab.table.config import TableConfig
+from serde_lab.table.config_checks import check_creatable
 from serde_lab.table.log_file import LogFormat
 from serde_lab.verify.rules import TableRules
 
@@ -152,7 +153,7 @@ def check_scenario(scenario: Scenario) -> None:
     """Raise ScenarioError for what only strategies and the pipeline can refuse, before anything runs."""
     try:
         for arm in (None, *scenario.arms):
-            table_config(scenario, arm).check_creatable()
+            check_creatable(table_config(scenario, arm))
         for batch in scenario.batches:
             Operation(batch.operation)
     except ValueError as exc:

@@ -15,6 +15,7 @@ from serde_lab.records import partition_time
 from serde_lab.records.merge_rules import DEBEZIUM_UNAVAILABLE
 from serde_lab.records.merger import COMMIT_TIME_STRATEGY, EVENT_TIME_STRATEGY, PAYLOAD_STRATEGY
 from serde_lab.table.config import TableConfig
+from serde_lab.table.config_checks import check_creatable
 from serde_lab.table.table_kind import KEY_GENERATOR_CLASSES, taken_apart
 
 _OPERATION = "hoodie.datasource.write.operation"
@@ -315,5 +316,5 @@ def _new_table(given: dict[str, Any]) -> TableConfig:
     if given["record_key_fields"]:
         given.setdefault("bucket_count", 8)
     config = TableConfig(**given)
-    config.check_creatable()
+    check_creatable(config)
     return config

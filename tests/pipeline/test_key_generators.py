@@ -18,6 +18,7 @@ from serde_lab.errors import (
     TableError,
 )
 from serde_lab.pipeline.options import parse_options
+from serde_lab.table.config_properties import to_properties
 from serde_lab.table.properties import format_properties, parse_properties
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage import Storage
@@ -66,7 +67,7 @@ def test_partitions_named_by_time(kind: dict[str, str], style: str, tmp_path: Pa
     table.check()
     first = {"plain": "1970/01/01", "hive": "at=1970/01/01", "escaped": "1970%2F01%2F01"}[style]
     assert (table.path / first / ".hoodie_partition_metadata").exists()
-    properties = HoodieTable.open(Storage.open(table.path)).config.to_properties()
+    properties = to_properties(HoodieTable.open(Storage.open(table.path)).config)
     assert properties["hoodie.table.keygenerator.type"] == "TIMESTAMP"
     assert properties["hoodie.keygen.timebased.timezone"] == "Europe/Berlin"
 
@@ -215,7 +216,7 @@ def test_key_partition_and_ordering_fields_in_structs(
     # hudi-rs: no such partitions, and no such ordering in logs
     expected = table.check(by_rust=kind == {})
     assert expected.fingerprint.rows == 25
-    properties = table.table.config.to_properties()
+    properties = to_properties(table.table.config)
     assert properties["hoodie.table.recordkey.fields"] == "s.k,id"
     assert properties["hoodie.table.ordering.fields"] == "s.in.o"
     assert not validate_table(Storage.open(table.path), deep=True).findings
@@ -307,7 +308,7 @@ def test_partitions_of_the_custom_generator(
     assert (table.path / first / ".hoodie_partition_metadata").exists()
     keys = plan_snapshot(table.table).read()["_hoodie_record_key"].to_pylist()
     assert "k7" in keys  # bare, under two partition fields too
-    properties = table.table.config.to_properties()
+    properties = to_properties(table.table.config)
     if version == "9":
         assert properties["hoodie.table.keygenerator.type"] == "CUSTOM"
         assert properties["hoodie.table.partition.fields"] == "x:SIMPLE,at:TIMESTAMP"
@@ -420,7 +421,7 @@ def test_tables_without_record_keys(kind: dict[str, Any], strategy: str, tmp_pat
     keys = rows["_hoodie_record_key"].to_pylist()
     assert len(set(keys)) == 50
     assert all(re.fullmatch(r"\d{17}_\d+_\d+", key) for key in keys)
-    assert "hoodie.table.recordkey.fields" not in table.table.config.to_properties()
+    assert "hoodie.table.recordkey.fields" not in to_properties(table.table.config)
     assert not validate_table(Storage.open(table.path), deep=True).findings
 
 
