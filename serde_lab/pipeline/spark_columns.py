@@ -8,6 +8,7 @@ computes it. Must give what `table.bucket_index` gives.
 from __future__ import annotations
 
 import functools
+import operator
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column
@@ -125,7 +126,7 @@ def holds_separators(source: DataFrame, table: TableConfig) -> bool:
     if not texts:
         return False
     held = [text.rlike(SEPARATORS) for text in texts]
-    return not source.where(functools.reduce(Column.__or__, held)).isEmpty()
+    return not source.where(functools.reduce(operator.or_, held)).isEmpty()
 
 
 def _partition_path(plan: WritePlan) -> Column:
