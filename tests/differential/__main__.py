@@ -1,4 +1,4 @@
-"""`python -m tests.differential`: the histories that are not done yet; `make differential N=500` runs it.
+"""`python -m tests.differential`: the histories that are not done yet; `make differential N=600` runs it.
 
 Finished batches are kept in a file, line by line: a run that was interrupted goes on where it stopped.
 The report is written anew after every batch. A history that differs is made as small as it can be and
@@ -40,7 +40,7 @@ EVERY = 20
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status 1 when any history differed."""
     parser = argparse.ArgumentParser(prog="make differential", description=__doc__)
-    parser.add_argument("--histories", type=int, default=500)
+    parser.add_argument("--histories", type=int, default=600)
     parser.add_argument("--minutes", type=float, default=0, help="stop after so long; 0: never")
     parser.add_argument("--afresh", action="store_true", help="forget what is finished")
     parser.add_argument(
