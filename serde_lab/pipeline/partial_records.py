@@ -1,9 +1,10 @@
 """Records that leave out columns of their table, which keep what is stored: Hudi's KEEP_VALUES.
 
 Owns which writes may bring such records, and which columns they have. On merge-on-read they become log
-blocks of those columns (`IS_PARTIAL` in their header), which readers fill from the rows before. Must not
-know how records move. Sources: HoodieAppendHandle, PartialUpdateBufferedRecordMerger,
-SparkRecordMergingUtils#mergePartialRecords.
+blocks of those columns (`IS_PARTIAL` in their header), which readers fill from the rows before. Apache
+Hudi 1.2.0 does so in snapshots and compactions; reading changes alone (an incremental query) it takes
+what lies in memory for the columns that are left out. Must not know how records move. Sources:
+HoodieAppendHandle, PartialUpdateBufferedRecordMerger, SparkRecordMergingUtils#mergePartialRecords.
 """
 
 from __future__ import annotations
