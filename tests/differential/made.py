@@ -7,10 +7,11 @@ since a shuffle brings them in any order. Nor are kinds that `tests/readers.toml
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
@@ -146,8 +147,10 @@ def histories(draw: st.DrawFn, kind: Kind) -> History:
     commits = []
     for number in range(len(kind.program)):
         one = _rows(kind, number)
-        rows = draw(st.lists(one, max_size=6, unique_by=lambda row: _identity(kind, row)))
-        if rows and not kind.once:
+        once = kind.once(number)
+        identity = functools.partial(_identity, ("k", "p") if once else kind.told_by)
+        rows = draw(st.lists(one, max_size=6, unique_by=identity))
+        if rows and not once:
             # the same record more than once, word for word
             rows += draw(st.lists(st.sampled_from(rows), max_size=2))
         commits.append(tuple(rows))
@@ -179,8 +182,7 @@ def _values(kind: Kind, name: str) -> list[Any]:
     return [*CATALOGUE[name].values, *([more] * 3 if more else [])]
 
 
-def _identity(kind: Kind, row: Row) -> str:
-    names = ("k", "p") if kind.once else kind.told_by
+def _identity(names: Sequence[str], row: Row) -> str:
     return line({name: row.get(name) for name in names})
 
 

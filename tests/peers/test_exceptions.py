@@ -156,9 +156,12 @@ def test_null_ordering_values(hudi_session: SparkSession, tmp_path: Path) -> Non
         case.write([{"k": 1, "o": None}])
 
 
-def test_two_ordering_fields(hudi_session: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("table", [{}, MOR], ids=["copy on write", "merge on read"])
+def test_two_ordering_fields(
+    table: dict[str, Any], hudi_session: SparkSession, tmp_path: Path
+) -> None:
     columns = schema(o=pa.int64(), r=pa.int64())
-    case = Case(hudi_session, tmp_path, columns, ordering=("o", "r"), **MOR)
+    case = Case(hudi_session, tmp_path, columns, ordering=("o", "r"), **table)
     case.write([{"k": 1, "o": 1, "r": 1}]).write([{"k": 1, "o": 1, "r": 2}])
     assert case.by_java("r") == [2]
     with pytest.raises(TableError, match="hudi-rs cannot read"):
