@@ -1,7 +1,7 @@
 # Two commands do everything: `make run` and `make test`. `make help` lists the rest.
 
 SCENARIO ?= smoke
-N        ?= 500
+N        ?= 600
 VENV     := .venv
 BIN      := $(VENV)/bin
 READY    := $(VENV)/.ready

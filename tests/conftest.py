@@ -2,58 +2,87 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
-from dataclasses import replace
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_CACHE = Path(__file__).parents[1] / ".cache"
+_FETCHES = 3
+"""How often a registry is asked that does not answer."""
 
-# In CI the same examples each time, so that a red run is the change's doing; elsewhere new ones each
-# time. A slow machine is no fault of a test: tests never judge time.
+# The same examples each time, whatever an earlier run left behind, so that a red run is the change's
+# doing; new ones where somebody looks for them. A slow machine is no fault of a test: none judges time.
 _SLOW = [HealthCheck.too_slow]
 hypothesis_settings.register_profile(
-    "ci", derandomize=True, deadline=None, print_blob=True, suppress_health_check=_SLOW
+    "same", derandomize=True, database=None, deadline=None, suppress_health_check=_SLOW
 )
-hypothesis_settings.register_profile("here", deadline=None, suppress_health_check=_SLOW)
-hypothesis_settings.load_profile("ci" if os.environ.get("CI") else "here")
+hypothesis_settings.register_profile(
+    "explore", deadline=None, print_blob=True, suppress_health_check=_SLOW
+)
+hypothesis_settings.load_profile(
+    "explore" if os.environ.get("SERDE_LAB_EXPLORE") == "1" else "same"
+)
+
+
+def _plain_environment() -> None:
+    """Takes from this process and its children what somebody's environment changes of what they print,
+    and of how they come to servers on this machine."""
+    printing = {"FORCE_COLOR", "CLICOLOR_FORCE", "PY_COLORS", "GITHUB_ACTIONS", "COLUMNS", "LINES"}
+    # of a git hook that runs the tests, and of other accounts than those of the made-up object store
+    elsewhere = {"GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"}
+    elsewhere |= {name for name in os.environ if name.startswith("AWS_")} - {"AWS_CA_BUNDLE"}
+    for name in printing | elsewhere:
+        os.environ.pop(name, None)
+    os.environ["NO_COLOR"] = "1"
+    for name in ("NO_PROXY", "no_proxy"):
+        here = [os.environ.get(name, ""), "127.0.0.1", "localhost"]
+        os.environ[name] = ",".join(filter(None, here))
+
+
+_plain_environment()
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The one session of the test run, with the Apache Hudi bundle where it was found."""
-    from serde_lab.lab.session import SessionSettings, spark_conf, start_session, stop_session
-    from tests.spark_cluster import SHORT_LIVED
+def hudi_bundle() -> Path | None:
+    """The Apache Hudi bundle, fetched if need be, by one process of a test run; None without it."""
+    from serde_lab.errors import SetupError
+    from serde_lab.peers.apache_hudi import fetch_bundle
 
-    jars, conf = _hudi()
+    _CACHE.mkdir(exist_ok=True)
+    with (_CACHE / "hudi.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for _ in range(_FETCHES):
+            with suppress(SetupError):
+                return fetch_bundle()
+    return None
+
+
+@pytest.fixture(scope="session")
+def spark(
+    tmp_path_factory: pytest.TempPathFactory, hudi_bundle: Path | None
+) -> Iterator[SparkSession]:
+    """The one session of the test run, with the Apache Hudi bundle where it was found."""
+    from serde_lab.lab.session import SessionSettings, start_session, stop_session
+    from serde_lab.peers.apache_hudi import SESSION_CONF
+    from tests.short_lived import short_lived
+
     settings = SessionSettings(
         cores=2,
         driver_memory="3g",
         event_log_folder=str(tmp_path_factory.mktemp("event-log")),
-        jars=jars,
-        conf=conf,
+        jars=() if hudi_bundle is None else (str(hudi_bundle),),
+        conf={} if hudi_bundle is None else SESSION_CONF,
     )
-    # tests run everything once: code compiled well comes too late for them
-    java = f"{spark_conf(settings)[_JAVA_OPTIONS]} {SHORT_LIVED}"
-    session = start_session(replace(settings, conf={**conf, _JAVA_OPTIONS: java}))
+    session = start_session(short_lived(settings))
     yield session
     stop_session(session)
-
-
-def _hudi() -> tuple[tuple[str, ...], dict[str, str]]:
-    """The bundle, fetched if need be, and the session settings that it needs; nothing without it."""
-    from serde_lab.errors import SetupError
-    from serde_lab.peers import apache_hudi
-
-    try:
-        bundle = apache_hudi.fetch_bundle()
-    except SetupError:
-        return (), {}
-    return (str(bundle),), dict(apache_hudi.SESSION_CONF)

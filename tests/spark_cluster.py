@@ -18,13 +18,13 @@ from typing import IO
 import pyspark
 
 from serde_lab.lab.java import find_java
+from tests.short_lived import SHORT_LIVED
 
 HOST = "127.0.0.1"
-_PATIENCE_S = 60
+_PATIENCE_S = 900
+"""No test waits so long for anything but a daemon that will never answer."""
+_GRACE_S = 60
 _DEPLOY = "org.apache.spark.deploy"
-
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Options of a JVM that lives for a minute: less work at its start."""
 
 CONF = {
     # the driver is reached where the cluster is, whatever this machine is called
@@ -81,9 +81,9 @@ class Daemon:
         for stop in (self.process.terminate, self.process.kill):
             with suppress(subprocess.TimeoutExpired):
                 stop()
-                self.process.wait(_PATIENCE_S)
+                self.process.wait(_GRACE_S)
                 break
-        self._reader.join(_PATIENCE_S)
+        self._reader.join(_GRACE_S)
         assert self.process.stderr is not None
         self.process.stderr.close()
 

@@ -187,6 +187,7 @@ def _run_generator(
                 progress(task, min(grown, expected_bytes - 1), expected_bytes)
         except BaseException:
             process.kill()
+            process.wait()
             raise
         assert process.stderr is not None
         said = process.stderr.read().decode(errors="replace").strip()

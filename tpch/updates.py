@@ -61,7 +61,8 @@ class UpdateStream:
     """The batches of one table, each as a stream of Arrow tables of the columns of `schema`.
 
     `key` must be unique in `source`; `names` are what messages call the batches. Without `ordering`
-    the column event_ts is added; else the first of `ordering` is moved. Raises UsageError or
+    the column event_ts is added; else the first of `ordering` is moved. Where it is None rows stay as they
+    are, which needs batches of nothing but inserts, and a `key` only for `new_keys`. Raises UsageError or
     DataError where the batches cannot be derived.
     """
 
@@ -72,7 +73,7 @@ class UpdateStream:
         *,
         key: Sequence[str],
         partition: Sequence[str] = (),
-        ordering: Sequence[str] = (),
+        ordering: Sequence[str] | None = (),
         seed: int = 1,
         new_keys: bool = False,
         names: Sequence[str] = (),
@@ -82,15 +83,15 @@ class UpdateStream:
         self._rows_per_piece = rows_per_piece
         self._names = tuple(names) or tuple(f"batch {n + 1}" for n in range(len(batches)))
         self._key = tuple(key)
-        self._identity = tuple(dict.fromkeys([*key, *partition, *ordering]))
+        self._identity = tuple(dict.fromkeys([*key, *partition, *(ordering or ())]))
         self._payload = tuple(n for n in source.schema.names if n not in self._identity)
         self.counts = tuple(map(self._count, self._names, self._batches))
         self._stored = _stored_before(self.counts)
         self._check(new_keys)
         self._key_step = self._step() if self._stored[-1] > source.rows else 0
-        self._ordering = self._ordering_values(ordering)
+        self._ordering = None if ordering is None else self._ordering_values(ordering)
         self._marked = any(counts.deletes for counts in self.counts)
-        self.schema = self._schema(bool(ordering))
+        self.schema = self._schema(added=isinstance(self._ordering, AddedEventTime))
 
     @staticmethod
     def _count(name: str, batch: Batch) -> Counts:
@@ -143,9 +144,9 @@ class UpdateStream:
     def _repeats(self, number: int) -> int:
         return -(-self.counts[number].duplicates // self._pieces(number))
 
-    def _schema(self, own_ordering: bool) -> pa.Schema:
+    def _schema(self, added: bool) -> pa.Schema:
         fields = list(self._source.schema)
-        if not own_ordering:
+        if added:
             fields.append(pa.field(EVENT_TS, pa.int64()))
         if self._marked:
             fields.append(pa.field(IS_DELETED, pa.bool_()))
@@ -261,16 +262,17 @@ class UpdateStream:
         payload = self._source.read_around(start, rows, self._payload)
         columns = {name: identity.column(name) for name in self._identity}
         columns |= {name: payload.column(name) for name in self._payload}
-        own = columns.get(self._ordering.column)
-        rank = shuffled(self._stream(number, "time"), piece.first_row, rows) + piece.first_row
-        columns[self._ordering.column] = self._ordering.values(
-            number,
-            counts.rows,
-            rank=rank,
-            late=piece.late,
-            repeat=piece.repeat,
-            own=None if own is None else own.combine_chunks(),
-        )
+        if self._ordering is not None:
+            own = columns.get(self._ordering.column)
+            rank = shuffled(self._stream(number, "time"), piece.first_row, rows) + piece.first_row
+            columns[self._ordering.column] = self._ordering.values(
+                number,
+                counts.rows,
+                rank=rank,
+                late=piece.late,
+                repeat=piece.repeat,
+                own=None if own is None else own.combine_chunks(),
+            )
         if self._marked:
             columns[IS_DELETED] = pa.array(piece.deleted)
         return pa.table([columns[name] for name in self.schema.names], schema=self.schema)

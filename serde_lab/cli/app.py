@@ -15,7 +15,7 @@ from typing import Any
 import typer
 from typer.exceptions import TyperException
 
-from serde_lab.cli import ab, check, judge, results, run, table
+from serde_lab.cli import ab, baseline, check, history, judge, results, run, table
 from serde_lab.cli.console import stderr
 from serde_lab.errors import LabError, PortabilityWarning
 
@@ -45,6 +45,8 @@ run.register(app)
 results.register(app)
 check.register(app)
 judge.register(app)
+history.register(app)
+baseline.register(app)
 ab.register(app)
 table.register(app)
 

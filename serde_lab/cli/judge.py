@@ -1,25 +1,22 @@
-"""`compare`, `gate`, `baseline` and `history`: judging runs.
+"""`compare` and `gate`: judging runs.
 
-Owns the options of these commands; the verdicts are the gate's. Works without Java and pyspark, but for
-`gate --run`, which measures.
+Owns the options of these commands, and those that others which judge have in common with them; the
+verdicts are the gate's. Works without Java and pyspark, but for `gate --run`, which measures.
 """
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Sequence
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from serde_lab.cli.console import Format, emit, print_json, stderr
+from serde_lab.cli.console import Format, emit, stderr
 from serde_lab.errors import UsageError
 
 if TYPE_CHECKING:
-    from serde_lab.gate.history import History
     from serde_lab.runs.model import Run
 
 Results = Annotated[Path, typer.Option(help="Where runs are kept.")]
@@ -59,21 +56,6 @@ def register(app: typer.Typer) -> None:
     """Add this module's commands."""
     app.command("compare")(compare)
     app.command("gate")(gate)
-    app.command("history")(history)
-    baselines = typer.Typer(
-        help="Keep, show and replace what the gate compares with.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-    )
-    for name, command in (
-        ("save", save),
-        ("list", list_),
-        ("show", show),
-        ("promote", promote),
-        ("remove", remove),
-    ):
-        baselines.command(name)(command)
-    app.add_typer(baselines, name="baseline")
 
 
 def compare(
@@ -140,7 +122,7 @@ def gate(
         bool,
         typer.Option(
             "--shared-machine",
-            help="Believe no absolute time, whatever the machine: exact quantities and wide ratios.",
+            help="Others run here too: judge exact quantities, and CPU time as wide ratios.",
         ),
     ] = False,
     strict: Strict = False,
@@ -193,10 +175,10 @@ def gate(
     from serde_lab.gate.gating import gate_measured, gate_run
 
     folder = baselines or results / "baselines"
-    mismatch = cast(Any, "ratios" if shared else host_mismatch.value)
+    mismatch = cast(Any, "shared" if shared else host_mismatch.value)
     if measure:
         judged = gate_measured(
-            _measurer(run, results, shared),
+            _measurer(run, results),
             folder,
             baseline=baseline,
             host_mismatch=mismatch,
@@ -205,7 +187,7 @@ def gate(
         )
     else:
         judged = gate_run(
-            _anywhere(_load(run, results)) if shared else _load(run, results),
+            named_run(run, results),
             folder,
             baseline=baseline,
             host_mismatch=mismatch,
@@ -217,178 +199,15 @@ def gate(
     return judged.exit_status
 
 
-def history(
-    scenario: Annotated[str, typer.Argument(help="A scenario's name.")],
-    results: Results = Path("results"),
-    arm: Annotated[list[str] | None, typer.Option(help="These arms only.")] = None,
-    metric: Annotated[list[str] | None, typer.Option(help="These metrics.")] = None,
-    machine_class: Annotated[str, typer.Option(help="Runs of this machine class only.")] = "",
-    acknowledge: Annotated[
-        str,
-        typer.Option(
-            metavar="RUN",
-            help="Accept the steps first seen in RUN, of --arm and --metric if given.",
-        ),
-    ] = "",
-    why: Annotated[str, typer.Option(help="Why it is accepted; kept in the file.")] = "",
-    by: Annotated[str, typer.Option(help="Who accepts it; kept in the file.")] = "",
-    acknowledgements: Annotated[
-        Path | None, typer.Option(help="Where they are kept; RESULTS/acknowledged by default.")
-    ] = None,
-    report: Out = None,
-    format: Annotated[Format, typer.Option(help="How to print.")] = Format.TABLE,
-) -> int:
-    """Show a scenario's results over time, with step changes and who acknowledged them.
-
-    Example: serde-lab history smoke --acknowledge 20260102T030405Z --arm avro --why "checksums"
-    """
-    from serde_lab.gate.documents import history_document
-    from serde_lab.gate.history import acknowledge_steps
-    from serde_lab.gate.history import history as history_of
-    from serde_lab.gate.other_output import render_history
-
-    folder = acknowledgements or results / "acknowledged"
-
-    def read() -> History:
-        return history_of(
-            scenario,
-            results,
-            arms=tuple(arm or ()),
-            metrics=tuple(metric or ()),
-            machine_class=machine_class,
-            acknowledgements=folder,
-        )
-
-    found = read()
-    if acknowledge:
-        who = by or getpass.getuser()
-        chosen = {"arms": tuple(arm or ()), "metrics": tuple(metric or ())}
-        acknowledge_steps(found, folder, run=acknowledge, by=who, why=why, **chosen)
-        found = read()
-    elif why or by:
-        raise UsageError("--why and --by say something of --acknowledge RUN, which is not given")
-    emit(render_history(found, cast(Any, format.value)))
-    if report is not None:
-        from serde_lab.report.render import render_history as write_history
-
-        _wrote(write_history(history_document(found), report))
-    return found.exit_status
-
-
-def save(
-    run: Annotated[str, typer.Argument(help="The run to keep.")],
-    name: Annotated[str, typer.Option(help="The baseline's name.")] = "main",
-    reason: Annotated[str, typer.Option(help="Why; kept in the file.")] = "",
-    by: Annotated[str, typer.Option(help="Who; kept in the file.")] = "",
-    results: Results = Path("results"),
-    baselines: Baselines = None,
-) -> int:
-    """Keep a run as a new baseline."""
-    from serde_lab.gate import baseline
-
-    _told(
-        baseline.save(
-            _load(run, results),
-            baselines or results / "baselines",
-            by=by or getpass.getuser(),
-            name=name,
-            reason=reason,
-        )
-    )
-    return 0
-
-
-def list_(
-    results: Results = Path("results"),
-    baselines: Baselines = None,
-    format: Annotated[Format, typer.Option(help="How to print.")] = Format.TABLE,
-) -> int:
-    """List baselines by machine class, scenario and name."""
-    from serde_lab.gate.baseline import list_baselines
-    from serde_lab.gate.other_output import render_baselines
-
-    entries = list_baselines(baselines or results / "baselines")
-    emit(render_baselines(entries, cast(Any, format.value)))
-    return 0
-
-
-def show(
-    scenario: Annotated[str, typer.Argument(help="A scenario's name.")],
-    name: Annotated[str, typer.Option(help="The baseline's name.")] = "main",
-    machine_class: Annotated[str, typer.Option(help="Of this machine class.")] = "",
-    results: Results = Path("results"),
-    baselines: Baselines = None,
-) -> int:
-    """Print a baseline and what happened to it, as JSON."""
-    from serde_lab.gate.baseline import show as record
-
-    for file in _files(baselines or results / "baselines", scenario, machine_class):
-        print_json(record(file, name))
-    return 0
-
-
-def promote(
-    run: Annotated[str, typer.Argument(help="The run that takes the baseline's place.")],
-    reason: Annotated[str, typer.Option(help="Why; kept in the file.")] = "",
-    name: Annotated[str, typer.Option(help="The baseline's name.")] = "main",
-    by: Annotated[str, typer.Option(help="Who; kept in the file.")] = "",
-    results: Results = Path("results"),
-    baselines: Baselines = None,
-) -> int:
-    """Replace a baseline by a run, for a reason that is kept."""
-    from serde_lab.gate import baseline
-
-    _told(
-        baseline.promote(
-            _load(run, results),
-            baselines or results / "baselines",
-            by=by or getpass.getuser(),
-            reason=reason,
-            name=name,
-        )
-    )
-    return 0
-
-
-def remove(
-    scenario: Annotated[str, typer.Argument(help="A scenario's name.")],
-    machine_class: Annotated[str, typer.Option(help="Of this machine class.")],
-    reason: Annotated[str, typer.Option(help="Why; kept in the file.")],
-    name: Annotated[str, typer.Option(help="The baseline's name.")] = "main",
-    by: Annotated[str, typer.Option(help="Who; kept in the file.")] = "",
-    results: Results = Path("results"),
-    baselines: Baselines = None,
-) -> int:
-    """Take a baseline away; what happened to it stays in the file."""
-    from serde_lab.gate import baseline
-
-    _told(
-        baseline.remove(
-            baselines or results / "baselines",
-            machine_class,
-            scenario,
-            name=name,
-            by=by or getpass.getuser(),
-            reason=reason,
-        )
-    )
-    return 0
-
-
-def _load(name: str, results: Path) -> Run:
+def named_run(name: str, results: Path) -> Run:
+    """The run that a name, as `runs.listing` understands it, stands for."""
     from serde_lab.runs.directory import load_run
     from serde_lab.runs.listing import resolve_run
 
     return load_run(resolve_run(name, results))
 
 
-def _anywhere(run: Run) -> Run:
-    """The run as if measured on a machine of no known class, so that no absolute time is compared."""
-    header = run.header.model_copy(update={"machine_class": ""})
-    return replace(run, header=header)
-
-
-def _measurer(scenario: str, results: Path, shared: bool) -> Any:
+def _measurer(scenario: str, results: Path) -> Any:
     """Measures arms of a scenario (all for none), with progress, as `gate_measured` asks for it."""
     from serde_lab.cli.progress import RunProgress
     from serde_lab.lab.runner import RunSettings, run_scenario
@@ -400,32 +219,19 @@ def _measurer(scenario: str, results: Path, shared: bool) -> Any:
     def measure(arms: Sequence[str]) -> Run:
         with RunProgress(asked.name) as progress:
             settings = RunSettings(results=results, arms=tuple(arms))
-            run = load_run(run_scenario(asked, settings, progress).path)
-            return _anywhere(run) if shared else run
+            return load_run(run_scenario(asked, settings, progress).path)
 
     return measure
 
 
-def _files(folder: Path, scenario: str, machine_class: str) -> list[Path]:
-    found = sorted(folder.glob(f"{machine_class or '*'}/{scenario}.json"))
-    if not found:
-        raise UsageError(f"there is no baseline of {scenario!r} under {folder}")
-    return found
-
-
-def _told(change: Any) -> None:
-    emit(change.text)
-    for note in (*change.loosened, *change.notes):
-        stderr.print(f"serde-lab: {note}", markup=False)
-
-
 def write_page(target: Path | None, document: dict[str, Any]) -> None:
+    """Write the page of a comparison or a gate, where one is asked for, and say where."""
     if target is not None:
         from serde_lab.report.render import render_comparison
 
-        _wrote(render_comparison(document, target))
+        wrote(render_comparison(document, target))
 
 
-def _wrote(page: Path) -> None:
+def wrote(page: Path) -> None:
     """On standard error, since standard output may be JSON or XML."""
     stderr.print(f"report: {page.absolute()}", markup=False)

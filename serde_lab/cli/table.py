@@ -25,6 +25,15 @@ DropOption = Annotated[
         help="Remove a metadata table that Apache Hudi built, which else refuses this.",
     ),
 ]
+MergerOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--merger",
+        metavar="CLASS",
+        help="A merger as package.module:Class, for a table that merges by CUSTOM; may be repeated,"
+        " and the first that fits is taken.",
+    ),
+]
 FormatOption = Annotated[Format, typer.Option(help="How to print: table or json.")]
 
 
@@ -48,6 +57,7 @@ def compact(
         bool, typer.Option("--in-process", help="Without Spark, one slice after the other.")
     ] = False,
     master: Annotated[str, typer.Option(help="Spark master; local mode without it.")] = "",
+    merger: MergerOption = None,
     drop: DropOption = False,
     format: FormatOption = Format.TABLE,
 ) -> int:
@@ -57,7 +67,7 @@ def compact(
     """
     from serde_lab.pipeline.compaction import compact as compact_table
 
-    table = _open(path, drop)
+    table = _open(path, drop).merging_by(merger or ())
     if in_process:
         done = compact_table(table)
     elif not any(slice_.log_files for slice_ in table.view().latest_file_slices()):
@@ -163,6 +173,8 @@ def _compact_on_spark(table: HoodieTable, master: str) -> Commit | None:
     from serde_lab.pipeline.compaction import compact as compact_table
     from serde_lab.pipeline.spark_slices import compactor_on
 
+    # what cannot be is said before Spark is started
+    table.config.merge_rules.check_merger()
     spark = start_session(SessionSettings(cores=os.cpu_count() or 1, master=master))
     try:
         return compact_table(table, compactor_on(spark))

@@ -2,8 +2,8 @@
 
 A baseline becomes incomparable when what is *asked* changes: scenario content, data, measuring
 code, results format. The code of strategies, pipeline and table is what is *judged* and never
-stands in the way. Absolute times and memory need the same machine class on top. Knows sides, not
-statistics.
+stands in the way. Absolute times and memory need the same machine class on top, and a machine that
+is nobody else's. Knows sides, not statistics.
 """
 
 from __future__ import annotations
@@ -16,21 +16,25 @@ from serde_lab.errors import UsageError
 from serde_lab.gate.sides import ArmSide, Side
 from serde_lab.scenario.identity import arm_with_defaults, with_defaults
 
-HostMismatch = Literal["refuse", "ratios", "ignore"]
+HostMismatch = Literal["refuse", "ratios", "ignore", "shared"]
+"""What becomes of times where machine classes differ. `shared` does not ask for the class: whoever else
+runs on the machine has a part in every wall time, so that only CPU time is held against CPU time."""
 HOST_MISMATCH: tuple[HostMismatch, ...] = ("refuse", "ratios", "ignore")
+"""Those that `--host-mismatch` names; `--shared-machine` is an option of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Obstacles:
     """Why something is not comparable: `everything`, or only `absolute` times and memory.
 
-    `ratios` asks for times as ratios to a control arm of the same run. `notes` are differences
-    that are named and stand in nobody's way.
+    `ratios` asks for times as ratios to a control arm of the same run, `cpu_only` for none but of CPU
+    time to CPU time. `notes` are differences that are named and stand in nobody's way.
     """
 
     everything: str = ""
     absolute: str = ""
     ratios: bool = False
+    cpu_only: bool = False
     notes: tuple[str, ...] = ()
 
 
@@ -67,8 +71,12 @@ def obstacles(
             if key.rpartition(".")[2] not in _VOLATILE and old is not None and new is not None
         )[:12]
     )
-    same_machine = bool(before.machine_class) and before.machine_class == after.machine_class
-    if same_machine or (before.sitting and before.sitting == after.sitting):
+    if before.sitting and before.sitting == after.sitting:
+        return Obstacles(notes=notes)
+    if host_mismatch == "shared":
+        shared = "the machine is shared with others"
+        return Obstacles(absolute=shared, ratios=True, cpu_only=True, notes=notes)
+    if before.machine_class and before.machine_class == after.machine_class:
         return Obstacles(notes=notes)
     machines = (
         f"machine class {before.machine_class or 'unknown'} is not "

@@ -11,7 +11,12 @@ from dataclasses import replace
 
 from serde_lab.gate.cells import ArmPair, arm_pairs, contents_of, contents_row, quantities
 from serde_lab.gate.comparability import Obstacles, arms_differ, obstacles
-from serde_lab.gate.control_ratio import WIDE_CHANGE, control_of, ratios_to_control
+from serde_lab.gate.control_ratio import (
+    WIDE_CHANGE,
+    control_of,
+    is_cpu_ratio,
+    ratios_to_control,
+)
 from serde_lab.gate.evidence import (
     Evidence,
     Sample,
@@ -112,9 +117,7 @@ def _rows_of_pair(
             verdict = judge_compressed(*samples, options.bytes_tolerance, kind.better)
             yield replace(base, before=samples[0], after=samples[1], judgement=verdict)
         elif stands.absolute:
-            yield _across_machines(
-                base, before, after, stands.absolute, wide_control, kind.kind == "time"
-            )
+            yield _across_machines(base, before, after, stands, wide_control)
         else:
             yield replace(
                 base,
@@ -140,12 +143,17 @@ def _refused(base: Row, first: Values, second: Values, reason: str) -> Row:
     )
 
 
-def _across_machines(
-    base: Row, before: Side, after: Side, machines: str, control: str, is_time: bool
-) -> Row:
+def _across_machines(base: Row, before: Side, after: Side, stands: Obstacles, control: str) -> Row:
     """Across machine classes only times can be compared: as ratios to a control arm, wide limits."""
+    machines = stands.absolute
+    is_time = base.metric.kind == "time"
     if not control or not is_time or control in (base.before_arm, base.after_arm):
         why = machines if not control else f"{machines}, and this is no time against a control arm"
+        return replace(base, judgement=Judgement(Verdict.NOT_COMPARABLE, why))
+    if stands.cpu_only and not all(
+        is_cpu_ratio(side, control, base.quantity) for side in (before, after)
+    ):
+        why = f"{machines}, and this is no CPU time against that of a control arm"
         return replace(base, judgement=Judgement(Verdict.NOT_COMPARABLE, why))
     first = ratios_to_control(before, base.before_arm, control, base.quantity)
     second = ratios_to_control(after, base.after_arm, control, base.quantity)

@@ -40,10 +40,15 @@ def ratios_to_control(side: Side, arm: str, control: str, quantity: Quantity) ->
     wall time.
     """
     divisors = side.arms[control].values.get(Quantity("seconds"), {})
-    if quantity.metric in _CPU and side.arms[control].definition.get("kind") == "strategy":
+    if is_cpu_ratio(side, control, quantity):
         divisors = _cpu_s(side.arms[control]) or divisors
     values = side.arms[arm].values.get(quantity, {})
     return {n: v / divisors[n] for n, v in values.items() if divisors.get(n, 0) > 0}
+
+
+def is_cpu_ratio(side: Side, control: str, quantity: Quantity) -> bool:
+    """Whether the ratio is one of CPU times, which do not grow while the processor is somebody else's."""
+    return quantity.metric in _CPU and side.arms[control].definition.get("kind") == "strategy"
 
 
 def _cpu_s(arm: ArmSide) -> dict[int, float]:

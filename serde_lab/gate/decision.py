@@ -132,10 +132,15 @@ def _noisy(row: Row, limits: Limits) -> Finding:
     lower_is_better = row.metric.better != "higher"
     worse_by = changed(found.ratio) if (found.ratio > 1) == lower_is_better else 0.0
     step = rounded_value(abs(found.after.median - found.before.median))
-    beyond = (
+    beyond: tuple[Inequality, ...] = (
         more("change for the worse against the relative limit", worse_by, relative),
         more("change against the absolute limit", step, absolute),
     )
+    if row.scale:
+        # machines differ in more than a sample knows: all that the samples allow must lie beyond
+        best = found.low if lower_is_better else 1 / found.high
+        end = "better end of the interval against the limit"
+        beyond += (more(end, rounded_ratio(best), rounded_ratio(1 + relative)),)
     if row.verdict is Verdict.SLOWER and all(limit.holds for limit in beyond):
         text = f"{row.judgement.because}; worse by {shown_change(worse_by)} and {_step(row, step)}"
         return Finding("regression", text, row, (*row.judgement.inequalities, *beyond))

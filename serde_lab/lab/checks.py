@@ -17,12 +17,12 @@ from serde_lab.lab.cell_result import CellResult
 from serde_lab.lab.file_facts import files_alike
 from serde_lab.lab.inputs import PreparedInputs
 from serde_lab.lab.own_reader import OwnReader
-from serde_lab.lab.plan import serde_options, table_rules
+from serde_lab.lab.plan import serde_options, table_config, table_rules
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.model import Arm, Merging, Scenario
 from serde_lab.serde.interface import SerdeOptions
 from serde_lab.serde.registry import BUILT_IN, strategy
-from serde_lab.table.portability import zoneless_columns
+from serde_lab.table.portability import unreadable_by_rust, zoneless_columns
 from serde_lab.verify.checks import CheckResult, Expected, Verdict, check_path, check_table
 from serde_lab.verify.oracle import Commit, solve
 from serde_lab.verify.rules import TableRules
@@ -33,6 +33,8 @@ UNATTRIBUTED = "work_is_inside_timers"
 
 _MOST_UNATTRIBUTED = 0.25
 _MOST_WAITING_CPU = 0.5
+# less than this, and whatever there is of less than twice as much, is what tasks cost anyway
+_LEAST_CPU_S = 0.25
 
 
 class CellChecks:
@@ -54,6 +56,8 @@ class CellChecks:
         self._answers: dict[tuple[Merging, str], tuple[TableRules, Expected]] = {}
         self.expected = self._answer(None)[1]
         self.zoneless = zoneless_columns(self.rules.stored)
+        # writes warn of it
+        self.unreadable = unreadable_by_rust(table_config(scenario))
         if self.zoneless:
             # said before anything is measured, since hudi-rs would end in a panic
             warnings.warn(
@@ -93,7 +97,7 @@ class CellChecks:
     def _contents(self, table: str, arm: Arm) -> Verdict:
         """The checks of a table's rows, by hudi-rs wherever it can read them."""
         rules, expected = self._answer(arm)
-        if not self.zoneless:
+        if not self.zoneless and not self.unreadable:
             return check_path(table, expected, rules)
         own = OwnReader(table)
         return check_table(own, expected, rules, own.facts())
@@ -147,14 +151,13 @@ def _timers(result: CellResult) -> CheckResult:
             False,
             f"{result.threads_left} times a thread still ran when the phase that it began in was over",
         )
-    # below half a second of CPU, fixed costs of tasks say nothing about a strategy
-    if total > 0.5 and outside > _MOST_UNATTRIBUTED * total:
+    if total > 2 * _LEAST_CPU_S and outside > max(_MOST_UNATTRIBUTED * total, _LEAST_CPU_S):
         return CheckResult(
             UNATTRIBUTED,
             False,
             f"{outside:.2f} s of {total:.2f} s CPU of the workers lie outside every timer",
         )
-    if total > 0.5 and waiting > _MOST_WAITING_CPU * total:
+    if total > 2 * _LEAST_CPU_S and waiting > _MOST_WAITING_CPU * total:
         return CheckResult(
             UNATTRIBUTED,
             False,

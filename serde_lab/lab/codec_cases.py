@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from serde_lab.errors import ScenarioError
 from serde_lab.lab.inputs import PreparedInputs
 from serde_lab.pipeline.stages import stored_form
-from serde_lab.records.keys import KeyGenerator
+from serde_lab.records.keys import NOWHERE, KeyGenerator
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.model import Scenario
 from serde_lab.serde.benchmark import COLUMNS, batch_of, values_of
@@ -95,7 +95,8 @@ def codec_batches(
     keys = KeyGenerator(schema, scenario.table.hive_style, scenario.table.url_encode)
     for case in codec_cases(scenario, len(schema.data)):
         if case.group == "record":
-            yield CodecBatch(case, schema, keys.envelop(_first_rows(inputs, schema, case.rows)))
+            rows = _first_rows(inputs, schema, case.rows)
+            yield CodecBatch(case, schema, keys.envelop(rows, NOWHERE))
             continue
         made_up, batch = batch_of(_columns(case), case.rows)
         yield CodecBatch(case, made_up, batch)

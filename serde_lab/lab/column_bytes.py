@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from serde_lab.lab.inputs import PreparedInputs
 from serde_lab.lab.plan import serde_options
 from serde_lab.pipeline.stages import stored_form
-from serde_lab.records.keys import KeyGenerator
+from serde_lab.records.keys import NOWHERE, KeyGenerator
 from serde_lab.records.schema import ENVELOPE, RecordSchema
 from serde_lab.scenario.model import Arm, Scenario
 from serde_lab.serde.interface import Bounds, SerdeOptions
@@ -66,7 +66,7 @@ def column_bytes(
     """
     if not len(rows) or len(schema.data) < 2:
         return None
-    enveloped = keys.envelop(rows)
+    enveloped = keys.envelop(rows, NOWHERE)
     try:
         whole = _frame_bytes(subject, options, schema, enveloped)
         taken = {

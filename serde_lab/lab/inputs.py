@@ -10,7 +10,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,23 +19,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from serde_lab.errors import DataError, LabError, ScenarioError, SetupError, UsageError
+from serde_lab.errors import SetupError, UsageError
 from serde_lab.lab import own_files
+from serde_lab.lab.input_batches import DIFFERENT_KEYS, Say, make_batches, named_batches
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.identity import data_hash
-from serde_lab.scenario.model import Batch, ParquetData, Scenario, TpchData
-from tpch.batches import Batch as Shares
-from tpch.generate import generate, generator_version
-from tpch.key_range import onto_a_third
-from tpch.parts import Manifest, PartFolder, write_parts
+from serde_lab.scenario.model import Scenario, TpchData
+from tpch.generate import generator_version
+from tpch.parts import Manifest, PartFolder
 from tpch.progress import Progress, silent
-from tpch.rows import ParquetRows
-from tpch.tables import TABLES
-from tpch.updates import DERIVATION, ROWS_PER_PIECE, UpdateStream
-
-Say = Callable[[str], None]
-
-_DIFFERENT_KEYS = "different_keys"
+from tpch.updates import DERIVATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +98,7 @@ def prepare_inputs(
             found = _finished(scenario, folder, asked)
             if found is None:
                 say(f"making the input batches in {folder}")
-                found = _make(scenario, cache, folder, asked, say, progress)
+                found = make_batches(scenario, cache, folder, asked, say, progress)
                 reused = False
             else:
                 say(f"input batches were there, in {folder}")
@@ -124,9 +117,9 @@ def prepare_inputs(
             files=tuple(manifest.files(folder / name)),
             rows=manifest.rows,
             content=manifest.content,
-            different_keys=manifest.notes.get(_DIFFERENT_KEYS),
+            different_keys=manifest.notes.get(DIFFERENT_KEYS),
         )
-        for (name, batch), manifest in zip(_named(scenario), found, strict=True)
+        for (name, batch), manifest in zip(named_batches(scenario), found, strict=True)
     ]
     return PreparedInputs(
         folder=folder,
@@ -155,11 +148,6 @@ def _folder(scenario: Scenario, cache: Path, asked: Mapping[str, Any]) -> Path:
     label = f"{data.table}-{data.scale_factor:g}" if isinstance(data, TpchData) else "parquet"
     # not by the scenario's name: scenarios that ask for the same rows share them
     return (cache / "inputs" / f"{label}-{digest[:12]}").resolve()
-
-
-def _named(scenario: Scenario) -> list[tuple[str, Batch]]:
-    """Batches with names of folders: `setup-1`, `commit-1` and so on."""
-    return [(key.replace(".", "-"), batch) for key, batch in scenario.named_batches]
 
 
 def _request(scenario: Scenario) -> dict[str, Any]:
@@ -193,188 +181,9 @@ def _alone(cache: Path, say: Say) -> Iterator[None]:
 
 def _finished(scenario: Scenario, folder: Path, asked: Mapping[str, Any]) -> list[Manifest] | None:
     found = []
-    for name, _ in _named(scenario):
+    for name, _ in named_batches(scenario):
         manifest = PartFolder(folder / name).manifest()
         if manifest is None or manifest.asked != asked:
             return None
         found.append(manifest)
     return found
-
-
-def _make(
-    scenario: Scenario,
-    cache: Path,
-    folder: Path,
-    asked: Mapping[str, Any],
-    say: Say,
-    progress: Progress,
-) -> list[Manifest]:
-    source = _source(scenario, cache, say, progress)
-    derived, stream = _derived(scenario, source)
-    made: list[Manifest] = []
-    for number, (key, batch) in enumerate(scenario.named_batches):
-        target = PartFolder(folder / key.replace(".", "-"))
-        if batch.path is None:
-            assert stream is not None
-            at = derived.index(number)
-            tables, schema = _keyed(stream.tables(at), scenario, source), stream.schema
-            rows = stream.counts[at].rows
-        else:
-            earlier = [
-                file
-                for manifest, (name, _) in zip(made, _named(scenario), strict=False)
-                for file in manifest.files(folder / name)
-            ]
-            own = _own_batch(scenario, key, batch, source, earlier)
-            tables, schema, rows = own
-        target.begin()
-        written = write_parts(
-            target.folder,
-            _counted(tables, f"{key}: rows", rows, progress),
-            schema,
-            rows,
-            scenario.data.input_partitions,
-        )
-        parts = list(written)
-        notes: dict[str, Any] = {"batch": key}
-        keys = ""
-        if _shares_keys(scenario):
-            files = [target.folder / part.name for part in parts]
-            notes[_DIFFERENT_KEYS] = own_files.different_keys(files, scenario.data.record_key)
-            keys = f", {notes[_DIFFERENT_KEYS]:,} different keys"
-        manifest = target.finish(asked, parts, notes)
-        say(
-            f"{key}: {manifest.rows:,} rows{keys} in {len(manifest.parts)} parts,"
-            f" {manifest.content[:19]}"
-        )
-        made.append(manifest)
-    return made
-
-
-def _source(scenario: Scenario, cache: Path, say: Say, progress: Progress) -> ParquetRows:
-    """The rows that batches are derived from, checked."""
-    data = scenario.data
-    if isinstance(data, TpchData):
-        by = generator_version().replace(" ", "-")
-        out = cache / "tpch" / by / f"scale-factor-{data.scale_factor:g}"
-        made = generate(data.table, data.scale_factor, out, progress=progress)
-        done = "was there" if made.reused else "generated"
-        say(f"{data.table}, {made.manifest.rows:,} rows, {done}, in {made.folder.resolve()}")
-        return ParquetRows(made.manifest.files(made.folder))
-    rows = own_files.open_source(data)
-    own_files.check_nulls("data.path", rows, data.path, scenario)
-    return rows
-
-
-def _derived(scenario: Scenario, source: ParquetRows) -> tuple[list[int], UpdateStream | None]:
-    """The numbers of the derived batches, and the stream that makes them."""
-    named = scenario.named_batches
-    numbers = [n for n, (_, batch) in enumerate(named) if batch.path is None]
-    if not numbers:
-        return [], None
-    data = scenario.data
-    # TPC-H's primary keys are unique by its specification
-    known = isinstance(data, TpchData) and data.record_key == TABLES[data.table].primary_key
-    repeated = 0 if known else own_files.repeated_keys(source.files, data.record_key)
-    if repeated:
-        raise DataError(
-            f"data.key: {', '.join(data.record_key)} is not unique, {repeated:,} keys stand in "
-            f"several of the {source.rows:,} rows, and batches can be derived from unique keys only",
-            "name more columns, or give each batch its own `path`"
-            if isinstance(data, ParquetData)
-            else "name more columns",
-        )
-    try:
-        stream = UpdateStream(
-            source,
-            [_shares(named[n][1], source.rows) for n in numbers],
-            key=data.record_key,
-            partition=data.partition,
-            ordering=data.own_ordering,
-            seed=data.seed,
-            new_keys=isinstance(data, TpchData),
-            names=[named[n][0] for n in numbers],
-        )
-    except (UsageError, DataError) as exc:
-        raise _of_scenario(scenario, exc) from exc
-    return numbers, stream
-
-
-def _shares_keys(scenario: Scenario) -> bool:
-    return isinstance(scenario.data, TpchData) and scenario.data.key_range != "whole"
-
-
-def _keyed(
-    tables: Iterator[pa.Table], scenario: Scenario, source: ParquetRows
-) -> Iterator[pa.Table]:
-    """`tables` with the keys that `data.key_range` asks for."""
-    if not _shares_keys(scenario):
-        yield from tables
-        return
-    name = scenario.data.record_key[0]
-    extent = source.extent(name)
-    greatest = int(str(extent[1])) if extent is not None else 1
-    for table in tables:
-        at = table.schema.get_field_index(name)
-        keys = onto_a_third(table.column(at).combine_chunks(), greatest, scenario.data.seed)
-        yield table.set_column(at, table.schema.field(at), keys)
-
-
-def _of_scenario(scenario: Scenario, exc: LabError) -> LabError:
-    return ScenarioError(f"scenario {scenario.name}: {exc.message}", exc.hint)
-
-
-def _shares(batch: Batch, source_rows: int) -> Shares:
-    return Shares(
-        operation=batch.operation,
-        rows=batch.rows_of(source_rows),
-        updates=batch.updates,
-        duplicates=batch.duplicates,
-        late=batch.late,
-        deletes=batch.deletes,
-    )
-
-
-def _own_batch(
-    scenario: Scenario, key: str, batch: Batch, source: ParquetRows, earlier: Sequence[Path]
-) -> tuple[Iterator[pa.Table], pa.Schema, int]:
-    """The rows of a batch's own files, in the columns and the order of the data."""
-    assert batch.path is not None
-    rows = own_files.open_batch(key, batch, source, scenario)
-    own_files.check_nulls(f"{key}.path", rows, batch.path, scenario)
-    if batch.operation == "bulk_insert":
-        columns = dict.fromkeys([*scenario.data.record_key, *scenario.data.partition])
-        repeated = own_files.repeated_keys(rows.files, columns, earlier)
-        if repeated:
-            raise DataError(
-                f"{key}.path: {repeated:,} keys of {batch.path} stand in several rows or are stored "
-                "already, and a bulk_insert does not combine rows",
-                "make it an upsert",
-            )
-    names = [name for name in source.schema.names if name in rows.schema.names]
-    tables = (_whole(table, source.schema) for table in rows.batches(ROWS_PER_PIECE, names))
-    return tables, source.schema, rows.rows
-
-
-def _whole(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """`table` with nulls in the columns that it lacks, which only deletes may lack."""
-    return pa.table(
-        [
-            table.column(field.name)
-            if field.name in table.schema.names
-            else pa.nulls(len(table), field.type)
-            for field in schema
-        ],
-        schema=schema,
-    )
-
-
-def _counted(
-    tables: Iterable[pa.Table], task: str, rows: int, progress: Progress
-) -> Iterator[pa.Table]:
-    done = 0
-    for table in tables:
-        # before it is handed on: who takes the last one does not come back for more
-        done += len(table)
-        progress(task, done, rows)
-        yield table

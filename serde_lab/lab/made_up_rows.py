@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from serde_lab.errors import SchemaError
+from serde_lab.records.fields import columns_of
 from serde_lab.records.schema import RecordSchema
 
 _NULLS = 1 / 8
@@ -19,7 +20,7 @@ _MOST_ITEMS = 3
 def made_up_rows(schema: RecordSchema, rows: int, seed: int) -> pa.RecordBatch:
     """`rows` rows of `schema.data`; nulls only in columns that neither tell nor order records."""
     rng = np.random.default_rng([seed, rows])
-    roles = {*schema.record_key, *schema.partition, *schema.ordering}
+    roles = set(columns_of([*schema.record_key, *schema.partition, *schema.ordering]))
     columns = []
     for field in schema.data:
         values = _values(field.type, rows, rng)

@@ -129,6 +129,8 @@ def check_nulls(key: str, rows: ParquetRows, where: str, scenario: Scenario) -> 
     roles = dict.fromkeys(data.record_key, "the record key") | dict.fromkeys(
         data.own_ordering, "the ordering value"
     )
+    if not roles:
+        return
     nulls = dict.fromkeys(roles, 0)
     for batch in rows.batches(_ROWS_AT_A_TIME, list(roles)):
         for name in roles:

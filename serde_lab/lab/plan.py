@@ -27,6 +27,7 @@ from serde_lab.scenario.model import Arm, Scenario, Topology
 from serde_lab.serde.interface import Fairness, SerdeOptions
 from serde_lab.serde.registry import strategy
 from serde_lab.table.config import TableConfig
+from serde_lab.table.config_checks import check_creatable
 from serde_lab.table.log_file import LogFormat
 from serde_lab.verify.rules import TableRules
 
@@ -88,13 +89,14 @@ def table_config(scenario: Scenario, arm: Arm | None = None) -> TableConfig:
         version=table.version,
         partition_fields=data.partition,
         ordering_fields=scenario.ordering,
-        merge_mode=table.merge_mode,
+        # rows without keys are never merged, whatever the mode's default is
+        merge_mode=None if data.keyless else table.merge_mode,
         hive_style=table.hive_style,
         url_encode=table.url_encode,
         key_generator="TIMESTAMP" if table.time_folders else "",
         extra=table.time_properties,
-        index_type=table.index,
-        bucket_count=table.buckets if table.index == "BUCKET" else None,
+        index_type="" if data.keyless else table.index,
+        bucket_count=None if data.keyless or table.index != "BUCKET" else table.buckets,
         bucket_fields=table.bucket_fields,
         partial_update_mode=table.partial_update,
         unavailable_value=table.unavailable_value,
@@ -119,7 +121,7 @@ def table_rules(scenario: Scenario, schema: RecordSchema, arm: Arm | None = None
         url_encode=scenario.table.url_encode,
         time=scenario.table.time_properties,
         key_is_global=scenario.key_is_global(arm),
-        buckets=table.buckets if table.index == "BUCKET" else 0,
+        buckets=0 if scenario.data.keyless or table.index != "BUCKET" else table.buckets,
         bucket_fields=scenario.table.bucket_fields,
     )
 
@@ -210,7 +212,7 @@ def check_scenario(scenario: Scenario) -> None:
     """Raise ScenarioError for what only strategies and the pipeline can refuse, before anything runs."""
     try:
         for arm in (None, *scenario.arms):
-            table_config(scenario, arm).check_creatable()
+            check_creatable(table_config(scenario, arm))
         for batch in scenario.batches:
             Operation(batch.operation)
         for arm in (arm for arm in scenario.arms if arm.strategy is not None):

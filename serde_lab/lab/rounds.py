@@ -128,10 +128,12 @@ class Rounds:
         seconds = next(
             s.value for s in result.samples if s.metric == "seconds" and s.commit is None
         )
-        note = next((f"{c.name}: {c.detail}" for c in found if not c.passed), "")
-        if note:
-            self.given_up[arm.name] = f"wrong answer, {note}"
-        self.progress.cell_ended(arm.name, cell.round, None if note else seconds, note)
+        wrong = next((check for check in found if not check.passed), None)
+        if wrong is None:
+            self.progress.cell_ended(arm.name, cell.round, seconds, "")
+            return
+        self.given_up[arm.name] = wrong_answer(wrong.name, wrong.detail)
+        self.progress.cell_ended(arm.name, cell.round, None, f"{wrong.name}: {wrong.detail}")
 
     def _failed(self, cell: CellPlan, arm: Arm, runner: Runner, reason: str) -> None:
         self.writer.cell_end(cell.name, "failed", reason)

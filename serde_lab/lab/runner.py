@@ -6,82 +6,40 @@ Owns the order of a whole run and what becomes of arms that fail. Must not print
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
 from serde_lab.errors import RunError, UsageError, worst
 from serde_lab.lab.cells import CellRunner
 from serde_lab.lab.checks import CellChecks
-from serde_lab.lab.codec_cases import check_rows
 from serde_lab.lab.codec_cells import CodecCells
 from serde_lab.lab.disk import check_disk
 from serde_lab.lab.header import run_header, swept_header
-from serde_lab.lab.inputs import PreparedInputs, default_cache, prepare_inputs
-from serde_lab.lab.peer_arms import PeerPlan, Sitting, plan_peers, recorded_jars
-from serde_lab.lab.plan import (
-    CellPlan,
-    cells_of,
-    check_scenario,
-    serde_options,
-    write_options,
-)
+from serde_lab.lab.inputs import PreparedInputs, default_cache
+from serde_lab.lab.peer_arms import Sitting
+from serde_lab.lab.plan import CellPlan, cells_of, serde_options
 from serde_lab.lab.progress import Progress, Silent
 from serde_lab.lab.rounds import Judge, Rounds, wrong_answer
-from serde_lab.lab.session import SessionSettings, spark_conf, start_session, stop_session
-from serde_lab.lab.source_check import check_arms, check_data
+from serde_lab.lab.run_points import Point, planned, prepared
+from serde_lab.lab.run_session import RunSession, calibration, recorded_conf
+
+# `lab.sitting_side` looks for it here, in code of any commit
+from serde_lab.lab.run_settings import RunSettings as RunSettings
 from serde_lab.lab.stand_alone import Proof, frames_stand_alone
 from serde_lab.lab.work_folder import work_folder
-from serde_lab.lab.worker_environment import WORKER_PYTHON, environment_archive
-from serde_lab.measure.calibration import calibrate
-from serde_lab.pipeline.write_schema import record_schema
+from serde_lab.lab.worker_environment import environment_archive
 from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.schema import RecordSchema
 from serde_lab.runs.directory import RunWriter, load_header, load_run
 from serde_lab.runs.model import Check, RunHeader
 from serde_lab.scenario.loading import parse_scenario, sweep_points
 from serde_lab.scenario.model import Arm, Scenario
-from serde_lab.scenario.sweep import SweepPoint
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _LARGE_ROWS = 5_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class RunSettings:
-    """Where a run works and keeps things; nothing of it changes what is asked.
-
-    `arms`: names of the arms to measure, () for all. `keep_tables`: a folder for each arm's final
-    table. `master`: a Spark master, "" for local mode.
-    """
-
-    results: Path = Path("results")
-    cache: Path | None = None
-    work: Path | None = None
-    keep_tables: Path | None = None
-    arms: tuple[str, ...] = ()
-    master: str = ""
-    overrides: tuple[str, ...] = ()
-    """The `key=value` changes that were made to the scenario, so that a report can say how to remake it."""
-    conf: dict[str, str] = field(default_factory=dict)
-    hudi_jar: str = ""
-    require_peers: bool = False
-    """A peer that cannot run is an error, not an arm reported as missing."""
-    isolate_peers: bool = False
-    """Peers get a Spark session of their own, after that of the other arms: shows what sharing does."""
-    ship_environment: bool = False
-    """Nothing is installed on the workers of `master`: they get this environment, packed into the cache."""
-    worker_python: str = ""
-    """The workers' Python, "" for the path of the one here; what a shipped environment links to."""
-    archive: Path | None = None
-    """The environment that is shipped, once it is packed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +65,11 @@ def run_scenario(
     settings = _with_environment(settings, progress)
     isolated = settings.isolate_peers if resume is None else _was_isolated(resume)
     asked = [
-        _planned(point, point.arms(chosen_arms(scenario, settings.arms)), settings, isolated)
+        planned(point, point.arms(chosen_arms(scenario, settings.arms)), settings, isolated)
         for point in sweep_points(scenario)
     ]
     check_disk([(one.scenario, one.arms) for one in asked], settings, progress.message)
-    points = [_prepared(one, settings, progress) for one in asked]
+    points = [prepared(one, settings, progress) for one in asked]
     with ExitStack() as stack:
         work = stack.enter_context(work_folder(settings.work))
         writer = stack.enter_context(_writer(scenario, points, settings, resume))
@@ -149,56 +107,8 @@ def _with_environment(settings: RunSettings, progress: Progress) -> RunSettings:
     return replace(settings, archive=archive)
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What a run measures at one value of its sweep, checked; nothing is made of it yet."""
-
-    scenario: Scenario
-    arms: tuple[Arm, ...]
-    peers: PeerPlan
-    value: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Point(_Asked):
-    """The same with its input on disk."""
-
-    inputs: PreparedInputs
-    schema: RecordSchema
-
-    @property
-    def here(self) -> list[Arm]:
-        """The arms that can be measured here."""
-        return [arm for arm in self.arms if arm.name not in self.peers.missing]
-
-
-def _planned(
-    point: SweepPoint, arms: tuple[Arm, ...], settings: RunSettings, isolated: bool
-) -> _Asked:
-    """One point as far as it can be checked before there is any data."""
-    check_scenario(point.scenario)
-    check_data(point.scenario, arms)
-    peers = plan_peers(
-        point.scenario,
-        arms,
-        jar=settings.hudi_jar,
-        required=settings.require_peers,
-        isolated=isolated,
-    )
-    return _Asked(point.scenario, arms, peers, point.value)
-
-
-def _prepared(one: _Asked, settings: RunSettings, progress: Progress) -> _Point:
-    inputs = prepare_inputs(one.scenario, settings.cache, progress.message)
-    schema = _stored_records(one.scenario, inputs)
-    check_arms(one.arms, schema)
-    if one.scenario.codec_only:
-        check_rows(one.scenario, inputs)
-    return _Point(one.scenario, one.arms, one.peers, one.value, inputs, schema)
-
-
 def _measure(
-    point: _Point,
+    point: Point,
     todo: list[CellPlan],
     work: Path,
     writer: RunWriter,
@@ -230,7 +140,7 @@ def _measure(
         kinds={arm.name: (arm.merging, point.scenario.key_is_global(arm)) for arm in point.arms},
     )
     if codec is not None:
-        rounds.run(todo, codec, _calibration(work, None))
+        rounds.run(todo, codec, calibration(work, None))
     else:
         for sitting in point.peers.sittings:
             sat = [cell for cell in todo if cell.arm in sitting.arms]
@@ -239,7 +149,7 @@ def _measure(
     rounds.compare_arms()
 
 
-def _table_checks(point: _Point, work: Path, progress: Progress) -> CellChecks:
+def _table_checks(point: Point, work: Path, progress: Progress) -> CellChecks:
     progress.message("working out the right answer (DuckDB)")
     return CellChecks(point.scenario, point.inputs, work, files_too=point.peers.with_peers)
 
@@ -274,7 +184,7 @@ def _sit(
     sitting: Sitting,
     cells: list[CellPlan],
     rounds: Rounds,
-    point: _Point,
+    point: Point,
     settings: RunSettings,
     work: Path,
 ) -> None:
@@ -283,7 +193,7 @@ def _sit(
         bench = None
         if point.scenario.measure.exchange == "spark":
             rounds.progress.message("starting Spark")
-            session = _Session(point.scenario, settings, work, sitting)
+            session = RunSession(point.scenario, settings, work, sitting)
             bench = stack.enter_context(session).bench
         runner = CellRunner(
             *(point.scenario, point.inputs, work, bench),
@@ -292,68 +202,12 @@ def _sit(
         if point.inputs.setups:
             rounds.progress.message("writing the set-up table")
         runner.set_up()
-        rounds.run(cells, runner, _calibration(work, None if bench is None else bench.spark))
+        rounds.run(cells, runner, calibration(work, None if bench is None else bench.spark))
 
 
 def is_large(inputs: PreparedInputs) -> bool:
     """Whether cells leave much in the shuffle's files, which Spark removes once garbage is collected."""
     return max(commit.rows for commit in inputs.commits) >= _LARGE_ROWS
-
-
-class _Session(AbstractContextManager["_Session"]):
-    """A Spark session and its bench; stopped whatever happens."""
-
-    def __init__(
-        self, scenario: Scenario, settings: RunSettings, work: Path, sitting: Sitting
-    ) -> None:
-        from serde_lab.lab.bench import Bench
-
-        logs, local = work / "event-log", work / "spark"
-        for folder in (logs, local):
-            folder.mkdir(parents=True, exist_ok=True)
-        self.spark = start_session(
-            session_settings(scenario, settings, sitting, str(logs), str(local))
-        )
-        try:
-            self.bench = Bench(self.spark, logs, self.spark.sparkContext.defaultParallelism)
-        except BaseException:
-            stop_session(self.spark)
-            raise
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.bench.end_workers()
-        stop_session(self.spark)
-
-
-def session_settings(
-    scenario: Scenario, settings: RunSettings, sitting: Sitting, logs: str, local: str
-) -> SessionSettings:
-    """The Spark session of one sitting of a run; its event log and what is temporary in folders."""
-    return SessionSettings(
-        cores=scenario.measure.cores,
-        master=settings.master,
-        driver_memory=f"{scenario.measure.driver_memory_mb}m",
-        event_log_folder=logs,
-        local_folder=local,
-        worker_python=settings.worker_python if settings.archive is None else WORKER_PYTHON,
-        archive="" if settings.archive is None else str(settings.archive),
-        conf={**sitting.conf, **settings.conf},
-        jars=sitting.jars,
-    )
-
-
-def _calibration(work: Path, spark: SparkSession | None) -> Callable[[], Mapping[str, float]]:
-    """One calibration cell: numpy, disk, and a sum inside the JVM where there is one."""
-    others: dict[str, Callable[[], object]] = {}
-    if spark is not None:
-        summed = spark.range(4_000_000).selectExpr("sum(hash(id)) AS s")
-        others["jvm"] = lambda: summed.collect()
-    return lambda: calibrate(work, others)
 
 
 def _given_up(path: Path) -> dict[str, str]:
@@ -379,15 +233,8 @@ def _frames(
     return frames_stand_alone(asked, schema, keys, work, rows, scenario.measure.seed)
 
 
-def _stored_records(scenario: Scenario, inputs: PreparedInputs) -> RecordSchema:
-    """The schema of the records that every arm sends."""
-    first = inputs.commits[0]
-    source = pq.read_schema(first.files[0]).remove_metadata()
-    return record_schema(source, write_options(scenario, first.operation, None, 1, 0))
-
-
 def _writer(
-    scenario: Scenario, points: Sequence[_Point], settings: RunSettings, resume: Path | None
+    scenario: Scenario, points: Sequence[Point], settings: RunSettings, resume: Path | None
 ) -> RunWriter:
     headers = [_header(point, settings) for point in points]
     header = headers[0]
@@ -401,7 +248,7 @@ def _writer(
     return RunWriter.create(settings.results, header)
 
 
-def _header(point: _Point, settings: RunSettings) -> RunHeader:
+def _header(point: Point, settings: RunSettings) -> RunHeader:
     scenario, peers = point.scenario, point.peers
     return run_header(
         scenario,
@@ -409,24 +256,15 @@ def _header(point: _Point, settings: RunSettings) -> RunHeader:
         point.inputs,
         point.schema,
         results=settings.results,
-        conf=_recorded_conf(scenario, settings, peers.sittings[0]),
+        conf=recorded_conf(scenario, settings, peers.sittings[0]),
         local_mode=not settings.master,
         overrides=settings.overrides,
         missing=peers.missing,
-        peer_conf=_recorded_conf(scenario, settings, peers.sittings[-1])
+        peer_conf=recorded_conf(scenario, settings, peers.sittings[-1])
         if len(peers.sittings) > 1
         else None,
         with_peers=peers.with_peers,
     )
-
-
-def _recorded_conf(
-    scenario: Scenario, settings: RunSettings, sitting: Sitting
-) -> Mapping[str, str]:
-    """The settings of a sitting's session as run.json has them."""
-    bare = replace(sitting, jars=recorded_jars(sitting))
-    asked = session_settings(scenario, settings, bare, "event-log", "spark")
-    return spark_conf(replace(asked, archive=Path(asked.archive).name))
 
 
 def _was_isolated(path: Path) -> bool:

@@ -108,7 +108,12 @@ def _cluster_conf(settings: SessionSettings) -> dict[str, str]:
     """As many slots as were asked for, all of them there before anything is measured; the archive."""
     if not settings.master:
         return {}
-    conf = {"spark.scheduler.minRegisteredResourcesRatio": "1.0"}
+    conf = {
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        # Spark begins with whoever is there after half a minute, which executors that unpack an archive
+        # on a busy machine may miss
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "600s",
+    }
     if settings.master.startswith("spark://"):
         conf["spark.cores.max"] = str(settings.cores)
     elif settings.master.startswith(("yarn", "k8s://")):

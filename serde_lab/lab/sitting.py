@@ -23,7 +23,7 @@ from serde_lab.errors import LabError, RunError, UsageError
 from serde_lab.lab import sitting_side
 from serde_lab.lab.side_environment import SideEnvironment
 
-_GRACE_S = 20.0
+_GRACE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)

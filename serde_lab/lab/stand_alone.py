@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from serde_lab.errors import LabError
 from serde_lab.lab.made_up_rows import made_up_rows
-from serde_lab.records.keys import KeyGenerator
+from serde_lab.records.keys import NOWHERE, KeyGenerator
 from serde_lab.records.schema import RecordSchema
 from serde_lab.serde.equality import first_difference
 from serde_lab.serde.interface import Bounds, SerdeOptions
@@ -31,7 +31,8 @@ from serde_lab.verify.checks import CheckResult
 STAND_ALONE = "frames_stand_alone"
 
 _MOST_ROWS = 2048
-_PATIENCE_S = 120
+# a process that has not answered by then never will, however busy the machine is
+_PATIENCE_S = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,8 @@ def frames_stand_alone(
 
     `rows`: how many records a batch of the input has, so that the sample looks like one.
     """
-    enveloped = keys.envelop(made_up_rows(schema, max(2, min(rows, _MOST_ROWS)), seed))
+    made_up = made_up_rows(schema, max(2, min(rows, _MOST_ROWS)), seed)
+    enveloped = keys.envelop(made_up, NOWHERE)
     samples: dict[str, _Sample] = {}
     raised: dict[str, str] = {}
     for name, (subject, options) in arms.items():

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 RecordType = Literal["AVRO", "SPARK"]
-Operation = Literal["upsert", "insert", "bulk_insert", "delete"]
+Operation = Literal[
+    "upsert", "insert", "bulk_insert", "delete", "insert_overwrite", "insert_overwrite_table"
+]
 
 _MERGERS: Mapping[RecordType, str] = {
     "AVRO": "org.apache.hudi.common.model.HoodieAvroRecordMerger",
@@ -27,6 +29,7 @@ class HudiTable:
     record_key: tuple[str, ...]
     ordering: tuple[str, ...]
     partition: tuple[str, ...] = ()
+    """Each with its kind, as in `a:SIMPLE`, where the key generator is to be CUSTOM."""
     table_type: Literal["COPY_ON_WRITE", "MERGE_ON_READ"] = "COPY_ON_WRITE"
     hive_style: bool = False
     url_encode: bool = False
@@ -37,12 +40,14 @@ class HudiTable:
     """Fields that the bucket is made of; the record key's when empty."""
     version: int = 9
     time: Mapping[str, str] = field(default_factory=dict)
-    """Of the key generator TIMESTAMP: its own options, which are properties of the table too."""
+    """Of folders named by time: their own options, which are properties of the table too."""
 
     @property
     def key_generator(self) -> str:
         """Hudi's key generator for these fields, as a class name."""
-        if self.time:
+        if any(":" in name for name in self.partition):
+            kind = "CustomKeyGenerator"
+        elif self.time:
             kind = "TimestampBasedKeyGenerator"
         elif not self.partition:
             kind = "NonpartitionedKeyGenerator"

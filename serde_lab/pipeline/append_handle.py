@@ -1,7 +1,8 @@
 """The handle that appends to a file group's log: upserts and deletes on merge-on-read.
 
 Owns the step from records to blocks; nothing that is stored is read, and so every record of an upsert
-counts as an update, as Hudi's bucket index has it. Must not know frames, base files or Spark. Source:
+counts as an update, as Hudi's bucket index has it. Only records that leave columns out are told apart by
+whether their keys are stored. Must not know frames, base files or Spark. Source:
 org.apache.hudi.io.HoodieAppendHandle.
 """
 
@@ -11,12 +12,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from serde_lab.pipeline.plan import Operation, StoredFileGroup
+from serde_lab.pipeline.plan import Operation, PartialUpdates, StoredFileGroup, WritePlan
 from serde_lab.pipeline.write_handle import Made, Task, WriteHandle, WriteStatus
 from serde_lab.records.merging import Deletes
-from serde_lab.records.schema import ENVELOPE
+from serde_lab.records.schema import ENVELOPE, RECORD_KEY
 from serde_lab.serde.interface import Records
+from serde_lab.table.file_slice_reader import FileSliceReader
 from serde_lab.table.log_file import LogTarget, LogWriter
 
 
@@ -27,13 +30,16 @@ class AppendHandle(WriteHandle):
         super().__init__(task)
         plan = task.plan
         self._rows = 0
+        if plan.partial is not None:
+            with task.timeline.phase("read_base"):
+                self._stored_keys = _keys(plan, plan.partial, partition_path, stored.file_id)
         base_name = "" if stored.base_path is None else stored.base_path.rpartition("/")[2]
         with task.timeline.phase("write"):
             self._writer = LogWriter(
                 plan.storage,
                 table_name=plan.table.name,
                 table_version=plan.table.version,
-                data_schema=plan.schema.data,
+                data_schema=plan.file_columns,
                 target=LogTarget(
                     partition_path,
                     stored.file_id,
@@ -70,10 +76,21 @@ class AppendHandle(WriteHandle):
             data = pa.RecordBatch.from_arrays(
                 batch.columns[len(ENVELOPE) :], schema=plan.schema.data
             )
-            self._writer.append(batch.column(0), data)
-            self._rows += data.num_rows
+            if plan.partial is None:
+                self._writer.append(batch.column(0), data)
+                self._rows += data.num_rows
+            else:
+                self._append_partial(batch.column(0), data)
             if deletes is not None:
                 self._delete(candidates.keys.values, candidates.ordering, deletes)
+
+    def _append_partial(self, keys: pa.Array, data: pa.RecordBatch) -> None:
+        """Rows of keys that are stored keep what they leave out; in new ones it is null."""
+        is_stored = pc.is_in(keys, value_set=self._stored_keys)
+        self._writer.append_partial(keys.filter(is_stored), data.filter(is_stored))
+        is_new = pc.invert(is_stored)
+        self._writer.append(keys.filter(is_new), data.filter(is_new))
+        self._rows += pc.sum(is_stored).as_py() or 0
 
     def _write_made(self, made: Made) -> None:
         with self.task.timeline.phase("write"):
@@ -94,3 +111,16 @@ class AppendHandle(WriteHandle):
         with self.task.timeline.phase("write"):
             statuses = self._writer.close(updates=self._rows)
         yield from statuses
+
+
+def _keys(plan: WritePlan, partial: PartialUpdates, partition_path: str, file_id: str) -> pa.Array:
+    """The record keys that a file group has rows of."""
+    reader = FileSliceReader(
+        plan.storage,
+        plan.table,
+        partial.slices[partition_path, file_id],
+        partial.table_columns,
+        partial.visibility,
+        columns=[RECORD_KEY],
+    )
+    return reader.read().column(RECORD_KEY).combine_chunks()

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from serde_lab.errors import DataError
 from serde_lab.pipeline.plan import Operation, StoredFileGroup
 from serde_lab.pipeline.write_handle import Candidates, Made, Task, WriteHandle, WriteStatus
+from serde_lab.records.fields import column_of, columns_of, values_in
 from serde_lab.records.key_hash import HashedKeys
 from serde_lab.records.merging import Indices, match, merge
 from serde_lab.records.ordering import not_older
@@ -35,6 +36,7 @@ class BaseFileHandle(WriteHandle):
     ) -> None:
         super().__init__(task)
         plan = task.plan
+        self._columns = plan.file_columns
         self._updates = self._deletes = 0
         self._refilled: list[pa.RecordBatch] = []
         self._reader: BaseFileReader | None = None
@@ -43,7 +45,8 @@ class BaseFileHandle(WriteHandle):
         with task.timeline.phase("write"):
             self._writer = BaseFileWriter(
                 plan.storage,
-                data_schema=plan.schema.data,
+                # a row of a new file group has nothing before it to keep: what it leaves out is null
+                data_schema=self._columns,
                 partition_path=partition_path,
                 file_id=file_id,
                 write_token=task.write_token,
@@ -57,18 +60,22 @@ class BaseFileHandle(WriteHandle):
         if previous is not None:
             deletes = plan.operation is Operation.DELETE
             ordering = () if deletes else plan.table.merge_ordering
+            told_by = columns_of(ordering)
             with task.timeline.phase("read_base"):
                 self._reader = BaseFileReader(plan.storage, previous)
                 # with shards, memory does not hold all stored rows, and a delete may not want them
                 whole = plan.shards == 1 and not deletes
-                columns = [RECORD_KEY, *ordering, *(self._reader.carried_columns if whole else ())]
+                columns = [RECORD_KEY, *told_by, *(self._reader.carried_columns if whole else ())]
                 table = self._reader.read(list(dict.fromkeys(columns)))
                 self._stored = table if whole else None
                 stored_keys = table.column(RECORD_KEY).combine_chunks()
                 kinds = plan.schema.data
+                compared = {
+                    name: fit(table.column(name).combine_chunks(), kinds.field(name).type)
+                    for name in told_by
+                }
                 self._stored_ordering = [
-                    fit(table.column(name).combine_chunks(), kinds.field(name).type)
-                    for name in ordering
+                    values_in(compared[column_of(path)], path) for path in ordering
                 ]
             with task.timeline.phase("merge"):
                 self._stored_keys = HashedKeys.of(stored_keys)
@@ -94,7 +101,7 @@ class BaseFileHandle(WriteHandle):
             data = pa.RecordBatch.from_arrays(
                 batch.columns[len(ENVELOPE) :], schema=self.task.plan.schema.data
             )
-            self._writer.append(batch.column(0), data)
+            self._writer.append(batch.column(0), conform(data, self._columns, self._writer.path))
 
     def _delete(self, records: Records) -> None:
         """Whatever its ordering value: a delete without a row is one by commit time."""

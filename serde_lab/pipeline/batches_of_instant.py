@@ -30,9 +30,11 @@ def run_batches(
     instant: Instant,
     exchanges: Sequence[Exchange],
     clock: TaskTimeline,
+    given: RecordSchema | None = None,
 ) -> tuple[WriteStatus, ...]:
     """Write one batch after the other under `instant`, which is inflight; one status a file that stays.
 
+    `given`: the records' schema where they leave columns of the table out.
     Raises OptionError for an operation whose batches cannot follow one another.
     """
     if len(exchanges) > 1 and options.operation not in _SPANNING:
@@ -43,7 +45,7 @@ def run_batches(
     written: dict[str, WriteStatus] = {}
     for number, exchange in enumerate(exchanges):
         with clock.phase("plan"):
-            plan = make_plan(table, schema, options, instant, number)
+            plan = make_plan(table, schema, options, instant, number, given)
         with clock.phase("execute"):
             for status in exchange.run(plan):
                 _add(table.storage, written, status)

@@ -13,6 +13,7 @@ from typing import Any, Literal, cast
 from serde_lab.errors import OptionError
 from serde_lab.pipeline import service_options, table_options, topology_options
 from serde_lab.pipeline.option_reader import OptionReader
+from serde_lab.pipeline.partial_records import PARTIAL_UPDATES, check_partial_updates
 from serde_lab.pipeline.plan import MiniBatches, Operation
 from serde_lab.pipeline.service_options import NO_SERVICES, ServiceOptions
 from serde_lab.records.keys import OrderingNulls
@@ -50,6 +51,10 @@ class WriteOptions:
     ordering_nulls: OrderingNulls = "refuse"
     fill_missing: bool = False
     """Columns of the table that the data leaves out are null in its rows; else they are refused."""
+    reconcile: bool = False
+    """The same, for data that brings no columns of its own besides."""
+    partial_updates: bool = False
+    """Columns of the table that the data leaves out keep what is stored."""
     drop_metadata_table: bool = False
     """Remove a metadata table that Hudi built, which else keeps the write from being made."""
     worker_memory_mb: int = 1024
@@ -62,6 +67,8 @@ class WriteOptions:
 
 
 _FILL = "hoodie.write.set.null.for.missing.columns"
+_RECONCILE = "hoodie.datasource.write.reconcile.schema"
+_DROP = "hoodie.datasource.write.schema.allow.auto.evolution.column.drop"
 _BLOCKS = "hoodie.logfile.data.block.format"
 _BLOCK_BYTES = "hoodie.logfile.data.block.max.size"
 _LOG_BYTES = "hoodie.logfile.max.size"
@@ -76,6 +83,8 @@ _OWN = {
     "hoodie.bulkinsert.shuffle.parallelism": "reduce partitions",
     "hoodie.insert.shuffle.parallelism": "reduce partitions",
     _FILL: "true: columns of the table that the data leaves out are null in its rows",
+    _RECONCILE: "true: the same, for data that brings no columns of its own besides",
+    _DROP: "false: a column that the data leaves out stays in the table",
     "hoodie.parquet.compression.codec": "zstd, snappy, gzip, lz4 or uncompressed",
     _BLOCKS: "avro or parquet: what the data blocks of log files hold",
     _BLOCK_BYTES: "most bytes of rows, in memory, in one data block",
@@ -89,6 +98,7 @@ _OWN = {
     "serde_lab.worker_memory_mb": "memory of one Python worker, which sets the number of shards",
     "serde_lab.max_records_per_batch": "rows of an Arrow batch between Spark and Python",
     "serde_lab.source_reader": "auto: tasks read what is a plain scan of parquet files; spark: never",
+    PARTIAL_UPDATES: "true: columns of the table that the data leaves out keep what is stored",
     "serde_lab.ordering_nulls": "refuse, or lowest: nulls lose to any value (Apache Hudi cannot read them)",
     "serde_lab.drop_metadata_table": "true: remove a metadata table that Apache Hudi built, then write",
     "serde_lab.seed": "makes the ids of new file groups",
@@ -126,6 +136,7 @@ def parse_options(options: Mapping[str, Any], stored: TableConfig | None = None)
     Raises OptionError naming the option, what was found and what was expected.
     """
     reader = OptionReader(options, _MEANING, OWN_PREFIX)
+    reader.only(_DROP, ("false",))
     table = table_options.table_config(reader, stored)
     name = reader.text("hoodie.datasource.write.operation", "upsert")
     try:
@@ -162,6 +173,8 @@ def parse_options(options: Mapping[str, Any], stored: TableConfig | None = None)
             reader.choice("serde_lab.ordering_nulls", ("refuse", "lowest"), lower=True) or "refuse",
         ),
         fill_missing=reader.flag(_FILL) or False,
+        reconcile=reader.flag(_RECONCILE) or False,
+        partial_updates=_partial_updates(reader, operation, table),
         drop_metadata_table=reader.flag("serde_lab.drop_metadata_table") or False,
         services=service_options.service_options(reader, table),
         worker_memory_mb=reader.number("serde_lab.worker_memory_mb", 1024, least=64),
@@ -172,6 +185,13 @@ def parse_options(options: Mapping[str, Any], stored: TableConfig | None = None)
         max_records_per_batch=reader.number("serde_lab.max_records_per_batch", 10_000, least=1),
         seed=None if seed < 0 else seed,
     )
+
+
+def _partial_updates(reader: OptionReader, operation: Operation, table: TableConfig) -> bool:
+    if not reader.flag(PARTIAL_UPDATES):
+        return False
+    check_partial_updates(operation, table)
+    return True
 
 
 def _check_keys(operation: Operation, table: TableConfig) -> None:

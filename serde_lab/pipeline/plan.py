@@ -12,9 +12,9 @@ from enum import StrEnum
 
 import pyarrow as pa
 
+from serde_lab.records.combiner import Combiner
 from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.merge_rules import MergeRules
-from serde_lab.records.merger import Combiner
 from serde_lab.records.merging import MergeMode
 from serde_lab.records.schema import OPERATION, RecordSchema
 from serde_lab.serde.interface import BoundSerde, SerdeOptions
@@ -23,6 +23,7 @@ from serde_lab.table.base_file import BaseFileFormat
 from serde_lab.table.config import TableConfig
 from serde_lab.table.consistent_hashing import HashingMetadata
 from serde_lab.table.file_sizing import FileSizing, SmallFile
+from serde_lab.table.file_system_view import FileSlice, Visibility
 from serde_lab.table.log_file import LogFormat
 from serde_lab.table.meta_columns import FILE_NAME
 from serde_lab.table.read_plan import ReadPlan
@@ -112,6 +113,16 @@ class MiniBatches:
 
 
 @dataclass(frozen=True, slots=True)
+class PartialUpdates:
+    """A table whose columns the records leave out: all its data columns, and how to see which keys it
+    has. `slices` maps (partition path, file id) to the latest file slice."""
+
+    table_columns: pa.Schema
+    slices: Mapping[tuple[str, str], FileSlice]
+    visibility: Visibility
+
+
+@dataclass(frozen=True, slots=True)
 class WritePlan:
     """One write, decided: picklable, no larger than the list of file groups.
 
@@ -146,6 +157,8 @@ class WritePlan:
     groups: Mapping[tuple[str, int | str], StoredFileGroup] = field(default_factory=dict)
     index: IndexPlan | None = None
     mini_batches: MiniBatches | None = None
+    partial: PartialUpdates | None = None
+    """What records are filled from that leave columns of the table out; None where they have all."""
 
     @property
     def buckets(self) -> int:
@@ -157,6 +170,11 @@ class WritePlan:
         """Buckets of this partition."""
         own = None if self.table.is_keyless else self.table.buckets_of(partition_path)
         return self.buckets if own is None else own
+
+    @property
+    def file_columns(self) -> pa.Schema:
+        """The data columns of base files."""
+        return self.schema.data if self.partial is None else self.partial.table_columns
 
     @property
     def merge_mode(self) -> MergeMode:

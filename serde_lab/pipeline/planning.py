@@ -15,6 +15,7 @@ from serde_lab.pipeline.options import WriteOptions
 from serde_lab.pipeline.plan import (
     IndexPlan,
     Operation,
+    PartialUpdates,
     StoredFileGroup,
     WritePlan,
 )
@@ -44,10 +45,12 @@ def make_plan(
     options: WriteOptions,
     instant: Instant,
     batch: int = 0,
+    given: RecordSchema | None = None,
 ) -> WritePlan:
     """What workers must know: routing, options, and the file groups that are there.
 
-    `batch` numbers it among those of the instant, and sees what those before it wrote.
+    `batch` numbers it among those of the instant, and sees what those before it wrote. `given`: the
+    records' schema where they leave columns of the table out.
     """
     config = _with_asked_buckets(table.config, options)
     view = table.view(own_instant=instant.time if batch else None)
@@ -73,8 +76,8 @@ def make_plan(
     recordless = bulk or options.topology == "append"
     return WritePlan(
         operation=operation,
-        schema=schema,
-        keygen=key_generator(schema, options),
+        schema=given or schema,
+        keygen=key_generator(given or schema, options),
         strategy="arrow" if recordless else options.strategy,
         serde_options=SerdeOptions() if recordless else bound_options(options),
         storage=table.storage,
@@ -94,7 +97,15 @@ def make_plan(
         if by_bucket or operation is Operation.UPSERT_PREPPED
         else _index(table, view, config, schema, options, shards),
         mini_batches=options.mini_batches,
+        partial=None if given is None else _partial(schema, slices, view),
     )
+
+
+def _partial(
+    schema: RecordSchema, slices: Iterable[FileSlice], view: FileSystemView
+) -> PartialUpdates:
+    by_group = {(s.partition_path, s.file_id): s for s in slices}
+    return PartialUpdates(schema.data, by_group, view.visibility)
 
 
 def _with_asked_buckets(config: TableConfig, options: WriteOptions) -> TableConfig:
@@ -170,7 +181,12 @@ def key_generator(schema: RecordSchema, options: WriteOptions) -> KeyGenerator:
     """What makes keys and partition paths. Raises SchemaError for a column whose values have no text."""
     table = options.table
     return KeyGenerator(
-        schema, table.hive_style, table.url_encode, options.ordering_nulls, table.time_rule
+        schema,
+        table.hive_style,
+        table.url_encode,
+        options.ordering_nulls,
+        table.time_rule,
+        table.partition_kinds,
     )
 
 

@@ -158,7 +158,8 @@ def _written_in_range(plan: ReadPlan) -> ReadPlan:
         if instant in changed
     }
     visibility = replace(plan.visibility, completion_times=completed, start="")
-    return replace(plan, slices=slices, visibility=visibility)
+    # rows that leave columns out are filled from what was written before
+    return replace(plan, slices=slices, visibility=visibility, whole=plan)
 
 
 def _if_changed(base: BaseFile | None, changed: frozenset[str]) -> BaseFile | None:

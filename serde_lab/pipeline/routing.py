@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from serde_lab.records.fields import values_at
 from serde_lab.table.bucket_index import bucket_ids, bucket_ids_of_integers, task_of_bucket
 from serde_lab.table.config import TableConfig
 
@@ -85,8 +86,8 @@ def buckets_of_batch(
 ) -> npt.NDArray[np.int32]:
     """The bucket of each record, from its key fields in `data` where they are plain integers."""
     fields = table.record_key_fields
-    columns = {name: data.column(name) for name in fields}
-    bare = len(fields) == 1 and len(table.partition_fields) < 2
+    columns = {name: values_at(data, name) for name in fields}
+    bare = len(fields) == 1 and (len(table.partition_fields) < 2 or bool(table.partition_kinds))
     hashed = [columns[name] for name in fields if name in table.bucket_fields]
     plain = all(pa.types.is_integer(c.type) and not c.null_count for c in columns.values())
     if not hashed or not plain or not (bare or len(fields) > 1):

@@ -7,6 +7,8 @@ computes it. Must give what `table.bucket_index` gives.
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column
@@ -22,6 +24,8 @@ from pyspark.sql.types import (
     StringType,
 )
 
+from serde_lab.pipeline.stages import SEPARATORS
+from serde_lab.records.fields import is_nested
 from serde_lab.records.keys import DEFAULT_PARTITION
 from serde_lab.records.unscaled import LONGEST
 
@@ -58,8 +62,13 @@ def java_bucket(source: DataFrame, plan: WritePlan) -> Column:
     spark = source.sparkSession
     # List.hashCode: 31 * h + element, from 1, in wrapping 32-bit arithmetic
     wrapped = F.lit(1).cast("long")
-    for name in plan.table.bucket_fields:
+    table = plan.table
+    # a key without a `,` is hashed whole, with the name of its field if it bears one
+    named = len(table.record_key_fields) == 1 and plan.keygen.complex
+    for name in table.bucket_fields:
         text = F.col(name).cast("string")
+        if named:
+            text = F.concat(F.lit(f"{name}:"), text)
         element = F.coalesce(_string_hash(spark, text), F.lit(0)).cast("long")
         wrapped = _to_int(wrapped * 31 + element)
     bucket = wrapped.bitwiseAND(_INT_MAX) % plan.buckets
@@ -97,6 +106,8 @@ def computes_keys(source: DataFrame, table: TableConfig) -> bool:
         return False
     plain = StringType | ByteType | ShortType | IntegerType | LongType | BooleanType | DateType
     told_by = (*table.record_key_fields, *table.partition_fields)
+    if any(map(is_nested, told_by)):
+        return False
     return all(
         isinstance(source.schema[name].dataType, plain | DecimalType)
         for name in told_by
@@ -108,6 +119,22 @@ def path_and_key(source: DataFrame, plan: WritePlan) -> list[Column]:
     """What rows are sorted by: the texts of their partition and key columns."""
     names = (*plan.schema.partition, *plan.schema.record_key)
     return [source[name].cast("string") for name in names] or [F.monotonically_increasing_id()]
+
+
+def holds_separators(source: DataFrame, table: TableConfig) -> bool:
+    """Whether a text of a key field holds `,` or `:`, by which Hudi's bucket hash takes keys apart again.
+
+    `java_bucket` hashes the texts as they are. Asks Spark, but only where there are texts.
+    """
+    texts = [
+        F.col(name)
+        for name in table.record_key_fields
+        if name in source.columns and isinstance(source.schema[name].dataType, StringType)
+    ]
+    if not texts:
+        return False
+    held = [text.rlike(SEPARATORS) for text in texts]
+    return not source.where(functools.reduce(operator.or_, held)).isEmpty()
 
 
 def _partition_path(plan: WritePlan) -> Column:

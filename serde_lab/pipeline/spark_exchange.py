@@ -17,13 +17,18 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
-from serde_lab.errors import LabError
+from serde_lab.errors import LabError, OptionError
 from serde_lab.pipeline.assign_stages import bootstrap_tasks
 from serde_lab.pipeline.exchange import Exchange, summed
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.routing import salts
 from serde_lab.pipeline.source_files import SourceFiles
-from serde_lab.pipeline.spark_columns import handed_over, java_bucket, path_and_key
+from serde_lab.pipeline.spark_columns import (
+    computes_keys,
+    handed_over,
+    java_bucket,
+    path_and_key,
+)
 from serde_lab.pipeline.spark_source import plain_files
 from serde_lab.pipeline.spark_worker import (
     BOOTSTRAP_STAGE,
@@ -133,6 +138,12 @@ class ColumnsExchange(SparkExchange):
     """
 
     def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
+        if not computes_keys(self.source, plan.table):
+            raise OptionError(
+                f"Spark's own columns do not give the record keys or the folders of the table"
+                f" {plan.table.name}: their fields are of types, in structs, escaped or times, of which"
+                " Python makes the text"
+            )
         reports = self.spark.sparkContext.accumulator([], ReportsParam())
         salt_of = F.array(*[F.lit(int(salt)) for salt in salts(plan.targets)])
         target = java_bucket(self.source, plan)

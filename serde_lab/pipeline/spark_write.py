@@ -16,7 +16,7 @@ from serde_lab.errors import SchemaError
 from serde_lab.pipeline.coordinator import Commit
 from serde_lab.pipeline.options import WriteOptions, parse_options
 from serde_lab.pipeline.plan import Operation
-from serde_lab.pipeline.spark_columns import computes_keys
+from serde_lab.pipeline.spark_columns import computes_keys, holds_separators
 from serde_lab.pipeline.spark_exchange import ColumnsExchange, SparkExchange
 from serde_lab.pipeline.spark_exchange import batches_of as batches_of
 from serde_lab.pipeline.spark_slices import compactor_on
@@ -51,7 +51,9 @@ def write(df: DataFrame, path: str, options: Mapping[str, Any]) -> Commit:
 def exchange_for(df: DataFrame, options: WriteOptions) -> SparkExchange:
     """The exchange that `options.operation` takes through Spark."""
     bulk = options.operation is Operation.BULK_INSERT and options.topology == "bucket"
-    kind = ColumnsExchange if bulk and computes_keys(df, options.table) else SparkExchange
+    table = options.table
+    by_columns = bulk and computes_keys(df, table) and not holds_separators(df, table)
+    kind = ColumnsExchange if by_columns else SparkExchange
     return kind(stored_columns(df), own_reader=options.source_reader == "auto")
 
 

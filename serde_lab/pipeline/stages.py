@@ -23,6 +23,7 @@ from serde_lab.pipeline.frame_sender import BATCH_BYTES, FrameSender
 from serde_lab.pipeline.hops import BY_BUCKET, Hop, Outgoing
 from serde_lab.pipeline.plan import Operation, WritePlan
 from serde_lab.pipeline.write_handle import WriteStatus
+from serde_lab.records.fields import values_at
 from serde_lab.records.keys import RowPlace
 from serde_lab.records.schema import FILE_ID, INSTANT_TIME
 from serde_lab.records.schema_evolution import fit
@@ -33,6 +34,9 @@ from serde_lab.table.portability import list_columns, null_elements
 
 NULL_ELEMENTS_OF = "null_elements_of."
 """Of a counter: the column follows in whose lists so many null elements are."""
+
+SEPARATORS = "[,:]"
+"""A pattern of what stands between the fields of a record key."""
 
 _FEWEST_ROWS = 8192
 
@@ -199,10 +203,30 @@ def reduce_columns_stage(
             if (np.diff(positions) < 0).any():
                 together = together.take(pa.array(np.argsort(positions, kind="stable")))
         with timeline.phase("keygen"):
-            enveloped = enveloped_records(plan, stored_form(together, plan.source_schema))
+            source = stored_form(together, plan.source_schema)
+            enveloped = enveloped_records(plan, source)
+            _check_arrival(plan, partition, source, enveloped)
             count_null_elements(enveloped, timeline)
             # Arrow's records are the batch itself: no strategy takes part in this hop
             records = bound.from_arrow(enveloped)
         timeline.add("rows", len(records))
         writers.write(records)
     yield from timeline.sink(writers.finish())
+
+
+def _check_arrival(
+    plan: WritePlan, partition: int, source: pa.RecordBatch, enveloped: pa.RecordBatch
+) -> None:
+    """Refuse records whose bucket the JVM did not know: `spark_columns.java_bucket` hashes texts whole."""
+    fields = [values_at(source, name) for name in plan.table.record_key_fields]
+    texts = [values for values in fields if pa.types.is_string(values.type)]
+    if not any(pc.any(pc.match_substring_regex(text, SEPARATORS)).as_py() for text in texts):
+        return
+    target = BY_BUCKET.place(plan, Outgoing(enveloped, partition, source))
+    wrong = np.flatnonzero(target != partition)
+    if len(wrong):
+        raise DataError(
+            f"record key {enveloped.column(0)[int(wrong[0])].as_py()!r} holds , or : in a value, and"
+            " Spark's own columns cannot find its bucket",
+            hint="write it by upsert",
+        )

@@ -15,12 +15,19 @@ from serde_lab.records import partition_time
 from serde_lab.records.merge_rules import DEBEZIUM_UNAVAILABLE
 from serde_lab.records.merger import COMMIT_TIME_STRATEGY, EVENT_TIME_STRATEGY, PAYLOAD_STRATEGY
 from serde_lab.table.config import TableConfig
+from serde_lab.table.config_checks import check_creatable
 from serde_lab.table.index_kind import BUCKET, BUCKET_ENGINES, INDEX_TYPES
-from serde_lab.table.table_kind import KEY_GENERATOR_CLASSES
+from serde_lab.table.table_kind import KEY_GENERATOR_CLASSES, taken_apart
 
 _OPERATION = "hoodie.datasource.write.operation"
 # operations that look no key up, and so can do without
 _APPENDING = ("insert", "bulk_insert")
+# facts of indexes, which Hudi stores nowhere: whoever writes must know them
+_INDEX = (
+    *("index_type", "index_global", "bucket_count", "bucket_fields"),
+    *("bucket_engine", "bucket_expressions"),
+)
+PARTITION = "hoodie.datasource.write.partitionpath.field"
 GENERATOR = "hoodie.datasource.write.keygenerator.type"
 GENERATOR_CLASS = "hoodie.datasource.write.keygenerator.class"
 
@@ -29,7 +36,10 @@ MEANING: Mapping[str, str] = {
     "hoodie.datasource.write.recordkey.field": (
         "record key columns, by commas; a table without any is only inserted into, and makes keys up"
     ),
-    "hoodie.datasource.write.partitionpath.field": "partition columns, by commas; empty for none",
+    PARTITION: (
+        "partition columns, by commas; empty for none; of the key generator CUSTOM each with its kind, as in"
+        " a:SIMPLE,b:TIMESTAMP"
+    ),
     "hoodie.datasource.write.precombine.field": "the ordering columns, by commas",
     "hoodie.table.ordering.fields": "the ordering columns, by their newer name",
     "hoodie.datasource.write.table.type": "COPY_ON_WRITE or MERGE_ON_READ",
@@ -56,7 +66,9 @@ MEANING: Mapping[str, str] = {
     "hoodie.payload.delete.field": "a row is a delete that has in this column",
     "hoodie.payload.delete.marker": "this text",
     "hoodie.write.table.version": "9 or 6",
-    GENERATOR: "SIMPLE, COMPLEX, NON_PARTITION or TIMESTAMP; what it is follows from the columns",
+    GENERATOR: (
+        "SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP or CUSTOM; the first three follow from the columns"
+    ),
     GENERATOR_CLASS: "the same by the name of Hudi's class",
     **partition_time.MEANING,
     "hoodie.metadata.enable": "false",
@@ -70,7 +82,7 @@ def table_config(reader: OptionReader, stored: TableConfig | None) -> TableConfi
     """
     reader.only("hoodie.bucket.index.partition.rule.type", ("regex",))
     reader.only("hoodie.metadata.enable", ("false",))
-    given = _given(reader)
+    given = _given(reader) | _partition(reader, stored)
     classes = reader.names("hoodie.write.record.merge.custom.implementation.classes")
     times = {key: str(reader.options[key]) for key in partition_time.MEANING if reader.given(key)}
     if stored is None:
@@ -78,23 +90,12 @@ def table_config(reader: OptionReader, stored: TableConfig | None) -> TableConfi
         if reader.text(_OPERATION, "upsert") in _APPENDING:
             given.setdefault("record_key_fields", ())
         return replace(_new_table(given), merger_classes=classes)
+    _settle_strategy(given, stored)
+    stored = _told(stored, given, times)
     for key, value in times.items():
         if stored.extra.get(key) != value:
             raise OptionError(
                 f"the table at hand has {key} {stored.extra.get(key)!r}, and this write says {value!r}"
-            )
-    _settle_strategy(given, stored)
-    index = {}
-    if not stored.index_type and not stored.is_keyless:
-        # Hudi stores no facts of its indexes: whoever writes must know them
-        known = (
-            *("index_type", "index_global", "bucket_count", "bucket_fields"),
-            *("bucket_engine", "bucket_expressions"),
-        )
-        index = {key: given.pop(key) for key in known if key in given}
-        if index.setdefault("index_type", BUCKET) == BUCKET and "bucket_count" not in index:
-            raise OptionError(
-                "hoodie.bucket.index.num.buckets is missing; the table does not state its buckets"
             )
     for key, value in given.items():
         have = getattr(stored, key)
@@ -102,7 +103,31 @@ def table_config(reader: OptionReader, stored: TableConfig | None) -> TableConfi
             raise OptionError(
                 f"the table at hand has {key.replace('_', ' ')} {have!r}, and this write says {value!r}"
             )
-    return replace(stored, **index, merger_classes=classes)
+    return replace(stored, merger_classes=classes)
+
+
+def _told(stored: TableConfig, given: dict[str, Any], times: Mapping[str, str]) -> TableConfig:
+    """`stored` with what Hudi's tables do not state and every write must know; taken out of `given`."""
+    if not stored.index_type and not stored.is_keyless:
+        index = {key: given.pop(key) for key in _INDEX if key in given}
+        if index.setdefault("index_type", BUCKET) == BUCKET and "bucket_count" not in index:
+            raise OptionError(
+                "hoodie.bucket.index.num.buckets is missing; the table does not state its buckets"
+            )
+        stored = replace(stored, **index)
+    if stored.key_generator == "CUSTOM" and stored.partition_fields and not stored.partition_kinds:
+        kinds = given.pop("partition_kinds", ())
+        if not kinds:
+            raise OptionError(
+                f"{PARTITION} is missing; the table does not state the kinds of its partition fields",
+                hint="a:SIMPLE,b:TIMESTAMP",
+            )
+        stored = replace(stored, partition_kinds=kinds)
+    if stored.time_fields and stored.time_rule is None:
+        stored = replace(stored, extra={**stored.extra, **times})
+        # says what is missing
+        partition_time.TimeRule.from_properties(stored.extra)
+    return stored
 
 
 def _given(reader: OptionReader) -> dict[str, Any]:
@@ -115,7 +140,6 @@ def _given(reader: OptionReader) -> dict[str, Any]:
             "hoodie.datasource.write.table.type", ("COPY_ON_WRITE", "MERGE_ON_READ")
         ),
         "version": reader.number("hoodie.write.table.version", 0) or None,
-        "partition_fields": _names(reader, "hoodie.datasource.write.partitionpath.field"),
         "ordering_fields": ordering,
         "merge_mode": reader.choice(
             "hoodie.write.record.merge.mode",
@@ -161,11 +185,34 @@ def _key_generator(reader: OptionReader) -> str | None:
     return by_class
 
 
+def _partition(reader: OptionReader, stored: TableConfig | None) -> dict[str, Any]:
+    """The partition fields, taken apart where the key generator is CUSTOM."""
+    names = _names(reader, PARTITION)
+    if names is None:
+        return {}
+    generator = _key_generator(reader) or ("" if stored is None else stored.key_generator)
+    if generator == "CUSTOM":
+        fields, kinds = taken_apart(names, PARTITION, OptionError)
+        return {"partition_fields": fields, "partition_kinds": kinds}
+    for name in names:
+        if ":" in name:
+            raise OptionError(
+                f"{PARTITION} has {name!r}: kinds of fields are for the key generator CUSTOM",
+                hint=f"{GENERATOR}=CUSTOM",
+            )
+    return {"partition_fields": names}
+
+
 def _of_time(times: dict[str, str], given: Mapping[str, Any]) -> dict[str, str]:
-    """The properties of the key generator TIMESTAMP, which has the only use for them."""
-    if times and given.get("key_generator") != "TIMESTAMP":
+    """The properties of folders named by time, which two key generators have a use for."""
+    by_time = given.get("key_generator") == "TIMESTAMP" or "TIMESTAMP" in given.get(
+        "partition_kinds", ()
+    )
+    if times and not by_time:
         raise OptionError(
-            f"{next(iter(times))} is for the key generator TIMESTAMP", hint=f"{GENERATOR}=TIMESTAMP"
+            f"{next(iter(times))} is for the key generator TIMESTAMP, and for fields of that kind under"
+            " CUSTOM",
+            hint=f"{GENERATOR}=TIMESTAMP",
         )
     return times
 
@@ -194,13 +241,16 @@ def _settle_strategy(given: dict[str, Any], stored: TableConfig) -> None:
             del given["payload_class"]
 
 
-def payload_rules(payload_class: str) -> dict[str, str]:
-    """The merge mode, and partial update mode, that a payload class stands for in table version 9.
+_DEBEZIUM_DELETE = {"delete_field": "_change_operation_type", "delete_marker": "d"}
+
+
+def payload_rules(payload_class: str) -> dict[str, Any]:
+    """What a payload class stands for in table version 9, by the names of TableConfig's fields.
 
     Source: HoodieTableConfig.inferMergingConfigsForV9TableCreation.
     """
     name = payload_class.removeprefix("org.apache.hudi.common.model.")
-    known = {
+    known: dict[str, dict[str, Any]] = {
         "DefaultHoodieRecordPayload": {"merge_mode": "EVENT_TIME_ORDERING"},
         "EventTimeAvroPayload": {"merge_mode": "EVENT_TIME_ORDERING"},
         "OverwriteWithLatestAvroPayload": {"merge_mode": "COMMIT_TIME_ORDERING"},
@@ -216,6 +266,13 @@ def payload_rules(payload_class: str) -> dict[str, str]:
             "merge_mode": "EVENT_TIME_ORDERING",
             "partial_update_mode": "FILL_UNAVAILABLE",
             "unavailable_value": DEBEZIUM_UNAVAILABLE,
+            **_DEBEZIUM_DELETE,
+            "ordering_fields": ("_event_lsn",),
+        },
+        "MySqlDebeziumAvroPayload": {
+            "merge_mode": "EVENT_TIME_ORDERING",
+            **_DEBEZIUM_DELETE,
+            "ordering_fields": ("_event_bin_file", "_event_pos"),
         },
         "AWSDmsAvroPayload": {
             "merge_mode": "COMMIT_TIME_ORDERING",
@@ -223,8 +280,16 @@ def payload_rules(payload_class: str) -> dict[str, str]:
             "delete_marker": "D",
         },
     }
-    known["debezium.PostgresDebeziumAvroPayload"] = known.pop("PostgresDebeziumAvroPayload")
-    return known.get(name, {"merge_mode": "CUSTOM", "merge_strategy_id": PAYLOAD_STRATEGY})
+    return known.get(
+        name.removeprefix("debezium."),
+        {"merge_mode": "CUSTOM", "merge_strategy_id": PAYLOAD_STRATEGY},
+    )
+
+
+_SETTLED = {
+    "merge_mode": "hoodie.write.record.merge.mode",
+    "ordering_fields": "hoodie.table.ordering.fields",
+}
 
 
 def _by_strategy(given: dict[str, Any]) -> None:
@@ -233,7 +298,7 @@ def _by_strategy(given: dict[str, Any]) -> None:
         EVENT_TIME_STRATEGY: "EVENT_TIME_ORDERING",
         COMMIT_TIME_STRATEGY: "COMMIT_TIME_ORDERING",
     }
-    wanted: dict[str, str] = {}
+    wanted: dict[str, Any] = {}
     asked = given.get("merge_strategy_id")
     if given.get("payload_class") and given.get("version") != 6:
         wanted = payload_rules(given["payload_class"])
@@ -250,10 +315,10 @@ def _by_strategy(given: dict[str, Any]) -> None:
         del given["merge_strategy_id"]
     for key, value in wanted.items():
         stated = given.setdefault(key, value)
-        if key == "merge_mode" and stated != value:
+        if key in _SETTLED and stated != value:
+            said, meant = (v if isinstance(v, str) else ",".join(v) for v in (stated, value))
             raise OptionError(
-                f"hoodie.write.record.merge.mode is {stated}, and"
-                f" {given.get('payload_class') or asked} means {value}"
+                f"{_SETTLED[key]} is {said}, and {given.get('payload_class') or asked} means {meant}"
             )
 
 
@@ -268,5 +333,5 @@ def _new_table(given: dict[str, Any]) -> TableConfig:
     if given["record_key_fields"] and given.setdefault("index_type", BUCKET) == BUCKET:
         given.setdefault("bucket_count", 8)
     config = TableConfig(**given)
-    config.check_creatable()
+    check_creatable(config)
     return config

@@ -20,6 +20,7 @@ from serde_lab.pipeline.compaction import Compactor, compact_in_process
 from serde_lab.pipeline.coordinator import Commit, Coordinator
 from serde_lab.pipeline.exchange import Exchange, summed
 from serde_lab.pipeline.options import WriteOptions
+from serde_lab.pipeline.partial_records import partial_records
 from serde_lab.pipeline.plan import Operation
 from serde_lab.pipeline.planning import bound_options, key_generator
 from serde_lab.pipeline.stages import NULL_ELEMENTS_OF
@@ -34,12 +35,18 @@ from serde_lab.pipeline.write_schema import (
     stored_schema,
     table_schema,
 )
+from serde_lab.records.fields import type_at
 from serde_lab.records.schema import RecordSchema
 from serde_lab.serde.registry import strategy
 from serde_lab.table.base_file import BaseFileFormat
 from serde_lab.table.bucket_check import check_buckets
 from serde_lab.table.log_file import check_block_format
-from serde_lab.table.portability import list_columns, warn_of_null_elements, warn_of_types
+from serde_lab.table.portability import (
+    list_columns,
+    warn_of_kind,
+    warn_of_null_elements,
+    warn_of_types,
+)
 from serde_lab.table.replacing import (
     Replaced,
     replaced_by_delete_partition,
@@ -54,13 +61,15 @@ from serde_lab.table.table import HoodieTable
 class PreparedWrite:
     """A write whose table is open and checked.
 
-    `avro` is the schema that the commit states, "" where nobody knows the table's columns yet.
+    `schema` has the columns of the table after it, and `given` those of the records where they leave
+    some out. `avro` is what the commit states, "" where nobody knows the table's columns yet.
     """
 
     coordinator: Coordinator
     schema: RecordSchema
     options: WriteOptions
     avro: str
+    given: RecordSchema | None = None
 
     @classmethod
     def of(cls, storage: Storage, source: pa.Schema, options: WriteOptions) -> PreparedWrite:
@@ -70,9 +79,12 @@ class PreparedWrite:
         schema = record_schema(source, options)
         key_generator(schema, options)
         if options.table.is_mor:
-            ordering = [source.field(name).type for name in schema.ordering]
+            ordering = [type_at(source, name) for name in schema.ordering]
             check_block_format(options.log_format.blocks, tuple(ordering))
         check_records(schema, options)
+        if options.services.compact:
+            # which reads Arrow, whatever the strategy
+            options.table.merge_rules.check_merger()
         # a delete makes no table: TableError says that there is none
         deletes = options.operation is Operation.DELETE
         table = (
@@ -81,26 +93,31 @@ class PreparedWrite:
             else HoodieTable.open_or_create(storage, options.table)
         )
         table.config.check_writable(options.drop_metadata_table)
-        known = True
+        known, given = True, None
         if deletes:
             stored = table.data_schema()
             known = stored is not None
             if stored is not None:
                 schema = stored_schema(stored, schema, table)
         else:
+            source_columns = schema.data.names
             schema = evolved_schema(table, schema, options)
+            if options.partial_updates:
+                given = partial_records(schema, source_columns, table.config)
         # options are bound before an instant begins: a wrong one leaves nothing behind
-        strategy(options.strategy).bind(schema, bound_options(options))
+        strategy(options.strategy).bind(given or schema, bound_options(options))
         avro = json.dumps(avro_schema(schema.data, table.config.name)) if known else ""
         asked = options.table
         if table.config.bucket_count is None and asked.bucket_count is not None:
             check_buckets(table, asked.bucket_count, asked.bucket_fields, asked.bucket_expressions)
         if not deletes:
             warn_of_types(schema.data, stacklevel=3)
+            # which knows what the table does not state
+            warn_of_kind(options.table, stacklevel=3)
         if options.drop_metadata_table:
             table = drop_metadata_table_now(table)
         table = table.merging_by(options.table.merger_classes)
-        return cls(Coordinator(table), schema, options, avro)
+        return cls(Coordinator(table), schema, options, avro, given)
 
     @classmethod
     def _without_rows(cls, storage: Storage, options: WriteOptions) -> PreparedWrite:
@@ -143,7 +160,7 @@ class PreparedWrite:
                 with clock.phase("begin"):
                     instant = coordinator.begin(options.operation, options.operation.replaces)
                 statuses = run_batches(
-                    coordinator.table, self.schema, options, instant, exchanges, clock
+                    coordinator.table, self.schema, options, instant, exchanges, clock, self.given
                 )
                 lists = list_columns(self.schema.data)
                 if lists:

@@ -17,10 +17,11 @@ import pyarrow.compute as pc
 
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.plan import Operation, WritePlan
+from serde_lab.records.combiner import Combiner
 from serde_lab.records.delete_markers import deletes_of
+from serde_lab.records.fields import values_at
 from serde_lab.records.histories import History
 from serde_lab.records.key_hash import HashedKeys
-from serde_lab.records.merger import Combiner
 from serde_lab.records.merging import Deletes, Indices, MergeMode, precombine
 from serde_lab.records.schema import ENVELOPE
 from serde_lab.serde.interface import Records
@@ -135,7 +136,7 @@ class WriteHandle(ABC):
             keys = HashedKeys.of(batch.column(0))
             by_event = plan.merge_mode is not MergeMode.COMMIT_TIME
             fields = plan.schema.ordering if by_event else ()
-            ordering = [data.column(name) for name in fields]
+            ordering = [values_at(data, name) for name in fields]
             marked = plan.merge_rules.markers.marked(data, data.schema.names)
             deletes = deletes_of(
                 np.zeros(len(keys), np.bool_) if marked is None else marked, ordering
@@ -156,7 +157,7 @@ class WriteHandle(ABC):
             values = [
                 pc.if_else(
                     pa.array(is_row),
-                    folded.rows.column(name).take(pa.array(folded.row, mask=~is_row)),
+                    values_at(folded.rows, name).take(pa.array(folded.row, mask=~is_row)),
                     old.take(at),
                 )
                 for name, old in zip(fields, ordering, strict=True)

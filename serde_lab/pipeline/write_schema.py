@@ -14,8 +14,9 @@ from serde_lab.errors import SchemaError, TableError
 from serde_lab.pipeline.options import WriteOptions
 from serde_lab.pipeline.plan import Operation
 from serde_lab.records.avro_schema import arrow_to_avro
+from serde_lab.records.fields import find_field, type_at
 from serde_lab.records.schema import RecordSchema
-from serde_lab.records.schema_evolution import evolved, is_wider
+from serde_lab.records.schema_evolution import evolved, is_wider, left_out
 from serde_lab.records.types import check_supported, storage_schema
 from serde_lab.table.config import TableConfig
 from serde_lab.table.meta_columns import FILE_NAME, data_schema
@@ -40,10 +41,10 @@ def record_schema(source: pa.Schema, options: WriteOptions) -> RecordSchema:
         roles["ordering"] = options.table.ordering_fields
     for role, names in roles.items():
         for name in names:
-            if name not in source.names:
+            near = _siblings(source, name)
+            if find_field(source, name) is None:
                 raise SchemaError(
-                    f"{role} column {name!r} is not in the data, whose columns are"
-                    f" {', '.join(source.names)}"
+                    f"{role} column {name!r} is not in the data, whose columns are {', '.join(near)}"
                 )
     if not deletes:
         options.table.merge_rules.markers.check(source)
@@ -81,21 +82,56 @@ def evolved_schema(table: HoodieTable, batch: RecordSchema, options: WriteOption
     stored = _record_schema(stored, table.config, ordered=True).data
     if stored.equals(batch.data):
         return batch
-    data = evolved(stored, batch.data, fill=options.fill_missing)
+    given = batch.data
+    if options.partial_updates:
+        # what the records leave out stays as it is; not so fields inside of columns that they have
+        given = pa.schema([*given, *(field for field in stored if field.name not in given.names)])
+    if options.reconcile:
+        _check_reconcilable(stored, given)
+    data = evolved(stored, given, fill=options.fill_missing or options.reconcile)
     for name in table.config.ordering_fields:
-        if name in stored.names and pa.types.is_string(data.field(name).type) != (
-            pa.types.is_string(stored.field(name).type)
-        ):
+        before, after = find_field(stored, name), type_at(data, name)
+        if before is not None and pa.types.is_string(after) != pa.types.is_string(before.type):
             raise SchemaError(
-                f"ordering column {name!r} is of type {batch.data.field(name).type}, and the table has"
-                f" {stored.field(name).type}: as text its values would be in another order"
+                f"ordering column {name!r} is of type {type_at(batch.data, name)}, and the table has"
+                f" {before.type}: as text its values would be in another order"
             )
+    _check_key_texts(table.config, stored, batch.data)
     return replace(batch, data=data)
+
+
+def _check_reconcilable(stored: pa.Schema, batch: pa.Schema) -> None:
+    """Source: what Apache Hudi 1.2.0 refuses (tests/peers/test_evolved_tables.py)."""
+    lacking, added = left_out(stored, batch), left_out(batch, stored)
+    if lacking and added:
+        raise SchemaError(
+            f"column {lacking[0]!r} of the table is not in the data, and {added[0]!r} of the data is not in"
+            " the table: hoodie.datasource.write.reconcile.schema=true takes one of both",
+            hint="hoodie.write.set.null.for.missing.columns=true, in its place, takes both",
+        )
+
+
+def _check_key_texts(table: TableConfig, stored: pa.Schema, batch: pa.Schema) -> None:
+    """Refuse what gives keys that are stored another text: Apache Hudi makes two rows of one key then."""
+    for role, names in _identity(table).items():
+        for name in names:
+            before, after = find_field(stored, name), type_at(batch, name)
+            if before is None or not pa.types.is_integer(before.type):
+                continue
+            if role == "partition" and name in table.time_fields:
+                continue
+            if pa.types.is_floating(after):
+                raise SchemaError(
+                    f"{role} column {name!r} is of type {after}, and the table has {before.type}: what is"
+                    " stored as 1 would be looked for as 1.0",
+                    hint="cast it",
+                )
 
 
 def check_unchanged(table: HoodieTable, schema: RecordSchema, options: WriteOptions) -> None:
     """Refuse a write whose schema another writer has made another one since it was settled."""
-    now = evolved_schema(table, schema, replace(options, fill_missing=True)).data
+    settled = replace(options, fill_missing=True, reconcile=False)
+    now = evolved_schema(table, schema, settled).data
     if now.equals(schema.data):
         return
     names = dict.fromkeys([*schema.data.names, *now.names])
@@ -106,6 +142,15 @@ def check_unchanged(table: HoodieTable, schema: RecordSchema, options: WriteOpti
         f"columns of table {table.config.name} were changed by another writer meanwhile: {listed}",
         hint="write again",
     )
+
+
+def _siblings(schema: pa.Schema, path: str) -> list[str]:
+    """The fields of the deepest struct on the path that there is, by their own paths."""
+    above, _, _ = path.rpartition(".")
+    struct = find_field(schema, above) if above else None
+    if above and (struct is None or not pa.types.is_struct(struct.type)):
+        return _siblings(schema, above)
+    return schema.names if struct is None else [f"{above}.{field.name}" for field in struct.type]
 
 
 def _field(schema: pa.Schema, name: str) -> pa.Field | None:
@@ -134,7 +179,9 @@ def _record_schema(data: pa.Schema, table: TableConfig, ordered: bool) -> Record
 
 
 def _check_type(name: str, batch: pa.Schema, stored: pa.Schema) -> None:
-    ours, theirs = batch.field(name), stored.field(name)
+    ours, theirs = find_field(batch, name), find_field(stored, name)
+    assert ours is not None
+    assert theirs is not None
     if is_wider(theirs.type, ours.type):
         return
     if _value_type(ours) != _value_type(theirs):

@@ -80,8 +80,8 @@ def winners(history: History) -> Indices:
     return np.sort(ordered[last_of_group])
 
 
-def sources(history: History, late_too: bool = True) -> Sources:
-    """What each key's record is made of. `late_too`: entries that do not stand fill gaps as well."""
+def sources(history: History) -> Sources:
+    """What each key's record is made of."""
     if not len(history):
         return Sources(np.empty(0, np.int64), np.zeros(1, np.int64))
     entries = _alive(history)
@@ -106,8 +106,6 @@ def sources(history: History, late_too: bool = True) -> Sources:
     np.minimum.at(first_row, number[begins], place[begins])
     ends_deleted = first_row == len(entries)
     takes_part = ~deleted & (place >= first_row[number])
-    if not late_too:
-        takes_part &= stands
     takes_part |= (place == cut[number]) & ends_deleted[number]
     left = np.flatnonzero(takes_part)
     # those that stood, the last one first; then those that came late, the first one first

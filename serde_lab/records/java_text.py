@@ -8,7 +8,7 @@ type (`tests/peers/test_keys_of_hudi.py` asks it again).
 |------------------------|-----------------------------------------------------------------------|
 | string                 | itself                                                                |
 | integers, boolean      | 12, -1, true                                                          |
-| date32                 | 1992-01-02                                                            |
+| date32                 | 1992-01-02; +10000-01-01 and -0001-12-31 beyond four digits of a year |
 | decimal                | 12.30; with an exponent where the value is small: 1E-7                |
 | timestamp              | its microseconds since 1970                                           |
 | binary                 | its bytes as lower-case hexadecimal digits                            |
@@ -22,6 +22,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+_LAST_OF_FOUR_DIGITS = 2_932_896  # 9999-12-31, in days since 1970
 
 
 def has_text(kind: pa.DataType) -> bool:
@@ -50,8 +52,21 @@ def java_text(values: pa.Array) -> pa.StringArray:
         return _float_text(values)
     if pa.types.is_timestamp(kind):
         return values.cast(pa.timestamp("us", kind.tz)).view(pa.int64()).cast(pa.string())
+    if pa.types.is_date32(kind):
+        return _date_text(values)
     # decimals too: Arrow turns to an exponent below 1e-6, as BigDecimal.toString does
     return values.cast(pa.string())
+
+
+def _date_text(values: pa.Date32Array) -> pa.StringArray:
+    text = values.cast(pa.string())
+    far = pc.fill_null(pc.greater(values.view(pa.int32()), _LAST_OF_FOUR_DIGITS), False)
+    if not pc.any(far).as_py():
+        return text
+    # Arrow has no sign there, and no text at all beyond the year 32767
+    days = values.filter(far).view(pa.int32()).to_numpy().astype(np.int64).view("datetime64[D]")
+    signed = pc.binary_join_element_wise("+", pa.array(np.datetime_as_string(days)), "")
+    return pc.replace_with_mask(text, far, signed)
 
 
 def _float_text(values: pa.Array) -> pa.StringArray:

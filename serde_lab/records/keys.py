@@ -1,9 +1,9 @@
 """Key generation: record keys and partition paths from data columns, vectorised.
 
 Owns Hudi's encoding (SimpleKeyGenerator, ComplexKeyGenerator, NonpartitionedKeyGenerator,
-TimestampBasedKeyGenerator, AutoRecordGenWrapperKeyGenerator and PartitionPathEncodeUtils): one key field
-gives the bare value, several give `f1:v1,f2:v2`, none at all a key made up of where the row stood. Must
-not know tables or strategies.
+TimestampBasedKeyGenerator, CustomKeyGenerator, AutoRecordGenWrapperKeyGenerator and
+PartitionPathEncodeUtils): one key field gives the bare value, several give `f1:v1,f2:v2`, none at all a key
+made up of where the row stood. Fields are told by path (`fields.py`). Must not know tables or strategies.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import DataError, LabError, OptionError, SchemaError
+from serde_lab.records.fields import columns_of, type_at, values_at
 from serde_lab.records.java_text import has_text, java_text
 from serde_lab.records.partition_time import TimeRule
 from serde_lab.records.schema import DELETE, ENVELOPE, INSERT, RecordSchema
 
 OrderingNulls = Literal["refuse", "lowest"]
+PartitionKind = Literal["SIMPLE", "TIMESTAMP"]
+"""What the key generator CUSTOM makes of a partition field: its own text, or a folder named by time."""
 
 NULL_KEY = "__null__"
 EMPTY_KEY = "__empty__"
@@ -49,12 +52,17 @@ class RowPlace:
     first: int = 0
 
 
+NOWHERE = RowPlace("0" * 17, 0)
+"""Of rows that no write brings."""
+
+
 @dataclass(frozen=True, slots=True)
 class KeyGenerator:
     """Makes the envelope of a batch. `hive_style` and `url_encode` are the table's own settings.
 
     `ordering_nulls`: whether a null ordering value is refused, or counts as lower than any other.
-    `time`: the key generator is TIMESTAMP, and the one partition field names folders by time.
+    `time`: how partition fields name folders by time: the one there is, under the key generator TIMESTAMP.
+    `kinds`: the key generator is CUSTOM, and this is what each partition field is.
     """
 
     schema: RecordSchema
@@ -62,34 +70,50 @@ class KeyGenerator:
     url_encode: bool = False
     ordering_nulls: OrderingNulls = "refuse"
     time: TimeRule | None = None
+    kinds: tuple[PartitionKind, ...] = ()
 
     def __post_init__(self) -> None:
         for name in self.schema.record_key:
-            _check_key_type("record key", name, self.schema.data.field(name).type)
-        for name in self.schema.partition:
-            kind = self.schema.data.field(name).type
-            if self.time is None:
+            _check_key_type("record key", name, type_at(self.schema.data, name))
+        for name, rule in self._partition_rules():
+            kind = type_at(self.schema.data, name)
+            if rule is None:
                 _check_key_type("partition", name, kind)
-            elif not self.time.takes(kind):
-                wanted = "a string" if self.time.reads_text else "a number, a date or a timestamp"
+            elif not rule.takes(kind):
+                wanted = "a string" if rule.reads_text else "a number, a date or a timestamp"
                 raise SchemaError(
                     f"partition column {name!r} is of type {kind}, expected {wanted}, which the key"
-                    f" generator TIMESTAMP reads as {self.time.input_type}"
+                    f" generator {'CUSTOM' if self.kinds else 'TIMESTAMP'} reads as {rule.input_type}"
                 )
-        if self.time is not None and (len(self.schema.partition), self.complex) != (1, False):
+        if "TIMESTAMP" in self.kinds and self.time is None:
+            raise OptionError("the key generator CUSTOM is not told how its fields are times")
+        timestamp = self.time is not None and not self.kinds
+        if timestamp and (len(self.schema.partition), self.complex) != (1, False):
             raise OptionError("the key generator TIMESTAMP takes one key and one partition column")
 
     @property
     def complex(self) -> bool:
-        """Whether keys are written `field:value`: several key fields, or several partition fields."""
-        return len(self.schema.record_key) > 1 or len(self.schema.partition) > 1
+        """Whether keys are written `field:value`: several key fields, or, but for CUSTOM, several partition
+        fields."""
+        return len(self.schema.record_key) > 1 or (
+            len(self.schema.partition) > 1 and not self.kinds
+        )
+
+    def _partition_rules(self) -> list[tuple[str, TimeRule | None]]:
+        """Each partition field, and how it names folders by time if it does."""
+        kinds = self.kinds or ("TIMESTAMP",) * len(self.schema.partition)
+        return [
+            (name, self.time if kind == "TIMESTAMP" else None)
+            for name, kind in zip(self.schema.partition, kinds, strict=True)
+        ]
 
     def record_keys(self, data: pa.RecordBatch) -> pa.StringArray:
-        """Record keys, one a row. Raises DataError where every key field of a row is null or empty."""
+        """Record keys, one a row. Raises DataError where every key field of a row is null or empty, and where
+        one of several stands in a struct that is null."""
         fields = self.schema.record_key
         if not self.complex:
             (name,) = fields
-            values = java_text(data.column(name))
+            values = java_text(values_at(data, name))
             bad = values.null_count + pc.sum(pc.equal(values, ""), min_count=0).as_py()
             if bad:
                 raise DataError(f"record key column {name!r} is null or empty in {bad} rows")
@@ -98,8 +122,10 @@ class KeyGenerator:
         missing: pa.Array | None = None
         always_there = False
         for position, name in enumerate(fields):
-            values = java_text(data.column(name))
-            if values.null_count or not pa.types.is_integer(data.column(name).type):
+            _check_struct(data, name)
+            given = values_at(data, name)
+            values = java_text(given)
+            if values.null_count or not pa.types.is_integer(given.type):
                 empty = pc.fill_null(pc.equal(values, ""), False)
                 absent = pc.or_(values.is_null(), empty)
                 missing = absent if missing is None else pc.and_(missing, absent)
@@ -116,26 +142,25 @@ class KeyGenerator:
 
     def partition_paths(self, data: pa.RecordBatch) -> pa.StringArray:
         """Partition paths, one a row; "" in a table that is not partitioned."""
-        fields = self.schema.partition
-        if not fields:
+        if not self.schema.partition:
             return pa.repeat(pa.scalar(""), data.num_rows)
         segments = []
-        for name in fields:
-            values = data.column(name)
-            texts = java_text(values) if self.time is None else self.time.folders(values)
+        for name, rule in self._partition_rules():
+            values = values_at(data, name)
+            texts = java_text(values) if rule is None else rule.folders(values)
             encoded = texts.dictionary_encode()
             # few distinct values: escape each of them once
-            distinct = [self._segment(name, value) for value in encoded.dictionary.to_pylist()]
-            names = pa.array([*distinct, self._segment(name, None)], pa.string())
-            indices = pc.fill_null(encoded.indices, len(distinct))
+            distinct = [*encoded.dictionary.to_pylist(), None]
+            names = pa.array([self._segment(name, v, rule) for v in distinct], pa.string())
+            indices = pc.fill_null(encoded.indices, len(distinct) - 1)
             segments.append(names.take(indices))
         return segments[0] if len(segments) == 1 else pc.binary_join_element_wise(*segments, "/")
 
-    def _segment(self, name: str, value: str | None) -> str:
+    def _segment(self, name: str, value: str | None, rule: TimeRule | None) -> str:
         text = value or DEFAULT_PARTITION
         if self.url_encode:
             text = escape(text)
-        elif ("/" in text and self.time is None) or _CONTROL.search(text):
+        elif ("/" in text and rule is None) or _CONTROL.search(text):
             raise DataError(
                 f"partition column {name!r} holds {text!r}, which is no single folder name",
                 hint="set hoodie.datasource.write.partitionpath.urlencode=true",
@@ -150,8 +175,8 @@ class KeyGenerator:
 
     @property
     def identity(self) -> pa.Schema:
-        """The columns that a record is told by: key and partition columns, in table order."""
-        told_by = {*self.schema.record_key, *self.schema.partition}
+        """The columns that a record is told by: those of key and partition fields, in table order."""
+        told_by = set(columns_of([*self.schema.record_key, *self.schema.partition]))
         return pa.schema([field for field in self.schema.data if field.name in told_by])
 
     def envelop(self, data: pa.RecordBatch, place: RowPlace | None = None) -> pa.RecordBatch:
@@ -161,7 +186,7 @@ class KeyGenerator:
         """
         columns = [data.column(name) for name in self.schema.data.names]
         for name in self.schema.ordering:
-            nulls = data.column(name).null_count
+            nulls = values_at(data, name).null_count
             if nulls and self.ordering_nulls == "refuse":
                 raise DataError(
                     f"ordering column {name!r} is null in {nulls} rows, which Apache Hudi cannot merge",
@@ -221,6 +246,16 @@ def escape(text: str) -> str:
 def unescape(text: str) -> str:
     """What `escape` was given."""
     return urllib.parse.unquote(text)
+
+
+def _check_struct(data: pa.RecordBatch, path: str) -> None:
+    """Source: KeyGenUtils.getRecordKey, to which a field of a null struct is none; a null field is fine."""
+    struct, _, _ = path.rpartition(".")
+    nulls = values_at(data, struct).null_count if struct else 0
+    if nulls:
+        raise DataError(
+            f"record key field {path!r} does not exist in {nulls} rows, whose {struct!r} is null"
+        )
 
 
 def _check_key_type(role: str, name: str, kind: pa.DataType) -> None:

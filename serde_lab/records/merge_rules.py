@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from serde_lab.errors import OptionError
+from serde_lab.records.combiner import Combiner
 from serde_lab.records.delete_markers import DeleteMarkers
 from serde_lab.records.merger import (
     ARROW,
@@ -16,13 +17,12 @@ from serde_lab.records.merger import (
     CUSTOM_STRATEGY,
     EVENT_TIME_STRATEGY,
     PAYLOAD_STRATEGY,
-    Combiner,
     CommitTimeMerger,
     EventTimeMerger,
-    MergerCombiner,
     RecordMerger,
-    choose_merger,
 )
+from serde_lab.records.merger_choice import choose_merger
+from serde_lab.records.merger_combiner import MergerCombiner
 from serde_lab.records.merging import MergeMode
 from serde_lab.records.partial_update import PartialUpdate, PartialUpdateCombiner
 from serde_lab.records.schema import RecordSchema
@@ -58,19 +58,29 @@ class MergeRules:
         return self.strategy_id or _STRATEGIES[self.mode]
 
     def combiner(
-        self, schema: RecordSchema, record_type: str = ARROW, in_log: bool = False
+        self,
+        schema: RecordSchema,
+        record_type: str = ARROW,
+        in_log: bool = False,
+        partial: bool = False,
     ) -> Combiner | None:
         """What merges rows of `schema`; None where one of two rows stands as it is, so that choosing is
-        enough. `in_log`: entries of a log.
+        enough. `in_log`: entries of a log; `partial`: of which some lack columns.
 
         Raises OptionError where no implementation fits.
         """
+        if partial and self.mode is not MergeMode.CUSTOM:
+            return PartialUpdateCombiner(PartialUpdate.KEEP_VALUES)
         merger = self._merger(record_type)
         if merger is not None:
             return MergerCombiner(merger, schema, self.properties(schema), in_log)
         if self.partial_update is None:
             return None
         return PartialUpdateCombiner(self.partial_update, self.unavailable)
+
+    def check_merger(self, record_type: str = ARROW) -> None:
+        """Raises OptionError, naming the strategy, where no implementation fits."""
+        self._merger(record_type)
 
     def _merger(self, record_type: str) -> RecordMerger | None:
         """The implementation that fits; None for one of those whose rules choosing follows anyway."""

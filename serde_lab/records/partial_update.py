@@ -8,21 +8,16 @@ the default of a nullable column is null.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from serde_lab.records.combiner import Folded, Indices, Mask, Present
 from serde_lab.records.histories import History, Sources, sources
-from serde_lab.records.merger import Combined, Folded
-
-Mask = npt.NDArray[np.bool_]
-Present = Callable[[str], Mask | None]
-"""Of a column: in which rows its writer gave it; None for all of them."""
+from serde_lab.records.merger import Merged
 
 
 class PartialUpdate(StrEnum):
@@ -41,19 +36,15 @@ class PartialUpdateCombiner:
     unavailable: str = ""
     phase = "merge"
 
-    def fold(self, rows: pa.RecordBatch, history: History, row: npt.NDArray[np.int64]) -> Folded:
-        """One record a key out of all entries of a batch or log; `row`: each entry's row, or -1."""
-        return self.fold_present(rows, history, row, lambda name: None)
-
-    def fold_present(
+    def fold(
         self,
         rows: pa.RecordBatch,
         history: History,
-        row: npt.NDArray[np.int64],
-        present: Present,
+        row: Indices,
+        present: Present | None = None,
     ) -> Folded:
-        """The same of rows that lack columns."""
-        found = sources(history, late_too=self.mode is not PartialUpdate.KEEP_VALUES)
+        """One record a key out of all entries of a batch or log; `row`: each entry's row, or -1."""
+        found = sources(history)
         tops = found.tops
         is_row = ~history.deleted[tops]
         sizes = np.diff(found.starts)
@@ -64,39 +55,30 @@ class PartialUpdateCombiner:
         filled, _ = self.filled(rows, made_of, present)
         numbers = np.full(len(tops), -1, np.int64)
         numbers[is_row] = np.arange(int(is_row.sum()))
-        return Folded(tops, filled, numbers, made_of)
+        there = None
+        if present is not None:
+            there = {name: _any_of(mask, made_of) for name, mask in present.items()}
+        return Folded(tops, filled, numbers, there)
 
-    def combine(self, older: pa.RecordBatch, newer: pa.RecordBatch, newer_wins: Mask) -> Combined:
-        """Two versions of each record, the winner of each pair filled from the other."""
-        return self.combine_present(older, newer, newer_wins, lambda name: None)
-
-    def combine_present(
+    def combine(
         self,
         older: pa.RecordBatch,
         newer: pa.RecordBatch,
         newer_wins: Mask,
-        present: Present,
-    ) -> Combined:
-        """The same of newer versions that lack columns; `present` speaks of their rows."""
+        present: Present | None = None,
+    ) -> Merged:
+        """Two versions of each record, the winner of each pair filled from the other."""
         rows = older.num_rows
-        if self.mode is PartialUpdate.KEEP_VALUES:
-            order = np.where(newer_wins, np.arange(rows) + rows, np.arange(rows))
-            pairs = np.stack([order, np.arange(rows)], axis=1).reshape(-1)
-        else:
-            first = np.where(newer_wins, np.arange(rows) + rows, np.arange(rows))
-            pairs = np.stack([first, 2 * np.arange(rows) + rows - first], axis=1).reshape(-1)
-        together = pa.concat_batches([older, newer])
-
-        def of_both(name: str) -> Mask | None:
-            given = present(name)
-            return None if given is None else np.append(np.ones(rows, np.bool_), given)
-
-        starts = np.arange(0, 2 * rows + 1, 2)
-        filled, changed = self.filled(together, Sources(pairs, starts), of_both)
-        return Combined(filled, None, ~newer_wins & ~changed)
+        first = np.where(newer_wins, np.arange(rows) + rows, np.arange(rows))
+        pairs = np.stack([first, 2 * np.arange(rows) + rows - first], axis=1).reshape(-1)
+        whole = np.ones(rows, np.bool_)
+        of_both = {name: np.append(whole, mask) for name, mask in (present or {}).items()}
+        made_of = Sources(pairs, np.arange(0, 2 * rows + 1, 2))
+        filled, changed = self.filled(pa.concat_batches([older, newer]), made_of, of_both)
+        return Merged(filled, None, ~newer_wins & ~changed)
 
     def filled(
-        self, rows: pa.RecordBatch, made_of: Sources, present: Present
+        self, rows: pa.RecordBatch, made_of: Sources, present: Present | None = None
     ) -> tuple[pa.RecordBatch, Mask]:
         """One record a key; and which of them differ from the row that stands."""
         tops = made_of.tops
@@ -105,7 +87,7 @@ class PartialUpdateCombiner:
         several = len(made_of.rows) > len(tops)
         for field in rows.schema:
             values = rows.column(field.name)
-            full = self._full(values, field, present) if several else None
+            full = self._full(values, field, present or {}) if several else None
             if full is None:
                 columns.append(values.take(pa.array(tops)))
                 continue
@@ -117,7 +99,7 @@ class PartialUpdateCombiner:
     def _full(self, values: pa.Array, field: pa.Field, present: Present) -> Mask | None:
         """Rows that have no gap in a column; None where none has one."""
         if self.mode is PartialUpdate.KEEP_VALUES:
-            return present(field.name)
+            return present.get(field.name)
         if self.mode is PartialUpdate.IGNORE_DEFAULTS:
             if not values.null_count:
                 return None
@@ -130,7 +112,7 @@ class PartialUpdateCombiner:
         return ~gaps if gaps.any() else None
 
 
-def _first_full(full: Mask, made_of: Sources) -> npt.NDArray[np.int64]:
+def _first_full(full: Mask, made_of: Sources) -> Indices:
     """Of each key its first source without a gap; where all have one, the last of them."""
     place = np.arange(len(made_of.rows))
     last = np.repeat(made_of.starts[1:] - 1, np.diff(made_of.starts))
@@ -138,3 +120,10 @@ def _first_full(full: Mask, made_of: Sources) -> npt.NDArray[np.int64]:
     if not len(candidates):
         return made_of.tops
     return made_of.rows[np.minimum.reduceat(candidates, made_of.starts[:-1])]
+
+
+def _any_of(mask: Mask, made_of: Sources) -> Mask:
+    """Whether any source of each record has `mask`."""
+    if not len(made_of.rows):
+        return np.empty(0, np.bool_)
+    return np.logical_or.reduceat(mask[made_of.rows], made_of.starts[:-1])

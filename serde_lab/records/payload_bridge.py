@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from serde_lab.records.avro_codec import AvroCodec
 from serde_lab.records.avro_schema import arrow_to_avro
+from serde_lab.records.fields import values_at
 from serde_lab.records.merger import PAYLOAD_STRATEGY, Merged, RecordMerger
 from serde_lab.records.payloads import Datum, RecordPayload, comparable, load_payload
 from serde_lab.records.schema import RecordSchema
@@ -90,7 +91,7 @@ class _Bridge:
     def payloads(
         self, rows: pa.RecordBatch, payload_class: type[RecordPayload]
     ) -> list[RecordPayload]:
-        columns = [rows.column(name).to_pylist() for name in self._ordering]
+        columns = [values_at(rows, name).to_pylist() for name in self._ordering]
         values = [tuple(map(comparable, each)) for each in zip(*columns, strict=True)]
         if not columns:
             values = [()] * rows.num_rows

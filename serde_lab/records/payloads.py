@@ -10,11 +10,10 @@ A datum is a dict as fastavro reads it; None in place of one means a delete.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-from serde_lab.errors import OptionError
+from serde_lab.records.named_class import named_class
 from serde_lab.records.schema import DELETE
 
 Datum = dict[str, Any]
@@ -119,7 +118,7 @@ class OverwriteNonDefaultsWithLatestAvroPayload(OverwriteWithLatestAvroPayload):
         new = self.decode(self.avro)
         if self.is_delete(new, properties):
             return None
-        return {key: current.get(key) if value is None else value for key, value in new.items()}
+        return _filled(new, current)
 
 
 class PartialUpdateAvroPayload(OverwriteNonDefaultsWithLatestAvroPayload):
@@ -135,7 +134,9 @@ class PartialUpdateAvroPayload(OverwriteNonDefaultsWithLatestAvroPayload):
         top, below = self.decode(stands.avro), self.decode(other.avro)
         if self.is_delete(top, properties) or self.is_delete(below, properties):
             return stands
-        return _Made.of(stands, _filled(top, below))  # type: ignore[return-value]
+        datum = _filled(top, below)
+        # what it is made of has no bytes, and needs none
+        return type(self)(stands.avro, stands.ordering, lambda _: datum)
 
     def combine_and_get_update_value(
         self, current: Datum, properties: Mapping[str, str]
@@ -150,20 +151,6 @@ class PartialUpdateAvroPayload(OverwriteNonDefaultsWithLatestAvroPayload):
         return _filled(current, new) if lower else _filled(new, current)
 
 
-class _Made(PartialUpdateAvroPayload):
-    """A payload whose datum is known, and has no bytes yet."""
-
-    __slots__ = ("datum",)
-
-    datum: Datum
-
-    @classmethod
-    def of(cls, stands: RecordPayload, datum: Datum) -> Self:
-        made = cls(stands.avro, stands.ordering, lambda _: datum)
-        made.datum = datum
-        return made
-
-
 def _filled(top: Datum, below: Datum) -> Datum:
     return {key: below.get(key) if value is None else value for key, value in top.items()}
 
@@ -173,7 +160,15 @@ def ordering_of(datum: Datum, properties: Mapping[str, str]) -> tuple[Any, ...]:
     fields = [
         name for name in properties.get("hoodie.table.ordering.fields", "").split(",") if name
     ]
-    return tuple(comparable(datum[name]) for name in fields)
+    return tuple(comparable(_field_of(datum, name)) for name in fields)
+
+
+def _field_of(datum: Datum, path: str) -> Any:
+    """The value at the end of a path, null where a record on the way is."""
+    value: Any = datum
+    for name in path.split("."):
+        value = None if value is None else value[name]
+    return value
 
 
 def comparable(value: Any) -> Any:
@@ -204,16 +199,4 @@ def load_payload(name: str) -> type[RecordPayload]:
     """One of Hudi's classes by its Java name, or a user's as package.module:Class. Raises OptionError."""
     if name in HUDIS:
         return HUDIS[name]
-    module_name, _, class_name = name.partition(":")
-    if not class_name:
-        raise OptionError(
-            f"payload class {name!r} is not known, expected package.module:Class or one of"
-            f" {', '.join(HUDIS)}"
-        )
-    try:
-        found = getattr(importlib.import_module(module_name), class_name)
-    except (ImportError, AttributeError) as exc:
-        raise OptionError(f"payload class {name!r} is not there: {exc}") from exc
-    if not (isinstance(found, type) and issubclass(found, RecordPayload)):
-        raise OptionError(f"payload class {name!r} is no RecordPayload")
-    return found
+    return named_class(name, RecordPayload, f"payload class is {name!r}", HUDIS)

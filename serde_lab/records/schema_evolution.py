@@ -56,6 +56,29 @@ def evolved(table: pa.Schema, batch: pa.Schema, *, fill: bool) -> pa.Schema:
     return pa.schema(_fields(table, batch, fill, ""))
 
 
+def left_out(whole: Iterable[pa.Field], part: Iterable[pa.Field], path: str = "") -> list[str]:
+    """Paths of fields that `part` lacks of `whole`, at any depth."""
+    given = {field.name: field.type for field in part}
+    found = []
+    for field in whole:
+        at = f"{path}{field.name}"
+        if field.name in given:
+            found += _left_out_of(field.type, given[field.name], at)
+        else:
+            found.append(at)
+    return found
+
+
+def _left_out_of(whole: pa.DataType, part: pa.DataType, path: str) -> list[str]:
+    if pat.is_struct(whole) and pat.is_struct(part):
+        return left_out(whole, part, f"{path}.")
+    if is_list(whole) and is_list(part):
+        return _left_out_of(whole.value_type, part.value_type, f"{path}.element")
+    if pat.is_map(whole) and pat.is_map(part):
+        return _left_out_of(whole.item_type, part.item_type, f"{path}.value")
+    return []
+
+
 def _fields(
     table: Iterable[pa.Field], batch: Iterable[pa.Field], fill: bool, path: str
 ) -> list[pa.Field]:

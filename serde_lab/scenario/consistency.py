@@ -12,7 +12,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from serde_lab.errors import OptionError
 from serde_lab.records.partition_time import MEANING as TIME_OPTIONS
 from serde_lab.records.partition_time import PREFIX
-from serde_lab.scenario.model import LEVELS, Arm, Batch, ParquetData, Scenario, Topology, TpchData
+from serde_lab.scenario.model import (
+    LEVELS,
+    Arm,
+    Batch,
+    Merging,
+    ParquetData,
+    Scenario,
+    Topology,
+    TpchData,
+)
 from serde_lab.scenario.problems import Problem, listed, suggestion
 from tpch.tables import TABLES
 
@@ -41,6 +50,7 @@ def check(scenario: Scenario) -> Iterator[Problem]:
     """Every problem, in the order of the file."""
     yield from _not_yet(scenario)
     yield from _columns(scenario)
+    yield from _keyless(scenario) if scenario.data.keyless else _keyed(scenario)
     yield from _batches(scenario)
     yield from _table(scenario)
     yield from _arms(scenario)
@@ -84,9 +94,60 @@ def _columns(scenario: Scenario) -> Iterator[Problem]:
             )
 
 
+def _keyed(scenario: Scenario) -> Iterator[Problem]:
+    data = scenario.data
+    if isinstance(data, ParquetData) and not data.key:
+        found = (
+            "is empty, expected at least one" if "key" in data.model_fields_set else "is missing"
+        )
+        yield Problem(
+            "data.key", f"{found}: it names the record key, or keyless = true says of none"
+        )
+
+
+def _keyless(scenario: Scenario) -> Iterator[Problem]:
+    """Rows without a key are added and never looked up, compared or hashed."""
+    data, table = scenario.data, scenario.table
+    if data.key:
+        yield Problem("data.keyless", f"is true, and data.key names {listed(data.key)}")
+    if data.ordering:
+        yield Problem("data.ordering", "is of no use: rows without keys are never compared")
+    for key, batch in scenario.named_batches:
+        if batch.operation not in ("insert", "bulk_insert"):
+            yield Problem(
+                f"{key}.operation",
+                f"{_a(batch.operation)} looks keys up, and data.keyless says that there are none;"
+                " expected 'insert' or 'bulk_insert'",
+            )
+    for name in ("index", "buckets", "bucket_fields"):
+        if name in table.model_fields_set:
+            yield Problem(f"table.{name}", "is of no use: rows without keys have no bucket")
+    merging = [("table", table.model_fields_set)]
+    merging += [
+        (f"arm.{arm.name}.merging", arm.merging.model_fields_set)
+        for arm in scenario.arms
+        if arm.merging is not None
+    ]
+    for key, given in merging:
+        for name in sorted(given & Merging.model_fields.keys()):
+            yield Problem(f"{key}.{name}", "is of no use: rows without keys are never merged")
+    for arm in scenario.arms:
+        if arm.kind == "peer":
+            yield Problem(f"arm.{arm.name}", "peers are not asked to write rows without keys yet")
+        elif arm.control == "spark_native":
+            yield Problem(
+                f"arm.{arm.name}",
+                "spark_native sends rows by the bucket of their key, and data.keyless says that there"
+                " are none",
+            )
+
+
 def _key_range(scenario: Scenario, data: TpchData) -> Iterator[Problem]:
     """A third of the keys: what makes rows share keys needs a key of lineitem's form, and upserts."""
     if data.key_range == "whole":
+        return
+    if data.keyless:
+        yield Problem("data.key_range", "is for rows with keys, and data.keyless says of none")
         return
     if data.table != "lineitem" or data.record_key[0] != "l_orderkey" or len(data.record_key) < 2:
         yield Problem(
@@ -120,7 +181,7 @@ def _batches(scenario: Scenario) -> Iterator[Problem]:
             why = (
                 "its rows are those of `path`"
                 if batch.path
-                else f"a {batch.operation} has none, only an upsert"
+                else f"{_a(batch.operation)} has none, only an upsert"
             )
             yield Problem(f"{key}.{next(iter(shares))}", f"cannot be asked for: {why}")
             continue
@@ -147,6 +208,10 @@ def _batches(scenario: Scenario) -> Iterator[Problem]:
             )
 
 
+def _a(operation: str) -> str:
+    return f"{'an' if operation in ('insert', 'upsert') else 'a'} {operation}"
+
+
 def _size(key: str, batch: Batch, scenario: Scenario) -> Iterator[Problem]:
     given = [name for name in ("rows", "share", "path") if getattr(batch, name) is not None]
     if len(given) > 1:
@@ -155,6 +220,8 @@ def _size(key: str, batch: Batch, scenario: Scenario) -> Iterator[Problem]:
         return
     if not isinstance(scenario.data, ParquetData):
         yield Problem(f"{key}.path", 'needs [data] source = "parquet", since files have a schema')
+    elif scenario.data.keyless:
+        return
     elif not scenario.data.ordering and scenario.table.merge_mode == "EVENT_TIME_ORDERING":
         yield Problem(
             f"{key}.path",
@@ -203,7 +270,7 @@ def _table(scenario: Scenario) -> Iterator[Problem]:
             f"found {table.level}, but Apache Hudi writes gzip at level 6 only: peers would not be"
             " measured on equal terms",
         )
-    for name in table.bucket_fields:
+    for name in () if data.keyless else table.bucket_fields:
         if name not in data.record_key:
             yield Problem(
                 "table.bucket_fields",
@@ -311,11 +378,11 @@ def _travels(key: str, batch: Batch, arm: Arm, scenario: Scenario) -> Iterator[P
             f"{batch.operation} cannot go through {topology.name!r}, the topology of arm"
             f" {arm.name!r}: it is for an insert",
         )
-    if batch.operation == "insert" and topology.name == "bucket":
+    if batch.operation == "insert" and topology.name == "bucket" and not scenario.data.keyless:
         yield Problem(
             key,
             f"an insert looks no key up, and arm {arm.name!r} writes a table with the bucket index, where"
-            " every key has its place",
+            " every key has its place; rows with keys come by upsert, the first ones by bulk_insert",
         )
     if batch.operation.startswith("insert_overwrite") and scenario.key_is_global(arm):
         yield Problem(

@@ -69,6 +69,7 @@ class TpchData(Section):
     table: TableName
     scale_factor: Annotated[float, Field(gt=0)]
     key: Columns = ()
+    keyless: bool = False
     partition: Columns = ()
     ordering: Columns = ()
     input_partitions: Annotated[int, Field(ge=1, le=10_000)] = 8
@@ -77,8 +78,8 @@ class TpchData(Section):
 
     @property
     def record_key(self) -> tuple[str, ...]:
-        """The key columns: those of the file, else the table's primary key."""
-        return self.key or TABLES[self.table].primary_key
+        """The key columns: those of the file, else the table's primary key; none without keys."""
+        return () if self.keyless else self.key or TABLES[self.table].primary_key
 
     @property
     def own_ordering(self) -> tuple[str, ...]:
@@ -91,7 +92,8 @@ class ParquetData(Section):
 
     source: Literal["parquet"]
     path: Annotated[str, Field(min_length=1)]
-    key: Annotated[Columns, Field(min_length=1)]
+    key: Columns = ()
+    keyless: bool = False
     partition: Columns = ()
     ordering: Columns = ()
     input_partitions: Annotated[int, Field(ge=1, le=10_000)] = 8
@@ -99,7 +101,7 @@ class ParquetData(Section):
 
     @property
     def record_key(self) -> tuple[str, ...]:
-        """The key columns."""
+        """The key columns; none without keys."""
         return self.key
 
     @property
@@ -336,8 +338,10 @@ class Scenario(Section):
     def ordering(self) -> tuple[str, ...]:
         """The ordering columns of the table: own ones, else event_ts, else none.
 
-        None where every batch is a file of the user's and the file names none.
+        None where every batch is a file of the user's and the file names none, and where rows have no key.
         """
+        if self.data.keyless:
+            return ()
         derived = any(batch.path is None for batch in self.batches)
         return self.data.own_ordering or ((EVENT_TS,) if derived else ())
 

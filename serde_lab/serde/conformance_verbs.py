@@ -27,10 +27,10 @@ from serde_lab.serde import conformance_subject
 from serde_lab.serde import conformance_verb_cases as verb_cases
 from serde_lab.serde.conformance_subject import Case, Subject, check_frames, for_all, raised
 from serde_lab.serde.conformance_verb_cases import Rewriting
+from serde_lab.serde.detours import verbs_through_arrow
 from serde_lab.serde.equality import first_difference
 from serde_lab.serde.interface import Bounds, BoundSerde, Frames, Records, SerdeOptions
 from serde_lab.serde.record_verbs import Locations, MetadataValues
-from serde_lab.serde.through_arrow import verbs_through_arrow
 
 
 class VerbLaws(Subject):

@@ -51,6 +51,7 @@ import pyarrow.compute as pc
 
 from serde_lab.errors import DecodeError
 from serde_lab.records.delete_markers import DeleteMarkers
+from serde_lab.records.fields import column_of, columns_of, values_in
 from serde_lab.records.schema import (
     IS_INDEX_RECORD,
     OPERATION,
@@ -164,7 +165,9 @@ class Records(ABC):
 
     def ordering_values(self) -> list[pa.Array]:
         """The values of the ordering fields, one array a field, in the schema's order."""
-        return self.column_values(self.schema.ordering)
+        names = columns_of(self.schema.ordering)
+        columns = dict(zip(names, self.column_values(names), strict=True))
+        return [values_in(columns[column_of(path)], path) for path in self.schema.ordering]
 
     def current_locations(self) -> Locations:
         """Where records are stored: null until they are located, and for a file group yet to be."""

@@ -1,9 +1,8 @@
 """The way round through Arrow: the one place where a verb leaves a strategy's representation.
 
 What a strategy does not do on its own representation is done here: records are converted out, changed as
-columns, and converted in. That is always right and seldom fast; `verbs_through_arrow` says which verbs of
-a bound SerDe take this way, by looking at what it overrides, so that no list can be out of date.
-Must not know any strategy.
+columns, and converted in. That is always right and seldom fast; `detours` says which verbs of a bound
+SerDe take this way. Must not know any strategy, nor what else a bound SerDe does.
 """
 
 from __future__ import annotations
@@ -24,24 +23,6 @@ from serde_lab.serde.record_verbs import MetadataValues
 
 if TYPE_CHECKING:
     from serde_lab.serde.interface import BoundSerde, Records
-
-_OVERRIDDEN_BY = {
-    "rewrite": "project",
-    "join": "project",
-    "update_metadata": "update_metadata",
-}
-"""The method by which a bound SerDe does a verb on its own representation."""
-
-
-def verbs_through_arrow(bound: BoundSerde) -> frozenset[str]:
-    """The verbs for which records of `bound` leave their representation."""
-    from serde_lab.serde.interface import BoundSerde
-
-    return frozenset(
-        verb
-        for verb, method in _OVERRIDDEN_BY.items()
-        if getattr(type(bound), method) is getattr(BoundSerde, method)
-    )
 
 
 def project(bound: BoundSerde, projection: Projection, sides: Sequence[Records]) -> Records:

@@ -1,12 +1,15 @@
 """Does a table that does not state its buckets have those that a writer was told?
 
-Owns the refusal of a table of another index, or of another number of buckets: Hudi stores neither, and
-a key that is looked for in the wrong bucket is written twice without a word. Must not know options.
+Owns the refusal of a table of another index, of another number of buckets or with keys of another form:
+Hudi stores none of it, and a key that is looked for in the wrong bucket, or by another text, is written
+twice without a word. Must not know options.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+import pyarrow.compute as pc
 
 from serde_lab.errors import TableError
 from serde_lab.table.base_file import BaseFileReader
@@ -88,10 +91,20 @@ def _check_keys(
         return
     keys = batch.column(0)
     fields = table.config.record_key_fields
+    place = table.storage.describe(found.base_file.path)
+    several = len(table.config.partition_fields) > 1 and table.config.key_generator != "CUSTOM"
+    bare = keys.filter(pc.invert(pc.starts_with(keys, f"{fields[0]}:")))
+    if len(fields) == 1 and several and len(bare):
+        # HUDI-7001
+        raise TableError(
+            f"{place}: holds the record key {bare[0].as_py()!r} without the name of its field"
+            f" {fields[0]!r}, as Apache Hudi 0.14.1 to 1.0.2 wrote it under several partition fields: its"
+            " row would not be found again"
+        )
     wrong = bucket_ids(keys, fields, hash_fields, bucket_count) != bucket_of_file_id(found.file_id)
     if wrong.any():
         raise TableError(
-            f"{table.storage.describe(found.base_file.path)}: holds the record key"
-            f" {keys[int(wrong.argmax())].as_py()!r}, which of {bucket_count} buckets belongs to another",
+            f"{place}: holds the record key {keys[int(wrong.argmax())].as_py()!r}, which of"
+            f" {bucket_count} buckets belongs to another",
             hint="hoodie.bucket.index.num.buckets and .hash.field must be what the table was written with",
         )

@@ -48,7 +48,8 @@ def schedule_compaction(table: HoodieTable, min_log_files: int = 1) -> Compactio
     """Plan the compaction of every slice with at least `min_log_files` log files; None if there is
     nothing to do. The plan stands on the timeline, inflight, when this returns.
 
-    The caller holds the table: no write may be pending. Raises TableError if one is.
+    The caller holds the table: no write may be pending. Raises TableError if one is, OptionError where
+    the table merges by a strategy that nothing given implements.
     """
     pending = table.timeline().pending()
     if pending:
@@ -63,6 +64,7 @@ def schedule_compaction(table: HoodieTable, min_log_files: int = 1) -> Compactio
     schema = table.data_schema()
     if not slices or schema is None:
         return None
+    table.config.merge_rules.check_merger()
     timeline = table.timeline()
     instant = timeline.new_instant(COMPACTION)
     timeline.create_requested(instant, _plan_bytes(slices))

@@ -1,45 +1,28 @@
-"""What kind of table it is: `hoodie.properties` as a value, and the kinds that are refused by name.
+"""What kind of table it is: its configuration as a value, and what follows from it.
 
-Owns the property keys of table versions 6, 8 and 9 and what follows from them; must not know files
-other than `hoodie.properties`. Source: org.apache.hudi.common.table.HoodieTableConfig, and what Hudi
-1.2.0 on Spark writes.
+Its words in `hoodie.properties` are `config_properties`'s, and which ones can be made is
+`config_checks`'s. Must not know files.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Self, cast
+from typing import Literal
 
-from serde_lab.errors import OptionError, TableError
+from serde_lab.errors import TableError
 from serde_lab.records.delete_markers import DeleteMarkers
+from serde_lab.records.keys import PartitionKind
 from serde_lab.records.merge_rules import MergeRules
-from serde_lab.records.merger import EVENT_TIME_STRATEGY, PAYLOAD_STRATEGY
 from serde_lab.records.merging import MergeMode as Mode
 from serde_lab.records.partial_update import PartialUpdate
-from serde_lab.records.partition_time import TimeRule
-from serde_lab.table.index_kind import (
-    BUCKET,
-    BUCKET_FIELDS,
-    INDEX_KEYS,
-    SIMPLE_ENGINE,
-    IndexKind,
-    index_fields,
-)
-from serde_lab.table.properties import table_checksum
+from serde_lab.records.partition_time import INPUT_TYPE, OUTPUT_FORMAT, TimeRule
+from serde_lab.table.index_kind import BUCKET, SIMPLE_ENGINE, IndexKind
 from serde_lab.table.table_kind import (
     COMMIT_TIME,
-    COMMIT_TIME_PAYLOAD,
-    CUSTOM,
     EVENT_TIME,
-    EVENT_TIME_PAYLOAD,
     KEY_GENERATOR_CLASSES,
     MergeMode,
-    check_properties,
-    key_generator_of,
-    merge_mode_of,
-    merge_strategy_of,
 )
 
 TableType = Literal["COPY_ON_WRITE", "MERGE_ON_READ"]
@@ -47,18 +30,6 @@ TableType = Literal["COPY_ON_WRITE", "MERGE_ON_READ"]
 PROPERTIES_PATH = ".hoodie/hoodie.properties"
 METADATA_PARTITIONS = "hoodie.table.metadata.partitions"
 INDEX_DEFINITIONS_PATH = "hoodie.table.index.defs.path"
-
-STRATEGY_ID = "hoodie.record.merge.strategy.id"
-PAYLOAD_CLASS = "hoodie.compaction.payload.class"
-LEGACY_PAYLOAD_CLASS = "hoodie.table.legacy.payload.class"
-PARTIAL_UPDATE = "hoodie.table.partial.update.mode"
-# a write's options with this prefix are the table's own for good
-MERGE_PROPERTY = "hoodie.record.merge.property."
-UNAVAILABLE = "hoodie.write.partial.update.unavailable.value"
-DELETE_FIELD = "hoodie.payload.delete.field"
-DELETE_MARKER = "hoodie.payload.delete.marker"
-
-VERSIONS_CREATED = (6, 9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +60,10 @@ class TableConfig:
     hive_style: bool = False
     url_encode: bool = False
     key_generator: str = ""
-    """SIMPLE, COMPLEX, NON_PARTITION or TIMESTAMP; "" means what follows from the fields. What TIMESTAMP
-    is told of its field stands in `extra`."""
+    """SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP or CUSTOM; "" means what follows from the fields. What
+    TIMESTAMP is told of its field stands in `extra`."""
+    partition_kinds: tuple[PartitionKind, ...] = ()
+    """Of CUSTOM: what each partition field is."""
     database: str = ""
     index_type: str = ""
     """One of INDEX_TYPES; "" in a table without keys, and where a table does not state it. With a bucket
@@ -115,7 +88,7 @@ class TableConfig:
         if self.merge_mode is None:
             settle("merge_mode", EVENT_TIME if self.ordering_fields else COMMIT_TIME)
         if not self.key_generator:
-            settle("key_generator", _inferred_key_generator(self))
+            settle("key_generator", inferred_key_generator(self))
         if not self.bucket_fields:
             settle("bucket_fields", self.record_key_fields)
         if not self.index_type and self.bucket_count is not None:
@@ -170,11 +143,30 @@ class TableConfig:
 
     @property
     def time_rule(self) -> TimeRule | None:
-        """How the partition field becomes a folder where the key generator is TIMESTAMP.
+        """How partition fields become folders by time, where the key generator or their kind is TIMESTAMP.
 
+        None also where the kind is, and the table does not say how: Apache Hudi does not store it then.
         Raises OptionError for properties of it that are missing, wrong or not supported.
         """
-        return TimeRule.from_properties(self.extra) if self.key_generator == "TIMESTAMP" else None
+        said = INPUT_TYPE in self.extra or OUTPUT_FORMAT in self.extra
+        by_time = self.key_generator == "TIMESTAMP" or (self.time_fields and said)
+        return TimeRule.from_properties(self.extra) if by_time else None
+
+    @property
+    def time_fields(self) -> tuple[str, ...]:
+        """Partition fields that name folders by time."""
+        if self.key_generator == "TIMESTAMP":
+            return self.partition_fields
+        pairs = zip(self.partition_fields, self.partition_kinds, strict=bool(self.partition_kinds))
+        return tuple(name for name, kind in pairs if kind == "TIMESTAMP")
+
+    @property
+    def stated_partition_fields(self) -> tuple[str, ...]:
+        """The partition fields as properties have them: of CUSTOM each with its kind, but for version 6."""
+        if not self.partition_kinds or self.version == 6:
+            return self.partition_fields
+        pairs = zip(self.partition_fields, self.partition_kinds, strict=True)
+        return tuple(f"{name}:{kind}" for name, kind in pairs)
 
     @property
     def layout_version(self) -> int:
@@ -202,69 +194,7 @@ class TableConfig:
     @property
     def metadata_partitions(self) -> tuple[str, ...]:
         """Partitions of Hudi's metadata table, through which readers then list files; () without one."""
-        return _fields(self.extra.get(METADATA_PARTITIONS, ""))
-
-    def check_creatable(self) -> None:
-        """Raises OptionError, by the option's name, for a table that cannot be made."""
-        if not re.fullmatch(r"[A-Za-z0-9_]+", self.name):
-            raise OptionError(
-                f"hoodie.table.name is {self.name!r}; letters, digits and _ are what Avro accepts"
-            )
-        if self.version not in VERSIONS_CREATED:
-            raise OptionError(f"table version {self.version} cannot be made; known are 6 and 9")
-        if self.is_keyless and self.bucket_count is not None:
-            raise OptionError(
-                "hoodie.bucket.index.num.buckets is given, and the table has no record key to hash",
-                hint="hoodie.datasource.write.recordkey.field names it",
-            )
-        if self.merge_mode == EVENT_TIME and not self.ordering_fields:
-            raise OptionError("merging by event time needs an ordering field")
-        self._check_merging()
-        if self.key_generator in KEY_GENERATOR_CLASSES:
-            self._check_key_generator()
-        else:
-            raise OptionError(
-                f"key generator {self.key_generator!r} is not supported; known are "
-                f"{', '.join(KEY_GENERATOR_CLASSES)}"
-            )
-        self.index.check()
-        if self.index_type and self.is_keyless:
-            raise OptionError(
-                f"hoodie.index.type is {self.index_type}, and the table has no record key to look up",
-                hint="hoodie.datasource.write.recordkey.field names it",
-            )
-
-    def _check_key_generator(self) -> None:
-        """Source: HoodieSparkKeyGeneratorFactory, and what each key generator refuses when it is made."""
-        inferred = _inferred_key_generator(self)
-        fits = {inferred}
-        if self.time_rule is not None:
-            fits = {"TIMESTAMP"} if inferred == "SIMPLE" else set()
-        if self.key_generator not in fits:
-            raise OptionError(
-                f"key generator {self.key_generator} does not fit {len(self.record_key_fields)} key and"
-                f" {len(self.partition_fields)} partition columns, whose own is {inferred}"
-            )
-
-    def _check_merging(self) -> None:
-        if self.merge_mode == CUSTOM and not self.merge_strategy_id:
-            raise OptionError(
-                "merging is CUSTOM, and nothing says which",
-                hint="hoodie.write.record.merge.strategy.id or hoodie.datasource.write.payload.class",
-            )
-        if self.merge_mode == CUSTOM and self.partial_update_mode:
-            raise OptionError(f"{PARTIAL_UPDATE} is of no use: merging is CUSTOM")
-        if (self.partial_update_mode == "FILL_UNAVAILABLE") != bool(self.unavailable_value):
-            raise OptionError(
-                f"{MERGE_PROPERTY}{UNAVAILABLE} and {PARTIAL_UPDATE}=FILL_UNAVAILABLE go together;"
-                " one of them is missing"
-            )
-        if self.version == 6 and (self.partial_update_mode or self.delete_field):
-            raise OptionError(
-                "partial updates and delete markers of the table's own need table version 9"
-            )
-        # half a marker is refused where it is made
-        DeleteMarkers(self.delete_field, self.delete_marker)
+        return fields_of(self.extra.get(METADATA_PARTITIONS, ""))
 
     def check_writable(self, dropping_metadata_table: bool = False) -> None:
         """Raises TableError for a table that is read but cannot be written without harm.
@@ -286,171 +216,18 @@ class TableConfig:
             if self.extra.get(key) == "true":
                 raise TableError(f"table {self.name} has {key}=true, which is not written")
 
-    def to_properties(self) -> dict[str, str]:
-        """All properties of the table, in the words of its version."""
-        own = self._shared_properties()
-        if self.version == 6:
-            own |= self._properties_of_version_6()
-        else:
-            own |= self._properties_of_version_9()
-        return {**own, **self.index.to_properties(self.bucket_fields), **self.extra}
 
-    def _shared_properties(self) -> dict[str, str]:
-        properties = {
-            "hoodie.table.name": self.name,
-            "hoodie.table.type": self.table_type,
-            "hoodie.table.version": str(self.version),
-            "hoodie.timeline.layout.version": str(self.layout_version),
-            "hoodie.datasource.write.hive_style_partitioning": _flag(self.hive_style),
-            "hoodie.datasource.write.partitionpath.urlencode": _flag(self.url_encode),
-            "hoodie.datasource.write.drop.partition.columns": "false",
-            "hoodie.table.base.file.format": "PARQUET",
-            "hoodie.populate.meta.fields": "true",
-            "hoodie.partition.metafile.use.base.format": "false",
-            "hoodie.table.cdc.enabled": "false",
-            "hoodie.table.multiple.base.file.formats.enable": "false",
-            "hoodie.table.timeline.timezone": "UTC",
-            "hoodie.table.checksum": str(table_checksum(self.name, self.database)),
-        }
-        # empty when not partitioned, as Spark writes it
-        properties["hoodie.table.partition.fields"] = ",".join(self.partition_fields)
-        if not self.is_keyless:
-            properties["hoodie.table.recordkey.fields"] = ",".join(self.record_key_fields)
-        if self.database:
-            properties["hoodie.database.name"] = self.database
-        return properties
+def inferred_key_generator(config: TableConfig) -> str:
+    """The key generator that follows from the fields.
 
-    def _properties_of_version_6(self) -> dict[str, str]:
-        by_event_time = self.merge_mode == EVENT_TIME
-        properties = {
-            "hoodie.archivelog.folder": "archived",
-            "hoodie.table.keygenerator.class": KEY_GENERATOR_CLASSES[self.key_generator],
-            # version 6 has no word for the merge mode: the payload class decides
-            PAYLOAD_CLASS: self.payload_class
-            or (EVENT_TIME_PAYLOAD if by_event_time else COMMIT_TIME_PAYLOAD),
-        }
-        if self.ordering_fields:
-            properties["hoodie.table.precombine.field"] = ",".join(self.ordering_fields)
-        if self.merge_mode == CUSTOM and self.merge_strategy_id != PAYLOAD_STRATEGY:
-            properties["hoodie.compaction.record.merger.strategy"] = self.merge_strategy_id
-        elif self.is_mor:
-            properties["hoodie.compaction.record.merger.strategy"] = EVENT_TIME_STRATEGY
-        return properties
-
-    def _properties_of_version_9(self) -> dict[str, str]:
-        properties = {
-            "hoodie.table.initial.version": str(self.version),
-            "hoodie.table.format": "native",
-            "hoodie.table.keygenerator.type": self.key_generator,
-            "hoodie.record.merge.mode": cast(str, self.merge_mode),
-            "hoodie.archivelog.folder": "history",
-            "hoodie.timeline.path": "timeline",
-            "hoodie.timeline.history.path": "history",
-        }
-        if self.ordering_fields:
-            properties["hoodie.table.ordering.fields"] = ",".join(self.ordering_fields)
-        custom = self.merge_mode == CUSTOM
-        stated = {
-            STRATEGY_ID: self.merge_strategy_id,
-            PAYLOAD_CLASS if custom else LEGACY_PAYLOAD_CLASS: self.payload_class,
-            PARTIAL_UPDATE: self.partial_update_mode,
-            MERGE_PROPERTY + UNAVAILABLE: self.unavailable_value,
-            MERGE_PROPERTY + DELETE_FIELD: self.delete_field,
-            MERGE_PROPERTY + DELETE_MARKER: self.delete_marker,
-        }
-        return properties | {key: value for key, value in stated.items() if value}
-
-    @classmethod
-    def from_properties(cls, properties: Mapping[str, str], where: str) -> Self:
-        """Read what a table says of itself. `where` names the file in messages.
-
-        Raises TableError for a property that is missing or wrong, and for a kind of table that would
-        be read wrong, by the property's name.
-        """
-        check_properties(properties, where)
-        version = int(properties["hoodie.table.version"])
-        ordering = _fields(
-            properties.get("hoodie.table.ordering.fields")
-            or properties.get("hoodie.table.precombine.field", "")
-        )
-        mode = merge_mode_of(properties, version, bool(ordering), where)
-        partial = properties.get(PARTIAL_UPDATE, "")
-        if partial not in ("", "IGNORE_DEFAULTS", "FILL_UNAVAILABLE"):
-            raise TableError(
-                f"{where}: {PARTIAL_UPDATE} is {partial}; known are IGNORE_DEFAULTS and"
-                " FILL_UNAVAILABLE"
-            )
-        keys = _fields(properties.get("hoodie.table.recordkey.fields", ""))
-        return cls(
-            name=properties["hoodie.table.name"],
-            record_key_fields=keys,
-            table_type=cast(TableType, properties["hoodie.table.type"]),
-            version=version,
-            partition_fields=_fields(properties.get("hoodie.table.partition.fields", "")),
-            ordering_fields=ordering,
-            merge_mode=mode,
-            merge_strategy_id=merge_strategy_of(properties, mode),
-            partial_update_mode=partial,
-            unavailable_value=properties.get(MERGE_PROPERTY + UNAVAILABLE, ""),
-            delete_field=_merge_property(properties, DELETE_FIELD),
-            delete_marker=_merge_property(properties, DELETE_MARKER),
-            payload_class=_payload_class(properties),
-            hive_style=properties.get("hoodie.datasource.write.hive_style_partitioning") == "true",
-            url_encode=properties.get("hoodie.datasource.write.partitionpath.urlencode") == "true",
-            key_generator=key_generator_of(properties),
-            database=properties.get("hoodie.database.name", ""),
-            **index_fields(properties, where),
-            bucket_fields=_fields(properties.get(BUCKET_FIELDS, "")),
-            extra={k: v for k, v in properties.items() if k not in _OWN_KEYS},
-        )
-
-
-# what TableConfig has fields for; everything else is kept as it was found
-_OWN_KEYS = frozenset(
-    {
-        "hoodie.table.name",
-        "hoodie.table.recordkey.fields",
-        "hoodie.table.type",
-        "hoodie.table.version",
-        "hoodie.timeline.layout.version",
-        "hoodie.table.partition.fields",
-        "hoodie.table.ordering.fields",
-        "hoodie.table.precombine.field",
-        "hoodie.record.merge.mode",
-        PARTIAL_UPDATE,
-        MERGE_PROPERTY + UNAVAILABLE,
-        MERGE_PROPERTY + DELETE_FIELD,
-        MERGE_PROPERTY + DELETE_MARKER,
-        "hoodie.datasource.write.hive_style_partitioning",
-        "hoodie.datasource.write.partitionpath.urlencode",
-        "hoodie.database.name",
-        *INDEX_KEYS,
-    }
-)
-
-
-def _inferred_key_generator(config: TableConfig) -> str:
-    """Source: org.apache.hudi.keygen.KeyGenUtils#inferKeyGeneratorType."""
+    Source: org.apache.hudi.keygen.KeyGenUtils#inferKeyGeneratorType.
+    """
     if not config.partition_fields:
         return "NON_PARTITION"
     single = len(config.partition_fields) == 1 and len(config.record_key_fields) <= 1
     return "SIMPLE" if single else "COMPLEX"
 
 
-def _payload_class(properties: Mapping[str, str]) -> str:
-    """The stated payload class, unless it says what the merge mode says already."""
-    found = properties.get(PAYLOAD_CLASS) or properties.get(LEGACY_PAYLOAD_CLASS, "")
-    return "" if found in (EVENT_TIME_PAYLOAD, COMMIT_TIME_PAYLOAD) else found
-
-
-def _merge_property(properties: Mapping[str, str], key: str) -> str:
-    """A merge property of version 9 under its prefix; older tables have it without."""
-    return properties.get(MERGE_PROPERTY + key, "") or properties.get(key, "")
-
-
-def _fields(text: str) -> tuple[str, ...]:
+def fields_of(text: str) -> tuple[str, ...]:
+    """The names in a property that has several, with commas between them."""
     return tuple(part for part in (piece.strip() for piece in text.split(",")) if part)
-
-
-def _flag(value: bool) -> str:
-    return "true" if value else "false"

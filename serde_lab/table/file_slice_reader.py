@@ -16,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from serde_lab.records.merger import Combined, Combiner
+from serde_lab.records.combiner import Combiner
+from serde_lab.records.fields import columns_of, values_at
+from serde_lab.records.merger import Merged
 from serde_lab.records.merging import match
 from serde_lab.records.ordering import not_older
-from serde_lab.records.partial_update import PartialUpdate, PartialUpdateCombiner
 from serde_lab.records.schema import RecordSchema
 from serde_lab.table.base_file import BaseFileReader
 from serde_lab.table.config import TableConfig
@@ -68,7 +69,7 @@ class FileSliceReader:
         whole = with_meta_columns(data_schema.remove_metadata())
         self.schema = whole if columns is None else pa.schema([whole.field(n) for n in columns])
         # what the merge looks at, besides what is wanted
-        needed = {*META_NAMES, *config.merge_ordering, *self.schema.names}
+        needed = {*META_NAMES, *columns_of(config.merge_ordering), *self.schema.names}
         if config.merge_mode == CUSTOM:
             # what a merger looks at is not known
             needed |= {*whole.names}
@@ -106,16 +107,12 @@ class FileSliceReader:
         config = self._config
         data = pa.schema(list(self._read)[len(META_NAMES) :])
         roles = RecordSchema(data, config.record_key_fields, ordering=config.merge_ordering)
-        self._combiner = config.merge_rules.combiner(roles, in_log=True)
+        rules = config.merge_rules
         log, self.count.log = read_log_records(
-            self._storage,
-            self._slice.log_files,
-            data,
-            config.merge_ordering,
-            self._visibility,
-            config.merge_rules.markers,
-            self._combiner,
+            self._storage, self._slice.log_files, roles, self._visibility, rules
         )
+        partial = log.present is not None
+        self._combiner = rules.combiner(roles, in_log=True, partial=partial)
         return log
 
     def read(self) -> pa.Table:
@@ -145,11 +142,11 @@ class FileSliceReader:
         ordering = self._config.merge_ordering
         if ordering:
             wins = log.always[met] | not_older(
-                [batch.column(name).take(pa.array(base_rows)) for name in ordering],
+                [values_at(batch, name).take(pa.array(base_rows)) for name in ordering],
                 [values.take(pa.array(met)) for values in log.ordering],
             )
         rows = None
-        if self._combiner is not None or log.present is not None:
+        if self._combiner is not None:
             two = np.flatnonzero(log.row[met] >= 0)
             combined = self._combined(batch, base_rows[two], log, met[two], wins[two])
             gone = np.zeros(len(two), np.bool_) if combined.deleted is None else combined.deleted
@@ -172,7 +169,7 @@ class FileSliceReader:
         log: LogRecords,
         met: npt.NDArray[np.int64],
         wins: npt.NDArray[np.bool_],
-    ) -> Combined:
+    ) -> Merged:
         """One row of each base row and the log's row of its key."""
         older = batch.take(pa.array(base_rows))
         numbers = log.row[met]
@@ -180,11 +177,9 @@ class FileSliceReader:
         newer = taken[0] if taken else older.slice(0, 0)
         present = log.present
         if present is not None:
-            filling = PartialUpdateCombiner(PartialUpdate.KEEP_VALUES)
-            given = {name: mask[numbers] for name, mask in present.items()}
-            return filling.combine_present(older, newer, wins, given.get)
+            present = {name: mask[numbers] for name, mask in present.items()}
         assert self._combiner is not None
-        return self._combiner.combine(older, newer, wins)
+        return self._combiner.combine(older, newer, wins, present)
 
     def _base_batches(self, schema: pa.Schema, rows: int = _BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         base = self._slice.base_file

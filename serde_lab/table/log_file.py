@@ -74,6 +74,16 @@ def check_block_format(blocks: BlockFormat, ordering: tuple[pa.DataType, ...]) -
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _BlockKind:
+    """What data blocks hold: their columns (meta columns too), the same as Avro, and whether the table
+    has others besides."""
+
+    schema: pa.Schema
+    avro: str
+    partial: bool
+
+
 class LogWriter:
     """Appends one instant's rows and deletes to one file group, in the order of the calls.
 
@@ -101,10 +111,9 @@ class LogWriter:
         self._own_instant = table_version >= 8
         self._token = write_token
         self._writing = Writing(instant, inflight_path)
-        self._schema = with_meta_columns(data_schema.remove_metadata())
-        self._avro = json.dumps(
-            arrow_to_avro(self._schema, f"{table_name}_record", f"hoodie.{table_name}")
-        )
+        self._table_name = table_name
+        self._data_schema = data_schema.remove_metadata()
+        self._kind = self._whole = self._block_kind(self._data_schema, partial=False)
         self._seqno_prefix = f"{instant}_{task_partition}_"
         self._version = 1 if self._own_instant else target.latest_version + 1
         self._rows = rows_before
@@ -114,11 +123,34 @@ class LogWriter:
         self._block_bytes = self._file_rows = self._file_deletes = 0
         self._stats: list[WriteStat] = []
 
+    def _block_kind(self, data_schema: pa.Schema, partial: bool) -> _BlockKind:
+        schema = with_meta_columns(data_schema)
+        avro = arrow_to_avro(schema, f"{self._table_name}_record", f"hoodie.{self._table_name}")
+        return _BlockKind(schema, json.dumps(avro), partial)
+
     def append(self, record_keys: pa.Array, data: pa.RecordBatch) -> None:
         """Rows that this instant writes, with their record keys."""
+        where = self._storage.describe(self._target.partition_path)
+        self._append(record_keys, conform(data, self._data_schema, where), self._whole)
+
+    def append_partial(self, record_keys: pa.Array, data: pa.RecordBatch) -> None:
+        """The same of rows that have some of the columns; the others keep what is stored.
+
+        Every key must be stored: Apache Hudi reads memory that is not its own where no whole row is to
+        be found. Source: KEEP_VALUES, HoodieAppendHandle's partial updates.
+        """
+        kind = self._kind
+        if not kind.partial or kind.schema != with_meta_columns(data.schema):
+            kind = self._block_kind(data.schema, partial=True)
+        self._append(record_keys, data, kind)
+
+    def _append(self, record_keys: pa.Array, data: pa.RecordBatch, kind: _BlockKind) -> None:
         rows = data.num_rows
         if not rows:
             return
+        if kind is not self._kind:
+            self._flush()
+            self._kind = kind
         # counted from 1, as Hudi's append handle does
         numbers = pa.array(np.arange(self._rows + 1, self._rows + rows + 1)).cast(pa.string())
         self._rows += rows
@@ -132,11 +164,8 @@ class LogWriter:
             # in a log only the file id: rows get a file's name when they are compacted into one
             "_hoodie_file_name": _repeated(self._target.file_id, rows),
         }
-        where = self._storage.describe(self._target.partition_path)
-        plain = pa.schema(list(self._schema)[len(META_NAMES) :])
-        data = conform(data, plain, where)
         batch = pa.RecordBatch.from_arrays(
-            [*(meta[name] for name in META_NAMES), *data.columns], schema=self._schema
+            [*(meta[name] for name in META_NAMES), *data.columns], schema=kind.schema
         )
         # a batch larger than a block is cut by its average row
         size = max(1, data.nbytes)
@@ -187,10 +216,13 @@ class LogWriter:
             content = encode_parquet(rows, self._format.compression)
             self._add(BlockType.PARQUET_DATA, content, rows=rows.num_rows)
         else:
-            self._add(BlockType.AVRO_DATA, encode_avro(rows, self._avro), rows=rows.num_rows)
+            self._add(BlockType.AVRO_DATA, encode_avro(rows, self._kind.avro), rows=rows.num_rows)
 
     def _add(self, type: BlockType, content: pa.Buffer, rows: int = 0, deletes: int = 0) -> None:
-        header: dict[int, str] = {Header.INSTANT_TIME: self._instant, Header.SCHEMA: self._avro}
+        kind = self._whole if type is BlockType.DELETE else self._kind
+        header: dict[int, str] = {Header.INSTANT_TIME: self._instant, Header.SCHEMA: kind.avro}
+        if kind.partial:
+            header[Header.IS_PARTIAL] = "true"
         block = frame_block(type, header, content)
         self._blocks.append(block)
         self._block_bytes += len(block)

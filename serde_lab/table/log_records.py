@@ -3,12 +3,12 @@
 Owns the reading of committed blocks, and their merging within a log; must not know base files. Source:
 BufferedRecordMergerFactory and KeyBasedFileGroupRecordBuffer of Hudi 1.x;
 the rules themselves are `records.histories`'s. Where choosing one of two rows is not enough, a combiner
-makes one of them; so it does where blocks hold partial updates, whose rows lack columns.
+makes one of them; so it does where blocks are partial, whose rows lack columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,10 +16,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from serde_lab.errors import TableError
+from serde_lab.records.combiner import Combiner, Present
 from serde_lab.records.delete_markers import DeleteMarkers, deletes_of
-from serde_lab.records.histories import History, Sources, winners
-from serde_lab.records.merger import Combiner
-from serde_lab.records.partial_update import PartialUpdate, PartialUpdateCombiner
+from serde_lab.records.fields import type_at, values_at
+from serde_lab.records.histories import History, winners
+from serde_lab.records.merge_rules import MergeRules
+from serde_lab.records.schema import RecordSchema
 from serde_lab.table.delete_block import Deletes, decode_deletes
 from serde_lab.table.file_system_view import LogFile, Visibility
 from serde_lab.table.log_block import BlockType, Damage, Header, LogBlock, parse_blocks
@@ -46,7 +48,7 @@ class LogRecords:
     always: npt.NDArray[np.bool_]
     ordering: tuple[pa.Array, ...]
     rows: pa.Table
-    present: Mapping[str, npt.NDArray[np.bool_]] | None = None
+    present: Present | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -65,29 +67,29 @@ class LogCount:
 def read_log_records(
     storage: Storage,
     log_files: Sequence[LogFile],
-    data_schema: pa.Schema,
-    ordering_fields: Sequence[str],
+    schema: RecordSchema,
     visibility: Visibility,
-    markers: DeleteMarkers | None = None,
-    combiner: Combiner | None = None,
+    rules: MergeRules | None = None,
 ) -> tuple[LogRecords, LogCount]:
-    """Read the blocks of committed instants and merge them. `data_schema`: the columns that are wanted,
-    ordering fields among them; without `ordering_fields` the later entry of a key stands. `combiner`
-    makes one row of two; None where one of them stands.
+    """Read the blocks of committed instants and merge them by `rules`. `schema`: the columns that are
+    wanted, its ordering fields among them; without any the later entry of a key stands.
 
     Raises TableError for a damaged block: Hudi's readers pass over it in silence, and what it held
     would be gone.
     """
-    schema = with_meta_columns(data_schema)
-    kinds = tuple(schema.field(name).type for name in ordering_fields)
+    rules = rules or MergeRules()
+    columns = with_meta_columns(schema.data)
+    kinds = tuple(type_at(columns, name) for name in schema.ordering)
     blocks = list(committed_blocks(storage, log_files, visibility))
     parts: list[_Part] = []
     for block, where in blocks:
         if block.type == BlockType.DELETE:
             parts.append(_deletes(decode_deletes(block.content, kinds, where), kinds))
         else:
-            parts.append(_rows(block, schema, ordering_fields, markers or DeleteMarkers(), where))
-    records = _merge(parts, schema, kinds, combiner)
+            parts.append(_rows(block, columns, schema.ordering, rules.markers, where))
+    partial = any(part.missing is not None for part in parts)
+    combiner = rules.combiner(schema, in_log=True, partial=partial)
+    records = _merge(parts, columns, kinds, combiner, _present(parts) if partial else None)
     count = LogCount(
         files=len(log_files),
         blocks=len(blocks),
@@ -95,6 +97,14 @@ def read_log_records(
         size_bytes=sum(file.size_bytes for file in log_files),
     )
     return records, count
+
+
+def has_partial_rows(
+    storage: Storage, log_files: Sequence[LogFile], visibility: Visibility
+) -> bool:
+    """Whether rows of these logs leave columns out. Raises TableError for a damaged block."""
+    blocks = committed_blocks(storage, log_files, visibility)
+    return any(_is_partial(block) for block, _ in blocks)
 
 
 def committed_blocks(
@@ -125,6 +135,10 @@ def _undo(kept: list[tuple[LogBlock, str]], command: LogBlock, where: str) -> No
         raise TableError(f"{where}: is a command that is not known")
     target = command.header.get(Header.TARGET_INSTANT_TIME)
     kept[:] = [(block, place) for block, place in kept if block.instant != target]
+
+
+def _is_partial(block: LogBlock) -> bool:
+    return block.header.get(Header.IS_PARTIAL) == "true"
 
 
 def _check_kind(block: LogBlock, where: str) -> None:
@@ -174,9 +188,8 @@ def _rows(
     keys = _one_array(rows.column(RECORD_KEY))
     if keys.null_count:
         raise TableError(f"{where}: has a row without a record key")
-    ordering = tuple(_one_array(rows.column(name)) for name in ordering_fields)
-    partial = block.header.get(Header.IS_PARTIAL) == "true"
-    missing = frozenset(schema.names) - set(stored.schema.names) if partial else None
+    ordering = tuple(_one_array(values_at(rows, name)) for name in ordering_fields)
+    missing = frozenset(schema.names) - set(stored.schema.names) if _is_partial(block) else None
     if marked is None:
         none = np.zeros(len(keys), np.bool_)
         return _Part(keys, none, none, ordering, rows, missing)
@@ -189,6 +202,7 @@ def _merge(
     schema: pa.Schema,
     kinds: tuple[pa.DataType, ...],
     combiner: Combiner | None,
+    present: Present | None,
 ) -> LogRecords:
     tables = [part.rows for part in parts if part.rows is not None]
     rows = pa.concat_tables(tables) if tables else schema.empty_table()
@@ -202,42 +216,32 @@ def _merge(
     row[deleted] = -1
     group = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
     history = History(group, ordering, deleted, always)
-    if any(part.missing is not None for part in parts):
-        return _filled(parts, rows, keys, history, row)
-    if combiner is not None:
-        whole = _one_batch(rows)
-        folded = combiner.fold(whole, history, row)
-        decided = folded.always
-        taken = pa.array(folded.tops)
-        values = tuple(values.take(taken) for values in ordering)
+    if combiner is None:
+        standing = winners(history)
+        taken = pa.array(standing)
         return LogRecords(
             keys.take(taken),
-            folded.row,
-            always[folded.tops] if decided is None else decided,
-            values,
-            pa.Table.from_batches([folded.rows]),
+            row[standing],
+            always[standing],
+            tuple(values.take(taken) for values in ordering),
+            rows,
         )
-    standing = winners(history)
-    taken = pa.array(standing)
+    folded = combiner.fold(_one_batch(rows), history, row, present)
+    taken = pa.array(folded.tops)
     return LogRecords(
         keys.take(taken),
-        row[standing],
-        always[standing],
+        folded.row,
+        always[folded.tops] if folded.always is None else folded.always,
         tuple(values.take(taken) for values in ordering),
-        rows,
+        pa.Table.from_batches([folded.rows]),
+        folded.present,
     )
 
 
-def _filled(
-    parts: list[_Part],
-    rows: pa.Table,
-    keys: pa.Array,
-    history: History,
-    row: npt.NDArray[np.int64],
-) -> LogRecords:
-    """With partial updates among the blocks: columns that a writer left out are the earlier rows'."""
+def _present(parts: list[_Part]) -> Present:
+    """Of each column that a block leaves out: which rows have it all the same."""
     lacking = {name for part in parts for name in part.missing or ()}
-    given = {
+    return {
         name: _concatenated(
             [
                 np.full(len(part.keys), part.missing is None or name not in part.missing)
@@ -245,28 +249,8 @@ def _filled(
                 if part.rows is not None
             ]
         )
-        for name in lacking
+        for name in sorted(lacking)
     }
-    combiner = PartialUpdateCombiner(PartialUpdate.KEEP_VALUES)
-    folded = combiner.fold_present(_one_batch(rows), history, row, given.get)
-    assert folded.made_of is not None
-    present = {name: _any_of(mask, folded.made_of) for name, mask in given.items()}
-    taken = pa.array(folded.tops)
-    return LogRecords(
-        keys.take(taken),
-        folded.row,
-        history.always[folded.tops],
-        tuple(values.take(taken) for values in history.ordering),
-        pa.Table.from_batches([folded.rows]),
-        present,
-    )
-
-
-def _any_of(mask: npt.NDArray[np.bool_], made_of: Sources) -> npt.NDArray[np.bool_]:
-    """Whether any source of each row has `mask`."""
-    if not len(made_of.rows):
-        return np.empty(0, np.bool_)
-    return np.logical_or.reduceat(mask[made_of.rows], made_of.starts[:-1])
 
 
 def _one_batch(rows: pa.Table) -> pa.RecordBatch:

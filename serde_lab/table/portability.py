@@ -1,19 +1,21 @@
-"""What a table may hold although some version of Hudi cannot: found by type or by value, and said.
+"""What a table may be or hold although some version of Hudi cannot: found by kind, type or value, and said.
 
-Owns which columns these are and the words of the warning, which names versions and settings. Must not
-know who writes. Each case is shown by a test that `tests/readers.toml` names.
+Owns which kinds and columns these are and the words of the warning, which names versions and settings.
+Must not know who writes. Each case is shown by a test that `tests/readers.toml` names.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import PortabilityWarning
+from serde_lab.records.fields import is_nested
 from serde_lab.records.types import child_fields, is_list
+from serde_lab.table.config import TableConfig
 
 ZONELESS = (
     "hudi-rs 0.5.0 cannot read a table with timestamps without zone (not yet implemented); Apache Hudi"
@@ -24,6 +26,63 @@ NULL_ELEMENTS = (
     " into base files or Parquet log blocks, not even those of rows that it only carries over; its SPARK"
     " record type can, and AVRO where Hadoop's property parquet.avro.write-old-list-structure is false"
 )
+
+
+SEVERAL_ORDERING_FIELDS = (
+    "hudi-rs 0.5.0 refuses to read a table with several ordering fields; Apache Hudi 1.2.0 can. Take one of"
+    " them to be read by both"
+)
+NESTED_ORDERING_FIELDS = (
+    "hudi-rs 0.5.0 looks for an ordering field among the columns only, and merges logs by commit time where"
+    " it stands in a struct, without a word; Apache Hudi 1.2.0 merges them right"
+)
+NESTED_PARTITION_FIELDS = (
+    "hudi-rs 0.5.0 cannot read a table whose partition fields stand in structs; Apache Hudi 1.2.0 can. Take"
+    " columns to be read by both"
+)
+CUSTOM_PARTITION_FIELDS = (
+    "hudi-rs 0.5.0 cannot read a table of the key generator CUSTOM, whose partition fields it takes for"
+    " columns, kinds and all; Apache Hudi 1.2.0 can"
+)
+SLASHES_AMONG_SEVERAL = (
+    "Apache Hudi 1.2.0 cannot read a table of several partition fields one of which has / in its folder"
+    " names; with hive-style folders it can"
+)
+
+
+def unreadable_by_rust(config: TableConfig) -> str:
+    """Why hudi-rs reads no such table, or reads it wrong; "" where it does well."""
+    return next((why for _, why in _of_rust(config)), "")
+
+
+def warn_of_kind(config: TableConfig, stacklevel: int) -> None:
+    """Warn of what the table is where some reader cannot read it."""
+    for fields, why in [*_of_rust(config), *_of_java(config)]:
+        named = f"field{'' if len(fields) == 1 else 's'} {', '.join(fields)}"
+        warnings.warn(f"{named}: {why}", PortabilityWarning, stacklevel=stacklevel + 1)
+
+
+def _of_rust(config: TableConfig) -> Iterator[tuple[Sequence[str], str]]:
+    if len(config.ordering_fields) > 1:
+        yield config.ordering_fields, SEVERAL_ORDERING_FIELDS
+    elif config.is_mor and any(map(is_nested, config.merge_ordering)):
+        yield config.merge_ordering, NESTED_ORDERING_FIELDS
+    stated = config.stated_partition_fields
+    if stated != config.partition_fields:
+        yield stated, CUSTOM_PARTITION_FIELDS
+    elif any(map(is_nested, stated)):
+        yield [name for name in stated if is_nested(name)], NESTED_PARTITION_FIELDS
+
+
+def _of_java(config: TableConfig) -> Iterator[tuple[Sequence[str], str]]:
+    rule = config.time_rule
+    slashes = rule is not None and "/" in rule.output_format
+    if (
+        slashes
+        and len(config.partition_fields) > 1
+        and not (config.hive_style or config.url_encode)
+    ):
+        yield config.partition_fields, SLASHES_AMONG_SEVERAL
 
 
 def zoneless_columns(schema: pa.Schema) -> list[str]:

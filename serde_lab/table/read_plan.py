@@ -17,6 +17,7 @@ from serde_lab.errors import OptionError
 from serde_lab.table.config import TableConfig
 from serde_lab.table.file_slice_reader import FileSliceReader
 from serde_lab.table.file_system_view import FileSlice, Visibility
+from serde_lab.table.log_records import has_partial_rows
 from serde_lab.table.meta_columns import COMMIT_TIME, with_meta_columns
 from serde_lab.table.storage import Storage
 from serde_lab.table.table import HoodieTable
@@ -24,7 +25,10 @@ from serde_lab.table.table import HoodieTable
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """One read, decided; picklable. `commit_times`: only rows that one of these instants wrote."""
+    """One read, decided; picklable. `commit_times`: only rows that one of these instants wrote.
+
+    `whole`: the plan whose slices are read in place of those that leave columns of their rows out.
+    """
 
     storage: Storage
     config: TableConfig
@@ -34,6 +38,7 @@ class ReadPlan:
     read_optimised: bool = False
     columns: tuple[str, ...] | None = None
     commit_times: frozenset[str] | None = None
+    whole: ReadPlan | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -47,6 +52,11 @@ class ReadPlan:
 
     def batches(self, slice_: FileSlice) -> Iterator[pa.RecordBatch]:
         """The rows of one of the plan's slices."""
+        if self.whole is not None and has_partial_rows(
+            self.storage, slice_.log_files, self.visibility
+        ):
+            yield from self.whole.batches(self.whole.slice_of(slice_))
+            return
         names = self.schema.names
         filtered = self.commit_times is not None
         read = [*names, COMMIT_TIME] if filtered and COMMIT_TIME not in names else names
@@ -66,6 +76,11 @@ class ReadPlan:
                 batch = batch.select(names)
             if batch.num_rows:
                 yield batch
+
+    def slice_of(self, other: FileSlice) -> FileSlice:
+        """This plan's slice of the file group that `other` is of."""
+        place = (other.partition_path, other.file_id)
+        return next(s for s in self.slices if (s.partition_path, s.file_id) == place)
 
     def read(self) -> pa.Table:
         """All rows of all slices."""

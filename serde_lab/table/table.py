@@ -23,6 +23,8 @@ from serde_lab.table.config import (
     PROPERTIES_PATH,
     TableConfig,
 )
+from serde_lab.table.config_checks import check_creatable
+from serde_lab.table.config_properties import from_properties, to_properties
 from serde_lab.table.file_system_view import (
     FileSystemView,
     list_table_files,
@@ -57,7 +59,7 @@ class HoodieTable:
     @classmethod
     def create(cls, storage: Storage, config: TableConfig) -> HoodieTable:
         """Make an empty table. Raises OptionError for an impossible one, TableError if there is one."""
-        config.check_creatable()
+        check_creatable(config)
         for folder in (*_EMPTY_FOLDERS, config.timeline_folder, config.history_folder):
             storage.make_folder(folder)
         if config.bucket_expressions and not cls.exists(storage):
@@ -77,7 +79,7 @@ class HoodieTable:
         if content is None:
             raise TableError(f"{storage.url}: is no Hudi table; {PROPERTIES_PATH} is missing")
         properties = parse_properties(content.decode(errors="replace"))
-        return cls(storage, TableConfig.from_properties(properties, where))
+        return cls(storage, from_properties(properties, where))
 
     @classmethod
     def open_or_create(cls, storage: Storage, config: TableConfig) -> HoodieTable:
@@ -169,7 +171,7 @@ def _parsed(text: str, instant: str) -> dict[str, Any]:
 
 
 def _properties_text(config: TableConfig, verb: str) -> str:
-    return format_properties(config.to_properties(), _comments(verb))
+    return format_properties(to_properties(config), _comments(verb))
 
 
 def _comments(verb: str) -> tuple[str, str]:

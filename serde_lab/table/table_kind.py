@@ -6,10 +6,11 @@ by name; must not know files. Source: org.apache.hudi.common.table.HoodieTableCo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Literal, cast, get_args
 
-from serde_lab.errors import TableError
+from serde_lab.errors import LabError, TableError
+from serde_lab.records.keys import PartitionKind
 from serde_lab.records.merger import (
     COMMIT_TIME_STRATEGY,
     EVENT_TIME_STRATEGY,
@@ -41,7 +42,9 @@ KEY_GENERATOR_CLASSES = {
     "COMPLEX": "org.apache.hudi.keygen.ComplexKeyGenerator",
     "NON_PARTITION": "org.apache.hudi.keygen.NonpartitionedKeyGenerator",
     "TIMESTAMP": "org.apache.hudi.keygen.TimestampBasedKeyGenerator",
+    "CUSTOM": "org.apache.hudi.keygen.CustomKeyGenerator",
 }
+PARTITION_FIELDS = "hoodie.table.partition.fields"
 
 
 _REFUSED_VALUES = {
@@ -140,6 +143,36 @@ def merge_strategy_of(properties: Mapping[str, str], mode: MergeMode) -> str:
     stated = properties.get("hoodie.record.merge.strategy.id", "")
     by_payload = PAYLOAD_STRATEGY if properties.get("hoodie.compaction.payload.class") else ""
     return stated or by_payload
+
+
+def partition_fields_of(
+    properties: Mapping[str, str], where: str
+) -> tuple[tuple[str, ...], tuple[PartitionKind, ...]]:
+    """The partition fields, and what each of them is where the table says so: `a:SIMPLE,b:TIMESTAMP`.
+
+    Source: org.apache.hudi.keygen.CustomAvroKeyGenerator, whose fields are stated in this way.
+    """
+    stated = [part.strip() for part in properties.get(PARTITION_FIELDS, "").split(",")]
+    return taken_apart(
+        [part for part in stated if part], f"{where}: {PARTITION_FIELDS}", TableError
+    )
+
+
+def taken_apart(
+    stated: Sequence[str], what: str, error: type[LabError]
+) -> tuple[tuple[str, ...], tuple[PartitionKind, ...]]:
+    """Fields and their kinds, of texts `field:KIND`; no kinds where no field has one.
+
+    Raises `error`, which begins with `what`, for a kind that is not known, or that some fields lack.
+    """
+    names = [text.partition(":")[0].strip() for text in stated]
+    kinds = [text.partition(":")[2].strip().upper() for text in stated]
+    if not any(":" in text for text in stated):
+        return tuple(names), ()
+    for text, kind in zip(stated, kinds, strict=True):
+        if kind not in get_args(PartitionKind):
+            raise error(f"{what} has {text!r}, expected a field and :SIMPLE or :TIMESTAMP")
+    return tuple(names), cast(tuple[PartitionKind, ...], tuple(kinds))
 
 
 def key_generator_of(properties: Mapping[str, str]) -> str:

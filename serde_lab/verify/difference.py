@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from serde_lab.records.fields import values_at
 from serde_lab.records.types import storage_type
 from serde_lab.verify.contents import (
     Fingerprinter,
@@ -58,7 +59,7 @@ class _Keys:
 def first_difference(
     expected: RowSource | pa.Table, actual: RowSource | pa.Table, key: Sequence[str]
 ) -> Difference | None:
-    """None if both hold the same rows; `key` names the columns that tell rows apart, in key order."""
+    """None if both hold the same rows; `key` names the fields that tell rows apart, in key order."""
     left, right = rows_of(expected), rows_of(actual)
     schema = schema_difference(_types(left.schema), _types(right.schema))
     if schema is not None:
@@ -109,13 +110,13 @@ def hash_keys(rows: pa.RecordBatch, key: Sequence[str]) -> Hashes:
     """One word a row, of the columns of `key`."""
     hashes = np.zeros(rows.num_rows, np.uint64)
     for name in key:
-        hashes += hash_column(name, rows.column(name))
+        hashes += hash_column(name, values_at(rows, name))
     return mix(hashes)
 
 
 def key_words(row: pa.RecordBatch, key: Sequence[str]) -> str:
     """The key of the first row of `row`, column by column."""
-    return ", ".join(f"{name} = {in_words(row.column(name)[0])}" for name in key)
+    return ", ".join(f"{name} = {in_words(values_at(row, name)[0])}" for name in key)
 
 
 def in_words(value: pa.Scalar) -> str:
@@ -191,7 +192,7 @@ def _first(keys: pa.Table) -> int:
 
 def _sortable_keys(batch: pa.RecordBatch, key: Sequence[str]) -> pa.Table:
     # as stored: views and small integers of the other side would neither sort nor concatenate
-    columns = [batch.column(name) for name in key]
+    columns = [values_at(batch, name) for name in key]
     columns = [column.cast(storage_type(column.type)) for column in columns]
     return pa.table(columns, names=[str(index) for index in range(len(key))])
 

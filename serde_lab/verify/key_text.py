@@ -3,36 +3,39 @@
 Owns Hudi's encoding as this room understands it, on purpose without `serde_lab.records.keys`, which
 the writer uses: two readings of one rule find more than one. Must not know files.
 
-Source: what Apache Hudi 1.2.0 wrote with its SIMPLE, COMPLEX and NON_PARTITION key generators
-(`tests/peers/test_keys_of_hudi.py` asks it again).
+Source: what Apache Hudi 1.2.0 wrote with its SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP and CUSTOM key
+generators (`tests/peers/test_keys_of_hudi.py` and `test_key_generators_of_hudi.py` ask it again).
 """
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from serde_lab.errors import SchemaError
+from serde_lab.records.fields import values_at
 from serde_lab.records.types import is_decimal, is_string
 from serde_lab.verify.evolution import in_types
 from serde_lab.verify.rules import TableRules
 from serde_lab.verify.time_folders import folders
 
+_LAST_OF_FOUR_DIGITS = 2_932_896  # 9999-12-31
 NO_PARTITION_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
 def record_keys(rows: pa.RecordBatch | pa.Table, rules: TableRules) -> pa.ChunkedArray:
     """The record key that each row must bear; null where a single key field is null.
 
-    Several key fields, or several partition fields, make the key `field:value,field:value`. In a table
-    without key fields a key is made up of where its row stood: each that begins with the row's commit time
-    is right.
+    Several key fields, or several partition fields but for CUSTOM, make the key `field:value,field:value`.
+    In a table without key fields a key is made up of where its row stood: each that begins with the row's
+    commit time is right.
     """
     fields = rules.schema.record_key
     if not fields:
         return _made_up(rows)
-    if len(fields) == 1 and len(rules.schema.partition) < 2:
+    if rules.bare_keys:
         return text_of(rows, fields[0])
     pieces: list[pa.Array | pa.ChunkedArray | str] = []
     for name in fields:
@@ -48,8 +51,9 @@ def partition_paths(rows: pa.RecordBatch | pa.Table, rules: TableRules) -> pa.Ch
     if not fields:
         return _chunked(pa.repeat(pa.scalar("", pa.string()), rows.num_rows))
     segments = []
-    for name in fields:
-        texts = folders(rows.column(name), rules.time) if rules.time else text_of(rows, name)
+    for place, name in enumerate(fields):
+        time = rules.time_of(place)
+        texts = folders(values_at(rows, name), time) if time else text_of(rows, name)
         encoded = pa.chunked_array([texts.combine_chunks()]).dictionary_encode()
         parts = []
         for chunk in encoded.chunks:
@@ -85,19 +89,37 @@ def _made_up(rows: pa.RecordBatch | pa.Table) -> pa.ChunkedArray:
 
 
 def text_of(rows: pa.RecordBatch | pa.Table, name: str) -> pa.ChunkedArray:
-    """A column's values as the key generator writes them. Raises SchemaError for other types."""
-    values = rows.column(name)
+    """A field's values as the key generator writes them. Raises SchemaError for other types."""
+    values = values_at(rows, name)
     t = values.type
     if is_string(t):
         return _chunked(values.cast(pa.string()))
     # Arrow writes decimals as BigDecimal.toString does: with an exponent below 1e-6
-    if pat.is_signed_integer(t) or pat.is_date32(t) or pat.is_boolean(t) or is_decimal(t):
+    if pat.is_date32(t):
+        distinct = _chunked(values).combine_chunks().dictionary_encode()
+        return _chunked(_dates(distinct.dictionary).take(distinct.indices))
+    if pat.is_signed_integer(t) or pat.is_boolean(t) or is_decimal(t):
         return _chunked(values.cast(pa.string()))
     if pat.is_floating(t) or pat.is_binary(t):
         return _chunked(_each(values))
     if pat.is_timestamp(t):  # microseconds, as the AVRO record type writes it
         return _chunked(values.cast(pa.timestamp("us", t.tz)).cast(pa.int64()).cast(pa.string()))
     raise SchemaError(f"column {name!r} of type {t} cannot be judged as a key or partition column")
+
+
+def _dates(values: pa.Array) -> pa.Array:
+    """As LocalDate#toString has them: a year of more than four digits has a sign."""
+    made: list[str | None] = []
+    for days in values.view(pa.int32()).to_pylist():
+        text = None if days is None else str(np.datetime64(days, "D"))
+        if text is not None and days > _LAST_OF_FOUR_DIGITS:
+            text = f"+{text}"
+        elif text is not None and text.startswith("-"):
+            # numpy counts the sign as a digit
+            year, month, day = text[1:].split("-")
+            text = f"-{year:0>4}-{month}-{day}"
+        made.append(text)
+    return pa.array(made, pa.string())
 
 
 def _each(values: pa.Array | pa.ChunkedArray) -> pa.Array:

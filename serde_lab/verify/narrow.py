@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from serde_lab.errors import DataError, SchemaError
+from serde_lab.records.fields import columns_of, type_at, values_at
 from serde_lab.records.types import is_decimal, is_string, storage_type
 from serde_lab.verify.evolution import in_types
 from serde_lab.verify.java_hash import bucket_ids
@@ -42,10 +43,11 @@ class NarrowRows:
     def __init__(self, rules: TableRules) -> None:
         self._rules = rules
         schema = rules.schema
-        types = [storage_type(schema.data.field(name).type) for name in schema.record_key]
+        types = [storage_type(type_at(schema.data, name)) for name in schema.record_key]
         # typed keys are as good as their text where two values never share one, and much smaller
         self._keyless = not types
-        self._typed = self._keyless or len(types) == 1 or not any(is_string(t) for t in types)
+        bare_text = len(types) == 1 and is_string(types[0])
+        self._typed = self._keyless or bare_text or all(map(_is_number, types))
         # under a global index a key is one row, whatever partitions its versions name
         self.partition = ("path",) if schema.partition and not rules.key_is_global else ()
         keys = tuple(f"k{i}" for i in range(len(types))) if self._typed else ("k",)
@@ -71,7 +73,7 @@ class NarrowRows:
             wanted += self._rules.bucket_fields
         if not deletes:
             wanted += self._rules.marker_columns
-        names = list(dict.fromkeys(wanted))
+        names = columns_of(wanted)
         file = pq.ParquetFile(path)
         for name in names:
             if name not in file.schema_arrow.names:
@@ -96,7 +98,7 @@ class NarrowRows:
             columns["bucket"] = self._buckets(batch)
         if not deletes:
             for column, name in zip(self.ordering, self._rules.schema.ordering, strict=False):
-                values = batch.column(name)
+                values = values_at(batch, name)
                 if values.null_count and self._rules.ordering_nulls == "refuse":
                     raise DataError(
                         f"ordering column {name!r} of {path} holds {values.null_count} nulls"
@@ -126,7 +128,7 @@ class NarrowRows:
         always = pa.array(np.full(batch.num_rows, not self.ordering))
         fields = rules.schema.ordering if self.ordering else ()
         for name in fields:
-            values = batch.column(name)
+            values = values_at(batch, name)
             always = pc.or_(always, values.is_null())
             if len(fields) == 1 and storage_type(values.type) == pa.int32():
                 always = pc.or_(always, pc.fill_null(pc.equal(values, 0), False))
@@ -135,7 +137,7 @@ class NarrowRows:
     def _key_columns(self, batch: pa.RecordBatch, path: Path) -> dict[str, pa.Array]:
         fields = self._rules.schema.record_key
         text = [text_of(batch, name).combine_chunks() for name in fields if not self._typed]
-        values = text or [batch.column(name) for name in fields]
+        values = text or [values_at(batch, name) for name in fields]
         absent = [_absent(column) for column in values]
         unusable = np.logical_and.reduce(absent)
         if unusable.any():
@@ -154,8 +156,13 @@ class NarrowRows:
     def _buckets(self, batch: pa.RecordBatch) -> pa.Array:
         if not self._rules.buckets:
             return pa.array(np.zeros(batch.num_rows, np.int32))
-        fields = self._rules.bucket_fields or self._rules.schema.record_key
-        text = [text_of(batch, name).combine_chunks() for name in fields]
+        key = self._rules.schema.record_key
+        if len(key) == 1:
+            # a key without a comma is hashed whole, with the name of its field if it bears one
+            text = [record_keys(batch, self._rules).combine_chunks()]
+        else:
+            fields = self._rules.bucket_fields or key
+            text = [text_of(batch, name).combine_chunks() for name in fields]
         return pa.array(bucket_ids(text, self._rules.buckets))
 
 
@@ -176,6 +183,11 @@ def orderable(values: pa.Array, name: str) -> pa.Array:
     if pat.is_date32(t) or pat.is_timestamp(t) or pat.is_signed_integer(t):
         return _as_int64(values)
     raise SchemaError(f"ordering column {name!r} of type {t} has no order")
+
+
+def _is_number(t: pa.DataType) -> bool:
+    """Whether values of the type are whole numbers underneath, each of which has one text."""
+    return not (is_string(t) or pat.is_floating(t) or pat.is_binary(t))
 
 
 def _grouping(values: pa.Array) -> pa.Array:

@@ -32,7 +32,8 @@ OPERATION_COLUMN = "_hoodie_operation"
 
 @dataclass(frozen=True, slots=True)
 class TableRules:
-    """A table as the checks see it. `schema.data` may be the input's types; the stored ones follow.
+    """A table as the checks see it. `schema` names fields by path, and `schema.data` may be the input's
+    types; the stored ones follow.
 
     `buckets` is the count of the simple bucket index, 0 where file groups are not told by a hash; with
     `bucket_fields` empty all record key fields make the bucket. They matter on MERGE_ON_READ only:
@@ -52,6 +53,8 @@ class TableRules:
     bucket_fields: tuple[str, ...] = ()
     time: Mapping[str, str] = field(default_factory=dict)
     """Hudi's options of the key generator TIMESTAMP, where the partition field names folders by time."""
+    kinds: tuple[str, ...] = ()
+    """Of the key generator CUSTOM: SIMPLE or TIMESTAMP for each partition field; `time` is the latter's."""
     partial_update: Literal["", "IGNORE_DEFAULTS", "FILL_UNAVAILABLE"] = ""
     unavailable: str = ""
     delete_field: str = ""
@@ -76,7 +79,7 @@ class TableRules:
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """Columns that tell rows apart: partition, then key; under a global index the key alone.
+        """Fields that tell rows apart: partition, then key; under a global index the key alone.
 
         In a table without keys, all of them.
         """
@@ -84,6 +87,17 @@ class TableRules:
         if self.key_is_global:
             return told_by
         return tuple(dict.fromkeys([*self.schema.partition, *told_by]))
+
+    @property
+    def bare_keys(self) -> bool:
+        """Whether a key is a value alone, without its field's name."""
+        return len(self.schema.record_key) == 1 and (
+            len(self.schema.partition) < 2 or bool(self.kinds)
+        )
+
+    def time_of(self, place: int) -> Mapping[str, str]:
+        """Hudi's options for the partition field at `place`, empty where it does not name folders by time."""
+        return self.time if not self.kinds or self.kinds[place] == "TIMESTAMP" else {}
 
     @property
     def by_event_time(self) -> bool:

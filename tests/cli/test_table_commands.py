@@ -14,6 +14,7 @@ from serde_lab.pipeline.coordinator import Coordinator
 from serde_lab.table.storage import Storage
 from serde_lab.table.table_lock import TableLock
 from tests.pipeline.lab_table import FIRST, MOR, SECOND, LabTable
+from tests.pipeline.test_merge_modes import CUSTOM, OF_PICKLE, SUMS, Sums, snapshot
 
 Captured = pytest.CaptureFixture[str]
 
@@ -98,6 +99,31 @@ def test_a_folder_without_a_table_is_refused_and_not_made(
     assert not (tmp_path / "nowhere").exists()
     assert main(["table", command, str(tmp_path)]) == 1
     assert "is no Hudi table" in capsys.readouterr().err
+
+
+def test_compact_a_table_that_merges_by_a_merger_of_the_users(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    table = LabTable(tmp_path, CUSTOM | MOR)
+    table.upsert([("a", 0, 5, 1.0), ("a", 1, 5, 1.0)])
+    table.upsert([("a", 0, 1, 2.0)])
+    compact = ("table", "compact", str(table.path))
+    before = table.table.timeline().instants()
+    for given, says in (
+        ((), "none is given"),
+        (("--in-process",), "none is given"),
+        (("--merger", OF_PICKLE), f"{OF_PICKLE} offers {Sums.strategy_id} for PICKLE"),
+        (("--merger", "no.such:Merger"), "which is not there"),
+    ):
+        assert main([*compact, *given]) == 2
+        said = capsys.readouterr().err.replace("\n", " ")
+        assert says in said
+        assert f"strategy {Sums.strategy_id} " in said or "no.such:Merger" in said
+    assert table.table.timeline().instants() == before
+    found = told(capsys, *compact, "--in-process", "--merger", OF_PICKLE, "--merger", SUMS)
+    assert found["file_slices"] == 1
+    assert table.logs() == []
+    assert snapshot(table, "") == {0: 3.0, 1: 1.0}
 
 
 @pytest.mark.spark

@@ -1,4 +1,4 @@
-"""`python -m tests.differential`: the histories that are not done yet; `make differential N=500` runs it.
+"""`python -m tests.differential`: the histories that are not done yet; `make differential N=600` runs it.
 
 Finished batches are kept in a file, line by line: a run that was interrupted goes on where it stopped.
 The report is written anew after every batch. A history that differs is made as small as it can be and
@@ -13,11 +13,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from serde_lab.lab.session import SessionSettings, spark_conf, start_session, stop_session
+from serde_lab.lab.session import SessionSettings, start_session, stop_session
 from serde_lab.peers import apache_hudi
 from tests.differential.history import CASES
 from tests.differential.kind import LETTERS
@@ -26,13 +25,13 @@ from tests.differential.report import write_report
 from tests.differential.smaller import smallest
 from tests.differential.state import State
 from tests.differential.trial import Trial
+from tests.short_lived import short_lived
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 STATE = Path(".cache/differential.jsonl")
 REPORT = Path("tests/differential/DIFFERENTIAL.md")
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 EVERY = 20
 """Of so many histories the lab writes one on Spark as well."""
@@ -41,7 +40,7 @@ EVERY = 20
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status 1 when any history differed."""
     parser = argparse.ArgumentParser(prog="make differential", description=__doc__)
-    parser.add_argument("--histories", type=int, default=500)
+    parser.add_argument("--histories", type=int, default=600)
     parser.add_argument("--minutes", type=float, default=0, help="stop after so long; 0: never")
     parser.add_argument("--afresh", action="store_true", help="forget what is finished")
     parser.add_argument(
@@ -74,11 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _settings() -> SessionSettings:
     bundle = apache_hudi.fetch_bundle()
     conf = dict(apache_hudi.SESSION_CONF)
-    settings = SessionSettings(cores=2, jars=(str(bundle),), conf=conf)
     # hundreds of small jobs: compiling them for speed costs more than it gives (a batch: 62 s of CPU,
     # or 37)
-    java = f"{spark_conf(settings)[_JAVA_OPTIONS]} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    return replace(settings, conf={**conf, _JAVA_OPTIONS: java})
+    return short_lived(SessionSettings(cores=2, jars=(str(bundle),), conf=conf))
 
 
 def _carry_out(session: SparkSession, one: Batch, state: State, cases: Path) -> None:

@@ -53,6 +53,7 @@ CATALOGUE: Mapping[str, Column] = {
     ),
     "_hoodie_is_deleted": Column(pa.bool_(), (False, False, True)),
     "mark": Column(pa.string(), ("", "D", "d", "I")),
+    "_change_operation_type": Column(pa.string(), ("", "D", "d", "u", "c")),
     "numbers": Column(pa.list_(pa.int32()), ([], [0], [1, -1])),
     "counts": Column(pa.map_(pa.string(), pa.int64()), ([], [["a", None]], [["a", 1], ["ü", 2]])),
     "nested": Column(
@@ -62,7 +63,7 @@ CATALOGUE: Mapping[str, Column] = {
 }
 """Columns by name; each name is also the name of its type where a role (key, ordering) has one."""
 
-PLAIN = tuple(sorted(CATALOGUE.keys() - {"_hoodie_is_deleted", "mark"}))
+PLAIN = tuple(sorted(CATALOGUE.keys() - {"_hoodie_is_deleted", "mark", "_change_operation_type"}))
 """Columns that say nothing of what becomes of their row."""
 
 KEYS: Mapping[str, tuple[Any, ...]] = {

@@ -7,10 +7,11 @@ since a shuffle brings them in any order. Nor are kinds that `tests/readers.toml
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 
 from tests.differential.columns import CATALOGUE, KEYS, PARTITIONS, PLAIN, line
 from tests.differential.history import History, Row
-from tests.differential.kind import LETTERS, MODES, Kind
+from tests.differential.kind import LETTERS, MARKS, MODES, Kind
 
 Drawn = TypeVar("Drawn")
 
@@ -33,6 +34,7 @@ _COW, _AVRO_LOGS, _PARQUET_LOGS = _TYPES
 _GROWN = {"long": "int", "double": "single"}
 """Types that columns have before they grow wider; others are added."""
 _DELETED = "_hoodie_is_deleted"
+_TWO = "two ordering columns"
 _SHAPES = (
     # 5 is prime to their number: neighbours differ in all
     *((*_FREQUENT[number * 5 % len(_FREQUENT)], "") for number in range(len(_FREQUENT))),
@@ -44,8 +46,12 @@ _SHAPES = (
     (_COW, "AVRO", "marked deletes", "mark"),
     (_AVRO_LOGS, "SPARK", "non-defaults payload", _DELETED),
     (_COW, "SPARK", "default payload", _DELETED),
+    (_AVRO_LOGS, "AVRO", "debezium payload", "_change_operation_type"),
+    (_COW, "SPARK", "event time", _TWO),
+    (_COW, "AVRO", "debezium payload", "_change_operation_type"),
+    (_PARQUET_LOGS, "AVRO", "event time", _TWO),
 )
-"""Table type with log blocks, record type, merge mode, and a column that marks deletes: 20 batches each."""
+"""Table type with log blocks, record type, merge mode, and a column that marks deletes, or _TWO."""
 
 _PARTITIONINGS = (
     ("none", "text"),
@@ -69,7 +75,11 @@ class Batch:
     @property
     def digest(self) -> str:
         """Of everything that was drawn: a batch that is drawn otherwise is another batch."""
-        drawn = [asdict(self.kind), [history.lines() for history in self.histories.values()]]
+        kind = asdict(self.kind)
+        if not self.kind.second:
+            # which batches had been tried without before there was one
+            del kind["second"]
+        drawn = [kind, [history.lines() for history in self.histories.values()]]
         return hashlib.sha256(json.dumps(drawn).encode()).hexdigest()[:16]
 
 
@@ -93,10 +103,13 @@ def batch(number: int, size: int = len(LETTERS)) -> Batch:
 
 def kinds(number: int) -> st.SearchStrategy[Kind]:
     """Kinds of the shape that is the turn of batch `number`."""
-    (table_type, blocks), record_type, mode, marks = _SHAPES[number % len(_SHAPES)]
+    (table_type, blocks), record_type, mode, more_columns = _SHAPES[number % len(_SHAPES)]
+    marks = [more_columns] if more_columns in MARKS else []
     partitionings = st.sampled_from(_PARTITIONINGS)
     columns = st.lists(st.sampled_from(PLAIN), unique=True, min_size=1, max_size=4)
     growing = 2 if number % 5 in (1, 3) else 0
+    if MODES[mode].marker:
+        columns = columns.map(lambda drawn: ["text", *(name for name in drawn if name != "text")])
     if growing:
         wider = ("long", "double")[number // 5 % 2]
         columns = columns.map(lambda drawn: [wider, *(name for name in drawn if name != wider)])
@@ -113,7 +126,8 @@ def kinds(number: int) -> st.SearchStrategy[Kind]:
             partitioning=partition[0],
             partition_type=partition[1],
             null_keys=null_keys,
-            columns=(*([marks] if marks else []), *columns),
+            columns=(*marks, *columns),
+            second=("int", "double")[number // 2 % 2] if more_columns == _TWO else "",
             program=("upsert", *rest),
             grown=tuple((name, since, _GROWN.get(name, "")) for name in columns[:growing]),
         ),
@@ -133,8 +147,10 @@ def histories(draw: st.DrawFn, kind: Kind) -> History:
     commits = []
     for number in range(len(kind.program)):
         one = _rows(kind, number)
-        rows = draw(st.lists(one, max_size=6, unique_by=lambda row: _identity(kind, row)))
-        if rows and not kind.once:
+        once = kind.once(number)
+        identity = functools.partial(_identity, ("k", "p") if once else kind.told_by)
+        rows = draw(st.lists(one, max_size=6, unique_by=identity))
+        if rows and not once:
             # the same record more than once, word for word
             rows += draw(st.lists(st.sampled_from(rows), max_size=2))
         commits.append(tuple(rows))
@@ -148,19 +164,25 @@ def _rows(kind: Kind, number: int) -> st.SearchStrategy[Row]:
         paths = PARTITIONS[kind.partition_type]
         # mostly one partition, so that keys meet; some change it
         columns["p"] = st.sampled_from([paths[0]] * 4 + [*paths, None])
-    if kind.ordering:
-        columns["o"] = st.sampled_from(CATALOGUE[kind.ordering].values)
+    for name, of in kind.orderings.items():
+        columns[name] = st.sampled_from(CATALOGUE[of].values)
     before = kind.before(number)
     for name in kind.columns:
         if was := before.get(name, name):
-            columns[name] = st.sampled_from([*CATALOGUE[was].values, None])
+            columns[name] = st.sampled_from([*_values(kind, was), None])
     return st.fixed_dictionaries(columns).map(
         lambda row: {name: value for name, value in row.items() if value is not None}
     )
 
 
-def _identity(kind: Kind, row: Row) -> str:
-    names = ("k", "p", "o") if kind.by_value and not kind.once else ("k", "p")
+def _values(kind: Kind, name: str) -> list[Any]:
+    """Those of the catalogue, and the marker of the merge mode where its type can hold it."""
+    marker = MODES[kind.mode].marker
+    more = {"text": marker, "blob": marker.encode().hex()}.get(name)
+    return [*CATALOGUE[name].values, *([more] * 3 if more else [])]
+
+
+def _identity(names: Sequence[str], row: Row) -> str:
     return line({name: row.get(name) for name in names})
 
 

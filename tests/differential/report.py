@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.differential.history import cases
 from tests.differential.state import Finished
-from tests.peers.interop.state import versions
+from tests.peers.journal import versions
 
 _HEAD = """# The same histories by Apache Hudi and by the lab
 

@@ -71,7 +71,7 @@ def _trimmed(kind: Kind, history: History) -> tuple[Kind, History]:
         ),
         buckets=1,
     )
-    names = ("k", "p", "o", *kind.columns)
+    names = ("k", "p", *kind.orderings, *kind.columns)
     return kind, History(tuple(tuple(_ordered(row, names) for row in rows) for _, rows in pairs))
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from tests.differential.kind import Kind
 from tests.differential.made import Batch
 from tests.differential.trial import Difference
-from tests.peers.interop.state import code_version, versions
+from tests.peers.journal import Journal, code_version, today
 
 
 @dataclass(frozen=True)
@@ -39,26 +37,20 @@ class Finished:
 class State:
     """What is in the file. Batches of other versions of Hudi, hudi-rs, Spark or Arrow are left out."""
 
-    def __init__(self, path: Path, finished: dict[str, Finished]) -> None:
-        self._path, self.finished = path, finished
+    def __init__(self, journal: Journal, finished: dict[str, Finished]) -> None:
+        self._journal, self.finished = journal, finished
 
     @classmethod
     def load(cls, path: Path) -> State:
-        """The batches in `path`; a torn last line is as if it was not there."""
+        """The batches in `path`."""
+        journal = Journal(path)
         found: dict[str, Finished] = {}
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        for line in lines:
-            try:
-                content: dict[str, Any] = json.loads(line)
-            except ValueError:
-                continue
-            if content.pop("versions") != versions():
-                continue
+        for content in journal.entries():
             content["kind"] = Kind.of(content["kind"])
             content["differences"] = tuple(_difference(one) for one in content["differences"])
             finished = Finished(**content)
             found[finished.digest] = finished
-        return cls(path, found)
+        return cls(journal, found)
 
     def has(self, batch: Batch) -> bool:
         """Whether that very batch is done: one that differed is tried again."""
@@ -81,17 +73,13 @@ class State:
             sum(bool(rows) for history in histories.values() for rows in history.commits),
             sum(history.rows for history in histories.values()),
             on_spark,
-            f"{datetime.now(UTC):%Y-%m-%d}",
+            today(),
             code_version(),
             tuple(differences),
             differing,
         )
         self.finished[batch.digest] = finished
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a+b") as file:
-            line = json.dumps(asdict(finished) | {"versions": versions()})
-            # on a line of its own, whatever was torn before it
-            file.write(f"\n{line}\n".encode())
+        self._journal.add(asdict(finished))
         return finished
 
 

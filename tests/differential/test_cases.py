@@ -12,7 +12,7 @@ import pytest
 
 from tests.differential.columns import line
 from tests.differential.history import CASES, Case, History, cases
-from tests.differential.kind import LETTERS, READERS_TOML, Kind
+from tests.differential.kind import LETTERS, MODES, READERS_TOML, Kind
 from tests.differential.readers import FailedError, read, read_by_hudi
 from tests.differential.trial import HUDI, Trial
 from tests.differential.writers import STRATEGIES
@@ -68,6 +68,24 @@ def test_hudi_rs_does_not_fill_the_column_that_marks_deletes(tmp_path: Path) -> 
     )
     assert [(row["int"], row[mark]) for row in filled] == [(1, False)]
     assert [(row["int"], row.get(mark)) for row in not_filled] == [(1, None)]
+    assert "hudi-rs" not in kind.judges
+
+
+def test_hudi_rs_does_not_fill_what_is_marked_as_unavailable(tmp_path: Path) -> None:
+    marker, mark = MODES["debezium payload"].marker, "_change_operation_type"
+    kind = Kind(
+        "debezium payload", "MERGE_ON_READ", "AVRO", ordering="long", columns=(mark, "text")
+    )
+    rows = ({"k": "a", "_event_lsn": 0, "text": "b"}, {"k": "a", "_event_lsn": 1, "text": marker})
+    history = History(((rows[0],), (rows[1],)))
+    trial = Trial(None, tmp_path, kind, {LETTERS[0]: history})
+    trial.write("arrow")
+    filled, not_filled = (
+        [json.loads(row) for row in read(reader, trial.path("arrow"), trial.schema)[LETTERS[0]]]
+        for reader in ("serde_lab", "hudi-rs")
+    )
+    assert [(row["_event_lsn"], row["text"]) for row in filled] == [(1, "b")]
+    assert [(row["_event_lsn"], row["text"]) for row in not_filled] == [(1, marker)]
     assert "hudi-rs" not in kind.judges
 
 

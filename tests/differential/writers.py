@@ -8,18 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-import pyarrow.parquet as pq
-
 from serde_lab.errors import PortabilityWarning
 from serde_lab.peers.hudi_options import HudiWrite
 from serde_lab.pipeline.compaction import compact
-from serde_lab.pipeline.exchange import InProcessExchange, parquet_partitions
-from serde_lab.pipeline.options import parse_options
+from serde_lab.pipeline.read import open_table
 from serde_lab.pipeline.spark_write import write
-from serde_lab.pipeline.write import PreparedWrite
-from serde_lab.table.storage import Storage
-from serde_lab.table.table import HoodieTable
 from tests.differential.kind import MODES, Kind
+from tests.peers.lab_writer import lab_options, write_in_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,18 +59,12 @@ class InProcess:
 
     def write(self, path: str, kind: Kind, operation: str, rows: Path) -> None:
         name, _, service = operation.partition(", ")
-        storage = Storage.open(Path(path))
-        stored = HoodieTable.open(storage).config if HoodieTable.exists(storage) else None
-        files = sorted(rows.glob("*.parquet"))
-        options = parse_options(_options(kind, name, self.strategy), stored)
         with warnings.catch_warnings():
             # which columns other versions of Hudi cannot read is not the matter here
             warnings.simplefilter("ignore", PortabilityWarning)
-            schema = pq.read_schema(files[0])
-            prepared = PreparedWrite.of(storage, schema, options)
-            prepared.commit(InProcessExchange(parquet_partitions(files, schema.names)))
+            write_in_process(path, rows, _options(kind, name, self.strategy))
         if service:
-            compact(HoodieTable.open(storage))
+            compact(open_table(path))
 
 
 @dataclass(frozen=True)
@@ -100,25 +89,11 @@ class OnSpark:
 
 
 def _options(kind: Kind, operation: str, strategy: str) -> dict[str, str]:
-    table = kind.table()
-    options = {
-        "hoodie.table.name": table.name,
-        "hoodie.datasource.write.operation": operation,
-        "hoodie.datasource.write.table.type": table.table_type,
-        "hoodie.datasource.write.recordkey.field": ",".join(table.record_key),
-        "hoodie.datasource.write.partitionpath.field": ",".join(table.partition),
-        "hoodie.table.ordering.fields": ",".join(table.ordering),
-        "hoodie.datasource.write.hive_style_partitioning": str(table.hive_style).lower(),
-        "hoodie.datasource.write.partitionpath.urlencode": str(table.url_encode).lower(),
-        "hoodie.bucket.index.num.buckets": str(table.buckets),
-        "hoodie.bucket.index.hash.field": ",".join(table.bucket_fields),
+    return {
+        **lab_options(kind.table(), operation, strategy, kind.blocks),
         "hoodie.upsert.shuffle.parallelism": "2",
         "hoodie.delete.shuffle.parallelism": "2",
         "hoodie.clean.automatic": "false",
         "hoodie.archive.automatic": "false",
-        "serde_lab.strategy": strategy,
         **MODES[kind.mode].options,
     }
-    if kind.merge_on_read:
-        options["hoodie.logfile.data.block.format"] = kind.blocks
-    return options

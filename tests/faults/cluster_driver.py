@@ -10,6 +10,7 @@ import os
 import pickle
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -72,7 +73,8 @@ class FaultyTask:
 
 class SlowTask:
     """The first attempt of one task waits for its twin: before it writes, so that both write at once,
-    or after, so that the twin finds the file, and then for ever."""
+    or after, so that the twin finds the file, and then for ever. Of two that write at once none is done
+    before both have told what they wrote, since Spark kills the one that comes second."""
 
     def __init__(self, task: Any, folder: Path, before: bool) -> None:
         self.task, self.folder, self.before = task, folder, before
@@ -84,6 +86,7 @@ class SlowTask:
         assert context is not None
         held = list(arrived)
         mine = self.folder / f"slow-{context.partitionId()}"
+        told = mine.with_name(f"{mine.name}-told")
         first = bool(held) and not context.attemptNumber()
         if first:
             try:
@@ -92,6 +95,7 @@ class SlowTask:
                 first = False
         twin = not first and mine.exists() and context.attemptNumber() > 0
         if first:
+            os.mkfifo(told)
             os.mkfifo(mine)
         if not self.before and first:
             self._write(held, "first")
@@ -100,7 +104,10 @@ class SlowTask:
             mine.open("r" if first else "w").close()
         if not self.before and first:
             mine.open().close()
-        yield from self._write(held, "first" if first else "twin" if twin else "other")
+        out = self._write(held, "first" if first else "twin" if twin else "other")
+        if self.before and (first or twin):
+            told.open("r" if first else "w").close()
+        yield from out
 
     def _write(self, held: list[pa.RecordBatch], who: str) -> list[pa.RecordBatch]:
         out = list(self.task(held))
@@ -141,7 +148,8 @@ FAULTS: dict[str, Callable[[Any, Path], Any]] = {
 
 
 def drive(line: Connection, master: str, folder: Path) -> None:
-    """The driver's process: one write for each `(fault, table, table type, notes)` that arrives."""
+    """The driver's process: one write for each `(fault, table, table type, notes, executors)` that
+    arrives, with so many executors that have nothing to do."""
     from pyspark import cloudpickle
 
     from serde_lab.lab.session import SessionSettings, start_session, stop_session
@@ -157,8 +165,9 @@ def drive(line: Connection, master: str, folder: Path) -> None:
             "spark.speculation": "true",
             "spark.speculation.interval": "50ms",
             "spark.speculation.quantile": "0.3",
-            "spark.scheduler.minRegisteredResourcesRatio": "1",
             "spark.cores.max": "2",
+            # each executor has a part of every shuffle, wherever the rows of its tasks are
+            "spark.locality.wait": "0",
         },
     )
     spark = start_session(settings)
@@ -175,9 +184,19 @@ def drive(line: Connection, master: str, folder: Path) -> None:
 
 
 def _write(
-    spark: SparkSession, log: EventLogReader, fault: str, table: Path, table_type: str, notes: Path
+    spark: SparkSession,
+    log: EventLogReader,
+    fault: str,
+    table: Path,
+    table_type: str,
+    notes: Path,
+    executors: int,
 ) -> Outcome:
     from serde_lab.pipeline.spark_exchange import SparkExchange
+
+    # what an earlier fault took away is back, and who was beaten by a twin has let go of the slot
+    while _idle_executors(spark) < executors:
+        time.sleep(0.05)
 
     class FaultyExchange(SparkExchange):
         def _collect(self, moved: Any, task: Any, reports: Any) -> Any:
@@ -198,6 +217,12 @@ def _write(
         stage_attempts=max(stage.attempt for stage in stages) + 1,
         executors_lost=lost_then - lost,
     )
+
+
+def _idle_executors(spark: SparkSession) -> int:
+    # one of those that it tells of is the driver
+    known = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
+    return sum(not executor.numRunningTasks() for executor in known) - 1
 
 
 def _history(spark: SparkSession, log: EventLogReader) -> tuple[Any, int]:

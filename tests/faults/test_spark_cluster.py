@@ -27,7 +27,8 @@ from tests.faults.small_table import (
 from tests.spark_cluster import SparkCluster, spark_cluster
 
 pytestmark = pytest.mark.spark
-_PATIENCE_S = 180
+_PATIENCE_S = 900
+"""No write takes so long but one that waits for what will never come."""
 
 Write = Callable[[str, Path, str], Outcome]
 
@@ -52,7 +53,8 @@ def write(cluster: SparkCluster, tmp_path_factory: pytest.TempPathFactory) -> It
     def write(fault: str, table: Path, table_type: str) -> Outcome:
         notes = table.with_name("notes")
         notes.mkdir()
-        ours.send((fault, table, table_type, notes))
+        executors = sum(worker.process.poll() is None for worker in cluster.workers)
+        ours.send((fault, table, table_type, notes, executors))
         assert ours.poll(_PATIENCE_S), f"no end, after {sorted(n.name for n in notes.iterdir())}"
         outcome = ours.recv()
         if isinstance(outcome, Exception):

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import permutations
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -97,6 +98,57 @@ def test_too_few_rounds_and_other_machines_are_undecided() -> None:
     other = replace(both, label="b", machine_class="other")
     assert gated(other, before=both).exit_status == 0
     assert gated(other, before=both, strict=True).exit_status == 5
+
+
+def test_across_machines_all_that_the_rounds_allow_must_lie_beyond_the_limit() -> None:
+    native = {"kind": "control", "control": "spark_native"}
+
+    def run(label: str, values: list[float]) -> Side:
+        arms = (arm("avro", {"seconds": values}), arm("n", {"seconds": STEADY}, definition=native))
+        return side(label, *arms, machine_class=label)
+
+    def status(values: list[float]) -> int:
+        options: dict[str, Any] = {"host_mismatch": "ratios", "strict": True}
+        policy = Policy(metrics=("seconds",), control="n")
+        found = gate_sides(run("a", STEADY), run("b", values), policy, **options)
+        assert [f.level for f in found.of_level("regression")] in ([], ["regression"])
+        return found.exit_status
+
+    assert status(times(1.6)) == 3
+    assert status([1.2, 1.25, 1.3, 1.75, 1.8, 1.85, 1.9, 1.95]) == 5
+
+
+def test_a_shared_machine_has_no_time_but_cpu_time_beside_cpu_time() -> None:
+    """Not even where it is of the same class."""
+
+    def run(label: str, wall: float, cpu: float) -> Side:
+        phases = {"serde_cpu_s": times(cpu), "phase_cpu_s map.encode": times(cpu)}
+        fixed = {"serde_cpu_s": STEADY, "phase_cpu_s map.encode": STEADY}
+        arms = (
+            arm("avro", {"seconds": times(wall), **phases}),
+            arm("arrow", {"seconds": STEADY, **fixed}),
+        )
+        return side(label, *arms)
+
+    def levels_of(after: Side, control: str) -> dict[str, str]:
+        policy = Policy(metrics=("seconds", "serde_cpu_s"), control=control)
+        found = gate_sides(run("a", 1, 1), after, policy, host_mismatch="shared")
+        rows = [f for f in found.findings if f.row and f.row.arm == "avro"]
+        return {f.row.quantity.metric: f.level for f in rows if f.row}
+
+    slow = run("b", 9, 1)
+    assert levels_of(slow, "arrow") == {
+        "contents": "passed", "seconds": "undecided", "serde_cpu_s": "passed",
+    }  # fmt: skip
+    assert levels_of(run("b", 1, 2), "arrow")["serde_cpu_s"] == "regression"
+    native = {"kind": "control", "control": "spark_native"}
+    walls = [
+        replace(one, arms={**one.arms, "n": arm("n", {"seconds": STEADY}, definition=native)})
+        for one in (run("a", 1, 1), run("b", 9, 9))
+    ]
+    policy = Policy(metrics=("seconds", "serde_cpu_s", "frames"), control="n")
+    found = gate_sides(*walls, policy, host_mismatch="shared")
+    assert "nothing was compared" in found.findings[0].text
 
 
 def test_one_byte_fails_the_gate_and_one_byte_less_does_not() -> None:

@@ -5,20 +5,24 @@ false alarms at most 5 %, the lower bound of detecting 10 % at least 85 %.
 """
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+from serde_lab.gate.comparability import HostMismatch
 from serde_lab.gate.comparison import compare_sides
+from serde_lab.gate.gating import gate_sides
 from serde_lab.gate.intervals import wilson
+from serde_lab.gate.policy import Policy
 from serde_lab.gate.pool import Pool, PoolRound
 from serde_lab.gate.rows import CompareOptions, Comparison
 from serde_lab.gate.self_test import self_test
 from serde_lab.gate.sides import ArmSide, Quantity, Side
 from serde_lab.gate.spending import DEFAULT_LOOKS, SITTING_LOOKS, AlphaSpending
 from serde_lab.gate.verdict import Verdict
-from tests.gate.made_up_sides import side
+from tests.gate.made_up_sides import arm, side
 
 Floats = npt.NDArray[np.float64]
 Noise = Callable[[np.random.Generator, int], Floats]
@@ -177,3 +181,51 @@ def test_interleaved_pairs_find_through_the_drift_what_independent_samples_do_no
         found["independent"] += verdict(comparison) is Verdict.SLOWER
     assert found["paired"] == 10
     assert found["independent"] == 0
+
+
+class SharedMachine:
+    """A baseline of a quiet machine, and runs on another one, which is half as fast and never alone.
+
+    CPU time wanders by 12 % from cell to cell, as neighbours in the caches have it. Wall time is twice to
+    six times as much, and not the same for each arm: what runs longer is interrupted more often.
+    """
+
+    TRUTH: ClassVar = {"pickle": (0.045, 0.11), "avro": (0.27, 0.35), "arrow": (0.006, 0.065)}
+    """By arm the CPU seconds of SerDe, and of the whole cell."""
+
+    def __init__(self, seed: int) -> None:
+        self.generator = np.random.default_rng(seed)
+
+    def side(self, rounds: int, *, busy: bool, slower: float = 1.0) -> Side:
+        """`slower`: by what factor the SerDe of `pickle` costs more."""
+        arms = []
+        for name, (serde_s, cell_s) in self.TRUTH.items():
+            more_s = serde_s * (slower - 1) if name == "pickle" else 0.0
+            cpu = np.exp(self.generator.normal(0, 0.12 if busy else 0.03, rounds))
+            cpu = cpu * (2.0 if busy else 1.0)
+            waits = self.generator.uniform(2, 6) if busy else 1.0
+            wall = cpu * waits * np.exp(self.generator.normal(0, 0.2 if busy else 0.02, rounds))
+            values = {
+                "seconds": wall * (cell_s + more_s),
+                "serde_cpu_s": cpu * (serde_s + more_s),
+                "phase_cpu_s map.encode": cpu * (serde_s + more_s),
+                "phase_cpu_s reduce.write": cpu * (cell_s - serde_s),
+            }
+            arms.append(arm(name, {key: list(map(float, v)) for key, v in values.items()}))
+        machine = "another" if busy else "the first"
+        return side(machine, *arms, machine_class=machine)
+
+    def fails(self, slower: float, host_mismatch: HostMismatch) -> bool:
+        """Whether the gate fails a run whose `pickle` is `slower`."""
+        policy = Policy(control="arrow", absolute=0.002, metrics=("seconds", "serde_cpu_s"))
+        sides = self.side(5, busy=False), self.side(9, busy=True, slower=slower)
+        return gate_sides(*sides, policy, host_mismatch=host_mismatch).exit_status == 3
+
+
+def test_a_busy_shared_machine_fails_no_run_and_twice_the_work_does() -> None:
+    machines = [SharedMachine(seed) for seed in range(100)]
+    assert not any(one.fails(1.0, "shared") for one in machines)
+    assert not any(one.fails(1.2, "shared") for one in machines)
+    assert sum(one.fails(2.0, "shared") for one in machines) >= 97
+    # wall time, by which machines that nobody else uses are compared, would cry wolf
+    assert any(one.fails(1.0, "ratios") for one in machines)

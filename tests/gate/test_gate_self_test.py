@@ -12,6 +12,7 @@ from serde_lab.gate.policy import Policy
 from serde_lab.gate.pool import Pool, PoolRound, read_pool, record_pool, write_pool
 from serde_lab.gate.self_test import groups_needed, judge_groups, self_test
 from serde_lab.gate.spending import SITTING_LOOKS, AlphaSpending
+from serde_lab.lab import slowdown
 from serde_lab.lab.gate_rounds import CELLS, gate_rounds
 from serde_lab.scenario.loading import load_scenario, parse_scenario
 from serde_lab.serde.arrow_batches import BoundArrow
@@ -158,16 +159,30 @@ def test_a_pool_is_judged_by_the_command(
     assert main(["gate", "--self-test", "--pool", str(file), "--format", "junit"]) == 2
 
 
-def test_a_slowdown_is_really_injected_and_taken_away_again(tmp_path: Path) -> None:
+def test_a_slowdown_is_really_injected_and_taken_away_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """CPU time, which no neighbour on the machine can take away: at least what was burnt."""
+    burnt: list[float] = []
+    burn = slowdown.burn
+
+    def noted(cpu_s: float) -> None:
+        burnt.append(cpu_s)
+        burn(cpu_s)
+
+    monkeypatch.setattr(slowdown, "burn", noted)
     loaded = parse_scenario(content(source(tmp_path / "own"), ["arrow"]), default_name="small")
     with gate_rounds(loaded, "arrow", 20.0, tmp_path / "cache") as rounds:
         before = vars(BoundArrow).get("encode")
+        cells = sorted(rounds._cpu_s)
+        assert burnt == []
         measured = rounds.measure(1)
         assert vars(BoundArrow).get("encode") is before
     assert set(measured) == set(CELLS)
-    cpu = {name: values["serde_cpu_s"] for name, values in measured.items()}
-    assert cpu["slowed"] > 5 * max(cpu["plain"], cpu["plain_again"])
+    (cpu_s,) = burnt
+    # of plain cells so far, those of this round before the slowed one included
+    assert 20 * cells[0] <= cpu_s <= 20 * max(rounds._cpu_s)
+    assert measured["slowed"]["serde_cpu_s"] >= cpu_s
 
 
 def test_a_slowdown_needs_a_strategy_in_this_process(tmp_path: Path) -> None:

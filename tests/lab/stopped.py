@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -73,15 +74,18 @@ def _cells_begun(lab: Path) -> int:
 
 
 def _stop(pid: int, folder: Path) -> None:
-    children = [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    children = []
+    for child in psutil.Process(pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            # a pid alone may be another process's by the time that somebody looks
+            children.append((child.pid, child.create_time()))
     (folder / "alive").write_text(json.dumps(children))
     by = int(os.environ["STOPPED_BY"])
     if by == signal.SIGINT:
         os.killpg(os.getpgid(pid), by)  # a terminal's ctrl-C reaches children too
     else:
         os.kill(pid, by)
-    for _ in range(6000):  # a minute, then the test has failed anyway
-        time.sleep(0.01)
+    time.sleep(1000)  # then the test has failed anyway
 
 
 class Stopped(Strategy):

@@ -51,7 +51,8 @@ def only_run(folder: Path) -> Run:
 
 
 @pytest.fixture(scope="module")
-def beside(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def beside(tmp_path_factory: pytest.TempPathFactory, hudi_bundle: Path | None) -> Run:
+    assert hudi_bundle is not None, "Apache Hudi could not be fetched"
     folder = tmp_path_factory.mktemp("beside")
     table = {"type": "MERGE_ON_READ", "log_blocks": "parquet", "codec_level": 3}
     (folder / "small.toml").write_text(toml(document(folder, **table)))

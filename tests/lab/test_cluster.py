@@ -29,7 +29,8 @@ from tests.lab import where_it_runs
 from tests.lab.plugin_folder import install
 from tests.lab.small_scenario import content, source, toml
 from tests.lab.test_repeated_runs import exact
-from tests.spark_cluster import CONF, SHORT_LIVED, SparkCluster, spark_cluster
+from tests.short_lived import SHORT_LIVED
+from tests.spark_cluster import CONF, SparkCluster, spark_cluster
 
 ARM = "where_it_runs"
 
@@ -77,12 +78,10 @@ def test_workers_run_from_what_they_are_sent(
             text=True,
             check=False,
         )
-        launched = [
-            sum("Asked to launch executor" in line for line in worker.lines)
-            for worker in cluster.workers
-        ]
     assert process.returncode == 0, process.stderr
-    assert launched == [1, 1]
+    # all that the workers said was read by their end; one whose executor was lost launches another
+    for worker in cluster.workers:
+        assert any("Asked to launch executor" in line for line in worker.lines)
 
     (folder,) = (tmp_path / "there" / "small").iterdir()
     there = load_run(folder)

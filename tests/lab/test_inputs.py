@@ -222,6 +222,38 @@ def test_relative_globs_and_folders(tmp_path: Path, own: Path) -> None:
     assert [f.name for f in find_files("k", str(tmp_path / "**" / "b*"))] == ["b.parquet"]
 
 
+def test_rows_without_keys_come_as_they_are(tmp_path: Path) -> None:
+    # rows that no columns tell apart, and that are null everywhere
+    rows = pa.table(
+        {"a": pa.array([1, 1, None, None, 2] * 20), "b": ["x", "x", None, None, "y"] * 20}
+    )
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    data = {"source": "parquet", "path": str(tmp_path / "rows.parquet"), "keyless": True}
+    own = {"operation": "insert", "path": data["path"]}
+    inputs = prepare_inputs(
+        scenario(data, {**BULK, "rows": 30}, {"operation": "insert", "rows": 70}, own),
+        tmp_path / "cache",
+    )
+    assert inputs.record_schema.record_key == inputs.record_schema.ordering == ()
+    assert read(inputs, 0).equals(rows.slice(0, 30))
+    assert read(inputs, 1).equals(rows.slice(30))
+    assert read(inputs, 2).equals(rows)
+    with pytest.raises(UsageError, match="need 101 different keys, but the data has 100 rows"):
+        prepare_inputs(
+            scenario(data, {**BULK, "rows": 30}, {"operation": "insert", "rows": 71}),
+            tmp_path / "cache",
+        )
+
+
+def test_rows_of_tpch_without_keys_never_come_twice(tmp_path: Path) -> None:
+    data = {**TPCH, "keyless": True}
+    inputs = prepare_inputs(scenario(data, BULK, {"operation": "insert", "share": 0.5}), tmp_path)
+    first, second = read(inputs, 0), read(inputs, 1)
+    assert "event_ts" not in first.schema.names
+    keys = pa.concat_tables([first, second])["o_orderkey"].to_pylist()
+    assert len(set(keys)) == len(keys) == 2250
+
+
 NULLS = pa.array([None if i < 7 else i for i in range(ROWS)], pa.int64())
 
 

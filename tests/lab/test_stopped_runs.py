@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from tests.lab.small_scenario import NAME, content, source, toml
 from tests.sabotage import cheats
 
 REPOSITORY = Path(__file__).parents[2]
-_PATIENCE_S = 240
+_PATIENCE_S = 900
+"""No run takes so long but one that does not end."""
 
 
 @dataclass
@@ -89,25 +91,24 @@ class Lab:
                 raise
         return process.returncode, messages.decode()
 
-    def children(self) -> list[int]:
-        """The processes that the run had started when it was stopped."""
-        found: list[int] = json.loads((self.tmp / "stopped" / "alive").read_text())
-        return found
+    def children(self) -> list[tuple[int, float]]:
+        """The processes that the run had started when it was stopped, and when they began."""
+        return [(pid, at) for pid, at in json.loads((self.tmp / "stopped" / "alive").read_text())]
 
     def left_behind(self) -> list[str]:
         return sorted(path.name for path in (self.tmp / "temporary").iterdir())
 
 
-def gone(pids: list[int]) -> list[str]:
-    """Those that still live after a while, which is none."""
+def gone(began: list[tuple[int, float]]) -> list[str]:
+    """Those that never end, which is none."""
     processes = []
-    for pid in pids:
-        try:
-            processes.append(psutil.Process(pid))
-        except psutil.NoSuchProcess:
-            continue
-    _, alive = psutil.wait_procs(processes, timeout=30)
-    return [" ".join(process.cmdline()[:3]) for process in alive if process.is_running()]
+    for pid, at in began:
+        with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
+            if process.create_time() == at:
+                processes.append(process)
+    _, alive = psutil.wait_procs(processes, timeout=_PATIENCE_S)
+    return [process.name() for process in alive]
 
 
 def test_a_run_killed_in_a_cell_redoes_that_cell_only(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ def checkout(tmp_path: Path) -> Path:
     for arguments in (
         ["init", "-q"],
         ["add", "."],
-        ["-c", "user.name=n", "-c", "user.email=e", "commit", "-q", "-m", "one"],
+        ["-c", "user.name=n", "-c", "user.email=e", "commit", "-q", "--no-gpg-sign", "-m", "one"],
     ):
         subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
     return package

@@ -31,15 +31,24 @@ def test_it_tells_nobodys_name(environment: dict) -> None:
     assert "hostname" not in text
 
 
-def test_a_machine_keeps_its_class_however_busy_it_is(environment: dict) -> None:
-    later = copy.deepcopy(environment)
+@pytest.fixture
+def machine(environment: dict) -> dict:
+    """This one, but for sizes by which it might be one of those that a test makes up."""
+    made_up = copy.deepcopy(environment)
+    made_up["cpu"] |= {"model": "A CPU", "cores": 2, "architecture": "x86_64"}
+    made_up["memory"] |= {"bytes": 16_000_000_000, "free_bytes": 9_000_000_000}
+    return made_up
+
+
+def test_a_machine_keeps_its_class_however_busy_it_is(machine: dict) -> None:
+    later = copy.deepcopy(machine)
     later["memory"]["free_bytes"] //= 3
     later["memory"]["bytes"] -= 40 << 20  # another kernel keeps more for itself
     later["disk"]["free_bytes"] //= 2
     later["load_average"] = [9.0, 9.0, 9.0]
     later["os"]["kernel"] = "6.99"
     later["packages"]["pyarrow"] = "99"
-    assert machine_class(later) == machine_class(environment)
+    assert machine_class(later) == machine_class(machine)
 
 
 @pytest.mark.parametrize(
@@ -53,11 +62,11 @@ def test_a_machine_keeps_its_class_however_busy_it_is(environment: dict) -> None
     ],
 )
 def test_another_machine_has_another_class(
-    environment: dict, part: str, key: str, value: object
+    machine: dict, part: str, key: str, value: object
 ) -> None:
-    other = copy.deepcopy(environment)
+    other = copy.deepcopy(machine)
     other[part][key] = value
-    assert machine_class(other) != machine_class(environment)
+    assert machine_class(other) != machine_class(machine)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
-"""The lab as the other writer: the steps of a history through the pipeline, without Spark."""
+"""The lab as the other writer: tables of Apache Hudi's in the lab's words, and writes without Spark."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from serde_lab.peers.hudi_options import HudiTable
 from serde_lab.pipeline.exchange import InProcessExchange, parquet_partitions
 from serde_lab.pipeline.options import parse_options
 from serde_lab.pipeline.write import PreparedWrite
@@ -13,6 +15,43 @@ from serde_lab.table.log_file import BlockFormat
 from serde_lab.table.storage import Storage
 from serde_lab.table.table import HoodieTable
 from tests.peers.peer_tables import PeerTable, Step
+
+
+def lab_options(table: HudiTable, operation: str, strategy: str, blocks: str) -> dict[str, str]:
+    """What the lab is told for a write of `table`; `blocks` are those of its logs, if it has any."""
+    options = {
+        "hoodie.table.name": table.name,
+        "hoodie.datasource.write.operation": operation,
+        "hoodie.datasource.write.table.type": table.table_type,
+        "hoodie.datasource.write.recordkey.field": ",".join(table.record_key),
+        "hoodie.datasource.write.partitionpath.field": ",".join(table.partition),
+        "hoodie.table.ordering.fields": ",".join(table.ordering),
+        "hoodie.datasource.write.hive_style_partitioning": str(table.hive_style).lower(),
+        "hoodie.datasource.write.partitionpath.urlencode": str(table.url_encode).lower(),
+        "hoodie.bucket.index.num.buckets": str(table.buckets),
+        "serde_lab.strategy": strategy,
+    }
+    if table.time or any(":" in name for name in table.partition):
+        options["hoodie.datasource.write.keygenerator.class"] = table.key_generator
+        options |= table.time
+    if table.bucket_fields:
+        options["hoodie.bucket.index.hash.field"] = ",".join(table.bucket_fields)
+    if table.table_type == "MERGE_ON_READ":
+        options["hoodie.logfile.data.block.format"] = blocks
+    return options
+
+
+def write_in_process(path: str, rows: Path, options: Mapping[str, str]) -> None:
+    """Write the Parquet files of the folder `rows` to the table at `path`; it may be new."""
+    storage = Storage.open(Path(path))
+    stored = HoodieTable.open(storage).config if HoodieTable.exists(storage) else None
+    if stored is not None and "hoodie.write.table.version" in options:
+        # a table that is there keeps its own
+        options = {**options, "hoodie.write.table.version": str(stored.version)}
+    files = sorted(rows.glob("*.parquet"))
+    schema = pq.read_schema(files[0])
+    prepared = PreparedWrite.of(storage, schema, parse_options(options, stored))
+    prepared.commit(InProcessExchange(parquet_partitions(files, schema.names)))
 
 
 class LabWriter:
@@ -38,31 +77,9 @@ class LabWriter:
         """Do the next write of the history, with `more` options."""
         folder = self.peer.step(step).folder
         assert folder is not None
-        stored = HoodieTable.open(self.storage).config if HoodieTable.exists(self.storage) else None
-        options = self._options(step.operation) | more
-        if stored is not None:
-            options["hoodie.write.table.version"] = str(stored.version)
-        files = sorted(folder.glob("*.parquet"))
-        schema = pq.read_schema(files[0])
-        prepared = PreparedWrite.of(self.storage, schema, parse_options(options, stored))
-        prepared.commit(InProcessExchange(parquet_partitions(files, schema.names)))
-
-    def _options(self, operation: str) -> dict[str, str]:
         table = self.peer.table
-        options = {
-            "hoodie.table.name": table.name,
-            "hoodie.datasource.write.operation": operation,
-            "hoodie.datasource.write.table.type": table.table_type,
-            "hoodie.datasource.write.recordkey.field": ",".join(table.record_key),
-            "hoodie.datasource.write.partitionpath.field": ",".join(table.partition),
-            "hoodie.datasource.write.precombine.field": ",".join(table.ordering),
-            "hoodie.datasource.write.hive_style_partitioning": str(table.hive_style).lower(),
-            "hoodie.datasource.write.partitionpath.urlencode": str(table.url_encode).lower(),
+        options = lab_options(table, step.operation, self.strategy, self.blocks) | {
             "hoodie.write.record.merge.mode": table.merge_mode,
-            "hoodie.bucket.index.num.buckets": str(table.buckets),
             "hoodie.write.table.version": str(self.version),
-            "serde_lab.strategy": self.strategy,
         }
-        if table.table_type == "MERGE_ON_READ":
-            options["hoodie.logfile.data.block.format"] = self.blocks
-        return options
+        write_in_process(self.peer.path, folder, options | more)

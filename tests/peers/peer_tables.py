@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from serde_lab.errors import OptionError
 from serde_lab.lab.own_reader import OwnReader
 from serde_lab.peers.apache_hudi import HudiSnapshot
 from serde_lab.peers.hudi_options import HudiTable, HudiWrite, write_options
 from serde_lab.records.schema import RecordSchema
+from serde_lab.table.table_kind import taken_apart
 from serde_lab.verify import oracle
 from serde_lab.verify.checks import CheckResult, Expected, check_table
 from serde_lab.verify.oracle import Commit
@@ -153,13 +155,16 @@ class PeerTable:
         """The table as the checks see it."""
         table = self.table
         merge_on_read = table.table_type == "MERGE_ON_READ"
+        partition, kinds = taken_apart(table.partition, "", OptionError)
         return TableRules(
-            RecordSchema(self.schema, table.record_key, table.partition, table.ordering),
+            RecordSchema(self.schema, table.record_key, partition, table.ordering),
             merge_mode=table.merge_mode,
             table_type=table.table_type,
             hive_style=table.hive_style,
             url_encode=table.url_encode,
             buckets=table.buckets if merge_on_read else 0,
+            time=table.time,
+            kinds=kinds,
         )
 
     def step(self, step: Step) -> Commit:

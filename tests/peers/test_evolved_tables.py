@@ -162,3 +162,60 @@ def test_a_null_struct_that_became_wider_is_none_to_apache_hudi(
     (problem,) = peer.problems()
     assert "as read by Apache Hudi" in problem
     assert "s is {'a': None, 'l': None}, expected null" in problem
+
+
+INNER = pa.struct([("a", pa.int32()), ("b", pa.int32())])
+PLAIN = pa.schema([*SHARED, ("w", pa.int32()), ("s", INNER)])
+MORE_INNER = pa.struct([*INNER, ("z", pa.int32())])
+CHANGES = {
+    "less": PLAIN.remove(2),
+    "less inside": PLAIN.set(3, pa.field("s", pa.struct([("a", pa.int32())]))),
+    "more": PLAIN.append(pa.field("z", pa.int32())),
+    "more inside": PLAIN.set(3, pa.field("s", MORE_INNER)),
+    "both": PLAIN.remove(2).append(pa.field("z", pa.int32())),
+    "both, one inside": PLAIN.remove(2).set(2, pa.field("s", MORE_INNER)),
+    "ordering": PLAIN.remove(1),
+}
+RECONCILE = {"hoodie.datasource.write.reconcile.schema": "true"}
+
+
+@pytest.mark.parametrize(
+    ("options", "changes"),
+    [
+        ({}, ("less", "less inside", "both")),
+        (FILL, ("less", "less inside", "both, one inside", "ordering")),
+        (RECONCILE, tuple(CHANGES)),
+    ],
+    ids=["neither", "fill", "reconcile"],
+)
+def test_what_is_left_out_is_refused_or_null_by_both(
+    options: dict[str, str], changes: tuple[str, ...], hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    """The same writes to two tables, one a writer: both refuse, or all readers see the same rows."""
+    for name in changes:
+        schema = CHANGES[name]
+        made = []
+        for writer in ("lab", "hudi"):
+            place = tmp_path / name / writer
+            whole = pa.unify_schemas([PLAIN, schema.remove(schema.get_field_index("s"))])
+            if name in ("more inside", "both, one inside"):
+                whole = whole.set(3, pa.field("s", MORE_INNER))
+            peer = PeerTable(hudi_session, place, HudiTable("t", ("k",), ("o",), buckets=1), whole)
+            first = [{"k": "a", "o": 1, "w": 1, "s": {"a": 1, "b": 1}}]
+            second = [{"k": "a", "o": 2, "w": 2, "z": 2, "s": {"a": 2, "b": 2, "z": 2}}]
+            second = [{key: value for key, value in second[0].items() if key in schema.names}]
+            done = True
+            for step in (Step("upsert", (first,), PLAIN), Step("upsert", (second,), schema)):
+                try:
+                    if writer == "lab":
+                        LabWriter(peer, strategy="arrow").step(step, **options)
+                    else:
+                        peer.by_hudi(step, HudiWrite(extra=options))
+                except Exception:  # py4j has a kind of error of its own for each kind of trouble
+                    assert len(peer.commits) == 2, "the first write is refused by nobody"
+                    del peer.commits[-1]
+                    peer.schema, done = PLAIN, False
+            made.append(done)
+            judges = ("hudi-rs", "serde_lab" if writer == "lab" else "apache-hudi")
+            assert peer.problems(judges) == [], (name, writer)
+        assert made[0] == made[1], name

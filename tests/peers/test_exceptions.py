@@ -15,9 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from serde_lab.errors import TableError
+from serde_lab.errors import SchemaError, TableError
 from serde_lab.peers.apache_hudi import HudiSnapshot
 from serde_lab.peers.hudi_options import HudiTable, HudiWrite, write_options
+from serde_lab.pipeline.compaction import compact
+from serde_lab.records.delete_markers import DeleteMarkers
+from serde_lab.table.read_plan import plan_snapshot
+from serde_lab.table.table import HoodieTable
 from serde_lab.verify.checks import rows_match
 from serde_lab.verify.readers import HudiRs
 from tests.peers.lab_writer import LabWriter
@@ -59,8 +63,13 @@ class Case:
         return sorted(HudiRs(self.path).table()[column].to_pylist())
 
     def by_java(self, column: str) -> list[Any]:
-        with HudiSnapshot(self.session, self.path) as snapshot:
-            return sorted(snapshot.table()[column].to_pylist())
+        return by_java(self.session, self.path, column)
+
+
+def by_java(session: SparkSession, path: str, column: str) -> list[Any]:
+    """A column as Apache Hudi reads it."""
+    with HudiSnapshot(session, path) as snapshot:
+        return sorted(snapshot.table()[column].to_pylist())
 
 
 def schema(**columns: pa.DataType) -> pa.Schema:
@@ -100,15 +109,59 @@ def test_ordering_by_text_in_parquet_log_blocks(hudi_session: SparkSession, tmp_
     assert case.by_java("o") != ["b", "b", "c"]
 
 
+PARTIAL = {"serde_lab.partial_updates": "true"}
+
+
+def test_a_column_that_marks_deletes_in_partial_log_blocks(
+    hudi_session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = schema(o=pa.int64(), v=pa.string(), _hoodie_is_deleted=pa.bool_())
+    facts = HudiTable("t", ("k",), ("o",), buckets=1, **MOR)
+    table = PeerTable(hudi_session, tmp_path, facts, columns)
+    lab = LabWriter(table)
+    lab.step(Step("upsert", ([{"k": 1, "o": 1, "v": "a"}],), columns))
+    update = Step("upsert", ([{"k": 1, "o": 2}],), columns.remove(2))
+    with pytest.raises(SchemaError, match="marks deletes"):
+        lab.step(update, **PARTIAL)
+    monkeypatch.setattr(DeleteMarkers, "used_in", lambda *_: [])
+    lab.step(update, **PARTIAL)
+    assert plan_snapshot(HoodieTable.open(lab.storage)).read()["o"].to_pylist() == [2]
+    with pytest.raises(TableError, match="ArrayIndexOutOfBounds"):
+        by_java(hudi_session, table.path, "o")
+
+
+def test_a_row_after_a_delete_beside_partial_log_blocks(
+    hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    columns = schema(o=pa.int64(), v=pa.string())
+    facts = HudiTable("t", ("k",), ("o",), merge_mode="COMMIT_TIME_ORDERING", buckets=1, **MOR)
+    table = PeerTable(hudi_session, tmp_path, facts, columns)
+    lab = LabWriter(table)
+    lab.step(Step("upsert", ([{"k": 1, "o": 1, "v": "a"}, {"k": 2, "o": 1, "v": "a"}],), columns))
+    lab.step(Step("upsert", ([{"k": 1, "o": 2}],), schema(o=pa.int64())), **PARTIAL)
+    lab.step(Step("delete", ([{"k": 2}],), columns))
+    assert by_java(hudi_session, table.path, "o") == [2]
+    lab.step(Step("upsert", ([{"k": 2, "o": 3, "v": "b"}],), columns))
+    with pytest.raises(TableError, match="NullPointerException"):
+        by_java(hudi_session, table.path, "o")
+    own = HoodieTable.open(lab.storage)
+    assert sorted(plan_snapshot(own).read()["o"].to_pylist()) == [2, 3]
+    compact(own)
+    assert by_java(hudi_session, table.path, "o") == [2, 3]
+
+
 def test_null_ordering_values(hudi_session: SparkSession, tmp_path: Path) -> None:
     case = Case(hudi_session, tmp_path, schema(o=pa.int64())).write([{"k": 1, "o": 1}])
     with pytest.raises(Exception, match="NullPointerException"):
         case.write([{"k": 1, "o": None}])
 
 
-def test_two_ordering_fields(hudi_session: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("table", [{}, MOR], ids=["copy on write", "merge on read"])
+def test_two_ordering_fields(
+    table: dict[str, Any], hudi_session: SparkSession, tmp_path: Path
+) -> None:
     columns = schema(o=pa.int64(), r=pa.int64())
-    case = Case(hudi_session, tmp_path, columns, ordering=("o", "r"), **MOR)
+    case = Case(hudi_session, tmp_path, columns, ordering=("o", "r"), **table)
     case.write([{"k": 1, "o": 1, "r": 1}]).write([{"k": 1, "o": 1, "r": 2}])
     assert case.by_java("r") == [2]
     with pytest.raises(TableError, match="hudi-rs cannot read"):

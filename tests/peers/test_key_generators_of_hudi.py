@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from serde_lab.errors import DataError
+from serde_lab.errors import DataError, OptionError
 from serde_lab.peers.apache_hudi import HudiSnapshot
 from serde_lab.peers.hudi_options import HudiTable, HudiWrite, write_options
 from serde_lab.pipeline.exchange import InProcessExchange
@@ -24,11 +24,12 @@ from serde_lab.pipeline.options import parse_options
 from serde_lab.pipeline.read import ReadOptions, plan_read
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.records.avro_schema import arrow_to_avro
-from serde_lab.records.keys import KeyGenerator
+from serde_lab.records.keys import KeyGenerator, PartitionKind
 from serde_lab.records.partition_time import PREFIX, TimeRule
 from serde_lab.records.schema import RecordSchema
 from serde_lab.table.storage import Storage
 from serde_lab.table.table import HoodieTable
+from serde_lab.table.table_kind import taken_apart
 from serde_lab.verify.key_text import partition_paths, record_keys
 from serde_lab.verify.readers import HudiRs
 from serde_lab.verify.rules import TableRules
@@ -107,13 +108,14 @@ def readings(
     key: tuple[str, ...],
     partition: tuple[str, ...],
     time: Mapping[str, str] | None = None,
+    kinds: tuple[PartitionKind, ...] = (),
     **style: bool,
 ) -> tuple[KeyGenerator, TableRules, pa.RecordBatch]:
     schema = RecordSchema(rows.schema, key, partition)
     (batch,) = rows.combine_chunks().to_batches()
     rule = None if time is None else TimeRule.from_properties(time)
-    rules = TableRules(schema, time=time or {}, **style)
-    return KeyGenerator(schema, time=rule, **style), rules, batch
+    rules = TableRules(schema, time=time or {}, kinds=kinds, **style)
+    return KeyGenerator(schema, time=rule, kinds=kinds, **style), rules, batch
 
 
 def asked(question: Callable[[Any], str], record: Any) -> str:
@@ -286,6 +288,110 @@ def test_folders_named_by_time(case: int, hudi_session: SparkSession) -> None:
                         values[number],
                         given,
                     )
+
+
+STRUCT = pa.struct(
+    [
+        ("a", pa.string()),
+        ("n", pa.int64()),
+        ("x", pa.struct([("d", pa.date32()), ("m", pa.decimal128(9, 2))])),
+    ]
+)
+STRUCTS: list[dict[str, Any] | None] = [
+    {"a": "a/b c", "n": 7, "x": {"d": dt.date(1969, 12, 31), "m": Decimal("-0.05")}},
+    {"a": "", "n": None, "x": {"d": None, "m": None}},
+    {"a": None, "n": -1, "x": None},
+    None,
+]
+IN_STRUCTS = pa.table(
+    {
+        "id": pa.array(range(4), pa.int64()),
+        "p": pa.array(["a/b", "", None, "ü=1"]),
+        "at": pa.array([1_700_000_000, -1, None, 0], pa.int64()),
+        "s": pa.array(STRUCTS, STRUCT),
+    }
+)
+SECONDS = {
+    f"{PREFIX}timestamp.type": "UNIX_TIMESTAMP",
+    f"{PREFIX}output.dateformat": "yyyy/MM/dd",
+    f"{PREFIX}timezone": "America/New_York",
+}
+
+
+@pytest.fixture(scope="module")
+def struct_keys(hudi_session: SparkSession) -> HudiKeys:
+    return HudiKeys(hudi_session, IN_STRUCTS)
+
+
+def compare(
+    hudi: HudiKeys,
+    generator: Any,
+    fields: tuple[tuple[str, ...], tuple[str, ...]],
+    **more: Any,
+) -> None:
+    """Row by row, since one that Hudi refuses hides the others."""
+    for number, record in enumerate(hudi.records):
+        maker, rules, batch = readings(hudi.rows.slice(number, 1), *fields, **more)
+        for question, ours, judge in (
+            (generator.getRecordKey, maker.record_keys, record_keys),
+            (generator.getPartitionPath, maker.partition_paths, partition_paths),
+        ):
+            expected = asked(question, record)
+            if expected == "refused":
+                with pytest.raises(DataError, match=r"null or empty|does not exist"):
+                    ours(batch)
+                continue
+            assert judge(batch, rules).to_pylist() == [expected]
+            if judge is partition_paths and "a/b" in expected:
+                # Hudi makes folders in folders of such a value
+                with pytest.raises(DataError, match="no single folder name"):
+                    ours(batch)
+                continue
+            assert ours(batch).to_pylist() == [expected]
+
+
+STYLES = [{}, {"hive_style": True}, {"url_encode": True}, {"hive_style": True, "url_encode": True}]
+
+
+def styled(style: Mapping[str, bool]) -> dict[str, str]:
+    names = {"hive_style": "hive_style_partitioning", "url_encode": "partitionpath.urlencode"}
+    return {f"hoodie.datasource.write.{names[key]}": "true" for key in style}
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_fields_in_structs(style: dict[str, bool], struct_keys: HudiKeys) -> None:
+    for kind, key, partition in (
+        ("Nonpartitioned", ("s.a",), ()),
+        ("Nonpartitioned", ("s.x.d", "s.x.m"), ()),
+        ("Simple", ("s.n",), ("s.a",)),
+        ("Simple", ("s.x.m",), ("s.x.d",)),
+        ("Complex", ("s.n", "id"), ("s.x.d", "s.a")),
+        ("Complex", ("id",), ("s.x.m", "s.n")),
+    ):
+        generator = struct_keys.generator(kind, ",".join(key), ",".join(partition), styled(style))
+        compare(struct_keys, generator, (key, partition), **style)
+    by_time = struct_keys.generator("TimestampBased", "id", "s.n", SECONDS | styled(style))
+    compare(struct_keys, by_time, (("id",), ("s.n",)), time=SECONDS, **style)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_the_custom_generator(style: dict[str, bool], struct_keys: HudiKeys) -> None:
+    for key, stated in (
+        (("id",), "p:SIMPLE"),
+        (("id",), "at:timestamp"),
+        (("id",), "p:simple,at:TIMESTAMP"),
+        (("id", "p"), "at:TIMESTAMP,p:SIMPLE,id:SIMPLE"),
+        (("s.n",), "at:TIMESTAMP,s.n:TIMESTAMP,s.a:SIMPLE"),
+        (("s.n", "id"), "s.x.d:SIMPLE"),
+        (("p",), ""),
+    ):
+        generator = struct_keys.generator("Custom", ",".join(key), stated, SECONDS | styled(style))
+        fields, kinds = taken_apart([part for part in stated.split(",") if part], "", OptionError)
+        time = SECONDS if "TIMESTAMP" in kinds else None
+        compare(struct_keys, generator, (key, fields), time=time, kinds=kinds, **style)
+    for wrong in ("p", "p:PLAIN", "p:SIMPLE:x"):
+        with pytest.raises(Exception, match=r"proper format|No enum constant"):
+            struct_keys.generator("Custom", "id", wrong, SECONDS)
 
 
 def write_by_lab(path: Path, rows: pa.Table, options: Mapping[str, str]) -> None:

@@ -42,11 +42,11 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, str], dict[str, str], str]] = {
         "of 8 buckets belongs to another",
     ),
     "changes of each row": ({}, CDC, {}, "hoodie.table.cdc.enabled=true, which is not written"),
-    "a key generator of its own": (
+    "partition fields whose kinds are not named": (
         {"partition": ("p",)},
         CUSTOM,
         {},
-        "partition fields",
+        "has partition kinds",
     ),
 }
 
@@ -58,7 +58,7 @@ def test_refused_by_name_and_left_as_it_was(
     kind, extra, told, says = KINDS[name]
     table = PeerTable(hudi_session, tmp_path, HudiTable("t", ("k", "n"), ("o",), **kind))
     table.by_hudi(FIRST, HudiWrite(extra=extra))
-    # of a key generator of its own hudi-rs takes "p:SIMPLE" for a column (readers.toml)
+    # of the key generator CUSTOM hudi-rs takes "p:SIMPLE" for a column (readers.toml)
     judges = ("apache-hudi", "serde_lab") if extra == CUSTOM else ALL_READERS
     if extra == CUSTOM:
         with pytest.raises(TableError, match=r"hudi-rs cannot read .*is not present in the table"):

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from serde_lab.lab.own_reader import OwnReader
 from serde_lab.pipeline.compaction import compact
 from serde_lab.pipeline.coordinator import Commit
 from serde_lab.pipeline.exchange import InProcessExchange, parquet_partitions
@@ -22,7 +23,7 @@ from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.verify import oracle
-from serde_lab.verify.checks import Expected, check_path, rows_match
+from serde_lab.verify.checks import Expected, check_path, check_table, rows_match
 from serde_lab.verify.rules import TableRules
 
 STRATEGIES = ("pickle", "avro", "internal_row", "arrow")
@@ -186,6 +187,7 @@ class LabTable:
             buckets=config.bucket_count or 0,
             key_is_global=config.index_is_global,
             time=config.extra if config.time_rule is not None else {},
+            kinds=config.partition_kinds,
             partial_update=config.partial_update_mode,  # type: ignore[arg-type]
             unavailable=config.unavailable_value,
             delete_field=config.delete_field,
@@ -197,10 +199,15 @@ class LabTable:
         work = self.folder / "work" / f"{len(self.commits)}-{commits}"
         return Expected.of(oracle.solve(self.rules, self.commits[:commits], work))
 
-    def check(self) -> Expected:
-        """Both readers, hudi-rs and ours, see what DuckDB says."""
+    def check(self, by_rust: bool = True) -> Expected:
+        """Both readers, hudi-rs and ours, see what DuckDB says; only ours where hudi-rs cannot."""
         expected = self.expected()
-        verdict = check_path(str(self.path), expected, self.rules)
+        own = OwnReader(str(self.path))
+        verdict = (
+            check_path(str(self.path), expected, self.rules)
+            if by_rust
+            else check_table(own, expected, self.rules, own.facts())
+        )
         assert verdict.passed, [result for result in verdict.results if not result.passed]
         ours = rows_match(plan_snapshot(self.table).read(), expected, self.rules, "us")
         assert ours.passed, ours.detail

@@ -10,7 +10,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from serde_lab.errors import OptionError, SchemaError
+from serde_lab.errors import (
+    DataError,
+    OptionError,
+    PortabilityWarning,
+    SchemaError,
+    TableError,
+)
+from serde_lab.pipeline.options import parse_options
+from serde_lab.table.config_properties import to_properties
+from serde_lab.table.properties import format_properties, parse_properties
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage import Storage
 from serde_lab.table.table import HoodieTable
@@ -58,7 +67,7 @@ def test_partitions_named_by_time(kind: dict[str, str], style: str, tmp_path: Pa
     table.check()
     first = {"plain": "1970/01/01", "hive": "at=1970/01/01", "escaped": "1970%2F01%2F01"}[style]
     assert (table.path / first / ".hoodie_partition_metadata").exists()
-    properties = HoodieTable.open(Storage.open(table.path)).config.to_properties()
+    properties = to_properties(HoodieTable.open(Storage.open(table.path)).config)
     assert properties["hoodie.table.keygenerator.type"] == "TIMESTAMP"
     assert properties["hoodie.keygen.timebased.timezone"] == "Europe/Berlin"
 
@@ -144,11 +153,269 @@ def test_a_partition_column_of_the_wrong_type_is_refused_by_name(tmp_path: Path)
     assert not (table.path / ".hoodie").exists()
 
 
+DEEP = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("x", pa.float64()),
+        (
+            "s",
+            pa.struct(
+                [
+                    ("k", pa.string()),
+                    ("p", pa.date32()),
+                    ("in", pa.struct([("o", pa.int64()), ("n", pa.int32())])),
+                ]
+            ),
+        ),
+    ]
+)
+BRIDGE = "org.apache.hudi.common.model.HoodieAvroRecordMerger"
+IN_STRUCTS = {
+    "hoodie.datasource.write.recordkey.field": "s.k,id",
+    "hoodie.datasource.write.precombine.field": "s.in.o",
+}
+
+
+def deep(numbers: range, ordering: int) -> pa.Table:
+    """Rows with null and empty fields in their structs; days before 1970 among them."""
+    rows = []
+    for n in numbers:
+        inner = {"o": ordering + n % 2, "n": None}
+        text = ["a", "", None, "é,s.k:b"][n % 4]
+        struct = {"k": text, "p": n % 3 - 1 if n % 5 else None, "in": inner}
+        rows.append({"id": n, "x": n / 7 if n % 3 else -0.0, "s": struct})
+    return pa.Table.from_pylist(rows, DEEP)
+
+
+@pytest.mark.filterwarnings("ignore::serde_lab.errors.PortabilityWarning")
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize(
     "kind",
-    [{}, {**MOR, "hoodie.datasource.write.partitionpath.field": "ts"}],
-    ids=["cow", "partitioned mor"],
+    [
+        {},
+        {"hoodie.datasource.write.partitionpath.field": "s.p,s.in.n"},
+        {**MOR, "hoodie.bucket.index.hash.field": "s.k"},
+        {
+            **MOR,
+            "hoodie.datasource.write.partitionpath.field": "s.p",
+            "hoodie.datasource.write.hive_style_partitioning": "true",
+        },
+        {"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"},
+        {"hoodie.write.record.merge.custom.implementation.classes": BRIDGE, **MOR},
+    ],
+    ids=["cow", "partitioned cow", "mor", "partitioned mor", "gaps", "payloads"],
+)
+def test_key_partition_and_ordering_fields_in_structs(
+    kind: dict[str, str], strategy: str, tmp_path: Path
+) -> None:
+    table = LabTable(tmp_path, {**IN_STRUCTS, **kind, "serde_lab.strategy": strategy}, DEEP)
+    table.upsert(deep(range(20), 5))
+    table.upsert(deep(range(5, 25), 4))  # late
+    table.upsert(deep(range(15, 30), 6))
+    table.delete(deep(range(3, 8), 0).select(["s", "id"]))
+    # hudi-rs: no such partitions, and no such ordering in logs
+    expected = table.check(by_rust=kind == {})
+    assert expected.fingerprint.rows == 25
+    properties = to_properties(table.table.config)
+    assert properties["hoodie.table.recordkey.fields"] == "s.k,id"
+    assert properties["hoodie.table.ordering.fields"] == "s.in.o"
+    assert not validate_table(Storage.open(table.path), deep=True).findings
+    if "hoodie.datasource.write.hive_style_partitioning" in kind:
+        folders = {f.name for f in table.path.iterdir()}
+        assert folders >= {"s.p=1969-12-31", "s.p=__HIVE_DEFAULT_PARTITION__"}
+        table.compact()
+        table.check(by_rust=False)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"recordkey": "s.z"}, r"record key column 's.z' is not in the data, .* s.k, s.p, s.in"),
+        ({"recordkey": "s.in.z"}, r"'s.in.z' is not in the data, .* s.in.o, s.in.n"),
+        ({"recordkey": "id.z"}, r"'id.z' is not in the data, .* id, x, s"),
+        ({"recordkey": "s.in"}, r"record key column 's.in' is of type struct"),
+        ({"partitionpath": "s.in"}, r"partition column 's.in' is of type struct"),
+        ({"precombine": "s.q"}, r"ordering column 's.q' is not in the data"),
+    ],
+)
+def test_fields_that_are_not_there_are_refused_by_path(
+    fields: dict[str, str], says: str, tmp_path: Path
+) -> None:
+    given = {f"hoodie.datasource.write.{role}.field": path for role, path in fields.items()}
+    table = LabTable(tmp_path, {**IN_STRUCTS, **given}, DEEP)
+    with pytest.raises(SchemaError, match=says):
+        table.upsert(deep(range(3), 1))
+    assert not (table.path / ".hoodie").exists()
+
+
+def test_a_key_field_in_a_null_struct_is_refused_and_nothing_is_committed(tmp_path: Path) -> None:
+    options = {**IN_STRUCTS, "hoodie.datasource.write.precombine.field": "id"}
+    table = LabTable(tmp_path, options, DEEP)
+    rows = deep(range(3), 1).set_column(2, "s", pa.nulls(3, DEEP.field("s").type))
+    with pytest.raises(DataError, match=r"'s.k' does not exist in .* rows, whose 's' is null"):
+        table.upsert(rows)
+    assert table.table.timeline().completed() == ()
+
+
+@pytest.mark.filterwarnings("ignore::serde_lab.errors.PortabilityWarning")
+@pytest.mark.parametrize("kind", [{}, MOR], ids=["cow", "mor"])
+def test_structs_of_key_fields_may_grow(kind: dict[str, str], tmp_path: Path) -> None:
+    inner = DEEP.field("s").type
+    wider = pa.struct([("in", pa.struct([("n", pa.int32()), ("o", pa.int64())])), *list(inner)[:2]])
+    moved = DEEP.set(2, pa.field("s", pa.struct([("new", pa.int32()), *wider])))
+    last = DEEP.set(2, pa.field("s", pa.struct([*inner, ("new", pa.int32())])))
+    options = {**IN_STRUCTS, **kind, "hoodie.datasource.write.partitionpath.field": "s.p"}
+    table = LabTable(tmp_path, options, last)
+    table.upsert(deep(range(10), 2))
+    table.upsert(pa.Table.from_pylist(deep(range(5, 15), 1).to_pylist(), moved))
+    table.upsert(pa.Table.from_pylist(deep(range(8, 18), 3).to_pylist(), moved))
+    table.delete(deep(range(3), 0).select(["id", "s"]))
+    table.check(by_rust=False)
+
+
+CUSTOM = {
+    **BY_TIME,
+    "hoodie.datasource.write.keygenerator.type": "CUSTOM",
+    "hoodie.datasource.write.partitionpath.field": "x:SIMPLE,at:timestamp",
+}
+PARTITION = "hoodie.datasource.write.partitionpath.field"
+NO_TIMES: dict[str, str | None] = {key: None for key in BY_TIME if "timebased" in key}
+
+
+@pytest.mark.filterwarnings("ignore::serde_lab.errors.PortabilityWarning")
+@pytest.mark.parametrize("version", ["9", "6"])
+@pytest.mark.parametrize("style", ["plain", "hive", "escaped"])
+@pytest.mark.parametrize("kind", [{}, MOR], ids=["cow", "mor"])
+def test_partitions_of_the_custom_generator(
+    kind: dict[str, str], style: str, version: str, tmp_path: Path
+) -> None:
+    styles = {
+        "plain": {},
+        "hive": {"hoodie.datasource.write.hive_style_partitioning": "true"},
+        "escaped": {"hoodie.datasource.write.partitionpath.urlencode": "true"},
+    }
+    more = {**kind, **styles[style], "hoodie.write.table.version": version}
+    table = LabTable(tmp_path, {**CUSTOM, **more}, TIMES)
+    table.upsert(times(range(20), 1))
+    table.upsert(times(range(10, 30), 2))
+    table.delete(times(range(5), 3).select(["at", "k", "x"]))
+    table.check(by_rust=False)
+    first = {
+        "plain": "0.0/1970/01/01",
+        "hive": "x=0.0/at=1970/01/01",
+        "escaped": "0.0/1970%2F01%2F01",
+    }[style]
+    assert (table.path / first / ".hoodie_partition_metadata").exists()
+    keys = plan_snapshot(table.table).read()["_hoodie_record_key"].to_pylist()
+    assert "k7" in keys  # bare, under two partition fields too
+    properties = to_properties(table.table.config)
+    if version == "9":
+        assert properties["hoodie.table.keygenerator.type"] == "CUSTOM"
+        assert properties["hoodie.table.partition.fields"] == "x:SIMPLE,at:TIMESTAMP"
+        text = (table.path / ".hoodie/hoodie.properties").read_text()
+        assert "hoodie.table.partition.fields=x\\:SIMPLE,at\\:TIMESTAMP" in text
+    else:
+        # version 6 has no words for the kinds: each write names them
+        assert properties["hoodie.table.keygenerator.class"].endswith(".CustomKeyGenerator")
+        assert properties["hoodie.table.partition.fields"] == "x,at"
+        with pytest.raises(OptionError, match="does not state the kinds of its partition fields"):
+            LabTable(tmp_path, {**CUSTOM, **more, PARTITION: None}, TIMES).upsert(
+                times(range(2), 1)
+            )
+    assert not validate_table(Storage.open(table.path), deep=True).findings
+
+
+def test_a_custom_generator_without_partitions_or_without_times(tmp_path: Path) -> None:
+    none = LabTable(tmp_path / "none", {**CUSTOM, **NO_TIMES, PARTITION: ""}, TIMES)
+    none.upsert(times(range(9), 1))
+    none.check()
+    simple = LabTable(tmp_path / "simple", {**CUSTOM, **NO_TIMES, PARTITION: "x:SIMPLE"}, TIMES)
+    with pytest.warns(PortabilityWarning, match="^field x:SIMPLE: hudi-rs 0.5.0 cannot read"):
+        simple.upsert(times(range(9), 1))
+    simple.check(by_rust=False)
+
+
+@pytest.mark.parametrize(
+    ("field", "says"),
+    [
+        ("x", "CUSTOM is not told what x is"),
+        ("x:SIMPLE,at", "has 'at', expected a field and :SIMPLE or :TIMESTAMP"),
+        ("x:PLAIN", "has 'x:PLAIN', expected"),
+        ("x:SIMPLE:y", "has 'x:SIMPLE:y', expected"),
+        (
+            "x:SIMPLE",
+            "is for the key generator TIMESTAMP, and for fields of that kind under CUSTOM",
+        ),
+    ],
+)
+def test_kinds_that_cannot_be_are_refused(field: str, says: str, tmp_path: Path) -> None:
+    times_too = NO_TIMES if field == "x" else {}
+    table = LabTable(tmp_path, {**CUSTOM, **times_too, PARTITION: field}, TIMES)
+    with pytest.raises(OptionError, match=says):
+        table.upsert(times(range(2), 1))
+    assert not (table.path / ".hoodie").exists()
+
+
+@pytest.mark.filterwarnings("ignore::serde_lab.errors.PortabilityWarning")
+def test_keys_of_the_form_that_some_releases_wrote_are_refused(tmp_path: Path) -> None:
+    """HUDI-7001: one key field under several partition fields, without the field's name."""
+    options = {**CUSTOM, **NO_TIMES, PARTITION: "x:SIMPLE,at:SIMPLE"}
+    LabTable(tmp_path, options, TIMES).upsert(times(range(9), 1))
+    place = tmp_path / "table/.hoodie/hoodie.properties"
+    stated = parse_properties(place.read_text())
+    stated |= {
+        "hoodie.table.partition.fields": "x,at",
+        "hoodie.table.keygenerator.type": "COMPLEX",
+    }
+    hudis_own = {key: text for key, text in stated.items() if not key.startswith("serde_lab")}
+    place.write_text(format_properties(hudis_own))
+    plain = {"hoodie.datasource.write.recordkey.field": "k", PARTITION: "x,at"}
+    with pytest.raises(TableError, match=r"record key 'k[0-9]' without the name of its field 'k'"):
+        LabTable(tmp_path, plain, TIMES).upsert(times(range(9), 2))
+
+
+@pytest.mark.filterwarnings("ignore::serde_lab.errors.PortabilityWarning")
+def test_times_that_a_table_does_not_state_are_each_writes_to_say(tmp_path: Path) -> None:
+    """So Apache Hudi leaves its own tables of the key generator CUSTOM."""
+    table = LabTable(tmp_path, CUSTOM, TIMES)
+    table.upsert(times(range(20), 1))
+    place = table.path / ".hoodie/hoodie.properties"
+    stated = parse_properties(place.read_text())
+    less = {key: text for key, text in stated.items() if "timebased" not in key}
+    place.write_text(format_properties(less))
+    with pytest.raises(OptionError, match=r"timebased\.timestamp\.type is '', expected one of"):
+        LabTable(tmp_path, {**CUSTOM, **NO_TIMES}, TIMES).upsert(times(range(2), 2))
+    assert not validate_table(Storage.open(table.path), deep=True).findings
+    table.upsert(times(range(10, 30), 2))
+    table.check(by_rust=False)
+
+
+@pytest.mark.filterwarnings("ignore::serde_lab.errors.PortabilityWarning")
+def test_kinds_are_the_tables_for_good(tmp_path: Path) -> None:
+    table = LabTable(tmp_path, CUSTOM, TIMES)
+    table.upsert(times(range(2), 1))
+    with pytest.raises(OptionError, match=r"partition kinds \('SIMPLE', 'TIMESTAMP'\)"):
+        table.upsert(times(range(2), 1), **{PARTITION.replace(".", "__"): "x:TIMESTAMP,at:SIMPLE"})
+    # what a write leaves open is as the table has it
+    stored = table.table.config
+    assert parse_options({"hoodie.table.name": "t"}, stored).table == stored
+    with pytest.raises(OptionError, match="kinds of fields are for the key generator CUSTOM"):
+        LabTable(tmp_path / "other", {PARTITION: "p:SIMPLE"}).upsert([])
+
+
+@pytest.mark.filterwarnings("ignore:field ts.SIMPLE:serde_lab.errors.PortabilityWarning")
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {},
+        {**MOR, "hoodie.datasource.write.partitionpath.field": "ts"},
+        {
+            "hoodie.datasource.write.keygenerator.type": "CUSTOM",
+            "hoodie.datasource.write.partitionpath.field": "ts:SIMPLE",
+        },
+    ],
+    ids=["cow", "partitioned mor", "custom"],
 )
 def test_tables_without_record_keys(kind: dict[str, Any], strategy: str, tmp_path: Path) -> None:
     given = {**KEYLESS, **kind, "serde_lab.strategy": strategy}
@@ -156,13 +423,13 @@ def test_tables_without_record_keys(kind: dict[str, Any], strategy: str, tmp_pat
     table.write("insert", times(range(20), 1), files=3)
     table.write("insert", times(range(20), 2), files=2)  # the same seed makes other file groups
     table.write("bulk_insert", times(range(15, 25), 1))
-    expected = table.check()
+    expected = table.check(by_rust=":SIMPLE" not in str(kind))
     assert expected.fingerprint.rows == 50
     rows = plan_snapshot(table.table).read()
     keys = rows["_hoodie_record_key"].to_pylist()
     assert len(set(keys)) == 50
     assert all(re.fullmatch(r"\d{17}_\d+_\d+", key) for key in keys)
-    assert "hoodie.table.recordkey.fields" not in table.table.config.to_properties()
+    assert "hoodie.table.recordkey.fields" not in to_properties(table.table.config)
     assert not validate_table(Storage.open(table.path), deep=True).findings
 
 

@@ -76,6 +76,18 @@ def test_timestamps_without_zone_are_named_before_anything_is_written(tmp_path: 
     write(tmp_path, data, **{"hoodie.datasource.write.operation": "delete"})
 
 
+def test_kinds_of_tables_are_warned_of_at_every_write(tmp_path: Path) -> None:
+    data = pa.table({"k": [1], "a": [1], "b": [1]})
+    options = {"hoodie.table.ordering.fields": "a,b"}
+    for _ in range(2):
+        with pytest.warns(
+            PortabilityWarning, match="^fields a, b: hudi-rs 0.5.0 refuses"
+        ) as caught:
+            write(tmp_path, data, **options)
+        assert caught[0].filename == __file__
+    write(tmp_path, data, **{"hoodie.datasource.write.operation": "delete"})
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize("operation", ["upsert", "bulk_insert"])
 def test_over_spark(operation: str, spark: SparkSession, tmp_path: Path) -> None:
@@ -111,3 +123,20 @@ def test_the_lab_says_so_and_judges_by_its_own_reader(
     assert said.count("serde-lab: warning: columns at: hudi-rs 0.5.0 cannot read timestamps") == 1
     assert said.count("serde-lab: warning: column at: hudi-rs 0.5.0 cannot read a table") == 1
     assert "Error" not in said
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_the_lab_judges_by_its_own_reader_what_is_ordered_by_two_columns(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    numbers = pa.array(range(200), pa.int64())
+    whole = rows(200).append_column("a", numbers).append_column("b", numbers)
+    document = content(
+        source(tmp_path / "data", whole), data={"ordering": ["a", "b"]}, table={"type": kind}
+    )
+    scenario = tmp_path / "two.toml"
+    scenario.write_text(toml(document))
+    folders = [f"--{name}={tmp_path / name}" for name in ("results", "reports", "cache")]
+    assert main(["run", str(scenario), *folders, "--format", "json"]) == 0
+    said = capsys.readouterr().err
+    assert "serde-lab: warning: fields a, b: hudi-rs 0.5.0 refuses to read a table" in said

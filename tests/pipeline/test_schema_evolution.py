@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from serde_lab.errors import SchemaError
+from serde_lab.errors import OptionError, SchemaError
 from serde_lab.table.read_plan import plan_snapshot
 from tests.pipeline.lab_table import MOR, PARTITIONED, STRATEGIES, LabTable
 
@@ -164,3 +164,111 @@ def test_what_cannot_be_reconciled_is_refused_by_name_and_nothing_is_written(
             table.write("upsert", bad)
     assert sorted(path for path in table.path.rglob("*") if path.is_file()) == before
     table.check()
+
+
+RECONCILE = {"hoodie.datasource.write.reconcile.schema": "true"}
+INNER = pa.struct([("a", pa.int32()), ("b", pa.int32())])
+PLAIN = pa.schema(
+    [("k", pa.string()), ("n", pa.int64()), ("ts", pa.int64()), ("w", pa.int32()), ("s", INNER)]
+)
+
+
+def plain(ts: int, schema: pa.Schema = PLAIN) -> pa.Table:
+    """Two rows in the types of `schema`."""
+    whole = [
+        {"k": "a", "n": n, "ts": ts, "w": n, "z": n, "s": {"a": n, "b": n, "z": n}}
+        for n in range(2)
+    ]
+    return pa.Table.from_pylist(whole, schema)
+
+
+def with_struct(schema: pa.Schema, *fields: str) -> pa.Schema:
+    kind = pa.struct([(name, pa.int32()) for name in fields])
+    return schema.set(schema.get_field_index("s"), pa.field("s", kind))
+
+
+LESS = PLAIN.remove(3)
+MORE = PLAIN.append(pa.field("z", pa.int32()))
+LESS_INSIDE, MORE_INSIDE = with_struct(PLAIN, "a"), with_struct(PLAIN, "a", "b", "z")
+ONLY_LESS, ONLY_MORE = (LESS, LESS_INSIDE), (MORE, MORE_INSIDE)
+BOTH = (
+    LESS.append(MORE.field("z")),
+    with_struct(LESS, "a", "b", "z"),
+    with_struct(PLAIN, "a", "z"),
+)
+
+
+@pytest.mark.parametrize("kind", [{}, MOR], ids=["cow", "mor"])
+@pytest.mark.parametrize("options", [FILL, RECONCILE, {}], ids=["fill", "reconcile", "neither"])
+@pytest.mark.parametrize("schema", [*ONLY_LESS, *ONLY_MORE, *BOTH], ids=str)
+def test_what_a_batch_leaves_out_is_null_where_that_was_asked_for(
+    kind: dict[str, str], options: dict[str, str], schema: pa.Schema, tmp_path: Path
+) -> None:
+    stands = (
+        schema in ONLY_MORE or options == FILL or (options == RECONCILE and schema in ONLY_LESS)
+    )
+    whole = pa.unify_schemas([PLAIN, MORE]) if "z" in schema.names else PLAIN
+    if "z" in [field.name for field in schema.field("s").type]:
+        whole = with_struct(whole, "a", "b", "z")
+    table = LabTable(tmp_path, {**kind, **options}, whole if stands else PLAIN)
+    table.upsert(plain(1))
+    before = sorted(path for path in table.path.rglob("*") if path.is_file())
+    if stands:
+        table.upsert(plain(2, schema))
+    else:
+        said = "takes one of both" if options == RECONCILE else "of the table is not in the data"
+        with pytest.raises(SchemaError, match=said):
+            table.write("upsert", plain(2, schema))
+        assert sorted(path for path in table.path.rglob("*") if path.is_file()) == before
+    table.check()
+
+
+@pytest.mark.parametrize("options", [FILL, RECONCILE])
+@pytest.mark.parametrize("name", ["k", "ts"])
+def test_key_and_ordering_columns_are_never_left_out(
+    name: str, options: dict[str, str], tmp_path: Path
+) -> None:
+    table = LabTable(tmp_path, options, PLAIN)
+    table.upsert(plain(1))
+    with pytest.raises(SchemaError, match=f"column '{name}' is not in the data"):
+        table.upsert(plain(2).drop_columns([name]))
+
+
+def test_columns_are_never_dropped(tmp_path: Path) -> None:
+    drop = "hoodie.datasource.write.schema.allow.auto.evolution.column.drop"
+    LabTable(tmp_path, {drop: "false"}, PLAIN).upsert(plain(1))
+    with pytest.raises(OptionError, match=f"{drop} is 'true', expected false"):
+        LabTable(tmp_path, {drop: "true"}, PLAIN).upsert(plain(2))
+
+
+@pytest.mark.parametrize("role", ["recordkey", "partitionpath"])
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (pa.int64(), pa.float64(), r"'i' is of type double, .* has int64: .* looked for as 1\.0"),
+        (pa.int32(), pa.float32(), r"'i' is of type float, .* has int32"),
+        (pa.int32(), pa.int64(), ""),
+        (pa.int64(), pa.string(), ""),
+        (pa.float32(), pa.float64(), ""),
+        (pa.float64(), pa.int64(), ""),  # the table's type stays: 1 is written as 1.0
+    ],
+)
+def test_keys_keep_their_text_when_their_columns_become_wider(
+    role: str, before: pa.DataType, after: pa.DataType, said: str, tmp_path: Path
+) -> None:
+    options = {"hoodie.datasource.write.recordkey.field": "k"}
+    options[f"hoodie.datasource.write.{role}.field"] = "i"
+    first = plain(1).append_column("i", pa.array([1, 2]).cast(before))
+    second = plain(2).append_column("i", pa.array([1, 2]).cast(after))
+    if role == "partitionpath":
+        options["hoodie.datasource.write.recordkey.field"] = "n"
+    wider = after if pa.types.is_integer(before) or after == pa.float64() else before
+    schema = (first if said else second).schema.set(5, pa.field("i", before if said else wider))
+    table = LabTable(tmp_path, options, schema)
+    table.upsert(first)
+    if said:
+        with pytest.raises(SchemaError, match=said):
+            table.write("upsert", second)
+    else:
+        table.upsert(second)
+    assert table.check().fingerprint.rows == 2

@@ -111,6 +111,37 @@ def test_bulk_insert_crosses_as_columns_and_lands_in_the_same_buckets(
     check(tmp_path / "t", [("bulk_insert", first), ("upsert", second)], tmp_path / "o", partition)
 
 
+@pytest.mark.parametrize(
+    ("key", "partition"), [("k", ""), ("k,n", ""), ("k,n", "p"), ("k", "p,n"), ("n", "p,k")]
+)
+def test_bulk_insert_finds_the_buckets_of_awkward_keys(
+    key: str, partition: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Keys that Hudi's bucket hash takes apart in places that are no field's, and one key field under
+    several partition fields, whose name is hashed with it."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    rows = [("a,b:c", 1, 1, "p"), ("n:1,k", 2, 1, "p"), ("x:", 3, 1, "q"), (",", 4, 1, "q")]
+    rows += [(f"k{n},n:{n}" if n % 2 else f"k{n}", n, 1, "p") for n in range(5, 40)]
+    df = spark.createDataFrame(rows, "k string, n long, ts long, p string")
+    plain = df.where("not k rlike '[,:]'")
+    options = {
+        **OPTIONS,
+        "hoodie.datasource.write.recordkey.field": key,
+        "hoodie.datasource.write.partitionpath.field": partition,
+        # two partition fields make folders of such values otherwise
+        "hoodie.datasource.write.partitionpath.urlencode": str("k" in partition).lower(),
+    }
+    bulk = {**options, "hoodie.datasource.write.operation": "bulk_insert"}
+    for name, source_rows in (("awkward", df), ("plain", plain)):
+        path = str(tmp_path / name)
+        serde_lab.write(source_rows, path, bulk)
+        serde_lab.write(source_rows.withColumn("ts", F.lit(2)), path, options)
+        found = serde_lab.read(spark, path)
+        assert found.count() == source_rows.count()
+        assert found.where("ts = 2").count() == source_rows.count()
+
+
 def test_narrow_integers_are_stored_as_int(spark: SparkSession, tmp_path: Path) -> None:
     df = spark.createDataFrame([("a", 1, 2, 3)], "k string, n byte, ts long, s short")
     options = {**OPTIONS, "hoodie.datasource.write.recordkey.field": "k"}

@@ -26,6 +26,7 @@ from tests.pipeline.lab_table import (
     table_of,
     write_parts,
 )
+from tests.pipeline.test_merge_modes import CUSTOM, snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -195,3 +196,26 @@ def test_every_type_comes_back_from_a_merge_in_python_workers(
     LabTable.write(table, "upsert", data)
     LabTable.write(table, "upsert", data.slice(0, 10))
     assert table.same() == len(types)
+
+
+def test_a_merger_of_the_users_compacts_on_spark(spark: SparkSession, tmp_path: Path) -> None:
+    table = spark_table(spark, tmp_path, CUSTOM | MOR)
+    table.upsert([("a", n, 5, 1.0) for n in range(3)])
+    inline = {"compact__inline": "true", "compact__inline__max__delta__commits": "1"}
+    table.upsert(
+        [("a", 0, 1, 2.0), ("a", 9, 1, 4.0)], **{f"hoodie__{k}": v for k, v in inline.items()}
+    )
+    assert table.logs() == []
+    assert snapshot(table, "") == {0: 3.0, 1: 1.0, 2: 1.0, 9: 4.0}
+
+
+def test_what_a_batch_leaves_out_stays_over_spark(spark: SparkSession, tmp_path: Path) -> None:
+    table = spark_table(spark, tmp_path, MOR)
+    table.upsert(FIRST)
+    given = table_of([("a", 3, 31, 1.0), ("new", 1, 1, 2.0)]).select(["k", "n", "ts", "x"])
+    commit = table.upsert(given, serde_lab__partial_updates="true")
+    assert (commit.rows_updated, commit.rows_inserted) == (1, 1)
+    first = {row["n"]: row for row in table_of(FIRST).to_pylist() if row["k"] == "a"}
+    found = {(row["k"], row["n"]): row for row in table.read().to_pylist()}
+    assert found["a", 3] == {**first[3], "ts": 31, "x": 1.0}
+    assert found["new", 1] == {**dict.fromkeys(first[3]), "k": "new", "n": 1, "ts": 1, "x": 2.0}

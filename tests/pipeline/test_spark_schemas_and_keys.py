@@ -12,7 +12,18 @@ import serde_lab
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.verify import oracle
 from tests.pipeline.lab_table import LabTable, write_parts
-from tests.pipeline.test_key_generators import BY_TIME, KEYLESS, TIMES, times
+from tests.pipeline.test_key_generators import (
+    BY_TIME,
+    CUSTOM,
+    DEEP,
+    IN_STRUCTS,
+    KEYLESS,
+    NO_TIMES,
+    PARTITION,
+    TIMES,
+    deep,
+    times,
+)
 from tests.pipeline.test_schema_evolution import FILL, FIRST, LAST, MANY, SECOND, rows
 
 if TYPE_CHECKING:
@@ -53,6 +64,30 @@ def test_a_first_load_named_by_time(spark: SparkSession, tmp_path: Path) -> None
     write(spark, table, "bulk_insert", times(range(20), 1))
     write(spark, table, "upsert", times(range(10, 30), 2))
     table.check()
+
+
+@pytest.mark.filterwarnings("ignore::serde_lab.errors.PortabilityWarning")
+def test_fields_in_structs(spark: SparkSession, tmp_path: Path) -> None:
+    partition = {"hoodie.datasource.write.partitionpath.field": "s.p"}
+    table = LabTable(tmp_path, IN_STRUCTS | partition, DEEP)
+    write(spark, table, "bulk_insert", deep(range(20), 2))
+    write(spark, table, "upsert", deep(range(10, 30), 1))
+    write(spark, table, "delete", deep(range(5), 0).select(["s", "id"]))
+    assert table.check(by_rust=False).fingerprint.rows == 25
+
+
+@pytest.mark.filterwarnings("ignore::serde_lab.errors.PortabilityWarning")
+@pytest.mark.parametrize("partition", ["n:SIMPLE,at:TIMESTAMP", "n:SIMPLE"])
+def test_a_first_load_by_the_custom_generator(
+    partition: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Of plain fields the JVM makes keys and folders, of times Python."""
+    options = CUSTOM | (NO_TIMES if partition == "n:SIMPLE" else {}) | {PARTITION: partition}
+    rows = times(range(20), 1).append_column("n", pa.array([n % 3 for n in range(20)], pa.int32()))
+    table = LabTable(tmp_path, options, rows.schema)
+    write(spark, table, "bulk_insert", rows)
+    write(spark, table, "upsert", rows.slice(5, 10))
+    table.check(by_rust=False)
 
 
 def test_rows_without_keys(spark: SparkSession, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -28,11 +29,24 @@ def test_a_table_is_written_twice_and_goes_again(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_many_rows_are_come_to_by_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("us_a_row", "rows", "steps"),
+    [
+        (10, 1_000_000, [2_000, 2_000, 20_000, 150_000]),
+        (50, 1_000_000, [2_000, 2_000, 20_000]),  # 7.5 s of CPU would be too many
+        (2_000, 1_000_000, [2_000]),
+        (10, 0, []),
+    ],
+)
+def test_many_rows_are_come_to_by_steps_as_long_as_there_is_time(
+    us_a_row: int, rows: int, steps: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     written: list[int] = []
+
+    def spent_s() -> float:
+        return sum(written) * us_a_row / 1e6
+
+    monkeypatch.setattr(warm_up, "time", SimpleNamespace(process_time=spent_s))
     monkeypatch.setattr(warm_up, "_write_twice", lambda name, rows, folder: written.append(rows))
-    warm_up.exercise("arrow", 1_000_000, "nowhere")
-    assert written == [2_000, 2_000, 20_000, 150_000]
-    written.clear()
-    warm_up.exercise("arrow", 0, "nowhere")
-    assert written == []
+    warm_up.exercise("arrow", rows, "nowhere")
+    assert written == steps

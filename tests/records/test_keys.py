@@ -10,6 +10,7 @@ import pytest
 
 from serde_lab.errors import DataError, SchemaError
 from serde_lab.records.keys import KeyGenerator, escape, unescape
+from serde_lab.records.partition_time import PREFIX, TimeRule
 from serde_lab.records.schema import ENVELOPE, RecordSchema
 
 
@@ -64,6 +65,80 @@ def test_partition_paths_in_every_style() -> None:
     assert plain == ["a/1", "__HIVE_DEFAULT_PARTITION__/2", "__HIVE_DEFAULT_PARTITION__/3"]
     hive = generator(data, "k", "q", hive_style=True).partition_paths(data).to_pylist()
     assert hive == ["q=1", "q=2", "q=3"]
+
+
+DEEP = pa.struct([("a", pa.string()), ("n", pa.struct([("x", pa.int64())]))])
+DEEP_ROWS = [
+    {"a": "A", "n": {"x": 7}},
+    {"a": "", "n": {"x": None}},
+    {"a": None, "n": None},
+    None,
+]
+
+
+def test_fields_in_structs_are_named_by_their_path() -> None:
+    data = batch(k=pa.array([1, 2, 3, 4]), s=pa.array(DEEP_ROWS, DEEP))
+    made = generator(data, "s.n.x,k", "s.a", hive_style=True)
+    assert made.record_keys(data.slice(0, 2)).to_pylist() == ["s.n.x:7,k:1", "s.n.x:__null__,k:2"]
+    none = "s.a=__HIVE_DEFAULT_PARTITION__"
+    assert made.partition_paths(data).to_pylist() == ["s.a=A", none, none, none]
+    assert made.identity.names == ["k", "s"]
+    # a slice begins inside the struct's own buffers
+    assert made.record_keys(data.slice(1, 1)).to_pylist() == ["s.n.x:__null__,k:2"]
+    with pytest.raises(
+        DataError, match=r"'s\.n\.x' does not exist in 2 rows, whose 's\.n' is null"
+    ):
+        made.record_keys(data)
+    with pytest.raises(DataError, match=r"'s\.a' is null or empty in 3 rows"):
+        generator(data, "s.a").record_keys(data)
+    with pytest.raises(SchemaError, match=r"'s\.n' is of type struct"):
+        generator(data, "s.n")
+
+
+def test_a_null_ordering_value_in_a_struct_is_refused_with_its_count() -> None:
+    data = batch(k=pa.array([1, 2, 3, 4]), s=pa.array(DEEP_ROWS, DEEP))
+    with pytest.raises(DataError, match=r"'s\.n\.x' is null in 3 rows"):
+        KeyGenerator(RecordSchema(data.schema, ("k",), (), ("s.n.x",))).envelop(data)
+
+
+DAYS = TimeRule.from_properties(
+    {f"{PREFIX}timestamp.type": "UNIX_TIMESTAMP", f"{PREFIX}output.dateformat": "yyyy/MM/dd"}
+)
+
+
+@pytest.mark.parametrize(
+    ("style", "paths"),
+    [
+        ({}, ["a b/1970/01/01", "__HIVE_DEFAULT_PARTITION__/1969/12/31"]),
+        (
+            {"hive_style": True},
+            ["p=a b/t=1970/01/01", "p=__HIVE_DEFAULT_PARTITION__/t=1969/12/31"],
+        ),
+        ({"url_encode": True}, ["a b/1970%2F01%2F01", "__HIVE_DEFAULT_PARTITION__/1969%2F12%2F31"]),
+    ],
+)
+def test_a_custom_generator_makes_each_field_by_its_kind(
+    style: dict[str, bool], paths: list[str]
+) -> None:
+    data = batch(k=pa.array([1, 2]), p=pa.array(["a b", ""]), t=pa.array([None, -1], pa.int64()))
+    schema = RecordSchema(data.schema, ("k",), ("p", "t"))
+    made = KeyGenerator(schema, time=DAYS, kinds=("SIMPLE", "TIMESTAMP"), **style)
+    assert made.partition_paths(data).to_pylist() == paths
+    # one key field is bare, whatever the number of partition fields
+    assert made.record_keys(data).to_pylist() == ["1", "2"]
+
+
+def test_a_custom_generator_reads_each_field_by_its_kind() -> None:
+    data = batch(k=pa.array([1]), p=pa.array(["a/b"]), t=pa.array([1]))
+    simple = KeyGenerator(RecordSchema(data.schema, ("k",), ("p",)), kinds=("SIMPLE",))
+    with pytest.raises(DataError, match="no single folder name"):
+        simple.partition_paths(data)
+    with pytest.raises(SchemaError, match="generator CUSTOM reads as UNIX_TIMESTAMP"):
+        KeyGenerator(
+            RecordSchema(data.schema, ("k",), ("t", "p")),
+            time=DAYS,
+            kinds=("SIMPLE", "TIMESTAMP"),
+        )
 
 
 def test_a_path_separator_is_escaped_or_refused() -> None:

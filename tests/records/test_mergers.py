@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,10 +24,10 @@ from serde_lab.records.merger import (
     CommitTimeMerger,
     EventTimeMerger,
     Merged,
-    MergerCombiner,
     RecordMerger,
-    choose_merger,
 )
+from serde_lab.records.merger_choice import choose_merger
+from serde_lab.records.merger_combiner import MergerCombiner
 from serde_lab.records.merging import MergeMode
 from serde_lab.records.partial_update import PartialUpdate, PartialUpdateCombiner
 from serde_lab.records.payload_bridge import AvroRecordMerger
@@ -258,6 +259,51 @@ def test_what_a_merger_deletes_is_a_delete_by_commit_time() -> None:
     assert folded.row.tolist() == [-1]
     assert folded.always is not None
     assert folded.always.tolist() == [True]
+
+
+class Partly(Sums):
+    """Adds up `a` only where both have it."""
+
+    def partial_merge(
+        self, older: pa.RecordBatch, newer: pa.RecordBatch, given: Sequence[str], *rest: Any
+    ) -> Merged:
+        if "a" in given:
+            return super().partial_merge(older, newer, given, *rest)
+        at = newer.schema.get_field_index("b")
+        return Merged(older.set_column(at, newer.schema.field(at), newer.column("b")))
+
+
+def test_a_merger_is_told_which_columns_are_given() -> None:
+    combiner = MergerCombiner(Partly(), SCHEMA, in_log=True)
+    # all three versions of the first key, and each of them of another one
+    versions: list[Version] = [(1.0, 1, "x"), (2.0, 2, None), (3.0, None, "z")]
+    rows, none = batch(versions * 2), np.zeros(6, np.bool_)
+    present = {"a": np.array([True, True, False] * 2), "b": np.array([True, False, True] * 2)}
+    history = History(np.array([0, 0, 0, 1, 2, 3]), [rows.column("o")], none, none)
+    folded = combiner.fold(rows, history, np.arange(6), present)
+    assert folded.rows.column("a").to_pylist() == [3, 1, 2, None]
+    assert folded.rows.column("b").to_pylist() == ["z", "x", None, "z"]
+    assert folded.present is not None
+    assert {name: mask.tolist() for name, mask in folded.present.items()} == {
+        "a": [True, True, True, False],
+        "b": [True, True, False, True],
+    }
+    stored = batch([(0.0, 1, "old")] * 4)
+    made = combiner.combine(stored, folded.rows, np.ones(4, np.bool_), folded.present)
+    assert made.rows.column("a").to_pylist() == [4, 2, 3, 1]
+    assert made.rows.column("b").to_pylist() == ["z", "x", "old", "z"]
+
+
+def test_deletes_among_partial_rows_have_no_columns() -> None:
+    combiner = MergerCombiner(Partly(), SCHEMA, in_log=True)
+    rows = batch([(1.0, 1, None)])
+    deleted = np.array([False, True, True])
+    values = pa.array([1.0, 2.0, 2.0])
+    history = History(np.array([0, 0, 1]), [values], deleted, np.zeros(3, np.bool_))
+    folded = combiner.fold(rows, history, np.array([0, -1, -1]), {"b": np.array([False])})
+    assert folded.row.tolist() == [-1, -1]
+    assert folded.present is not None
+    assert folded.present["b"].tolist() == []
 
 
 def test_a_merger_must_give_the_rows_that_it_was_asked_for() -> None:

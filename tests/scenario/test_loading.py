@@ -197,7 +197,8 @@ def test_rows_of_a_batch() -> None:
         ([("arm/0/options/execution", "loop")], "arm.a.options.execution: found 'loop', expected one "
          "of row, batch"),
         ([("data/seed", float("inf"))], "data.seed: found inf, expected a finite number"),
-        ([("data", {"source": "parquet", "path": "x"})], "data.key: is missing"),
+        ([("data", {"source": "parquet", "path": "x"})], "data.key: is missing: it names the record "
+         "key, or keyless = true says of none"),
         ([("data", {**OWN, "path": ""})], "data.path: is empty"),
         ([("data", {**OWN, "key": []})], "data.key: is empty, expected at least one"),
         ([("gate", {"limit": [{"armm": "a"}]})], "gate.limit.1.armm: is no key; known here are arm"),
@@ -221,6 +222,23 @@ def test_rows_of_a_batch() -> None:
         ([("commit/1/late", 0.6)], "commit.2: late and deletes ask for 0.6 of the rows, but only 0.5"),
         ([("commit/1", {"operation": "bulk_insert"})], "commit.2.operation: a bulk_insert makes no"),
         ([("commit/1/deletes", 0.1)], "commit.2.deletes: delete markers are not supported yet"),
+        # rows without keys
+        ([("data", {**OWN, "keyless": True})], "data.keyless: is true, and data.key names k"),
+        ([("data/keyless", True)], "commit.1.operation: an upsert looks keys up, and data.keyless"),
+        ([("data/keyless", True), ("data/ordering", "l_tax")], "data.ordering: is of no use: rows"),
+        ([("data/keyless", True), ("table", {"buckets": 2})], "table.buckets: is of no use: rows"),
+        ([("data/keyless", True), ("table", {"merge_mode": "EVENT_TIME_ORDERING"})],
+         "table.merge_mode: is of no use: rows without keys are never merged"),
+        ([("data/keyless", True), ("arm/0/merging", {"partial_update": "IGNORE_DEFAULTS"})],
+         "arm.a.merging.partial_update: is of no use"),
+        ([("data/keyless", True), ("arm/2/control", "spark_native")], "arm.c: spark_native sends rows "
+         "by the bucket of their key"),
+        ([("data/keyless", True), ("arm/2", {"name": "c", "peer": "hudi_avro"})], "arm.c: peers are "
+         "not asked to write rows without keys yet"),
+        ([("data/keyless", True), ("data/key_range", "third")], "data.key_range: is for rows with"),
+        ([("commit/0/operation", "insert")], "commit.1.operation: an insert looks no key up"),
+        ([("data/keyless", True), ("commit/0", {"operation": "insert", "updates": 0.5})],
+         "commit.1.updates: cannot be asked for: an insert has none, only an upsert"),
         # table
         ([("data/partition", ...), ("table", {"hive_style": True})], "table.hive_style: needs "
          "data.partition"),

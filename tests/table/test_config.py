@@ -6,6 +6,7 @@ import pytest
 
 from serde_lab.errors import OptionError, TableError
 from serde_lab.table.config import TableConfig
+from serde_lab.table.config_properties import from_properties
 from serde_lab.table.properties import table_checksum
 from serde_lab.table.storage import Storage
 from serde_lab.table.table import HoodieTable
@@ -21,7 +22,7 @@ PLAIN = {
 
 def read(**changes: str | None) -> TableConfig:
     properties = {**PLAIN, **{k.replace("__", "."): v for k, v in changes.items()}}
-    return TableConfig.from_properties({k: v for k, v in properties.items() if v is not None}, "f")
+    return from_properties({k: v for k, v in properties.items() if v is not None}, "f")
 
 
 @pytest.mark.parametrize("version", [9, 6])
@@ -134,6 +135,9 @@ def test_the_merge_mode_of_a_table_that_does_not_state_it(
     assert read(**{k.replace(".", "__"): v for k, v in changes.items()}).merge_mode == mode
 
 
+BY_TIME = TableConfig("t", ("id",), partition_fields=("p",), key_generator="TIMESTAMP")
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [
@@ -145,8 +149,8 @@ def test_the_merge_mode_of_a_table_that_does_not_state_it(
         (TableConfig("t", ("id",), partial_update_mode="FILL_UNAVAILABLE"), "go together"),
         (TableConfig("t", ("id",), merge_mode="EVENT_TIME_ORDERING"), "needs an ordering field"),
         (TableConfig("t", ("id",), bucket_count=0), "0 buckets"),
-        (TableConfig("t", ("id",), key_generator="CUSTOM"), "'CUSTOM' is not supported"),
-        (TableConfig("t", ("id",), key_generator="TIMESTAMP"), "timestamp.type is ''"),
+        (TableConfig("t", ("id",), key_generator="HASHED"), "'HASHED' is not supported"),
+        (BY_TIME, "timestamp.type is ''"),
         (TableConfig("t", ("id", "n"), key_generator="SIMPLE"), "SIMPLE does not fit 2 key"),
     ],
 )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from serde_lab.errors import PortabilityWarning
+from serde_lab.table.config import TableConfig
 from serde_lab.table.portability import (
     list_columns,
     null_elements,
+    unreadable_by_rust,
+    warn_of_kind,
     warn_of_null_elements,
     warn_of_types,
     zoneless_columns,
@@ -55,6 +59,64 @@ def test_columns_are_found_by_type_at_any_depth() -> None:
     )
     assert zoneless_columns(schema) == ["plain", "listed"]
     assert list_columns(schema) == ["listed", "mapped"]
+
+
+TIME = {
+    "hoodie.keygen.timebased.timestamp.type": "UNIX_TIMESTAMP",
+    "hoodie.keygen.timebased.output.dateformat": "yyyy/MM",
+}
+MOR: dict[str, Any] = {"table_type": "MERGE_ON_READ"}
+CUSTOM: dict[str, Any] = {
+    "key_generator": "CUSTOM",
+    "partition_fields": ("p", "t"),
+    "partition_kinds": ("SIMPLE", "TIMESTAMP"),
+    "extra": TIME,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ({"ordering_fields": ("s",), "partition_fields": ("p", "q"), **MOR}, []),
+        ({"ordering_fields": ("s.o",)}, []),
+        ({"ordering_fields": ("s", "t")}, ["fields s, t: hudi-rs 0.5.0 refuses"]),
+        ({"ordering_fields": ("s", "t"), **MOR}, ["fields s, t: hudi-rs 0.5.0 refuses"]),
+        ({"ordering_fields": ("s.o",), **MOR}, ["field s.o: hudi-rs 0.5.0 looks for an ordering"]),
+        (
+            {
+                "ordering_fields": ("s.o",),
+                "merge_mode": "COMMIT_TIME_ORDERING",
+                "partition_fields": ("p", "s.q"),
+                **MOR,
+            },
+            ["field s.q: hudi-rs 0.5.0 cannot read"],
+        ),
+        ({**CUSTOM, "hive_style": True}, ["fields p:SIMPLE, t:TIMESTAMP: hudi-rs 0.5.0 cannot"]),
+        ({**CUSTOM, "url_encode": True}, ["fields p:SIMPLE, t:TIMESTAMP: hudi-rs 0.5.0 cannot"]),
+        (
+            CUSTOM,
+            [
+                "fields p:SIMPLE, t:TIMESTAMP: hudi-rs 0.5.0 cannot",
+                "fields p, t: Apache Hudi 1.2.0 cannot read",
+            ],
+        ),
+        ({**CUSTOM, "version": 6}, ["fields p, t: Apache Hudi 1.2.0 cannot read"]),
+        ({**CUSTOM, "version": 6, "hive_style": True}, []),
+    ],
+)
+def test_kinds_of_tables_that_some_reader_cannot_read(
+    kind: dict[str, Any], said: list[str]
+) -> None:
+    config = TableConfig("t", ("k",), **kind)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warn_of_kind(config, stacklevel=1)
+    assert len(caught) == len(said)
+    for one, begins in zip(caught, said, strict=True):
+        assert one.category is PortabilityWarning
+        assert str(one.message).startswith(begins)
+    of_rust = [text for text in said if "hudi-rs" in text]
+    assert bool(unreadable_by_rust(config)) == bool(of_rust)
 
 
 def test_a_warning_names_columns_versions_and_settings() -> None:

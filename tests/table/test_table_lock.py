@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 
 from serde_lab.errors import ConcurrentWrite
 from serde_lab.table.storage import Storage
 from serde_lab.table.table_lock import LOCK_PATH, Holder, TableLock
+
+LONG_AGO, NOT_SOON = 1e9, 1e11
+"""Ends of leases, in seconds since 1970: in 2001, and in the year 5138."""
+_names = itertools.count()
 
 
 def test_the_second_writer_is_told_who_the_first_is(storage: Storage) -> None:
@@ -38,14 +42,16 @@ def test_the_lock_is_let_go_when_a_write_fails(storage: Storage) -> None:
 
 def test_a_killed_process_holds_nothing(local: Storage) -> None:
     script = (
-        "import sys, time\n"
+        "import sys\n"
         "from serde_lab.table.storage import Storage\n"
         "from serde_lab.table.table_lock import TableLock\n"
         f"TableLock(Storage.open({local.url!r}), 'upsert').__enter__()\n"
         "print('held', flush=True)\n"
-        "time.sleep(60)\n"
+        "sys.stdin.read()\n"
     )
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as child:
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"held\n"
         with pytest.raises(ConcurrentWrite, match=f"process {child.pid} "), TableLock(local, "x"):
@@ -57,19 +63,19 @@ def test_a_killed_process_holds_nothing(local: Storage) -> None:
 
 
 @pytest.fixture
-def s3(s3_options: dict[str, str], tmp_path: object) -> Storage:
-    return Storage.open(f"s3://lake/lock{abs(hash(str(tmp_path)))}", **s3_options)
+def s3(s3_options: dict[str, str]) -> Storage:
+    return Storage.open(f"s3://lake/lock{next(_names)}", **s3_options)
 
 
 def test_a_lease_that_ran_out_is_taken_over(s3: Storage) -> None:
-    gone = Holder("another-host", 1, "2024-01-01", "upsert", time.time() - 1)
+    gone = Holder("another-host", 1, "2024-01-01", "upsert", LONG_AGO)
     s3.put_new(LOCK_PATH, gone.to_bytes())
     with TableLock(s3, "compact") as lock:
         lock.check()
 
 
 def test_a_lease_of_another_host_is_waited_out(s3: Storage) -> None:
-    alive = Holder("another-host", 1, "2024-01-01", "upsert", time.time() + 600)
+    alive = Holder("another-host", 1, "2024-01-01", "upsert", NOT_SOON)
     s3.put_new(LOCK_PATH, alive.to_bytes())
     with pytest.raises(ConcurrentWrite, match="process 1 on another-host"), TableLock(s3, "x"):
         pass
@@ -77,7 +83,7 @@ def test_a_lease_of_another_host_is_waited_out(s3: Storage) -> None:
 
 def test_a_lost_lease_is_noticed(s3: Storage) -> None:
     with TableLock(s3, "upsert") as lock:
-        s3.replace(LOCK_PATH, Holder("thief", 1, "now", "x", time.time() + 600).to_bytes())
+        s3.replace(LOCK_PATH, Holder("thief", 1, "now", "x", NOT_SOON).to_bytes())
         with pytest.raises(ConcurrentWrite, match="our lease on the table ran out"):
             lock.check()
     left = Holder.from_bytes(s3.get(LOCK_PATH))

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime, tzinfo
 from pathlib import Path
 from random import Random
 
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from serde_lab.errors import LabError, TableError
+from serde_lab.table import timeline
 from serde_lab.table.archiving import archive
 from serde_lab.table.base_file import BaseFileWriter
 from serde_lab.table.cleaning import clean
@@ -640,13 +642,25 @@ def damaged(content: bytes, random: Random) -> bytes:
     )
 
 
-def test_no_damage_of_any_file_is_too_much(tmp_path: Path) -> None:
-    """Whatever becomes of whichever file, the doctor comes to an end with findings or a sentence."""
+class StandsStill(datetime):
+    """A clock by which every file of a table is the same each time."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> StandsStill:
+        return cls(2026, 1, 2, 3, 4, 5, tzinfo=tz)
+
+
+def test_no_damage_of_any_file_is_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever becomes of whichever file, the doctor comes to an end with findings or a sentence.
+
+    The same files meet the same damage each time.
+    """
     random = Random(5)
+    monkeypatch.setattr(timeline, "datetime", StandsStill)
     for make in (cow, mor, every_type):
         storage = Storage.open(tmp_path / make.__name__)
         make(storage)
-        for file in storage.list_files():
+        for file in sorted(storage.list_files(), key=lambda file: file.path):
             content = storage.get(file.path)
             for _ in range(3):
                 storage.replace(file.path, damaged(content, random))

@@ -139,25 +139,32 @@ def test_ctrl_c_is_status_130_and_leaves_a_half_made_folder(tmp_path: Path) -> N
     bin_folder.mkdir()
     program = bin_folder / "tpchgen-cli"
     program.write_text(
-        f"#!/bin/sh\necho $$ > {tmp_path}/pid.tmp\nmv {tmp_path}/pid.tmp {tmp_path}/pid\nexec sleep 600\n"
+        f"#!/bin/sh\necho $$ > {tmp_path}/pid.tmp\nmv {tmp_path}/pid.tmp {tmp_path}/pid\nexec sleep 6000\n"
     )
     program.chmod(0o755)
     script = (
         "import sys, tpch.generate as g\n"
+        "from pathlib import Path\n"
+        "sleep = g.time.sleep\n"
+        "def slept(seconds):\n"
+        f"    if Path({str(tmp_path / 'pid')!r}).exists():\n"
+        "        print('both wait', flush=True)\n"
+        "    sleep(seconds)\n"
+        "g.time.sleep = slept\n"
         f"g._program = lambda: {str(program)!r}\n"
         "from tpch.app import main\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
     command = [sys.executable, "-c", script, "generate", "--out", str(tmp_path / "out")]
-    with subprocess.Popen([*command, "--tables", "region"], stderr=subprocess.PIPE) as process:
-        pid_file = tmp_path / "pid"
-        while not pid_file.exists():
-            assert process.poll() is None
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*command, "--tables", "region"], **pipes) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"both wait\n"
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate()
     assert process.returncode == 130
     assert err.decode() == "tpch: interrupted: a half-made folder is made again by the next call\n"
     with pytest.raises(ProcessLookupError):
-        os.kill(int(pid_file.read_text()), 0)
+        os.kill(int((tmp_path / "pid").read_text()), 0)
     assert PartFolder(tmp_path / "out" / "region").half_made()
     assert not generate("region", 1, tmp_path / "out").reused

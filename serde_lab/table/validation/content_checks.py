@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from serde_lab.errors import LabError, TableError
+from serde_lab.records.fields import find_field
 from serde_lab.table.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, BaseFileReader
 from serde_lab.table.bloom import BloomFilter
 from serde_lab.table.delete_block import decode_deletes
@@ -68,7 +69,6 @@ def _bloom(path: str, reader: BaseFileReader) -> Iterator[Finding]:
 def _types(
     table: Inspection, path: str, schema: pa.Schema, physical: dict[str, str]
 ) -> Iterator[Finding]:
-    ordering = () if table.config is None else table.config.ordering_fields
     for field in schema:
         kind = field.type
         if pa.types.is_timestamp(kind) and kind.tz is None:
@@ -80,10 +80,14 @@ def _types(
                 f"{path}: {field.name}",
                 f"the decimal is stored as {physical[field.name]}",
             )
-        copy_on_write = table.config is not None and not table.config.is_mor
-        awkward = pa.types.is_decimal(kind) or pa.types.is_date(kind)
-        if field.name in ordering and copy_on_write and awkward:
-            yield Finding(kinds.ORDERING_TYPE, field.name, f"the ordering field is a {kind}")
+    if table.config is None or table.config.is_mor:
+        return
+    for name in table.config.ordering_fields:
+        found = find_field(schema, name)
+        if found is None:
+            continue
+        if pa.types.is_decimal(found.type) or pa.types.is_date(found.type):
+            yield Finding(kinds.ORDERING_TYPE, name, f"the ordering field is a {found.type}")
 
 
 def _log_file(table: Inspection, log: LogFile, deep: bool) -> Iterator[Finding]:
@@ -116,7 +120,8 @@ def _block(table: Inspection, where: str, block: LogBlock, deep: bool) -> Iterat
         if block.type == BlockType.PARQUET_DATA:
             rows = decode_parquet(block.content, where)
             for name in ordering:
-                if name in rows.schema.names and pa.types.is_string(rows.schema.field(name).type):
+                found = find_field(rows.schema, name)
+                if found is not None and pa.types.is_string(found.type):
                     yield Finding(
                         kinds.ORDERING_STRING_PARQUET,
                         where,

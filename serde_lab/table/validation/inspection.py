@@ -14,6 +14,7 @@ from serde_lab.errors import LabError, TableError
 from serde_lab.table.base_file import BaseFileReader
 from serde_lab.table.commit_metadata import CommitMetadata
 from serde_lab.table.config import PROPERTIES_PATH, TableConfig
+from serde_lab.table.config_properties import from_properties
 from serde_lab.table.consistent_hashing import HashingRing
 from serde_lab.table.file_system_view import (
     FileSystemView,
@@ -55,7 +56,7 @@ class Inspection:
         properties = parse_properties(content.decode(errors="replace"))
         where = storage.describe(PROPERTIES_PATH)
         try:
-            return cls(storage, properties, TableConfig.from_properties(properties, where), None)
+            return cls(storage, properties, from_properties(properties, where), None)
         except TableError as exc:
             return cls(storage, properties, None, exc.message)
 

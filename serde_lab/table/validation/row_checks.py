@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import LabError
+from serde_lab.records.fields import columns_of, values_at
 from serde_lab.records.key_hash import hash64
 from serde_lab.table.bucket_index import bucket_ids
 from serde_lab.table.config import TableConfig
@@ -49,7 +50,7 @@ class RowCheck:
         yield from self._doubled(partitions)
 
     def _slice(self, config: TableConfig, slice_: FileSlice, partition: int) -> Iterator[Finding]:
-        wanted = [RECORD_KEY, PARTITION_PATH, *config.ordering_fields, *self._lists()]
+        wanted = [RECORD_KEY, PARTITION_PATH, *columns_of(config.ordering_fields), *self._lists()]
         reader = FileSliceReader(
             self._table.storage,
             config,
@@ -71,7 +72,7 @@ class RowCheck:
             same = pc.equal(batch.column(PARTITION_PATH), slice_.partition_path)
             misplaced += batch.num_rows - (pc.sum(same).as_py() or 0)
             for name in null_ordering:
-                null_ordering[name] += batch.column(name).null_count
+                null_ordering[name] += values_at(batch, name).null_count
             for name in null_elements:
                 null_elements[name] += batch.column(name).flatten().null_count
             wrong_bucket += self._wrong_buckets(config, slice_, keys)

@@ -16,7 +16,8 @@ from tests.peers.interop.cells import (
     TYPES,
 )
 from tests.peers.interop.chain import Outcome
-from tests.peers.interop.state import Finished, State, versions
+from tests.peers.interop.state import Finished, State
+from tests.peers.journal import versions
 
 _HEAD = """# Which tables the lab and Apache Hudi share
 

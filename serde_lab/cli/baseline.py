@@ -1,0 +1,147 @@
+"""`baseline`: keep, show and replace what the gate compares with.
+
+Owns the options of these commands; the files are the gate's. Works without Java and pyspark.
+"""
+
+from __future__ import annotations
+
+import getpass
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+
+from serde_lab.cli.console import Format, emit, print_json, stderr
+from serde_lab.cli.judge import Baselines, Results, named_run
+from serde_lab.errors import UsageError
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's commands."""
+    baselines = typer.Typer(
+        help="Keep, show and replace what the gate compares with.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    for name, command in (
+        ("save", save),
+        ("list", list_),
+        ("show", show),
+        ("promote", promote),
+        ("remove", remove),
+    ):
+        baselines.command(name)(command)
+    app.add_typer(baselines, name="baseline")
+
+
+def save(
+    run: Annotated[str, typer.Argument(help="The run to keep.")],
+    name: Annotated[str, typer.Option(help="The baseline's name.")] = "main",
+    reason: Annotated[str, typer.Option(help="Why; kept in the file.")] = "",
+    by: Annotated[str, typer.Option(help="Who; kept in the file.")] = "",
+    results: Results = Path("results"),
+    baselines: Baselines = None,
+) -> int:
+    """Keep a run as a new baseline."""
+    from serde_lab.gate import baseline
+
+    _told(
+        baseline.save(
+            named_run(run, results),
+            baselines or results / "baselines",
+            by=by or getpass.getuser(),
+            name=name,
+            reason=reason,
+        )
+    )
+    return 0
+
+
+def list_(
+    results: Results = Path("results"),
+    baselines: Baselines = None,
+    format: Annotated[Format, typer.Option(help="How to print.")] = Format.TABLE,
+) -> int:
+    """List baselines by machine class, scenario and name."""
+    from serde_lab.gate.baseline import list_baselines
+    from serde_lab.gate.other_output import render_baselines
+
+    entries = list_baselines(baselines or results / "baselines")
+    emit(render_baselines(entries, cast(Any, format.value)))
+    return 0
+
+
+def show(
+    scenario: Annotated[str, typer.Argument(help="A scenario's name.")],
+    name: Annotated[str, typer.Option(help="The baseline's name.")] = "main",
+    machine_class: Annotated[str, typer.Option(help="Of this machine class.")] = "",
+    results: Results = Path("results"),
+    baselines: Baselines = None,
+) -> int:
+    """Print a baseline and what happened to it, as JSON."""
+    from serde_lab.gate.baseline import show as record
+
+    for file in _files(baselines or results / "baselines", scenario, machine_class):
+        print_json(record(file, name))
+    return 0
+
+
+def promote(
+    run: Annotated[str, typer.Argument(help="The run that takes the baseline's place.")],
+    reason: Annotated[str, typer.Option(help="Why; kept in the file.")] = "",
+    name: Annotated[str, typer.Option(help="The baseline's name.")] = "main",
+    by: Annotated[str, typer.Option(help="Who; kept in the file.")] = "",
+    results: Results = Path("results"),
+    baselines: Baselines = None,
+) -> int:
+    """Replace a baseline by a run, for a reason that is kept."""
+    from serde_lab.gate import baseline
+
+    _told(
+        baseline.promote(
+            named_run(run, results),
+            baselines or results / "baselines",
+            by=by or getpass.getuser(),
+            reason=reason,
+            name=name,
+        )
+    )
+    return 0
+
+
+def remove(
+    scenario: Annotated[str, typer.Argument(help="A scenario's name.")],
+    machine_class: Annotated[str, typer.Option(help="Of this machine class.")],
+    reason: Annotated[str, typer.Option(help="Why; kept in the file.")],
+    name: Annotated[str, typer.Option(help="The baseline's name.")] = "main",
+    by: Annotated[str, typer.Option(help="Who; kept in the file.")] = "",
+    results: Results = Path("results"),
+    baselines: Baselines = None,
+) -> int:
+    """Take a baseline away; what happened to it stays in the file."""
+    from serde_lab.gate import baseline
+
+    _told(
+        baseline.remove(
+            baselines or results / "baselines",
+            machine_class,
+            scenario,
+            name=name,
+            by=by or getpass.getuser(),
+            reason=reason,
+        )
+    )
+    return 0
+
+
+def _files(folder: Path, scenario: str, machine_class: str) -> list[Path]:
+    found = sorted(folder.glob(f"{machine_class or '*'}/{scenario}.json"))
+    if not found:
+        raise UsageError(f"there is no baseline of {scenario!r} under {folder}")
+    return found
+
+
+def _told(change: Any) -> None:
+    emit(change.text)
+    for note in (*change.loosened, *change.notes):
+        stderr.print(f"serde-lab: {note}", markup=False)

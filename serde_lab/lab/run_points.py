@@ -1,0 +1,81 @@
+"""The points of a run: what it measures at each value of its sweep, or once without one.
+
+Owns what is checked before there is data, and once there is. Must not know sessions, cells or runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow.parquet as pq
+
+from serde_lab.lab.codec_cases import check_rows
+from serde_lab.lab.inputs import PreparedInputs, prepare_inputs
+from serde_lab.lab.peer_arms import PeerPlan, plan_peers
+from serde_lab.lab.plan import check_scenario, write_options
+from serde_lab.lab.progress import Progress
+from serde_lab.lab.run_settings import RunSettings
+from serde_lab.lab.source_check import check_arms, check_data
+from serde_lab.pipeline.write_schema import record_schema
+from serde_lab.records.schema import RecordSchema
+from serde_lab.scenario.model import Arm, Scenario
+from serde_lab.scenario.sweep import SweepPoint
+
+
+@dataclass(frozen=True, slots=True)
+class AskedPoint:
+    """What a run measures at one value of its sweep, checked; nothing is made of it yet.
+
+    `value` is None without a sweep.
+    """
+
+    scenario: Scenario
+    arms: tuple[Arm, ...]
+    peers: PeerPlan
+    value: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Point(AskedPoint):
+    """The same with its input on disk."""
+
+    inputs: PreparedInputs
+    schema: RecordSchema
+
+    @property
+    def here(self) -> list[Arm]:
+        """The arms that can be measured here."""
+        return [arm for arm in self.arms if arm.name not in self.peers.missing]
+
+
+def planned(
+    point: SweepPoint, arms: tuple[Arm, ...], settings: RunSettings, isolated: bool
+) -> AskedPoint:
+    """One point as far as it can be checked before there is any data."""
+    check_scenario(point.scenario)
+    check_data(point.scenario, arms)
+    peers = plan_peers(
+        point.scenario,
+        arms,
+        jar=settings.hudi_jar,
+        required=settings.require_peers,
+        isolated=isolated,
+    )
+    return AskedPoint(point.scenario, arms, peers, point.value)
+
+
+def prepared(one: AskedPoint, settings: RunSettings, progress: Progress) -> Point:
+    """The point with its input made, or found, in the cache. Raises LabError for data that do not fit."""
+    inputs = prepare_inputs(one.scenario, settings.cache, progress.message)
+    schema = _stored_records(one.scenario, inputs)
+    check_arms(one.arms, schema)
+    if one.scenario.codec_only:
+        check_rows(one.scenario, inputs)
+    return Point(one.scenario, one.arms, one.peers, one.value, inputs, schema)
+
+
+def _stored_records(scenario: Scenario, inputs: PreparedInputs) -> RecordSchema:
+    """The schema of the records that every arm sends."""
+    first = inputs.commits[0]
+    source = pq.read_schema(first.files[0]).remove_metadata()
+    return record_schema(source, write_options(scenario, first.operation, None, 1, 0))

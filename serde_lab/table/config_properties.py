@@ -1,0 +1,202 @@
+"""A table's configuration as `hoodie.properties` has it, in the words of each table version, and back.
+
+Owns the property keys of table versions 6, 8 and 9. Must not know files. Source:
+org.apache.hudi.common.table.HoodieTableConfig, and what Hudi 1.2.0 on Spark writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from serde_lab.errors import TableError
+from serde_lab.records.merger import EVENT_TIME_STRATEGY, PAYLOAD_STRATEGY
+from serde_lab.table.config import TableConfig, TableType, fields_of
+from serde_lab.table.index_kind import BUCKET_FIELDS, INDEX_KEYS, index_fields
+from serde_lab.table.properties import table_checksum
+from serde_lab.table.table_kind import (
+    COMMIT_TIME_PAYLOAD,
+    CUSTOM,
+    EVENT_TIME,
+    EVENT_TIME_PAYLOAD,
+    KEY_GENERATOR_CLASSES,
+    PARTITION_FIELDS,
+    check_properties,
+    key_generator_of,
+    merge_mode_of,
+    merge_strategy_of,
+    partition_fields_of,
+)
+
+STRATEGY_ID = "hoodie.record.merge.strategy.id"
+PAYLOAD_CLASS = "hoodie.compaction.payload.class"
+LEGACY_PAYLOAD_CLASS = "hoodie.table.legacy.payload.class"
+PARTIAL_UPDATE = "hoodie.table.partial.update.mode"
+# a write's options with this prefix are the table's own for good
+MERGE_PROPERTY = "hoodie.record.merge.property."
+UNAVAILABLE = "hoodie.write.partial.update.unavailable.value"
+DELETE_FIELD = "hoodie.payload.delete.field"
+DELETE_MARKER = "hoodie.payload.delete.marker"
+
+
+def to_properties(config: TableConfig) -> dict[str, str]:
+    """All properties of the table, in the words of its version."""
+    own = _shared_properties(config)
+    if config.version == 6:
+        own |= _properties_of_version_6(config)
+    else:
+        own |= _properties_of_version_9(config)
+    return {**own, **config.index.to_properties(config.bucket_fields), **config.extra}
+
+
+def _shared_properties(config: TableConfig) -> dict[str, str]:
+    properties = {
+        "hoodie.table.name": config.name,
+        "hoodie.table.type": config.table_type,
+        "hoodie.table.version": str(config.version),
+        "hoodie.timeline.layout.version": str(config.layout_version),
+        "hoodie.datasource.write.hive_style_partitioning": _flag(config.hive_style),
+        "hoodie.datasource.write.partitionpath.urlencode": _flag(config.url_encode),
+        "hoodie.datasource.write.drop.partition.columns": "false",
+        "hoodie.table.base.file.format": "PARQUET",
+        "hoodie.populate.meta.fields": "true",
+        "hoodie.partition.metafile.use.base.format": "false",
+        "hoodie.table.cdc.enabled": "false",
+        "hoodie.table.multiple.base.file.formats.enable": "false",
+        "hoodie.table.timeline.timezone": "UTC",
+        "hoodie.table.checksum": str(table_checksum(config.name, config.database)),
+    }
+    # empty when not partitioned, as Spark writes it
+    properties[PARTITION_FIELDS] = ",".join(config.stated_partition_fields)
+    if not config.is_keyless:
+        properties["hoodie.table.recordkey.fields"] = ",".join(config.record_key_fields)
+    if config.database:
+        properties["hoodie.database.name"] = config.database
+    return properties
+
+
+def _properties_of_version_6(config: TableConfig) -> dict[str, str]:
+    by_event_time = config.merge_mode == EVENT_TIME
+    properties = {
+        "hoodie.archivelog.folder": "archived",
+        "hoodie.table.keygenerator.class": KEY_GENERATOR_CLASSES[config.key_generator],
+        # version 6 has no word for the merge mode: the payload class decides
+        PAYLOAD_CLASS: config.payload_class
+        or (EVENT_TIME_PAYLOAD if by_event_time else COMMIT_TIME_PAYLOAD),
+    }
+    if config.ordering_fields:
+        properties["hoodie.table.precombine.field"] = ",".join(config.ordering_fields)
+    if config.merge_mode == CUSTOM and config.merge_strategy_id != PAYLOAD_STRATEGY:
+        properties["hoodie.compaction.record.merger.strategy"] = config.merge_strategy_id
+    elif config.is_mor:
+        properties["hoodie.compaction.record.merger.strategy"] = EVENT_TIME_STRATEGY
+    return properties
+
+
+def _properties_of_version_9(config: TableConfig) -> dict[str, str]:
+    properties = {
+        "hoodie.table.initial.version": str(config.version),
+        "hoodie.table.format": "native",
+        "hoodie.table.keygenerator.type": config.key_generator,
+        "hoodie.record.merge.mode": cast(str, config.merge_mode),
+        "hoodie.archivelog.folder": "history",
+        "hoodie.timeline.path": "timeline",
+        "hoodie.timeline.history.path": "history",
+    }
+    if config.ordering_fields:
+        properties["hoodie.table.ordering.fields"] = ",".join(config.ordering_fields)
+    custom = config.merge_mode == CUSTOM
+    stated = {
+        STRATEGY_ID: config.merge_strategy_id,
+        PAYLOAD_CLASS if custom else LEGACY_PAYLOAD_CLASS: config.payload_class,
+        PARTIAL_UPDATE: config.partial_update_mode,
+        MERGE_PROPERTY + UNAVAILABLE: config.unavailable_value,
+        MERGE_PROPERTY + DELETE_FIELD: config.delete_field,
+        MERGE_PROPERTY + DELETE_MARKER: config.delete_marker,
+    }
+    return properties | {key: value for key, value in stated.items() if value}
+
+
+def from_properties(properties: Mapping[str, str], where: str) -> TableConfig:
+    """Read what a table says of itself. `where` names the file in messages.
+
+    Raises TableError for a property that is missing or wrong, and for a kind of table that would
+    be read wrong, by the property's name.
+    """
+    check_properties(properties, where)
+    version = int(properties["hoodie.table.version"])
+    ordering = fields_of(
+        properties.get("hoodie.table.ordering.fields")
+        or properties.get("hoodie.table.precombine.field", "")
+    )
+    mode = merge_mode_of(properties, version, bool(ordering), where)
+    partial = properties.get(PARTIAL_UPDATE, "")
+    if partial not in ("", "IGNORE_DEFAULTS", "FILL_UNAVAILABLE"):
+        raise TableError(
+            f"{where}: {PARTIAL_UPDATE} is {partial}; known are IGNORE_DEFAULTS and"
+            " FILL_UNAVAILABLE"
+        )
+    keys = fields_of(properties.get("hoodie.table.recordkey.fields", ""))
+    partition, kinds = partition_fields_of(properties, where)
+    return TableConfig(
+        name=properties["hoodie.table.name"],
+        record_key_fields=keys,
+        table_type=cast(TableType, properties["hoodie.table.type"]),
+        version=version,
+        partition_fields=partition,
+        partition_kinds=kinds,
+        ordering_fields=ordering,
+        merge_mode=mode,
+        merge_strategy_id=merge_strategy_of(properties, mode),
+        partial_update_mode=partial,
+        unavailable_value=properties.get(MERGE_PROPERTY + UNAVAILABLE, ""),
+        delete_field=_merge_property(properties, DELETE_FIELD),
+        delete_marker=_merge_property(properties, DELETE_MARKER),
+        payload_class=_payload_class(properties),
+        hive_style=properties.get("hoodie.datasource.write.hive_style_partitioning") == "true",
+        url_encode=properties.get("hoodie.datasource.write.partitionpath.urlencode") == "true",
+        key_generator=key_generator_of(properties),
+        database=properties.get("hoodie.database.name", ""),
+        **index_fields(properties, where),
+        bucket_fields=fields_of(properties.get(BUCKET_FIELDS, "")),
+        extra={k: v for k, v in properties.items() if k not in _OWN_KEYS},
+    )
+
+
+# what TableConfig has fields for; everything else is kept as it was found
+_OWN_KEYS = frozenset(
+    {
+        "hoodie.table.name",
+        "hoodie.table.recordkey.fields",
+        "hoodie.table.type",
+        "hoodie.table.version",
+        "hoodie.timeline.layout.version",
+        PARTITION_FIELDS,
+        "hoodie.table.ordering.fields",
+        "hoodie.table.precombine.field",
+        "hoodie.record.merge.mode",
+        PARTIAL_UPDATE,
+        MERGE_PROPERTY + UNAVAILABLE,
+        MERGE_PROPERTY + DELETE_FIELD,
+        MERGE_PROPERTY + DELETE_MARKER,
+        "hoodie.datasource.write.hive_style_partitioning",
+        "hoodie.datasource.write.partitionpath.urlencode",
+        "hoodie.database.name",
+        *INDEX_KEYS,
+    }
+)
+
+
+def _payload_class(properties: Mapping[str, str]) -> str:
+    """The stated payload class, unless it says what the merge mode says already."""
+    found = properties.get(PAYLOAD_CLASS) or properties.get(LEGACY_PAYLOAD_CLASS, "")
+    return "" if found in (EVENT_TIME_PAYLOAD, COMMIT_TIME_PAYLOAD) else found
+
+
+def _merge_property(properties: Mapping[str, str], key: str) -> str:
+    """A merge property of version 9 under its prefix; older tables have it without."""
+    return properties.get(MERGE_PROPERTY + key, "") or properties.get(key, "")
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
