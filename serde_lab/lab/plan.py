@@ -215,11 +215,6 @@ def check_scenario(scenario: Scenario) -> None:
             check_creatable(table_config(scenario, arm))
         for batch in scenario.batches:
             Operation(batch.operation)
-        for arm in (arm for arm in scenario.arms if arm.strategy is not None):
-            for batch in scenario.commits:
-                options = write_options(scenario, batch.operation, arm, 1, 0)
-                asked = scenario.topology_of(arm).name
-                check_topology(asked, options.operation, options.table)
     except ValueError as exc:
         raise ScenarioError(f"{scenario.name}: {exc}") from exc
     except LabError as exc:
@@ -231,6 +226,10 @@ def check_scenario(scenario: Scenario) -> None:
             continue
         try:
             strategy(arm.strategy).bind(anything, serde_options(arm))
+            for batch in scenario.commits:
+                options = write_options(scenario, batch.operation, arm, 1, 0)
+                asked = scenario.topology_of(arm).name
+                check_topology(asked, options.operation, options.table)
         except LabError as exc:
             raise ScenarioError(f"{scenario.name}: arm {arm.name!r}: {exc.message}") from exc
 

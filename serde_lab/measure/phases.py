@@ -43,15 +43,6 @@ VERBS = (
     Phase("encode", "serde", "records to frames"),
     Phase("sniff", "pipeline", "frames looked at for the strategy's own mark"),
     Phase("decode", "serde", "frames to records"),
-    Phase(
-        "index_from_arrow", "pipeline", "index records, which have no row, as the strategy's own"
-    ),
-    Phase("index_route", "pipeline", "index records ordered by target"),
-    Phase("index_encode", "pipeline", "index records to frames"),
-    Phase("index_decode", "pipeline", "frames to index records"),
-    Phase("lookup", "pipeline", "keys looked for in the index"),
-    Phase("assign", "pipeline", "file groups for records that are new, or leave their partition"),
-    Phase("update_metadata", "pipeline", "records told their file groups"),
     Phase("order", "pipeline", "rows put back into input order"),
     Phase("group", "pipeline", "records shared out to their file groups"),
     Phase("precombine", "pipeline", "duplicates within the batch resolved by the ordering value"),
@@ -66,6 +57,19 @@ VERBS = (
     Phase(JVM, "jvm", "a task without a Python worker, as a whole"),
 )
 
+ASSIGNING = (
+    Phase(
+        "index_from_arrow", "pipeline", "index records, which have no row, as the strategy's own"
+    ),
+    Phase("index_route", "pipeline", "index records ordered by target"),
+    Phase("index_encode", "pipeline", "index records to frames"),
+    Phase("index_decode", "pipeline", "frames to index records"),
+    Phase("lookup", "pipeline", "keys looked for in the index"),
+    Phase("assign", "pipeline", "file groups for records that are new, or leave their partition"),
+    Phase("update_metadata", "pipeline", "records told their file groups"),
+)
+"""Verbs of topologies that look records up: shown by their group, where VERBS have their own colours."""
+
 WHOLE_CELL = (
     Phase(IDLE_DRIVER, "idle", "no stage has a task to run: the driver plans, commits or waits"),
     Phase(IDLE_STAGE_TAIL, "idle", "a stage runs its last tasks and none is left for this slot"),
@@ -74,12 +78,16 @@ WHOLE_CELL = (
     Phase(UNATTRIBUTED, "unattributed", "inside the worker's function, outside every timer"),
 )
 
-_BY_NAME = {phase.name: phase for phase in (*VERBS, *WHOLE_CELL)}
+_BY_NAME = {phase.name: phase for phase in (*VERBS, *ASSIGNING, *WHOLE_CELL)}
+# an assigner's own work comes between decoding and what a writer does
+_AT = [phase.name for phase in VERBS].index("decode") + 1
+_IN_ORDER = (*VERBS[:_AT], *ASSIGNING, *VERBS[_AT:], *WHOLE_CELL)
+_PLACES = {phase.name: place for place, phase in enumerate(_IN_ORDER)}
 
 STAGES = ("bootstrap", "map", "generator", "assign", "reduce", "write")
 """The stages of all topologies, in the order of a record's way."""
 
-INDEX_VERBS = frozenset(phase.name for phase in VERBS if phase.name.startswith("index_"))
+INDEX_VERBS = frozenset(phase.name for phase in ASSIGNING if phase.name.startswith("index_"))
 """The verbs of index records, which are no rows: apart from `serde_cpu_s`."""
 
 SERDE_VERBS = frozenset(phase.name for phase in VERBS if phase.group == "serde")
@@ -114,5 +122,4 @@ def order(name: str) -> tuple[int, int, str, int, str]:
     """A sort key: stages first (map before reduce), verbs in the order of their work, idle last."""
     stage, verb = split(name)
     at = STAGES.index(stage) if stage in STAGES else len(STAGES)
-    place = next((i for i, phase in enumerate((*VERBS, *WHOLE_CELL)) if phase.name == verb), 99)
-    return (0 if stage else 1, at, stage, place, verb)
+    return (0 if stage else 1, at, stage, _PLACES.get(verb, len(_PLACES)), verb)

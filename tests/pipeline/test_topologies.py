@@ -174,7 +174,7 @@ def test_a_record_may_be_in_one_file_group_only(tmp_path: Path) -> None:
 
 def test_mini_batches_are_written_as_buffers_fill(tmp_path: Path) -> None:
     table = LabTable(tmp_path, options_of("step3", "SIMPLE"))
-    many: Rows = [("a", n % 50, n % 7, float(n)) for n in range(300)]
+    many: Rows = [("a", n % 20, n % 7, float(n)) for n in range(90)]
     table.upsert(many, serde_lab__rows_per_frame=1)
     table.upsert(many, serde_lab__rows_per_frame=1)
     table.check()
