@@ -59,10 +59,12 @@ class LabWriter:
             "hoodie.datasource.write.hive_style_partitioning": str(table.hive_style).lower(),
             "hoodie.datasource.write.partitionpath.urlencode": str(table.url_encode).lower(),
             "hoodie.write.record.merge.mode": table.merge_mode,
-            "hoodie.bucket.index.num.buckets": str(table.buckets),
+            "hoodie.index.type": table.index,
             "hoodie.write.table.version": str(self.version),
             "serde_lab.strategy": self.strategy,
         }
+        if table.index == "BUCKET":
+            options["hoodie.bucket.index.num.buckets"] = str(table.buckets)
         if table.table_type == "MERGE_ON_READ":
             options["hoodie.logfile.data.block.format"] = self.blocks
         return options
