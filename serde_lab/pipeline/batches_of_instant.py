@@ -45,7 +45,7 @@ def run_batches(
     written: dict[str, WriteStatus] = {}
     for number, exchange in enumerate(exchanges):
         with clock.phase("plan"):
-            plan = make_plan(table, schema, options, instant, number, given)
+            plan = make_plan(table, schema, options, instant, number, len(exchanges), given)
         with clock.phase("execute"):
             for status in exchange.run(plan):
                 _add(table.storage, written, status)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from serde_lab.errors import ConcurrentWrite, LabError, StorageError
 from serde_lab.table.commit_metadata import SCHEMA_KEY, CommitMetadata, WriteStat
-from serde_lab.table.markers import delete_markers
+from serde_lab.table.markers import delete_markers, list_markers
 from serde_lab.table.recovery import recover
 from serde_lab.table.replacing import REPLACE_COMMIT, Replaced, requested_content
 from serde_lab.table.table import HoodieTable
@@ -123,12 +123,25 @@ class Coordinator:
         stated = {SCHEMA_KEY: schema} if schema else {}
         metadata = CommitMetadata(operation.upper(), written, stated, replaced_file_ids=replaced)
         content = metadata.to_bytes(self.table.config.layout_version)
+        self._remove_others(instant, written)
         done = self._completed(instant, content)
         with suppress(StorageError):  # the commit stands, and markers left behind do no harm
+            # an attempt that saw the instant inflight may have come in between
+            self._remove_others(instant, written)
             delete_markers(self.table.storage, instant.time)
         return Commit(
             instant.time, done.completion_time or instant.time, done.action, operation, written
         )
+
+    def _remove_others(self, instant: Instant, written: tuple[WriteStat, ...]) -> None:
+        """Remove files that attempts of no avail left: readers would take them for the instant's.
+
+        Source: org.apache.hudi.table.HoodieTable#finalizeWrite.
+        """
+        storage, named = self.table.storage, {stat.path for stat in written}
+        for marker in list_markers(storage, instant.time):
+            if marker.path not in named and storage.exists(marker.path):
+                storage.delete(marker.path)
 
     def _completed(self, instant: Instant, content: bytes) -> Instant:
         """The instant on storage as completed. RFC-24: the coordinator tries several times."""

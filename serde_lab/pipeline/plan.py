@@ -131,7 +131,7 @@ class WritePlan:
     `topology` names the chain of stages (`topologies.py`).
     `groups` maps (partition path, file id) to what is stored, and, where a bucket is a file group,
     (partition path, bucket). `seed` makes new file ids, so that two runs name their files alike.
-    `batch` numbers it among those of its instant.
+    `batch` numbers it among those of its instant, which are `batches`.
     `fresh_file_ids`: ids that the seed alone gives may have been used up by groups that were replaced.
     `index`: how records find their file groups, None where the hash of a key tells. `mini_batches`:
     how much a writing task holds before it writes, None where it holds all.
@@ -152,6 +152,7 @@ class WritePlan:
     seed: int = 0
     fresh_file_ids: bool = False
     batch: int = 0
+    batches: int = 1
     base_file_format: BaseFileFormat = field(default_factory=BaseFileFormat)
     log_format: LogFormat = field(default_factory=LogFormat)
     groups: Mapping[tuple[str, int | str], StoredFileGroup] = field(default_factory=dict)

@@ -45,12 +45,13 @@ def make_plan(
     options: WriteOptions,
     instant: Instant,
     batch: int = 0,
+    batches: int = 1,
     given: RecordSchema | None = None,
 ) -> WritePlan:
     """What workers must know: routing, options, and the file groups that are there.
 
-    `batch` numbers it among those of the instant, and sees what those before it wrote. `given`: the
-    records' schema where they leave columns of the table out.
+    `batch` numbers it among the `batches` of the instant, and sees what those before it wrote. `given`:
+    the records' schema where they leave columns of the table out.
     """
     config = _with_asked_buckets(table.config, options)
     view = table.view(own_instant=instant.time if batch else None)
@@ -88,6 +89,7 @@ def make_plan(
         topology=options.topology,
         shards=shards,
         batch=batch,
+        batches=batches,
         seed=secrets.randbits(63) if options.seed is None else options.seed,
         fresh_file_ids=any(view.replaced_file_ids(path) for path in ("", *view.files.partitions)),
         base_file_format=compression,

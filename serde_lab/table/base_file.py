@@ -70,7 +70,7 @@ class BaseFileWriter:
     The file is built in memory and appears under its name only when it is closed. `previous` is the
     path of the base file that this one replaces, or None for a new file group. `inflight_path`, where
     it is given, is the instant's inflight file, without which nothing is written any more. Sequence
-    numbers begin behind `rows_before`.
+    numbers begin behind `rows_before`. `may_give_way` as in Writing.
     """
 
     def __init__(
@@ -87,12 +87,13 @@ class BaseFileWriter:
         task_partition: int = 0,
         inflight_path: str | None = None,
         rows_before: int = 0,
+        may_give_way: bool = False,
     ) -> None:
         name = BaseFileName(file_id, write_token, instant)
         self.path = in_partition(partition_path, str(name))
         self._storage, self._name, self._previous = storage, name, previous
         self._partition_path = partition_path
-        self._writing = Writing(instant, inflight_path)
+        self._writing = Writing(instant, inflight_path, may_give_way)
         self._data_schema = data_schema.remove_metadata()
         self._format = format or BaseFileFormat()
         self._seqno_prefix = f"{instant}_{task_partition}_"

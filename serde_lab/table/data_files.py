@@ -22,10 +22,13 @@ class Writing:
 
     `inflight_path` is the instant's inflight file: as long as it stands, the instant was neither
     rolled back nor archived. None: nobody rolls it back (a test, a tool that is alone).
+    `may_give_way`: another file of the instant may take the place of this worker's, which is then
+    removed, and must not come back by a late attempt.
     """
 
     instant: str
     inflight_path: str | None
+    may_give_way: bool = False
 
 
 def place_data_file(
@@ -53,6 +56,8 @@ def place_data_file(
     try:
         # a rollback may have passed between the check above and the file
         _check_inflight(storage, writing)
+        if writing.may_give_way:
+            _check_incomplete(storage, writing)
     except ConcurrentWrite:
         storage.delete(path)
         raise
@@ -65,3 +70,16 @@ def _check_inflight(storage: Storage, writing: Writing) -> None:
             f"{storage.url}: instant {writing.instant} is not inflight any more; "
             "it was rolled back while a task was still writing"
         )
+
+
+def _check_incomplete(storage: Storage, writing: Writing) -> None:
+    """What is new to an instant that completed had given way before."""
+    if writing.inflight_path is None:
+        return
+    folder = writing.inflight_path.rpartition("/")[0]
+    for file in storage.list_folder(folder)[1]:
+        pending = file.name.endswith((".requested", ".inflight"))
+        if file.name.startswith(writing.instant) and not pending:
+            raise ConcurrentWrite(
+                f"{storage.url}: instant {writing.instant} completed while a task was still writing"
+            )

@@ -19,9 +19,10 @@ from serde_lab.pipeline.coordinator import Coordinator
 from serde_lab.pipeline.table_services import archive_now, clean_now
 from serde_lab.table.storage import Storage
 from serde_lab.table.table import HoodieTable
+from tests.faults.other_writes import OtherWork, other_write
 from tests.faults.small_table import DEAD, compact_all, upsert
 
-Work = Literal["upsert", "compact", "recover", "clean", "archive"]
+Work = Literal["upsert", "compact", "recover", "clean", "archive"] | OtherWork
 NEVER = -1
 
 
@@ -113,9 +114,11 @@ def do(work: Work, storage: Storage, table_type: str) -> None:
         clean_now(HoodieTable.open(storage), 1)
     elif work == "archive":
         archive_now(HoodieTable.open(storage), 1, 2)
-    else:
+    elif work == "recover":
         with Coordinator(HoodieTable.open(storage)).hold("recover"):
             pass
+    else:
+        other_write(work, storage, table_type)
 
 
 def _live(mark: Connection, work: Work, place: Storage, table_type: str, point: KillPoint) -> None:

@@ -64,9 +64,11 @@ def batches(rows: Sequence[Row]) -> list[pa.RecordBatch]:
 
 
 def prepare(
-    storage: Storage, table_type: str = COW, options: Mapping[str, str] | None = None
+    storage: Storage, table_type: str = COW, options: Mapping[str, str | None] | None = None
 ) -> PreparedWrite:
-    given = {**OPTIONS, "hoodie.datasource.write.table.type": table_type, **(options or {})}
+    """A write as `OPTIONS` say and `options` after them, where None takes one back."""
+    said = {**OPTIONS, "hoodie.datasource.write.table.type": table_type, **(options or {})}
+    given = {key: value for key, value in said.items() if value is not None}
     stored = HoodieTable.open(storage).config if HoodieTable.exists(storage) else None
     return PreparedWrite.of(storage, SCHEMA, parse_options(given, stored))
 
@@ -76,18 +78,22 @@ def upsert(
     rows: Sequence[Row],
     table_type: str = COW,
     exchange: Exchange | None = None,
-    options: Mapping[str, str] | None = None,
+    options: Mapping[str, str | None] | None = None,
 ) -> Commit:
     """Without Spark, and without table services."""
     prepared = prepare(storage, table_type, options)
     return prepared.commit(exchange or InProcessExchange([batches(rows)]))
 
 
-def make(place: Path | Storage, table_type: str = COW) -> Storage:
+def make(
+    place: Path | Storage,
+    table_type: str = COW,
+    options: Mapping[str, str | None] | None = None,
+) -> Storage:
     """A table with two commits."""
     storage = place if isinstance(place, Storage) else Storage.open(place)
-    upsert(storage, FIRST, table_type)
-    upsert(storage, SECOND, table_type)
+    upsert(storage, FIRST, table_type, options=options)
+    upsert(storage, SECOND, table_type, options=options)
     return storage
 
 
@@ -149,12 +155,18 @@ def check_file_groups(storage: Storage) -> None:
     assert len(set(logs)) == len(logs), logs
 
 
-def check_after_archiving(storage: Storage, table_type: str, expected: Seen, dead: str) -> None:
+def check_after_archiving(
+    storage: Storage,
+    table_type: str,
+    expected: Seen,
+    dead: str,
+    options: Mapping[str, str | None] | None = None,
+) -> None:
     """Further commits to one file group, until `dead` is older than the active timeline."""
     timeline = HoodieTable.open(storage).timeline()
     for number in range(10):
         rows: Sequence[Row] = [("p", "a", 100 + number, f"later {number}")]
-        upsert(storage, rows, table_type)
+        upsert(storage, rows, table_type, options=options)
         expected = seen_after(expected, rows)
         archive(HoodieTable.open(storage), 2, 3)
         if min(i.time for i in timeline.instants()) > dead and number >= 2:

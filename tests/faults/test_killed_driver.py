@@ -45,14 +45,15 @@ class Course:
     @property
     def completed_at(self) -> int:
         """The step from which on readers see the work; a recovery's never shows."""
-        completed = {"+commit", "+deltacommit"}
+        completed = {"+commit", "+deltacommit", "+replacecommit"}
         return next((n for n, s in enumerate(self.steps) if s in completed), len(self.steps))
 
     @property
     def points(self) -> list[KillPoint]:
         """After each step, and halfway through each file that readers look for."""
         after = [KillPoint(number) for number in range(len(self.steps))]
-        looked_for = {"+base file", "+log file", "+commit", "+deltacommit", "+rollback"}
+        instants = {"+commit", "+deltacommit", "+replacecommit", "+rollback"}
+        looked_for = {"+base file", "+log file", *instants}
         halfway = [
             KillPoint(number, halfway=True)
             for number, step in enumerate(self.steps)
@@ -120,14 +121,14 @@ def case_name(value: object) -> str:
     return f"{value.number}{'-halfway' if value.halfway else ''}"
 
 
-class _Died(BaseException):
+class Died(BaseException):
     """The end of a driver, where a whole process would be too much."""
 
 
-class _DiesBeforeCompletion(StepStorage):
+class DiesBeforeCompletion(StepStorage):
     def begins(self, step: str, path: str, data: object) -> None:
-        if step in ("+commit", "+deltacommit"):
-            raise _Died
+        if step in ("+commit", "+deltacommit", "+replacecommit"):
+            raise Died
 
 
 @pytest.fixture(scope="module")
@@ -140,8 +141,8 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, Work], P
         made[table_type, "upsert"] = made[table_type, "compact"] = folder
         dead = tmp_path_factory.mktemp("dead")
         shutil.copytree(folder, dead, dirs_exist_ok=True)
-        with pytest.raises(_Died):
-            upsert(_DiesBeforeCompletion.open(dead), DEAD, table_type)
+        with pytest.raises(Died):
+            upsert(DiesBeforeCompletion.open(dead), DEAD, table_type)
         made[table_type, "recover"] = dead
     return made
 

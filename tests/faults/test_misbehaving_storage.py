@@ -71,6 +71,8 @@ REFUSED = [
     )
     for number in range(course.completed_at + 1)
     for mode in modes
+    # a commit is tried several times
+    if (number, mode) != (course.completed_at, "once")
 ]
 
 
@@ -91,6 +93,14 @@ def test_a_put_is_refused(course: Course, number: int, mode: Mode, tmp_path: Pat
         # rolled back at once, since the storage let us
         assert HoodieTable.open(good).timeline().pending() == ()
     check_next_write(tmp_path, course.table_type)
+
+
+def test_a_commit_that_is_refused_once_is_tried_again(tmp_path: Path) -> None:
+    make(tmp_path)
+    storage = scripted(tmp_path, COMMIT.completed_at, no_space())
+    upsert(storage, DEAD)
+    assert storage.raised
+    check_readers(Storage.open(tmp_path), seen_after(KEPT, DEAD))
 
 
 def named(value: object) -> str:

@@ -28,9 +28,10 @@ def lab_options(table: HudiTable, operation: str, strategy: str, blocks: str) ->
         "hoodie.table.ordering.fields": ",".join(table.ordering),
         "hoodie.datasource.write.hive_style_partitioning": str(table.hive_style).lower(),
         "hoodie.datasource.write.partitionpath.urlencode": str(table.url_encode).lower(),
-        "hoodie.bucket.index.num.buckets": str(table.buckets),
         "serde_lab.strategy": strategy,
     }
+    if table.index == "BUCKET":
+        options["hoodie.bucket.index.num.buckets"] = str(table.buckets)
     if table.time or any(":" in name for name in table.partition):
         options["hoodie.datasource.write.keygenerator.class"] = table.key_generator
         options |= table.time
@@ -80,6 +81,7 @@ class LabWriter:
         table = self.peer.table
         options = lab_options(table, step.operation, self.strategy, self.blocks) | {
             "hoodie.write.record.merge.mode": table.merge_mode,
+            "hoodie.index.type": table.index,
             "hoodie.write.table.version": str(self.version),
         }
         write_in_process(self.peer.path, folder, options | more)

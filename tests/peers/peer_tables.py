@@ -162,7 +162,8 @@ class PeerTable:
             table_type=table.table_type,
             hive_style=table.hive_style,
             url_encode=table.url_encode,
-            buckets=table.buckets if merge_on_read else 0,
+            buckets=table.buckets if merge_on_read and table.index == "BUCKET" else 0,
+            key_is_global=table.index.startswith("GLOBAL"),
             time=table.time,
             kinds=kinds,
         )

@@ -141,7 +141,7 @@ class LabTable:
     def write(self, operation: str, data: pa.Table, files: int = 2, **options: object) -> Commit:
         """`options`: names with `__` for dots."""
         folder = self._input(data, files)
-        given = {"hoodie.datasource.write.operation": operation, **self.given(options)}
+        given = {**self.given(options), "hoodie.datasource.write.operation": operation}
         stored = self.table.config if HoodieTable.exists(Storage.open(self.path)) else None
         prepared = PreparedWrite.of(
             Storage.open(self.path), data.schema, parse_options(given, stored)

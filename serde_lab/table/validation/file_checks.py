@@ -105,7 +105,8 @@ def _doubled(table: Inspection) -> Iterator[Finding]:
     for base in table.files.base_files:
         groups[base.partition_path, base.file_id, base.instant].append(base.path)
     for (_, _, instant), paths in sorted(groups.items()):
-        if len(paths) > 1:
+        # a file gives way to the next one of its instant once that is there; no reader looks at them yet
+        if len(paths) > 1 and instant not in table.visibility.pending:
             yield Finding(
                 kinds.BASE_FILE_DOUBLED,
                 paths[0],

@@ -1,0 +1,66 @@
+"""Tables that the lab wrote by other indexes, chains and operations than upserts into buckets: Apache Hudi
+and hudi-rs read them, Hudi finds every key where the lab put it, and the lab finds Hudi's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from serde_lab.peers.hudi_options import HudiTable, HudiWrite
+from tests.peers.lab_writer import LabWriter
+from tests.peers.peer_tables import DELETE, FIRST, SECOND, PeerTable, Step, rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.hudi]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A table of ours, and by which chain it is written."""
+
+    table: dict[str, Any]
+    topology: str
+    strategy: str
+    version: int = 9
+    overwrites: bool = True
+
+
+HIVE = {"partition": ("p",), "hive_style": True}
+MOR = {"table_type": "MERGE_ON_READ"}
+KINDS = {
+    "bloom, cow, version 6": Kind({"index": "BLOOM"} | HIVE, "bloom", "arrow", 6),
+    "step3, simple index, mor": Kind({"index": "SIMPLE"} | HIVE | MOR, "step3", "avro"),
+    "compatible, global index, cow": Kind(
+        {"index": "GLOBAL_SIMPLE"} | HIVE, "compatible", "pickle", overwrites=False
+    ),
+}
+# of partition 1 of three
+OVER = Step("insert_overwrite", (rows(range(1, 30, 3), 3, "over") + rows([61], 1, "over"),))
+NEW = Step("insert", (rows(range(500, 520), 1, "inserted"),))
+BY_HUDI = Step("upsert", (rows([1, 4, 2, 510, 12], 20, "by Hudi"), rows([7, 600], 1, "late, new")))
+AGAIN = Step("upsert", (rows([1, 5, 501, 600, 601], 21, "by the lab again"), rows([2], 2, "late")))
+GONE = Step("delete", (rows([4, 502, 600, 999], 1, "deleted by the lab"),))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_hudi_finds_what_was_assigned_and_replaced(
+    name: str, hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    kind = KINDS[name]
+    table = PeerTable(hudi_session, tmp_path, HudiTable("t", ("k", "n"), ("o",), **kind.table))
+    lab = LabWriter(table, version=kind.version, strategy=kind.strategy)
+    chain = {"serde_lab.topology": kind.topology, "hoodie.upsert.shuffle.parallelism": "2"}
+    steps = (FIRST, SECOND, DELETE, *((OVER,) if kind.overwrites else ()), NEW)
+    for step in steps:
+        lab.step(step, **chain)
+    assert table.problems() == []
+    table.by_hudi(BY_HUDI, HudiWrite())
+    assert table.problems() == []
+    lab.step(AGAIN, **chain)
+    lab.step(GONE, **chain)
+    assert table.problems() == []

@@ -1,0 +1,304 @@
+"""Rows that break assigners and replacing writes: none, one, the same key everywhere, deletes of what is
+not there, late rows that would move, any text. What all readers see is worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from serde_lab.errors import DataError, TableError
+from serde_lab.pipeline.coordinator import Commit
+from serde_lab.pipeline.exchange import InProcessExchange
+from serde_lab.pipeline.options import parse_options
+from serde_lab.pipeline.write import PreparedWrite
+from serde_lab.table.storage import Storage
+from serde_lab.table.table import HoodieTable
+from tests.pipeline.test_awkward_data import (
+    ENCODE,
+    ENCODED,
+    HIVE,
+    MOR,
+    PARTITIONED,
+    PLAIN,
+    TEXTS,
+    check,
+)
+from tests.pipeline.test_awkward_data import PATHS as FOLDERS
+
+Row = tuple[str, str, int, str]
+"""p, k, ts, v"""
+Options = Mapping[str, str]
+
+BASE = {
+    "hoodie.table.name": "t",
+    "hoodie.datasource.write.recordkey.field": "k",
+    "hoodie.datasource.write.precombine.field": "ts",
+    "hoodie.upsert.shuffle.parallelism": "3",
+    "serde_lab.seed": "1",
+    **PARTITIONED,
+}
+STATE = {"hoodie.index.type": "FLINK_STATE"}
+SIMPLE = {"hoodie.index.type": "SIMPLE"}
+BLOOM = {"hoodie.index.type": "BLOOM"}
+STEP3 = {
+    **SIMPLE,
+    "serde_lab.topology": "step3",
+    "write.batch.size": "0.0001",
+    "write.task.max.size": "0.0002",
+}
+BUCKETS = {"hoodie.bucket.index.num.buckets": "3"}
+LOCAL = {
+    "state": SIMPLE,
+    "bloom": BLOOM,
+    "step1": {**SIMPLE, "serde_lab.topology": "step1"},
+    "step3": STEP3,
+    "compatible": {**SIMPLE, "serde_lab.topology": "compatible"},
+    "bucket": BUCKETS,
+}
+"""Ways to write under which a key is told apart in its partition."""
+GLOBAL = {
+    "state": STATE,
+    "state, mor": {**STATE, **MOR},
+    "step3": {**STEP3, **STATE},
+    "step3, mor": {**STEP3, **STATE, **MOR},
+    "compatible": {"hoodie.index.type": "GLOBAL_SIMPLE", "serde_lab.topology": "compatible"},
+    "bloom": {"hoodie.index.type": "GLOBAL_BLOOM"},
+}
+"""Ways under which a key is one row in the whole table."""
+BY = pytest.mark.parametrize("kind", [{}, MOR], ids=["cow", "mor"])
+
+
+def write(
+    folder: Path,
+    batches: Sequence[Sequence[Row]],
+    options: Options,
+    operation: str = "upsert",
+    partitions: str = "",
+) -> Commit:
+    """One instant of so many batches."""
+    storage = Storage.open(folder)
+    given = {**BASE, **options, "hoodie.datasource.write.operation": operation}
+    if partitions:
+        given["hoodie.datasource.write.partitions.to.delete"] = partitions
+    stored = HoodieTable.open(storage).config if HoodieTable.exists(storage) else None
+    prepared = PreparedWrite.of(storage, PLAIN, parse_options(given, stored))
+    exchanges = [InProcessExchange([[_batch(rows)], [], [_batch(())]]) for rows in batches]
+    return prepared.commit(*exchanges)
+
+
+def _batch(rows: Sequence[Row]) -> pa.RecordBatch:
+    named = [dict(zip(PLAIN.names, row, strict=True)) for row in rows]
+    return pa.RecordBatch.from_pylist(named, schema=PLAIN)
+
+
+def sees(folder: Path, rows: Sequence[Row]) -> None:
+    """All readers see `rows`, and the doctor finds nothing."""
+    check(folder, [dict(zip(PLAIN.names, row, strict=True)) for row in rows], PLAIN)
+
+
+@BY
+@pytest.mark.parametrize("way", LOCAL)
+def test_no_row_and_one_row(way: str, kind: Options, tmp_path: Path) -> None:
+    options = {**LOCAL[way], **kind}
+    write(tmp_path, [[]], options)
+    sees(tmp_path, [])
+    write(tmp_path, [[("x", "a", 1, "1")]], options)
+    write(tmp_path, [[]], options)
+    write(tmp_path, [[("x", "absent", 0, "")]], options, "delete")
+    write(tmp_path, [[]], options, "delete")
+    sees(tmp_path, [("x", "a", 1, "1")])
+    write(tmp_path, [[("x", "a", 2, "2")]], options)
+    sees(tmp_path, [("x", "a", 2, "2")])
+    write(tmp_path, [[("x", "a", 0, "")]], options, "delete")
+    sees(tmp_path, [])
+    write(tmp_path, [[("x", "a", 3, "3")]], options)
+    sees(tmp_path, [("x", "a", 3, "3")])
+    # an overwrite by nothing: of the partitions that its rows name, which is none; or of all
+    write(tmp_path, [[]], options, "insert_overwrite")
+    sees(tmp_path, [("x", "a", 3, "3")])
+    write(tmp_path, [[]], options, "insert_overwrite_table")
+    sees(tmp_path, [])
+    write(tmp_path, [[("x", "a", 1, "4")]], options)
+    sees(tmp_path, [("x", "a", 1, "4")])
+
+
+@pytest.mark.parametrize("way", GLOBAL)
+def test_a_key_of_all_partitions_is_one_row_under_a_global_index(way: str, tmp_path: Path) -> None:
+    options = GLOBAL[way]
+    everywhere = [(path, key, number, path) for key in "ab" for number, path in enumerate("zyxw")]
+    write(tmp_path, [everywhere], options)
+    sees(tmp_path, [("w", "a", 3, "w"), ("w", "b", 3, "w")])
+    # late ones move nothing, an equal one does
+    write(tmp_path, [[("x", "a", 2, "late"), ("y", "b", 3, "tie")]], options)
+    sees(tmp_path, [("w", "a", 3, "w"), ("y", "b", 3, "tie")])
+    # away and back within one batch, and to where it was once
+    write(tmp_path, [[("q", "a", 9, "away"), ("w", "a", 10, "back"), ("w", "b", 8, "b")]], options)
+    sees(tmp_path, [("w", "a", 10, "back"), ("w", "b", 8, "b")])
+    # a delete finds the key wherever it is said to be
+    write(tmp_path, [[("nowhere", "a", 0, ""), ("w", "absent", 0, "")]], options, "delete")
+    sees(tmp_path, [("w", "b", 8, "b")])
+    write(tmp_path, [[("x", "a", 11, "anew")]], options)
+    sees(tmp_path, [("w", "b", 8, "b"), ("x", "a", 11, "anew")])
+
+
+@pytest.mark.parametrize("way", GLOBAL)
+def test_a_record_moves_from_batch_to_batch_of_one_instant(way: str, tmp_path: Path) -> None:
+    options = GLOBAL[way]
+    write(tmp_path, [[("x", "a", 1, "1"), ("x", "b", 1, "1")]], options)
+    batches = [
+        [("y", "a", 2, "2"), ("x", "c", 2, "2")],
+        [("x", "a", 3, "3"), ("y", "c", 3, "3")],
+        [("y", "a", 2, "late"), ("z", "c", 4, "4"), ("x", "b", 0, "late")],
+    ]
+    write(tmp_path, batches, options)
+    assert len(HoodieTable.open(Storage.open(tmp_path)).timeline().completed()) == 2
+    expected = [("x", "a", 3, "3"), ("x", "b", 1, "1"), ("z", "c", 4, "4")]
+    sees(tmp_path, expected)
+    write(tmp_path, [[("x", "c", 5, "5")]], options)
+    sees(tmp_path, [*expected[:2], ("x", "c", 5, "5")])
+
+
+@BY
+@pytest.mark.parametrize("way", LOCAL)
+def test_a_key_of_all_partitions_is_a_row_in_each(way: str, kind: Options, tmp_path: Path) -> None:
+    options = {**LOCAL[way], **kind}
+    write(tmp_path, [[(path, "a", 1, path) for path in "wxyz"]], options)
+    write(tmp_path, [[("w", "a", 2, "new"), ("x", "a", 0, "late")]], options)
+    write(tmp_path, [[("y", "a", 0, ""), ("v", "a", 0, "")]], options, "delete")
+    sees(tmp_path, [("w", "a", 2, "new"), ("x", "a", 1, "x"), ("z", "a", 1, "z")])
+
+
+@BY
+@pytest.mark.parametrize("way", ["state", "bloom", "step3"])
+def test_any_text_is_a_key_to_an_assigner(way: str, kind: Options, tmp_path: Path) -> None:
+    options = {**LOCAL[way], **kind, "serde_lab.strategy": "internal_row"}
+    keys = [*TEXTS[1:], " ", "k:v", "x\0k", "null", "__null__", "__empty__", "x" * 5_000]
+    write(tmp_path, [[("x", key, 1, "1") for key in keys]], options)
+    # what joins path and key must not take one for another
+    write(tmp_path, [[("xk", key, 1, "1") for key in keys[:3]]], options)
+    commit = write(tmp_path, [[("x", key, 2, "2") for key in keys[::2]]], options)
+    if not kind:
+        assert (commit.rows_inserted, commit.rows_updated) == (0, len(keys[::2]))
+    write(tmp_path, [[("x", key, 0, "") for key in keys[1::4]]], options, "delete")
+    left = [("x", key, 2 - n % 2, str(2 - n % 2)) for n, key in enumerate(keys) if n % 4 != 1]
+    sees(tmp_path, [*left, *[("xk", key, 1, "1") for key in keys[:3]]])
+
+
+@pytest.mark.parametrize("way", ["state", "bloom", "step1", "step3"])
+def test_partitions_of_strange_names_are_assigned_and_replaced(way: str, tmp_path: Path) -> None:
+    options = {**LOCAL[way], ENCODE: "true", HIVE: "true"}
+    values = [*FOLDERS, *ENCODED, ".", "..", ".hoodie"]
+    write(tmp_path, [[(value, "k", 1, value) for value in values]], options)
+    write(
+        tmp_path, [[(value, "k", 2, value) for value in values[::2]]], options, "insert_overwrite"
+    )
+    write(tmp_path, [[(value, "l", 1, value) for value in values[1::2]]], options)
+    expected = [(value, "k", 2, value) for value in values[::2]]
+    for name in ("k", "l"):
+        expected += [(value, name, 1, value) for value in values[1::2]]
+    sees(tmp_path, expected)
+
+
+@pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert", "insert_overwrite"])
+@pytest.mark.parametrize("key", [None, ""])
+def test_a_row_without_a_key_is_refused_by_every_operation(
+    key: str | None, operation: str, tmp_path: Path
+) -> None:
+    write(tmp_path, [[("x", "a", 1, "1")]], SIMPLE)
+    rows = [("x", "b", 1, "1"), ("x", key, 1, "1")]
+    with pytest.raises(DataError, match="record key column 'k' is null or empty in 1 rows"):
+        write(tmp_path, [rows], SIMPLE, operation)  # type: ignore[list-item]
+    assert not HoodieTable.open(Storage.open(tmp_path)).timeline().pending()
+    sees(tmp_path, [("x", "a", 1, "1")])
+
+
+@BY
+@pytest.mark.parametrize("way", ["state", "bloom", "step1", "step3", "compatible"])
+def test_file_groups_of_a_few_rows_each(way: str, kind: Options, tmp_path: Path) -> None:
+    """Many file groups a task, each full at once."""
+    sizes = {
+        "hoodie.parquet.max.file.size": "1",
+        "hoodie.parquet.small.file.limit": "0",
+        "hoodie.copyonwrite.insert.auto.split": "false",
+        "hoodie.copyonwrite.insert.split.size": "2",
+    }
+    options = {**LOCAL[way], **kind, **sizes}
+    rows = [("xy"[number % 2], f"k{number}", 1, "1") for number in range(60)]
+    commit = write(tmp_path, [rows], options)
+    assert len(commit.stats) >= 30
+    assert max(stat.numWrites for stat in commit.stats) == 2
+    later = [(p, k, 2, "2") for p, k, _, _ in rows[::3]]
+    write(tmp_path, [later], options)
+    gone = rows[1::3]
+    write(tmp_path, [gone], options, "delete")
+    sees(tmp_path, [*later, *rows[2::3]])
+
+
+@BY
+@pytest.mark.parametrize("way", ["state", "bloom", "step3", "bucket"])
+def test_inserts_after_overwrites_of_the_same_partition(
+    way: str, kind: Options, tmp_path: Path
+) -> None:
+    options = {**LOCAL[way], **kind}
+    write(tmp_path, [[("x", key, 1, "1") for key in "abc"] + [("y", "a", 1, "1")]], options)
+    for number in range(2, 5):
+        write(tmp_path, [[("x", f"o{number}", number, "o")]], options, "insert_overwrite")
+        # the bucket index takes no insert
+        then = "upsert" if way == "bucket" else "insert"
+        write(tmp_path, [[("x", f"i{number}", number, "i")]], options, then)
+    sees(tmp_path, [("x", "i4", 4, "i"), ("x", "o4", 4, "o"), ("y", "a", 1, "1")])
+    # a key that was replaced away is new again, however late
+    write(tmp_path, [[("x", "a", 0, "anew"), ("x", "o4", 3, "late")]], options)
+    sees(
+        tmp_path,
+        [("x", "a", 0, "anew"), ("x", "i4", 4, "i"), ("x", "o4", 4, "o"), ("y", "a", 1, "1")],
+    )
+
+
+@BY
+@pytest.mark.parametrize("way", ["state", "bloom", "step1", "bucket"])
+def test_inserts_after_partitions_were_deleted_by_wildcard(
+    way: str, kind: Options, tmp_path: Path
+) -> None:
+    options = {**LOCAL[way], **kind}
+    paths = ["2024-01", "2024-02", "2025-01", "x.24-01", "[2]"]
+    rows = [(path, "a", 1, "1") for path in paths]
+    write(tmp_path, [rows], options)
+    commit = write(tmp_path, [], options, "delete_partition", "2024*,[2]")
+    assert commit.action == "replacecommit"
+    sees(tmp_path, rows[2:4])
+    then = "upsert" if way == "bucket" else "insert"
+    write(tmp_path, [[("2024-01", "a", 0, "anew")]], options, then)
+    write(tmp_path, [[("2024-01", "b", 0, "anew"), ("[2]", "a", 0, "anew")]], options)
+    anew = [("2024-01", "a", 0, "anew"), ("2024-01", "b", 0, "anew"), ("[2]", "a", 0, "anew")]
+    sees(tmp_path, [*rows[2:4], *anew])
+    # what is there and what is not
+    write(tmp_path, [], options, "delete_partition", "*-01,never")
+    sees(tmp_path, anew[2:])
+    write(tmp_path, [], options, "delete_partition", "*")
+    sees(tmp_path, [])
+    write(tmp_path, [rows], options)
+    sees(tmp_path, rows)
+
+
+@pytest.mark.parametrize("operation", ["delete", "delete_partition"])
+def test_nothing_is_deleted_of_no_table(operation: str, tmp_path: Path) -> None:
+    batches = [[("x", "a", 0, "")]] if operation == "delete" else []
+    with pytest.raises(TableError):
+        write(tmp_path, batches, STATE, operation, "x" * (operation == "delete_partition"))
+    assert list(tmp_path.rglob("*.parquet")) == []
+
+
+@pytest.mark.parametrize("way", [*LOCAL, "global"])
+def test_deletes_of_absent_keys_write_no_data(way: str, tmp_path: Path) -> None:
+    options = {**LOCAL, "global": STATE}[way]
+    write(tmp_path, [[("x", f"k{n}", 1, "1") for n in range(20)]], options)
+    absent = [("x", f"k{n}x", 0, "") for n in range(50)] + [("nowhere", "k1x", 0, "")]
+    commit = write(tmp_path, [[*absent, *absent]], options, "delete")
+    assert commit.rows_deleted == 0
+    if way != "bucket":
+        assert commit.stats == ()
+    sees(tmp_path, [("x", f"k{n}", 1, "1") for n in range(20)])
