@@ -184,7 +184,8 @@ def mini_batches(reader: OptionReader, topology: str) -> MiniBatches | None:
     """The thresholds of `step3`. Raises OptionError where they are for nothing."""
     given = reader.given(_BATCH_MB, _BUFFER_MB)
     if topology != "step3":
-        if given:
+        # writes that need less of a chain than was chosen take its options all the same
+        if given and topology not in ("prepped", "nothing"):
             raise OptionError(f"{given} is for {TOPOLOGY}=step3, and this one is {topology}")
         return None
     return MiniBatches(

@@ -3,7 +3,7 @@ not there, late rows that would move, any text. What all readers see is worked o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -68,7 +68,12 @@ GLOBAL = {
     "bloom": {"hoodie.index.type": "GLOBAL_BLOOM"},
 }
 """Ways under which a key is one row in the whole table."""
-BY = pytest.mark.parametrize("kind", [{}, MOR], ids=["cow", "mor"])
+
+
+def by(ways: Iterable[str]) -> pytest.MarkDecorator:
+    """Copy-on-write and merge-on-read in turn; `test_write_paths` has both of each."""
+    cases = [(way, [{}, MOR][n % 2]) for n, way in enumerate(ways)]
+    return pytest.mark.parametrize(("way", "kind"), cases, ids=[way for way, _ in cases])
 
 
 def write(
@@ -99,8 +104,7 @@ def sees(folder: Path, rows: Sequence[Row]) -> None:
     check(folder, [dict(zip(PLAIN.names, row, strict=True)) for row in rows], PLAIN)
 
 
-@BY
-@pytest.mark.parametrize("way", LOCAL)
+@by(LOCAL)
 def test_no_row_and_one_row(way: str, kind: Options, tmp_path: Path) -> None:
     options = {**LOCAL[way], **kind}
     write(tmp_path, [[]], options)
@@ -161,8 +165,7 @@ def test_a_record_moves_from_batch_to_batch_of_one_instant(way: str, tmp_path: P
     sees(tmp_path, [*expected[:2], ("x", "c", 5, "5")])
 
 
-@BY
-@pytest.mark.parametrize("way", LOCAL)
+@by(LOCAL)
 def test_a_key_of_all_partitions_is_a_row_in_each(way: str, kind: Options, tmp_path: Path) -> None:
     options = {**LOCAL[way], **kind}
     write(tmp_path, [[(path, "a", 1, path) for path in "wxyz"]], options)
@@ -171,8 +174,7 @@ def test_a_key_of_all_partitions_is_a_row_in_each(way: str, kind: Options, tmp_p
     sees(tmp_path, [("w", "a", 2, "new"), ("x", "a", 1, "x"), ("z", "a", 1, "z")])
 
 
-@BY
-@pytest.mark.parametrize("way", ["state", "bloom", "step3"])
+@by(["state", "bloom", "step3"])
 def test_any_text_is_a_key_to_an_assigner(way: str, kind: Options, tmp_path: Path) -> None:
     options = {**LOCAL[way], **kind, "serde_lab.strategy": "internal_row"}
     keys = [*TEXTS[1:], " ", "k:v", "x\0k", "null", "__null__", "__empty__", "x" * 5_000]
@@ -215,8 +217,7 @@ def test_a_row_without_a_key_is_refused_by_every_operation(
     sees(tmp_path, [("x", "a", 1, "1")])
 
 
-@BY
-@pytest.mark.parametrize("way", ["state", "bloom", "step1", "step3", "compatible"])
+@by(["state", "bloom", "step1", "step3", "compatible"])
 def test_file_groups_of_a_few_rows_each(way: str, kind: Options, tmp_path: Path) -> None:
     """Many file groups a task, each full at once."""
     sizes = {
@@ -237,8 +238,7 @@ def test_file_groups_of_a_few_rows_each(way: str, kind: Options, tmp_path: Path)
     sees(tmp_path, [*later, *rows[2::3]])
 
 
-@BY
-@pytest.mark.parametrize("way", ["state", "bloom", "step3", "bucket"])
+@by(["state", "bloom", "step3", "bucket"])
 def test_inserts_after_overwrites_of_the_same_partition(
     way: str, kind: Options, tmp_path: Path
 ) -> None:
@@ -258,8 +258,7 @@ def test_inserts_after_overwrites_of_the_same_partition(
     )
 
 
-@BY
-@pytest.mark.parametrize("way", ["state", "bloom", "step1", "bucket"])
+@by(["state", "bloom", "step1", "bucket"])
 def test_inserts_after_partitions_were_deleted_by_wildcard(
     way: str, kind: Options, tmp_path: Path
 ) -> None:
