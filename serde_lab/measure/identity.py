@@ -33,7 +33,7 @@ _NS_PER_S = 1e9
 # what ms rounding explains of workers that overlap, and what a busy driver's late notes explain of
 # attempts that do: more means that `slots` is wrong
 _CLAMPED_SHARE, _CLAMPED_NS_PER_TASK = 0.02, 10 * _NS_PER_MS
-_OVERLAP_SHARE, _OVERLAP_NS_PER_TASK = 0.25, 50 * _NS_PER_MS
+_OVERLAP_SHARE, _OVERLAP_NS_PER_TASK = 0.25, 100 * _NS_PER_MS
 
 
 @dataclass(frozen=True, slots=True)
