@@ -23,7 +23,7 @@ from serde_lab.pipeline.write_handle import Candidates, precombined
 from serde_lab.records.key_hash import HashedKeys, equal_neighbours
 from serde_lab.records.merging import MergeMode, match
 from serde_lab.records.ordering import not_older
-from serde_lab.records.schema import DELETE, INSERT, UPDATE_AFTER
+from serde_lab.records.schema import DELETE, INSERT, PARTITION_PATH, UPDATE_AFTER
 from serde_lab.records.schema_evolution import fit
 from serde_lab.serde.interface import BoundSerde, Records
 from serde_lab.serde.record_verbs import NEW_FILE_GROUP, STORED_FILE_GROUP, MetadataValues
@@ -165,6 +165,10 @@ class Assigner:
             hit = found.file_ids.is_valid().to_numpy(zero_copy_only=False)
             there = pc.fill_null(pc.equal(found.paths, paths), False)
             moved = hit & ~there.to_numpy(zero_copy_only=False)
+        if not self.index.updates_path and moved.any():
+            paths = pc.if_else(pa.array(hit), found.paths, paths)
+            standing = self._kept_in_place(standing, paths, moved)
+            moved = np.zeros(len(moved), np.bool_)
         if self.plan.operation is Operation.DELETE:
             stored_at = pa.array(np.flatnonzero(hit))
             if not len(stored_at):
@@ -201,6 +205,22 @@ class Assigner:
             return left
         with self.timeline.phase("assign"):
             return _joined(located, left)
+
+    def _kept_in_place(self, records: Records, paths: pa.StringArray, moved: Mask) -> Records:
+        """The records, those that `moved` marks with the partition path in which they are stored: no verb
+        changes it, so they are made anew. Source: HoodieIndexUtils, where update.partition.path is false.
+        """
+        others = records.take(np.flatnonzero(~moved))
+        at = np.flatnonzero(moved)
+        with self.timeline.phase("to_arrow"):
+            batch = records.take(at).to_arrow()
+        with self.timeline.phase("from_arrow"):
+            place = batch.schema.get_field_index(PARTITION_PATH)
+            field = batch.schema.field(place)
+            anew = self.bound.from_arrow(batch.set_column(place, field, paths.take(pa.array(at))))
+        with self.timeline.phase("assign"):
+            order = np.argsort(np.concatenate([np.flatnonzero(~moved), at]), kind="stable")
+            return type(records).concatenate([others, anew]).take(order)
 
     def _late(self, candidates: Candidates, found: Places, moved: Rows) -> Mask:
         """Which candidates among `moved` are older than the row that is stored in another partition."""

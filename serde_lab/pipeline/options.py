@@ -44,6 +44,8 @@ class WriteOptions:
     log_format: LogFormat = field(default_factory=LogFormat)
     """Blocks and sizes of log files; how Parquet blocks are compressed is as of base files."""
     sizing: FileSizing = field(default_factory=FileSizing)
+    updates_partition_path: bool = True
+    """Under a global index: whether a record leaves its partition when its values say so."""
     """How large base files become where inserts are not told by a bucket."""
     mini_batches: MiniBatches | None = None
     partitions_to_delete: tuple[str, ...] = ()
@@ -163,6 +165,7 @@ def parse_options(options: Mapping[str, Any], stored: TableConfig | None = None)
         topology=topology,
         parallelism=reader.number(_PARALLELISM[operation], 0),
         sizing=topology_options.file_sizing(reader),
+        updates_partition_path=topology_options.updates_partition_path(reader, table),
         mini_batches=topology_options.mini_batches(reader, topology),
         partitions_to_delete=topology_options.partitions_to_delete(reader, operation),
         codec=_CODECS[codec],

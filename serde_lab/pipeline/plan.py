@@ -92,7 +92,8 @@ class IndexPlan:
 
     `stored` reads the stored records that the index knows, slice by slice. `small_files` by partition
     path: file groups that inserts may join. `sizing` and `record_bytes` say when a new one is full.
-    `rings`: of consistent hashing, by partition path.
+    `rings`: of consistent hashing, by partition path. `updates_path`: whether a record whose key is told
+    apart in the whole table leaves its partition when its values say so.
     """
 
     is_global: bool
@@ -102,6 +103,7 @@ class IndexPlan:
     record_bytes: int = 1024
     small_files: Mapping[str, tuple[SmallFile, ...]] = field(default_factory=dict)
     rings: Mapping[str, HashingMetadata] = field(default_factory=dict)
+    updates_path: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,6 +176,7 @@ def _index(
         sizing=sizing,
         record_bytes=table_record_bytes(table, sizing),
         small_files=small,
+        updates_path=options.updates_partition_path,
     )
 
 

@@ -25,6 +25,10 @@ SortMode = Literal["NONE", "GLOBAL_SORT", "PARTITION_SORT"]
 TOPOLOGY = "serde_lab.topology"
 SORT_MODE = "hoodie.bulkinsert.sort.mode"
 PARTITIONS_TO_DELETE = "hoodie.datasource.write.partitions.to.delete"
+_UPDATES_PATH = {
+    "GLOBAL_BLOOM": "hoodie.bloom.index.update.partition.path",
+    "GLOBAL_SIMPLE": "hoodie.simple.index.update.partition.path",
+}
 _BATCH_MB = "write.batch.size"
 _BUFFER_MB = "write.task.max.size"
 
@@ -38,6 +42,10 @@ MEANING: Mapping[str, str] = {
     _BATCH_MB: "step3: a file group is written once it has so many megabytes in the buffer (256)",
     _BUFFER_MB: "step3: megabytes of a writing task's whole buffer (1024)",
     **dict.fromkeys(SIZING_OPTIONS, "file sizing, as in Hudi"),
+    **dict.fromkeys(
+        _UPDATES_PATH.values(),
+        "false: a stored record stays in its partition, whatever its new values say (true)",
+    ),
 }
 
 BY_ASSIGNER = ("state", "bloom", "legacy", "step1", "step2", "step3", "compatible")
@@ -154,6 +162,18 @@ def check_records(schema: RecordSchema, options: WriteOptions) -> None:
             f"{TOPOLOGY} is step3, which merges a key's records batch by batch, and {why}:"
             " what stands would depend on where a batch ends"
         )
+
+
+def updates_partition_path(reader: OptionReader, table: TableConfig) -> bool:
+    """Whether a record leaves its partition when its values say so. Raises OptionError where the index
+    that the option is for is another."""
+    for index, name in _UPDATES_PATH.items():
+        if reader.given(name) and table.index_type != index:
+            raise OptionError(
+                f"{name} is for the index {index}, and the table {table.name} has"
+                f" {table.index_type or 'none'}"
+            )
+    return reader.flag(_UPDATES_PATH.get(table.index_type, "")) is not False
 
 
 def sort_mode(reader: OptionReader, topology: str) -> SortMode:

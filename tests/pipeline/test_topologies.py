@@ -22,6 +22,7 @@ from serde_lab.pipeline.options import parse_options
 from serde_lab.pipeline.planning import make_plan
 from serde_lab.pipeline.topologies import BOOTSTRAP, TOPOLOGIES, Stage, StageTask
 from serde_lab.pipeline.write import PreparedWrite
+from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage import Storage
 from tests.pipeline.lab_table import (
     BACK,
@@ -133,6 +134,58 @@ def test_under_a_global_index_a_record_leaves_its_partition(
     # and back again, where its old place is
     table.upsert(moved([("a", 0, 12, 5.0), ("a", 3, 1, 5.0)], "x"))
     table.check()
+
+
+@pytest.mark.parametrize(
+    ("topology", "index", "option", "kind", "strategy"),
+    [
+        ("state", "GLOBAL_SIMPLE", "simple", {}, "internal_row"),
+        ("state", "GLOBAL_SIMPLE", "simple", MOR, "avro"),
+        ("step3", "GLOBAL_SIMPLE", "simple", {}, "pickle"),
+        ("bloom", "GLOBAL_BLOOM", "bloom", {}, "arrow"),
+    ],
+)
+def test_or_stays_in_it_where_the_write_says_so(
+    topology: str, index: str, option: str, kind: dict[str, str], strategy: str, tmp_path: Path
+) -> None:
+    stays = {
+        f"hoodie.{option}.index.update.partition.path": "false",
+        "serde_lab.strategy": strategy,
+    }
+    table = LabTable(tmp_path, {**options_of(topology, index, **stays), **PARTITIONED, **kind})
+    table.upsert(moved([("a", n, 10, 1.0) for n in range(4)], "x"))
+    table.upsert(
+        pa.concat_tables(
+            [
+                # the later one stands, the late one does not, and new keys are where they say
+                moved([("a", 0, 11, 2.0), ("a", 1, 9, 2.0), ("b", 0, 5, 1.0)], "y"),
+                moved([("a", 2, 12, 3.0)], "x"),
+            ]
+        )
+    )
+    rows = plan_snapshot(table.table).read()
+    found = {
+        (one["_hoodie_record_key"], one["_hoodie_partition_path"], one["p"], one["v"])
+        for one in rows.to_pylist()
+    }
+    assert found == {
+        ("k:a,n:0", "x", "y", 2.0),
+        ("k:a,n:1", "x", "x", 1.0),
+        ("k:a,n:2", "x", "x", 3.0),
+        ("k:a,n:3", "x", "x", 1.0),
+        ("k:b,n:0", "y", "y", 1.0),
+    }
+    table.delete(moved([("a", 0, 0, 0.0)], "y"))
+    assert plan_snapshot(table.table).read().num_rows == 4
+
+
+def test_the_option_of_another_index_is_refused(tmp_path: Path) -> None:
+    option = {"hoodie.bloom.index.update.partition.path": "false"}
+    table = LabTable(tmp_path, {**options_of("state", "SIMPLE", **option), **PARTITIONED})
+    with pytest.raises(
+        OptionError, match="is for the index GLOBAL_BLOOM, and the table t has SIMPLE"
+    ):
+        table.upsert(FIRST)
 
 
 def test_without_one_it_stays_there_and_is_elsewhere_too(tmp_path: Path) -> None:
