@@ -165,7 +165,7 @@ def test_or_stays_in_it_where_the_write_says_so(
     )
     rows = plan_snapshot(table.table).read()
     found = {
-        (one["_hoodie_record_key"], one["_hoodie_partition_path"], one["p"], one["v"])
+        (one["_hoodie_record_key"], one["_hoodie_partition_path"], one["p"], one["x"])
         for one in rows.to_pylist()
     }
     assert found == {
