@@ -382,3 +382,55 @@ def test_every_figure_says_what_it_shows(ladder: Page) -> None:
         assert len(figure.description) > 60
         if figure.name not in ("calibration", "column-bytes"):
             assert "internal_row_1000" in figure.description
+
+
+def travelling(name: str, arm: made_up.MadeUpArm, topology: str) -> tuple[Any, dict[str, Any]]:
+    said = {"name": name, "strategy": arm.strategy, "topology": {"name": topology}}
+    return replace(arm, name=name, extra={}), said
+
+
+def test_topologies_stand_beside_each_other(tmp_path: Path) -> None:
+    pairs = [
+        travelling("bucket_avro", made_up.AVRO, "bucket"),
+        travelling("bucket_row", made_up.INTERNAL_BATCH, "bucket"),
+        travelling(
+            "state_avro", replace(made_up.AVRO, serde_us=(4.6, 0, 19.6, 22.8, 3.2)), "state"
+        ),
+        travelling("legacy_row", made_up.INTERNAL_BATCH, "legacy"),
+        travelling("step1_row", made_up.INTERNAL_BATCH, "step1"),
+    ]
+    page = page_of(
+        tmp_path, [arm for arm, _ in pairs], scenario={"arm": [asked for _, asked in pairs]}
+    )
+    found = table(page, "topologies")
+    assert [cells[0].value for cells in found.rows] == [
+        *("bucket", "bucket", "state", "legacy", "step1")
+    ]
+    ratios = {str(cells[1].value): cells[5].value for cells in found.rows}
+    assert ratios["bucket_avro"] == ratios["bucket_row"] == pytest.approx(1)
+    assert ratios["state_avro"] == pytest.approx(2, rel=0.1)
+    gains = table(page, "topology-gains")
+    # no other topology has both strategies
+    assert [cells[0].value for cells in gains.rows] == ["bucket"]
+    before, after, saved = (float(cell.value or 0) for cell in gains.rows[0][1:])
+    assert saved == pytest.approx(1 - after / before)
+    (steps,) = [b for b in section(page, "topologies").blocks if isinstance(b, Figure)]
+    assert steps.description.index("legacy · legacy_row") < steps.description.index("step1")
+
+
+def test_arms_that_travel_alike_have_no_section_of_topologies(ladder: Page) -> None:
+    assert not [one for one in page_names(ladder) if one in ("topologies", "merging")]
+
+
+def page_names(page: Page) -> list[str]:
+    return [one.name for one in page.sections]
+
+
+def test_what_merging_costs_is_told_where_arms_differ_in_it(tmp_path: Path) -> None:
+    arms = [made_up.ARROW, replace(made_up.ARROW, name="arrow_by_commit")]
+    asked = [{"name": "arrow"}, {"name": "arrow_by_commit", "changes": "merging"}]
+    page = page_of(tmp_path, arms, scenario={"arm": asked})
+    for cells in table(page, "merge-microseconds").rows:
+        *parts, whole = (float(cell.value or 0) for cell in cells[1:])
+        assert whole == pytest.approx(sum(parts))
+        assert whole > 0

@@ -19,12 +19,14 @@ from serde_lab.report.run.doubts import doubts_section
 from serde_lab.report.run.facts import RunFacts, read_facts
 from serde_lab.report.run.growth import growth_section
 from serde_lab.report.run.ladder import ladder_section
+from serde_lab.report.run.merging import merging_section
 from serde_lab.report.run.peers import peers_section
 from serde_lab.report.run.prediction import prediction_section
 from serde_lab.report.run.provenance import commands_section, environment_section, raw_section
 from serde_lab.report.run.rfc84 import rfc84_section
 from serde_lab.report.run.rounds import rounds_section
 from serde_lab.report.run.time_split import time_section
+from serde_lab.report.run.topologies import topologies_section
 from serde_lab.runs.model import Run
 
 _MOST_PHASE_VALUES = 24_000
@@ -78,6 +80,8 @@ def _figures(
         arms,
         peers_section(facts),
         rfc84_section(facts),
+        topologies_section(facts),
+        merging_section(facts),
         time_section(facts),
         byte_section(facts),
         rounds_section(facts),

@@ -1,0 +1,146 @@
+"""Arms that travel by different topologies: what each way costs, and what the typed row saves on it.
+
+Owns what is compared between topologies. Must not know how records travel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from serde_lab.report import notation
+from serde_lab.report.page import Block, Cell, Column, Figure, Section, Sentence, Table
+from serde_lab.report.plots.drawings import Step, Steps
+from serde_lab.report.run.facts import ArmFacts, RunFacts
+
+_STEPS = ("legacy", "step1", "step2", "step3", "compatible")
+_BEFORE, _AFTER = "avro", "internal_row"
+_CLAIM = (
+    "RFC-84 says that the typed row saves up to 25 % of a write on Flink; the RFC does not say by which"
+    " of the topologies."
+)
+
+
+def topologies_section(facts: RunFacts) -> Section | None:
+    """The section; None where all arms travel alike."""
+    named = [(_topology(facts, arm), arm) for arm in facts.arms if arm.kind == "strategy"]
+    if len({name for name, _ in named}) < 2:
+        return None
+    blocks: list[Block] = [_table(named)]
+    gains = _gains(named)
+    if gains is not None:
+        blocks += [gains, Sentence(_CLAIM, "muted")]
+    steps = _steps(named)
+    if steps is not None:
+        blocks.append(steps)
+    return Section("topologies", "What each topology costs", tuple(blocks))
+
+
+def _topology(facts: RunFacts, arm: ArmFacts) -> str:
+    whole = (facts.content.get("topology") or {}).get("name", "bucket")
+    for one in facts.content.get("arm") or ():
+        if one.get("name") == arm.name and one.get("topology"):
+            return str(one["topology"].get("name", whole))
+    return str(whole)
+
+
+def _table(named: Sequence[tuple[str, ArmFacts]]) -> Table:
+    base = {arm.strategy: arm.per_record("serde_cpu_s") for name, arm in named if name == "bucket"}
+    columns = (
+        Column("topology", "topology", numeric=False),
+        Column("arm", "arm", numeric=False),
+        Column("hops", "hops"),
+        Column("shuffle_bytes", "shuffle"),
+        Column("serde_us", "SerDe CPU", unit="µs a record", about="the four verbs and route"),
+        Column("of_bucket", "of one hop's", about="the same strategy's by the bucket index"),
+        Column("index_records", "index records"),
+        Column("index_us", "their CPU", unit="µs each"),
+        Column("seconds", "seconds"),
+    )
+    return Table(
+        "topologies",
+        "Every arm with its way: medians over measured rounds",
+        columns,
+        tuple(_row(name, arm, base.get(arm.strategy)) for name, arm in named),
+    )
+
+
+def _row(topology: str, arm: ArmFacts, one_hop: float | None) -> tuple[Cell, ...]:
+    serde, hops, shuffled = (
+        arm.per_record("serde_cpu_s"),
+        arm.figure("hops"),
+        arm.figure("shuffle_bytes"),
+    )
+    sent, index_cpu = arm.figure("index_records"), arm.figure("index_cpu_s")
+    ratio = serde / one_hop if serde is not None and one_hop else None
+    each = 1e6 * index_cpu / sent if sent and index_cpu is not None else None
+    micro = None if serde is None else 1e6 * serde
+    return (
+        Cell(topology, topology, header=True),
+        Cell(arm.name, arm.name),
+        Cell(notation.count(hops), hops),
+        Cell(notation.size(shuffled), shuffled),
+        Cell(notation.number(micro), micro),
+        Cell(notation.ratio(ratio), ratio),
+        Cell(notation.count(sent or None), sent),
+        Cell(notation.number(each), each),
+        Cell(
+            arm.absence if arm.seconds is None else notation.seconds(arm.seconds),
+            arm.seconds,
+        ),
+    )
+
+
+def _gains(named: Sequence[tuple[str, ArmFacts]]) -> Table | None:
+    """Of each topology that both strategies travel by: what the second one saves."""
+    seconds = {(name, arm.strategy): arm.seconds for name, arm in named}
+    rows = []
+    for topology in dict.fromkeys(name for name, _ in named):
+        before, after = seconds.get((topology, _BEFORE)), seconds.get((topology, _AFTER))
+        if before is None or after is None:
+            continue
+        saved = 1 - after / before
+        rows.append(
+            (
+                Cell(topology, topology, header=True),
+                Cell(notation.seconds(before), before),
+                Cell(notation.seconds(after), after),
+                Cell(f"{100 * saved:.1f} %", saved, tone="good" if saved > 0 else "warn"),
+            )
+        )
+    if not rows:
+        return None
+    columns = (
+        Column("topology", "topology", numeric=False),
+        Column("before", _BEFORE, unit="s"),
+        Column("after", _AFTER, unit="s"),
+        Column("saved", "saved"),
+    )
+    return Table("topology-gains", "What the typed row saves of the write", columns, tuple(rows))
+
+
+def _steps(named: Sequence[tuple[str, ArmFacts]]) -> Figure | None:
+    """RFC-24's steps in their order, by the arm of the typed row, or else by each topology's first."""
+    chosen: dict[str, ArmFacts] = {}
+    for name, arm in named:
+        if name not in chosen or (chosen[name].strategy != _AFTER and arm.strategy == _AFTER):
+            chosen[name] = arm
+    there = [(name, chosen[name]) for name in _STEPS if name in chosen]
+    if len(there) < 2:
+        return None
+    steps = []
+    earlier: float | None = None
+    for name, arm in there:
+        change = ""
+        if earlier and arm.seconds:
+            change = f"{arm.seconds / earlier:.2f} times the time before"
+        shown = arm.absence if arm.seconds is None else notation.seconds(arm.seconds)
+        steps.append(Step(f"{name} · {arm.name}", arm.seconds, shown, change, sound=True))
+        earlier = arm.seconds or earlier
+    return Figure(
+        name="rfc24",
+        title="RFC-24, step by step",
+        description="Bars in the order of the RFC's steps: "
+        + "; ".join(f"{step.label} {step.value_text}" for step in steps)
+        + ".",
+        drawing=Steps(axis="seconds end to end, median of rounds", steps=tuple(steps)),
+    )
