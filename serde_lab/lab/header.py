@@ -20,7 +20,7 @@ from serde_lab.lab.column_bytes import columns_of_arms
 from serde_lab.lab.inputs import PreparedInputs
 from serde_lab.lab.java import find_java
 from serde_lab.lab.peer_cells import hudi_options
-from serde_lab.lab.plan import fairness_of, serde_options
+from serde_lab.lab.plan import fairness_of, serde_options, topologies_of
 from serde_lab.measure.code_version import code_version
 from serde_lab.measure.environment import capture_environment, machine_class
 from serde_lab.peers.likeness import as_records
@@ -80,6 +80,7 @@ def run_header(
             "overrides": dict(text.split("=", 1) for text in overrides),
             "python": platform.python_version(),
             **({} if peer_conf is None else {"isolate_peers": True}),
+            **_topologies(scenario, arms),
             **_different_keys(inputs),
             **_cases(scenario, schema),
         },
@@ -119,6 +120,18 @@ def swept_header(
             },
         }
     )
+
+
+def _topologies(scenario: Scenario, arms: Sequence[Arm]) -> dict[str, Any]:
+    """Stages and hops of each topology, as they were when the run was made."""
+    if scenario.measure.exchange == "none":
+        return {}
+    return {
+        "topologies": {
+            name: {"about": topology.about, "steps": [list(step) for step in topology.steps()]}
+            for name, topology in topologies_of(scenario, arms).items()
+        }
+    }
 
 
 def _different_keys(inputs: PreparedInputs) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from typing import Any, cast
 import pyarrow as pa
 
 from serde_lab.errors import LabError, ScenarioError
+from serde_lab.pipeline import topologies
 from serde_lab.pipeline.options import WriteOptions
 from serde_lab.pipeline.plan import MiniBatches, Operation
-from serde_lab.pipeline.topologies import TOPOLOGIES
 from serde_lab.pipeline.topology_options import (
     SortMode,
     as_written,
@@ -187,17 +187,22 @@ _SORTS = {"none": "NONE", "partition": "PARTITION_SORT", "global": "GLOBAL_SORT"
 def hops_of(scenario: Scenario, arm: Arm) -> int:
     """How often a record of `arm` crosses."""
     operation = scenario.commits[0].operation
-    return len(TOPOLOGIES[write_options(scenario, operation, arm, 1, 0).topology]().hops)
+    return len(topologies.TOPOLOGIES[write_options(scenario, operation, arm, 1, 0).topology]().hops)
 
 
-def diagrams(scenario: Scenario, arms: Sequence[Arm]) -> list[str]:
-    """The topologies of `arms` as text, each once."""
+def topologies_of(scenario: Scenario, arms: Sequence[Arm]) -> dict[str, topologies.Topology]:
+    """The topologies of `arms` by name, each once."""
     names = [
         write_options(scenario, scenario.commits[0].operation, arm, 1, 0).topology
         for arm in arms
         if arm.strategy is not None
     ]
-    return [TOPOLOGIES[name]().diagram() for name in dict.fromkeys(names)]
+    return {name: topologies.TOPOLOGIES[name]() for name in names}
+
+
+def diagrams(scenario: Scenario, arms: Sequence[Arm]) -> list[str]:
+    """The same as text."""
+    return [topology.diagram() for topology in topologies_of(scenario, arms).values()]
 
 
 _BATCH_BYTES = 16 << 20

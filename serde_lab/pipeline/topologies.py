@@ -84,19 +84,27 @@ class Topology:
         """The hop behind stage number `stage`; None behind the last one."""
         return self.hops[stage] if stage < len(self.hops) else None
 
-    def diagram(self) -> str:
-        """Stages and hops as text, one a line."""
-        lines = [f"{self.name}: {self.about}"]
-        width = max((len(stage.label) for stage in self.stages), default=0)
+    def steps(self) -> Iterator[tuple[str, str]]:
+        """Stages and hops in their order: a stage's label with what it does, "" with a hop's words."""
         if self.arrives_sorted:
-            lines.append("  ==> the engine's own columns, sorted by partition path and key ==>")
+            yield "", "==> the engine's own columns, sorted by partition path and key ==>"
         for number, stage in enumerate(self.stages):
-            lines.append(f"  {stage.label:<{width}}  {stage.does}")
+            yield stage.label, stage.does
             hop = self.hop_after(number)
             if hop is not None:
                 also = f" beside {BOOTSTRAP.does}" if number == self.index_joins else ""
-                lines.append(f"  {'':<{width}}  ==> {hop.words} ==>{also}")
-        return "\n".join(lines)
+                yield "", f"==> {hop.words} ==>{also}"
+
+    def diagram(self) -> str:
+        """Stages and hops as text, one a line."""
+        steps = list(self.steps())
+        width = max((len(label) for label, _ in steps), default=0)
+        return "\n".join(
+            [
+                f"{self.name}: {self.about}",
+                *(f"  {label:<{width}}  {text}" for label, text in steps),
+            ]
+        )
 
 
 def _map(task: StageTask, batches: Batches) -> Iterator[Any]:

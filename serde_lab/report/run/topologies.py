@@ -8,7 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from serde_lab.report import notation
-from serde_lab.report.page import Block, Cell, Column, Figure, Section, Sentence, Table
+from serde_lab.report.page import (
+    Block,
+    Card,
+    Cards,
+    Cell,
+    Column,
+    Figure,
+    Section,
+    Sentence,
+    Table,
+)
 from serde_lab.report.plots.drawings import Step, Steps
 from serde_lab.report.run.facts import ArmFacts, RunFacts
 
@@ -21,10 +31,11 @@ _CLAIM = (
 
 
 def topologies_section(facts: RunFacts) -> Section | None:
-    """The section; None where all arms travel alike."""
+    """The section; of arms that travel alike it draws their way alone."""
     named = [(_topology(facts, arm), arm) for arm in facts.arms if arm.kind == "strategy"]
+    drawn = _drawn(facts)
     if len({name for name, _ in named}) < 2:
-        return None
+        return Section("topologies", "The way of a record", (drawn,)) if drawn.cards else None
     blocks: list[Block] = [_table(named)]
     gains = _gains(named)
     if gains is not None:
@@ -32,7 +43,20 @@ def topologies_section(facts: RunFacts) -> Section | None:
     steps = _steps(named)
     if steps is not None:
         blocks.append(steps)
+    if drawn.cards:
+        blocks.append(drawn)
     return Section("topologies", "What each topology costs", tuple(blocks))
+
+
+def _drawn(facts: RunFacts) -> Cards:
+    """Stages and hops of each topology; runs of before this was kept have none."""
+    found = facts.run.header.settings.get("topologies") or {}
+    return Cards(
+        tuple(
+            Card(name, tuple((label or "hop", text) for label, text in one["steps"]), one["about"])
+            for name, one in found.items()
+        )
+    )
 
 
 def _topology(facts: RunFacts, arm: ArmFacts) -> str:
