@@ -1,6 +1,6 @@
 """`table`: the services of a Hudi table by hand, each on the table at a path.
 
-Owns the options and the words of `table compact`, `clean`, `archive`, `rollback` and
+Owns the options and the words of `table compact`, `clean`, `archive`, `resize-buckets`, `rollback` and
 `drop-metadata-table`. Must hold no logic: the pipeline does the work.
 """
 
@@ -40,12 +40,14 @@ FormatOption = Annotated[Format, typer.Option(help="How to print: table or json.
 def register(app: typer.Typer) -> None:
     """Add this module's commands."""
     group = typer.Typer(
-        help="Services of a Hudi table: compact, clean, archive, roll back, drop its metadata table.",
+        help="Services of a Hudi table: compact, clean, archive, split and merge buckets, roll back, drop"
+        " its metadata table.",
         no_args_is_help=True,
     )
     group.command("compact")(compact)
     group.command("clean")(clean)
     group.command("archive")(archive)
+    group.command("resize-buckets")(resize_buckets)
     group.command("rollback")(rollback)
     group.command("drop-metadata-table")(drop_metadata_table)
     app.add_typer(group, name="table")
@@ -126,6 +128,30 @@ def archive(
         f"archived {len(times)} instants up to {max(times)}",
         {"archived": times, "removed_files": list(done.removed_files)},
     )
+
+
+def resize_buckets(
+    path: Path_,
+    split_above: Annotated[
+        float, typer.Option(min=0, metavar="MIB", help="Split buckets of more megabytes.")
+    ] = 240.0,
+    merge_below: Annotated[
+        float, typer.Option(min=0, metavar="MIB", help="Merge neighbours of fewer megabytes.")
+    ] = 24.0,
+    format: FormatOption = Format.TABLE,
+) -> int:
+    """Split and merge the buckets of a table with consistent hashing by their sizes.
+
+    The rows stay: a clustering instant puts them into other file groups.
+    """
+    from serde_lab.pipeline.table_services import resize_buckets_now
+    from serde_lab.table.bucket_resizing import ResizeRules
+
+    rules = ResizeRules(int(split_above * (1 << 20)), int(merge_below * (1 << 20)))
+    done = resize_buckets_now(_open(path), rules)
+    if done is None:
+        return _say(format, "no bucket to split or merge", {"resized": None})
+    return _say(format, f"resized buckets in instant {done.time}", {"resized": done.time})
 
 
 def rollback(path: Path_, drop: DropOption = False, format: FormatOption = Format.TABLE) -> int:

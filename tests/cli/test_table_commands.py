@@ -207,3 +207,17 @@ def test_a_write_drops_a_metadata_table_where_it_is_asked_to(tmp_path: Path) -> 
     table.upsert(SECOND)
     assert table.table.config.metadata_partitions == ()
     table.check()
+
+
+def test_buckets_are_resized_by_hand(tmp_path: Path, capsys: Captured) -> None:
+    table = LabTable(tmp_path / "ring", {"hoodie.index.bucket.engine": "CONSISTENT_HASHING"})
+    table.upsert(FIRST)
+    resize = ("table", "resize-buckets", str(table.path))
+    assert told(capsys, *resize, "--merge-below", "0") == {"resized": None}
+    found = told(capsys, *resize, "--split-above", "0.00001", "--merge-below", "0")
+    assert found["resized"] == table.table.timeline().completed()[-1].time
+    table.check()
+    plain = LabTable(tmp_path / "plain")
+    plain.upsert(FIRST)
+    assert main(["table", "resize-buckets", str(plain.path)]) == 1
+    assert "is not written with consistent hashing" in capsys.readouterr().err
