@@ -41,8 +41,9 @@ def check_buckets(
             bucket = bucket_of_file_id(found.file_id)
         except TableError as exc:
             raise TableError(
-                f"table {config.name} was written under another index than the bucket index, the only"
-                f" one that is supported: {exc.message}"
+                f"table {config.name} was written under another index than the bucket index:"
+                f" {exc.message}",
+                hint="hoodie.index.type must be what the table was written with",
             ) from exc
         count = index.buckets_of(found.partition_path) or bucket_count
         if bucket >= count or (found.partition_path, bucket) in seen:

@@ -20,7 +20,7 @@ from tests.differential.trial import Difference, Trial, compared
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BATCHES = (1, 2, 10, 12, 20, 23, 13)
+BATCHES = (1, 2, 10, 12, 20, 13)
 SIZE = 8
 
 

@@ -26,11 +26,16 @@ CUSTOM = {
 }
 
 KINDS: dict[str, tuple[dict[str, Any], dict[str, str], dict[str, str], str]] = {
-    "another index": ({"index": "SIMPLE"}, {}, {}, "under another index than the bucket index"),
+    "another index": (
+        {"index": "SIMPLE"},
+        {},
+        {"index": "BUCKET", "buckets": "8"},
+        "under another index than the bucket index",
+    ),
     "another index, by log": (
         {"index": "BLOOM", **MOR},
         {},
-        {},
+        {"index": "BUCKET", "buckets": "8"},
         "under another index than the bucket index",
     ),
     "more buckets": ({"buckets": 8}, {}, {"buckets": "2"}, "is not one of 2 buckets"),
@@ -67,6 +72,8 @@ def test_refused_by_name_and_left_as_it_was(
     options = {}
     if "buckets" in told:
         options["hoodie.bucket.index.num.buckets"] = told["buckets"]
+    if "index" in told:
+        options["hoodie.index.type"] = told["index"]
     if "fields" in told:
         options["hoodie.bucket.index.hash.field"] = told["fields"]
     with pytest.raises(LabError, match=says):
