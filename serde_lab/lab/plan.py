@@ -186,18 +186,18 @@ _SORTS = {"none": "NONE", "partition": "PARTITION_SORT", "global": "GLOBAL_SORT"
 
 def hops_of(scenario: Scenario, arm: Arm) -> int:
     """How often a record of `arm` crosses."""
-    operation = scenario.commits[0].operation
-    return len(topologies.TOPOLOGIES[write_options(scenario, operation, arm, 1, 0).topology]().hops)
+    return len(_topology_of(scenario, arm).hops)
 
 
 def topologies_of(scenario: Scenario, arms: Sequence[Arm]) -> dict[str, topologies.Topology]:
     """The topologies of `arms` by name, each once."""
-    names = [
-        write_options(scenario, scenario.commits[0].operation, arm, 1, 0).topology
-        for arm in arms
-        if arm.strategy is not None
-    ]
-    return {name: topologies.TOPOLOGIES[name]() for name in names}
+    found = [_topology_of(scenario, arm) for arm in arms if arm.strategy is not None]
+    return {topology.name: topology for topology in found}
+
+
+def _topology_of(scenario: Scenario, arm: Arm) -> topologies.Topology:
+    options = write_options(scenario, scenario.commits[0].operation, arm, 1, 0)
+    return topologies.TOPOLOGIES[options.topology]()
 
 
 def diagrams(scenario: Scenario, arms: Sequence[Arm]) -> list[str]:

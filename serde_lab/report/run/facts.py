@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import fsum
 from typing import Any
 
+from serde_lab.measure import phases
 from serde_lab.runs.calibration import moved_rounds
 from serde_lab.runs.cell_values import CellValues, cell_values
 from serde_lab.runs.model import ArmEntry, Run
@@ -80,6 +82,11 @@ class ArmFacts:
         """A metric's median over the rows; None without rows."""
         value, rows = self.figure(metric), self.rows
         return None if value is None or not rows else value / rows
+
+    def verb_us(self, verb: str) -> float:
+        """Microseconds of CPU a record that a verb takes, over all stages."""
+        total = fsum(t["cpu_s"] for name, t in self.phases.items() if phases.split(name)[1] == verb)
+        return 1e6 * max(0.0, total) / (self.rows or 1.0)
 
     @property
     def absence(self) -> str:

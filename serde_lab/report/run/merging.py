@@ -39,13 +39,8 @@ _MEANING = {phase.name: phase.meaning for phase in phases.VERBS if phase.name in
 
 
 def _row(arm: ArmFacts) -> tuple[Cell, ...]:
-    values = [_us(arm, name) for name in _PHASES]
+    values = [arm.verb_us(name) for name in _PHASES]
     return (
         Cell(arm.name, arm.name, note=arm.note, header=True),
         *(Cell(notation.number(value), value) for value in (*values, fsum(values))),
     )
-
-
-def _us(arm: ArmFacts, verb: str) -> float:
-    total = fsum(t["cpu_s"] for name, t in arm.phases.items() if phases.split(name)[1] == verb)
-    return 1e6 * max(0.0, total) / (arm.rows or 1.0)

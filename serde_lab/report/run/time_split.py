@@ -200,7 +200,7 @@ def _serde(arms: Sequence[ArmFacts]) -> list[Figure | Sentence]:
     verbs = [
         verb
         for verb in (phase.name for phase in phases.VERBS)
-        if verb in phases.SERDE_VERBS and any(_verb_us(arm, verb) > 0 for arm in told)
+        if verb in phases.SERDE_VERBS and any(arm.verb_us(verb) > 0 for arm in told)
     ]
     bars = tuple(_serde_bar(arm, verbs) for arm in told)
     predicted = any(bar.tick is not None for bar in bars)
@@ -244,24 +244,19 @@ def _serde_bar(arm: ArmFacts, verbs: Sequence[str]) -> Bar:
     segments = tuple(
         Segment(verb, us, f"{arm.name}, {verb}: {notation.number(us)} µs")
         for verb in verbs
-        if (us := _verb_us(arm, verb)) > 0
+        if (us := arm.verb_us(verb)) > 0
     )
     total = fsum(segment.value for segment in segments)
     return Bar(arm.name, segments, f"{notation.number(total)} µs", tick=expected_us(arm))
 
 
 def _serde_row(arm: ArmFacts, verbs: Sequence[str], predicted: bool) -> tuple[Cell, ...]:
-    values = [_verb_us(arm, verb) for verb in verbs]
+    values = [arm.verb_us(verb) for verb in verbs]
     cells = [Cell(arm.name, arm.name, header=True)]
     cells += [Cell(notation.number(value), value) for value in (*values, fsum(values))]
     if predicted:
         cells.append(Cell(notation.number(expected_us(arm)), expected_us(arm)))
     return tuple(cells)
-
-
-def _verb_us(arm: ArmFacts, verb: str) -> float:
-    total = fsum(t["cpu_s"] for name, t in arm.phases.items() if phases.split(name)[1] == verb)
-    return 1e6 * max(0.0, total) / (arm.rows or 1.0)
 
 
 def expected_us(arm: ArmFacts) -> float | None:
