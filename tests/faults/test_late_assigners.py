@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +14,8 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.errors import ConcurrentWrite, StorageError
-from serde_lab.pipeline.exchange import InProcessExchange
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.write_handle import WriteStatus
-from serde_lab.table.storage import Storage
 from serde_lab.table.table import HoodieTable
 from tests.faults.killed_driver import StepStorage
 from tests.faults.other_writes import (
@@ -36,7 +33,6 @@ from tests.faults.small_table import (
     COW,
     MOR,
     SCHEMA,
-    Row,
     batches,
     check_file_groups,
     check_readers,
@@ -45,7 +41,7 @@ from tests.faults.small_table import (
     seen_after,
     upsert,
 )
-from tests.faults.test_late_attempts import data_files, fail
+from tests.faults.test_late_attempts import Attempts, data_files, fail
 from tests.faults.test_misbehaving_storage import no_space
 
 if TYPE_CHECKING:
@@ -61,33 +57,6 @@ WORKS: Sequence[tuple[OtherWork, str]] = [
 ]
 EACH = pytest.mark.parametrize(("work", "table_type"), WORKS)
 NEXT = [("p", "c", 50, "next")]
-
-
-class Attempts(InProcessExchange):
-    """Keeps the plan of a write, whose tasks are run `attempts` times, and again later."""
-
-    plan: WritePlan
-
-    def __init__(
-        self,
-        rows: Sequence[Row],
-        then: Callable[[], object] = lambda: None,
-        attempts: int = 1,
-    ) -> None:
-        super().__init__([batches(rows)])
-        self.rows, self.then, self.attempts = rows, then, attempts
-
-    def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
-        self.plan = plan
-        done = [super(Attempts, self).run(plan) for _ in range(self.attempts)]
-        assert all(statuses == done[0] for statuses in done)
-        self.then()
-        return done[-1]
-
-    def again(self, storage: Storage | None = None) -> tuple[WriteStatus, ...]:
-        """All tasks of the write once more."""
-        plan = self.plan if storage is None else replace(self.plan, storage=storage)
-        return InProcessExchange([batches(self.rows)]).run(plan)
 
 
 @EACH

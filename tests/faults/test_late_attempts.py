@@ -3,7 +3,7 @@ after completion, after a rollback, after archiving, and in the middle of a roll
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from tests.faults.small_table import (
     DEAD,
     KEPT,
     MOR,
+    Row,
     batches,
     check_after_archiving,
     check_file_groups,
@@ -40,13 +41,18 @@ TYPES = pytest.mark.parametrize("table_type", [COW, MOR])
 
 
 class Attempts(InProcessExchange):
-    """Keeps the plan of a write, so that its tasks can be run again whenever a test likes."""
+    """Keeps the plan of a write, whose tasks are run `attempts` times, and again later."""
 
     plan: WritePlan
 
-    def __init__(self, then: Callable[[], object] = lambda: None, attempts: int = 1) -> None:
-        super().__init__([batches(DEAD)])
-        self.then, self.attempts = then, attempts
+    def __init__(
+        self,
+        rows: Sequence[Row],
+        then: Callable[[], object] = lambda: None,
+        attempts: int = 1,
+    ) -> None:
+        super().__init__([batches(rows)])
+        self.rows, self.then, self.attempts = rows, then, attempts
 
     def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
         self.plan = plan
@@ -58,7 +64,7 @@ class Attempts(InProcessExchange):
     def again(self, storage: Storage | None = None) -> tuple[WriteStatus, ...]:
         """All tasks of the write once more."""
         plan = self.plan if storage is None else replace(self.plan, storage=storage)
-        return InProcessExchange([batches(DEAD)]).run(plan)
+        return InProcessExchange([batches(self.rows)]).run(plan)
 
 
 def data_files(storage: Storage) -> dict[str, int]:
@@ -78,7 +84,7 @@ def fail() -> None:
 @TYPES
 def test_several_attempts_leave_one_file_a_group(table_type: str, tmp_path: Path) -> None:
     storage = make(tmp_path, table_type)
-    commit = upsert(storage, DEAD, table_type, Attempts(attempts=3))
+    commit = upsert(storage, DEAD, table_type, Attempts(DEAD, attempts=3))
     assert len(residue(storage, commit.instant).data_files) == len(commit.stats)
     check_file_groups(storage)
     check_readers(storage, seen_after(KEPT, DEAD))
@@ -87,7 +93,7 @@ def test_several_attempts_leave_one_file_a_group(table_type: str, tmp_path: Path
 @TYPES
 def test_a_zombie_after_completion_changes_nothing(table_type: str, tmp_path: Path) -> None:
     storage = make(tmp_path, table_type)
-    attempts = Attempts()
+    attempts = Attempts(DEAD)
     upsert(storage, DEAD, table_type, attempts)
     before = data_files(storage)
     attempts.again()
@@ -100,7 +106,7 @@ def test_a_zombie_after_completion_changes_nothing(table_type: str, tmp_path: Pa
 @TYPES
 def test_a_zombie_after_a_rollback_is_refused(table_type: str, tmp_path: Path) -> None:
     storage = make(tmp_path, table_type)
-    attempts = Attempts(fail)
+    attempts = Attempts(DEAD, fail)
     with pytest.raises(StorageError, match="full"):
         upsert(storage, DEAD, table_type, attempts)
     before = data_files(storage)
@@ -113,7 +119,7 @@ def test_a_zombie_after_a_rollback_is_refused(table_type: str, tmp_path: Path) -
 @TYPES
 def test_a_zombie_after_archiving_is_refused(table_type: str, tmp_path: Path) -> None:
     storage = make(tmp_path, table_type)
-    attempts = Attempts()
+    attempts = Attempts(DEAD)
     upsert(storage, DEAD, table_type, attempts)
     for number in range(4):
         upsert(storage, [("p", "a", 50 + number, "next")], table_type)
@@ -142,7 +148,7 @@ def test_a_zombie_overtaken_by_a_rollback_takes_its_file_away(
     table_type: str, tmp_path: Path
 ) -> None:
     storage = make(tmp_path, table_type)
-    attempts = Attempts(fail)
+    attempts = Attempts(DEAD, fail)
     with pytest.raises(StorageError):
         upsert(storage, DEAD, table_type, attempts)
     # the tasks of a driver that died, one of which lives on
@@ -168,7 +174,7 @@ def test_a_zombie_that_dies_with_its_file_in_place_is_never_seen(
 ) -> None:
     """Nothing tells of such a file any more, but archiving looks before it passes."""
     storage = make(tmp_path, table_type)
-    attempts = Attempts(fail)
+    attempts = Attempts(DEAD, fail)
     with pytest.raises(StorageError):
         upsert(storage, DEAD, table_type, attempts)
     attempts.plan = replace(attempts.plan, inflight_path=None)  # looks no more
