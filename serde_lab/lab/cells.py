@@ -21,12 +21,14 @@ import pyarrow.parquet as pq
 from serde_lab.lab.cell_result import CellResult, CellSample, table_bytes
 from serde_lab.lab.inputs import CommitInput, PreparedInputs
 from serde_lab.lab.plan import hops_of, set_up_options, write_options
+from serde_lab.lab.stored_places import with_places
 from serde_lab.measure.commit import CommitMeasure, measure_commit, measure_in_process
 from serde_lab.measure.reports import AttemptReport
 from serde_lab.measure.slots import Interval
 from serde_lab.measure.timeline import THREADS_LEFT, TaskTimeline
 from serde_lab.pipeline.coordinator import Commit
 from serde_lab.pipeline.exchange import InProcessExchange, parquet_partitions
+from serde_lab.pipeline.plan import Operation
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.scenario.model import Arm, Merging, Scenario, Table
 from serde_lab.table.storage import Storage
@@ -76,7 +78,8 @@ class CellRunner:
         folder = self._setups[_kind(self.scenario.table_of(arm))]
         for commit in self.inputs.setups:
             options = set_up_options(
-                self.scenario, commit.operation, arm, self._row_bytes, self._source_bytes
+                *(self.scenario, commit.operation, arm),
+                *(self._row_bytes, self._source_bytes, commit.partitions),
             )
             storage = Storage.open(folder)
             prepared = PreparedWrite.of(storage, _schema(commit), options)
@@ -156,8 +159,14 @@ class CellRunner:
         self, group: str, arm: Arm, table: Path, commit: CommitInput
     ) -> tuple[Commit, float, CommitMeasure]:
         options = write_options(
-            self.scenario, commit.operation, arm, self._row_bytes, self._source_bytes
+            *(self.scenario, commit.operation, arm),
+            *(self._row_bytes, self._source_bytes, commit.partitions),
         )
+        if options.operation is Operation.UPSERT_PREPPED:
+            data = self.scenario.data
+            key = tuple(dict.fromkeys([*data.record_key, *data.partition]))
+            folder = table.parent / f"{table.name}-places-{commit.name}"
+            commit = with_places(commit, table, key, folder)
         driver = TaskTimeline("driver")
         prepared = PreparedWrite.of(Storage.open(table), _schema(commit), options)
         if self.bench is None:

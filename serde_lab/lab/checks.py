@@ -50,7 +50,8 @@ class CellChecks:
         self.rules = table_rules(scenario, inputs.record_schema)
         self._scenario, self._schema, self._work = scenario, inputs.record_schema, work
         self._history = [
-            Commit(cast(Any, commit.operation), commit.folder)  # the model's own list
+            # the model's own list
+            Commit(cast(Any, commit.operation), commit.folder, commit.partitions)
             for commit in (*inputs.setups, *inputs.commits)
         ]
         self._answers: dict[tuple[Merging, str], tuple[TableRules, Expected]] = {}

@@ -52,7 +52,10 @@ def make_batches(
     made: list[Manifest] = []
     for number, (key, batch) in enumerate(scenario.named_batches):
         target = PartFolder(folder / key.replace(".", "-"))
-        if batch.path is None:
+        if batch.takes_no_rows:
+            tables = iter(())
+            schema, rows = (source.schema if stream is None else stream.schema), 0
+        elif batch.path is None:
             assert stream is not None
             at = derived.index(number)
             tables, schema = _keyed(stream.tables(at), scenario, source), stream.schema
@@ -107,7 +110,7 @@ def _source(scenario: Scenario, cache: Path, say: Say, progress: Progress) -> Pa
 def _derived(scenario: Scenario, source: ParquetRows) -> tuple[list[int], UpdateStream | None]:
     """The numbers of the derived batches, and the stream that makes them."""
     named = scenario.named_batches
-    numbers = [n for n, (_, batch) in enumerate(named) if batch.path is None]
+    numbers = [n for n, (_, batch) in enumerate(named) if batch.derived]
     if not numbers:
         return [], None
     data = scenario.data

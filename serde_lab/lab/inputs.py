@@ -41,6 +41,8 @@ class CommitInput:
     files: tuple[Path, ...]
     rows: int
     content: str
+    partitions: tuple[str, ...] = ()
+    """The partition paths that a delete_partition takes away."""
     different_keys: int | None = None
     """Counted where rows were made to share keys."""
 
@@ -117,6 +119,7 @@ def prepare_inputs(
             files=tuple(manifest.files(folder / name)),
             rows=manifest.rows,
             content=manifest.content,
+            partitions=batch.partitions,
             different_keys=manifest.notes.get(DIFFERENT_KEYS),
         )
         for (name, batch), manifest in zip(named_batches(scenario), found, strict=True)

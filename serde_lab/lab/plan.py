@@ -127,11 +127,17 @@ def table_rules(scenario: Scenario, schema: RecordSchema, arm: Arm | None = None
 
 
 def write_options(
-    scenario: Scenario, operation: str, arm: Arm | None, row_bytes: int, source_bytes: int
+    scenario: Scenario,
+    operation: str,
+    arm: Arm | None,
+    row_bytes: int,
+    source_bytes: int,
+    partitions: tuple[str, ...] = (),
 ) -> WriteOptions:
     """One write of `arm`, or of the set-up where `arm` is None.
 
     `row_bytes` bounds the Arrow batches between Spark and Python, which Spark bounds by rows alone.
+    `partitions` are those of a delete_partition.
     """
     table, topology = table_config(scenario, arm), scenario.topology_of(arm)
     wanted = Operation(operation)
@@ -139,16 +145,16 @@ def write_options(
         wanted = Operation.BULK_INSERT  # an insert by another name
     bulk_set_up = arm is None and wanted is Operation.BULK_INSERT
     name = default_topology(wanted, table) if bulk_set_up else topology.name
-    sorts = cast(SortMode, _SORTS[topology.sort])
     subject = arm.strategy if arm is not None and arm.strategy else "arrow"
     return WriteOptions(
         table=table,
         operation=wanted,
-        topology=as_written(name, wanted, sorts if name == "bulk" and arm is not None else "NONE"),
+        topology=as_written(name, wanted, "NONE" if arm is None else _sorts(topology)),
         strategy=subject,
         serde=serde_options(arm) if arm is not None and arm.strategy else SerdeOptions(),
         parallelism=0 if name == "bucket" else topology.tasks,
         mini_batches=_mini_batches(topology),
+        partitions_to_delete=partitions,
         codec="none" if scenario.table.codec == "uncompressed" else scenario.table.codec,
         codec_level=scenario.table.level,
         worker_memory_mb=scenario.measure.worker_memory_mb,
@@ -160,11 +166,16 @@ def write_options(
 
 
 def set_up_options(
-    scenario: Scenario, operation: str, arm: Arm | None, row_bytes: int, source_bytes: int
+    scenario: Scenario,
+    operation: str,
+    arm: Arm | None,
+    row_bytes: int,
+    source_bytes: int,
+    partitions: tuple[str, ...] = (),
 ) -> WriteOptions:
     """One untimed write of the table that `arm` begins with: by columns wherever that can be."""
     table = table_config(scenario, arm)
-    options = write_options(scenario, operation, None, row_bytes, source_bytes)
+    options = write_options(scenario, operation, None, row_bytes, source_bytes, partitions)
     name = default_topology(options.operation, table)
     return replace(
         options,
@@ -179,6 +190,10 @@ def _mini_batches(topology: Topology) -> MiniBatches | None:
     if topology.name != "step3":
         return None
     return MiniBatches(int(topology.batch_mb * (1 << 20)), int(topology.buffer_mb * (1 << 20)))
+
+
+def _sorts(topology: Topology) -> SortMode:
+    return cast(SortMode, _SORTS[topology.sort] if topology.name == "bulk" else "NONE")
 
 
 _SORTS = {"none": "NONE", "partition": "PARTITION_SORT", "global": "GLOBAL_SORT"}
@@ -196,8 +211,9 @@ def topologies_of(scenario: Scenario, arms: Sequence[Arm]) -> dict[str, topologi
 
 
 def _topology_of(scenario: Scenario, arm: Arm) -> topologies.Topology:
-    options = write_options(scenario, scenario.commits[0].operation, arm, 1, 0)
-    return topologies.TOPOLOGIES[options.topology]()
+    """The whole chain, of which some operations need less."""
+    asked = scenario.topology_of(arm)
+    return topologies.TOPOLOGIES[as_written(asked.name, Operation.UPSERT, _sorts(asked))]()
 
 
 def diagrams(scenario: Scenario, arms: Sequence[Arm]) -> list[str]:
@@ -232,7 +248,7 @@ def check_scenario(scenario: Scenario) -> None:
         try:
             strategy(arm.strategy).bind(anything, serde_options(arm))
             for batch in scenario.commits:
-                options = write_options(scenario, batch.operation, arm, 1, 0)
+                options = write_options(scenario, batch.operation, arm, 1, 0, batch.partitions)
                 asked = scenario.topology_of(arm).name
                 check_topology(asked, options.operation, options.table)
         except LabError as exc:

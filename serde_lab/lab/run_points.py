@@ -76,6 +76,5 @@ def prepared(one: AskedPoint, settings: RunSettings, progress: Progress) -> Poin
 
 def _stored_records(scenario: Scenario, inputs: PreparedInputs) -> RecordSchema:
     """The schema of the records that every arm sends."""
-    first = inputs.commits[0]
-    source = pq.read_schema(first.files[0]).remove_metadata()
-    return record_schema(source, write_options(scenario, first.operation, None, 1, 0))
+    source = pq.read_schema(inputs.commits[0].files[0]).remove_metadata()
+    return record_schema(source, write_options(scenario, "upsert", None, 1, 0))

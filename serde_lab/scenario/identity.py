@@ -108,8 +108,10 @@ def data_hash(scenario: Scenario) -> str:
     """16 hex digits of what decides the input batches: the data, `[[setup]]` and `[[commit]]`."""
     content = scenario.to_json()
     # keys that came later ask for nothing new by their defaults: data that is kept stays
-    later = {"key_range": "whole", "keyless": False}
-    content["data"] = {k: v for k, v in content["data"].items() if k not in later or v != later[k]}
+    later = {"key_range": "whole", "keyless": False, "partitions": []}
+    content["data"] = _without_defaults(content["data"], later)
+    for batches in ("setup", "commit"):
+        content[batches] = [_without_defaults(batch, later) for batch in content[batches]]
     return _digest({key: content[key] for key in ("data", "setup", "commit")})
 
 
@@ -123,6 +125,10 @@ def _defaults(section: type[BaseModel], left_out: tuple[str, ...] = ()) -> dict[
 
 def _without(content: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
     return {key: value for key, value in content.items() if key not in keys}
+
+
+def _without_defaults(content: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in content.items() if k not in defaults or v != defaults[k]}
 
 
 def _digest(content: object) -> str:

@@ -1,7 +1,7 @@
 """The shape of a scenario file: every table and key, its type, its limits and its default.
 
 Owns the vocabulary; `scenarios/README.md` explains it key by key, and a test holds the two together.
-What cannot stand together is in `consistency.py`. Python names are those of the file, but for the
+What cannot stand together is in `consistency`. Python names are those of the file, but for the
 arrays of tables: `[[setup]]`, `[[commit]]`, `[[arm]]` and `[[gate.limit]]` are `setups`, `commits`,
 `arms` and `limits` here.
 """
@@ -17,8 +17,9 @@ from serde_lab.records.partition_time import PREFIX, TimeRule
 from tpch.tables import EVENT_TS, TABLES
 
 Operation = Literal[
-    "bulk_insert", "upsert", "insert", "delete", "insert_overwrite", "insert_overwrite_table"
-]
+    "bulk_insert", "upsert", "upsert_prepped", "insert", "delete", "insert_overwrite",
+    "insert_overwrite_table", "delete_partition",
+]  # fmt: skip
 Index = Literal[
     "BUCKET", "BLOOM", "SIMPLE", "GLOBAL_BLOOM", "GLOBAL_SIMPLE", "INMEMORY", "FLINK_STATE"
 ]
@@ -124,9 +125,22 @@ class Batch(Section):
     late: Share = 0.0
     deletes: Share = 0.0
     path: Annotated[str, Field(min_length=1)] | None = None
+    partitions: Columns = ()
+
+    @property
+    def takes_no_rows(self) -> bool:
+        """Whether it only takes something away."""
+        return self.operation == "delete_partition"
+
+    @property
+    def derived(self) -> bool:
+        """Whether its rows are made of those of `[data]`."""
+        return self.path is None and not self.takes_no_rows
 
     def rows_of(self, source_rows: int) -> int:
         """How many rows, for a source of `source_rows` rows: `rows`, or `share` of it, or all."""
+        if self.takes_no_rows:
+            return 0
         if self.rows is not None:
             return self.rows
         return max(1, int(source_rows * (1.0 if self.share is None else self.share) + 0.5))
@@ -342,7 +356,7 @@ class Scenario(Section):
         """
         if self.data.keyless:
             return ()
-        derived = any(batch.path is None for batch in self.batches)
+        derived = any(batch.derived for batch in self.batches)
         return self.data.own_ordering or ((EVENT_TS,) if derived else ())
 
     @property

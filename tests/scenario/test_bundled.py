@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from serde_lab.gate.policy import Policy
-from serde_lab.scenario.consistency import EXECUTIONS, factors
+from serde_lab.scenario.consistency.arms import EXECUTIONS, factors
 from serde_lab.scenario.loading import load_scenario, parse_scenario
 from serde_lab.scenario.lookup import scenario_files, scenario_folder
 from serde_lab.scenario.model import TableName, TpchData

@@ -43,6 +43,8 @@ RAW: Mapping[str, Any] = {
     ],
 }
 OWN = {"source": "parquet", "path": "x", "key": "k"}
+NO_CONTROL = [("arm/2", {"name": "c", "strategy": "arrow"})]
+DROP = {"operation": "delete_partition", "partitions": ["AIR"]}
 
 
 def changed(*changes: tuple[str, Any]) -> dict[str, Any]:
@@ -222,6 +224,28 @@ def test_rows_of_a_batch() -> None:
         ([("commit/1/late", 0.6)], "commit.2: late and deletes ask for 0.6 of the rows, but only 0.5"),
         ([("commit/1", {"operation": "bulk_insert"})], "commit.2.operation: a bulk_insert makes no"),
         ([("commit/1/deletes", 0.1)], "commit.2.deletes: delete markers are not supported yet"),
+        # what is taken away
+        ([*NO_CONTROL, ("commit/1", {"operation": "delete_partition"})], "commit.2.partitions: is "
+         "missing: it names what delete_partition deletes"),
+        ([*NO_CONTROL, ("commit/1", {"operation": "delete_partition", "partitions": "a", "rows": 1})],
+         "commit.2.rows: cannot be asked for: a delete_partition has no rows"),
+        ([*NO_CONTROL, ("data/partition", ...), ("commit/1", DROP)], "commit.2.operation: needs "
+         "data.partition, which names no column"),
+        ([*NO_CONTROL, ("setup/0", DROP)], "setup.1.operation: needs a table, and this is the first"),
+        ([*NO_CONTROL, ("commit", [DROP])], "commit: has no rows in any of them"),
+        ([("commit/1", DROP)], "commit.2.operation: exchange_only, arm 'c', does not carry out "
+         "delete_partition yet"),
+        ([("commit/1/partitions", ["a"])], "commit.2.partitions: is for delete_partition, not for "
+         "upsert"),
+        # rows with their places
+        ([*NO_CONTROL, ("setup/0/operation", "upsert_prepped")], "setup.1.operation: an upsert_prepped "
+         "is measured: it is for [[commit]]"),
+        ([*NO_CONTROL, ("commit/1/operation", "upsert_prepped")], "commit.2.updates: is 0.5, expected 1"),
+        ([*NO_CONTROL, ("commit/0", DROP), ("commit/1", {"operation": "upsert_prepped", "updates": 1})],
+         "commit.2.operation: an upsert_prepped needs stored keys, and commit.1 before it took some"),
+        ([*NO_CONTROL, ("data", {**OWN, "ordering": "o"}),
+          ("commit/1", {"operation": "upsert_prepped", "path": "x"})],
+         "commit.2.path: cannot be asked for: the rows of an upsert_prepped are derived"),
         # rows without keys
         ([("data", {**OWN, "keyless": True})], "data.keyless: is true, and data.key names k"),
         ([("data/keyless", True)], "commit.1.operation: an upsert looks keys up, and data.keyless"),

@@ -1,0 +1,20 @@
+"""Words that the rules share. Must not know a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from serde_lab.scenario.problems import Problem, listed, suggestion
+
+
+def a(operation: str) -> str:
+    """`operation` with its article."""
+    return f"{'an' if operation[0] in 'aeiu' else 'a'} {operation}"
+
+
+def unknown_arm(key: str, name: str, known: list[str]) -> Iterator[Problem]:
+    """The problem that there is no arm of that name, if so."""
+    if name not in known:
+        yield Problem(
+            key, f"there is no arm {name!r}; arms are {listed(known)}{suggestion(name, known)}"
+        )

@@ -1,0 +1,95 @@
+"""Scenarios whose commits are of every operation, one after the other on one table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from serde_lab.errors import LabError
+from serde_lab.lab.inputs import CommitInput
+from serde_lab.lab.runner import RunSettings, run_scenario
+from serde_lab.lab.stored_places import with_places
+from serde_lab.runs.cell_values import cell_values
+from serde_lab.runs.directory import load_run
+from serde_lab.scenario.loading import parse_scenario
+from serde_lab.scenario.model import Operation
+from tests.lab.small_scenario import content, rows, source
+
+PREPPED = {"operation": "upsert_prepped", "share": 0.2, "updates": 1.0, "duplicates": 0.1}
+COMMITS: list[dict[str, Any]] = [
+    {"operation": "upsert", "share": 0.2, "updates": 0.5, "duplicates": 0.05, "late": 0.1},
+    PREPPED,
+    {"operation": "delete", "share": 0.1},
+    {**PREPPED, "late": 0.1},
+    {"operation": "delete_partition", "partitions": ["east", "n*"]},
+    {"operation": "upsert", "share": 0.2, "updates": 0.5},
+    {"operation": "insert_overwrite", "share": 0.05, "updates": 0.5},
+    {"operation": "insert_overwrite_table", "share": 0.1, "updates": 0.5},
+]
+INSERT = {"operation": "insert", "share": 0.1}
+ARMS = [
+    *(
+        {"name": name, "strategy": name, "topology": {"name": "state"}}
+        for name in ("avro", "arrow")
+    ),
+    {"name": "step3", "strategy": "internal_row", "topology": {"name": "step3", "batch_mb": 0.01}},
+]
+
+
+def with_regions() -> pa.Table:
+    regions = [("east", "west", "north")[i % 3] for i in range(2000)]
+    return rows().append_column("region", pa.array(regions))
+
+
+def document(folder: Path, arms: list[Any], exchange: str, kind: str) -> dict[str, Any]:
+    file = source(folder, with_regions())
+    whole = content(
+        file, arms, exchange=exchange, data={"partition": "region"}, table={"type": kind}
+    )
+    whole["commit"] = [*COMMITS]
+    return whole
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.parametrize("exchange", ["inprocess", "spark"])
+def test_every_operation_is_measured_and_right(kind: str, exchange: str, tmp_path: Path) -> None:
+    whole = document(tmp_path, ARMS if exchange == "inprocess" else ARMS[2:], exchange, kind)
+    whole["commit"].insert(0, INSERT)
+    outcome = run_scenario(
+        parse_scenario(whole),
+        RunSettings(results=tmp_path / "results", cache=tmp_path / "cache", work=tmp_path),
+    )
+    run = load_run(outcome.path)
+    assert outcome.exit_status == 0, [check for check in run.checks if not check.passed]
+    assert {c["operation"] for c in whole["commit"]} | {"bulk_insert"} == set(Operation.__args__)  # type: ignore[attr-defined]
+    for cell in run.cells:
+        by_commit = [commit.metrics for commit in cell_values(cell).commits]
+        took = [found.get("rows", 0) for found in by_commit]
+        assert [n for n, found in enumerate(took) if not found] == [5]
+        assert all(found["seconds"] > 0 for found in by_commit)
+
+
+def test_the_bucket_index_takes_all_that_look_nothing_up(tmp_path: Path) -> None:
+    whole = document(tmp_path, ["internal_row"], "inprocess", "COPY_ON_WRITE")
+    outcome = run_scenario(
+        parse_scenario(whole),
+        RunSettings(results=tmp_path / "results", cache=tmp_path / "cache", work=tmp_path),
+    )
+    assert outcome.exit_status == 0
+
+
+def test_rows_that_are_not_stored_have_no_place(tmp_path: Path) -> None:
+    whole = document(tmp_path, ["arrow"], "inprocess", "COPY_ON_WRITE")
+    whole["commit"] = [{"operation": "upsert", "share": 0.1}]
+    kept = tmp_path / "kept"
+    run_scenario(
+        parse_scenario(whole),
+        RunSettings(tmp_path / "results", tmp_path / "cache", work=tmp_path, keep_tables=kept),
+    )
+    file = source(tmp_path)
+    given = CommitInput("commit-2", "upsert_prepped", tmp_path, (file,), 2000, "")
+    with pytest.raises(LabError, match=r"commit-2: 800 of 2,000 rows of rows\.parquet are not"):
+        with_places(given, kept / "arrow", ("id", "region"), tmp_path / "placed")
