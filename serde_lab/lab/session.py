@@ -79,6 +79,7 @@ def spark_conf(settings: SessionSettings) -> dict[str, str]:
         "spark.master": settings.spark_master,
         "spark.driver.memory": settings.driver_memory,
         "spark.driver.extraJavaOptions": java_options,
+        "spark.executor.extraJavaOptions": _COLLECTOR,
         "spark.driver.host": "127.0.0.1" if not settings.master else "",
         "spark.driver.bindAddress": "127.0.0.1" if not settings.master else "",
         "spark.ui.enabled": "false",

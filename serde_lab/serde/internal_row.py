@@ -15,7 +15,8 @@ Must not know what the columns mean.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -102,6 +103,9 @@ EXPECTED_ROW_NS: Mapping[str, float] = {
 """The nanoseconds expected of `execution = "row"`; its bytes are the same."""
 
 _LENGTH_BYTES = 4
+
+BLOCK_ROWS = 1 << 14
+"""So many records are read together, all columns of them, while their bytes are near the processor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,26 +205,46 @@ class RowRecords(Records):
 
     @cached_property
     def reader(self) -> Reader:
-        """Reads columns of these records; making it checks the form of every record."""
+        """Reads columns of all these records; making it checks the form of every record."""
         return self.shape.reader(self.rows)
 
-    def column(self, name: str) -> pa.Array:
-        t = self.shape.batch_schema.field(name).type
-        try:
-            return from_plain(self._plain_column(name), t)
-        except Damaged as exc:
-            raise DecodeError("internal_row", exc.record, exc.problem) from exc
+    @cached_property
+    def blocks(self) -> tuple[Reader, ...]:
+        """The same by blocks of BLOCK_ROWS, where columns are read as columns."""
+        if self.shape.execution == "row" or len(self.rows) <= BLOCK_ROWS:
+            return (self.reader,)
+        readers = []
+        for first in range(0, len(self.rows), BLOCK_ROWS):
+            with _counted_from(first):
+                readers.append(self.shape.reader(self.rows.slice(first, BLOCK_ROWS)))
+        return tuple(readers)
 
-    def _plain_column(self, name: str) -> pa.Array:
-        if self.chosen_of is None:
-            return self.reader.column(name)
-        whole, numbers = self.chosen_of
-        # in plain form, since Arrow takes from every plain type and not from every type
-        return whole._plain_column(name).take(pa.array(numbers))
+    def column(self, name: str) -> pa.Array:
+        return self._columns([name])[0]
 
     def to_arrow(self) -> pa.RecordBatch:
         schema = self.shape.batch_schema
-        return pa.record_batch([self.column(name) for name in schema.names], schema=schema)
+        return pa.record_batch(self._columns(schema.names), schema=schema)
+
+    def _columns(self, names: Sequence[str]) -> list[pa.Array]:
+        whole, numbers = (self, None) if self.chosen_of is None else self.chosen_of
+        try:
+            columns = whole._plain_columns(names)
+        except Damaged as exc:
+            raise DecodeError("internal_row", exc.record, exc.problem) from exc
+        if numbers is not None:
+            # in plain form, since Arrow takes from every plain type and not from every type
+            taken = pa.array(numbers)
+            columns = [column.take(taken) for column in columns]
+        fields = [self.shape.batch_schema.field(name) for name in names]
+        return [from_plain(c, field.type) for c, field in zip(columns, fields, strict=True)]
+
+    def _plain_columns(self, names: Sequence[str]) -> list[pa.Array]:
+        read = []
+        for number, block in enumerate(self.blocks):
+            with _counted_from(number * BLOCK_ROWS):
+                read.append([block.column(name) for name in names])
+        return read[0] if len(read) == 1 else [*map(pa.concat_arrays, zip(*read, strict=True))]
 
     def take(self, indices: npt.NDArray[np.int64]) -> Self:
         if self.chosen_of is not None:
@@ -233,7 +257,7 @@ class RowRecords(Records):
 
     @property
     def _is_read(self) -> bool:
-        return "reader" in self.__dict__
+        return "blocks" in self.__dict__ or "reader" in self.__dict__
 
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
@@ -243,6 +267,15 @@ class RowRecords(Records):
             total = sum(part.rows.nbytes for part in parts)
             raise DataError(f"{total} bytes of records do not fit one buffer of 2 GiB") from exc
         return cls(parts[0].shape, rows)
+
+
+@contextmanager
+def _counted_from(first: int) -> Iterator[None]:
+    """A damaged record inside is counted from `first`."""
+    try:
+        yield
+    except Damaged as exc:
+        raise Damaged(first + exc.record, exc.problem) from exc
 
 
 @dataclass(frozen=True)
@@ -298,7 +331,7 @@ class BoundInternalRow(BoundSerde):
         records = RowRecords(self._shape, rows)
         try:
             # the form of every record is checked here, its values when they are read
-            _ = records.reader
+            _ = records.blocks
         except Damaged as exc:
             raise DecodeError("internal_row", exc.record, exc.problem) from exc
         return records

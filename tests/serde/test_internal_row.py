@@ -11,6 +11,7 @@ import pytest
 
 from serde_lab.errors import DataError, DecodeError
 from serde_lab.records.schema import RecordSchema
+from serde_lab.serde import internal_row
 from serde_lab.serde.conformance import Conformance
 from serde_lab.serde.fingerprint import schema_fingerprint
 from serde_lab.serde.interface import Bounds, SerdeOptions
@@ -21,6 +22,17 @@ class TestInternalRow(Conformance):
     name = "internal_row"
     golden = Path(__file__).parent / "golden"
     own_options = ({}, {"layout": "nested"})
+
+
+class TestInternalRowInBlocks(Conformance):
+    """The same laws where every few records are a block of their own."""
+
+    name = "internal_row"
+    golden = Path(__file__).parent / "golden"
+
+    @pytest.fixture(autouse=True)
+    def _few(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(internal_row, "BLOCK_ROWS", 3)
 
 
 DATA = pa.schema(
@@ -97,7 +109,9 @@ def test_frames_of_one_record_are_the_records_own_buffer() -> None:
     assert bound.decode(frames).rows.buffers()[2].address == frames.buffers()[2].address
 
 
-@pytest.mark.parametrize("execution", ["batch", "row"])
+@pytest.mark.parametrize(
+    ("execution", "block_rows"), [("batch", 1 << 14), ("batch", 2), ("row", 1 << 14)]
+)
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
@@ -118,8 +132,13 @@ def test_frames_of_one_record_are_the_records_own_buffer() -> None:
     ],
 )
 def test_damage_is_named_with_its_record(
-    execution: str, change: Callable[[bytes], bytes], problem: str
+    execution: str,
+    block_rows: int,
+    change: Callable[[bytes], bytes],
+    problem: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(internal_row, "BLOCK_ROWS", block_rows)
     with_row, index = by_hand(FINGERPRINT)
     damaged = change(with_row)
     assert damaged != with_row
