@@ -21,6 +21,8 @@ from serde_lab.measure.event_log import EventLogReader, event_log_file
 from serde_lab.measure.slots import Interval
 from serde_lab.measure.spark_tasks import SparkHistory
 from serde_lab.pipeline.spark_exchange import warm_workers
+from serde_lab.pipeline.warm_up import DEFAULT_FRAMING
+from serde_lab.serde.interface import SerdeOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,17 +51,24 @@ class Bench:
         self._log = EventLogReader(event_log_file(event_logs, self._context.applicationId))
         self._daemons: set[int] = set()
 
-    def fresh_workers(self, cell: str, strategy: str = "", rows: int = 2_000) -> float:
+    def fresh_workers(
+        self,
+        cell: str,
+        strategy: str = "",
+        serde: SerdeOptions = DEFAULT_FRAMING,
+        rows: int = 2_000,
+    ) -> float:
         """Python workers that no earlier cell used, started and warmed; seconds that this took.
 
-        `rows`: about how many a task of theirs will have.
+        `strategy` and `serde`: what they will work with. `rows`: about how many a task of theirs will
+        have.
 
         Spark keeps workers by their environment: a variable of the cell's own makes it start others.
         """
         self.end_workers()
         self._context.environment[_CELL_VARIABLE] = cell
         began = time.perf_counter()
-        workers = warm_workers(self.spark, self.slots, strategy, rows)
+        workers = warm_workers(self.spark, self.slots, strategy, serde, rows)
         elapsed = time.perf_counter() - began
         if (self._context.master or "").startswith("local"):
             self._daemons = {worker["daemon"] for worker in workers}

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from serde_lab.lab.cell_result import CellResult, CellSample, table_bytes
 from serde_lab.lab.inputs import CommitInput, PreparedInputs
-from serde_lab.lab.plan import hops_of, set_up_options, write_options
+from serde_lab.lab.plan import hops_of, serde_options, set_up_options, write_options
 from serde_lab.lab.stored_places import with_places
 from serde_lab.measure.commit import CommitMeasure, measure_commit, measure_in_process
 from serde_lab.measure.reports import AttemptReport
@@ -29,6 +29,7 @@ from serde_lab.measure.timeline import THREADS_LEFT, TaskTimeline
 from serde_lab.pipeline.coordinator import Commit
 from serde_lab.pipeline.exchange import InProcessExchange, parquet_partitions
 from serde_lab.pipeline.plan import Operation
+from serde_lab.pipeline.warm_up import DEFAULT_FRAMING
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.scenario.model import Arm, Merging, Scenario, Table
 from serde_lab.table.storage import Storage
@@ -135,7 +136,8 @@ class CellRunner:
         samples: list[CellSample] = []
         if self.bench is not None:
             rows = max((c.rows // max(1, len(c.files)) for c in self.inputs.commits), default=0)
-            start_s = self.bench.fresh_workers(cell, arm.strategy or "arrow", rows)
+            serde = serde_options(arm) if arm.strategy else DEFAULT_FRAMING
+            start_s = self.bench.fresh_workers(cell, arm.strategy or "arrow", serde, rows)
             samples.append(CellSample("worker_start_s", start_s))
         total_s, sniffed, foreign, threads_left = 0.0, 0, 0, 0
         for number, commit in enumerate(self.inputs.commits, start=1):

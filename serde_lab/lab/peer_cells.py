@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from serde_lab.errors import LabError
 from serde_lab.lab.cell_result import CellResult, CellSample, table_bytes
@@ -21,7 +21,7 @@ from serde_lab.measure.slots import Interval
 from serde_lab.measure.spark_tasks import SparkHistory
 from serde_lab.peers.apache_hudi import root_cause
 from serde_lab.peers.hudi_arms import ARMS
-from serde_lab.peers.hudi_options import HudiTable, write_options
+from serde_lab.peers.hudi_options import HudiTable, Operation, write_options
 from serde_lab.scenario.model import Arm, Scenario
 from serde_lab.table.storage import Storage
 from serde_lab.table.table import HoodieTable
@@ -53,7 +53,8 @@ def hudi_options(scenario: Scenario, arm: Arm, number: int) -> dict[str, str]:
         version=table.version,
     )
     write = peer.write(
-        commit.operation,
+        # a scenario with peers has no others, which its consistency check holds
+        cast(Operation, commit.operation),
         parallelism=table.buckets,
         codec=table.codec,
         log_blocks=table.log_blocks or "avro",

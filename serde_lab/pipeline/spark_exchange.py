@@ -40,7 +40,9 @@ from serde_lab.pipeline.spark_worker import (
     carried_error,
 )
 from serde_lab.pipeline.topologies import topology_of
+from serde_lab.pipeline.warm_up import DEFAULT_FRAMING
 from serde_lab.pipeline.write_handle import WriteStatus
+from serde_lab.serde.interface import SerdeOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -206,12 +208,16 @@ def _reason(text: str) -> str:
 
 
 def warm_workers(
-    spark: SparkSession, workers: int, strategy: str = "", rows: int = 2_000
+    spark: SparkSession,
+    workers: int,
+    strategy: str = "",
+    serde: SerdeOptions = DEFAULT_FRAMING,
+    rows: int = 2_000,
 ) -> list[dict[str, int]]:
     """Start and warm one Python worker per slot; their process ids and their daemons'.
 
-    `rows`: about how many a task of theirs will have.
+    `strategy` and `serde`: what they will work with. `rows`: about how many a task of theirs will have.
     """
-    warm_up = WarmUp(strategy, rows)
+    warm_up = WarmUp(strategy, serde, rows)
     found = spark.range(0, workers, 1, workers).mapInArrow(warm_up, "status binary").collect()
     return [json.loads(bytes(row.status)) for row in found]

@@ -28,6 +28,7 @@ from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.routing import salts
 from serde_lab.pipeline.source_files import SourceFiles
 from serde_lab.pipeline.topologies import BOOTSTRAP, COLUMNS, Stage, StageTask, topology_of
+from serde_lab.serde.interface import SerdeOptions
 
 # pyspark.worker invalidates import caches at each task, upon which zipimport reads pyspark.zip and the
 # spark-core jar again in pure Python: 90 ms of CPU a task on Spark 3.5
@@ -191,8 +192,8 @@ def carried_error(text: str) -> LabError | None:
 class WarmUp:
     """Starts and warms a worker: it does what the stages do on made-up `rows`, and says which it is."""
 
-    def __init__(self, strategy: str, rows: int) -> None:
-        self.strategy, self.rows = strategy, rows
+    def __init__(self, strategy: str, serde: SerdeOptions, rows: int) -> None:
+        self.strategy, self.serde, self.rows = strategy, serde, rows
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import time
@@ -203,7 +204,7 @@ class WarmUp:
             # Spark removes its own folder, even where the worker is killed; and what a strategy
             # raises shall be seen in the cell, not before it
             with suppress(Exception):
-                exercise(self.strategy, self.rows, SparkFiles.getRootDirectory())
+                exercise(self.strategy, self.serde, self.rows, SparkFiles.getRootDirectory())
         settle()
         for _ in batches:
             pass

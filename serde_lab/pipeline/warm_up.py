@@ -27,9 +27,12 @@ _ROWS = (2_000, 2_000, 20_000, 150_000)
 _BATCH = 10_000
 _PATIENCE_S = 3.0  # of CPU
 
+DEFAULT_FRAMING = SerdeOptions(rows_per_frame=-1)
+"""As many rows in a frame as the strategy has by itself."""
 
-def exercise(strategy: str, rows: int, folder: str) -> None:
-    """Write a table of `strategy` twice, in `folder`, where nothing is left of it.
+
+def exercise(strategy: str, serde: SerdeOptions, rows: int, folder: str) -> None:
+    """Write a table by `strategy` twice, in `folder`, where nothing is left of it.
 
     Of few rows first, then of half of `rows`, unless that would take too long. `rows` is about what a
     task will have: both stages in one process hold twice what one does, and shall not set the peak.
@@ -40,11 +43,11 @@ def exercise(strategy: str, rows: int, folder: str) -> None:
         if not count or took_s * count / before > _PATIENCE_S:
             return
         began = time.process_time()
-        _write_twice(strategy, count, folder)
+        _write_twice(strategy, serde, count, folder)
         took_s, before = time.process_time() - began, count
 
 
-def _write_twice(strategy: str, rows: int, folder: str) -> None:
+def _write_twice(strategy: str, serde: SerdeOptions, rows: int, folder: str) -> None:
     table = TableConfig(
         name="warm_up",
         record_key_fields=("order", "line"),
@@ -52,10 +55,7 @@ def _write_twice(strategy: str, rows: int, folder: str) -> None:
         bucket_count=1,
         bucket_fields=("order", "line"),
     )
-    # as many rows in a frame as the strategy has by itself
-    options = WriteOptions(
-        table=table, strategy=strategy, serde=SerdeOptions(rows_per_frame=-1), codec_level=1, seed=0
-    )
+    options = WriteOptions(table=table, strategy=strategy, serde=serde, codec_level=1, seed=0)
     with tempfile.TemporaryDirectory(prefix="warm-up-", dir=folder) as place:
         for _ in range(2):
             batches = list(_made_up(rows))

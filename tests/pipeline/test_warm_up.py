@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from serde_lab.pipeline import warm_up
+from serde_lab.serde.interface import SerdeOptions
 from tests.pipeline.lab_table import STRATEGIES
 
 
@@ -18,12 +19,12 @@ def test_a_table_is_written_twice_and_goes_again(
     written: list[int] = []
     once = warm_up._write_twice
 
-    def counted(name: str, rows: int, folder: str) -> None:
-        once(name, rows, folder)
+    def counted(name: str, serde: SerdeOptions, rows: int, folder: str) -> None:
+        once(name, serde, rows, folder)
         written.append(rows)
 
     monkeypatch.setattr(warm_up, "_write_twice", counted)
-    warm_up.exercise(strategy, 240, str(tmp_path))
+    warm_up.exercise(strategy, warm_up.DEFAULT_FRAMING, 240, str(tmp_path))
     assert written
     assert set(written) == {120}
     assert list(tmp_path.iterdir()) == []
@@ -47,6 +48,6 @@ def test_many_rows_are_come_to_by_steps_as_long_as_there_is_time(
         return sum(written) * us_a_row / 1e6
 
     monkeypatch.setattr(warm_up, "time", SimpleNamespace(process_time=spent_s))
-    monkeypatch.setattr(warm_up, "_write_twice", lambda name, rows, folder: written.append(rows))
-    warm_up.exercise("arrow", rows, "nowhere")
+    monkeypatch.setattr(warm_up, "_write_twice", lambda *asked: written.append(asked[2]))
+    warm_up.exercise("arrow", warm_up.DEFAULT_FRAMING, rows, "nowhere")
     assert written == steps
