@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 _PATIENCE_S = 30
 _LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 
-# for throughput. G1, the default, gives each array of half a region or more regions of its own: of frames
-# of megabytes, a third of the JVM's CPU
-_COLLECTOR = "-XX:+UseParallelGC"
-
 WORKER_ENVIRONMENT = {
     # one task a core: a worker's own threads would take time that another task's clock counts
     "OMP_NUM_THREADS": "1",
@@ -79,7 +75,6 @@ def spark_conf(settings: SessionSettings) -> dict[str, str]:
         "spark.master": settings.spark_master,
         "spark.driver.memory": settings.driver_memory,
         "spark.driver.extraJavaOptions": java_options,
-        "spark.executor.extraJavaOptions": _COLLECTOR,
         "spark.driver.host": "127.0.0.1" if not settings.master else "",
         "spark.driver.bindAddress": "127.0.0.1" if not settings.master else "",
         "spark.ui.enabled": "false",
