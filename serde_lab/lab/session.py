@@ -67,9 +67,7 @@ class SessionSettings:
 
 def spark_conf(settings: SessionSettings) -> dict[str, str]:
     """Every Spark property that the lab sets, for `settings`."""
-    java_options = (
-        f"{_COLLECTOR} -Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()} -Duser.timezone=UTC"
-    )
+    java_options = f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()} -Duser.timezone=UTC"
     conf = {
         "spark.app.name": "serde_lab",
         "spark.master": settings.spark_master,
