@@ -50,13 +50,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             if report.when == "call" and report.nodeid.startswith("tests/faults/"):
                 called[report.nodeid] = outcome == "passed"
     # what a test noted is on the report of its teardown
-    for reports in terminalreporter.stats.values():
-        for report in reports:
-            if getattr(report, "when", "") != "teardown" or report.nodeid not in called:
-                continue
-            told = dict(report.user_properties).get(_PROPERTY)
-            if told is not None and not any(proof in told["title"] for proof in _PROOFS):
-                faults.append(Fault.of(called[report.nodeid], told))
+    ended = [
+        report
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if getattr(report, "when", "") == "teardown" and report.nodeid in called
+    ]
+    # a file's tests come in their order, and files from whichever process was free
+    for report in sorted(ended, key=lambda report: str(report.nodeid).partition("::")[0]):
+        told = dict(report.user_properties).get(_PROPERTY)
+        if told is not None and not any(proof in told["title"] for proof in _PROOFS):
+            faults.append(Fault.of(called[report.nodeid], told))
     if not faults:
         return
     ran = Counter(fault.title for fault in faults)

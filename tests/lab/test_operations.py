@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +17,10 @@ from serde_lab.lab.runner import RunSettings, run_scenario
 from serde_lab.lab.stored_places import with_places
 from serde_lab.runs.cell_values import cell_values
 from serde_lab.runs.directory import load_run
+from serde_lab.runs.model import Run
 from serde_lab.scenario.loading import parse_scenario
 from serde_lab.scenario.model import Operation
-from tests.lab.small_scenario import content, rows, source
+from tests.lab.small_scenario import content, rows, source, toml
 
 PREPPED = {"operation": "upsert_prepped", "share": 0.2, "updates": 1.0, "duplicates": 0.1}
 COMMITS: list[dict[str, Any]] = [
@@ -51,22 +55,41 @@ def document(folder: Path, arms: list[Any], exchange: str, kind: str) -> dict[st
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-@pytest.mark.parametrize("exchange", ["inprocess", "spark"])
-def test_every_operation_is_measured_and_right(kind: str, exchange: str, tmp_path: Path) -> None:
-    whole = document(tmp_path, ARMS if exchange == "inprocess" else ARMS[:1], exchange, kind)
+def test_every_operation_is_measured_and_right(kind: str, tmp_path: Path) -> None:
+    whole = document(tmp_path, ARMS, "inprocess", kind)
     whole["commit"].insert(0, INSERT)
     outcome = run_scenario(
         parse_scenario(whole),
         RunSettings(results=tmp_path / "results", cache=tmp_path / "cache", work=tmp_path),
     )
-    run = load_run(outcome.path)
-    assert outcome.exit_status == 0, [check for check in run.checks if not check.passed]
+    assert outcome.exit_status == 0
     assert {c["operation"] for c in whole["commit"]} | {"bulk_insert"} == set(Operation.__args__)  # type: ignore[attr-defined]
+    all_is_well(load_run(outcome.path), len(whole["commit"]))
+
+
+def test_over_spark(tmp_path: Path) -> None:
+    """In a process of its own: one process has one Spark session."""
+    whole = document(tmp_path, ARMS[:1], "spark", "MERGE_ON_READ")
+    whole["commit"].insert(0, INSERT)
+    (tmp_path / "small.toml").write_text(toml(whole | {"reference": "state"}))
+    command = [sys.executable, "-m", "serde_lab", "run", "small.toml", "--cache", "cache"]
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (path,) = (tmp_path / "results" / "small").iterdir()
+    all_is_well(load_run(path), len(whole["commit"]))
+
+
+def all_is_well(run: Run, commits: int) -> None:
+    """Every check passed, every commit was timed, and delete_partition alone took no rows."""
+    assert [check for check in run.checks if not check.passed] == []
     for cell in run.cells:
-        by_commit = [commit.metrics for commit in cell_values(cell).commits]
-        took = [found.get("rows", 0) for found in by_commit]
-        assert [n for n, found in enumerate(took) if not found] == [5]
-        assert all(found["seconds"] > 0 for found in by_commit)
+        found = [commit.metrics for commit in cell_values(cell).commits]
+        assert len(found) == commits
+        assert [n for n, values in enumerate(found) if not values.get("rows")] == [5]
+        assert all(values["seconds"] > 0 for values in found)
 
 
 def test_the_bucket_index_takes_all_that_look_nothing_up(tmp_path: Path) -> None:
