@@ -29,7 +29,6 @@ from serde_lab.measure.timeline import THREADS_LEFT, TaskTimeline
 from serde_lab.pipeline.coordinator import Commit
 from serde_lab.pipeline.exchange import InProcessExchange, parquet_partitions
 from serde_lab.pipeline.plan import Operation
-from serde_lab.pipeline.warm_up import DEFAULT_FRAMING
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.scenario.model import Arm, Merging, Scenario, Table
 from serde_lab.table.storage import Storage
@@ -136,8 +135,9 @@ class CellRunner:
         samples: list[CellSample] = []
         if self.bench is not None:
             rows = max((c.rows // max(1, len(c.files)) for c in self.inputs.commits), default=0)
-            serde = serde_options(arm) if arm.strategy else DEFAULT_FRAMING
-            start_s = self.bench.fresh_workers(cell, arm.strategy or "arrow", serde, rows)
+            start_s = self.bench.fresh_workers(
+                cell, arm.strategy or "arrow", serde_options(arm), rows
+            )
             samples.append(CellSample("worker_start_s", start_s))
         total_s, sniffed, foreign, threads_left = 0.0, 0, 0, 0
         for number, commit in enumerate(self.inputs.commits, start=1):

@@ -5,6 +5,9 @@ Owns made-up rows and the TOML around them. Must not know what a test does with 
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from serde_lab.runs.directory import load_run
+from serde_lab.runs.model import Run
 from serde_lab.scenario.loading import parse_scenario
 from serde_lab.scenario.model import Scenario
 
@@ -104,3 +109,16 @@ def _literal(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_literal, value))}]"
     return str(value)
+
+
+def run_in_a_process(whole: Mapping[str, Any], folder: Path) -> Run:
+    """The run of a scenario, in a process of its own: one process has one Spark session."""
+    (folder / "small.toml").write_text(toml(whole))
+    command = [sys.executable, "-m", "serde_lab", "run", "small.toml", "--cache", "cache"]
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        command, cwd=folder, env=environ, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (path,) = (folder / "results" / NAME).iterdir()
+    return load_run(path)

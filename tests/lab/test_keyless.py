@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,7 @@ from serde_lab.scenario.loading import parse_scenario
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage import Storage
 from serde_lab.table.table import HoodieTable
-from tests.lab.small_scenario import content, source, toml
+from tests.lab.small_scenario import content, run_in_a_process, source
 
 ARMS = ("pickle", "avro", "internal_row", "arrow")
 # many rows are equal, and some are null everywhere
@@ -48,22 +45,13 @@ def test_rows_are_added_and_all_checks_hold(kind: str, tmp_path: Path) -> None:
 
 
 def test_over_spark(tmp_path: Path) -> None:
-    """In a process of its own: one process has one Spark session."""
     whole = keyless(source(tmp_path, ROWS), "spark")
     whole["arm"] = [
         {"name": "arrow", "strategy": "arrow"},
         {"name": "frames", "control": "exchange_only"},
         {"name": "floor", "control": "parquet_floor"},
     ]
-    (tmp_path / "small.toml").write_text(toml(whole | {"reference": "arrow"}))
-    command = [sys.executable, "-m", "serde_lab", "run", "small.toml", "--cache", "cache"]
-    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    (path,) = (tmp_path / "results" / "small").iterdir()
-    all_is_well(load_run(path))
+    all_is_well(run_in_a_process(whole | {"reference": "arrow"}, tmp_path))
 
 
 def all_is_well(run: Run) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 import pytest
@@ -20,7 +17,7 @@ from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import Run
 from serde_lab.scenario.loading import parse_scenario
 from serde_lab.scenario.model import Operation
-from tests.lab.small_scenario import content, rows, source, toml
+from tests.lab.small_scenario import content, rows, run_in_a_process, source
 
 PREPPED = {"operation": "upsert_prepped", "share": 0.2, "updates": 1.0, "duplicates": 0.1}
 COMMITS: list[dict[str, Any]] = [
@@ -63,23 +60,15 @@ def test_every_operation_is_measured_and_right(kind: str, tmp_path: Path) -> Non
         RunSettings(results=tmp_path / "results", cache=tmp_path / "cache", work=tmp_path),
     )
     assert outcome.exit_status == 0
-    assert {c["operation"] for c in whole["commit"]} | {"bulk_insert"} == set(Operation.__args__)  # type: ignore[attr-defined]
+    assert {c["operation"] for c in whole["commit"]} | {"bulk_insert"} == set(get_args(Operation))
     all_is_well(load_run(outcome.path), len(whole["commit"]))
 
 
 def test_over_spark(tmp_path: Path) -> None:
-    """In a process of its own: one process has one Spark session."""
     whole = document(tmp_path, ARMS[:1], "spark", "MERGE_ON_READ")
     whole["commit"].insert(0, INSERT)
-    (tmp_path / "small.toml").write_text(toml(whole | {"reference": "state"}))
-    command = [sys.executable, "-m", "serde_lab", "run", "small.toml", "--cache", "cache"]
-    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    (path,) = (tmp_path / "results" / "small").iterdir()
-    all_is_well(load_run(path), len(whole["commit"]))
+    run = run_in_a_process(whole | {"reference": "state"}, tmp_path)
+    all_is_well(run, len(whole["commit"]))
 
 
 def all_is_well(run: Run, commits: int) -> None:

@@ -23,7 +23,7 @@ def check(scenario: Scenario) -> Iterator[Problem]:
     own = ""
     for number, (key, batch) in enumerate(scenario.named_batches):
         if batch.takes_no_rows or batch.partitions:
-            yield from _partitions(key, batch, scenario)
+            yield from _partitions(key, batch, scenario, first=not number)
             continue
         yield from _size(key, batch, scenario)
         if own and not batch.path:
@@ -88,8 +88,8 @@ def _shares(key: str, batch: Batch, first: bool) -> Iterator[Problem]:
         )
 
 
-def _partitions(key: str, batch: Batch, scenario: Scenario) -> Iterator[Problem]:
-    """A delete_partition names partition paths and has no rows."""
+def _partitions(key: str, batch: Batch, scenario: Scenario, first: bool) -> Iterator[Problem]:
+    """A delete_partition names partition paths and has no rows. `first`: of all writes."""
     if not batch.takes_no_rows:
         yield Problem(f"{key}.partitions", f"is for delete_partition, not for {batch.operation}")
         return
@@ -100,7 +100,7 @@ def _partitions(key: str, batch: Batch, scenario: Scenario) -> Iterator[Problem]
         yield Problem(f"{key}.partitions", "is missing: it names what delete_partition deletes")
     if not scenario.data.partition:
         yield Problem(f"{key}.operation", "needs data.partition, which names no column")
-    if key in ("setup.1", "commit.1") and batch is scenario.batches[0]:
+    if first:
         yield Problem(f"{key}.operation", "needs a table, and this is the first of its writes")
 
 
