@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from serde_lab.lab.cell_result import CellResult, CellSample, table_bytes
 from serde_lab.lab.inputs import CommitInput, PreparedInputs
-from serde_lab.lab.plan import hops_of, serde_options, set_up_options, write_options
+from serde_lab.lab.plan import Write, hops_of, serde_options, set_up_options, write_options
 from serde_lab.lab.stored_places import with_places
 from serde_lab.measure.commit import CommitMeasure, measure_commit, measure_in_process
 from serde_lab.measure.reports import AttemptReport
@@ -77,10 +77,7 @@ class CellRunner:
     def _set_up(self, arm: Arm | None) -> None:
         folder = self._setups[_kind(self.scenario.table_of(arm))]
         for commit in self.inputs.setups:
-            options = set_up_options(
-                *(self.scenario, commit.operation, arm),
-                *(self._row_bytes, self._source_bytes, commit.partitions),
-            )
+            options = set_up_options(self.scenario, arm, self._write(commit))
             storage = Storage.open(folder)
             prepared = PreparedWrite.of(storage, _schema(commit), options)
             if self.bench is None:
@@ -157,13 +154,13 @@ class CellRunner:
             samples.append(CellSample("hops", hops_of(self.scenario, arm), commit=1))
         return CellResult(tuple(samples), table, sniffed, foreign, threads_left=threads_left)
 
+    def _write(self, commit: CommitInput) -> Write:
+        return Write(commit.operation, commit.partitions, self._row_bytes, self._source_bytes)
+
     def _commit(
         self, group: str, arm: Arm, table: Path, commit: CommitInput
     ) -> tuple[Commit, float, CommitMeasure]:
-        options = write_options(
-            *(self.scenario, commit.operation, arm),
-            *(self._row_bytes, self._source_bytes, commit.partitions),
-        )
+        options = write_options(self.scenario, arm, self._write(commit))
         if options.operation is Operation.UPSERT_PREPPED:
             data = self.scenario.data
             key = tuple(dict.fromkeys([*data.record_key, *data.partition]))

@@ -16,7 +16,7 @@ from pyspark.storagelevel import StorageLevel
 from serde_lab.errors import LabError
 from serde_lab.lab.cell_result import CellResult, CellSample
 from serde_lab.lab.inputs import CommitInput, PreparedInputs
-from serde_lab.lab.plan import write_options
+from serde_lab.lab.plan import Write, write_options
 from serde_lab.measure.commit import CommitMeasure, measure_commit
 from serde_lab.measure.reports import AttemptReport
 from serde_lab.pipeline.planning import make_plan
@@ -58,7 +58,7 @@ def _exchange_only(
 ) -> tuple[Window, CommitMeasure, int]:
     sender = scenario.arm(arm.frames_of or scenario.reference)
     source = stored_columns(bench.source(commit.files))
-    options = write_options(scenario, commit.operation, sender, 256, 0)
+    options = write_options(scenario, sender, Write(commit.operation, row_bytes=256))
     prepared = PreparedWrite.of(Storage.open(table), arrow_schema(source), options)
     # an instant that no storage has seen: nothing is written under it
     instant = prepared.coordinator.table.timeline().new_instant("commit")

@@ -126,21 +126,24 @@ def table_rules(scenario: Scenario, schema: RecordSchema, arm: Arm | None = None
     )
 
 
-def write_options(
-    scenario: Scenario,
-    operation: str,
-    arm: Arm | None,
-    row_bytes: int,
-    source_bytes: int,
-    partitions: tuple[str, ...] = (),
-) -> WriteOptions:
-    """One write of `arm`, or of the set-up where `arm` is None.
+@dataclass(frozen=True, slots=True)
+class Write:
+    """What one write does, and how large its rows are.
 
-    `row_bytes` bounds the Arrow batches between Spark and Python, which Spark bounds by rows alone.
-    `partitions` are those of a delete_partition.
+    `partitions` are those of a delete_partition. `row_bytes` bounds the Arrow batches between Spark and
+    Python, which Spark bounds by rows alone. `source_bytes`: of all input files, 0 where unknown.
     """
+
+    operation: str = "upsert"
+    partitions: tuple[str, ...] = ()
+    row_bytes: int = 1
+    source_bytes: int = 0
+
+
+def write_options(scenario: Scenario, arm: Arm | None, write: Write) -> WriteOptions:
+    """The options of a write of `arm`, or of the set-up where `arm` is None."""
     table, topology = table_config(scenario, arm), scenario.topology_of(arm)
-    wanted = Operation(operation)
+    wanted = Operation(write.operation)
     if arm is not None and topology.name == "bulk":
         wanted = Operation.BULK_INSERT  # an insert by another name
     bulk_set_up = arm is None and wanted is Operation.BULK_INSERT
@@ -154,28 +157,21 @@ def write_options(
         serde=serde_options(arm) if arm is not None and arm.strategy else SerdeOptions(),
         parallelism=0 if name == "bucket" else topology.tasks,
         mini_batches=_mini_batches(topology),
-        partitions_to_delete=partitions,
+        partitions_to_delete=write.partitions,
         codec="none" if scenario.table.codec == "uncompressed" else scenario.table.codec,
         codec_level=scenario.table.level,
         worker_memory_mb=scenario.measure.worker_memory_mb,
         log_format=LogFormat(blocks=scenario.table.log_blocks or "avro"),
-        max_records_per_batch=batch_rows(row_bytes),
-        source_bytes=source_bytes,
+        max_records_per_batch=batch_rows(write.row_bytes),
+        source_bytes=write.source_bytes,
         seed=scenario.data.seed,
     )
 
 
-def set_up_options(
-    scenario: Scenario,
-    operation: str,
-    arm: Arm | None,
-    row_bytes: int,
-    source_bytes: int,
-    partitions: tuple[str, ...] = (),
-) -> WriteOptions:
+def set_up_options(scenario: Scenario, arm: Arm | None, write: Write) -> WriteOptions:
     """One untimed write of the table that `arm` begins with: by columns wherever that can be."""
     table = table_config(scenario, arm)
-    options = write_options(scenario, operation, None, row_bytes, source_bytes, partitions)
+    options = write_options(scenario, None, write)
     name = default_topology(options.operation, table)
     return replace(
         options,
@@ -248,7 +244,7 @@ def check_scenario(scenario: Scenario) -> None:
         try:
             strategy(arm.strategy).bind(anything, serde_options(arm))
             for batch in scenario.commits:
-                options = write_options(scenario, batch.operation, arm, 1, 0, batch.partitions)
+                options = write_options(scenario, arm, Write(batch.operation, batch.partitions))
                 asked = scenario.topology_of(arm).name
                 check_topology(asked, options.operation, options.table)
         except LabError as exc:

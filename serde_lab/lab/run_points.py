@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from serde_lab.lab.codec_cases import check_rows
 from serde_lab.lab.inputs import PreparedInputs, prepare_inputs
 from serde_lab.lab.peer_arms import PeerPlan, plan_peers
-from serde_lab.lab.plan import check_scenario, write_options
+from serde_lab.lab.plan import Write, check_scenario, write_options
 from serde_lab.lab.progress import Progress
 from serde_lab.lab.run_settings import RunSettings
 from serde_lab.lab.source_check import check_arms, check_data
@@ -77,4 +77,4 @@ def prepared(one: AskedPoint, settings: RunSettings, progress: Progress) -> Poin
 def _stored_records(scenario: Scenario, inputs: PreparedInputs) -> RecordSchema:
     """The schema of the records that every arm sends."""
     source = pq.read_schema(inputs.commits[0].files[0]).remove_metadata()
-    return record_schema(source, write_options(scenario, "upsert", None, 1, 0))
+    return record_schema(source, write_options(scenario, None, Write()))

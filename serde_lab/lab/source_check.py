@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from serde_lab.errors import SchemaError
 from serde_lab.lab import own_files
-from serde_lab.lab.plan import TABLE_NAME, serde_options, write_options
+from serde_lab.lab.plan import TABLE_NAME, Write, serde_options, write_options
 from serde_lab.pipeline.write_schema import avro_schema, record_schema
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.model import Arm, ParquetData, Scenario
@@ -33,7 +33,7 @@ def check_data(scenario: Scenario, arms: Sequence[Arm] | None = None) -> None:
         if name not in schema.names:  # event_ts, which derived batches add
             schema = schema.append(pa.field(name, pa.int64()))
     try:
-        records = record_schema(schema, write_options(scenario, "upsert", None, 1, 0))
+        records = record_schema(schema, write_options(scenario, None, Write()))
         avro_schema(records.data, TABLE_NAME)
     except SchemaError as exc:
         raise SchemaError(f"{scenario.data.path}: {exc.message}", exc.hint) from exc

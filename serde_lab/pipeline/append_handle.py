@@ -1,8 +1,9 @@
-"""The handle that appends to a file group's log: upserts and deletes on merge-on-read.
+"""The handle that appends to a file group's log: on merge-on-read upserts and deletes, and inserts
+where a bucket is a file group.
 
-Owns the step from records to blocks; nothing that is stored is read, and so every record of an upsert
-counts as an update, as Hudi's bucket index has it. Only records that leave columns out are told apart by
-whether their keys are stored. Must not know frames, base files or Spark. Source:
+Owns the step from records to blocks; nothing that is stored is read, and so every row counts as an
+update, as Hudi's bucket index has it. Only records that leave columns out are told apart by whether
+their keys are stored. Must not know frames, base files or Spark. Source:
 org.apache.hudi.io.HoodieAppendHandle.
 """
 
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 
 from serde_lab.pipeline.plan import Operation, PartialUpdates, StoredFileGroup, WritePlan
 from serde_lab.pipeline.write_handle import Made, Task, WriteHandle, WriteStatus
-from serde_lab.records.merging import Deletes
+from serde_lab.records.merging import Deletes, Indices
 from serde_lab.records.schema import ENVELOPE, RECORD_KEY
 from serde_lab.serde.interface import Records
 from serde_lab.table.file_slice_reader import FileSliceReader
@@ -56,10 +57,15 @@ class AppendHandle(WriteHandle):
             )
 
     def write(self, records: Records) -> None:
-        """Append `records`, or delete their keys by commit time."""
+        """Append `records`, one a key, or delete their keys by commit time; of an insert, all of them:
+        readers merge its rows like any others in a log."""
         timeline, plan = self.task.timeline, self.task.plan
         if self.combiner is not None:
             self._write_made(self.made(records))
+            return
+        if plan.operation is Operation.INSERT:
+            self.refuse_markers(records)
+            self._append(records, None)
             return
         candidates = self.precombined(records)
         deletes = candidates.deletes
@@ -68,21 +74,25 @@ class AppendHandle(WriteHandle):
                 self._writer.delete(candidates.keys.values)
             return
         with timeline.phase("precombine"):
-            rows = None if deletes is None else np.flatnonzero(~deletes.marked)
-            records = candidates.gathered(rows)
-        with timeline.phase(self.task.convert_out):
-            batch = records.to_arrow()
-        with timeline.phase("write"):
-            data = pa.RecordBatch.from_arrays(
-                batch.columns[len(ENVELOPE) :], schema=plan.schema.data
-            )
-            if plan.partial is None:
-                self._writer.append(batch.column(0), data)
-                self._rows += data.num_rows
-            else:
-                self._append_partial(batch.column(0), data)
-            if deletes is not None:
+            standing = None if deletes is None else np.flatnonzero(~deletes.marked)
+            rows = candidates.rows(standing)
+        self._append(records, rows)
+        if deletes is not None:
+            with timeline.phase("write"):
                 self._delete(candidates.keys.values, candidates.ordering, deletes)
+
+    def _append(self, records: Records, rows: Indices | None) -> None:
+        plan = self.task.plan
+        for batch in self.converted(records, rows, "precombine"):
+            with self.task.timeline.phase("write"):
+                data = pa.RecordBatch.from_arrays(
+                    batch.columns[len(ENVELOPE) :], schema=plan.schema.data
+                )
+                if plan.partial is None:
+                    self._writer.append(batch.column(0), data)
+                    self._rows += data.num_rows
+                else:
+                    self._append_partial(batch.column(0), data)
 
     def _append_partial(self, keys: pa.Array, data: pa.RecordBatch) -> None:
         """Rows of keys that are stored keep what they leave out; in new ones it is null."""

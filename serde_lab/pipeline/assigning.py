@@ -156,7 +156,8 @@ class Assigner:
         partition, a delete for the place that it leaves."""
         with self.timeline.phase("precombine"):
             candidates = precombined(self.plan, records)
-            standing = candidates.gathered()
+            chosen = candidates.rows()
+            standing = records if chosen is None else records.take(chosen)
             paths = standing.partition_paths()
         keys = candidates.keys.values
         assert self.lookup is not None

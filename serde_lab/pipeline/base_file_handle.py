@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from serde_lab.errors import DataError
 from serde_lab.pipeline.plan import Operation, StoredFileGroup
 from serde_lab.pipeline.write_handle import Candidates, Made, Task, WriteHandle, WriteStatus
 from serde_lab.records.fields import column_of, columns_of, values_in
@@ -90,19 +89,21 @@ class BaseFileHandle(WriteHandle):
         if self.combiner is not None:
             self._write_made(self.made(records))
             return
+        rows = None
         if self.task.plan.operation.merges:
             candidates = self.precombined(records)
             with self.task.timeline.phase("merge"):
-                records = candidates.gathered(self._merged(candidates))
+                rows = candidates.rows(self._merged(candidates))
+            del candidates
         else:
-            self._refuse_markers(records)
-        with self.task.timeline.phase(self.task.convert_out):
-            batch = records.to_arrow()
-        with self.task.timeline.phase("write"):
-            data = pa.RecordBatch.from_arrays(
-                batch.columns[len(ENVELOPE) :], schema=self.task.plan.schema.data
-            )
-            self._writer.append(batch.column(0), conform(data, self._columns, self._writer.path))
+            self.refuse_markers(records)
+        for batch in self.converted(records, rows, "merge"):
+            with self.task.timeline.phase("write"):
+                data = pa.RecordBatch.from_arrays(
+                    batch.columns[len(ENVELOPE) :], schema=self.task.plan.schema.data
+                )
+                data = conform(data, self._columns, self._writer.path)
+                self._writer.append(batch.column(0), data)
 
     def _delete(self, records: Records) -> None:
         """Whatever its ordering value: a delete without a row is one by commit time."""
@@ -215,15 +216,6 @@ class BaseFileHandle(WriteHandle):
             back = np.empty(len(order), np.int64)
             back[order] = np.arange(len(order))
             return _one_batch(pa.Table.from_batches(parts).take(pa.array(back)))
-
-    def _refuse_markers(self, records: Records) -> None:
-        plan = self.task.plan
-        marked = plan.merge_rules.markers.marked(records, plan.schema.data.names)
-        if marked is not None:
-            raise DataError(
-                f"{int(marked.sum())} rows are marked as deletes, and a {plan.operation} deletes nothing",
-                hint="write them by upsert",
-            )
 
     def finish(self) -> Iterator[WriteStatus]:
         """Carry over the stored rows that stand, a row group at a time, and close the file.

@@ -49,11 +49,13 @@ class FrameReceiver:
         source = batches if timed else timeline.source(batches)
         for shard in _shards(source, self._shards):
             positions = np.concatenate([part.column("position").to_numpy() for part in shard])
-            frames = pa.chunked_array([part.column("frame") for part in shard])
+            frames = [part.column("frame") for part in shard]
+            # whoever made the list still holds it: its frames are to go once they are decoded
+            shard.clear()
             with timeline.phase("sniff"):
                 # the wire is checked against the declared strategy, by its bytes, whatever decode makes
                 # of it
-                foreign = sum(_foreign(chunk, self._mark) for chunk in frames.chunks)
+                foreign = sum(_foreign(chunk, self._mark) for chunk in frames)
                 timeline.add("frames_sniffed", len(positions))
                 timeline.add("frames_foreign", foreign)
             index = None
@@ -62,8 +64,14 @@ class FrameReceiver:
                     marked = (positions & INDEX_BIT) != 0
                     if marked.any():
                         timeline.add(f"{INDEX}frames_sniffed", int(marked.sum()))
-                        index = self._decoded(frames.filter(pa.array(marked)), positions[marked])
-                        frames, positions = frames.filter(pa.array(~marked)), positions[~marked]
+                        both = pa.chunked_array(frames)
+                        of_index = both.filter(pa.array(marked)).chunks
+                        index = self._decoded(of_index, positions[marked])
+                        frames, positions = (
+                            both.filter(pa.array(~marked)).chunks,
+                            positions[~marked],
+                        )
+                        del both
                 if index is not None:
                     timeline.add(f"{INDEX}rows", len(index))
             records = None
@@ -72,17 +80,36 @@ class FrameReceiver:
                     records = self._decoded(frames, positions)
                 timeline.add("rows", len(records))
             arrived = Arrived(records, index)
-            del frames, shard, positions, records, index
+            del frames, positions, records, index
             yield arrived
 
-    def _decoded(self, frames: pa.ChunkedArray, positions: npt.NDArray[np.int64]) -> Records:
-        together = frames.combine_chunks()
+    def _decoded(self, frames: list[pa.Array], positions: npt.NDArray[np.int64]) -> Records:
+        """The records of `frames`, which are taken out of their list, by position."""
+        ordered = in_order(pa.chunked_array(frames), positions)
+        frames.clear()
+        # several where one buffer cannot hold them all
+        together = ordered.combine_chunks()
+        del ordered
         parts = together.chunks if isinstance(together, pa.ChunkedArray) else [together]
-        if len(positions) > 1 and (np.diff(positions) < 0).any():
-            order = np.argsort(positions, kind="stable")
-            parts = [pa.concat_arrays(parts).take(pa.array(order))]
         records = [self._bound.decode(part) for part in parts if len(part)]
         return type(records[0]).concatenate(records) if len(records) > 1 else records[0]
+
+
+def in_order(frames: pa.ChunkedArray, positions: npt.NDArray[np.int64]) -> pa.ChunkedArray:
+    """`frames` by their `positions`, shape (n,).
+
+    What one task sent arrives in its order, so that whole runs change places.
+    """
+    starts = np.flatnonzero(np.diff(positions) < 0) + 1
+    if not len(starts):
+        return frames
+    starts = np.concatenate([[0], starts])
+    ends = np.append(starts[1:], len(positions))
+    order = np.argsort(positions[starts], kind="stable")
+    if (positions[starts[order]][1:] < positions[ends[order] - 1][:-1]).any():
+        return frames.take(pa.array(np.argsort(positions, kind="stable")))
+    runs = [frames.slice(starts[n], ends[n] - starts[n]).chunks for n in order.tolist()]
+    return pa.chunked_array([chunk for run in runs for chunk in run], frames.type)
 
 
 def _shards(batches: Iterable[pa.RecordBatch], shards: int) -> Iterator[list[pa.RecordBatch]]:

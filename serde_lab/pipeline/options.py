@@ -205,12 +205,6 @@ def _check_keys(operation: Operation, table: TableConfig) -> None:
             f" {table.name} has no record key",
             hint="insert adds rows to it",
         )
-    if operation is Operation.INSERT and table.index_type == "BUCKET":
-        raise OptionError(
-            f"hoodie.datasource.write.operation is insert, which looks no key up, and the table"
-            f" {table.name} has the bucket index, where every key has its place",
-            hint="upsert; or bulk_insert for its first rows",
-        )
 
 
 def _log_format(reader: OptionReader, table: TableConfig) -> LogFormat:

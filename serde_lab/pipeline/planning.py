@@ -212,14 +212,19 @@ def _stored(slice_: FileSlice) -> StoredFileGroup:
 
 # tasks behind a hop where no number of buckets says how many
 _TARGETS = 8
-# a stored row costs about this many times its bytes in the file while its group is merged
+# a row costs about this many times its bytes in a file while its shard is merged
 _EXPANSION = 12
+# of all shards together: the file that is built, its keys, and the keys that are stored
+_BUILT = 3
+# the interpreter, its libraries, and the pieces that are converted out
+_WORKER_BYTES = 512 << 20
 
 
 def _shards(options: WriteOptions, targets: int, slices: tuple[FileSlice, ...]) -> int:
     """Slices of a reduce task, so that one of them fits into the memory of a worker."""
     stored = sum(s.base_file.size_bytes for s in slices if s.base_file is not None)
-    incoming = options.source_bytes
-    per_task = max(stored, incoming) * _EXPANSION / max(1, targets)
+    per_task = (stored + options.source_bytes) // max(1, targets)
     budget = options.worker_memory_mb << 20
-    return min(256, max(1, -(-int(per_task) // budget)))
+    # whatever else there is, shards are not to be without end
+    left = max(budget - _WORKER_BYTES - per_task * _BUILT, budget // 4)
+    return min(256, max(1, -(-per_task * _EXPANSION // left)))

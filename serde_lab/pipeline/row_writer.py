@@ -160,7 +160,7 @@ class RowWriter:
         marked = plan.merge_rules.markers.marked(enveloped, plan.schema.data.names)
         if marked is not None:
             raise DataError(
-                f"{int(marked.sum())} rows are marked as deletes, and a {plan.operation} deletes nothing",
+                f"{int(marked.sum())} rows are marked as deletes, and {plan.operation} deletes nothing",
                 hint="write them by upsert",
             )
 

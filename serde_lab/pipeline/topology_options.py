@@ -99,7 +99,7 @@ def check_topology(name: str, operation: Operation, table: TableConfig) -> None:
         raise OptionError(
             f"hoodie.datasource.write.operation is {operation}, which a table with consistent hashing does"
             " not take: its file ids are those of the ring for good",
-            hint="upsert, delete",
+            hint="upsert, insert, delete",
         )
     if bucketed and name in BY_ASSIGNER:
         raise OptionError(

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from serde_lab.errors import DataError
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.plan import Operation, WritePlan
 from serde_lab.records.combiner import Combiner
@@ -30,6 +31,7 @@ from serde_lab.table.file_names import write_token
 
 WriteStatus = WriteStat
 
+_PIECE_ROWS = 1 << 18
 # names of one batch's files, before those of the next one begin
 _FLUSHES = 1_000_000
 _STAGE = 1  # in write tokens: the reduce stage, whatever number Spark gave it in this session
@@ -67,8 +69,8 @@ class Candidates:
     """One record a key of a batch: `chosen` indexes `records`, None means all of them.
 
     `keys` and `ordering` are those of the chosen records, read and hashed once for all that follows;
-    the records themselves are gathered once, when it is known which of them are written. `deletes`
-    says which of the chosen ones delete their keys; None where none does.
+    the records themselves are gathered once, when it is known which of them are written (`rows`).
+    `deletes` says which of the chosen ones delete their keys; None where none does.
     """
 
     records: Records
@@ -80,12 +82,12 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def gathered(self, standing: Indices | None = None) -> Records:
-        """The records of the candidates numbered `standing`, of all of them if None."""
-        rows = self.chosen
-        if standing is not None and len(standing) < len(self):
-            rows = standing if rows is None else rows[standing]
-        return self.records if rows is None else self.records.take(rows)
+    def rows(self, standing: Indices | None = None) -> Indices | None:
+        """Where in `records` the candidates numbered `standing` are (None: all); None where all records
+        are such."""
+        if standing is None or len(standing) == len(self):
+            return self.chosen
+        return standing if self.chosen is None else self.chosen[standing]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,34 @@ class WriteHandle(ABC):
         """One record a key: of a delete any of them, else the one that the table's order chooses."""
         with self.task.timeline.phase("precombine"):
             return precombined(self.task.plan, records)
+
+    def converted(
+        self, records: Records, rows: Indices | None, phase: str
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches of the records at `rows` (None: all), gathered in a phase of this name.
+
+        A large shard goes out in pieces, so that it is never in memory as a whole in both forms.
+        """
+        pieces = records.pieces(_PIECE_ROWS, rows)
+        while True:
+            with self.task.timeline.phase(phase):
+                piece = next(pieces, None)
+            if piece is None:
+                return
+            with self.task.timeline.phase(self.task.convert_out):
+                batch = piece.to_arrow()
+            del piece
+            yield batch
+
+    def refuse_markers(self, records: Records) -> None:
+        """Raise DataError where a write that adds all its rows has some that are marked as deletes."""
+        plan = self.task.plan
+        marked = plan.merge_rules.markers.marked(records, plan.schema.data.names)
+        if marked is not None:
+            raise DataError(
+                f"{int(marked.sum())} rows are marked as deletes, and {plan.operation} deletes nothing",
+                hint="write them by upsert",
+            )
 
     def made(self, records: Records) -> Made:
         """One entry a key where one record may be made of several: converted out first, then merged."""

@@ -103,6 +103,9 @@ class ArrowRecords(Records):
     def take(self, indices: npt.NDArray[np.int64]) -> Self:
         return type(self)(self.schema, self.batch.take(pa.array(indices)), self.constants)
 
+    def slice(self, start: int, stop: int) -> Self:
+        return type(self)(self.schema, self.batch.slice(start, stop - start), self.constants)
+
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
         if len(parts) == 1:

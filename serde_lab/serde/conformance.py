@@ -246,7 +246,7 @@ class Conformance(DamageLaws, VerbLaws):
     # -- the record API -------------------------------------------------------------------------
 
     def test_records_are_taken_joined_and_read(self) -> None:
-        """take, concatenate and column agree with Arrow, before and after the frames."""
+        """take, pieces, concatenate and column agree with Arrow, before and after the frames."""
 
         def law(drawn: tuple[Case, SerdeOptions, list[int]]) -> None:
             (schema, batch), options, picks = drawn
@@ -258,6 +258,12 @@ class Conformance(DamageLaws, VerbLaws):
             for records in (sent, bound.decode(self.encode(bound, batch).frame)):
                 assert records.schema == schema
                 self.check_batch(records.take(indices).to_arrow(), taken, options)
+                for rows, wanted in ((None, batch), (indices, taken)):
+                    for most in (2, 1000):
+                        pieces = list(records.pieces(most, rows))
+                        assert max(map(len, pieces)) <= most
+                        in_turn = cases.joined([piece.to_arrow() for piece in pieces])
+                        self.check_batch(in_turn, wanted, options)
                 both = type(records).concatenate([records.take(indices), records])
                 assert len(both) == len(indices) + len(batch)
                 self.check_batch(both.to_arrow(), cases.joined([taken, batch]), options)

@@ -40,8 +40,9 @@ Records are never changed in place. Law 6: every verb gives what the same change
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import ClassVar, Literal, Self
 
 import numpy as np
@@ -150,6 +151,25 @@ class Records(ABC):
     @abstractmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
         """All records of `parts` (at least one), in order."""
+
+    def slice(self, start: int, stop: int) -> Self:
+        """The records from number `start` to before `stop`."""
+        return self.take(np.arange(start, stop))
+
+    def forget_columns(self) -> None:
+        """Give back what was read of these records and is kept beside them."""
+        return
+
+    def pieces(self, most: int, rows: npt.NDArray[np.int64] | None = None) -> Iterator[Self]:
+        """The records at `rows` (None: all), in that order, in even pieces of at most `most` records."""
+        count = len(self) if rows is None else len(rows)
+        if count <= most:
+            yield self if rows is None else self.take(rows)
+            return
+        self.forget_columns()
+        edges = np.linspace(0, count, -(-count // most) + 1).astype(np.int64).tolist()
+        for start, stop in pairwise(edges):
+            yield self.slice(start, stop) if rows is None else self.take(rows[start:stop])
 
     def column_values(self, names: Sequence[str]) -> list[pa.Array]:
         """These columns, each as `column` gives it."""

@@ -255,6 +255,13 @@ class RowRecords(Records):
             return type(self)(self.shape, None, (self, indices))
         return type(self)(self.shape, self.rows.take(pa.array(indices)))
 
+    def slice(self, start: int, stop: int) -> Self:
+        return type(self)(self.shape, self.rows.slice(start, stop - start))
+
+    def forget_columns(self) -> None:
+        self.__dict__.pop("blocks", None)
+        self.__dict__.pop("reader", None)
+
     @property
     def _is_read(self) -> bool:
         return "blocks" in self.__dict__ or "reader" in self.__dict__

@@ -178,9 +178,8 @@ class PeerTable:
     def by_hudi(self, step: Step, write: HudiWrite, compacted: bool = False) -> None:
         """Apache Hudi does the next write; `compacted` says that it compacts after it."""
         commit = self.step(step)
-        operation = {"upsert": "upsert", "delete": "delete"}[step.operation]
         options = write_options(self.table, write) | {
-            "hoodie.datasource.write.operation": operation
+            "hoodie.datasource.write.operation": step.operation
         }
         frame = self.spark.read.parquet(str(commit.folder))
         frame.write.format("hudi").options(**options).mode("append").save(self.path)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from serde_lab.peers.apache_hudi import HudiSnapshot
 from serde_lab.peers.hudi_options import HudiTable, HudiWrite
+from serde_lab.verify.readers import HudiRs
 from tests.peers.lab_writer import LabWriter
 from tests.peers.peer_tables import DELETE, FIRST, SECOND, PeerTable, Step, rows
 
@@ -64,3 +66,40 @@ def test_hudi_finds_what_was_assigned_and_replaced(
     lab.step(AGAIN, **chain)
     lab.step(GONE, **chain)
     assert table.problems() == []
+
+
+# stored already: older and newer ones; and a key that comes twice
+AGAIN_INSERTED = Step(
+    "insert",
+    (
+        rows(range(200, 230), 3, "new") + rows([5, 6], 9, "newer") + rows([7, 8], 1, "older"),
+        rows([200, 300], 8, "higher twin") + rows([300], 2, "lower twin"),
+    ),
+)
+
+
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_an_insert_into_buckets_leaves_what_hudis_leaves(
+    table_type: str, hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    seen = []
+    for who in ("lab", "hudi"):
+        kind = HudiTable("t", ("k", "n"), ("o",), table_type=table_type)  # type: ignore[arg-type]
+        table = PeerTable(hudi_session, tmp_path / who, kind)
+        lab = LabWriter(table)
+        for step in (FIRST, AGAIN_INSERTED):
+            if who == "lab":
+                lab.step(step)
+            else:
+                table.by_hudi(step, HudiWrite())
+        with HudiSnapshot(hudi_session, table.path) as by_hudi:
+            found = [by_hudi.table(), HudiRs(table.path).table()]
+        seen += [
+            sorted(zip(*(part.column(name).to_pylist() for name in ("n", "o")), strict=True))
+            for part in found
+        ]
+    assert seen[0] == seen[1] == seen[2] == seen[3]
+    stored_before = [at for at in seen[0] if at[0] in (5, 7)]
+    merged = [(5, 9), (7, 5)]
+    both = sorted([*merged, (5, 5), (7, 1)])
+    assert stored_before == (both if table_type == "COPY_ON_WRITE" else merged)

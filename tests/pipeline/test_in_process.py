@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from serde_lab.errors import DataError, OptionError, SchemaError
+from serde_lab.pipeline import write_handle
 from serde_lab.pipeline.coordinator import Commit
 from serde_lab.pipeline.exchange import InProcessExchange, parquet_partitions
+from serde_lab.pipeline.frame_receiver import in_order
 from serde_lab.pipeline.options import parse_options
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.pipeline.write_schema import record_schema
@@ -20,7 +23,19 @@ from serde_lab.table.storage import Storage
 from serde_lab.verify import oracle
 from serde_lab.verify.checks import Expected, check_path
 from serde_lab.verify.rules import TableRules
-from tests.pipeline.lab_table import FIRST, OPTIONS, SECOND, STRATEGIES, Rows, table_of, write_parts
+from tests.pipeline.lab_table import (
+    BACK,
+    FIRST,
+    GONE,
+    MOR,
+    OPTIONS,
+    SECOND,
+    STRATEGIES,
+    LabTable,
+    Rows,
+    table_of,
+    write_parts,
+)
 
 
 def folder_of(path: Path, rows: Rows, files: int = 2) -> Path:
@@ -82,6 +97,30 @@ def test_shards_bound_memory_and_change_no_row(tmp_path: Path) -> None:
         prepared = PreparedWrite.of(Storage.open(tmp_path / "t"), schema, options)
         prepared.commit(InProcessExchange(parquet_partitions(files, schema.names)))
     check(tmp_path / "t", [("upsert", first), ("upsert", second)], tmp_path / "o")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("kind", [{}, MOR], ids=["copy-on-write", "merge-on-read"])
+def test_a_shard_that_goes_out_in_pieces_is_the_same(
+    kind: dict[str, str], strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_handle, "_PIECE_ROWS", 3)
+    table = LabTable(tmp_path, {**kind, "serde_lab.strategy": strategy})
+    for rows in (FIRST, SECOND):
+        table.upsert(rows)
+    table.delete(GONE)
+    table.upsert(BACK)
+    table.check()
+
+
+@pytest.mark.parametrize(
+    "positions", [[0, 1, 2, 3, 4, 5], [4, 5, 0, 1, 2, 3], [3, 4, 5, 2, 0, 1], [5, 0, 4, 1, 2, 3]]
+)
+def test_frames_are_brought_into_the_order_of_their_positions(positions: list[int]) -> None:
+    frames = [b"%d" % position for position in positions]
+    arrived = pa.chunked_array([frames[:1], frames[1:4], [], frames[4:]], pa.binary())
+    ordered = in_order(arrived, np.array(positions))
+    assert ordered.to_pylist() == [b"%d" % position for position in range(6)]
 
 
 @pytest.mark.parametrize("parallelism", [1, 3, 16])

@@ -439,8 +439,3 @@ def test_what_looks_keys_up_is_refused_without_keys(operation: str, tmp_path: Pa
     table.write("insert", times(range(3), 1))
     with pytest.raises(OptionError, match=r"has no record key \(insert adds"):
         table.write(operation, times(range(3), 2))
-
-
-def test_insert_is_refused_with_keys(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="insert, which looks no key up"):
-        LabTable(tmp_path).write("insert", pa.table({"k": ["a"]}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,11 +107,43 @@ def test_inserts_look_nothing_up(topology: str, strategy: str, tmp_path: Path) -
     table.check()
 
 
-def test_an_inserted_key_that_is_stored_already_is_there_twice(tmp_path: Path) -> None:
-    table = LabTable(tmp_path, SIMPLE)
+@pytest.mark.parametrize("options", [SIMPLE, SIMPLE | MOR, BUCKETS])
+def test_an_inserted_key_that_is_stored_already_is_there_twice(
+    options: dict[str, str | None], tmp_path: Path
+) -> None:
+    table = LabTable(tmp_path, options)
     for _ in range(2):
         table.write("insert", table_of([("a", 1, 1, 1.0), ("a", 1, 1, 1.0)]))
     assert plan_snapshot(table.table).read().num_rows == 4
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_an_insert_into_the_log_of_a_bucket_is_merged_by_readers(
+    strategy: str, tmp_path: Path
+) -> None:
+    table = LabTable(tmp_path, {**MOR, "serde_lab.strategy": strategy})
+    table.upsert(FIRST)
+    newer: Rows = [("a", 3, 31, 1.0), ("a", 3, 32, 2.0), ("a", 3, 30, 3.0)]
+    commit = table.write("insert", table_of([*newer, ("a", 4, 39, 4.0), *NEW]))
+    # its bucket's log tells nothing of what is new
+    assert (commit.rows_inserted, commit.rows_updated) == (0, 29)
+    # the same rows by upsert leave the same table
+    table.commits[-1] = replace(table.commits[-1], operation="upsert")
+    table.check()
+    table.compact()
+    table.check()
+
+
+@pytest.mark.parametrize("kind", [{}, MOR], ids=["copy-on-write", "merge-on-read"])
+def test_an_insert_deletes_nothing(kind: dict[str, str], tmp_path: Path) -> None:
+    table = LabTable(tmp_path, kind)
+    table.upsert(FIRST)
+    marked = table_of(NEW).append_column(
+        "_hoodie_is_deleted", pa.array([True] * len(NEW), pa.bool_())
+    )
+    with pytest.raises(DataError, match="marked as deletes, and insert deletes nothing"):
+        table.write("insert", marked)
+    table.check()
 
 
 @pytest.mark.parametrize("kind", [{}, MOR], ids=["copy-on-write", "merge-on-read"])

@@ -105,27 +105,24 @@ class Cell:
         """All that such a table takes after its first write."""
         found = ["upsert", "upsert", "delete", "upsert_prepped"]
         if self.path[1] == RING:
-            return tuple(found)
+            return (*found, "insert")
         found += OVERWRITES
         if self.partitioned:
             found.append("delete_partition")
-        if self.path[1] not in _BUCKETED:
-            # with the bucket index, nothing else would find the key's place
-            found.append("insert")
-            if self.topology != "step3":
-                # whose buffers' sizes are refused by other chains
-                found += ["append", "bulk_insert"]
+        found.append("insert")
+        if self.path[1] not in _BUCKETED and self.topology != "step3":
+            # where a bucket is a file group, nothing else would find the key's place; and the sizes of
+            # step3's buffers are refused by other chains
+            found += ["append", "bulk_insert"]
         return tuple(found)
 
     @property
     def first_operations(self) -> tuple[str, ...]:
         """Of which one makes the table."""
-        if self.path[1] == RING:
-            return ("upsert",)
-        if self.topology == "step3":
-            return ("upsert", "insert")
-        bucketed = self.path[1] in _BUCKETED
-        return ("upsert", "bulk_insert") if bucketed else ("upsert", "insert", "bulk_insert")
+        found = ("upsert", "insert")
+        if self.path[1] == RING or self.topology == "step3":
+            return found
+        return (*found, "bulk_insert")
 
 
 def all_cells() -> list[Cell]:

@@ -260,7 +260,6 @@ def test_rows_of_a_batch() -> None:
         ([("data/keyless", True), ("arm/2", {"name": "c", "peer": "hudi_avro"})], "arm.c: peers are "
          "not asked to write rows without keys yet"),
         ([("data/keyless", True), ("data/key_range", "third")], "data.key_range: is for rows with"),
-        ([("commit/0/operation", "insert")], "commit.1.operation: an insert looks no key up"),
         ([("data/keyless", True), ("commit/0", {"operation": "insert", "updates": 0.5})],
          "commit.1.updates: cannot be asked for: an insert has none, only an upsert"),
         # table

@@ -51,12 +51,6 @@ def _travels(key: str, batch: Batch, arm: Arm, scenario: Scenario) -> Iterator[P
             f"{batch.operation} cannot go through {topology.name!r}, the topology of arm"
             f" {arm.name!r}: it is for an insert",
         )
-    if batch.operation == "insert" and topology.name == "bucket" and not scenario.data.keyless:
-        yield Problem(
-            key,
-            f"an insert looks no key up, and arm {arm.name!r} writes a table with the bucket index, where"
-            " every key has its place; rows with keys come by upsert, the first ones by bulk_insert",
-        )
     if batch.operation.startswith("insert_overwrite") and scenario.key_is_global(arm):
         yield Problem(
             key,
