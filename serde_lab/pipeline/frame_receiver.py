@@ -18,6 +18,8 @@ from serde_lab.pipeline.frame_sender import INDEX, INDEX_BIT, SHARD_SHIFT, frame
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.serde.interface import BoundSerde, Records
 
+_MOST_RUNS = 4096
+
 
 @dataclass(slots=True)
 class Arrived:
@@ -64,13 +66,10 @@ class FrameReceiver:
                     marked = (positions & INDEX_BIT) != 0
                     if marked.any():
                         timeline.add(f"{INDEX}frames_sniffed", int(marked.sum()))
-                        both = pa.chunked_array(frames)
+                        both, rest = pa.chunked_array(frames), ~marked
                         of_index = both.filter(pa.array(marked)).chunks
                         index = self._decoded(of_index, positions[marked])
-                        frames, positions = (
-                            both.filter(pa.array(~marked)).chunks,
-                            positions[~marked],
-                        )
+                        frames, positions = both.filter(pa.array(rest)).chunks, positions[rest]
                         del both
                 if index is not None:
                     timeline.add(f"{INDEX}rows", len(index))
@@ -98,7 +97,8 @@ class FrameReceiver:
 def in_order(frames: pa.ChunkedArray, positions: npt.NDArray[np.int64]) -> pa.ChunkedArray:
     """`frames` by their `positions`, shape (n,).
 
-    What one task sent arrives in its order, so that whole runs change places.
+    What one task sent arrives in its order, so that whole runs change places; where there are more runs
+    than tasks send, frames do one by one.
     """
     starts = np.flatnonzero(np.diff(positions) < 0) + 1
     if not len(starts):
@@ -106,7 +106,8 @@ def in_order(frames: pa.ChunkedArray, positions: npt.NDArray[np.int64]) -> pa.Ch
     starts = np.concatenate([[0], starts])
     ends = np.append(starts[1:], len(positions))
     order = np.argsort(positions[starts], kind="stable")
-    if (positions[starts[order]][1:] < positions[ends[order] - 1][:-1]).any():
+    overlap = (positions[starts[order]][1:] < positions[ends[order] - 1][:-1]).any()
+    if overlap or len(starts) > _MOST_RUNS:
         return frames.take(pa.array(np.argsort(positions, kind="stable")))
     runs = [frames.slice(starts[n], ends[n] - starts[n]).chunks for n in order.tolist()]
     return pa.chunked_array([chunk for run in runs for chunk in run], frames.type)

@@ -28,7 +28,7 @@ The other verbs are RFC-46's record API and RFC-84's record, in bulk. What only 
 the records; what makes records of a schema is asked of the bound SerDe of that schema:
 
     records.column_values, ordering_values, record_keys, partition_paths,
-            current_locations, new_locations, is_delete, should_ignore, take, concatenate
+            current_locations, new_locations, is_delete, should_ignore, take, slice, pieces, concatenate
     bound.rewrite, join, update_metadata, index_records, copy
 
 Records are never changed in place. Law 6: every verb gives what the same change of an Arrow batch gives
