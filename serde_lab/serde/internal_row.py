@@ -15,7 +15,7 @@ Must not know what the columns mean.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,8 +26,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from serde_lab.errors import DataError, DecodeError
+from serde_lab.records.fields import columns_of
 from serde_lab.records.plain_form import from_plain, to_plain_batch
-from serde_lab.records.schema import RecordSchema
+from serde_lab.records.schema import RECORD_KEY, RecordSchema
 from serde_lab.records.types import check_supported, plain_type
 from serde_lab.serde import (
     internal_row_loop,
@@ -106,6 +107,8 @@ _LENGTH_BYTES = 4
 
 BLOCK_ROWS = 1 << 14
 """So many records are read together, all columns of them, while their bytes are near the processor."""
+MOST_KEPT_ROWS = 1 << 18
+"""What was read of more records is not kept for the next reading: it is larger than their bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,11 +216,28 @@ class RowRecords(Records):
         """The same by blocks of BLOCK_ROWS, where columns are read as columns."""
         if self.shape.execution == "row" or len(self.rows) <= BLOCK_ROWS:
             return (self.reader,)
-        readers = []
+        return tuple(self._read_by_block())
+
+    def check_form(self) -> None:
+        """Raise Damaged, counting from the first record, unless each has the form of its layout."""
+        _ = self._told_apart_by if self._are_many else self.blocks
+
+    @property
+    def _are_many(self) -> bool:
+        return self.shape.execution == "batch" and len(self.rows) > MOST_KEPT_ROWS
+
+    @cached_property
+    def _told_apart_by(self) -> Mapping[str, pa.Array]:
+        """Of many records, what every write asks for first: read while their form is checked."""
+        names = [RECORD_KEY, *columns_of(self.schema.ordering)]
+        return dict(zip(names, self._read_through(names), strict=True))
+
+    def _read_by_block(self) -> Iterator[Reader]:
         for first in range(0, len(self.rows), BLOCK_ROWS):
             with _counted_from(first):
-                readers.append(self.shape.reader(self.rows.slice(first, BLOCK_ROWS)))
-        return tuple(readers)
+                reader = self.shape.reader(self.rows.slice(first, BLOCK_ROWS))
+            yield reader
+            del reader
 
     def column(self, name: str) -> pa.Array:
         return self._columns([name])[0]
@@ -240,8 +260,19 @@ class RowRecords(Records):
         return [from_plain(c, field.type) for c, field in zip(columns, fields, strict=True)]
 
     def _plain_columns(self, names: Sequence[str]) -> list[pa.Array]:
+        if not self._are_many:
+            return self._read(names, self.blocks)
+        kept = self.__dict__.get("_told_apart_by", {})
+        others = [name for name in names if name not in kept]
+        read = dict(zip(others, self._read_through(others), strict=True)) if others else {}
+        return [kept[name] if name in kept else read[name] for name in names]
+
+    def _read_through(self, names: Sequence[str]) -> list[pa.Array]:
+        return self._read(names, self._read_by_block())
+
+    def _read(self, names: Sequence[str], blocks: Iterable[Reader]) -> list[pa.Array]:
         read = []
-        for number, block in enumerate(self.blocks):
+        for number, block in enumerate(blocks):
             with _counted_from(number * BLOCK_ROWS):
                 read.append([block.column(name) for name in names])
         return read[0] if len(read) == 1 else [*map(pa.concat_arrays, zip(*read, strict=True))]
@@ -259,8 +290,8 @@ class RowRecords(Records):
         return type(self)(self.shape, self.rows.slice(start, stop - start))
 
     def forget_columns(self) -> None:
-        self.__dict__.pop("blocks", None)
-        self.__dict__.pop("reader", None)
+        for name in ("blocks", "reader", "_told_apart_by"):
+            self.__dict__.pop(name, None)
 
     @property
     def _is_read(self) -> bool:
@@ -338,7 +369,7 @@ class BoundInternalRow(BoundSerde):
         records = RowRecords(self._shape, rows)
         try:
             # the form of every record is checked here, its values when they are read
-            _ = records.blocks
+            records.check_form()
         except Damaged as exc:
             raise DecodeError("internal_row", exc.record, exc.problem) from exc
         return records

@@ -35,6 +35,18 @@ class TestInternalRowInBlocks(Conformance):
         monkeypatch.setattr(internal_row, "BLOCK_ROWS", 3)
 
 
+class TestManyInternalRows(Conformance):
+    """The same laws where what was read is never kept."""
+
+    name = "internal_row"
+    golden = Path(__file__).parent / "golden"
+
+    @pytest.fixture(autouse=True)
+    def _few(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(internal_row, "BLOCK_ROWS", 3)
+        monkeypatch.setattr(internal_row, "MOST_KEPT_ROWS", 3)
+
+
 DATA = pa.schema(
     [
         pa.field("flag", pa.bool_()),
