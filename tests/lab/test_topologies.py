@@ -106,10 +106,6 @@ def test_what_is_overwritten_is_measured_and_right(tmp_path: Path) -> None:
     [
         ({"arm": [{**arm("append")}]}, "it is for an insert"),
         (
-            {"arm": [arm("bucket")], "commit": [{"operation": "insert", "share": 0.1}]},
-            "every key has its place",
-        ),
-        (
             {"arm": [{"name": "x", "control": "exchange_only", "topology": {"name": "state"}}]},
             "a control has no topology of its own",
         ),
