@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.pipeline.plan import Operation, PartialUpdates, StoredFileGroup, WritePlan
-from serde_lab.pipeline.write_handle import Made, Task, WriteHandle, WriteStatus
+from serde_lab.pipeline.write_handle import Made, Task, WriteHandle, WriteStatus, refuse_markers
 from serde_lab.records.merging import Deletes, Indices
-from serde_lab.records.schema import ENVELOPE, RECORD_KEY
+from serde_lab.records.schema import RECORD_KEY
 from serde_lab.serde.interface import Records
 from serde_lab.table.file_slice_reader import FileSliceReader
 from serde_lab.table.log_file import LogTarget, LogWriter
@@ -64,7 +64,7 @@ class AppendHandle(WriteHandle):
             self._write_made(self.made(records))
             return
         if plan.operation is Operation.INSERT:
-            self.refuse_markers(records)
+            refuse_markers(plan, records)
             self._append(records, None)
             return
         candidates = self.precombined(records)
@@ -83,16 +83,13 @@ class AppendHandle(WriteHandle):
 
     def _append(self, records: Records, rows: Indices | None) -> None:
         plan = self.task.plan
-        for batch in self.converted(records, rows, "precombine"):
+        for keys, data in self.converted(records, rows, "precombine"):
             with self.task.timeline.phase("write"):
-                data = pa.RecordBatch.from_arrays(
-                    batch.columns[len(ENVELOPE) :], schema=plan.schema.data
-                )
                 if plan.partial is None:
-                    self._writer.append(batch.column(0), data)
+                    self._writer.append(keys, data)
                     self._rows += data.num_rows
                 else:
-                    self._append_partial(batch.column(0), data)
+                    self._append_partial(keys, data)
 
     def _append_partial(self, keys: pa.Array, data: pa.RecordBatch) -> None:
         """Rows of keys that are stored keep what they leave out; in new ones it is null."""

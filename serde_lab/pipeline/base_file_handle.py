@@ -14,13 +14,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.pipeline.plan import Operation, StoredFileGroup
-from serde_lab.pipeline.write_handle import Candidates, Made, Task, WriteHandle, WriteStatus
+from serde_lab.pipeline.write_handle import (
+    Candidates,
+    Made,
+    Task,
+    WriteHandle,
+    WriteStatus,
+    refuse_markers,
+)
 from serde_lab.records.fields import column_of, columns_of, values_in
 from serde_lab.records.key_hash import HashedKeys
 from serde_lab.records.merging import Indices, match, merge
 from serde_lab.records.ordering import not_older
 from serde_lab.records.partial_update import PartialUpdateCombiner
-from serde_lab.records.schema import ENVELOPE, RECORD_KEY
+from serde_lab.records.schema import RECORD_KEY
 from serde_lab.records.schema_evolution import fit
 from serde_lab.serde.interface import Records
 from serde_lab.table.base_file import BaseFileReader, BaseFileWriter
@@ -96,14 +103,10 @@ class BaseFileHandle(WriteHandle):
                 rows = candidates.rows(self._merged(candidates))
             del candidates
         else:
-            self.refuse_markers(records)
-        for batch in self.converted(records, rows, "merge"):
+            refuse_markers(self.task.plan, records)
+        for keys, data in self.converted(records, rows, "merge"):
             with self.task.timeline.phase("write"):
-                data = pa.RecordBatch.from_arrays(
-                    batch.columns[len(ENVELOPE) :], schema=self.task.plan.schema.data
-                )
-                data = conform(data, self._columns, self._writer.path)
-                self._writer.append(batch.column(0), data)
+                self._writer.append(keys, conform(data, self._columns, self._writer.path))
 
     def _delete(self, records: Records) -> None:
         """Whatever its ordering value: a delete without a row is one by commit time."""

@@ -14,11 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from serde_lab.errors import DataError
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.stages import count_null_elements, enveloped_records, stored_form
-from serde_lab.pipeline.write_handle import Task, WriteStatus
+from serde_lab.pipeline.write_handle import Task, WriteStatus, refuse_markers
 from serde_lab.records.keys import RowPlace
 from serde_lab.records.schema import ENVELOPE, PARTITION_PATH, RECORD_KEY
 from serde_lab.table.base_file import BaseFileWriter
@@ -97,7 +96,7 @@ class RowWriter:
 
     def write(self, enveloped: pa.RecordBatch) -> None:
         """Append the rows of a batch with its envelope to the files of their partitions."""
-        self._refuse_markers(enveloped)
+        refuse_markers(self.plan, enveloped)
         for path, rows in self._by_path(enveloped):
             start = 0
             while start < rows.num_rows:
@@ -154,15 +153,6 @@ class RowWriter:
         )
         self._open[path] = _Open(writer, self._room)
         return self._open[path]
-
-    def _refuse_markers(self, enveloped: pa.RecordBatch) -> None:
-        plan = self.plan
-        marked = plan.merge_rules.markers.marked(enveloped, plan.schema.data.names)
-        if marked is not None:
-            raise DataError(
-                f"{int(marked.sum())} rows are marked as deletes, and {plan.operation} deletes nothing",
-                hint="write them by upsert",
-            )
 
 
 def sorted_ranges(

@@ -126,8 +126,8 @@ class WriteHandle(ABC):
 
     def converted(
         self, records: Records, rows: Indices | None, phase: str
-    ) -> Iterator[pa.RecordBatch]:
-        """Batches of the records at `rows` (None: all), gathered in a phase of this name.
+    ) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
+        """Record keys and data of the records at `rows` (None: all), gathered in a phase of this name.
 
         A large shard goes out in pieces, so that it is never in memory as a whole in both forms.
         """
@@ -139,18 +139,11 @@ class WriteHandle(ABC):
                 return
             with self.task.timeline.phase(self.task.convert_out):
                 batch = piece.to_arrow()
+                data = pa.RecordBatch.from_arrays(
+                    batch.columns[len(ENVELOPE) :], schema=self.task.plan.schema.data
+                )
             del piece
-            yield batch
-
-    def refuse_markers(self, records: Records) -> None:
-        """Raise DataError where a write that adds all its rows has some that are marked as deletes."""
-        plan = self.task.plan
-        marked = plan.merge_rules.markers.marked(records, plan.schema.data.names)
-        if marked is not None:
-            raise DataError(
-                f"{int(marked.sum())} rows are marked as deletes, and {plan.operation} deletes nothing",
-                hint="write them by upsert",
-            )
+            yield batch.column(0), data
 
     def made(self, records: Records) -> Made:
         """One entry a key where one record may be made of several: converted out first, then merged."""
@@ -206,6 +199,16 @@ def together(written: Sequence[WriteStatus]) -> WriteStatus:
         numUpdateWrites=sum(status.numUpdateWrites for status in written),
         numDeletes=sum(status.numDeletes for status in written),
     )
+
+
+def refuse_markers(plan: WritePlan, rows: Records | pa.RecordBatch) -> None:
+    """Raise DataError where a write that adds all its rows has some that are marked as deletes."""
+    marked = plan.merge_rules.markers.marked(rows, plan.schema.data.names)
+    if marked is not None:
+        raise DataError(
+            f"{int(marked.sum())} rows are marked as deletes, and {plan.operation} deletes nothing",
+            hint="write them by upsert",
+        )
 
 
 def precombined(plan: WritePlan, records: Records) -> Candidates:

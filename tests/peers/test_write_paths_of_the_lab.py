@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -80,11 +80,13 @@ AGAIN_INSERTED = Step(
 
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 def test_an_insert_into_buckets_leaves_what_hudis_leaves(
-    table_type: str, hudi_session: SparkSession, tmp_path: Path
+    table_type: Literal["COPY_ON_WRITE", "MERGE_ON_READ"],
+    hudi_session: SparkSession,
+    tmp_path: Path,
 ) -> None:
     seen = []
     for who in ("lab", "hudi"):
-        kind = HudiTable("t", ("k", "n"), ("o",), table_type=table_type)  # type: ignore[arg-type]
+        kind = HudiTable("t", ("k", "n"), ("o",), table_type=table_type)
         table = PeerTable(hudi_session, tmp_path / who, kind)
         lab = LabWriter(table)
         for step in (FIRST, AGAIN_INSERTED):

@@ -35,15 +35,11 @@ class TestInternalRowInBlocks(Conformance):
         monkeypatch.setattr(internal_row, "BLOCK_ROWS", 3)
 
 
-class TestManyInternalRows(Conformance):
+class TestManyInternalRows(TestInternalRowInBlocks):
     """The same laws where what was read is never kept."""
 
-    name = "internal_row"
-    golden = Path(__file__).parent / "golden"
-
     @pytest.fixture(autouse=True)
-    def _few(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(internal_row, "BLOCK_ROWS", 3)
+    def _fewer(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(internal_row, "MOST_KEPT_ROWS", 3)
 
 
