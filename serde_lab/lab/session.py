@@ -67,11 +67,15 @@ class SessionSettings:
 
 def spark_conf(settings: SessionSettings) -> dict[str, str]:
     """Every Spark property that the lab sets, for `settings`."""
+    memory = settings.conf.get("spark.driver.memory", settings.driver_memory)
     java_options = f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()} -Duser.timezone=UTC"
+    # One size of heap from start to end: a heap that an arm made grow, and the collector's thresholds
+    # that went with it, would else be what the next arm starts from.
+    java_options += f" -Xms{memory}"
     conf = {
         "spark.app.name": "serde_lab",
         "spark.master": settings.spark_master,
-        "spark.driver.memory": settings.driver_memory,
+        "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": java_options,
         "spark.driver.host": "127.0.0.1" if not settings.master else "",
         "spark.driver.bindAddress": "127.0.0.1" if not settings.master else "",
