@@ -15,6 +15,11 @@ from serde_lab.cli.console import Format, emit, print_json, stderr
 from serde_lab.cli.judge import Baselines, Results, named_run
 from serde_lab.errors import UsageError
 
+Name = Annotated[str, typer.Option(help="The baseline's name.")]
+Reason = Annotated[str, typer.Option(help="Why; kept in the file.")]
+By = Annotated[str, typer.Option(help="Who; kept in the file.")]
+ScenarioName = Annotated[str, typer.Argument(help="A scenario's name.")]
+
 
 def register(app: typer.Typer) -> None:
     """Add this module's commands."""
@@ -36,9 +41,9 @@ def register(app: typer.Typer) -> None:
 
 def save(
     run: Annotated[str, typer.Argument(help="The run to keep.")],
-    name: Annotated[str, typer.Option(help="The baseline's name.")] = "main",
-    reason: Annotated[str, typer.Option(help="Why; kept in the file.")] = "",
-    by: Annotated[str, typer.Option(help="Who; kept in the file.")] = "",
+    name: Name = "main",
+    reason: Reason = "",
+    by: By = "",
     results: Results = Path("results"),
     baselines: Baselines = None,
 ) -> int:
@@ -72,8 +77,8 @@ def list_(
 
 
 def show(
-    scenario: Annotated[str, typer.Argument(help="A scenario's name.")],
-    name: Annotated[str, typer.Option(help="The baseline's name.")] = "main",
+    scenario: ScenarioName,
+    name: Name = "main",
     machine_class: Annotated[str, typer.Option(help="Of this machine class.")] = "",
     results: Results = Path("results"),
     baselines: Baselines = None,
@@ -88,9 +93,9 @@ def show(
 
 def promote(
     run: Annotated[str, typer.Argument(help="The run that takes the baseline's place.")],
-    reason: Annotated[str, typer.Option(help="Why; kept in the file.")] = "",
-    name: Annotated[str, typer.Option(help="The baseline's name.")] = "main",
-    by: Annotated[str, typer.Option(help="Who; kept in the file.")] = "",
+    reason: Reason = "",
+    name: Name = "main",
+    by: By = "",
     results: Results = Path("results"),
     baselines: Baselines = None,
 ) -> int:
@@ -110,11 +115,11 @@ def promote(
 
 
 def remove(
-    scenario: Annotated[str, typer.Argument(help="A scenario's name.")],
+    scenario: ScenarioName,
     machine_class: Annotated[str, typer.Option(help="Of this machine class.")],
-    reason: Annotated[str, typer.Option(help="Why; kept in the file.")],
-    name: Annotated[str, typer.Option(help="The baseline's name.")] = "main",
-    by: Annotated[str, typer.Option(help="Who; kept in the file.")] = "",
+    reason: Reason,
+    name: Name = "main",
+    by: By = "",
     results: Results = Path("results"),
     baselines: Baselines = None,
 ) -> int:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from serde_lab.errors import DataError
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.plan import Operation, WritePlan
-from serde_lab.records.combiner import Combiner
+from serde_lab.records.combiner import Combiner, Entries
 from serde_lab.records.delete_markers import deletes_of
 from serde_lab.records.fields import values_at
 from serde_lab.records.histories import History
@@ -172,7 +172,7 @@ class WriteHandle(ABC):
         if once:
             return Made(keys, ordering, row, deletes.always, data)
         with timeline.phase(combiner.phase if combiner.phase != "merge" else "precombine"):
-            folded = combiner.fold(data, history, row)
+            folded = combiner.fold(Entries(data, history, row))
             at = pa.array(folded.tops)
             always = deletes.always[folded.tops] if folded.always is None else folded.always
             is_row = folded.row >= 0

@@ -24,6 +24,20 @@ Present = Mapping[str, Mask]
 
 
 @dataclass(frozen=True, slots=True)
+class Entries:
+    """All entries of a batch or log: what `history` says of each, and `row`, its row in `rows` or -1.
+
+    `present` speaks of `rows`, and is given where they come from partial log blocks; what a row lacks is
+    null in it.
+    """
+
+    rows: pa.RecordBatch
+    history: History
+    row: Indices
+    present: Present | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Folded:
     """A batch or log with one entry a key: `tops` are the entries that stand, in order of position.
 
@@ -40,23 +54,14 @@ class Folded:
 
 
 class Combiner(Protocol):
-    """What merges rows where choosing one of them is not enough. Picklable.
-
-    `present` is given where rows come from partial log blocks; what a row lacks is null in it.
-    """
+    """What merges rows where choosing one of them is not enough. Picklable."""
 
     @property
     def phase(self) -> str:
         """The phase that its time is booked on."""
 
-    def fold(
-        self,
-        rows: pa.RecordBatch,
-        history: History,
-        row: Indices,
-        present: Present | None = None,
-    ) -> Folded:
-        """One entry a key; `row`: each entry's row in `rows`, or -1. `present` speaks of `rows`."""
+    def fold(self, entries: Entries) -> Folded:
+        """One entry a key."""
 
     def combine(
         self,
@@ -65,4 +70,5 @@ class Combiner(Protocol):
         newer_wins: Mask,
         present: Present | None = None,
     ) -> Merged:
-        """Two versions of each record; `newer_wins` by ordering value. `present` speaks of `newer`."""
+        """Two versions of each record; `newer_wins` by ordering value. `present`, as of `Entries`, speaks of
+        `newer`."""

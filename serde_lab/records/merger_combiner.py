@@ -14,9 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from serde_lab.errors import SchemaError
-from serde_lab.records.combiner import Folded, Indices, Mask, Present
+from serde_lab.records.combiner import Entries, Folded, Indices, Mask, Present
 from serde_lab.records.fields import values_at
-from serde_lab.records.histories import History
 from serde_lab.records.merger import Merged, RecordMerger, name_of
 from serde_lab.records.ordering import not_older
 from serde_lab.records.schema import RecordSchema
@@ -89,22 +88,15 @@ class MergerCombiner:
             )
         return merged
 
-    def fold(
-        self,
-        rows: pa.RecordBatch,
-        history: History,
-        row: Indices,
-        present: Present | None = None,
-    ) -> Folded:
+    def fold(self, entries: Entries) -> Folded:
         """Turn t merges every key's entry t into what its entries before it have become."""
-        order = np.argsort(history.group, kind="stable")
-        group = history.group[order]
+        order = np.argsort(entries.history.group, kind="stable")
+        group = entries.history.group[order]
         starts = np.flatnonzero(np.append(True, group[1:] != group[:-1])) if len(group) else group
         sizes = np.diff(np.append(starts, len(group)))
         # keys with many entries first: each turn works on a prefix of them
         keys = np.argsort(-sizes, kind="stable")
         starts, sizes = starts[keys], sizes[keys]
-        entries = _Entries(rows, history, row, present or {})
         state = _State.first(entries, order[starts] if len(starts) else starts)
         done: list[_State] = []
         turn = 1
@@ -115,17 +107,7 @@ class MergerCombiner:
             if active:
                 state = state.after(self, entries, order[starts[:active] + turn])
             turn += 1
-        return _State.gathered(done, rows.schema, None if present is None else list(present))
-
-
-@dataclass(frozen=True, slots=True)
-class _Entries:
-    """What is folded, as `Combiner.fold` is given it."""
-
-    rows: pa.RecordBatch
-    history: History
-    row: Indices
-    present: Present
+        return _State.gathered(done, entries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +126,7 @@ class _State:
         return len(self.tops)
 
     @classmethod
-    def first(cls, entries: _Entries, at: Indices) -> _State:
+    def first(cls, entries: Entries, at: Indices) -> _State:
         history, row = entries.history, entries.row[at]
         return cls(
             at,
@@ -153,7 +135,7 @@ class _State:
             history.deleted[at],
             history.always[at],
             # the last place is that of entries without a row
-            {name: np.append(mask, False)[row] for name, mask in entries.present.items()},
+            {name: np.append(mask, False)[row] for name, mask in (entries.present or {}).items()},
         )
 
     def slice(self, start: int, end: int) -> _State:
@@ -166,7 +148,7 @@ class _State:
             {name: mask[start:end] for name, mask in self.present.items()},
         )
 
-    def after(self, combiner: MergerCombiner, entries: _Entries, at: Indices) -> _State:
+    def after(self, combiner: MergerCombiner, entries: Entries, at: Indices) -> _State:
         new = _State.first(entries, at)
         wins = np.ones(len(new), np.bool_)
         if self.ordering:
@@ -207,12 +189,11 @@ class _State:
         )
 
     @staticmethod
-    def gathered(
-        parts: Sequence[_State], schema: pa.Schema, lacking: Sequence[str] | None
-    ) -> Folded:
+    def gathered(parts: Sequence[_State], entries: Entries) -> Folded:
+        """What all entries have become, `parts` being the states of all keys."""
         tops = np.concatenate([part.tops for part in parts]) if parts else np.empty(0, np.int64)
         if not parts:
-            return Folded(tops, pa.RecordBatch.from_pylist([], schema), tops)
+            return Folded(tops, entries.rows.slice(0, 0), tops)
         rows = pa.concat_batches([part.rows for part in parts])
         order = np.argsort(tops, kind="stable")
         deleted = np.concatenate([part.deleted for part in parts])[order]
@@ -221,10 +202,10 @@ class _State:
         number[~deleted] = np.arange(int((~deleted).sum()))
         kept = order[~deleted]
         present = None
-        if lacking is not None:
+        if entries.present is not None:
             present = {
                 name: np.concatenate([part.present[name] for part in parts])[kept]
-                for name in lacking
+                for name in entries.present
             }
         return Folded(tops[order], rows.take(pa.array(kept)), number, present, always)
 

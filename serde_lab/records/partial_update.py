@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from serde_lab.records.combiner import Folded, Indices, Mask, Present
-from serde_lab.records.histories import History, Sources, sources
+from serde_lab.records.combiner import Entries, Folded, Indices, Mask, Present
+from serde_lab.records.histories import Sources, sources
 from serde_lab.records.merger import Merged
 
 
@@ -36,23 +36,18 @@ class PartialUpdateCombiner:
     unavailable: str = ""
     phase = "merge"
 
-    def fold(
-        self,
-        rows: pa.RecordBatch,
-        history: History,
-        row: Indices,
-        present: Present | None = None,
-    ) -> Folded:
-        """One record a key out of all entries of a batch or log; `row`: each entry's row, or -1."""
+    def fold(self, entries: Entries) -> Folded:
+        """One record a key out of all its entries."""
+        history, present = entries.history, entries.present
         found = sources(history)
         tops = found.tops
         is_row = ~history.deleted[tops]
         sizes = np.diff(found.starts)
         made_of = Sources(
-            row[found.rows[np.repeat(is_row, sizes)]],
+            entries.row[found.rows[np.repeat(is_row, sizes)]],
             np.append(0, np.cumsum(sizes[is_row])),
         )
-        filled, _ = self.filled(rows, made_of, present)
+        filled, _ = self.filled(entries.rows, made_of, present)
         numbers = np.full(len(tops), -1, np.int64)
         numbers[is_row] = np.arange(int(is_row.sum()))
         there = None

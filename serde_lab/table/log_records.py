@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from serde_lab.errors import TableError
-from serde_lab.records.combiner import Combiner, Present
+from serde_lab.records.combiner import Combiner, Entries, Present
 from serde_lab.records.delete_markers import DeleteMarkers, deletes_of
 from serde_lab.records.fields import type_at, values_at
 from serde_lab.records.histories import History, winners
@@ -226,7 +226,7 @@ def _merge(
             tuple(values.take(taken) for values in ordering),
             rows,
         )
-    folded = combiner.fold(_one_batch(rows), history, row, present)
+    folded = combiner.fold(Entries(_one_batch(rows), history, row, present))
     taken = pa.array(folded.tops)
     return LogRecords(
         keys.take(taken),

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serde_lab.errors import OptionError, SchemaError
+from serde_lab.records.combiner import Entries
 from serde_lab.records.delete_markers import DeleteMarkers, deletes_of
 from serde_lab.records.histories import History, sources, winners
 from serde_lab.records.merge_rules import MergeRules
@@ -142,7 +143,7 @@ def filled(
 ) -> dict[str, object]:
     combiner = PartialUpdateCombiner(mode, "?")
     row = np.arange(len(versions))
-    return combiner.fold(batch(versions), history_of(versions), row).rows.to_pylist()[0]  # type: ignore[no-any-return]
+    return combiner.fold(Entries(batch(versions), history_of(versions), row)).rows.to_pylist()[0]  # type: ignore[no-any-return]
 
 
 def one_by_one(versions: list[Version], mode: PartialUpdate) -> dict[str, object]:
@@ -197,13 +198,12 @@ def test_the_bridge_gives_what_the_mode_gives(versions: list[Version]) -> None:
         combiner = bridged.combiner(roles)
         assert combiner is not None
         history = history_of(versions, bool(ordering))
+        entries = Entries(rows, history, row)
         native = MergeRules(mode, partial_update=partial).combiner(roles)
         expected = (
-            rows.take(pa.array(winners(history)))
-            if native is None
-            else native.fold(rows, history, row).rows
+            rows.take(pa.array(winners(history))) if native is None else native.fold(entries).rows
         )
-        assert same(combiner.fold(rows, history, row).rows, expected), mode
+        assert same(combiner.fold(entries).rows, expected), mode
 
 
 class Sums(RecordMerger):
@@ -243,7 +243,7 @@ def test_a_merger_folds_keys_of_many_versions() -> None:
     none = np.zeros(7, np.bool_)
     group = np.array([0, 0, 1, 2, 2, 2, 0])
     folded = MergerCombiner(Sums(), SCHEMA).fold(
-        rows, History(group, [rows.column("o")], none, none), np.arange(7)
+        Entries(rows, History(group, [rows.column("o")], none, none), np.arange(7))
     )
     # 0: 0 + 1 + 0, 1: 2, 2: 0 + 1 + 2
     assert folded.tops.tolist() == [2, 5, 6]
@@ -254,7 +254,7 @@ def test_a_merger_folds_keys_of_many_versions() -> None:
 def test_what_a_merger_deletes_is_a_delete_by_commit_time() -> None:
     versions: list[Version] = [(9.0, 3, "x"), (1.0, 4, "x")]
     folded = MergerCombiner(Sums(), SCHEMA).fold(
-        batch(versions), history_of(versions), np.arange(2)
+        Entries(batch(versions), history_of(versions), np.arange(2))
     )
     assert folded.row.tolist() == [-1]
     assert folded.always is not None
@@ -280,7 +280,7 @@ def test_a_merger_is_told_which_columns_are_given() -> None:
     rows, none = batch(versions * 2), np.zeros(6, np.bool_)
     present = {"a": np.array([True, True, False] * 2), "b": np.array([True, False, True] * 2)}
     history = History(np.array([0, 0, 0, 1, 2, 3]), [rows.column("o")], none, none)
-    folded = combiner.fold(rows, history, np.arange(6), present)
+    folded = combiner.fold(Entries(rows, history, np.arange(6), present))
     assert folded.rows.column("a").to_pylist() == [3, 1, 2, None]
     assert folded.rows.column("b").to_pylist() == ["z", "x", None, "z"]
     assert folded.present is not None
@@ -300,7 +300,7 @@ def test_deletes_among_partial_rows_have_no_columns() -> None:
     deleted = np.array([False, True, True])
     values = pa.array([1.0, 2.0, 2.0])
     history = History(np.array([0, 0, 1]), [values], deleted, np.zeros(3, np.bool_))
-    folded = combiner.fold(rows, history, np.array([0, -1, -1]), {"b": np.array([False])})
+    folded = combiner.fold(Entries(rows, history, np.array([0, -1, -1]), {"b": np.array([False])}))
     assert folded.row.tolist() == [-1, -1]
     assert folded.present is not None
     assert folded.present["b"].tolist() == []

@@ -11,7 +11,7 @@ import pytest
 
 from serde_lab.errors import DataError, DecodeError
 from serde_lab.records.schema import RecordSchema
-from serde_lab.serde import internal_row
+from serde_lab.serde import internal_row_records
 from serde_lab.serde.conformance import Conformance
 from serde_lab.serde.fingerprint import schema_fingerprint
 from serde_lab.serde.interface import Bounds, SerdeOptions
@@ -32,7 +32,7 @@ class TestInternalRowInBlocks(Conformance):
 
     @pytest.fixture(autouse=True)
     def _few(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(internal_row, "BLOCK_ROWS", 3)
+        monkeypatch.setattr(internal_row_records, "BLOCK_ROWS", 3)
 
 
 class TestManyInternalRows(TestInternalRowInBlocks):
@@ -40,7 +40,7 @@ class TestManyInternalRows(TestInternalRowInBlocks):
 
     @pytest.fixture(autouse=True)
     def _fewer(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(internal_row, "MOST_KEPT_ROWS", 3)
+        monkeypatch.setattr(internal_row_records, "MOST_KEPT_ROWS", 3)
 
 
 DATA = pa.schema(
@@ -146,7 +146,7 @@ def test_damage_is_named_with_its_record(
     problem: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(internal_row, "BLOCK_ROWS", block_rows)
+    monkeypatch.setattr(internal_row_records, "BLOCK_ROWS", block_rows)
     with_row, index = by_hand(FINGERPRINT)
     damaged = change(with_row)
     assert damaged != with_row
