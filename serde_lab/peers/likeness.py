@@ -1,7 +1,7 @@
 """What is alike between the lab's pipeline and Apache Hudi's, and what is not.
 
-Owns the one table of it, for the report and the documentation (`python -m serde_lab.peers.likeness`
-prints it). Must not know runs, figures or Spark. Each line that is not alike says whose work is the
+Owns the one table of it, for the report and the documentation (`LIKENESS.md`, which
+`python -m serde_lab.peers.likeness` prints). Must not know runs, figures or Spark. Each line that is not alike says whose work is the
 greater and where a run shows how much of it there was.
 """
 
@@ -214,6 +214,12 @@ ASPECTS = (
         "alike",
     ),
     Aspect(
+        "heap",
+        "one size from start to end, garbage collected before each cell and outside the clock",
+        "the same heap",
+        "alike",
+    ),
+    Aspect(
         "language",
         "Python workers beside the JVM: rows cross a socket twice",
         "all inside the JVM",
@@ -230,17 +236,25 @@ def as_records(aspects: Iterable[Aspect] = ASPECTS) -> tuple[dict[str, object], 
     )
 
 
-def as_markdown(aspects: Iterable[Aspect] = ASPECTS) -> str:
-    """The table for the documentation."""
-    lines = ["| | this pipeline | Apache Hudi | | measured by |", "|---|---|---|---|---|"]
+def as_document(aspects: Iterable[Aspect] = ASPECTS) -> str:
+    """`LIKENESS.md`, which a test holds to this table."""
+    lines = [
+        "# What is alike between the lab's pipeline and Apache Hudi's, and what is not",
+        "",
+        "Written by `python -m serde_lab.peers.likeness`; do not edit. The report of a run has the same table",
+        "with the figures of its arms.",
+        "",
+        "| | this pipeline | Apache Hudi | | measured by |",
+        "|---|---|---|---|---|",
+    ]
     for one in aspects:
         shown = [f"`{name}`" for name in one.metrics]
         shown += [f"check `{one.shown_in}`"] if one.shown_in else []
         lines.append(
             f"| {one.name} | {one.ours} | {one.peer} | {one.verdict} | {', '.join(shown)} |"
         )
-    return "\n".join(lines)
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
-    sys.stdout.write(as_markdown() + "\n")
+    sys.stdout.write(as_document())

@@ -62,7 +62,7 @@ def _remade(found: re.Match[str], document: Path) -> str:
 
 
 def _chosen(table: Table, keys: Sequence[str], document: Path) -> Table:
-    """The table with these columns alone, in this order."""
+    """The table with these columns alone, in this order, and without rows that say nothing in them."""
     places = {column.key: i for i, column in enumerate(table.columns)}
     for key in keys:
         if key not in places:
@@ -71,5 +71,8 @@ def _chosen(table: Table, keys: Sequence[str], document: Path) -> Table:
             )
     kept = [places[key] for key in keys]
     columns = tuple(table.columns[i] for i in kept)
-    rows = tuple(tuple(row[i] for i in kept) for row in table.rows)
-    return Table(table.name, table.caption, columns, rows)
+    rows = (tuple(row[i] for i in kept) for row in table.rows)
+    said = tuple(
+        row for row in rows if any(cell.value is not None for cell in row if not cell.header)
+    )
+    return Table(table.name, table.caption, columns, said)

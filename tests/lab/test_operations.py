@@ -65,7 +65,7 @@ def test_every_operation_is_measured_and_right(kind: str, tmp_path: Path) -> Non
 
 
 def test_over_spark(tmp_path: Path) -> None:
-    whole = document(tmp_path, ARMS[:1], "spark", "MERGE_ON_READ")
+    whole = document(tmp_path, [*ARMS[:1], "arrow"], "spark", "MERGE_ON_READ")
     whole["commit"].insert(0, INSERT)
     run = run_in_a_process(whole | {"reference": "state"}, tmp_path)
     all_is_well(run, len(whole["commit"]))
@@ -81,13 +81,16 @@ def all_is_well(run: Run, commits: int) -> None:
         assert all(values["seconds"] > 0 for values in found)
 
 
-def test_the_bucket_index_takes_all_that_look_nothing_up(tmp_path: Path) -> None:
-    whole = document(tmp_path, ["internal_row"], "inprocess", "COPY_ON_WRITE")
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_the_bucket_index_takes_every_operation(kind: str, tmp_path: Path) -> None:
+    whole = document(tmp_path, ["internal_row"], "inprocess", kind)
+    whole["commit"].insert(0, INSERT)
     outcome = run_scenario(
         parse_scenario(whole),
         RunSettings(results=tmp_path / "results", cache=tmp_path / "cache", work=tmp_path),
     )
     assert outcome.exit_status == 0
+    all_is_well(load_run(outcome.path), len(whole["commit"]))
 
 
 def test_rows_that_are_not_stored_have_no_place(tmp_path: Path) -> None:
