@@ -1,8 +1,8 @@
 """What is alike between the lab's pipeline and Apache Hudi's, and what is not.
 
 Owns the one table of it, for the report and the documentation (`LIKENESS.md`, which
-`python -m serde_lab.peers.likeness` prints). Must not know runs, figures or Spark. Each line that is not alike says whose work is the
-greater and where a run shows how much of it there was.
+`python -m serde_lab.peers.likeness` prints). Must not know runs, figures or Spark. Each line that is not
+alike says whose work is the greater and where a run shows how much of it there was.
 """
 
 from __future__ import annotations
@@ -241,8 +241,8 @@ def as_document(aspects: Iterable[Aspect] = ASPECTS) -> str:
     lines = [
         "# What is alike between the lab's pipeline and Apache Hudi's, and what is not",
         "",
-        "Written by `python -m serde_lab.peers.likeness`; do not edit. The report of a run has the same table",
-        "with the figures of its arms.",
+        "Written by `python -m serde_lab.peers.likeness`; do not edit. The report of a run",
+        "has the same table with the figures of its arms.",
         "",
         "| | this pipeline | Apache Hudi | | measured by |",
         "|---|---|---|---|---|",
