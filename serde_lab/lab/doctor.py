@@ -22,7 +22,7 @@ from serde_lab.lab.java import find_java
 
 Level = Literal["ok", "warning", "missing"]
 
-_LEAST_MEMORY_BYTES = 4 << 30
+_LEAST_MEMORY_BYTES = 6 << 30
 _LEAST_DISK_BYTES = 5 << 30
 _PYTHONS = ((3, 11), (3, 13))
 
@@ -82,7 +82,8 @@ def _memory() -> Finding:
     total = psutil.virtual_memory().total
     found = f"{total / (1 << 30):.1f} GiB"
     if total < _LEAST_MEMORY_BYTES:
-        return Finding("memory", "warning", found, "4 GiB or more is what `smoke` was tried with")
+        advice = "6 GiB or more, of which the JVM's heap takes what measure.driver_memory_mb says, 4 GiB"
+        return Finding("memory", "warning", found, advice)
     return Finding("memory", "ok", found)
 
 

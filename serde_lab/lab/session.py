@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import psutil
 
 from serde_lab.errors import SetupError
 from serde_lab.lab.java import find_java
@@ -131,7 +134,10 @@ def _cluster_conf(settings: SessionSettings) -> dict[str, str]:
 
 
 def start_session(settings: SessionSettings) -> SparkSession:
-    """A new Spark session. Raises SetupError when Java or Spark cannot be started, or one is running."""
+    """A new Spark session. Raises SetupError when Java or Spark cannot be started, or one is running, and
+    for a heap larger than the machine's memory."""
+    conf = spark_conf(settings)
+    _check_heap(conf["spark.driver.memory"])
     java = find_java()
     os.environ["JAVA_HOME"] = str(java.home)
     # without it workers take another interpreter and fail with No module named 'pyarrow'
@@ -145,9 +151,9 @@ def start_session(settings: SessionSettings) -> SparkSession:
     if SparkContext._active_spark_context is not None:
         raise SetupError("a Spark session is running in this process already", hint="stop it first")
     # given at launch: extraJavaOptions and memory are read before the JVM starts
-    conf = SparkConf().setAll(list(spark_conf(settings).items()))
+    given = SparkConf().setAll(list(conf.items()))
     try:
-        session = SparkSession.builder.config(conf=conf).getOrCreate()
+        session = SparkSession.builder.config(conf=given).getOrCreate()
     except Exception as exc:
         reason = str(exc).strip().splitlines() or [type(exc).__name__]
         raise SetupError(
@@ -156,6 +162,18 @@ def start_session(settings: SessionSettings) -> SparkSession:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, _interrupted)
     return session
+
+
+def _check_heap(memory: str) -> None:
+    """The JVM takes its whole heap when it starts, and ends with a crash report where it does not get it."""
+    size = re.fullmatch(r"(\d+)([kmgt])b?", memory.strip().lower())
+    total = psutil.virtual_memory().total
+    # in another form Spark, or the JVM, says itself what is wrong with it
+    if size is not None and int(size[1]) << 10 * (" kmgt".index(size[2])) > total:
+        raise SetupError(
+            f"a heap of {memory} does not fit this machine's memory of {total >> 20} MiB",
+            hint="a scenario's measure.driver_memory_mb, or spark.driver.memory, says how large it is",
+        )
 
 
 def _interrupted(number: int, frame: object) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from serde_lab.lab.session import SessionSettings, spark_conf
+from serde_lab.errors import SetupError
+from serde_lab.lab.session import SessionSettings, spark_conf, start_session
 
 
 @pytest.mark.parametrize(
@@ -18,3 +19,9 @@ def test_the_heap_has_one_size_from_the_start(settings: SessionSettings, memory:
     conf = spark_conf(settings)
     assert conf["spark.driver.memory"] == memory
     assert f"-Xms{memory}" in conf["spark.driver.extraJavaOptions"].split()
+
+
+@pytest.mark.parametrize("memory", ["900t", "999999999m"])
+def test_a_heap_that_the_machine_does_not_have_is_refused(memory: str) -> None:
+    with pytest.raises(SetupError, match=f"a heap of {memory} does not fit this machine's memory"):
+        start_session(SessionSettings(driver_memory=memory))
