@@ -82,7 +82,9 @@ def _memory() -> Finding:
     total = psutil.virtual_memory().total
     found = f"{total / (1 << 30):.1f} GiB"
     if total < _LEAST_MEMORY_BYTES:
-        advice = "6 GiB or more, of which the JVM's heap takes what measure.driver_memory_mb says, 4 GiB"
+        advice = (
+            "6 GiB or more, of which the JVM's heap takes what measure.driver_memory_mb says, 4 GiB"
+        )
         return Finding("memory", "warning", found, advice)
     return Finding("memory", "ok", found)
 

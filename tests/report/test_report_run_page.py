@@ -409,6 +409,11 @@ def test_topologies_stand_beside_each_other(tmp_path: Path) -> None:
     ratios = {str(cells[1].value): cells[5].value for cells in found.rows}
     assert ratios["bucket_avro"] == ratios["bucket_row"] == pytest.approx(1)
     assert ratios["state_avro"] == pytest.approx(2, rel=0.1)
+    side_by_side = table(page, "topology-ratios")
+    assert [column.key for column in side_by_side.columns[2:]] == ["avro", "internal_row"]
+    of_one_hop = {cells[0].value: [cell.value for cell in cells[2:]] for cells in side_by_side.rows}
+    assert of_one_hop["state"] == [ratios["state_avro"], None]
+    assert of_one_hop["legacy"] == [None, ratios["legacy_row"]]
     gains = table(page, "topology-gains")
     # no other topology has both strategies
     assert [cells[0].value for cells in gains.rows] == ["bucket"]

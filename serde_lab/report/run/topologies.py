@@ -5,7 +5,7 @@ Owns what is compared between topologies. Must not know how records travel.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from serde_lab.report import notation
 from serde_lab.report.page import (
@@ -37,6 +37,9 @@ def topologies_section(facts: RunFacts) -> Section | None:
     if len({name for name, _ in named}) < 2:
         return Section("topologies", "The way of a record", (drawn,)) if drawn.cards else None
     blocks: list[Block] = [_table(named)]
+    ratios = _ratios(named)
+    if ratios is not None:
+        blocks.append(ratios)
     gains = _gains(named)
     if gains is not None:
         blocks += [gains, Sentence(_CLAIM, "muted")]
@@ -68,7 +71,7 @@ def _topology(facts: RunFacts, arm: ArmFacts) -> str:
 
 
 def _table(named: Sequence[tuple[str, ArmFacts]]) -> Table:
-    base = {arm.strategy: arm.per_record("serde_cpu_s") for name, arm in named if name == "bucket"}
+    one_hop = _one_hop(named)
     columns = (
         Column("topology", "topology", numeric=False),
         Column("arm", "arm", numeric=False),
@@ -84,18 +87,59 @@ def _table(named: Sequence[tuple[str, ArmFacts]]) -> Table:
         "topologies",
         "Every arm with its way: medians over measured rounds",
         columns,
-        tuple(_row(name, arm, base.get(arm.strategy)) for name, arm in named),
+        tuple(_row(name, arm, one_hop) for name, arm in named),
     )
 
 
-def _row(topology: str, arm: ArmFacts, one_hop: float | None) -> tuple[Cell, ...]:
+_OneHop = Mapping[str | None, float | None]
+
+
+def _one_hop(named: Sequence[tuple[str, ArmFacts]]) -> _OneHop:
+    """SerDe CPU seconds a record that each strategy pays by the bucket index."""
+    return {arm.strategy: arm.per_record("serde_cpu_s") for name, arm in named if name == "bucket"}
+
+
+def _of_one_hop(arm: ArmFacts | None, one_hop: _OneHop) -> float | None:
+    if arm is None:
+        return None
+    serde, once = arm.per_record("serde_cpu_s"), one_hop.get(arm.strategy)
+    return serde / once if serde is not None and once else None
+
+
+def _ratios(named: Sequence[tuple[str, ArmFacts]]) -> Table | None:
+    """The same side by side for all strategies; None where none of them goes by the bucket index."""
+    one_hop = _one_hop(named)
+    strategies = [strategy for strategy in one_hop if strategy is not None]
+    if not strategies:
+        return None
+    arms = {(name, arm.strategy): arm for name, arm in named}
+    columns = (
+        Column("topology", "topology", numeric=False),
+        Column("hops", "hops"),
+        *(Column(strategy, strategy) for strategy in strategies),
+    )
+    rows = []
+    for topology, hops in {name: arm.figure("hops") for name, arm in named}.items():
+        ratios = [_of_one_hop(arms.get((topology, strategy)), one_hop) for strategy in strategies]
+        rows.append(
+            (
+                Cell(topology, topology, header=True),
+                Cell(notation.count(hops), hops),
+                *(Cell(notation.ratio(ratio), ratio) for ratio in ratios),
+            )
+        )
+    caption = "SerDe CPU a record, as a multiple of what the same strategy pays for one hop"
+    return Table("topology-ratios", caption, columns, tuple(rows))
+
+
+def _row(topology: str, arm: ArmFacts, one_hop: _OneHop) -> tuple[Cell, ...]:
     serde, hops, shuffled = (
         arm.per_record("serde_cpu_s"),
         arm.figure("hops"),
         arm.figure("shuffle_bytes"),
     )
     sent, index_cpu = arm.figure("index_records"), arm.figure("index_cpu_s")
-    ratio = serde / one_hop if serde is not None and one_hop else None
+    ratio = _of_one_hop(arm, one_hop)
     each = 1e6 * index_cpu / sent if sent and index_cpu is not None else None
     micro = None if serde is None else 1e6 * serde
     return (
