@@ -30,6 +30,14 @@ _CLAIM = (
 )
 
 
+_MOVED = "update_metadata"
+_WHAT_HOPS_COST = (
+    "A record that is looked up is told its file group before it travels on. For a strategy that holds"
+    " bytes, such as the typed row, that is where the bytes for the next hop are written, and encode only"
+    " hands them on: it counts beside the four verbs and route where topologies are set side by side."
+)
+
+
 def topologies_section(facts: RunFacts) -> Section | None:
     """The section; of arms that travel alike it draws their way alone."""
     named = [(_topology(facts, arm), arm) for arm in facts.arms if arm.kind == "strategy"]
@@ -39,7 +47,7 @@ def topologies_section(facts: RunFacts) -> Section | None:
     blocks: list[Block] = [_table(named)]
     ratios = _ratios(named)
     if ratios is not None:
-        blocks.append(ratios)
+        blocks += [ratios, Sentence(_WHAT_HOPS_COST, "muted")]
     gains = _gains(named)
     if gains is not None:
         blocks += [gains, Sentence(_CLAIM, "muted")]
@@ -78,7 +86,10 @@ def _table(named: Sequence[tuple[str, ArmFacts]]) -> Table:
         Column("hops", "hops"),
         Column("shuffle_bytes", "shuffle"),
         Column("serde_us", "SerDe CPU", unit="µs a record", about="the four verbs and route"),
-        Column("of_bucket", "of one hop's", about="the same strategy's by the bucket index"),
+        Column("metadata_us", "metadata CPU", unit="µs a record", about="told their file groups"),
+        Column(
+            "of_bucket", "of one hop's", about="both, over the same strategy's by the bucket index"
+        ),
         Column("index_records", "index records"),
         Column("index_us", "their CPU", unit="µs each"),
         Column("seconds", "seconds"),
@@ -95,15 +106,21 @@ _OneHop = Mapping[str | None, float | None]
 
 
 def _one_hop(named: Sequence[tuple[str, ArmFacts]]) -> _OneHop:
-    """SerDe CPU seconds a record that each strategy pays by the bucket index."""
-    return {arm.strategy: arm.per_record("serde_cpu_s") for name, arm in named if name == "bucket"}
+    """What each strategy pays by the bucket index, in microseconds of CPU a record."""
+    return {arm.strategy: _hops_us(arm) for name, arm in named if name == "bucket"}
+
+
+def _hops_us(arm: ArmFacts) -> float | None:
+    """Microseconds of CPU a record for the four verbs, route and telling records their file groups."""
+    serde = arm.per_record("serde_cpu_s")
+    return None if serde is None else 1e6 * serde + arm.verb_us(_MOVED)
 
 
 def _of_one_hop(arm: ArmFacts | None, one_hop: _OneHop) -> float | None:
     if arm is None:
         return None
-    serde, once = arm.per_record("serde_cpu_s"), one_hop.get(arm.strategy)
-    return serde / once if serde is not None and once else None
+    cost, once = _hops_us(arm), one_hop.get(arm.strategy)
+    return cost / once if cost is not None and once else None
 
 
 def _ratios(named: Sequence[tuple[str, ArmFacts]]) -> Table | None:
@@ -128,7 +145,7 @@ def _ratios(named: Sequence[tuple[str, ArmFacts]]) -> Table | None:
                 *(Cell(notation.ratio(ratio), ratio) for ratio in ratios),
             )
         )
-    caption = "SerDe CPU a record, as a multiple of what the same strategy pays for one hop"
+    caption = "CPU a record for SerDe and metadata, as a multiple of what the same strategy pays for one hop"
     return Table("topology-ratios", caption, columns, tuple(rows))
 
 
@@ -142,12 +159,14 @@ def _row(topology: str, arm: ArmFacts, one_hop: _OneHop) -> tuple[Cell, ...]:
     ratio = _of_one_hop(arm, one_hop)
     each = 1e6 * index_cpu / sent if sent and index_cpu is not None else None
     micro = None if serde is None else 1e6 * serde
+    metadata = arm.verb_us(_MOVED) or None
     return (
         Cell(topology, topology, header=True),
         Cell(arm.name, arm.name),
         Cell(notation.count(hops), hops),
         Cell(notation.size(shuffled), shuffled),
         Cell(notation.number(micro), micro),
+        Cell(notation.number(metadata), metadata),
         Cell(notation.ratio(ratio), ratio),
         Cell(notation.count(sent or None), sent),
         Cell(notation.number(each), each),
