@@ -43,6 +43,7 @@ class RowRecords(Records):
     own_rows: pa.BinaryArray | None
     chosen_of: tuple[Self, npt.NDArray[np.int64]] | None = None
 
+    # a Records holds its schema; here the shape has it, and nobody sets it anew
     @property
     def schema(self) -> RecordSchema:  # type: ignore[override]
         """The schema of these records."""

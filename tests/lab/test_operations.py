@@ -51,9 +51,10 @@ def document(folder: Path, arms: list[Any], exchange: str, kind: str) -> dict[st
     return whole
 
 
+@pytest.mark.parametrize("arms", [ARMS, ["internal_row"]], ids=["looked up", "bucket"])
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_every_operation_is_measured_and_right(kind: str, tmp_path: Path) -> None:
-    whole = document(tmp_path, ARMS, "inprocess", kind)
+def test_every_operation_is_measured_and_right(kind: str, arms: list[Any], tmp_path: Path) -> None:
+    whole = document(tmp_path, arms, "inprocess", kind)
     whole["commit"].insert(0, INSERT)
     outcome = run_scenario(
         parse_scenario(whole),
@@ -79,18 +80,6 @@ def all_is_well(run: Run, commits: int) -> None:
         assert len(found) == commits
         assert [n for n, values in enumerate(found) if not values.get("rows")] == [5]
         assert all(values["seconds"] > 0 for values in found)
-
-
-@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_the_bucket_index_takes_every_operation(kind: str, tmp_path: Path) -> None:
-    whole = document(tmp_path, ["internal_row"], "inprocess", kind)
-    whole["commit"].insert(0, INSERT)
-    outcome = run_scenario(
-        parse_scenario(whole),
-        RunSettings(results=tmp_path / "results", cache=tmp_path / "cache", work=tmp_path),
-    )
-    assert outcome.exit_status == 0
-    all_is_well(load_run(outcome.path), len(whole["commit"]))
 
 
 def test_rows_that_are_not_stored_have_no_place(tmp_path: Path) -> None:

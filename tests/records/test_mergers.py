@@ -143,7 +143,9 @@ def filled(
 ) -> dict[str, object]:
     combiner = PartialUpdateCombiner(mode, "?")
     row = np.arange(len(versions))
-    return combiner.fold(Entries(batch(versions), history_of(versions), row)).rows.to_pylist()[0]  # type: ignore[no-any-return]
+    folded = combiner.fold(Entries(batch(versions), history_of(versions), row))
+    (made,) = folded.rows.to_pylist()
+    return dict(made)
 
 
 def one_by_one(versions: list[Version], mode: PartialUpdate) -> dict[str, object]:

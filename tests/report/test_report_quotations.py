@@ -50,19 +50,18 @@ def test_what_cannot_be_quoted_is_named(document: Path, old: str, new: str, word
 
 
 def test_a_row_without_a_figure_in_the_quoted_columns_is_left_out(document: Path) -> None:
+    template = document.read_text()
+
     def phases(arms: str) -> str:
-        asked = f" phase-seconds phase,{arms} "
-        document.write_text(document.read_text().replace(" arms arm,seconds ", asked))
-        text = requoted(document)
-        document.write_text(document.read_text().replace(asked, " arms arm,seconds "))
-        return text
+        document.write_text(template.replace("arms arm,seconds", f"phase-seconds phase,{arms}"))
+        return requoted(document)
 
     assert "| **map.route** | – |" in phases("pickle,arrow")
     assert "map.route" not in phases("pickle,avro")
 
 
-@pytest.mark.parametrize("name", ["README.md", "DEVELOPERS.md"])
-def test_a_document_says_what_its_runs_say(name: str) -> None:
+@pytest.mark.parametrize(("name", "least"), [("README.md", 2), ("DEVELOPERS.md", 1)])
+def test_a_document_says_what_its_runs_say(name: str, least: int) -> None:
     text = (ROOT / name).read_text()
-    assert text.count("<!-- serde_lab: results/reference/") >= 1
+    assert text.count("<!-- serde_lab: results/reference/") >= least
     assert requoted(ROOT / name) == text

@@ -28,14 +28,16 @@ _CLAIM = (
     "RFC-84 says that the typed row saves up to 25 % of a write on Flink; the RFC does not say by which"
     " of the topologies."
 )
-
-
-_MOVED = "update_metadata"
+_METADATA = "update_metadata"
 _WHAT_HOPS_COST = (
     "A record that is looked up is told its file group before it travels on. For a strategy that holds"
     " bytes, such as the typed row, that is where the bytes for the next hop are written, and encode only"
     " hands them on: it counts beside the four verbs and route where topologies are set side by side."
 )
+
+
+_OneHop = Mapping[str | None, float | None]
+"""What each strategy pays by the bucket index, in microseconds of CPU a record."""
 
 
 def topologies_section(facts: RunFacts) -> Section | None:
@@ -44,8 +46,9 @@ def topologies_section(facts: RunFacts) -> Section | None:
     drawn = _drawn(facts)
     if len({name for name, _ in named}) < 2:
         return Section("topologies", "The way of a record", (drawn,)) if drawn.cards else None
-    blocks: list[Block] = [_table(named)]
-    ratios = _ratios(named)
+    one_hop: _OneHop = {arm.strategy: _hops_us(arm) for name, arm in named if name == "bucket"}
+    blocks: list[Block] = [_table(named, one_hop)]
+    ratios = _ratios(named, one_hop)
     if ratios is not None:
         blocks += [ratios, Sentence(_WHAT_HOPS_COST, "muted")]
     gains = _gains(named)
@@ -78,8 +81,7 @@ def _topology(facts: RunFacts, arm: ArmFacts) -> str:
     return str(whole)
 
 
-def _table(named: Sequence[tuple[str, ArmFacts]]) -> Table:
-    one_hop = _one_hop(named)
+def _table(named: Sequence[tuple[str, ArmFacts]], one_hop: _OneHop) -> Table:
     columns = (
         Column("topology", "topology", numeric=False),
         Column("arm", "arm", numeric=False),
@@ -102,18 +104,10 @@ def _table(named: Sequence[tuple[str, ArmFacts]]) -> Table:
     )
 
 
-_OneHop = Mapping[str | None, float | None]
-
-
-def _one_hop(named: Sequence[tuple[str, ArmFacts]]) -> _OneHop:
-    """What each strategy pays by the bucket index, in microseconds of CPU a record."""
-    return {arm.strategy: _hops_us(arm) for name, arm in named if name == "bucket"}
-
-
 def _hops_us(arm: ArmFacts) -> float | None:
     """Microseconds of CPU a record for the four verbs, route and telling records their file groups."""
     serde = arm.per_record("serde_cpu_s")
-    return None if serde is None else 1e6 * serde + arm.verb_us(_MOVED)
+    return None if serde is None else 1e6 * serde + arm.verb_us(_METADATA)
 
 
 def _of_one_hop(arm: ArmFacts | None, one_hop: _OneHop) -> float | None:
@@ -123,9 +117,8 @@ def _of_one_hop(arm: ArmFacts | None, one_hop: _OneHop) -> float | None:
     return cost / once if cost is not None and once else None
 
 
-def _ratios(named: Sequence[tuple[str, ArmFacts]]) -> Table | None:
+def _ratios(named: Sequence[tuple[str, ArmFacts]], one_hop: _OneHop) -> Table | None:
     """The same side by side for all strategies; None where none of them goes by the bucket index."""
-    one_hop = _one_hop(named)
     strategies = [strategy for strategy in one_hop if strategy is not None]
     if not strategies:
         return None
@@ -159,7 +152,7 @@ def _row(topology: str, arm: ArmFacts, one_hop: _OneHop) -> tuple[Cell, ...]:
     ratio = _of_one_hop(arm, one_hop)
     each = 1e6 * index_cpu / sent if sent and index_cpu is not None else None
     micro = None if serde is None else 1e6 * serde
-    metadata = arm.verb_us(_MOVED) or None
+    metadata = arm.verb_us(_METADATA) or None
     return (
         Cell(topology, topology, header=True),
         Cell(arm.name, arm.name),
