@@ -22,7 +22,7 @@ HOW_TO_GET_IT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Sitting:
+class SessionPlan:
     """Arms that share one Spark session, with what that session needs for peers."""
 
     arms: frozenset[str]
@@ -32,16 +32,11 @@ class Sitting:
 
 @dataclass(frozen=True, slots=True)
 class PeerPlan:
-    """What becomes of the arms: `missing` says why one cannot run; `sittings` follow one another."""
+    """What becomes of the arms: `missing` says why one cannot run; each of `sessions` has arms of its own."""
 
-    sittings: tuple[Sitting, ...]
+    sessions: tuple[SessionPlan, ...]
     missing: Mapping[str, str] = field(default_factory=dict)
     with_peers: bool = False
-
-    @property
-    def recorded(self) -> Sitting:
-        """The sitting whose session stands in run.json: that of most arms."""
-        return self.sittings[0]
 
 
 def plan_peers(
@@ -52,25 +47,25 @@ def plan_peers(
     required: bool = False,
     isolated: bool = False,
 ) -> PeerPlan:
-    """The sittings of `arms`. Raises SetupError for a wrong `jar`, or where a required one is missing."""
+    """The sessions of `arms`. Raises SetupError for a wrong `jar`, or where a required one is missing."""
     names = frozenset(arm.name for arm in arms)
     peers = frozenset(arm.name for arm in arms if arm.kind == "peer")
     if not peers:
-        return PeerPlan((Sitting(names),))
+        return PeerPlan((SessionPlan(names),))
     bundle = apache_hudi.find_bundle(jar)
     if bundle is None:
         lacking = f"Apache Hudi's bundle {apache_hudi.COORDINATES} is not on this machine"
         if required:
             raise SetupError(f"{', '.join(sorted(peers))}: {lacking}", hint=HOW_TO_GET_IT)
         reason = f"{lacking}: {HOW_TO_GET_IT}"
-        return PeerPlan((Sitting(names - peers),), dict.fromkeys(sorted(peers), reason))
+        return PeerPlan((SessionPlan(names - peers),), dict.fromkeys(sorted(peers), reason))
     conf = {**apache_hudi.SESSION_CONF, **session_conf(scenario)}
     if not isolated or peers == names:
-        return PeerPlan((Sitting(names, (str(bundle),), conf),), with_peers=True)
-    apart = (Sitting(names - peers), Sitting(peers, (str(bundle),), conf))
+        return PeerPlan((SessionPlan(names, (str(bundle),), conf),), with_peers=True)
+    apart = (SessionPlan(names - peers), SessionPlan(peers, (str(bundle),), conf))
     return PeerPlan(apart, with_peers=True)
 
 
-def recorded_jars(sitting: Sitting) -> tuple[str, ...]:
+def recorded_jars(session: SessionPlan) -> tuple[str, ...]:
     """The jars by name alone: where they lie is the machine's affair."""
-    return tuple(Path(jar).name for jar in sitting.jars)
+    return tuple(Path(jar).name for jar in session.jars)

@@ -61,8 +61,6 @@ class Rounds:
     kinds: Mapping[str, Hashable] = field(default_factory=dict)
     """By arm, what decides which rows are right: arms of one kind must end with the same."""
     prints: dict[tuple[int, Hashable], dict[str, Fingerprint | None]] = field(default_factory=dict)
-    calibrated: set[int] = field(default_factory=set)
-    one_sitting: bool = True
 
     def run(
         self,
@@ -73,17 +71,14 @@ class Rounds:
         by_name = {arm.name: arm for arm in self.arms}
         last = max(cell.round for cell in cells)
         for number in sorted({cell.round for cell in cells}):
-            if number not in self.calibrated:
-                self.calibrated.add(number)
-                for part, seconds in calibration().items():
-                    self.writer.calibration(number, part, seconds)
+            for part, seconds in calibration().items():
+                self.writer.calibration(number, part, seconds)
             for cell in (one for one in cells if one.round == number):
                 if cell.arm in self.given_up:
                     self.progress.cell_ended(cell.arm, number, None, self.given_up[cell.arm])
                     continue
                 self._cell(cell, by_name[cell.arm], runner, keep=number == last)
-            if self.one_sitting:
-                self.compare_arms()
+            self._compare_arms()
 
     def _cell(self, cell: CellPlan, arm: Arm, runner: Runner, keep: bool) -> None:
         self.progress.cell_started(arm.name, cell.round, cell.warmup)
@@ -141,8 +136,8 @@ class Rounds:
         self.given_up[arm.name] = f"raised before: {reason}"
         self.progress.cell_ended(arm.name, cell.round, None, reason)
 
-    def compare_arms(self) -> None:
-        """Hold the tables of each round against each other: after the round, where it is whole by then."""
+    def _compare_arms(self) -> None:
+        """Hold the tables of the round against each other."""
         for (number, _), prints in self.prints.items():
             if len(prints) < 2:
                 continue

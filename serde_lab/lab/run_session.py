@@ -1,6 +1,6 @@
-"""The Spark session of one sitting of a run: how it is set up, what is recorded of it, its end.
+"""A Spark session of a run: how it is set up, what is recorded of it, its end.
 
-Owns what a session takes from scenario, settings and peers. Must not know rounds or cells.
+Owns what a session takes from scenario, settings and plan. Must not know rounds or cells.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from serde_lab.lab.peer_arms import Sitting, recorded_jars
+from serde_lab.lab.peer_arms import SessionPlan, recorded_jars
 from serde_lab.lab.run_settings import RunSettings
 from serde_lab.lab.session import SessionSettings, spark_conf, start_session, stop_session
 from serde_lab.lab.worker_environment import WORKER_PYTHON
@@ -27,7 +27,7 @@ class RunSession(AbstractContextManager["RunSession"]):
     """A Spark session and its bench; stopped whatever happens."""
 
     def __init__(
-        self, scenario: Scenario, settings: RunSettings, work: Path, sitting: Sitting
+        self, scenario: Scenario, settings: RunSettings, work: Path, plan: SessionPlan
     ) -> None:
         from serde_lab.lab.bench import Bench
 
@@ -35,7 +35,7 @@ class RunSession(AbstractContextManager["RunSession"]):
         for folder in (logs, local):
             folder.mkdir(parents=True, exist_ok=True)
         self.spark = start_session(
-            session_settings(scenario, settings, sitting, str(logs), str(local))
+            session_settings(scenario, settings, plan, str(logs), str(local))
         )
         try:
             self.bench = Bench(self.spark, logs, self.spark.sparkContext.defaultParallelism)
@@ -54,9 +54,9 @@ class RunSession(AbstractContextManager["RunSession"]):
 
 
 def session_settings(
-    scenario: Scenario, settings: RunSettings, sitting: Sitting, logs: str, local: str
+    scenario: Scenario, settings: RunSettings, plan: SessionPlan, logs: str, local: str
 ) -> SessionSettings:
-    """The Spark session of one sitting of a run; its event log and what is temporary in folders."""
+    """What a session of a run is started with; its event log and what is temporary in folders."""
     return SessionSettings(
         cores=scenario.measure.cores,
         master=settings.master,
@@ -65,14 +65,16 @@ def session_settings(
         local_folder=local,
         worker_python=settings.worker_python if settings.archive is None else WORKER_PYTHON,
         archive="" if settings.archive is None else str(settings.archive),
-        conf={**sitting.conf, **settings.conf},
-        jars=sitting.jars,
+        conf={**plan.conf, **settings.conf},
+        jars=plan.jars,
     )
 
 
-def recorded_conf(scenario: Scenario, settings: RunSettings, sitting: Sitting) -> Mapping[str, str]:
-    """The settings of a sitting's session as run.json has them."""
-    bare = replace(sitting, jars=recorded_jars(sitting))
+def recorded_conf(
+    scenario: Scenario, settings: RunSettings, plan: SessionPlan
+) -> Mapping[str, str]:
+    """The settings of a session as run.json has them."""
+    bare = replace(plan, jars=recorded_jars(plan))
     asked = session_settings(scenario, settings, bare, "event-log", "spark")
     return spark_conf(replace(asked, archive=Path(asked.archive).name))
 

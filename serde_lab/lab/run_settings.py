@@ -30,7 +30,8 @@ class RunSettings:
     require_peers: bool = False
     """A peer that cannot run is an error, not an arm reported as missing."""
     isolate_peers: bool = False
-    """Peers get a Spark session of their own, after that of the other arms: shows what sharing does."""
+    """Peers get a process and a Spark session of their own, beside that of the other arms: shows what
+    sharing does."""
     ship_environment: bool = False
     """Nothing is installed on the workers of `master`: they get this environment, packed into the cache."""
     worker_python: str = ""

@@ -6,7 +6,7 @@ Owns the order of a whole run and what becomes of arms that fail. Must not print
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,15 +20,15 @@ from serde_lab.lab.codec_cells import CodecCells
 from serde_lab.lab.disk import check_disk
 from serde_lab.lab.header import run_header, swept_header
 from serde_lab.lab.inputs import PreparedInputs, default_cache
-from serde_lab.lab.peer_arms import Sitting
 from serde_lab.lab.plan import CellPlan, cells_of, serde_options
 from serde_lab.lab.progress import Progress, Silent
-from serde_lab.lab.rounds import Judge, Rounds, wrong_answer
+from serde_lab.lab.rounds import Judge, Rounds, Runner, wrong_answer
 from serde_lab.lab.run_points import Point, planned, prepared
 from serde_lab.lab.run_session import RunSession, calibration, recorded_conf
 
 # `lab.sitting_side` looks for it here, in code of any commit
 from serde_lab.lab.run_settings import RunSettings as RunSettings
+from serde_lab.lab.sessions_apart import Measured, SessionsApart
 from serde_lab.lab.stand_alone import Proof, frames_stand_alone
 from serde_lab.lab.work_folder import work_folder
 from serde_lab.lab.worker_environment import environment_archive
@@ -136,17 +136,12 @@ def _measure(
         progress,
         proof.raised,
         given_up,
-        one_sitting=len(point.peers.sittings) == 1,
         kinds={arm.name: (arm.merging, point.scenario.key_is_global(arm)) for arm in point.arms},
     )
     if codec is not None:
         rounds.run(todo, codec, calibration(work, None))
     else:
-        for sitting in point.peers.sittings:
-            sat = [cell for cell in todo if cell.arm in sitting.arms]
-            if sat:
-                _sit(sitting, sat, rounds, point, settings, work)
-    rounds.compare_arms()
+        _sit(todo, rounds, point, settings, work)
 
 
 def _table_checks(point: Point, work: Path, progress: Progress) -> CellChecks:
@@ -181,28 +176,32 @@ def chosen_arms(scenario: Scenario, names: tuple[str, ...]) -> tuple[Arm, ...]:
 
 
 def _sit(
-    sitting: Sitting,
-    cells: list[CellPlan],
-    rounds: Rounds,
-    point: Point,
-    settings: RunSettings,
-    work: Path,
+    cells: list[CellPlan], rounds: Rounds, point: Point, settings: RunSettings, work: Path
 ) -> None:
-    """Measure the cells of one sitting, in a Spark session of their own where Spark is asked for."""
+    """Measure cells of one point: here, or where sessions differ between arms, in a process for each."""
+    scenario, sessions = point.scenario, point.peers.sessions
+    on_spark = scenario.measure.exchange == "spark"
+    tidy_heap = point.peers.with_peers or is_large(point.inputs)
+    if on_spark:
+        rounds.progress.message("starting Spark")
     with ExitStack() as stack:
-        bench = None
-        if point.scenario.measure.exchange == "spark":
-            rounds.progress.message("starting Spark")
-            session = RunSession(point.scenario, settings, work, sitting)
-            bench = stack.enter_context(session).bench
-        runner = CellRunner(
-            *(point.scenario, point.inputs, work, bench),
-            tidy_heap=point.peers.with_peers or is_large(point.inputs),
-        )
+        runner: Runner
+        calibrate: Callable[[], Mapping[str, float]]
+        if len(sessions) > 1:
+            measured = Measured(scenario, point.inputs, settings, work, tidy_heap)
+            apart = stack.enter_context(SessionsApart(sessions, measured))
+            runner, calibrate = apart, apart.calibrate
+        else:
+            bench = None
+            if on_spark:
+                session = RunSession(scenario, settings, work, sessions[0])
+                bench = stack.enter_context(session).bench
+            runner = CellRunner(scenario, point.inputs, work, bench, tidy_heap=tidy_heap)
+            calibrate = calibration(work, None if bench is None else bench.spark)
         if point.inputs.setups:
             rounds.progress.message("writing the set-up table")
         runner.set_up()
-        rounds.run(cells, runner, calibration(work, None if bench is None else bench.spark))
+        rounds.run(cells, runner, calibrate)
 
 
 def is_large(inputs: PreparedInputs) -> bool:
@@ -256,12 +255,12 @@ def _header(point: Point, settings: RunSettings) -> RunHeader:
         point.inputs,
         point.schema,
         results=settings.results,
-        conf=recorded_conf(scenario, settings, peers.sittings[0]),
+        conf=recorded_conf(scenario, settings, peers.sessions[0]),
         local_mode=not settings.master,
         overrides=settings.overrides,
         missing=peers.missing,
-        peer_conf=recorded_conf(scenario, settings, peers.sittings[-1])
-        if len(peers.sittings) > 1
+        peer_conf=recorded_conf(scenario, settings, peers.sessions[-1])
+        if len(peers.sessions) > 1
         else None,
         with_peers=peers.with_peers,
     )

@@ -61,8 +61,8 @@ def read_samples(
 
 
 def read_checks(file: Path, lines: Lines) -> tuple[Check, ...]:
-    """The checks; of a check repeated for one cell and arm, the last. Raises RunError."""
-    checks: dict[tuple[str | None, str | None, str], Check] = {}
+    """The checks; of a check repeated for one cell, round and arm, the last. Raises RunError."""
+    checks: dict[tuple[Any, ...], Check] = {}
     for number, line in lines:
         try:
             passed = line["passed"]
@@ -80,7 +80,7 @@ def read_checks(file: Path, lines: Lines) -> tuple[Check, ...]:
             raise RunError(f"{file}, line {number}: key {exc.args[0]!r} is missing") from exc
         except TypeError as exc:
             raise RunError(f"{file}, line {number}: {exc}") from exc
-        checks[check.cell, check.arm, check.name] = check
+        checks[check.cell, check.round, check.arm, check.name] = check
     return tuple(checks.values())
 
 

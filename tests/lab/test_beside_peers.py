@@ -147,13 +147,38 @@ def test_isolated_peers_get_a_session_of_their_own_and_the_others_none_of_its_se
 ) -> None:
     scenario = parse_scenario(document(tmp_path, codec="zstd", codec_level=7))
     jar = bundle(tmp_path)
-    (shared,) = plan_peers(scenario, scenario.arms, jar=jar).sittings
+    (shared,) = plan_peers(scenario, scenario.arms, jar=jar).sessions
     assert shared.arms == {"internal_row", *PEERS}
-    ours, theirs = plan_peers(scenario, scenario.arms, jar=jar, isolated=True).sittings
+    ours, theirs = plan_peers(scenario, scenario.arms, jar=jar, isolated=True).sessions
     assert (ours.arms, ours.jars, dict(ours.conf)) == ({"internal_row"}, (), {})
     assert theirs.arms == set(PEERS)
     assert (theirs.jars, theirs.conf) == (shared.jars, shared.conf)
     assert theirs.conf["spark.hadoop.parquet.compression.codec.zstd.level"] == "7"
+
+
+@pytest.mark.hudi
+def test_isolated_arms_are_measured_in_turns_and_checked_against_each_other(
+    tmp_path: Path, hudi_bundle: Path | None
+) -> None:
+    assert hudi_bundle is not None, "Apache Hudi could not be fetched"
+    arms = [*ARMS[:1], ARMS[2]]
+    asked = document(tmp_path, arms, type="MERGE_ON_READ", log_blocks="parquet")
+    asked["commit"] = COMMITS[:1]
+    asked["measure"]["rounds"] = 2
+    (tmp_path / "small.toml").write_text(toml(asked))
+    done = run(tmp_path, "--require-peers", "--isolate-peers", "--cache", "cache")
+    assert done.returncode == 0, done.stderr
+    found = only_run(tmp_path)
+    header = found.header
+    assert dict(SESSION_CONF).items() <= header.peer_spark_conf.items()
+    assert "spark.kryo.registrator" not in header.spark_conf
+    assert [cell.round for cell in found.cells] == [0, 0, 1, 1]
+    assert {(cell.arm, cell.status) for cell in found.cells} == {
+        ("internal_row", "ok"),
+        ("hudi_spark", "ok"),
+    }
+    agree = {(c.arm, c.round) for c in found.checks if c.name == "arms_agree" and c.passed}
+    assert agree == {(arm, round) for arm in ("internal_row", "hudi_spark") for round in (0, 1)}
 
 
 def test_a_scenario_without_peers_gets_a_plain_session_though_the_bundle_is_here(
@@ -161,7 +186,7 @@ def test_a_scenario_without_peers_gets_a_plain_session_though_the_bundle_is_here
 ) -> None:
     scenario = parse_scenario(content(source(tmp_path)))
     plan = plan_peers(scenario, scenario.arms, jar=bundle(tmp_path), required=True)
-    assert [(one.jars, dict(one.conf)) for one in plan.sittings] == [((), {})]
+    assert [(one.jars, dict(one.conf)) for one in plan.sessions] == [((), {})]
     assert not plan.with_peers
 
 

@@ -67,6 +67,18 @@ def test_a_cell_without_its_end_does_not_count_and_its_checks_neither(tmp_path: 
     assert "r01-pickle has no end" in run.messages[0]
 
 
+def test_arms_that_differed_in_one_round_and_agreed_in_the_next_are_told_of_both(
+    tmp_path: Path,
+) -> None:
+    with RunWriter.create(tmp_path, header()) as writer:
+        for number, passed in enumerate([False, True, True], start=1):
+            writer.check(Check("arms agree", passed, "", arm="arrow", round=number))
+        # the round was measured once more
+        writer.check(Check("arms agree", False, "", arm="arrow", round=3))
+    found = [(check.round, check.passed) for check in load_run(writer.path).checks]
+    assert found == [(1, False), (2, True), (3, False)]
+
+
 @pytest.mark.parametrize("cut", [1, 2, 20])
 def test_a_torn_last_line_is_dropped_with_a_message(tmp_path: Path, cut: int) -> None:
     path = small_run(tmp_path)

@@ -57,8 +57,9 @@ _SHARED = (
     " clock."
 )
 _ISOLATED = (
-    "The peers ran in a Spark session of their own, after that of the other arms, which had none of"
-    " Apache Hudi's settings: rounds are not interleaved between the two."
+    "The peers ran in a process and a Spark session of their own, beside that of the other arms, which had"
+    " none of Apache Hudi\u2019s settings. One cell ran at a time, with rounds interleaved between the two."
+    " Garbage is collected before each cell, outside the clock."
 )
 
 
