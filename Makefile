@@ -27,7 +27,7 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 run: $(READY) ## run a scenario and write its report: make run SCENARIO=smoke
-	@$(BIN)/python -m serde_lab run $(SCENARIO)
+	@$(BIN)/python -m serde_lab run --fetch-hudi $(SCENARIO)
 
 test: $(READY) ## the whole test suite
 	@$(BIN)/python -m pytest --quiet --numprocesses auto --maxprocesses 4 --dist loadfile

@@ -75,11 +75,21 @@ def run(
         ),
     ] = "",
     hudi_jar: Annotated[str, typer.Option(help="Apache Hudi's bundle, for peers.")] = "",
+    fetch_hudi: Annotated[
+        bool,
+        typer.Option(
+            "--fetch-hudi",
+            help="Have the Maven client fetch that bundle for a scenario with peers.",
+        ),
+    ] = False,
     require_peers: Annotated[
         bool, typer.Option("--require-peers", help="A peer that cannot run here is an error.")
     ] = False,
     isolate_peers: Annotated[
-        bool, typer.Option("--isolate-peers", help="Peers in a Spark session of their own.")
+        bool,
+        typer.Option(
+            "--isolate-peers", help="Peers in a Spark session of their own, beside the other arms'."
+        ),
     ] = False,
     format: Annotated[Format, typer.Option(help="How to print the table.")] = Format.TABLE,
 ) -> int:
@@ -132,11 +142,26 @@ def run(
         return 0
     from serde_lab.errors import worst
 
+    if fetch_hudi and not hudi_jar and any(arm.peer for one in loaded for arm in one.arms):
+        _fetch_hudi(require_peers)
     statuses = []
     for scenario in loaded:
         chosen = replace(settings, arms=_arm_names(scenario, strategy))
         statuses.append(_measure(scenario, chosen, None, reports, format))
     return worst(statuses)
+
+
+def _fetch_hudi(required: bool) -> None:
+    """Without the bundle the other arms can be measured still, and the run says what is missing."""
+    from serde_lab.errors import SetupError
+    from serde_lab.peers.apache_hudi import fetch_bundle
+
+    try:
+        fetch_bundle()
+    except SetupError as exc:
+        if required:
+            raise
+        stderr.print(f"serde-lab: {exc}", style="yellow", markup=False, soft_wrap=True)
 
 
 def _resume(name: str, settings: object, reports: Path, format: Format) -> int:

@@ -30,7 +30,7 @@ from serde_lab.pipeline.coordinator import Commit
 from serde_lab.pipeline.exchange import InProcessExchange, parquet_partitions
 from serde_lab.pipeline.plan import Operation
 from serde_lab.pipeline.write import PreparedWrite
-from serde_lab.scenario.model import Arm, Merging, Scenario, Table
+from serde_lab.scenario.model import Arm, Files, Merging, Scenario, Table
 from serde_lab.table.storage import Storage
 from serde_lab.table.table import HoodieTable
 
@@ -57,8 +57,8 @@ class CellRunner:
         self.scenario, self.inputs, self.work, self.bench = scenario, inputs, work, bench
         self.tidy_heap = tidy_heap
         tables = [scenario.table_of(arm) for arm in (None, *scenario.arms)]
-        # arms that merge in their own way, or find records by another index, have a set-up table of their
-        # own: it is the table that says so
+        # arms that merge in their own way, have files of their own, or find records by another index, have
+        # a set-up table of their own: it is the table that says so
         self._setups = {
             kind: work / f"setup-{number}"
             for number, kind in enumerate(dict.fromkeys(_kind(table) for table in tables))
@@ -194,9 +194,9 @@ class CellRunner:
         return written, window.wall_ns / 1e9, measure
 
 
-def _kind(table: Table) -> tuple[Merging, str]:
+def _kind(table: Table) -> tuple[Merging, Files, str]:
     """What tells the tables of a scenario's arms apart."""
-    return table.merging, table.index
+    return table.merging, table.files, table.index
 
 
 @contextmanager

@@ -46,7 +46,7 @@ class CellChecks:
     def __init__(
         self, scenario: Scenario, inputs: PreparedInputs, work: Path, files_too: bool = False
     ) -> None:
-        self.codec, self.files_too = scenario.table.codec, files_too
+        self.files_too = files_too
         self.rules = table_rules(scenario, inputs.record_schema)
         self._scenario, self._schema, self._work = scenario, inputs.record_schema, work
         self._history = [
@@ -54,7 +54,7 @@ class CellChecks:
             Commit(cast(Any, commit.operation), commit.folder, commit.partitions)
             for commit in (*inputs.setups, *inputs.commits)
         ]
-        self._answers: dict[tuple[Merging, str], tuple[TableRules, Expected]] = {}
+        self._answers: dict[tuple[Merging, str, str], tuple[TableRules, Expected]] = {}
         self.expected = self._answer(None)[1]
         self.zoneless = zoneless_columns(self.rules.stored)
         # writes warn of it
@@ -69,9 +69,9 @@ class CellChecks:
             )
 
     def _answer(self, arm: Arm | None) -> tuple[TableRules, Expected]:
-        """What the table of `arm` must hold, worked out once for each way to merge and each index."""
+        """What the table of `arm` must hold, worked out once for each way to merge, type and index."""
         table = self._scenario.table_of(arm)
-        kind = table.merging, table.index
+        kind = table.merging, table.type, table.index
         if kind not in self._answers:
             rules = table_rules(self._scenario, self._schema, arm)
             folder = self._work / "oracle" / str(len(self._answers))
@@ -92,7 +92,7 @@ class CellChecks:
             fingerprint = contents.fingerprint
             found += contents.results
             if self.files_too:
-                found.append(files_alike(result.table, self.codec))
+                found.append(files_alike(result.table, self._scenario.table_of(arm).codec))
         return Verdict(tuple(found), fingerprint)
 
     def _contents(self, table: str, arm: Arm) -> Verdict:

@@ -91,10 +91,10 @@ def _parquet_floor(
 ) -> tuple[Window, CommitMeasure, int]:
     source = stored_columns(bench.source(commit.files))
     target = str(table.with_name(table.name + "-parquet") / group.replace("#", "-"))
-    codec = scenario.table.codec
-    writer = source.write.mode("overwrite").option("compression", codec)
-    if scenario.table.level is not None and codec == "zstd":
-        writer = writer.option("parquet.compression.codec.zstd.level", str(scenario.table.level))
+    files = scenario.table_of(arm)
+    writer = source.write.mode("overwrite").option("compression", files.codec)
+    if files.level is not None and files.codec == "zstd":
+        writer = writer.option("parquet.compression.codec.zstd.level", str(files.level))
     _, window = bench.measured(group, lambda: writer.parquet(target))
     measure = measure_commit(window.interval, bench.slots, window.history, [])
     return window, measure, bench.spark.read.parquet(target).count()

@@ -35,7 +35,7 @@ _JOB_DESCRIPTION = "spark.job.description"
 
 def hudi_options(scenario: Scenario, arm: Arm, number: int) -> dict[str, str]:
     """Every option of Apache Hudi for timed commit `number` (from 1) of `arm`."""
-    table, commit = scenario.table, scenario.commits[number - 1]
+    table, commit = scenario.table_of(arm), scenario.commits[number - 1]
     peer = ARMS[arm.peer or ""]
     hudi = HudiTable(
         name=TABLE_NAME,
@@ -70,10 +70,12 @@ def session_conf(scenario: Scenario) -> dict[str, str]:
     Apache Hudi takes the level of zstd from Hadoop's configuration as it was when the session began:
     given as an option of a write, or set later, it changes not a byte (tried).
     """
-    table = scenario.table
-    if table.codec != "zstd" or table.level is None:
+    tables = [scenario.table_of(arm) for arm in scenario.arms if arm.peer]
+    level = next((table.level for table in tables if table.codec == "zstd"), None)
+    if level is None:
         return {}
-    return {"spark.hadoop.parquet.compression.codec.zstd.level": str(table.level)}
+    # the one level of all of them, which the scenario's consistency check holds
+    return {"spark.hadoop.parquet.compression.codec.zstd.level": str(level)}
 
 
 def run_peer(

@@ -23,7 +23,7 @@ from serde_lab.pipeline.topology_options import (
     default_topology,
 )
 from serde_lab.records.schema import RecordSchema
-from serde_lab.scenario.model import Arm, Scenario, Topology
+from serde_lab.scenario.model import Arm, Files, Scenario, Topology
 from serde_lab.serde.interface import Fairness, SerdeOptions
 from serde_lab.serde.registry import strategy
 from serde_lab.table.config import TableConfig
@@ -116,13 +116,13 @@ def table_rules(scenario: Scenario, schema: RecordSchema, arm: Arm | None = None
         unavailable=table.unavailable_value,
         delete_field=table.delete_field,
         delete_marker=table.delete_marker,
-        table_type=scenario.table.type,
-        hive_style=scenario.table.hive_style,
-        url_encode=scenario.table.url_encode,
-        time=scenario.table.time_properties,
+        table_type=table.type,
+        hive_style=table.hive_style,
+        url_encode=table.url_encode,
+        time=table.time_properties,
         key_is_global=scenario.key_is_global(arm),
         buckets=0 if scenario.data.keyless or table.index != "BUCKET" else table.buckets,
-        bucket_fields=scenario.table.bucket_fields,
+        bucket_fields=table.bucket_fields,
     )
 
 
@@ -143,6 +143,7 @@ class Write:
 def write_options(scenario: Scenario, arm: Arm | None, write: Write) -> WriteOptions:
     """The options of a write of `arm`, or of the set-up where `arm` is None."""
     table, topology = table_config(scenario, arm), scenario.topology_of(arm)
+    files = scenario.table_of(arm)
     wanted = Operation(write.operation)
     if arm is not None and topology.name == "bulk":
         wanted = Operation.BULK_INSERT  # an insert by another name
@@ -158,10 +159,10 @@ def write_options(scenario: Scenario, arm: Arm | None, write: Write) -> WriteOpt
         parallelism=0 if name == "bucket" else topology.tasks,
         mini_batches=_mini_batches(topology),
         partitions_to_delete=write.partitions,
-        codec="none" if scenario.table.codec == "uncompressed" else scenario.table.codec,
-        codec_level=scenario.table.level,
+        codec=_codec(files),
+        codec_level=files.level,
         worker_memory_mb=scenario.measure.worker_memory_mb,
-        log_format=LogFormat(blocks=scenario.table.log_blocks or "avro"),
+        log_format=LogFormat(blocks=files.log_blocks or "avro"),
         max_records_per_batch=batch_rows(write.row_bytes),
         source_bytes=write.source_bytes,
         seed=scenario.data.seed,
@@ -171,15 +172,21 @@ def write_options(scenario: Scenario, arm: Arm | None, write: Write) -> WriteOpt
 def set_up_options(scenario: Scenario, arm: Arm | None, write: Write) -> WriteOptions:
     """One untimed write of the table that `arm` begins with: by columns wherever that can be."""
     table = table_config(scenario, arm)
-    options = write_options(scenario, None, write)
+    options, files = write_options(scenario, None, write), scenario.table_of(arm)
     name = default_topology(options.operation, table)
     return replace(
         options,
         table=table,
+        codec=_codec(files),
+        codec_level=files.level,
         topology=as_written(name, options.operation),
         parallelism=0,
         mini_batches=None,
     )
+
+
+def _codec(files: Files) -> str:
+    return "none" if files.codec == "uncompressed" else files.codec
 
 
 def _mini_batches(topology: Topology) -> MiniBatches | None:

@@ -39,7 +39,8 @@ class PeerRatio:
 
 
 def peer_ratios(summary: Mapping[str, Any]) -> list[PeerRatio]:
-    """Every strategy against every control and peer, every control against every peer.
+    """Every strategy against every control and peer, every control against every peer, among arms that
+    write the same kind of table.
 
     Arms without a timing, or with a wrong answer, are in none. Empty for a run without peers.
     """
@@ -53,6 +54,7 @@ def peer_ratios(summary: Mapping[str, Any]) -> list[PeerRatio]:
         for one in arms
         for other in arms
         if rank[one["kind"]] < rank[other["kind"]]
+        and one.get("table") == other.get("table")
         and seconds[one["arm"]]
         and len(seconds[one["arm"]]) == len(seconds[other["arm"]])
     ]

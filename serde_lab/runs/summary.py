@@ -6,7 +6,7 @@ a wrong answer shows no timing. Nothing of it is ever stored. Must not know limi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,7 @@ def _arm(entry: ArmEntry, run: Run) -> dict[str, Any]:
         "kind": entry.kind,
         "strategy": entry.strategy,
         **({"swept": entry.swept} if entry.swept else {}),
+        **({"table": own} if (own := _own_table(entry, run.header.scenario_content)) else {}),
         "options": entry.options,
         "fairness": entry.fairness,
         "status": _status(entry, cells, wrong, errors),
@@ -230,10 +231,24 @@ def _calibration(run: Run) -> dict[str, dict[str, Any]]:
     }
 
 
+def _own_table(entry: ArmEntry, content: Mapping[str, Any]) -> dict[str, Any]:
+    """In what the files of an arm's table differ from those of the others."""
+    name = entry.swept["arm"] if entry.swept else entry.arm
+    arms = (arm for arm in content.get("arm", ()) if arm.get("name") == name)
+    return next((arm.get("table") or {} for arm in arms), {})
+
+
 def _add_ratios(arms: list[dict[str, Any]], reference: str | None) -> None:
-    """Seconds over the reference's seconds, of medians: below 1 is faster than the reference."""
+    """Seconds over the reference's seconds, of medians: below 1 is faster than the reference.
+
+    None beside an arm that writes another kind of table than the reference does.
+    """
     medians = {arm["arm"]: (arm["seconds"] or {}).get("median") for arm in arms}
+    tables = {arm["arm"]: arm.get("table") for arm in arms}
     divisor = medians.get(reference) if reference else None
     for arm in arms:
         seconds = medians[arm["arm"]]
-        arm["ratio_to_reference"] = seconds / divisor if seconds is not None and divisor else None
+        alike = tables[arm["arm"]] == tables.get(reference or "")
+        arm["ratio_to_reference"] = (
+            seconds / divisor if seconds is not None and divisor and alike else None
+        )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_serializer
 
 from serde_lab.records.partition_time import PREFIX, TimeRule
 from tpch.tables import EVENT_TS, TABLES
@@ -33,7 +33,9 @@ TableName = Literal[
 ]
 Control = Literal["exchange_only", "spark_native", "parquet_floor"]
 Peer = Literal["hudi_avro", "hudi_spark", "hudi_spark_tuned"]
-Factor = Literal["representation", "execution", "framing", "integrity", "merging", "topology"]
+Factor = Literal[
+    "representation", "execution", "framing", "integrity", "merging", "table", "topology"
+]
 Kind = Literal["strategy", "control", "peer"]
 ColumnType = Literal[
     "bool", "int8", "int16", "int32", "int64", "float", "double", "decimal", "string", "binary",
@@ -162,10 +164,38 @@ class Merging(Section):
         return Merging(**{name: getattr(self, name) for name in Merging.model_fields})
 
 
-class Table(Merging):
-    """`[table]`: the Hudi table that every arm writes."""
+class Files(Section):
+    """What files a table has. An arm may state its own, which differ from the table's in what it gives."""
 
     type: Literal["COPY_ON_WRITE", "MERGE_ON_READ"] = "COPY_ON_WRITE"
+    codec: Literal["zstd", "gzip", "snappy", "lz4", "uncompressed"] = "zstd"
+    codec_level: int | None = None
+    log_blocks: Literal["avro", "parquet"] | None = None
+
+    @property
+    def level(self) -> int | None:
+        """The codec's level, which is always stated: pyarrow's own default for gzip is 9."""
+        return DEFAULT_LEVELS.get(self.codec) if self.codec_level is None else self.codec_level
+
+    @property
+    def files(self) -> Files:
+        """These fields alone."""
+        return Files(**{name: getattr(self, name) for name in Files.model_fields})
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What is given here, and what of a whole table no longer holds beside it."""
+        given = self.model_dump(exclude_unset=True)
+        if "codec" in given:
+            given = {"codec_level": None, **given}
+        if given.get("type") == "COPY_ON_WRITE":
+            given = {"log_blocks": None, **given}
+        return given
+
+
+class Table(Merging, Files):
+    """`[table]`: the Hudi table that every arm writes."""
+
     version: Literal[9, 6] = 9
     index: Index = "BUCKET"
     buckets: Annotated[int, Field(ge=1, le=1000)] = 8
@@ -173,9 +203,6 @@ class Table(Merging):
     hive_style: bool = False
     url_encode: bool = False
     time_folders: dict[str, str] = Field(default_factory=dict)
-    codec: Literal["zstd", "gzip", "snappy", "lz4", "uncompressed"] = "zstd"
-    codec_level: int | None = None
-    log_blocks: Literal["avro", "parquet"] | None = None
 
     @property
     def time_properties(self) -> dict[str, str]:
@@ -186,11 +213,6 @@ class Table(Merging):
     def time_rule(self) -> TimeRule | None:
         """How the partition column becomes a folder; None where it stands for itself."""
         return TimeRule.from_properties(self.time_properties) if self.time_folders else None
-
-    @property
-    def level(self) -> int | None:
-        """The codec's level, which is always stated: pyarrow's own default for gzip is 9."""
-        return DEFAULT_LEVELS.get(self.codec) if self.codec_level is None else self.codec_level
 
 
 DEFAULT_LEVELS: Mapping[str, int] = {"zstd": 1, "gzip": 6}
@@ -248,8 +270,14 @@ class Arm(Section):
     changes: Factor | None = None
     note: str = ""
     merging: Merging | None = None
+    table: Files | None = None
     topology: Topology | None = None
     options: ArmOptions = ArmOptions()
+
+    @field_serializer("merging", "table")
+    def _as_given(self, section: Section | None) -> dict[str, Any] | None:
+        # with its defaults it would say more than the file does
+        return None if section is None else section.model_dump(mode="json", exclude_unset=True)
 
     @property
     def kind(self) -> Kind:
@@ -369,11 +397,13 @@ class Scenario(Section):
         return self.topology if arm is None or arm.topology is None else arm.topology
 
     def table_of(self, arm: Arm | None) -> Table:
-        """The table that `arm` writes: the scenario's, merging as the arm says if it does, and with the
-        index that its topology wants."""
+        """The table that `arm` writes: the scenario's, merging and with files as the arm says if it does,
+        and with the index that its topology wants."""
         update: dict[str, Any] = {"index": self._index(self.topology_of(arm))}
         if arm is not None and arm.merging is not None:
             update |= arm.merging.model_dump(exclude_unset=True)
+        if arm is not None and arm.table is not None:
+            update |= arm.table.given
         return self.table.model_copy(update=update)
 
     def _index(self, topology: Topology) -> str:

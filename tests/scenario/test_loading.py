@@ -159,10 +159,10 @@ def test_rows_of_a_batch() -> None:
     ("changes", "expected"),
     [
         # shape
-        ([("table", {"bukets": 8})], "table.bukets: is no key; known here are merge_mode, "
-         "partial_update, unavailable_value, delete_field, delete_marker, merger_classes, type, "
-         "version, index, buckets, bucket_fields, hive_style, url_encode, time_folders, codec, "
-         "codec_level, log_blocks; "
+        ([("table", {"bukets": 8})], "table.bukets: is no key; known here are type, codec, "
+         "codec_level, log_blocks, merge_mode, partial_update, unavailable_value, delete_field, "
+         "delete_marker, merger_classes, version, index, buckets, bucket_fields, hive_style, url_encode, "
+         "time_folders; "
          "did you mean 'buckets'?"),
         ([("table", {"partition": "x"})], "; 'partition' belongs into [data]"),
         ([("data/tables", "x")], "data.tables: is no key; known here are source, table, scale_factor"),

@@ -46,7 +46,9 @@ def _headline(facts: RunFacts) -> tuple[str, str, tuple[Sentence, ...]]:
     told = codec_headline(facts) or growth_headline(facts)
     if told is not None:
         return told
-    candidates = sorted(facts.strategies, key=lambda arm: arm.seconds or 0.0)
+    # an arm whose table has files of its own does other work
+    alike = [arm for arm in facts.strategies if not arm.table]
+    candidates = sorted(alike, key=lambda arm: arm.seconds or 0.0)
     if not candidates:
         return notation.NOTHING, "no timing to believe", ()
     best = candidates[0]

@@ -1,4 +1,4 @@
-"""In which factors two arms differ: representation, execution, framing, integrity, topology.
+"""In which factors two arms differ: representation, execution, framing, integrity, topology, table.
 
 Owns the rule that only a step of one factor has one cause. Must not know figures or pages.
 """
@@ -12,7 +12,7 @@ from typing import Any
 from serde_lab.report import notation
 from serde_lab.report.run.facts import ArmFacts
 
-FACTORS = ("representation", "execution", "framing", "integrity", "topology")
+FACTORS = ("representation", "execution", "framing", "integrity", "topology", "table")
 
 _FRAMING = ("rows_per_frame", "max_frame_bytes")
 _COMMON = frozenset({"execution", "integrity", "topology", *_FRAMING})
@@ -50,13 +50,16 @@ def differences(before: ArmFacts, after: ArmFacts) -> tuple[Difference, ...]:
             found.append(Difference(factor, words))
         elif factor == "execution" and unknown and not same_strategy:
             found.append(Difference(factor, "not recorded: each strategy's own default"))
+    if before.table != after.table:
+        words = f"{_files(before) or 'as [table] says'} to {_files(after) or 'as [table] says'}"
+        found.append(Difference("table", words))
     return tuple(found)
 
 
 def options_in_words(arm: ArmFacts) -> str:
     """The strategy and its options in a line: internal_row · batch · 1,000 a frame."""
     if arm.kind != "strategy":
-        return arm.kind
+        return " · ".join(part for part in (arm.kind, _files(arm)) if part)
     options = arm.options
     parts = [arm.strategy]
     if options.get("execution"):
@@ -68,7 +71,12 @@ def options_in_words(arm: ArmFacts) -> str:
     if options.get("topology"):
         parts.append(str(options["topology"]))
     parts += [f"{key}={value}" for key, value in options.items() if key not in _COMMON]
+    parts.append(_files(arm))
     return " · ".join(part for part in parts if part)
+
+
+def _files(arm: ArmFacts) -> str:
+    return ", ".join(str(value) for value in arm.table.values())
 
 
 def _representation(arm: ArmFacts) -> tuple[object, ...]:

@@ -44,6 +44,11 @@ class ArmFacts:
         return {**options, **(own if isinstance(own, Mapping) else {})}
 
     @property
+    def table(self) -> Mapping[str, Any]:
+        """In what the files of its table differ from what the scenario's table says."""
+        return self.summary.get("table") or {}
+
+    @property
     def wrong(self) -> bool:
         return bool(self.summary["wrong"])
 

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
 
 from serde_lab.scenario.consistency.wording import unknown_arm
 from serde_lab.scenario.model import Arm, Scenario
@@ -103,6 +106,10 @@ def _step(key: str, arm: Arm, before: Iterable[Arm]) -> Iterator[Problem]:
         )
 
 
+def _given(section: BaseModel | None) -> dict[str, Any]:
+    return {} if section is None else section.model_dump(exclude_unset=True)
+
+
 def factors(before: Arm, after: Arm) -> dict[str, list[str]]:
     """In which factors two strategy arms differ as the file has them, and by which keys.
 
@@ -111,15 +118,18 @@ def factors(before: Arm, after: Arm) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     if before.strategy != after.strategy:
         found["representation"] = ["strategy"]
-    if before.merging != after.merging:
-        found["merging"] = ["merging"]
+    # by what is given: a key at its default is not as [table] says
+    for factor in ("merging", "table"):
+        one, other = (_given(getattr(arm, factor)) for arm in (before, after))
+        if one != other:
+            found[factor] = [factor]
     if before.topology != after.topology:
         found["topology"] = ["topology"]
-    one, other = before.options.given, after.options.given
-    for key in sorted(one.keys() | other.keys()):
+    given, later = before.options.given, after.options.given
+    for key in sorted(given.keys() | later.keys()):
         own = key not in _FACTORS
         if own and before.strategy != after.strategy:
             continue  # options of two strategies, which are representation anyway
-        if one.get(key) != other.get(key):
+        if given.get(key) != later.get(key):
             found.setdefault(_FACTORS.get(key, "representation"), []).append(key)
     return found

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from serde_lab.errors import OptionError
 from serde_lab.records.partition_time import MEANING as TIME_OPTIONS
 from serde_lab.records.partition_time import PREFIX
-from serde_lab.scenario.model import LEVELS, Scenario
+from serde_lab.scenario.model import LEVELS, Arm, Files, Scenario
 from serde_lab.scenario.problems import Problem, listed, suggestion
 
 
@@ -22,30 +22,63 @@ def check(scenario: Scenario) -> Iterator[Problem]:
         yield from _time_folders(scenario)
     if table.partial_update and any(arm.kind == "peer" for arm in scenario.arms):
         yield Problem("table.partial_update", "peers are not asked to fill gaps yet")
-    if table.log_blocks is not None and table.type != "MERGE_ON_READ":
-        yield Problem("table.log_blocks", f"is for MERGE_ON_READ: a {table.type} table has no logs")
-    if table.codec == "gzip" and table.level != 6 and any(arm.peer for arm in scenario.arms):
-        yield Problem(
-            "table.codec_level",
-            f"found {table.level}, but Apache Hudi writes gzip at level 6 only: peers would not be"
-            " measured on equal terms",
-        )
+    beside_peers = any(arm.peer for arm in scenario.arms)
+    yield from _files("table", table, beside_peers)
+    for arm in scenario.arms:
+        if arm.table is not None:
+            yield from _files_of_arm(scenario, arm, beside_peers)
+    if beside_peers:
+        yield from _one_level(scenario)
     for name in () if data.keyless else table.bucket_fields:
         if name not in data.record_key:
             yield Problem(
                 "table.bucket_fields",
                 f"{name!r} is not in the key, which is {listed(data.record_key)}",
             )
-    if table.codec_level is not None:
-        if table.codec not in LEVELS:
-            yield Problem("table.codec_level", f"codec {table.codec} has no levels")
-        else:
-            low, high = LEVELS[table.codec]
-            if not low <= table.codec_level <= high:
-                yield Problem(
-                    "table.codec_level",
-                    f"found {table.codec_level}, expected {low} to {high} for {table.codec}",
-                )
+
+
+def _files(key: str, table: Files, beside_peers: bool) -> Iterator[Problem]:
+    if table.log_blocks is not None and table.type != "MERGE_ON_READ":
+        yield Problem(
+            f"{key}.log_blocks", f"is for MERGE_ON_READ: a {table.type} table has no logs"
+        )
+    if table.codec == "gzip" and table.level != 6 and beside_peers:
+        yield Problem(
+            f"{key}.codec_level",
+            f"found {table.level}, but Apache Hudi writes gzip at level 6 only: peers would not be"
+            " measured on equal terms",
+        )
+    if table.codec_level is None:
+        return
+    if table.codec not in LEVELS:
+        yield Problem(f"{key}.codec_level", f"codec {table.codec} has no levels")
+        return
+    low, high = LEVELS[table.codec]
+    if not low <= table.codec_level <= high:
+        yield Problem(
+            f"{key}.codec_level",
+            f"found {table.codec_level}, expected {low} to {high} for {table.codec}",
+        )
+
+
+def _files_of_arm(scenario: Scenario, arm: Arm, beside_peers: bool) -> Iterator[Problem]:
+    key = f"arm.{arm.name}.table"
+    if scenario.codec_only or arm.control == "exchange_only":
+        yield Problem(key, "this arm writes no table")
+        return
+    yield from _files(key, scenario.table_of(arm), beside_peers)
+
+
+def _one_level(scenario: Scenario) -> Iterator[Problem]:
+    """Apache Hudi takes zstd's level from the session, which all arms share."""
+    tables = [scenario.table_of(arm) for arm in scenario.arms if arm.peer]
+    levels = sorted({table.level or 0 for table in tables if table.codec == "zstd"})
+    if len(levels) > 1:
+        yield Problem(
+            "table.codec_level",
+            f"peers are asked for zstd at levels {listed(map(str, levels))}, but Apache Hudi has one level"
+            " a session",
+        )
 
 
 def _time_folders(scenario: Scenario) -> Iterator[Problem]:
