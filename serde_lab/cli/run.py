@@ -34,7 +34,7 @@ def run(
     ] = None,
     strategy: Annotated[
         list[str] | None,
-        typer.Option(metavar="ARM", help="Measure these arms only (name or strategy)."),
+        typer.Option(metavar="ARM", help="Measure these arms only (name, or else strategy)."),
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="Measured rounds.")] = None,
     resume: Annotated[
@@ -207,10 +207,11 @@ def _properties(given: Sequence[str]) -> dict[str, str]:
 
 
 def _arm_names(scenario: Scenario, chosen: list[str] | None) -> tuple[str, ...]:
-    """Arms by name, or all arms of a strategy by its name."""
+    """Arms by name; where none has it, all arms of that strategy, control or peer."""
     names: list[str] = []
     for one in chosen or ():
-        found = [arm.name for arm in scenario.arms if one in (arm.name, arm.subject)]
+        found = [arm.name for arm in scenario.arms if arm.name == one]
+        found = found or [arm.name for arm in scenario.arms if arm.subject == one]
         if not found:
             known = ", ".join(arm.name for arm in scenario.arms)
             raise UsageError(f"{scenario.name} has no arm or strategy {one!r}; it has {known}")

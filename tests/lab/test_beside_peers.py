@@ -136,21 +136,6 @@ def test_a_missing_bundle_is_an_error_where_peers_are_required(tmp_path: Path) -
     assert "nowhere.jar, where there is no file" in wrong.stderr
 
 
-def test_a_bundle_that_cannot_be_fetched_is_an_error_only_where_peers_are_required(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "small.toml").write_text(toml(document(tmp_path)))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    done = run(tmp_path, "--fetch-hudi", "--require-peers", home=tmp_path)
-    assert done.returncode == 1
-    assert "there is no Maven client" in done.stderr
-    assert not (tmp_path / "results").exists()
-    # without Java's own folder on the path there is no Spark either: what is said before it counts
-    done = run(tmp_path, "--fetch-hudi", "--master", "nowhere", home=tmp_path)
-    assert "there is no Maven client" in done.stderr
-    assert "hudi_spark is missing" in done.stderr
-
-
 def bundle(folder: Path) -> str:
     jar = folder / "hudi.jar"
     jar.write_bytes(b"PK")
