@@ -11,9 +11,13 @@ from typing import Any
 import pytest
 
 from serde_lab.report.page import Figure, Page, Points, Section, Sentence, Table
+from serde_lab.report.run.facts import read_facts
 from serde_lab.report.run.page import run_page
+from serde_lab.report.run.time_split import time_section
 from serde_lab.runs.directory import load_run
 from tests.report import made_up_run as made_up
+
+REPOSITORY = Path(__file__).parents[2]
 
 READING_ORDER = [
     "arms",
@@ -186,6 +190,24 @@ def test_sides_and_idle_slots_add_up_to_the_seconds(ladder: Page) -> None:
         assert total == pytest.approx(seconds, rel=0.03)
     roles = {segment.role for bar in panels[2].bars for segment in bar.segments}
     assert {"idle-driver", "idle-stage_tail", "unattributed"} <= roles
+
+
+def test_the_stages_of_a_peer_are_one_panel_of_the_whole() -> None:
+    run = load_run(REPOSITORY / "results/reference/beside_hudi/20261122T061922Z")
+    facts = read_facts(run)
+    section = time_section(facts)
+    assert section is not None
+    figure = next(one for one in section.blocks if isinstance(one, Figure) and one.name == "phases")
+    panels = figure.drawing.panels  # type: ignore[union-attr]
+    headings = [panel.heading for panel in panels]
+    assert headings == ["map side", "reduce side", "stages of Apache Hudi", "outside the tasks"]
+    (bar,) = (bar for bar in panels[2].bars if bar.label == "hudi_spark")
+    assert len(bar.segments) > 3
+    whole = sum(
+        s.value for p in panels for b in p.bars if b.label == "hudi_spark" for s in b.segments
+    )
+    seconds = next(arm.seconds for arm in facts.arms if arm.name == "hudi_spark")
+    assert whole == pytest.approx(seconds, rel=0.03)
 
 
 def test_every_round_is_a_point_and_cold_ones_are_marked_apart(tmp_path: Path) -> None:

@@ -40,7 +40,18 @@ def draw_bars(drawing: StackedBars, width_px: float) -> Canvas:
         for i, panel in enumerate(panels):
             scale = Scale(0.5, width_px - spare, max(highest) or 1.0)
             _panel(
-                canvas, panel, scale, top + i * (panel_height), head, pitch, drawing.axis, None, ()
+                *(
+                    canvas,
+                    panel,
+                    scale,
+                    top + i * panel_height,
+                    head,
+                    pitch,
+                    drawing.axis,
+                    None,
+                    (),
+                ),
+                heading_px=width_px,
             )
         return canvas
     room = width_px - label_px - _GAP_PX * (len(panels) - 1) - spare * len(panels)
@@ -55,7 +66,11 @@ def draw_bars(drawing: StackedBars, width_px: float) -> Canvas:
         scale = Scale(left, wide, wide / unit)
         names = label_px if i == 0 else None
         axis = drawing.axis if i == 0 else ""
-        _panel(canvas, panel, scale, top, head, pitch, axis, names, ticks, beside=True)
+        _panel(
+            *(canvas, panel, scale, top, head, pitch, axis, names, ticks),
+            heading_px=wide + spare + _GAP_PX / 2,
+            beside=True,
+        )
         left += wide + spare + _GAP_PX
     return canvas
 
@@ -99,10 +114,12 @@ def _panel(
     axis: str,
     names_px: float | None,
     ticks: Sequence[float],
+    heading_px: float,
     beside: bool = False,
 ) -> None:
     if panel.heading:
-        canvas.text(scale.left, top + 9, panel.heading, bold=True)
+        heading = fitting(panel.heading, heading_px)
+        canvas.text(scale.left, top + 9, heading, bold=True, tip=panel.heading)
     first = top + head
     bottom = first + pitch * len(panel.bars)
     draw_axis(canvas, scale, first - 2, bottom, axis, ticks)

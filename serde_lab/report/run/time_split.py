@@ -42,21 +42,18 @@ def time_section(facts: RunFacts) -> Section | None:
 
 def _split(arms: Sequence[ArmFacts]) -> Figure:
     names = sorted({name for arm in arms for name in arm.phases}, key=phases.order)
-    stages = list(dict.fromkeys(phases.split(name)[0] for name in names))
+    sides = list(dict.fromkeys(_side(name) for name in names))
     panels = tuple(
         Panel(
-            f"{stage} side" if stage else "outside the tasks",
-            tuple(
-                _bar(arm, [name for name in names if phases.split(name)[0] == stage])
-                for arm in arms
-            ),
+            side,
+            tuple(_bar(arm, [name for name in names if _side(name) == side]) for arm in arms),
         )
-        for stage in stages
+        for side in sides
     )
     return Figure(
         name="phases",
         title="Wall time by phase",
-        description=_described(arms, stages),
+        description=_described(arms, sides),
         drawing=StackedBars(
             axis="seconds: slot time over the number of slots",
             panels=panels,
@@ -64,6 +61,14 @@ def _split(arms: Sequence[ArmFacts]) -> Figure:
         ),
         table=_phase_table(arms, names),
     )
+
+
+def _side(name: str) -> str:
+    """What a phase stands under. A peer has many stages, by names of its own, and all are the JVM's."""
+    stage = phases.split(name)[0]
+    if "/" in stage:
+        return "stages of Apache Hudi"
+    return f"{stage} side" if stage else "outside the tasks"
 
 
 _FAMILIES = (
@@ -119,15 +124,14 @@ def _seconds(arm: ArmFacts, name: str) -> float:
     return 0.0 if times is None else max(0.0, times["wall_s"]) / arm.slots
 
 
-def _described(arms: Sequence[ArmFacts], stages: Sequence[str]) -> str:
+def _described(arms: Sequence[ArmFacts], sides: Sequence[str]) -> str:
     parts = []
     for arm in arms:
-        sides = []
-        for stage in stages:
-            total = fsum(_seconds(arm, n) for n in arm.phases if phases.split(n)[0] == stage)
-            where = f"on the {stage} side" if stage else "outside the tasks"
-            sides.append(f"{notation.seconds(total)} {where}")
-        parts.append(f"{arm.name}: {notation.listed(sides)}")
+        told = [
+            f"{side} {notation.seconds(fsum(_seconds(arm, n) for n in arm.phases if _side(n) == side))}"
+            for side in sides
+        ]
+        parts.append(f"{arm.name}: {notation.listed(told)}")
     return f"Stacked bars, one an arm and side. {'. '.join(parts)}."
 
 
