@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 
 class SideProgress:
@@ -32,7 +32,7 @@ class SideProgress:
         """One line in; nobody there any more is as good as ctrl-C."""
         line = sys.stdin.readline()
         if not line:
-            raise KeyboardInterrupt
+            _interrupt()
         read: dict[str, Any] = json.loads(line)
         return read
 
@@ -49,12 +49,19 @@ class SideProgress:
         self.send("cell", arm=arm, round=round, seconds=seconds, note=note)
 
 
+def _interrupt(*_: object) -> NoReturn:
+    """Raises KeyboardInterrupt once: whoever ends a side closes its input and sends a signal, and the
+    second of the two must not break into what the first one has ended in good order."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 def main() -> int:
     """Serve until standard input ends."""
     # whatever else writes to standard output must not be taken for an answer
     progress = SideProgress(os.fdopen(os.dup(1), "w", encoding="utf-8"))
     os.dup2(2, 1)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, _interrupt)
     try:
         _serve(progress)
     except KeyboardInterrupt:

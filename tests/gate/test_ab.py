@@ -202,3 +202,19 @@ def test_code_from_elsewhere_is_not_measured_by_mistake(small: Path, tmp_path: P
         Sitting([Side("before", elsewhere)], asked, lambda label, event: None),
     ):
         pass
+
+
+def test_a_side_that_is_ending_is_not_interrupted_once_more() -> None:
+    # its input ends, and a signal comes: whichever is second must not break into what the first began
+    code = """
+import os, signal
+from serde_lab.lab.sitting_side import _interrupt
+signal.signal(signal.SIGINT, _interrupt)
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+except KeyboardInterrupt:
+    os.kill(os.getpid(), signal.SIGINT)
+    print("ended in good order")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "ended in good order\n"), done.stderr
