@@ -112,8 +112,7 @@ class CellRunner:
 
     def discard(self, cell: str) -> None:
         """Remove what the cell left behind."""
-        for folder in (self.work / "cells").glob(f"{cell}*"):
-            shutil.rmtree(folder, ignore_errors=True)
+        discard_cell(self.work, cell)
 
     def _clone(self, cell: str, arm: Arm) -> Path:
         """The set-up table under the cell's own name: data files linked, `.hoodie` copied."""
@@ -197,6 +196,12 @@ class CellRunner:
 def _kind(table: Table) -> tuple[Merging, Files, str]:
     """What tells the tables of a scenario's arms apart."""
     return table.merging, table.files, table.index
+
+
+def discard_cell(work: Path, cell: str) -> None:
+    """Remove what a cell left behind in `work`."""
+    for folder in (work / "cells").glob(f"{cell}*"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

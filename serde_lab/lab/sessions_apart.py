@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from serde_lab.errors import LabError, SetupError
 from serde_lab.lab.cell_result import CellResult
-from serde_lab.lab.cells import CellRunner
+from serde_lab.lab.cells import CellRunner, discard_cell
 from serde_lab.lab.inputs import PreparedInputs
 from serde_lab.lab.peer_arms import SessionPlan
 from serde_lab.lab.run_session import RunSession, calibration
@@ -47,11 +47,13 @@ class SessionsApart(AbstractContextManager["SessionsApart"]):
 
     def __init__(self, sessions: Sequence[SessionPlan], measured: Measured) -> None:
         self._stack = ExitStack()
+        self._processes: list[_Process] = []
         try:
-            self._processes = [
-                self._stack.enter_context(_Process(number, plan, measured))
-                for number, plan in enumerate(sessions, start=1)
-            ]
+            for number, plan in enumerate(sessions, start=1):
+                process = _Process(plan, measured, measured.work / f"session-{number}")
+                self._stack.callback(process.end)
+                process.call("open")
+                self._processes.append(process)
         except BaseException:
             self._stack.close()
             raise
@@ -77,8 +79,9 @@ class SessionsApart(AbstractContextManager["SessionsApart"]):
 
     def discard(self, cell: str) -> None:
         """Remove what the cell left behind."""
+        # of a process that has ended, too
         for process in self._processes:
-            process.call("discard", cell)
+            discard_cell(process.work, cell)
 
     def calibrate(self) -> Mapping[str, float]:
         """One calibration cell, in the first session."""
@@ -86,43 +89,23 @@ class SessionsApart(AbstractContextManager["SessionsApart"]):
         return found
 
 
-class _Process(AbstractContextManager["_Process"]):
+class _Process:
     """The process of one session. It ends when nobody is at the other end of its pipe any more."""
 
-    def __init__(self, number: int, plan: SessionPlan, measured: Measured) -> None:
-        self.plan = plan
-        place = measured.work / f"session-{number}"
-        place.mkdir(parents=True, exist_ok=True)
+    def __init__(self, plan: SessionPlan, measured: Measured, work: Path) -> None:
+        self.plan, self.work = plan, work
+        work.mkdir(parents=True, exist_ok=True)
         # a fork would take this process's threads and open tables along
         spawn = multiprocessing.get_context("spawn")
         self._pipe, theirs = spawn.Pipe()
-        self._process = spawn.Process(target=_serve, args=(theirs, place, plan, measured))
+        self._process = spawn.Process(target=_serve, args=(theirs, work, plan, measured))
         self._process.start()
         theirs.close()
-
-    def __enter__(self) -> Self:
-        try:
-            self._answer()
-        except BaseException:
-            self._end()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._end()
 
     def call(self, verb: str, *arguments: Any) -> Any:
         """What the process answers. Raises LabError for what it raised, or where it has ended."""
         with suppress(OSError):  # of a process that has ended the answer tells
             self._pipe.send((verb, arguments))
-        return self._answer()
-
-    def _answer(self) -> Any:
         try:
             raised, answer = self._pipe.recv()
         except (EOFError, OSError):
@@ -135,7 +118,8 @@ class _Process(AbstractContextManager["_Process"]):
             raise answer
         return answer
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Let it end by itself, and see to it that it does."""
         self._pipe.close()
         self._process.join(_GRACE_S)
         if self._process.is_alive() and self._process.pid is not None:  # in the middle of a cell
@@ -148,7 +132,6 @@ class _Process(AbstractContextManager["_Process"]):
 def _serve(pipe: Connection, work: Path, plan: SessionPlan, measured: Measured) -> None:
     """What the process of a session does: answers calls until the pipe ends, or ctrl-C."""
     with suppress(KeyboardInterrupt, EOFError, BrokenPipeError), ExitStack() as stack:
-        verbs: dict[str, Callable[..., Any]] = {}
 
         def open_session() -> None:
             scenario, settings = measured.scenario, measured.settings
@@ -156,11 +139,11 @@ def _serve(pipe: Connection, work: Path, plan: SessionPlan, measured: Measured) 
             runner = CellRunner(
                 *(scenario, measured.inputs, work, session.bench), tidy_heap=measured.tidy_heap
             )
-            verbs["set_up"], verbs["run"] = runner.set_up, runner.run
-            verbs["discard"] = runner.discard
-            verbs["calibrate"] = calibration(work, session.spark)
+            verbs.update(
+                set_up=runner.set_up, run=runner.run, calibrate=calibration(work, session.spark)
+            )
 
-        pipe.send(_outcome(open_session))
+        verbs: dict[str, Callable[..., Any]] = {"open": open_session}
         while True:
             verb, arguments = pipe.recv()
             pipe.send(_outcome(verbs[verb], *arguments))

@@ -64,6 +64,11 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
+    @property
+    def given(self) -> dict[str, Any]:
+        """Every key that the file gives."""
+        return self.model_dump(exclude_unset=True)
+
 
 class TpchData(Section):
     """`[data]` with `source = "tpch"`: a table of TPC-H, generated once and kept."""
@@ -185,7 +190,7 @@ class Files(Section):
     @property
     def given(self) -> dict[str, Any]:
         """What is given here, and what of a whole table no longer holds beside it."""
-        given = self.model_dump(exclude_unset=True)
+        given = super().given
         if "codec" in given:
             given = {"codec_level": None, **given}
         if given.get("type") == "COPY_ON_WRITE":
@@ -400,10 +405,8 @@ class Scenario(Section):
         """The table that `arm` writes: the scenario's, merging and with files as the arm says if it does,
         and with the index that its topology wants."""
         update: dict[str, Any] = {"index": self._index(self.topology_of(arm))}
-        if arm is not None and arm.merging is not None:
-            update |= arm.merging.model_dump(exclude_unset=True)
-        if arm is not None and arm.table is not None:
-            update |= arm.table.given
+        for own in () if arm is None else (arm.merging, arm.table):
+            update |= {} if own is None else own.given
         return self.table.model_copy(update=update)
 
     def _index(self, topology: Topology) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from serde_lab.report.page import Figure, Page, Points, Section, Sentence, Table
+from serde_lab.report.plots.drawings import StackedBars
 from serde_lab.report.run.facts import read_facts
 from serde_lab.report.run.page import run_page
 from serde_lab.report.run.time_split import time_section
@@ -198,7 +199,8 @@ def test_the_stages_of_a_peer_are_one_panel_of_the_whole() -> None:
     section = time_section(facts)
     assert section is not None
     figure = next(one for one in section.blocks if isinstance(one, Figure) and one.name == "phases")
-    panels = figure.drawing.panels  # type: ignore[union-attr]
+    assert isinstance(figure.drawing, StackedBars)
+    panels = figure.drawing.panels
     headings = [panel.heading for panel in panels]
     assert headings == ["map side", "reduce side", "stages of Apache Hudi", "outside the tasks"]
     (bar,) = (bar for bar in panels[2].bars if bar.label == "hudi_spark")

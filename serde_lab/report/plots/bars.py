@@ -37,22 +37,13 @@ def draw_bars(drawing: StackedBars, width_px: float) -> Canvas:
         head -= 17
     highest = [_highest(panel) for panel in panels]
     if narrow:
-        for i, panel in enumerate(panels):
+        for panel in panels:
             scale = Scale(0.5, width_px - spare, max(highest) or 1.0)
             _panel(
-                *(
-                    canvas,
-                    panel,
-                    scale,
-                    top + i * panel_height,
-                    head,
-                    pitch,
-                    drawing.axis,
-                    None,
-                    (),
-                ),
+                *(canvas, panel, scale, top, head, pitch, drawing.axis, None, ()),
                 heading_px=width_px,
             )
+            top += panel_height
         return canvas
     room = width_px - label_px - _GAP_PX * (len(panels) - 1) - spare * len(panels)
     least = 96.0

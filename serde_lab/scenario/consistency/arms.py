@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
-
-from pydantic import BaseModel
 
 from serde_lab.scenario.consistency.wording import unknown_arm
 from serde_lab.scenario.model import Arm, Scenario
@@ -106,10 +103,6 @@ def _step(key: str, arm: Arm, before: Iterable[Arm]) -> Iterator[Problem]:
         )
 
 
-def _given(section: BaseModel | None) -> dict[str, Any]:
-    return {} if section is None else section.model_dump(exclude_unset=True)
-
-
 def factors(before: Arm, after: Arm) -> dict[str, list[str]]:
     """In which factors two strategy arms differ as the file has them, and by which keys.
 
@@ -120,7 +113,8 @@ def factors(before: Arm, after: Arm) -> dict[str, list[str]]:
         found["representation"] = ["strategy"]
     # by what is given: a key at its default is not as [table] says
     for factor in ("merging", "table"):
-        one, other = (_given(getattr(arm, factor)) for arm in (before, after))
+        sections = [getattr(arm, factor) for arm in (before, after)]
+        one, other = ({} if section is None else section.given for section in sections)
         if one != other:
             found[factor] = [factor]
     if before.topology != after.topology:
