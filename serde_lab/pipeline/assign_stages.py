@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 
 from serde_lab.measure.timeline import TaskTimeline
-from serde_lab.pipeline.assigning import Assigner, Located
+from serde_lab.pipeline.assigning import Assigner
 from serde_lab.pipeline.file_groups import FileGroupWriter
 from serde_lab.pipeline.frame_receiver import FrameReceiver
 from serde_lab.pipeline.frame_sender import INDEX, INDEX_BIT, FrameSender
@@ -116,7 +116,7 @@ def assign_stage(
             bound = plan.bind()
             assigner: Assigner | RingAssigner
             if lookup is None:
-                assigner = RingAssigner(plan, timeline, bound)
+                assigner = RingAssigner(plan, timeline)
             else:
                 index = _lookup(plan, timeline, lookup)
                 assigner = Assigner(plan, partition, timeline, bound, index, hop.tasks(plan))
@@ -131,8 +131,12 @@ def assign_stage(
             if located is None:
                 continue
             with timeline.phase("route"):
-                target, shard = hop.destinations(plan, _going(located, partition))
-            yield from sender.send(located.records, target, shard)
+                going = _envelope(located.keys, located.paths, located.file_ids)
+                target, shard = hop.destinations(plan, Outgoing(going, partition))
+            records = located.told(bound, timeline)
+            with timeline.phase("release"):
+                located = None
+            yield from sender.send(records, target, shard)
 
     yield from timeline.sink(assigned())
 
@@ -153,7 +157,7 @@ def assign_and_write_stage(
         if arrived.records is not None:
             located = assigner.locate(arrived.records, None)
             if located is not None:
-                writers.write(located.records)
+                writers.write(located.records, located)
             del located
         with timeline.phase("release"):
             arrived.records = None
@@ -162,10 +166,6 @@ def assign_and_write_stage(
 
 def _lookup(plan: WritePlan, timeline: TaskTimeline, lookup: Lookup) -> IndexLookup | None:
     return lookup(plan, timeline) if plan.operation.looks_up else None
-
-
-def _going(located: Located, partition: int) -> Outgoing:
-    return Outgoing(_envelope(located.keys, located.paths, located.file_ids), partition)
 
 
 def _envelope(

@@ -36,12 +36,29 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """Records that know their file groups, and what hops look at: keys, paths and file ids."""
+    """Records beside what hops and writers look at: their keys, partition paths and file ids.
+
+    `stored`: whose file group exists before this write. `operations`: what the assigner found each record
+    to be, an insert or an update; None where they stay what they are. The records themselves bear none
+    of it until they travel on (`told`).
+    """
 
     records: Records
     keys: pa.StringArray
     paths: pa.StringArray
     file_ids: pa.StringArray
+    stored: Mask
+    operations: pa.StringArray | None = None
+
+    def told(self, bound: BoundSerde, timeline: TaskTimeline) -> Records:
+        """The records, bearing their places: for a task that has nothing else to know them by."""
+        with timeline.phase("update_metadata"):
+            values = MetadataValues(
+                file_id=self.file_ids,
+                instant_time=_chosen(self.stored, STORED_FILE_GROUP, NEW_FILE_GROUP),
+                operation=self.operations,
+            )
+            return bound.update_metadata(self.records, values)
 
 
 class Assigner:
@@ -101,7 +118,7 @@ class Assigner:
                 # what is not stored need not go
                 kept = np.flatnonzero(hit if code is None else hit[code])
                 file_ids = found if code is None else found.take(pa.array(code))
-                operation, stored = None, None
+                operations, stored = None, np.ones(len(kept), np.bool_)
                 if len(kept) < len(records):
                     at = pa.array(kept)
                     records, file_ids = records.take(kept), file_ids.take(at)
@@ -111,11 +128,10 @@ class Assigner:
                 if code is not None:
                     at = pa.array(code)
                     file_ids, hit, stored = file_ids.take(at), hit[code], stored[code]
-                operation = _chosen(hit, UPDATE_AFTER, INSERT)
+                operations = _chosen(hit, UPDATE_AFTER, INSERT)
         if not len(records):
             return None
-        located = Located(records, keys, paths, file_ids)
-        return placed(self.bound, self.timeline, located, stored, operation)
+        return Located(records, keys, paths, file_ids, stored, operations)
 
     def _distinct(
         self, keys: pa.StringArray, paths: pa.StringArray
@@ -189,20 +205,13 @@ class Assigner:
             remains = (hit & ~moved)[at]
             file_ids, stored = self._with_new(found.file_ids.take(taken), remains, paths_in)
             incoming = standing if len(at) == len(standing) else standing.take(at)
+            operations = _chosen(remains, UPDATE_AFTER, INSERT)
+            located = Located(incoming, keys_in, paths_in, file_ids, stored, operations)
             gone = pa.array(np.flatnonzero(leaves))
-        located = None
-        if len(at):
-            located = placed(
-                self.bound,
-                self.timeline,
-                Located(incoming, keys_in, paths_in, file_ids),
-                stored,
-                _chosen(remains, UPDATE_AFTER, INSERT),
-            )
         if not len(gone):
-            return located
+            return located if len(at) else None
         left = self._deletes(keys.take(gone), _take(found, gone))
-        if located is None:
+        if not len(at):
             return left
         with self.timeline.phase("assign"):
             return _joined(located, left)
@@ -259,36 +268,16 @@ class Assigner:
         been settled."""
         rows, schema = len(keys), self.plan.schema.batch_schema
         with self.timeline.phase("from_arrow"):
+            nowhere, deletes = pa.repeat("", rows), pa.repeat(DELETE, rows)
             envelope = [
-                *(keys, found.paths, found.file_ids),
-                *(pa.repeat(STORED_FILE_GROUP, rows), pa.repeat(DELETE, rows)),
+                *(keys, found.paths, nowhere, nowhere, deletes),
                 pa.array(np.zeros(rows, np.bool_)),
             ]
             data = [pa.nulls(rows, field.type) for field in list(schema)[len(envelope) :]]
             batch = pa.record_batch([*envelope, *data], schema=schema)
             records = self.bound.from_arrow(batch)
-        return Located(records, keys, found.paths, found.file_ids)
-
-
-def placed(
-    bound: BoundSerde,
-    timeline: TaskTimeline,
-    located: Located,
-    stored: Mask | None,
-    operation: pa.StringArray | None,
-) -> Located:
-    """The records told their places; `stored`: whose file group exists before this write, None for all."""
-    with timeline.phase("update_metadata"):
-        instant_time = (
-            STORED_FILE_GROUP
-            if stored is None
-            else _chosen(stored, STORED_FILE_GROUP, NEW_FILE_GROUP)
-        )
-        values = MetadataValues(
-            file_id=located.file_ids, instant_time=instant_time, operation=operation
-        )
-        updated = bound.update_metadata(located.records, values)
-    return Located(updated, located.keys, located.paths, located.file_ids)
+        stored = np.ones(rows, np.bool_)
+        return Located(records, keys, found.paths, found.file_ids, stored, deletes)
 
 
 def _take(places: Places, at: pa.Array) -> Places:
@@ -301,6 +290,8 @@ def _joined(one: Located, other: Located) -> Located:
         pa.concat_arrays([one.keys, other.keys]),
         pa.concat_arrays([one.paths, other.paths]),
         pa.concat_arrays([one.file_ids, other.file_ids]),
+        np.concatenate([one.stored, other.stored]),
+        pa.concat_arrays([one.operations, other.operations]),
     )
 
 

@@ -1,13 +1,14 @@
 """The file groups of a writing task: records are taken apart by group, and each group gets a handle.
 
-Owns how groups are told (by bucket, or by the file id that records bear) and which handle a group
-gets: a base file where there is none yet and on copy-on-write, the group's log on merge-on-read, nothing
-where a delete finds no group. Must not know frames or Spark.
+Owns how groups are told (by bucket, or by the file id that records bear or that an assigner of the same
+task found) and which handle a group gets: a base file where there is none yet and on copy-on-write, the
+group's log on merge-on-read, nothing where a delete finds no group. Must not know frames or Spark.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 from serde_lab.errors import DataError, LabError
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.append_handle import AppendHandle
+from serde_lab.pipeline.assigning import Located
 from serde_lab.pipeline.base_file_handle import BaseFileHandle
 from serde_lab.pipeline.plan import Operation, StoredFileGroup, WritePlan
 from serde_lab.pipeline.routing import buckets_of, targets_of
@@ -30,11 +32,31 @@ GroupKey = tuple[str, int | str]
 """Partition path, and bucket or file id."""
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The records of one file group, in input order.
+
+    `operations`: what an assigner of this task found each of them to be; None where they bear it.
+    """
+
+    key: GroupKey
+    records: Records
+    operations: pa.StringArray | None = None
+
+    @property
+    def has_inserts(self) -> bool:
+        told = self.records.column(OPERATION) if self.operations is None else self.operations
+        return bool(pc.any(pc.equal(told, INSERT)).as_py())
+
+
 class Grouping(Protocol):
     """How the records of a writing task are told apart by file group."""
 
-    def parts(self, records: Records) -> list[tuple[GroupKey, Records]]:
-        """The records of each group, in their order. Raises LabError for one of another task."""
+    def parts(self, records: Records, located: Located | None = None) -> list[Part]:
+        """One part a group. `located`: the places of `records`, which bear none themselves.
+
+        Raises LabError for a record of another task, or of no file group.
+        """
         ...
 
     def new_file_id(self, key: GroupKey) -> str:
@@ -57,11 +79,12 @@ class ByBucket:
         own = plan.table.is_keyless or plan.operation.replaces or plan.fresh_file_ids
         return bucket_file_id(bucket, path, plan.seed ^ int(plan.instant) if own else plan.seed)
 
-    def parts(self, records: Records) -> list[tuple[GroupKey, Records]]:
+    def parts(self, records: Records, located: Located | None = None) -> list[Part]:
+        assert located is None, "a bucket is told by the key alone"
         plan = self.plan
         if not plan.schema.partition and plan.targets >= plan.buckets:
             # one bucket a task: nothing to take apart
-            return [(("", self.partition), records)] if len(records) else []
+            return [Part(("", self.partition), records)] if len(records) else []
         paths = records.column(PARTITION_PATH) if plan.schema.partition else None
         if plan.table.is_keyless:
             buckets = np.full(len(records), self.partition, np.int32)
@@ -78,29 +101,41 @@ class ByBucket:
         path_codes, distinct = _codes(paths, len(records))
         most = int(buckets.max(initial=0)) + 1
         return [
-            ((distinct[one // most], one % most), records.take(rows))
+            Part((distinct[one // most], one % most), records.take(rows))
             for one, rows in _lanes(path_codes * most + buckets)
         ]
 
 
 class ByFileId:
-    """Records bear the file id that an assigner gave them."""
+    """Records bear the file id that an assigner gave them, or have it beside them."""
 
     def new_file_id(self, key: GroupKey) -> str:
         return str(key[1])
 
-    def parts(self, records: Records) -> list[tuple[GroupKey, Records]]:
-        file_ids, ids = _codes(records.column(FILE_ID), len(records))
+    def parts(self, records: Records, located: Located | None = None) -> list[Part]:
+        if located is None:
+            names, of_path, operations = (
+                records.column(FILE_ID),
+                records.column(PARTITION_PATH),
+                None,
+            )
+        else:
+            names, of_path, operations = located.file_ids, located.paths, located.operations
+        file_ids, ids = _codes(names, len(records))
         if "" in ids:
             row = int(np.flatnonzero(file_ids == ids.index(""))[0])
             raise LabError(
                 f"internal error: record key {records.record_keys()[row].as_py()!r} arrived at a"
                 " writer, and no file group was found for it"
             )
-        paths, distinct = _codes(records.column(PARTITION_PATH), len(records))
+        paths, distinct = _codes(of_path, len(records))
         lane = paths * len(ids) + file_ids
         return [
-            ((distinct[one // len(ids)], ids[one % len(ids)]), records.take(rows))
+            Part(
+                (distinct[one // len(ids)], ids[one % len(ids)]),
+                records.take(rows),
+                None if operations is None else operations.take(pa.array(rows)),
+            )
             for one, rows in _lanes(lane)
         ]
 
@@ -123,20 +158,23 @@ class FileGroupWriter:
         self._open: dict[GroupKey, WriteHandle] = {}
         self._done: list[WriteStatus] = []
 
-    def write(self, records: Records) -> None:
-        """Merge and write one shard's records, which stand in input order."""
+    def write(self, records: Records, located: Located | None = None) -> None:
+        """Merge and write one shard's records, which stand in input order.
+
+        `located`: their places, where they were assigned in this task and bear none.
+        """
         with self.timeline.phase("group"):
-            parts = self._grouping.parts(records)
-        for key, part in parts:
-            handle = self._open.get(key) or handle_of(self._task, self._grouping, key, part)
+            parts = self._grouping.parts(records, located)
+        for part in parts:
+            handle = self._open.get(part.key) or handle_of(self._task, self._grouping, part)
             if handle is None:
                 continue
-            handle.write(part)
+            handle.write(part.records)
             if self.plan.shards == 1:
                 # no later shard has records of this group: its buffers need not wait for the others
                 self._done += handle.finish()
             else:
-                self._open[key] = handle
+                self._open[part.key] = handle
 
     def finish(self) -> Iterator[WriteStatus]:
         """Close what is open; one status a file."""
@@ -145,16 +183,16 @@ class FileGroupWriter:
             yield from handle.finish()
 
 
-def handle_of(task: Task, grouping: Grouping, key: GroupKey, part: Records) -> WriteHandle | None:
+def handle_of(task: Task, grouping: Grouping, part: Part) -> WriteHandle | None:
     """What writes the group of `part`, its first records; None where there is nothing to delete from."""
-    plan = task.plan
+    plan, key = task.plan, part.key
     stored = plan.groups.get(key)
     if stored is None:
         if plan.operation is Operation.DELETE:
             return None
         if plan.located:
             raise DataError(
-                f"record key {part.record_keys()[0].as_py()!r} is said to be in file group {key[1]!r} of"
+                f"record key {part.records.record_keys()[0].as_py()!r} is said to be in file group {key[1]!r} of"
                 f" partition {key[0]!r}, which the table {plan.table.name} does not have"
             )
         return BaseFileHandle(task, key[0], grouping.new_file_id(key), None)
@@ -163,7 +201,7 @@ def handle_of(task: Task, grouping: Grouping, key: GroupKey, part: Records) -> W
     return BaseFileHandle(task, key[0], stored.file_id, stored)
 
 
-def _is_rewritten(plan: WritePlan, stored: StoredFileGroup, part: Records) -> bool:
+def _is_rewritten(plan: WritePlan, stored: StoredFileGroup, part: Part) -> bool:
     """Whether inserts join a group whose logs the index would not look into.
 
     Source: AbstractSparkDeltaCommitActionExecutor#handleUpdate.
@@ -171,8 +209,7 @@ def _is_rewritten(plan: WritePlan, stored: StoredFileGroup, part: Records) -> bo
     index = plan.index
     if index is None or index.covers_logs or plan.operation is Operation.DELETE:
         return False
-    inserts = pc.any(pc.equal(part.column(OPERATION), INSERT)).as_py()
-    return bool(inserts) and stored.log_version == 0
+    return stored.log_version == 0 and part.has_inserts
 
 
 def _codes(values: pa.Array | None, rows: int) -> tuple[npt.NDArray[np.int64], list[str]]:

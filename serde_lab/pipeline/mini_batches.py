@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.base_file_handle import BaseFileHandle
-from serde_lab.pipeline.file_groups import ByFileId, GroupKey, handle_of
+from serde_lab.pipeline.file_groups import ByFileId, GroupKey, Part, handle_of
 from serde_lab.pipeline.frame_receiver import FrameReceiver
 from serde_lab.pipeline.frame_sender import total_bytes
 from serde_lab.pipeline.plan import MiniBatches, StoredFileGroup, WritePlan
@@ -80,10 +80,10 @@ class MiniBatchWriter:
         """Buffer `records`, which came in so many bytes, and write what is full."""
         with self.timeline.phase("group"):
             row_bytes = frame_bytes / max(1, len(records))
-            for key, part in self._grouping.parts(records):
-                buffer = self._buffers.setdefault(key, _Buffer())
-                buffer.waiting.append(part)
-                buffer.size_bytes += round(row_bytes * len(part))
+            for part in self._grouping.parts(records):
+                buffer = self._buffers.setdefault(part.key, _Buffer())
+                buffer.waiting.append(part.records)
+                buffer.size_bytes += round(row_bytes * len(part.records))
         for key, buffer in self._buffers.items():
             if buffer.size_bytes > self.limits.bucket_bytes:
                 self._flush(key, buffer)
@@ -128,7 +128,7 @@ class MiniBatchWriter:
         self, key: GroupKey, records: Records, written: list[WriteStatus]
     ) -> WriteHandle | None:
         if not written:
-            return handle_of(self._task, self._grouping, key, records)
+            return handle_of(self._task, self._grouping, Part(key, records))
         # what the flush before left is what is stored now
         rows = sum(status.numInserts + status.numUpdateWrites for status in written)
         task = replace(self._task, flush=len(written), rows_before=rows)

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from serde_lab.measure.timeline import TaskTimeline
-from serde_lab.pipeline.assigning import Located, placed
+from serde_lab.pipeline.assigning import Located
 from serde_lab.pipeline.plan import Operation, WritePlan
-from serde_lab.serde.interface import BoundSerde, Records
+from serde_lab.serde.interface import Records
 from serde_lab.table.consistent_hashing import HashingRing
 from serde_lab.table.hashing_metadata import create_initial
 
@@ -20,9 +20,9 @@ from serde_lab.table.hashing_metadata import create_initial
 class RingAssigner:
     """Assigns the records of one task, shard after shard; nothing is looked up."""
 
-    def __init__(self, plan: WritePlan, timeline: TaskTimeline, bound: BoundSerde) -> None:
+    def __init__(self, plan: WritePlan, timeline: TaskTimeline) -> None:
         assert plan.index is not None
-        self.plan, self.timeline, self.bound = plan, timeline, bound
+        self.plan, self.timeline = plan, timeline
         self._rings = {path: metadata.ring() for path, metadata in plan.index.rings.items()}
 
     def locate(self, records: Records, sent: Records | None) -> Located | None:
@@ -49,8 +49,7 @@ class RingAssigner:
                 return None
             file_ids = pa.array(ids, pa.string()).take(pa.array(numbers))
             stored = np.array(stored_ids)[numbers]
-            located = Located(records, keys, paths, file_ids)
-        return placed(self.bound, self.timeline, located, stored, None)
+            return Located(records, keys, paths, file_ids, stored)
 
     def _ring(self, path: str) -> HashingRing | None:
         """The partition's ring; None where a delete names a partition that is none."""

@@ -437,10 +437,12 @@ def test_topologies_stand_beside_each_other(tmp_path: Path) -> None:
     # what a strategy writes while it tells records their file groups is not free
     assert ratios["bloom_row"] == pytest.approx(2, rel=0.1)
     side_by_side = table(page, "topology-ratios")
-    assert [column.key for column in side_by_side.columns[2:]] == ["avro", "internal_row"]
+    assert [column.key for column in side_by_side.columns[2:]] == ["avro", "internal_row", "mean"]
     of_one_hop = {cells[0].value: [cell.value for cell in cells[2:]] for cells in side_by_side.rows}
-    assert of_one_hop["state"] == [ratios["state_avro"], None]
-    assert of_one_hop["legacy"] == [None, ratios["legacy_row"]]
+    assert of_one_hop["bucket"] == pytest.approx([1, 1, 1])
+    # there is no mean of what only some strategies were measured by
+    assert of_one_hop["state"] == [ratios["state_avro"], None, None]
+    assert of_one_hop["legacy"] == [None, ratios["legacy_row"], None]
     gains = table(page, "topology-gains")
     # no other topology has both strategies
     assert [cells[0].value for cells in gains.rows] == ["bucket"]
@@ -448,6 +450,23 @@ def test_topologies_stand_beside_each_other(tmp_path: Path) -> None:
     assert saved == pytest.approx(1 - after / before)
     (steps,) = [b for b in section(page, "topologies").blocks if isinstance(b, Figure)]
     assert steps.description.index("legacy · legacy_row") < steps.description.index("step1")
+
+
+def test_a_slow_round_is_no_part_of_what_a_topology_costs(tmp_path: Path) -> None:
+    once, pairs = made_up.AVRO, [travelling("bucket_avro", made_up.AVRO, "bucket")]
+    twice = replace(once, serde_us=tuple(2 * us for us in once.serde_us), fails_in=(2,))
+    pairs.append(travelling("state_avro", twice, "state"))
+    page = page_of(
+        tmp_path,
+        [arm for arm, _ in pairs],
+        scenario={"arm": [asked for _, asked in pairs]},
+        rounds=2,
+        noise=0.0,
+        drifting_round=3,
+    )
+    ratios = {cells[0].value: cells[2].value for cells in table(page, "topology-ratios").rows}
+    # the only round that it ended was slow, for the other arm too
+    assert ratios["state"] == pytest.approx(2)
 
 
 def test_arms_that_travel_alike_have_no_section_of_topologies(ladder: Page) -> None:

@@ -6,7 +6,10 @@ Owns what is compared between topologies. Must not know how records travel.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import fsum
+from statistics import geometric_mean, median
 
+from serde_lab.measure import phases
 from serde_lab.report import notation
 from serde_lab.report.page import (
     Block,
@@ -36,8 +39,8 @@ _WHAT_HOPS_COST = (
 )
 
 
-_OneHop = Mapping[str | None, float | None]
-"""What each strategy pays by the bucket index, in microseconds of CPU a record."""
+_OneHop = Mapping[str, Mapping[int, float]]
+"""What each strategy pays by the bucket index, in microseconds of CPU a record, by round."""
 
 
 def topologies_section(facts: RunFacts) -> Section | None:
@@ -90,7 +93,9 @@ def _table(named: Sequence[tuple[str, ArmFacts]], one_hop: _OneHop) -> Table:
         Column("serde_us", "SerDe CPU", unit="µs a record", about="the four verbs and route"),
         Column("metadata_us", "metadata CPU", unit="µs a record", about="told their file groups"),
         Column(
-            "of_bucket", "of one hop's", about="both, over the same strategy's by the bucket index"
+            "of_bucket",
+            "of one hop's",
+            about="both, over the same strategy's by the bucket index in the same round",
         ),
         Column("index_records", "index records"),
         Column("index_us", "their CPU", unit="µs each"),
@@ -104,22 +109,35 @@ def _table(named: Sequence[tuple[str, ArmFacts]], one_hop: _OneHop) -> Table:
     )
 
 
-def _hops_us(arm: ArmFacts) -> float | None:
-    """Microseconds of CPU a record for the four verbs, route and telling records their file groups."""
-    serde = arm.per_record("serde_cpu_s")
-    return None if serde is None else 1e6 * serde + arm.verb_us(_METADATA)
+def _hops_us(arm: ArmFacts) -> dict[int, float]:
+    """Microseconds of CPU a record for the four verbs, route and telling records their file groups, by
+    round."""
+    cost = {}
+    for number, values in arm.rounds.items():
+        serde, rows = values.metrics.get("serde_cpu_s"), values.metrics.get("rows")
+        if serde and rows:
+            told = [t.cpu_s for name, t in values.phases.items() if _verb(name) == _METADATA]
+            cost[number] = 1e6 * (serde + fsum(told)) / rows
+    return cost
+
+
+def _verb(phase: str) -> str:
+    return phases.split(phase)[1]
 
 
 def _of_one_hop(arm: ArmFacts | None, one_hop: _OneHop) -> float | None:
-    if arm is None:
+    """The median over rounds of what the arm pays over what one hop does in the same round, since a
+    machine that is slow for a while is slow for both."""
+    once = one_hop.get(arm.strategy) if arm is not None else None
+    if arm is None or once is None:
         return None
-    cost, once = _hops_us(arm), one_hop.get(arm.strategy)
-    return cost / once if cost is not None and once else None
+    paired = [cost / once[number] for number, cost in _hops_us(arm).items() if number in once]
+    return median(paired) if paired else None
 
 
 def _ratios(named: Sequence[tuple[str, ArmFacts]], one_hop: _OneHop) -> Table | None:
     """The same side by side for all strategies; None where none of them goes by the bucket index."""
-    strategies = [strategy for strategy in one_hop if strategy is not None]
+    strategies = list(one_hop)
     if not strategies:
         return None
     arms = {(name, arm.strategy): arm for name, arm in named}
@@ -127,6 +145,7 @@ def _ratios(named: Sequence[tuple[str, ArmFacts]], one_hop: _OneHop) -> Table | 
         Column("topology", "topology", numeric=False),
         Column("hops", "hops"),
         *(Column(strategy, strategy) for strategy in strategies),
+        Column("mean", "geometric mean"),
     )
     rows = []
     for topology, hops in {name: arm.figure("hops") for name, arm in named}.items():
@@ -136,10 +155,20 @@ def _ratios(named: Sequence[tuple[str, ArmFacts]], one_hop: _OneHop) -> Table | 
                 Cell(topology, topology, header=True),
                 Cell(notation.count(hops), hops),
                 *(Cell(notation.ratio(ratio), ratio) for ratio in ratios),
+                Cell(notation.ratio(mean := _mean(ratios)), mean),
             )
         )
-    caption = "CPU a record for SerDe and metadata, as a multiple of what the same strategy pays for one hop"
+    caption = (
+        "CPU a record for SerDe and metadata, as a multiple of what the same strategy pays for one hop:"
+        " medians of the ratios of each round"
+    )
     return Table("topology-ratios", caption, columns, tuple(rows))
+
+
+def _mean(ratios: Sequence[float | None]) -> float | None:
+    """The geometric mean over strategies; None where one of them is missing."""
+    known = [ratio for ratio in ratios if ratio]
+    return geometric_mean(known) if len(known) == len(ratios) else None
 
 
 def _row(topology: str, arm: ArmFacts, one_hop: _OneHop) -> tuple[Cell, ...]:
