@@ -49,17 +49,33 @@ def test_bits_are_those_of_a_plain_murmur(keys: list[str]) -> None:
     builder.add(pa.array(keys))
     raw = base64.b64decode(builder.to_footer())
     bits = bits_of(len(keys))
-    rounds = rounds_of(bits, len(keys))
+    rounds = rounds_of()
     assert struct.unpack_from(">iibi", raw) == (-1, rounds, 1, bits)
     expected = set().union(*(bits_of_key(key, rounds, bits) for key in keys))
     stored = np.unpackbits(np.frombuffer(raw[13:], np.uint8), bitorder="little")[:bits]
     assert set(np.flatnonzero(stored).tolist()) == expected
 
 
-def test_sizes_are_those_of_hudi() -> None:
-    # what its default of 60,000 keys at 1e-9 comes to
-    assert bits_of(60_000) == 2_587_966
-    assert rounds_of(2_587_966, 60_000) == 30
+@pytest.mark.parametrize("rate", [1e-9, 1e-6, 0.01, 0.3])
+def test_a_full_filter_has_the_rate_that_was_asked_for(rate: float) -> None:
+    keys, bits, rounds = 60_000, bits_of(60_000, rate), rounds_of(rate)
+    filled = 1 - (1 - 1 / bits) ** (keys * rounds)
+    assert filled**rounds == pytest.approx(rate, rel=0.01)
+
+
+def test_fewer_rounds_than_in_hudis_smallest_filter_take_a_few_more_bits() -> None:
+    # BloomFilterUtils: 60,000 keys at 1e-9 come to 2,587,966 bits and 30 rounds
+    assert rounds_of() == 20
+    assert bits_of(60_000) / 2_587_966 == pytest.approx(1.06, abs=0.005)
+
+
+def test_other_keys_pass_as_rarely_as_was_asked_for() -> None:
+    keys, others = ([f"{name}:{n}" for n in range(20_000)] for name in ("in", "out"))
+    builder = BloomBuilder(len(keys), 0.01)
+    builder.add(pa.array(keys))
+    bloom = BloomFilter.from_footer(builder.to_footer(), SIMPLE, "f")
+    assert bloom.may_contain(pa.array(keys)).all()
+    assert bloom.may_contain(pa.array(others)).mean() == pytest.approx(0.01, rel=0.3)
 
 
 def test_keys_are_found_and_others_hardly_ever() -> None:
