@@ -28,6 +28,9 @@ from serde_lab.records.schema import FILE_ID, PARTITION_PATH, RECORD_KEY
 
 Lookup = Callable[[WritePlan, TaskTimeline], IndexLookup]
 
+# of frames that are decoded, and sent on, at a time: what fits the caches
+_RELAYED_BYTES = 4 << 20
+
 
 def bootstrap_tasks(plan: WritePlan) -> int:
     """Tasks that send index records: none where nothing is stored, or nothing is looked up."""
@@ -82,13 +85,17 @@ def relay_stage(
     timeline: TaskTimeline,
     hop: Hop,
 ) -> Iterator[pa.RecordBatch]:
-    """Records as they came, sent on over the next hop: an operator that looks at records only."""
+    """Records as they came, sent on over the next hop: an operator that looks at records only.
+
+    One task holds all frames of a write, and decodes some of them at a time.
+    """
 
     def relayed() -> Iterator[pa.RecordBatch]:
         with timeline.phase("bind"):
             bound = plan.bind()
         sender = FrameSender(plan, bound, hop, partition, timeline)
-        for arrived in FrameReceiver(plan, bound, timeline).arrivals(batches):
+        receiver = FrameReceiver(plan, bound, timeline)
+        for arrived in receiver.arrivals(batches, piece_bytes=_RELAYED_BYTES):
             records = arrived.records
             if records is None:
                 continue

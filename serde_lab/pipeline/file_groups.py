@@ -192,8 +192,8 @@ def handle_of(task: Task, grouping: Grouping, part: Part) -> WriteHandle | None:
             return None
         if plan.located:
             raise DataError(
-                f"record key {part.records.record_keys()[0].as_py()!r} is said to be in file group {key[1]!r} of"
-                f" partition {key[0]!r}, which the table {plan.table.name} does not have"
+                f"record key {part.records.record_keys()[0].as_py()!r} is said to be in file group"
+                f" {key[1]!r} of partition {key[0]!r}, which the table {plan.table.name} does not have"
             )
         return BaseFileHandle(task, key[0], grouping.new_file_id(key), None)
     if plan.table.is_mor and not _is_rewritten(plan, stored, part):

@@ -14,7 +14,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from serde_lab.measure.timeline import TaskTimeline
-from serde_lab.pipeline.frame_sender import INDEX, INDEX_BIT, SHARD_SHIFT, frame_offsets
+from serde_lab.pipeline.frame_sender import (
+    INDEX,
+    INDEX_BIT,
+    SHARD_SHIFT,
+    frame_offsets,
+    total_bytes,
+)
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.serde.interface import BoundSerde, Records
 
@@ -23,7 +29,7 @@ _MOST_RUNS = 4096
 
 @dataclass(slots=True)
 class Arrived:
-    """The records of one shard in input order, and its index records; None where there are none."""
+    """Records of one shard in input order, and its index records; None where there are none."""
 
     records: Records | None
     index: Records | None = None
@@ -42,9 +48,16 @@ class FrameReceiver:
         self._with_index = with_index
         self._mark = bound.mark[0]
 
-    def arrivals(self, batches: Iterable[pa.RecordBatch], timed: bool = False) -> Iterator[Arrived]:
+    def arrivals(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        timed: bool = False,
+        piece_bytes: int | None = None,
+    ) -> Iterator[Arrived]:
         """One shard after the other, of batches of (position, frame); `timed`: they time themselves.
 
+        `piece_bytes`: of how many the records come at a time, about, for a task that looks at each record
+        by itself; without it, or beside index records, a shard comes as a whole.
         Whoever takes them gives the records back (`Arrived.records = None`) before the next ones come.
         """
         timeline = self._timeline
@@ -73,6 +86,16 @@ class FrameReceiver:
                         del both
                 if index is not None:
                     timeline.add(f"{INDEX}rows", len(index))
+            if piece_bytes and index is None:
+                with timeline.phase("decode"):
+                    ordered = in_order(pa.chunked_array(frames), positions)
+                del frames, positions
+                for piece in _pieces(ordered, piece_bytes):
+                    with timeline.phase("decode"):
+                        arrived = Arrived(self._bound.decode(piece))
+                    timeline.add("rows", len(arrived.records or ()))
+                    yield arrived
+                continue
             records = None
             if len(positions):
                 with timeline.phase("decode"):
@@ -86,10 +109,14 @@ class FrameReceiver:
         """The records of `frames`, which are taken out of their list, by position."""
         ordered = in_order(pa.chunked_array(frames), positions)
         frames.clear()
-        # several where one buffer cannot hold them all
-        together = ordered.combine_chunks()
+        at_once = self._bound.decode_bytes
+        if at_once is None:
+            # several where one buffer cannot hold them all
+            together = ordered.combine_chunks()
+            parts = together.chunks if isinstance(together, pa.ChunkedArray) else [together]
+        else:
+            parts = list(_pieces(ordered, at_once))
         del ordered
-        parts = together.chunks if isinstance(together, pa.ChunkedArray) else [together]
         records = [self._bound.decode(part) for part in parts if len(part)]
         return type(records[0]).concatenate(records) if len(records) > 1 else records[0]
 
@@ -111,6 +138,15 @@ def in_order(frames: pa.ChunkedArray, positions: npt.NDArray[np.int64]) -> pa.Ch
         return frames.take(pa.array(np.argsort(positions, kind="stable")))
     runs = [frames.slice(starts[n], ends[n] - starts[n]).chunks for n in order.tolist()]
     return pa.chunked_array([chunk for run in runs for chunk in run], frames.type)
+
+
+def _pieces(frames: pa.ChunkedArray, piece_bytes: int) -> Iterator[pa.BinaryArray]:
+    """The frames in pieces of about `piece_bytes`, one frame at least."""
+    for chunk in frames.chunks:
+        if len(chunk):
+            step = max(1, len(chunk) * piece_bytes // max(1, total_bytes(chunk)))
+            for start in range(0, len(chunk), step):
+                yield chunk.slice(start, step)
 
 
 def _shards(batches: Iterable[pa.RecordBatch], shards: int) -> Iterator[list[pa.RecordBatch]]:

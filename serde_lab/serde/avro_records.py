@@ -94,6 +94,9 @@ EXPECTED_BATCH_NS: Mapping[str, float] = {
 takes for a lineitem record."""
 
 
+_DECODE_BYTES = 4 << 20
+
+
 @dataclass(frozen=True)
 class BoundAvro(BoundSerde):
     """`avro` bound to a schema."""
@@ -112,6 +115,11 @@ class BoundAvro(BoundSerde):
     @cached_property
     def _frames(self) -> AvroFrames:
         return AvroFrames.of(self.schema, self.options)
+
+    @property
+    def decode_bytes(self) -> int | None:
+        # what columns are made of in between is read again while it is in the caches
+        return None if self.options.execution == "row" else _DECODE_BYTES
 
     @property
     def _records(self) -> type[AvroDatums] | type[AvroColumns]:

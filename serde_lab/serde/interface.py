@@ -218,6 +218,12 @@ class BoundSerde(ABC):
     schema: RecordSchema
     options: SerdeOptions
 
+    @property
+    def decode_bytes(self) -> int | None:
+        """Of how many bytes of frames `decode` makes records with the least work, where many more are there:
+        None for all at once, as where records keep the bytes of their frames."""
+        return None
+
     @abstractmethod
     def from_arrow(self, batch: pa.RecordBatch) -> Records:
         """Convert in: `batch` has the columns of `schema.batch_schema`."""
