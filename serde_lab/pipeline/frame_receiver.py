@@ -19,7 +19,7 @@ from serde_lab.pipeline.frame_sender import (
     INDEX_BIT,
     SHARD_SHIFT,
     frame_offsets,
-    total_bytes,
+    frames_in,
 )
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.serde.interface import BoundSerde, Records
@@ -144,7 +144,7 @@ def _pieces(frames: pa.ChunkedArray, piece_bytes: int) -> Iterator[pa.BinaryArra
     """The frames in pieces of about `piece_bytes`, one frame at least."""
     for chunk in frames.chunks:
         if len(chunk):
-            step = max(1, len(chunk) * piece_bytes // max(1, total_bytes(chunk)))
+            step = frames_in(chunk, piece_bytes)
             for start in range(0, len(chunk), step):
                 yield chunk.slice(start, step)
 

@@ -117,14 +117,17 @@ def _runs(lane: npt.NDArray[np.integer], target: Targets) -> Bounds:
 
 def _pieces(routed: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Slices of at most about BATCH_BYTES, one frame at least."""
-    size = total_bytes(routed.column(2))
-    if size <= BATCH_BYTES:
+    if total_bytes(routed.column(2)) <= BATCH_BYTES:
         yield routed
         return
-    frame_bytes = size / max(1, routed.num_rows)
-    step = max(1, int(BATCH_BYTES / frame_bytes))
+    step = frames_in(routed.column(2), BATCH_BYTES)
     for start in range(0, routed.num_rows, step):
         yield routed.slice(start, step)
+
+
+def frames_in(frames: pa.BinaryArray, size_bytes: int) -> int:
+    """How many of `frames` have about `size_bytes` together, one at least."""
+    return max(1, len(frames) * size_bytes // max(1, total_bytes(frames)))
 
 
 def total_bytes(frames: pa.BinaryArray) -> int:

@@ -17,7 +17,7 @@ from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.base_file_handle import BaseFileHandle
 from serde_lab.pipeline.file_groups import ByFileId, GroupKey, Part, handle_of
 from serde_lab.pipeline.frame_receiver import FrameReceiver
-from serde_lab.pipeline.frame_sender import total_bytes
+from serde_lab.pipeline.frame_sender import frames_in, total_bytes
 from serde_lab.pipeline.plan import MiniBatches, StoredFileGroup, WritePlan
 from serde_lab.pipeline.write_handle import Task, WriteHandle, WriteStatus, together
 from serde_lab.serde.interface import Records
@@ -50,7 +50,7 @@ def _pieces(batches: Iterable[pa.RecordBatch], step: int) -> Iterator[pa.RecordB
     """The frames in pieces of about `step` bytes, one frame at least."""
     for batch in batches:
         if batch.num_rows:
-            rows = max(1, batch.num_rows * step // max(1, total_bytes(batch.column("frame"))))
+            rows = frames_in(batch.column("frame"), step)
             for start in range(0, batch.num_rows, rows):
                 yield batch.slice(start, rows)
 
