@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from serde_lab.cli.console import emit, stderr
+from serde_lab.cli.console import emit, say
 from serde_lab.cli.judge import GateFormat, Out, Strict, write_page
 from serde_lab.errors import UsageError
 
@@ -112,10 +112,9 @@ def ab(
             )
             sides[label] = Side(label, found, options[label])
         sides[CONTROL] = replace(sides[BEFORE], label=CONTROL)
-        stderr.print(
+        say(
             f"ab: {sides[BEFORE].environment.name} against {sides[AFTER].environment.name}, and the"
             f" former twice; looks after {', '.join(map(str, plan.looks))} rounds",
-            markup=False,
         )
         runs: dict[str, Run] = {}
         about = Asked(find_scenario(scenario), folder, cache, seed)
@@ -146,7 +145,7 @@ def ab(
     if format is GateFormat.TABLE:
         emit(render_comparison(judged.comparison))
     emit(render_gate(judged, cast(Any, format.value)))
-    stderr.print(f"sitting: {folder.absolute()}", markup=False)
+    say(f"sitting: {folder.absolute()}")
     write_page(report, gate_document(judged))
     return int(judged.exit_status)
 
@@ -168,21 +167,21 @@ def _label(side: Any) -> str:
 
 
 def _say(label: str) -> Any:
-    return lambda text: stderr.print(f"ab {label}: {text}", markup=False)
+    return lambda text: say(f"ab {label}: {text}")
 
 
 def _heard(label: str, event: Mapping[str, Any]) -> None:
     if event["event"] == "message":
-        stderr.print(f"ab {label}: {event['text']}", markup=False)
+        say(f"ab {label}: {event['text']}")
     elif event["event"] == "cell":
         seconds = event["seconds"]
         figure = f"{seconds:7.3f} s" if seconds is not None else f"no timing: {event['note']}"
         line = f"ab {label:<7} · round {event['round']} · {event['arm']:<14} {figure}"
-        stderr.print(line, markup=False, style="red" if seconds is None else None)
+        say(line, style="red" if seconds is None else None)
 
 
 def _looked(look: Any) -> None:
     for reason in look.reasons:
-        stderr.print(f"ab: goes on with {reason}", markup=False)
+        say(f"ab: goes on with {reason}")
     if not look.go_on:
-        stderr.print(f"ab: ends after {look.rounds} rounds", markup=False)
+        say(f"ab: ends after {look.rounds} rounds")

@@ -16,7 +16,7 @@ import typer
 from typer.exceptions import TyperException
 
 from serde_lab.cli import ab, baseline, check, history, judge, results, run, table
-from serde_lab.cli.console import stderr
+from serde_lab.cli.console import say
 from serde_lab.errors import LabError, PortabilityWarning
 
 EXIT_STATUSES = """
@@ -69,7 +69,7 @@ def _showing(others: Callable[..., None]) -> Callable[..., None]:
             others(message, category, *where, **more)
         elif str(message) not in said:
             said.add(str(message))
-            stderr.print(f"serde-lab: warning: {message}", markup=False)
+            say(f"serde-lab: warning: {message}")
 
     said: set[str] = set()
     return show
@@ -82,10 +82,10 @@ def _run(arguments: list[str] | None) -> int:
         sys.stdout.flush()
     except LabError as exc:
         _explain(exc)
-        stderr.print(f"serde-lab: {exc}", style="bold red", markup=False, highlight=False)
+        say(f"serde-lab: {exc}", style="bold red")
         return exc.exit_status
     except TyperException as exc:
-        stderr.print(f"serde-lab: {exc.format_message()}", markup=False)
+        say(f"serde-lab: {exc.format_message()}")
         return 2
     except typer.Exit as exc:
         return exc.exit_code
@@ -100,11 +100,10 @@ def _run(arguments: list[str] | None) -> int:
         return exc.code if isinstance(exc.code, int) else 1
     except Exception as exc:  # the edge of the process: what is not foreseen is still one sentence
         _explain(exc)
-        stderr.print(
+        say(
             f"serde-lab: internal error: {type(exc).__name__}: {' '.join(str(exc).split())[:300]}"
             f" (set {TRACEBACK_VARIABLE}=1 for where it came from)",
             style="bold red",
-            markup=False,
         )
         return 1
     if outcome == 130:  # typer's word for ctrl-C
@@ -113,7 +112,7 @@ def _run(arguments: list[str] | None) -> int:
 
 
 def _interrupted() -> int:
-    stderr.print("serde-lab: interrupted; what was measured is kept (go on with `run --resume`)")
+    say("serde-lab: interrupted; what was measured is kept (go on with `run --resume`)")
     return 130
 
 

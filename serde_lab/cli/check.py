@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from serde_lab.cli.console import Format, print_json, print_rows, stderr, stdout
+from serde_lab.cli.console import Format, print_json, print_rows, say, tell
 
 _MARKS = {"ok": "ok", "warning": "warn", "missing": "MISSING"}
 
@@ -44,7 +44,7 @@ def doctor(
     print_rows(["", "prerequisite", "found", "what to do"], rows, format)
     missing = [f.name for f in findings if f.level == "missing"]
     if missing:
-        stderr.print(f"serde-lab: the lab cannot run here: {', '.join(missing)}", style="bold red")
+        say(f"serde-lab: the lab cannot run here: {', '.join(missing)}", style="bold red")
         return 1
     return 0
 
@@ -80,7 +80,7 @@ def validate(
     if format is Format.JSON:
         print_json({"scenario": scenario.name, "valid": True})
     else:
-        stdout.print(f"{scenario.name}: valid, {len(scenario.arms)} arms")
+        tell(f"{scenario.name}: valid, {len(scenario.arms)} arms")
     return 0
 
 
@@ -108,7 +108,7 @@ def _validate_table(where: str, deep: bool, format: Format) -> int:
         if rows:
             print_rows(columns, rows, format)
         for reader, count in found.rows.items():
-            stderr.print(f"{reader}: {count:,} rows", markup=False)
+            say(f"{reader}: {count:,} rows")
         verdict = "rows are at stake" if found.rows_at_stake else "sound"
-        stderr.print(f"{found.table}: {verdict}, {len(found.findings)} findings", markup=False)
+        say(f"{found.table}: {verdict}, {len(found.findings)} findings")
     return 4 if found.rows_at_stake else 0

@@ -18,7 +18,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from serde_lab.cli.console import stderr
+from serde_lab.cli.console import say, stderr
+from serde_lab.runs.plain_text import plain_line
 
 
 class RunProgress:
@@ -32,7 +33,7 @@ class RunProgress:
         if stderr.is_terminal:
             self._bar = Progress(
                 SpinnerColumn(),
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
@@ -40,7 +41,7 @@ class RunProgress:
                 console=stderr,
                 transient=True,
             )
-            self._task = self._bar.add_task(scenario, total=None)
+            self._task = self._bar.add_task(plain_line(scenario), total=None)
 
     def __enter__(self) -> RunProgress:
         if self._bar is not None:
@@ -58,7 +59,7 @@ class RunProgress:
 
     def message(self, text: str) -> None:
         """A step that is no cell."""
-        stderr.print(f"{self.scenario}: {text}", markup=False)
+        say(f"{self.scenario}: {text}")
         self._describe(text)
 
     def plan(self, cells: int, done: int) -> None:
@@ -87,10 +88,10 @@ class RunProgress:
             per_cell = spent / (self._done - self._measured_from)
             left = f"  ({per_cell * (self._total - self._done):.0f} s left)"
         line = f"[{share:5.1f}%] {self.scenario} · round {round} · {arm:<24} {figure}{left}"
-        stderr.print(line, markup=False, style="red" if seconds is None else None)
+        say(line, style="red" if seconds is None else None)
         if self._bar is not None:
             self._bar.update(self._task, completed=self._done)
 
     def _describe(self, text: str) -> None:
         if self._bar is not None:
-            self._bar.update(self._task, description=f"{self.scenario} · {text}")
+            self._bar.update(self._task, description=plain_line(f"{self.scenario} · {text}"))

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from serde_lab.cli.console import Format, emit, print_json, print_rows, stderr
+from serde_lab.cli.console import Format, emit, print_json, print_rows, say
 
 Results = Annotated[Path, typer.Option(help="Where runs are kept.")]
 RunName = Annotated[
@@ -65,7 +65,7 @@ def show(
 
     loaded = load_run(resolve_run(run, results))
     for message in loaded.messages:
-        stderr.print(f"serde-lab: {message}", style="yellow")
+        say(f"serde-lab: {message}", style="yellow")
     summary = summarise(loaded)
     if format is Format.JSON:
         print_json(summary)

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from serde_lab.cli.console import Format, print_json, print_rows, stderr
+from serde_lab.cli.console import Format, print_json, print_rows, say
 from serde_lab.errors import UsageError
 from serde_lab.scenario.model import Scenario
 
@@ -161,7 +161,7 @@ def _fetch_hudi(required: bool) -> None:
     except SetupError as exc:
         if required:
             raise
-        stderr.print(f"serde-lab: {exc}", style="yellow", markup=False, soft_wrap=True)
+        say(f"serde-lab: {exc}", style="yellow")
 
 
 def _resume(name: str, settings: object, reports: Path, format: Format) -> int:
@@ -193,7 +193,7 @@ def _measure(
         print_json(summary)
     else:
         print_run(summary, format)
-    stderr.print(f"results: {outcome.path}")
+    say(f"results: {outcome.path}")
     write_report(outcome.path, reports, None, "html", None)
     return outcome.exit_status
 
@@ -244,6 +244,7 @@ def _print_plan(scenario: Scenario, arms: tuple[str, ...], settings: object, for
     ]
     print_rows(["cell", "arm", "round", "kind"], rows, form, title=scenario.title)
     for text in dict.fromkeys(t for one, chosen in asked for t in diagrams(one, chosen)):
-        stderr.print(text, markup=False, highlight=False)
-    stderr.print(f"{len(cells)} cells, about {seconds:.0f} s ({basis})")
-    check_disk(asked, settings, stderr.print)
+        for line in text.splitlines():
+            say(line)
+    say(f"{len(cells)} cells, about {seconds:.0f} s ({basis})")
+    check_disk(asked, settings, say)

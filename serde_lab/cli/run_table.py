@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from serde_lab.cli.console import Format, emit, print_rows, stderr
+from serde_lab.cli.console import Format, emit, print_rows, say
 from serde_lab.runs.arm_table import COLUMNS, arm_rows
 from serde_lab.runs.codec_costs import COLUMNS as COST_COLUMNS
 from serde_lab.runs.codec_costs import (
@@ -79,6 +79,6 @@ def write_report(
     render_run(run, target, format)
     if figures is not None:
         for path in write_figures(run, figures):
-            stderr.print(f"figure: {path}")
+            say(f"figure: {path}")
     emit(f"report: {target.absolute()}")
     return target

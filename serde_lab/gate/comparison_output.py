@@ -20,9 +20,9 @@ from serde_lab.gate.tables import (
     comma_separated,
     markdown,
     markdown_text,
-    printable,
 )
 from serde_lab.gate.verdict import MARKS, Verdict
+from serde_lab.runs.plain_text import plain_line
 
 Sort = Literal["scenario", "name", "ratio", "verdict"]
 GroupBy = Literal["", "arm", "metric", "phase", "commit"]
@@ -96,11 +96,11 @@ def render_comparison(
     groups = _groups(rows, group_by)
     if format == "md":
         return _markdown(comparison, groups, rows)
-    parts = [f"{comparison.before} -> {comparison.after}"]
+    parts = [plain_line(f"{comparison.before} -> {comparison.after}")]
     for name, members in groups:
-        parts += [*([f"\n{name}"] if name else []), aligned(short_table(members))]
-    parts += [LEGEND, *_below(comparison, rows)]
-    return printable("\n".join(parts)) + "\n"
+        parts += [*(["", plain_line(name)] if name else []), aligned(short_table(members))]
+    parts += [LEGEND, *map(plain_line, _below(comparison, rows))]
+    return "\n".join(parts) + "\n"
 
 
 def arranged(

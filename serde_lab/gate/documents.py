@@ -6,7 +6,6 @@ stand beside it. Knows no text layout.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict
 from typing import Any
@@ -19,6 +18,7 @@ from serde_lab.gate.rounding import rounded_change
 from serde_lab.gate.rows import Comparison, Row
 from serde_lab.gate.self_test import SelfTest
 from serde_lab.gate.verdict import MARKS, Inequality
+from serde_lab.runs.plain_text import plain_json
 
 
 def comparison_document(comparison: Comparison) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def self_test_document(result: SelfTest) -> dict[str, Any]:
 
 def as_json(document: object) -> str:
     """Deterministic JSON; what is not finite becomes null."""
-    return json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return plain_json(_finite(document)) + "\n"
 
 
 def _row(row: Row) -> dict[str, Any]:

@@ -5,7 +5,6 @@ Owns the order in which findings are told: the worst first, what passed as a cou
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Literal
 from xml.etree import ElementTree
@@ -13,7 +12,8 @@ from xml.etree import ElementTree
 from serde_lab.gate.comparison_output import outliers, short_table, summary_line
 from serde_lab.gate.decision import Finding, GateResult, Level
 from serde_lab.gate.documents import as_json, gate_document
-from serde_lab.gate.tables import TextTable, comma_separated, markdown, markdown_text, printable
+from serde_lab.gate.tables import TextTable, comma_separated, markdown, markdown_text
+from serde_lab.runs.plain_text import plain, plain_line
 
 GateFormat = Literal["table", "md", "junit", "csv", "json"]
 
@@ -26,9 +26,6 @@ _HEADLINES = {
     4: "wrong answer",
     5: "undecided: nothing is wrong, but not everything could be told",
 }
-
-# What XML 1.0 cannot hold, even escaped.
-_NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
 
 
 def render_gate(result: GateResult, format: GateFormat = "table") -> str:
@@ -60,7 +57,7 @@ def _text(result: GateResult) -> str:
         lines += [f"  {level}: {_where(found)}{found.text}" for found in result.of_level(level)]
     lines.append(f"  passed: {len(result.of_level('passed'))} of {len(result.findings)}")
     lines += [f"  note: {note}" for note in _notes(result)]
-    return printable("\n".join(lines)) + "\n"
+    return "\n".join(map(plain_line, lines)) + "\n"
 
 
 def _markdown(result: GateResult) -> str:
@@ -111,7 +108,7 @@ def _junit(result: GateResult) -> str:
     undecided_fails = result.strict
     suite = ElementTree.Element(
         "testsuite",
-        name=_xml(f"serde_lab gate {result.comparison.scenario}"),
+        name=plain(f"serde_lab gate {result.comparison.scenario}"),
         tests=str(len(result.findings)),
         failures=str(
             counts["regression"]
@@ -124,7 +121,7 @@ def _junit(result: GateResult) -> str:
     for found in result.findings:
         _test_case(suite, found, undecided_fails)
     output = ElementTree.SubElement(suite, "system-out")
-    output.text = _xml(_text(result))
+    output.text = plain(_text(result))
     ElementTree.indent(suite)
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -138,17 +135,13 @@ def _test_case(suite: ElementTree.Element, found: Finding, undecided_fails: bool
     case = ElementTree.SubElement(
         suite,
         "testcase",
-        classname=_xml(f"{scenario}.{row.arm if row else 'gate'}"),
-        name=_xml(row.quantity.label if row else "gate"),
+        classname=plain(f"{scenario}.{row.arm if row else 'gate'}"),
+        name=plain(row.quantity.label if row else "gate"),
     )
     if found.level == "passed":
         return
     tag = {"failed": "error", "undecided": "failure" if undecided_fails else "skipped"}
     problem = ElementTree.SubElement(
-        case, tag.get(found.level, "failure"), message=_xml(found.text), type=found.level
+        case, tag.get(found.level, "failure"), message=plain(found.text), type=found.level
     )
-    problem.text = _xml("\n".join(one.text for one in found.inequalities))
-
-
-def _xml(text: str) -> str:
-    return _NOT_XML.sub("\ufffd", text)
+    problem.text = plain("\n".join(one.text for one in found.inequalities))
