@@ -52,7 +52,7 @@ def markdown_text(text: str) -> str:
 
 
 _ESCAPED = str.maketrans({sign: f"\\{sign}" for sign in "\\|*_`<>[]"})
-_EMOJI = re.compile(r":(?=[\w+\\-]+:)")
+_EMOJI = re.compile(r":(?=[A-Za-z+][\w+\\-]*:)")
 
 
 def comma_separated(table: TextTable) -> str:

@@ -1,8 +1,9 @@
 """The run directory `results/<scenario>/<run-id>/`: written as it is measured, read as it is.
 
 Owns the three files (`run.json`, `samples.jsonl`, `checks.jsonl`), their events and their crash
-safety: a cell counts only with its `cell_end` line, and nothing that was written is ever changed
-but the state in `run.json`. Must not know statistics, verdicts or how anything is measured.
+safety: a cell counts only with its `cell_end` line, and nothing that was written is ever changed but
+the state in `run.json` and, once a run has ended, the digests of the other two files. Must not know
+statistics, verdicts or how anything is measured.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from serde_lab.runs.model import (
     State,
 )
 from serde_lab.runs.samples import read_checks, read_samples
+from serde_lab.runs.soundness import check_cells, check_digests, check_rounds, digests_of
 
 RUN_FILE, SAMPLES_FILE, CHECKS_FILE = "run.json", "samples.jsonl", "checks.jsonl"
 
@@ -192,7 +194,9 @@ class RunWriter:
         self.close()
 
     def _set_state(self, state: State) -> None:
-        self.header = self.header.model_copy(update={"state": state})
+        """With the digests of what was measured, unless more is to come."""
+        digests = None if state == "running" else digests_of(_digested(self.path))
+        self.header = self.header.model_copy(update={"state": state, "digests": digests})
         _write_header(self.path, self.header)
 
 
@@ -221,15 +225,22 @@ def load_header(path: Path) -> RunHeader:
 def load_run(path: Path) -> Run:
     """Everything that counts in a run directory; what does not count is named in `messages`.
 
-    Raises RunError naming file and line where a line other than the last is damaged.
+    Raises RunError naming the file that is not what was measured, by its digest or by values that cannot
+    be, and file and line where a line other than the last is damaged.
     """
     header = load_header(path)
     messages: list[str] = []
+    if header.digests is not None:
+        check_digests(header.digests, _digested(path))
+    else:
+        messages.append(_without_digest(path, header))
     file = path / SAMPLES_FILE
     cells, calibrations, unfinished = read_samples(file, read_lines(file, messages))
     messages += [f"{file}: cell {cell} has no end and does not count" for cell in unfinished]
+    check_cells(file, header, cells)
     file = path / CHECKS_FILE
     checks = read_checks(file, read_lines(file, messages))
+    check_rounds(file, cells, checks)
     ended = {cell.cell for cell in cells}
     return Run(
         path=path,
@@ -239,6 +250,31 @@ def load_run(path: Path) -> Run:
         checks=tuple(check for check in checks if check.cell is None or check.cell in ended),
         messages=tuple(messages),
     )
+
+
+def seal_run(path: Path) -> bool:
+    """Give a run that has ended without digests those of its files as they are now; False if it has them.
+
+    Raises RunError for a run that is damaged, or has not ended.
+    """
+    header = load_run(path).header
+    if header.digests is not None:
+        return False
+    if header.state == "running":
+        raise RunError(f"{path} has not ended", "run --resume goes on with it")
+    digests = digests_of(_digested(path))
+    _write_header(path, header.model_copy(update={"digests": digests}))
+    return True
+
+
+def _digested(path: Path) -> dict[str, Path]:
+    return {name: path / name for name in (SAMPLES_FILE, CHECKS_FILE)}
+
+
+def _without_digest(path: Path, header: RunHeader) -> str:
+    if header.state == "running":
+        return f"{path} has not ended: what is shown of it is partial, and has no digest yet"
+    return f"{path} is without digest: nothing shows that it is what was measured"
 
 
 def _write_header(path: Path, header: RunHeader) -> None:
