@@ -1,4 +1,4 @@
-"""`list`, `show` and `report`: what was measured, printed or drawn.
+"""`list`, `show`, `report` and `seal`: what was measured, printed, drawn or vouched for.
 
 Owns the printing; the figures come from `runs`, the page from `report`. Works without Java and pyspark.
 """
@@ -6,11 +6,14 @@ Owns the printing; the figures come from `runs`, the page from `report`. Works w
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serde_lab.cli.console import Format, emit, print_json, print_rows, say
+from serde_lab.cli.console import Format, emit, print_json, print_rows, say, tell
+
+if TYPE_CHECKING:
+    from serde_lab.runs.model import Run
 
 Results = Annotated[Path, typer.Option(help="Where runs are kept.")]
 RunName = Annotated[
@@ -23,6 +26,7 @@ def register(app: typer.Typer) -> None:
     app.command("list")(list_)
     app.command("show")(show)
     app.command("report")(report)
+    app.command("seal")(seal)
 
 
 def list_(
@@ -57,21 +61,23 @@ def show(
     results: Results = Path("results"),
     format: Annotated[Format, typer.Option(help="How to print.")] = Format.TABLE,
 ) -> int:
-    """Print the figures of a run: one row an arm, or everything with --format json."""
+    """Print the figures of a run: one row an arm, or everything with --format json.
+
+    Exit 4 on a wrong answer, 1 where an arm's contents are unchecked: no timing of such an arm is shown.
+    """
     from serde_lab.cli.run_table import print_run
     from serde_lab.runs.directory import load_run
     from serde_lab.runs.listing import resolve_run
-    from serde_lab.runs.summary import summarise
+    from serde_lab.runs.summary import exit_status, summarise
 
     loaded = load_run(resolve_run(run, results))
-    for message in loaded.messages:
-        say(f"serde-lab: {message}", style="yellow")
+    _say_messages(loaded)
     summary = summarise(loaded)
     if format is Format.JSON:
         print_json(summary)
     else:
         print_run(summary, format)
-    return 4 if any(arm.get("wrong") for arm in summary["arms"]) else 0
+    return exit_status(summary)
 
 
 def report(
@@ -89,14 +95,47 @@ def report(
         ),
     ] = None,
 ) -> int:
-    """Write a run's report and print its path."""
+    """Write a run's report and print its path; the exit status is that of `show`."""
     if quoted_in is not None:
         from serde_lab.report.render import render_quotations
 
         emit(f"quotations: {render_quotations(quoted_in)}")
         return 0
     from serde_lab.cli.run_table import write_report
+    from serde_lab.runs.directory import load_run
+    from serde_lab.runs.listing import resolve_run
+    from serde_lab.runs.summary import exit_status, summarise
+
+    loaded = load_run(resolve_run(run, results))
+    _say_messages(loaded)
+    write_report(loaded, Path("reports"), out, format, figures)
+    return exit_status(summarise(loaded))
+
+
+def seal(
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATH…", help="Runs, or files of baselines.")
+    ],
+    results: Results = Path("results"),
+) -> int:
+    """Give runs and baselines of older versions a digest: you vouch that they are as they were measured.
+
+    Without one `gate` and `baseline save` refuse them. One that does not fit is never replaced.
+    """
+    from serde_lab.gate.baseline import seal as seal_baselines
+    from serde_lab.runs.directory import seal_run
     from serde_lab.runs.listing import resolve_run
 
-    write_report(resolve_run(run, results), Path("reports"), out, format, figures)
+    for path in paths:
+        if path.endswith(".json") and Path(path).name != "run.json":
+            names = seal_baselines(Path(path))
+            what = f"sealed {', '.join(names)}" if names else "sealed already"
+        else:
+            what = "sealed" if seal_run(resolve_run(path, results)) else "sealed already"
+        tell(f"{path}: {what}")
     return 0
+
+
+def _say_messages(run: Run) -> None:
+    for message in run.messages:
+        say(f"serde-lab: {message}", style="yellow")

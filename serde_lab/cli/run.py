@@ -188,13 +188,14 @@ def _measure(
     assert isinstance(settings, RunSettings)
     with RunProgress(scenario.name) as progress:
         outcome = run_scenario(scenario, settings, progress, resume)
-    summary = summarise(load_run(outcome.path))
+    loaded = load_run(outcome.path)
+    summary = summarise(loaded)
     if format is Format.JSON:
         print_json(summary)
     else:
         print_run(summary, format)
     say(f"results: {outcome.path}")
-    write_report(outcome.path, reports, None, "html", None)
+    write_report(loaded, reports, None, "html", None)
     return outcome.exit_status
 
 

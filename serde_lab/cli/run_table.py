@@ -21,6 +21,7 @@ from serde_lab.runs.codec_costs import (
 )
 from serde_lab.runs.growth import growth, values_of
 from serde_lab.runs.growth import headings as growth_headings
+from serde_lab.runs.model import Run
 from serde_lab.runs.peer_ratios import headings, peer_ratios
 from serde_lab.runs.rfc84 import COLUMNS as CLAIM_COLUMNS
 from serde_lab.runs.rfc84 import SOURCE, claims, rounds_said
@@ -69,13 +70,13 @@ def run_tables(summary: Mapping[str, Any]) -> Iterator[RunTable]:
 
 
 def write_report(
-    run: Path, reports: Path, out: Path | None, format: str, figures: Path | None
+    run: Run, reports: Path, out: Path | None, format: str, figures: Path | None
 ) -> Path:
-    """Write the report of the run at `run`, print its path, and return it."""
+    """Write the report of a run, print its path, and return it."""
     from serde_lab.report.render import figures as write_figures
     from serde_lab.report.render import render_run
 
-    target = out or reports / f"{run.parent.name}-{run.name}.{format}"
+    target = out or reports / f"{run.path.parent.name}-{run.path.name}.{format}"
     render_run(run, target, format)
     if figures is not None:
         for path in write_figures(run, figures):

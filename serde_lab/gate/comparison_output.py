@@ -42,7 +42,8 @@ COLUMNS = (
     "verdict",
 )
 LEGEND = (
-    "- worse   + better   = same   ~ noise   ? undecided   x not comparable or missing   ! wrong"
+    "- worse   + better   = same   ~ noise   ? undecided   x not comparable or missing   ! wrong or"
+    " unchecked"
 )
 
 _FULL_COLUMNS = (
@@ -52,6 +53,7 @@ _FULL_COLUMNS = (
 
 _WORST_FIRST = (
     Verdict.WRONG_ANSWER,
+    Verdict.UNCHECKED,
     Verdict.MISSING,
     Verdict.SLOWER,
     Verdict.NOT_COMPARABLE,

@@ -106,6 +106,8 @@ def _finding(row: Row, policy: Policy) -> Finding:
     match row.verdict:
         case Verdict.WRONG_ANSWER:
             return Finding("wrong answer", because, row)
+        case Verdict.UNCHECKED:
+            return Finding("failed", f"unchecked: {because}", row)
         case Verdict.MISSING:
             # What vanished fails; what is new has nothing to be held against.
             return Finding("undecided" if row.new else "failed", because, row)

@@ -7,6 +7,7 @@
     insufficient    fewer than three rounds on a side
     not comparable  not the same question, data, measuring code, format or (for times) machine
     wrong answer    a check of contents failed: no timing of that arm is believed
+    unchecked       a side was measured, but not checked: no timing of it is believed either
     missing         one side does not have it
 
 Knows evidence and limits; not where samples come from, nor what a gate makes of a verdict.
@@ -40,6 +41,7 @@ class Verdict(StrEnum):
     INSUFFICIENT = "insufficient"
     NOT_COMPARABLE = "not comparable"
     WRONG_ANSWER = "wrong answer"
+    UNCHECKED = "unchecked"
     MISSING = "missing"
 
 
@@ -55,6 +57,7 @@ MARKS = {
     Verdict.INSUFFICIENT: "?",
     Verdict.NOT_COMPARABLE: "x",
     Verdict.WRONG_ANSWER: "!",
+    Verdict.UNCHECKED: "!",
     Verdict.MISSING: "x",
 }
 

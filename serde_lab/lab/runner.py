@@ -36,6 +36,7 @@ from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.schema import RecordSchema
 from serde_lab.runs.directory import RunWriter, load_header, load_run
 from serde_lab.runs.model import Check, RunHeader
+from serde_lab.runs.soundness import unchecked
 from serde_lab.scenario.loading import parse_scenario, sweep_points
 from serde_lab.scenario.model import Arm, Scenario
 
@@ -162,6 +163,7 @@ def status_of(path: Path) -> int:
     run = load_run(path)
     statuses = [4 for check in run.checks if not check.passed]
     statuses += [1 for cell in run.cells if cell.status == "failed"]
+    statuses += [1 for entry in run.header.arms if unchecked(run, entry.arm)]
     measured = [cell for cell in run.cells if cell.status == "ok" and not cell.warmup]
     return worst([*statuses, 0 if measured else 1])
 

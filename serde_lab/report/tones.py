@@ -11,6 +11,7 @@ _TONES: dict[str, Tone] = {
     "faster": "good",
     "slower": "bad",
     "wrong answer": "bad",
+    "unchecked": "bad",
     "missing": "bad",
     "inconclusive": "warn",
     "insufficient": "warn",

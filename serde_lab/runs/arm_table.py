@@ -82,6 +82,8 @@ def _note(arm: Mapping[str, Any], reference: str | None) -> str:
         failed = next((c for c in arm["checks"] if not c["passed"]), None)
         why = f": {failed['name']}: {failed['detail']}" if failed else ""
         return f"wrong answer{why}"
+    if arm["unchecked"]:
+        return f"unchecked: {arm['unchecked']}"
     if arm["status"] == "missing":
         return f"missing: {arm['missing']}"
     if arm["error"]:

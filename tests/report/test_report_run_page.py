@@ -349,7 +349,7 @@ def test_a_torn_line_is_told(tmp_path: Path) -> None:
     path = made_up.make_run(tmp_path, (made_up.PICKLE,), **QUIET)
     with (path / "samples.jsonl").open("a") as file:
         file.write('{"event": "sam')
-    assert "torn" in doubts(run_page(load_run(path)))["Damaged lines"]
+    assert "torn" in doubts(run_page(load_run(path)))["The run's files"]
 
 
 def test_raw_values_hold_every_sample_of_every_cell(ladder: Page, tmp_path: Path) -> None:

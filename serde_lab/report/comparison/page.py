@@ -34,6 +34,7 @@ _MOST_NAMED = 5
 
 _WORST_FIRST = (
     "wrong answer",
+    "unchecked",
     "missing",
     "slower",
     "not comparable",
@@ -88,7 +89,11 @@ def _sentences(sides: ComparedSides) -> Iterator[Sentence]:
         yield _gate_sentence(sides.exit_status)
     if not sides.counts.get("compared"):
         yield Sentence("Nothing was compared, and that is no pass.", "bad")
-    bad = [row for row in sides.rows if row.verdict in ("wrong answer", "missing", "slower")]
+    bad = [
+        row
+        for row in sides.rows
+        if row.verdict in ("wrong answer", "unchecked", "missing", "slower")
+    ]
     for row in bad[:_MOST_NAMED]:
         times = "" if row.ratio is None else f", {notation.decided('ratio', row.ratio)} times"
         yield Sentence(
