@@ -79,12 +79,12 @@ def ab(
       serde-lab ab --a-set arm.avro.options.execution=row --b-set arm.avro.options.execution=batch
     """
     from serde_lab.gate.adaptive import run_adaptively
-    from serde_lab.gate.comparison_output import render_comparison
     from serde_lab.gate.documents import gate_document
-    from serde_lab.gate.gate_output import render_gate
+    from serde_lab.gate.gate_output import cells, render_gate
     from serde_lab.gate.gating import gate_sitting
     from serde_lab.gate.policy import Policy
     from serde_lab.gate.spending import SITTING_LOOKS
+    from serde_lab.gate.tables import aligned
     from serde_lab.lab.inputs import default_cache
     from serde_lab.lab.side_environment import side_environment
     from serde_lab.lab.sitting import Asked, Side, Sitting
@@ -143,7 +143,7 @@ def ab(
         looks = run_adaptively(plan, policy, measure, judge, _looked)
     judged = looks[-1].result
     if format is GateFormat.TABLE:
-        emit(render_comparison(judged.comparison))
+        emit(aligned(cells(judged)))
     emit(render_gate(judged, cast(Any, format.value)))
     say(f"sitting: {folder.absolute()}")
     write_page(report, gate_document(judged))

@@ -5,13 +5,19 @@ Owns the printing of findings. Must hold no logic of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from serde_lab.cli.console import Format, print_json, print_rows, say, tell
+from serde_lab.errors import TableError
 
+if TYPE_CHECKING:
+    from serde_lab.table.validation.finding import Finding, Kind
+
+_MOST_PLACES = 3
 _MARKS = {"ok": "ok", "warning": "warn", "missing": "MISSING"}
 
 
@@ -66,7 +72,7 @@ def validate(
     sentence that names file and key.
 
     A table (anyone's, of version 6, 8 or 9) is only read. Each finding says how bad it is, what a reader
-    would see and what mends it; exit status 4 where rows are at stake.
+    would see and what mends it; exit status 4 if rows could be lost or wrong.
     """
     if _is_table(what):
         return _validate_table(what, deep, format)
@@ -89,6 +95,7 @@ def _is_table(what: str) -> bool:
 
 
 def _validate_table(where: str, deep: bool, format: Format) -> int:
+    from serde_lab.table.config import PROPERTIES_PATH
     from serde_lab.table.storage import Storage
     from serde_lab.table.validation.doctor import validate_table
     from serde_lab.verify.readers import HudiRs
@@ -96,19 +103,45 @@ def _validate_table(where: str, deep: bool, format: Format) -> int:
     def counted(url: str) -> int:
         return sum(batch.num_rows for batch in HudiRs(url).batches())
 
-    found = validate_table(Storage.open(where), deep, {"hudi-rs": counted})
+    storage = Storage.open(where)
+    if storage.list_folder(".hoodie") == ([], []):
+        raise TableError(f"{where} is no Hudi table: it has no {PROPERTIES_PATH}")
+    found = validate_table(storage, deep, {"hudi-rs": counted})
     if format is Format.JSON:
         print_json(found.to_dict())
+        return 4 if found.rows_at_stake else 0
+    if format is Format.TABLE:
+        for kind, findings in _by_kind(found.findings).items():
+            _tell_kind(kind, findings)
     else:
+        columns = ["severity", "finding", "where", "detail", "what a reader sees", "what mends it"]
         rows = [
             [f.severity.value, f.name, f.where, f.detail, f.kind.effect, f.kind.cure]
             for f in found.findings
         ]
-        columns = ["severity", "finding", "where", "detail", "what a reader sees", "what mends it"]
-        if rows:
-            print_rows(columns, rows, format)
-        for reader, count in found.rows.items():
-            say(f"{reader}: {count:,} rows")
-        verdict = "rows are at stake" if found.rows_at_stake else "sound"
-        say(f"{found.table}: {verdict}, {len(found.findings)} findings")
+        print_rows(columns, rows, format)
+    for reader, count in found.rows.items():
+        say(f"{reader}: {count:,} rows")
+    verdict = "rows could be lost or wrong" if found.rows_at_stake else "sound"
+    number = len(found.findings)
+    say(f"{found.table}: {verdict}, {number} finding{'' if number == 1 else 's'}")
     return 4 if found.rows_at_stake else 0
+
+
+def _by_kind(findings: Sequence[Finding]) -> dict[Kind, list[Finding]]:
+    kinds: dict[Kind, list[Finding]] = {}
+    for finding in findings:
+        kinds.setdefault(finding.kind, []).append(finding)
+    return kinds
+
+
+def _tell_kind(kind: Kind, findings: Sequence[Finding]) -> None:
+    """A kind of damage once, with the first places where it is."""
+    places = f"{len(findings)} places" if len(findings) > 1 else "1 place"
+    tell(f"{kind.severity.value}: {kind.name}, {places}")
+    tell(f"  what a reader sees: {kind.effect}")
+    tell(f"  what mends it: {kind.cure}")
+    for finding in findings[:_MOST_PLACES]:
+        tell(f"  {finding.where}: {finding.detail}")
+    if len(findings) > _MOST_PLACES:
+        tell(f"  and {len(findings) - _MOST_PLACES} more; --format csv or json lists all")

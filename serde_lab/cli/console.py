@@ -75,7 +75,7 @@ def print_json(value: Any) -> None:
 
 def _lines(cell: object) -> tuple[str, ...]:
     if isinstance(cell, tuple):
-        return tuple(plain_line(str(line)) for line in cell)
+        return tuple(plain_line(str(line)) for line in cell if line) or ("",)
     return ("" if cell is None else plain_line(str(cell)),)
 
 

@@ -5,15 +5,18 @@ Owns the printing; the figures come from `runs`, the page from `report`. Works w
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from serde_lab.cli.console import Format, emit, print_json, print_rows, say, tell
+from serde_lab.errors import UsageError
 
 if TYPE_CHECKING:
     from serde_lab.runs.model import Run
+    from serde_lab.serde.registry import Description
 
 Results = Annotated[Path, typer.Option(help="Where runs are kept.")]
 RunName = Annotated[
@@ -33,9 +36,18 @@ def list_(
     results: Results = Path("results"),
     scenarios: Annotated[Path | None, typer.Option(help="Folder of scenarios.")] = None,
     runs: Annotated[bool, typer.Option("--runs", help="List runs instead of scenarios.")] = False,
+    strategies: Annotated[
+        bool,
+        typer.Option("--strategies", help="List strategies, plug-ins too, and the types of each."),
+    ] = False,
     format: Annotated[Format, typer.Option(help="How to print.")] = Format.TABLE,
 ) -> int:
-    """List the scenarios there are, or with --runs the runs that were made."""
+    """List the scenarios there are, the runs that were made (--runs), or the strategies (--strategies)."""
+    if runs and strategies:
+        raise UsageError("--runs and --strategies are two lists: ask for one")
+    if strategies:
+        _list_strategies(format)
+        return 0
     if runs:
         from serde_lab.runs.listing import list_runs
 
@@ -54,6 +66,34 @@ def list_(
     found = list_scenarios(scenarios)
     print_rows(["scenario", "title"], [[s.name, s.title] for s in found], format)
     return 0
+
+
+def _list_strategies(format: Format) -> None:
+    from serde_lab.serde.registry import describe, names
+
+    found = [describe(name) for name in names()]
+    if format is Format.JSON:
+        print_json([asdict(one) for one in found])
+        return
+    columns = ["strategy", "module", "executions", "rows a frame", "types", "losses"]
+    rows = [
+        [
+            one.name,
+            one.origin,
+            ", ".join(one.executions),
+            one.rows_per_frame if one.executions else "",
+            one.problem or _types(one),
+            "; ".join(f"{what}: {how}" for what, how in one.losses.items()) or "none",
+        ]
+        for one in found
+    ]
+    print_rows(columns, rows, format)
+
+
+def _types(one: Description) -> str:
+    if not one.refused:
+        return f"all {len(one.types)}: {', '.join(one.types)}"
+    return f"{', '.join(one.types) or 'none'}; not {', '.join(one.refused)}"
 
 
 def show(

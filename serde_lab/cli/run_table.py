@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from serde_lab.cli.console import Format, emit, print_rows, say
-from serde_lab.runs.arm_table import COLUMNS, arm_rows
+from serde_lab.cli.console import Format, print_rows, say, tell
+from serde_lab.runs.arm_table import COLUMNS, RAW_COLUMNS, arm_rows
 from serde_lab.runs.codec_costs import COLUMNS as COST_COLUMNS
 from serde_lab.runs.codec_costs import (
     codec_costs,
@@ -26,18 +26,34 @@ from serde_lab.runs.peer_ratios import headings, peer_ratios
 from serde_lab.runs.rfc84 import COLUMNS as CLAIM_COLUMNS
 from serde_lab.runs.rfc84 import SOURCE, claims, rounds_said
 
-RunTable: TypeAlias = tuple[Sequence[str], Sequence[Sequence[str]], str]
+RunTable: TypeAlias = tuple[Sequence[str], Sequence[Sequence[object]], str]
 
 
 def print_run(summary: Mapping[str, Any], form: Format) -> None:
-    """One row an arm: seconds, rows/s, SerDe CPU, share, shuffle MB, ratio to the reference.
+    """One row an arm: seconds with their range, ratio to the reference, SerDe CPU, shuffle, checks.
 
     With peers in the run, a second table has how many times faster each arm is than each peer; a sweep
-    has one of growth, RFC-84's workload one of its claims. A codec run has tables of its own kind.
+    has one of growth, RFC-84's workload one of its claims. A codec run has tables of its own kind. What
+    is wrong with an arm follows as a line of its own. CSV is one table of raw values.
     """
-    tables = list(run_tables(summary))
-    for columns, rows, title in tables[:1] if form is Format.CSV else tables:  # one table a file
+    if form is Format.CSV:
+        print_rows(*raw_table(summary), form)
+        return
+    for number, (columns, rows, title) in enumerate(run_tables(summary)):
         print_rows(columns, rows, form, title=title)
+        if number == 0:
+            for row in arm_rows(summary):
+                if row.remark:
+                    tell(f"{row.arm}: {row.remark}")
+
+
+def raw_table(summary: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+    """The main table with unrounded values, units in its headings."""
+    costs = records_of(codec_costs(summary, summary.get("cases", ())))
+    if not costs:
+        return RAW_COLUMNS, [row.raw() for row in arm_rows(summary)]
+    columns = ("arm", "rows", "write_us", "read_us", "both_us", "bytes")
+    return columns, [[getattr(cost, name) for name in columns] for cost in costs]
 
 
 def run_tables(summary: Mapping[str, Any]) -> Iterator[RunTable]:
@@ -81,5 +97,5 @@ def write_report(
     if figures is not None:
         for path in write_figures(run, figures):
             say(f"figure: {path}")
-    emit(f"report: {target.absolute()}")
+    tell(f"report: {target.absolute()}")
     return target

@@ -58,11 +58,11 @@ def side_of_record(record: Mapping[str, Any], name: str, scenario: str, machine_
     stated, found = record.get("digest"), sealed(record)["digest"]
     if stated not in (None, found):
         raise ValueError(f"its digest is {found[:19]}…, and it states {stated[:19]}…")
-    without = f"baseline {name} ({record['run']}) is without digest: nothing shows that it is what"
-        " was measured"
+    label = f"baseline {name} ({record['run']})"
+    without = f"{label} is without digest: nothing shows that it is what was measured"
     calibration = record["calibration"]
     return Side(
-        label=f"baseline {name} ({record['run']})",
+        label=label,
         scenario=scenario,
         asked=record["asked"],
         data_checksums=record["data_checksums"],

@@ -119,18 +119,20 @@ def arranged(
     return sorted(chosen, key=_SORT_KEYS[sort])  # type: ignore[arg-type]
 
 
-def short_table(rows: Sequence[Row]) -> TextTable:
-    """The columns of a terminal."""
-    return TextTable(COLUMNS, tuple(_short_row(row) for row in rows), _FIGURES)
+def short_table(rows: Sequence[Row], verdicts: Sequence[tuple[str, str]] = ()) -> TextTable:
+    """The columns of a terminal; `verdicts` holds each row's mark and word where a gate gave them."""
+    said = verdicts or [(MARKS[row.verdict], str(row.verdict)) for row in rows]
+    cells = [_short_row(row, *words) for row, words in zip(rows, said, strict=True)]
+    return TextTable(COLUMNS, tuple(cells), _FIGURES)
 
 
-def _short_row(row: Row) -> tuple[str, ...]:
+def _short_row(row: Row, mark: str, verdict: str) -> tuple[str, ...]:
     found = row.evidence
     unit = row.scale or row.unit
     before, after = (row.before, row.after) if found is None else (found.before, found.after)
     known = found is not None and found.low is not None
     return (
-        MARKS[row.verdict],
+        mark,
         row.arm,
         row.quantity.label,
         shown_value(before.median, unit) if before and before.values else "-",
@@ -140,7 +142,7 @@ def _short_row(row: Row) -> tuple[str, ...]:
         f"{before.count}+{after.count}" if before and after else "",
         shown_p(found.adjusted_p) if found and known else "",
         shown_change(row.floor.change) if found and row.floor.known else "",
-        str(row.verdict),
+        verdict,
     )
 
 

@@ -10,7 +10,7 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from serde_lab.gate.decision import Finding, GateResult
+from serde_lab.gate.decision import WORST_FIRST, Finding, GateResult
 from serde_lab.gate.evidence import Sample
 from serde_lab.gate.history import History, HistoryStep
 from serde_lab.gate.intervals import Rate
@@ -48,7 +48,13 @@ def gate_document(result: GateResult) -> dict[str, Any]:
         "strict": result.strict,
         "measured_again": result.confirmed,
         "findings": [_finding(finding) for finding in result.findings],
-        "comparison": comparison_document(result.comparison),
+        "counts": {level: len(result.of_level(level)) for level in WORST_FIRST},
+        "comparison": {
+            **comparison_document(result.comparison),
+            "rows": [
+                {**_row(row), "level": result.level_of(row)} for row in result.comparison.rows
+            ],
+        },
     }
 
 

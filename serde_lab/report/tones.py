@@ -9,6 +9,9 @@ from serde_lab.report.page import Tone
 
 _TONES: dict[str, Tone] = {
     "faster": "good",
+    "failed": "bad",
+    "regression": "bad",
+    "undecided": "warn",
     "slower": "bad",
     "wrong answer": "bad",
     "unchecked": "bad",

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
-from serde_lab.errors import OptionError, SetupError
+import pyarrow as pa
+
+from serde_lab.errors import LabError, OptionError, SchemaError, SetupError
 from serde_lab.records.schema import RecordSchema
+from serde_lab.records.types import EXAMPLES
 from serde_lab.serde.interface import BoundSerde, SerdeOptions, Strategy
 
 GROUP = "serde_lab.strategies"
@@ -31,6 +35,49 @@ def names() -> tuple[str, ...]:
     """The names of all known strategies: the package's own, then plug-ins by name."""
     plugins = {point.name for point in entry_points(group=GROUP)}
     return (*BUILT_IN, *sorted(plugins - set(BUILT_IN)))
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A strategy as `list --strategies` shows it; `problem` says why it cannot be used, else ""."""
+
+    name: str
+    origin: str
+    executions: tuple[str, ...] = ()
+    rows_per_frame: int = 0
+    types: tuple[str, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+    losses: Mapping[str, str] = field(default_factory=dict)
+    problem: str = ""
+
+
+def describe(name: str) -> Description:
+    """What a strategy supports: it is bound to a column of each type, and refuses some by a sentence."""
+    try:
+        target = _target(name)
+        found = strategy(name)
+        refused = {kind: why for kind in EXAMPLES if (why := _refusal(found, kind))}
+        return Description(
+            name,
+            target.partition(":")[0],
+            found.executions,
+            found.default_rows_per_frame,
+            tuple(kind for kind in EXAMPLES if kind not in refused),
+            refused,
+            dict(found.losses()),
+        )
+    except Exception as exc:  # a plug-in may raise anything, and the others are listed all the same
+        why = exc.message if isinstance(exc, LabError) else f"{type(exc).__name__}: {exc}"
+        return Description(name, "", problem=why)
+
+
+def _refusal(found: Strategy, kind: str) -> str:
+    columns = [pa.field("key", pa.string(), nullable=False), pa.field("value", EXAMPLES[kind])]
+    try:
+        found.bind(RecordSchema(pa.schema(columns), ("key",)), SerdeOptions())
+    except SchemaError as exc:
+        return exc.message
+    return ""
 
 
 def strategy(name: str) -> Strategy:
