@@ -76,13 +76,14 @@ def validate(
     """
     if _is_table(what):
         return _validate_table(what, deep, format)
-    from serde_lab.lab.plan import check_scenario
+    from serde_lab.lab.plan import check_scenario, in_words_of_scenarios
     from serde_lab.lab.source_check import check_data
     from serde_lab.scenario.loading import load_scenario
 
     scenario = load_scenario(what, overrides=set_ or (), folder=scenarios)
     check_scenario(scenario)
-    check_data(scenario)
+    with in_words_of_scenarios():
+        check_data(scenario)
     if format is Format.JSON:
         print_json({"scenario": scenario.name, "valid": True})
     else:

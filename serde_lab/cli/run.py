@@ -181,12 +181,13 @@ def _measure(
 ) -> int:
     from serde_lab.cli.progress import RunProgress
     from serde_lab.cli.run_table import print_run, write_report
+    from serde_lab.lab.plan import in_words_of_scenarios
     from serde_lab.lab.runner import RunSettings, run_scenario
     from serde_lab.runs.directory import load_run
     from serde_lab.runs.summary import summarise
 
     assert isinstance(settings, RunSettings)
-    with RunProgress(scenario.name) as progress:
+    with RunProgress(scenario.name) as progress, in_words_of_scenarios():
         outcome = run_scenario(scenario, settings, progress, resume)
     loaded = load_run(outcome.path)
     summary = summarise(loaded)
@@ -223,7 +224,7 @@ def _arm_names(scenario: Scenario, chosen: list[str] | None) -> tuple[str, ...]:
 def _print_plan(scenario: Scenario, arms: tuple[str, ...], settings: object, form: Format) -> None:
     from serde_lab.lab.disk import check_disk
     from serde_lab.lab.estimate import estimate_seconds
-    from serde_lab.lab.plan import cells_of, check_scenario, diagrams
+    from serde_lab.lab.plan import cells_of, check_scenario, diagrams, in_words_of_scenarios
     from serde_lab.lab.runner import RunSettings, chosen_arms
     from serde_lab.lab.source_check import check_data
     from serde_lab.scenario.loading import sweep_points
@@ -233,7 +234,8 @@ def _print_plan(scenario: Scenario, arms: tuple[str, ...], settings: object, for
     for number, point in enumerate(sweep_points(scenario)):
         check_scenario(point.scenario)
         chosen = point.arms(chosen_arms(scenario, arms))
-        check_data(point.scenario, chosen)
+        with in_words_of_scenarios():
+            check_data(point.scenario, chosen)
         rounds = point.scenario.measure.warmup + point.scenario.measure.rounds
         cells += cells_of(point.scenario, chosen, number * rounds)
         more, basis = estimate_seconds(point.scenario, chosen, settings.results)

@@ -46,7 +46,7 @@ def record_of_side(side: Side) -> dict[str, Any]:
 def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
     """The record with the digest of all else in it."""
     rest = {key: value for key, value in record.items() if key != "digest"}
-    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), default=str)
     return {**rest, "digest": f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"}
 
 

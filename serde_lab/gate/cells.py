@@ -91,6 +91,8 @@ def contents_of(pair: ArmPair) -> Row:
             why = arm.errors[0] if arm.errors else "it measured nothing"
             gone = contents_row(*names, Verdict.MISSING, f"nothing to compare {side}: {why}")
             return replace(gone, new=side == "before")
+        if not arm.checks_passed:
+            return contents_row(*names, Verdict.UNCHECKED, f"{side}: no check of contents")
     assert pair.after is not None
     return contents_row(*names, Verdict.SAME, f"{pair.after.checks_passed} checks passed")
 

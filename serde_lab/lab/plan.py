@@ -6,7 +6,8 @@ Owns the step from the scenario's words to options of a write. Must not know Spa
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
@@ -24,6 +25,7 @@ from serde_lab.pipeline.topology_options import (
 )
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.model import Arm, Files, Scenario, Topology
+from serde_lab.scenario.problems import in_scenario_keys
 from serde_lab.serde.interface import Fairness, SerdeOptions
 from serde_lab.serde.registry import strategy
 from serde_lab.table.config import TableConfig
@@ -232,6 +234,21 @@ def batch_rows(row_bytes: int) -> int:
     return max(1, min(10_000, _BATCH_BYTES // max(1, row_bytes)))
 
 
+@contextmanager
+def in_words_of_scenarios() -> Iterator[None]:
+    """Errors that name options of a write name the scenario's keys instead."""
+    try:
+        yield
+    except LabError as exc:
+        whole = in_scenario_keys(str(exc))
+        if whole == str(exc):
+            raise
+        hint = None if exc.hint is None else in_scenario_keys(exc.hint)
+        translated = LabError(in_scenario_keys(exc.message), hint)
+        translated.exit_status = exc.exit_status
+        raise translated from exc
+
+
 def check_scenario(scenario: Scenario) -> None:
     """Raise ScenarioError for what only strategies and the pipeline can refuse, before anything runs."""
     try:
@@ -242,7 +259,7 @@ def check_scenario(scenario: Scenario) -> None:
     except ValueError as exc:
         raise ScenarioError(f"{scenario.name}: {exc}") from exc
     except LabError as exc:
-        raise ScenarioError(f"{scenario.name}: table: {exc.message}") from exc
+        raise ScenarioError(f"{scenario.name}: table: {in_scenario_keys(str(exc))}") from exc
     # types are checked against the data; here only the options are
     anything = RecordSchema(pa.schema([pa.field("k", pa.string())]), ("k",))
     for arm in scenario.arms:
@@ -255,7 +272,8 @@ def check_scenario(scenario: Scenario) -> None:
                 asked = scenario.topology_of(arm).name
                 check_topology(asked, options.operation, options.table)
         except LabError as exc:
-            raise ScenarioError(f"{scenario.name}: arm {arm.name!r}: {exc.message}") from exc
+            why = in_scenario_keys(str(exc))
+            raise ScenarioError(f"{scenario.name}: arm {arm.name!r}: {why}") from exc
 
 
 def fairness_of(arm: Arm) -> dict[str, Any] | None:

@@ -21,6 +21,7 @@ from serde_lab.lab.stand_alone import STAND_ALONE
 from serde_lab.runs.directory import RunWriter
 from serde_lab.runs.model import Check
 from serde_lab.scenario.model import Arm
+from serde_lab.scenario.problems import in_scenario_keys
 from serde_lab.verify.checks import CheckResult, Verdict, arms_agree
 from serde_lab.verify.contents import Fingerprint
 
@@ -95,7 +96,7 @@ class Rounds:
             result = runner.run(cell.name, arm)
             verdict = self.checks.judge(arm, result)
         except LabError as exc:
-            self._failed(cell, arm, runner, exc.message)
+            self._failed(cell, arm, runner, in_scenario_keys(exc.message))
             return
         except (
             Exception

@@ -282,7 +282,8 @@ def _write_header(path: Path, header: RunHeader) -> None:
     target, new = path / RUN_FILE, path / f".{RUN_FILE}.{os.getpid()}"
     try:
         text = json.dumps(header.model_dump(mode="json"), indent=2, ensure_ascii=False)
-        with new.open("w", encoding="utf-8") as file:
+        # half a surrogate pair, as in a path that is not UTF-8, becomes an escape that JSON knows
+        with new.open("w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text + "\n")
             file.flush()
             os.fsync(file.fileno())

@@ -33,7 +33,7 @@ class LineWriter:
         except (TypeError, ValueError) as exc:
             raise RunError(f"{self.path}: cannot store {value!r}: {exc}") from exc
         # one unbuffered write, so that a kill leaves a prefix of one line at most
-        data = memoryview(line.encode())
+        data = memoryview(line.encode(errors="backslashreplace"))
         while data:
             data = data[self._file.write(data) :]
         if self._sync:

@@ -44,6 +44,11 @@ def whole_cell(
         writer.sample(cell, "phase_wall_s", value * 2, commit=n, phase="map.encode")
         writer.sample(cell, "phase_cpu_s", value, commit=n, phase="map.encode")
     writer.sample(cell, "slots", 2)
+    end(writer, cell)
+
+
+def end(writer: RunWriter, cell: str) -> None:
+    """End a cell well, checked."""
     round_, _, arm = cell.partition("-")
     writer.check(Check("oracle", True, "all rows agree", arm, cell, int(round_[1:])))
     writer.cell_end(cell, "ok")

@@ -7,7 +7,7 @@ from serde_lab.runs.arm_table import COLUMNS, RAW_COLUMNS, arm_rows
 from serde_lab.runs.directory import RunWriter, load_run
 from serde_lab.runs.model import ArmEntry, Check
 from serde_lab.runs.summary import exit_status, summarise
-from tests.runs.made_up_runs import begin, header, whole_cell
+from tests.runs.made_up_runs import begin, end, header, whole_cell
 
 ARMS = (
     ArmEntry(arm="pickle", strategy="pickle"),
@@ -64,7 +64,7 @@ def test_serde_is_the_four_verbs_and_route_over_all_stages(writer: RunWriter) ->
     ]:
         writer.sample("r01-pickle", "phase_wall_s", wall, commit=1, phase=phase)
         writer.sample("r01-pickle", "phase_cpu_s", cpu, commit=1, phase=phase)
-    writer.cell_end("r01-pickle", "ok")
+    end(writer, "r01-pickle")
     pickle = arm_of(summary_of(writer), "pickle")
     assert pickle["serde_cpu_s"] == pytest.approx(1.5)
     assert pickle["serde_share"] == pytest.approx(0.5)
@@ -89,7 +89,7 @@ def test_each_metric_goes_from_commits_to_cell_by_its_own_rule(writer: RunWriter
         writer.sample("r01-pickle", "shuffle_bytes", shuffle, commit=commit)
         writer.sample("r01-pickle", "spark.gc_s", 0.5, commit=commit)
     writer.sample("r01-pickle", "worker_start_s", 0.75)
-    writer.cell_end("r01-pickle", "ok")
+    end(writer, "r01-pickle")
     pickle = arm_of(summary_of(writer), "pickle")
     assert (pickle["peak_worker_rss_bytes"], pickle["table_bytes"]) == (900, 30)
     assert (pickle["shuffle_bytes"], pickle["worker_start_s"]) == (11, 0.75)
@@ -104,7 +104,7 @@ def test_a_phase_that_one_round_lacks_took_no_time_in_it(writer: RunWriter) -> N
         writer.sample(cell, "phase_wall_s", 1.0, commit=1, phase="map.encode")
         if lost_s is not None:
             writer.sample(cell, "phase_wall_s", lost_s, commit=1, phase="lost_attempts")
-        writer.cell_end(cell, "ok")
+        end(writer, cell)
     assert arm_of(summary_of(writer), "pickle")["phases"]["lost_attempts"]["wall_s"] == 0.0
 
 
