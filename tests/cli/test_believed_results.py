@@ -51,7 +51,7 @@ def test_an_unchecked_run_is_no_result(call: Call, run: Path, how: str) -> None:
     gated = call("gate", "r1")
     assert gated.status == 1
     assert "failed: arrow contents: unchecked" in gated.out
-    assert "arrow unchecked, not shown" in call("history", "smoke").out.replace("avro, ", "")
+    assert "unchecked, not shown" in call("history", "smoke").out
 
 
 def test_report_exits_as_show_does(call: Call, tmp_path: Path) -> None:
@@ -80,9 +80,9 @@ def test_a_baseline_that_was_edited_is_refused_and_one_without_digest_is_sealed(
     assert call("baseline", "save", "r1").status == 0
     (file,) = Path("results/baselines").glob("*/*.json")
     whole = file.read_text()
-    for old, new in (('"seconds||1"', '"secondz||1"'), ("1.02", "1.03"), ("1.02", "-1.02")):
-        assert old.strip('"') in whole
-        file.write_text(whole.replace(old.strip('"'), new.strip('"')))
+    for old, new in (("seconds", "secondz"), ("1.02", "1.03"), ("1.02", "-1.02")):
+        assert old in whole
+        file.write_text(whole.replace(old, new))
         said = call("gate", "r1")
         assert (said.status, "is damaged: its digest is" in said.sentence) == (1, True)
         assert call("seal", file).status == 1
@@ -130,7 +130,7 @@ def test_the_table_of_a_run_fits_80_columns_and_loses_nothing(
     assert "…" not in said.out
     joined = "".join("".join(line.split()[:1]) for line in table)
     assert "a_rather_long_name_of_an_arm" in joined
-    assert "980.0–1,020" in said.out
+    assert "980.0–1020" in said.out
     assert "8 passed" in said.out
 
 
