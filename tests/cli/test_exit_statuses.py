@@ -98,6 +98,19 @@ def test_130_ctrl_c(call: Call, scenario_file: Write, monkeypatch: pytest.Monkey
     assert said.status == 0, said.messages
 
 
+def test_an_error_of_a_scenario_names_its_keys_and_keeps_its_status() -> None:
+    from serde_lab.errors import DataError, LabError
+    from serde_lab.lab.plan import in_words_of_scenarios
+
+    hint = "set hoodie.datasource.write.partitionpath.urlencode=true"
+    with pytest.raises(LabError) as caught, in_words_of_scenarios():
+        raise DataError("hoodie.index.type is BUCKET", hint)
+    assert str(caught.value) == "table.index is BUCKET (set table.url_encode=true)"
+    assert caught.value.exit_status == 2
+    with pytest.raises(DataError, match="a null key"), in_words_of_scenarios():
+        raise DataError("a null key")
+
+
 def test_the_order_of_the_contract() -> None:
     order = (1, 2, 4, 3, 5, 0)
     for better, other in itertools.combinations(order, 2):
