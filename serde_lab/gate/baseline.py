@@ -167,6 +167,7 @@ def load(file: Path, name: str = MAIN) -> Side:
 
 def show(file: Path, name: str = MAIN) -> dict[str, Any]:
     """The record of a baseline and everything that happened to it, as plain data."""
+    load(file, name)  # raises where it was edited
     document = read_document(file)
     record = record_named(document, name, file)
     events = [event for event in document["events"] if event["baseline"] == name]

@@ -111,6 +111,8 @@ def _arm_side(name: str, stored: Mapping[str, Any]) -> ArmSide:
     values: dict[Quantity, dict[int, float]] = {}
     for key, column in stored["values"].items():
         filled = column if isinstance(column, list) else [column] * len(rounds)
+        if len(filled) != len(rounds):
+            raise ValueError(f"{name}: {key} has {len(filled)} values of {len(rounds)} rounds")
         pairs = zip(rounds, filled, strict=True)
         quantity = _quantity(key)
         metric(quantity.metric)  # raises on a name that does not exist
