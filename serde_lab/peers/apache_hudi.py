@@ -153,7 +153,7 @@ class HudiSnapshot:
             folder = tempfile.TemporaryDirectory(prefix="serde_lab-hudi-")
             # Spark refuses to write dates before 1582 unless it is told in which calendar
             calendar = "spark.sql.parquet.datetimeRebaseModeInWrite"
-            before = self.spark.conf.get(calendar)
+            before = self.spark.conf.get(calendar) or "EXCEPTION"
             try:
                 self.spark.conf.set(calendar, "CORRECTED")
                 self.frame().write.mode("overwrite").parquet(folder.name)
