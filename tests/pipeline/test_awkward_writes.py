@@ -308,6 +308,37 @@ def test_a_partition_is_deleted_by_its_own_name(way: str, tmp_path: Path) -> Non
         write(tmp_path, [], LOCAL[way], "delete_partition", ",,")
 
 
+NO_TEXT = pa.array([b"fine", None, b"a\xff", b"b"], pa.binary()).view(pa.string())
+NO_TEXTS = {
+    "v": (NO_TEXT, r"'v' holds text that is not UTF-8: b'a\\xff'$"),
+    "k": (
+        pa.array([b"a", b"b", b"\xc3", b"c"], pa.binary()).view(pa.string()),
+        r"'k' .*: b'\\xc3'$",
+    ),
+    "p": (NO_TEXT.dictionary_encode(), r"'p' holds text"),
+    "x": (pa.StructArray.from_arrays([NO_TEXT], ["s"]), r"'x' holds text that is not UTF-8$"),
+}
+
+
+@pytest.mark.parametrize("way", ["bucket", "bloom", "bulk"])
+@pytest.mark.parametrize("name", NO_TEXTS)
+def test_text_that_is_not_utf_8_is_refused_by_its_column(
+    name: str, way: str, tmp_path: Path
+) -> None:
+    bad, said = NO_TEXTS[name]
+    columns = dict(
+        zip(PLAIN.names, _batch([("x", k, 1, "1") for k in "abcd"]).columns, strict=True)
+    )
+    batch = pa.RecordBatch.from_pydict({**columns, name: bad})
+    options = {**BASE, **LOCAL.get(way, BLOOM)}
+    if way == "bulk":
+        options["hoodie.datasource.write.operation"] = "bulk_insert"
+    schema = batch.schema if name == "x" else PLAIN
+    prepared = PreparedWrite.of(Storage.open(tmp_path), schema, parse_options(options))
+    with pytest.raises(DataError, match=f"^column {said}"):
+        prepared.commit(InProcessExchange([[batch.slice(0, 2), batch.slice(1)]]))
+
+
 def test_blanks_are_part_of_a_delete_marker(tmp_path: Path) -> None:
     value = PLAIN.names[-1]
     options = {
