@@ -9,18 +9,35 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
+from typing import IO, Any
 
 from rich.console import Console
 from rich.table import Table
 
-stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def nobody_reads(stream: IO[str] | None) -> None:
+    """Send the rest of a stream nowhere: the reader of the pipe left, and the command goes on."""
+    if stream is None:
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        nobody_reads(self.file)
+
+
+stderr = _Console(stderr=True, highlight=False, soft_wrap=True)
 # a pipe has no width: what is read by others is never cut
-_WIDE = None if sys.stdout.isatty() else 200
-stdout = Console(highlight=False, soft_wrap=True, width=_WIDE)
+_WIDE = None if sys.stdout is not None and sys.stdout.isatty() else 200
+stdout = _Console(highlight=False, soft_wrap=True, width=_WIDE)
 
 
 class Format(StrEnum):
@@ -34,7 +51,10 @@ class Format(StrEnum):
 
 def emit(text: str) -> None:
     """A result, as it is: no wrapping, no markup."""
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    try:
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    except BrokenPipeError:
+        nobody_reads(sys.stdout)
 
 
 def print_rows(

@@ -19,6 +19,7 @@ from rich.progress import (
 )
 
 from serde_lab.cli.console import stderr
+from serde_lab.errors import Interrupted
 
 
 class RunProgress:
@@ -55,6 +56,9 @@ class RunProgress:
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+        if isinstance(error, KeyboardInterrupt):
+            # the runner's notes say where the run is, if there is one already
+            raise Interrupted("; ".join(["interrupted", *getattr(error, "__notes__", ())])) from error
 
     def message(self, text: str) -> None:
         """A step that is no cell."""

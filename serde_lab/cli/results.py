@@ -66,6 +66,15 @@ def show(
     loaded = load_run(resolve_run(run, results))
     for message in loaded.messages:
         stderr.print(f"serde-lab: {message}", style="yellow")
+    if loaded.header.state == "running":
+        done = len(loaded.complete_cells)
+        stderr.print(f"serde-lab: this run is still being measured; {done} cells ended so far")
+    elif loaded.header.state == "interrupted":
+        stderr.print(
+            f"serde-lab: this run was interrupted; `serde-lab run --resume {loaded.path}` goes on",
+            style="yellow",
+            markup=False,
+        )
     summary = summarise(loaded)
     if format is Format.JSON:
         print_json(summary)

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from serde_lab.cli.console import Format, print_json, print_rows, stderr
 from serde_lab.errors import UsageError
@@ -19,7 +20,20 @@ from serde_lab.scenario.model import Scenario
 
 def register(app: typer.Typer) -> None:
     """Add this module's commands."""
-    app.command("run")(run)
+    app.command("run", cls=_RunCommand)(run)
+
+
+class _RunCommand(TyperCommand):
+    """`--resume` without a run means the latest one."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        given = []
+        for word, following in zip(args, [*args[1:], None], strict=True):
+            given.append(word)
+            if word == "--resume" and (following is None or following.startswith("-")):
+                given.append("latest")
+        parsed: list[str] = super().parse_args(ctx, given)
+        return parsed
 
 
 def run(
@@ -38,7 +52,9 @@ def run(
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="Measured rounds.")] = None,
     resume: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Go on with an interrupted run.")
+        str | None, typer.Option(
+            metavar="[RUN]", help="Go on with an interrupted run; the latest without RUN."
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan and an estimate; measure nothing.")
@@ -107,7 +123,7 @@ def run(
 
       serde-lab run upsert_lineitem --master spark://host:7077 --work /shared --ship-environment
 
-      serde-lab run --resume latest
+      serde-lab run --resume
     """
     from serde_lab.lab.runner import RunSettings
     from serde_lab.scenario.loading import load_scenario

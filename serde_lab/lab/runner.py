@@ -6,8 +6,8 @@ Owns the order of a whole run and what becomes of arms that fail. Must not print
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -73,6 +73,7 @@ def run_scenario(
     with ExitStack() as stack:
         work = stack.enter_context(work_folder(settings.work))
         writer = stack.enter_context(_writer(scenario, points, settings, resume))
+        stack.enter_context(_interruptible(writer.path))
         for name, reason in points[0].peers.missing.items():
             progress.message(f"{name} is missing: {reason}")
         per_point = scenario.measure.warmup + scenario.measure.rounds
@@ -94,6 +95,16 @@ def run_scenario(
                     shutil.rmtree(place, ignore_errors=True)
         writer.finish("complete")
     return RunOutcome(writer.path, status_of(writer.path))
+
+
+@contextmanager
+def _interruptible(run: Path) -> Iterator[None]:
+    """Have ctrl-C say where the run is and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt as exc:
+        exc.add_note(f"what was measured is kept; `serde-lab run --resume {run}` goes on")
+        raise
 
 
 def _with_environment(settings: RunSettings, progress: Progress) -> RunSettings:
