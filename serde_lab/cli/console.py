@@ -19,7 +19,6 @@ from rich.console import Console
 from rich.table import Table
 
 
-
 def nobody_reads(stream: IO[str] | None) -> None:
     """Send the rest of a stream nowhere: the reader of the pipe left, and the command goes on."""
     if stream is None:

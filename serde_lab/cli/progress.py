@@ -58,7 +58,9 @@ class RunProgress:
             self._bar.stop()
         if isinstance(error, KeyboardInterrupt):
             # the runner's notes say where the run is, if there is one already
-            raise Interrupted("; ".join(["interrupted", *getattr(error, "__notes__", ())])) from error
+            raise Interrupted(
+                "; ".join(["interrupted", *getattr(error, "__notes__", ())])
+            ) from error
 
     def message(self, text: str) -> None:
         """A step that is no cell."""

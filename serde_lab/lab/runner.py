@@ -30,7 +30,7 @@ from serde_lab.lab.run_session import RunSession, calibration, recorded_conf
 from serde_lab.lab.run_settings import RunSettings as RunSettings
 from serde_lab.lab.sessions_apart import Measured, SessionsApart
 from serde_lab.lab.stand_alone import Proof, frames_stand_alone
-from serde_lab.lab.work_folder import work_folder
+from serde_lab.lab.work_folder import check_work, work_folder
 from serde_lab.lab.worker_environment import environment_archive
 from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.schema import RecordSchema
@@ -63,6 +63,8 @@ def run_scenario(
     """
     progress = progress or Silent()
     settings = _with_environment(settings, progress)
+    check_work(settings.work)
+    check_kept_tables([(scenario, settings.arms)], settings)
     isolated = settings.isolate_peers if resume is None else _was_isolated(resume)
     asked = [
         planned(point, point.arms(chosen_arms(scenario, settings.arms)), settings, isolated)
@@ -85,16 +87,32 @@ def run_scenario(
         done = len([cell for cell in cells if cell.name in writer.complete_cells])
         progress.plan(len(cells), done)
         given_up = {} if resume is None else _given_up(resume)
+        not_kept: list[str] = []
         for point, plan in zip(points, plans, strict=True):
             todo = [cell for cell in plan if cell.name not in writer.complete_cells]
             if todo:
                 place = work / f"point-{point.value:g}" if point.value is not None else work
                 place.mkdir(exist_ok=True)
-                _measure(point, todo, place, writer, settings, progress, given_up)
+                not_kept += _measure(point, todo, place, writer, settings, progress, given_up)
                 if place != work:
                     shutil.rmtree(place, ignore_errors=True)
         writer.finish("complete")
-    return RunOutcome(writer.path, status_of(writer.path))
+    return RunOutcome(writer.path, worst([status_of(writer.path), 1 if not_kept else 0]))
+
+
+def check_kept_tables(
+    asked: Sequence[tuple[Scenario, tuple[str, ...]]], settings: RunSettings
+) -> None:
+    """Raise UsageError unless `settings` can keep the tables of all these arms of scenarios."""
+    if settings.kept_tables is not None:
+        settings.kept_tables.check(
+            [
+                arm.name
+                for scenario, arms in asked
+                for point in sweep_points(scenario)
+                for arm in point.arms(chosen_arms(scenario, arms))
+            ]
+        )
 
 
 @contextmanager
@@ -126,8 +144,11 @@ def _measure(
     settings: RunSettings,
     progress: Progress,
     given_up: dict[str, str],
-) -> None:
-    """Measure the cells `todo` of one point; arms that are given up are added to `given_up`."""
+) -> list[str]:
+    """Measure the cells `todo` of one point; arms that are given up are added to `given_up`.
+
+    Returns the arms whose tables could not be kept.
+    """
     if point.value is not None:
         progress.message(f"{', '.join(arm.name for arm in point.arms)}")
     codec = CodecCells.of(point.scenario, point.inputs, point.schema)
@@ -143,7 +164,7 @@ def _measure(
         point.arms,
         checks,
         writer,
-        settings.keep_tables,
+        settings.kept_tables,
         progress,
         proof.raised,
         given_up,
@@ -153,6 +174,7 @@ def _measure(
         rounds.run(todo, codec, calibration(work, None))
     else:
         _sit(todo, rounds, point, settings, work)
+    return rounds.not_kept
 
 
 def _table_checks(point: Point, work: Path, progress: Progress) -> CellChecks:

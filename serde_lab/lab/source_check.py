@@ -16,7 +16,7 @@ from serde_lab.lab.plan import TABLE_NAME, Write, serde_options, write_options
 from serde_lab.pipeline.write_schema import avro_schema, record_schema
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.model import Arm, ParquetData, Scenario
-from serde_lab.serde.registry import strategy
+from serde_lab.serde.registry import named, strategy
 
 
 def check_data(scenario: Scenario, arms: Sequence[Arm] | None = None) -> None:
@@ -45,7 +45,5 @@ def check_arms(arms: Iterable[Arm], schema: RecordSchema) -> None:
     for arm in arms:
         if arm.strategy is None:
             continue
-        try:
+        with named(f"arm {arm.name!r}"):
             strategy(arm.strategy).bind(schema, serde_options(arm))
-        except SchemaError as exc:
-            raise SchemaError(f"arm {arm.name!r}: {exc.message}", exc.hint) from exc

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from serde_lab.pipeline.read import open_table, parse_read_options, plan_read
+from serde_lab.pipeline.spark_interpreter import check_workers
 from serde_lab.pipeline.spark_slices import merged_slices
 from serde_lab.records.types import storage_type
 from serde_lab.table.base_file import BaseFileReader
@@ -46,6 +47,7 @@ def read(spark: SparkSession, path: str, options: Mapping[str, Any] | None = Non
     if plain:
         frames.append(_base_files(spark, plan, plain))
     if others:
+        check_workers(spark)
         frames.append(merged_slices(spark, plan, others))
     return frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1])
 
