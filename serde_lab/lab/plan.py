@@ -251,7 +251,7 @@ def check_scenario(scenario: Scenario) -> None:
         try:
             with named(f"arm {arm.name!r}"):
                 strategy(arm.strategy).bind(anything, serde_options(arm))
-                fairness_of(arm)
+                strategy(arm.strategy).fairness()
                 for batch in scenario.commits:
                     options = write_options(scenario, arm, Write(batch.operation, batch.partitions))
                     asked = scenario.topology_of(arm).name
