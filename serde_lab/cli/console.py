@@ -54,6 +54,9 @@ def emit(text: str) -> None:
         sys.stdout.write(text if text.endswith("\n") else text + "\n")
     except BrokenPipeError:
         nobody_reads(sys.stdout)
+    except OSError as exc:
+        nobody_reads(sys.stdout)
+        raise OSError(exc.errno, exc.strerror, "standard output") from exc
 
 
 def print_rows(

@@ -41,6 +41,12 @@ strategy = "arrow"
 """
 
 
+@pytest.fixture(autouse=True)
+def _without_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing a report takes longer than all else here."""
+    monkeypatch.setattr("serde_lab.cli.run_table.write_report", lambda *_: Path())
+
+
 @pytest.mark.parametrize(
     "arguments",
     [("validate", LONG), ("validate", f"{LONG}.toml"), ("run", LONG), ("run", f"{LONG}.toml")],
