@@ -100,8 +100,6 @@ def ab(
     plan = replace(SITTING_LOOKS, first=first, maximum=rounds)
     policy = Policy.from_table(asked[AFTER].to_json()["gate"])
     kept = (cache or default_cache()).resolve()
-    name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{asked[AFTER].name}"
-    folder = results / "sittings" / name
     with ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="serde_lab-ab-")))
         sides = {}
@@ -117,6 +115,7 @@ def ab(
             f" former twice; looks after {', '.join(map(str, plan.looks))} rounds",
         )
         runs: dict[str, Run] = {}
+        folder = _sitting_folder(results / "sittings", asked[AFTER].name)
         about = Asked(find_scenario(scenario), folder, cache, seed)
         sitting = stack.enter_context(Sitting(list(sides.values()), about, _heard))
 
@@ -124,7 +123,7 @@ def ab(
             paths = sitting.measure(until, arms or tuple(arm or ()))
             for label, path in paths.items():
                 run = load_run(path)
-                settings = {**run.header.settings, "sitting": name}
+                settings = {**run.header.settings, "sitting": folder.name}
                 header = run.header.model_copy(update={"settings": settings})
                 runs[label] = replace(run, header=header)
 
@@ -148,6 +147,19 @@ def ab(
     say(f"sitting: {folder.absolute()}")
     write_page(report, gate_document(judged))
     return int(judged.exit_status)
+
+
+def _sitting_folder(above: Path, scenario: str) -> Path:
+    """A new folder, named by the time; a number tells sittings of the same second apart."""
+    stamp, number = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{scenario}", 1
+    while True:
+        folder = above / (stamp if number == 1 else f"{stamp}-{number:02d}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+        else:
+            return folder
 
 
 def _known_arms(asked: Mapping[str, Any], arms: list[str] | None) -> None:

@@ -63,13 +63,19 @@ def validate(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a scenario key.")
     ] = None,
     scenarios: Annotated[Path | None, typer.Option(help="Folder of scenarios.")] = None,
-    deep: Annotated[bool, typer.Option("--deep", help="Of a table: read every row.")] = False,
+    deep: Annotated[
+        bool,
+        typer.Option(
+            "--deep", help="Read the rows: of a table, all; of a scenario, keys and a sample."
+        ),
+    ] = False,
     format: Annotated[Format, typer.Option(help="How to print.")] = Format.TABLE,
 ) -> int:
     """Check a scenario without running it, or say whether a Hudi table is sound.
 
     A scenario is read, its options are bound and its impossible combinations are refused, each in a
-    sentence that names file and key.
+    sentence that names file and key. With --deep its rows are looked at too: null and repeated keys,
+    partition values, and whether each strategy encodes and decodes rows of these types.
 
     A table (anyone's, of version 6, 8 or 9) is only read. Each finding says how bad it is, what a reader
     would see and what mends it; exit status 4 if rows could be lost or wrong.
@@ -77,13 +83,16 @@ def validate(
     if _is_table(what):
         return _validate_table(what, deep, format)
     from serde_lab.lab.plan import check_scenario, in_words_of_scenarios
-    from serde_lab.lab.source_check import check_data
+    from serde_lab.lab.source_check import check_data, check_own_rows, try_arms
     from serde_lab.scenario.loading import load_scenario
 
     scenario = load_scenario(what, overrides=set_ or (), folder=scenarios)
     check_scenario(scenario)
     with in_words_of_scenarios():
         check_data(scenario)
+        if deep:
+            check_own_rows(scenario)
+            try_arms(scenario)
     if format is Format.JSON:
         print_json({"scenario": scenario.name, "valid": True})
     else:

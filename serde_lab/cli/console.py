@@ -6,10 +6,11 @@ NO_COLOR and non-terminals are respected by rich itself.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
+from typing import IO, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -17,10 +18,25 @@ from rich.table import Table
 from serde_lab.gate.tables import TextTable, comma_separated, markdown
 from serde_lab.runs.plain_text import plain, plain_json, plain_line
 
-stderr = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+
+def nobody_reads(stream: IO[str] | None) -> None:
+    """Send the rest of a stream nowhere: the reader of the pipe left, and the command goes on."""
+    if stream is None:
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        nobody_reads(self.file)
+
+
+stderr = _Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 # a pipe has no width: what is read by others is never cut
-_WIDE = None if sys.stdout.isatty() else 200
-stdout = Console(highlight=False, soft_wrap=True, width=_WIDE, markup=False, emoji=False)
+_WIDE = None if sys.stdout is not None and sys.stdout.isatty() else 200
+stdout = _Console(highlight=False, soft_wrap=True, width=_WIDE, markup=False, emoji=False)
 
 _GAP = 2  # rich's blanks between two columns
 
@@ -41,7 +57,13 @@ def say(text: str, style: str | None = None) -> None:
 
 def emit(text: str) -> None:
     """A result as it is, on its lines."""
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    try:
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    except BrokenPipeError:
+        nobody_reads(sys.stdout)
+    except OSError as exc:
+        nobody_reads(sys.stdout)
+        raise OSError(exc.errno, exc.strerror, "standard output") from exc
 
 
 def tell(text: str) -> None:

@@ -19,6 +19,7 @@ from rich.progress import (
 )
 
 from serde_lab.cli.console import say, stderr
+from serde_lab.errors import Interrupted
 from serde_lab.runs.plain_text import plain_line
 
 
@@ -56,6 +57,11 @@ class RunProgress:
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+        if isinstance(error, KeyboardInterrupt):
+            # the runner's notes say where the run is, if there is one already
+            raise Interrupted(
+                "; ".join(["interrupted", *getattr(error, "__notes__", ())])
+            ) from error
 
     def message(self, text: str) -> None:
         """A step that is no cell."""

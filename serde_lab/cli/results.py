@@ -112,6 +112,14 @@ def show(
 
     loaded = load_run(resolve_run(run, results))
     _say_messages(loaded)
+    if loaded.header.state == "running":
+        done = len(loaded.complete_cells)
+        say(f"serde-lab: this run is still being measured; {done} cells ended so far")
+    elif loaded.header.state == "interrupted":
+        say(
+            f"serde-lab: this run was interrupted; `serde-lab run --resume {loaded.path}` goes on",
+            style="yellow",
+        )
     summary = summarise(loaded)
     if format is Format.JSON:
         print_json(summary)

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from serde_lab.cli.console import Format, print_json, print_rows, say
 from serde_lab.errors import UsageError
@@ -19,7 +20,20 @@ from serde_lab.scenario.model import Scenario
 
 def register(app: typer.Typer) -> None:
     """Add this module's commands."""
-    app.command("run")(run)
+    app.command("run", cls=_RunCommand)(run)
+
+
+class _RunCommand(TyperCommand):
+    """`--resume` without a run means the latest one."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        given = []
+        for word, following in zip(args, [*args[1:], None], strict=False):
+            given.append(word)
+            if word == "--resume" and (following is None or following.startswith("-")):
+                given.append("latest")
+        parsed: list[str] = super().parse_args(ctx, given)
+        return parsed
 
 
 def run(
@@ -38,7 +52,10 @@ def run(
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="Measured rounds.")] = None,
     resume: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Go on with an interrupted run.")
+        str | None,
+        typer.Option(
+            metavar="[RUN]", help="Go on with an interrupted run; the latest without RUN."
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan and an estimate; measure nothing.")
@@ -46,6 +63,10 @@ def run(
     keep_tables: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep each arm's final table at DIR/ARM.")
     ] = None,
+    replace_: Annotated[
+        bool,
+        typer.Option("--replace", help="With --keep-tables: delete what is in the way at DIR/ARM."),
+    ] = False,
     results: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("results"),
     reports: Annotated[Path, typer.Option(help="Where reports go.")] = Path("reports"),
     folder: Annotated[Path | None, typer.Option("--scenarios", help="Folder of scenarios.")] = None,
@@ -107,9 +128,9 @@ def run(
 
       serde-lab run upsert_lineitem --master spark://host:7077 --work /shared --ship-environment
 
-      serde-lab run --resume latest
+      serde-lab run --resume
     """
-    from serde_lab.lab.runner import RunSettings
+    from serde_lab.lab.runner import RunSettings, check_kept_tables
     from serde_lab.scenario.loading import load_scenario
 
     overrides = list(set_ or ())
@@ -120,6 +141,7 @@ def run(
         cache=cache,
         work=work,
         keep_tables=keep_tables,
+        replace=replace_,
         master=master,
         overrides=tuple(overrides),
         conf=_properties(conf or ()),
@@ -136,6 +158,7 @@ def run(
     if not scenarios:
         raise UsageError("name a scenario, or --resume RUN", hint="`serde-lab list` shows them")
     loaded = [load_scenario(name, overrides=overrides, folder=folder) for name in scenarios]
+    check_kept_tables([(one, _arm_names(one, strategy)) for one in loaded], settings)
     if dry_run:
         for scenario in loaded:
             _print_plan(scenario, _arm_names(scenario, strategy), settings, format)

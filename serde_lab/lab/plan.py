@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from serde_lab.errors import LabError, ScenarioError
+from serde_lab.errors import LabError, ScenarioError, SetupError
 from serde_lab.pipeline import topologies
 from serde_lab.pipeline.options import WriteOptions
 from serde_lab.pipeline.plan import MiniBatches, Operation
@@ -27,7 +27,7 @@ from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.model import Arm, Files, Scenario, Topology
 from serde_lab.scenario.problems import in_scenario_keys
 from serde_lab.serde.interface import Fairness, SerdeOptions
-from serde_lab.serde.registry import strategy
+from serde_lab.serde.registry import named, strategy
 from serde_lab.table.config import TableConfig
 from serde_lab.table.config_checks import check_creatable
 from serde_lab.table.log_file import LogFormat
@@ -266,19 +266,23 @@ def check_scenario(scenario: Scenario) -> None:
         if arm.strategy is None:
             continue
         try:
-            strategy(arm.strategy).bind(anything, serde_options(arm))
-            for batch in scenario.commits:
-                options = write_options(scenario, arm, Write(batch.operation, batch.partitions))
-                asked = scenario.topology_of(arm).name
-                check_topology(asked, options.operation, options.table)
+            with named(f"arm {arm.name!r}"):
+                strategy(arm.strategy).bind(anything, serde_options(arm))
+                strategy(arm.strategy).fairness()
+                for batch in scenario.commits:
+                    options = write_options(scenario, arm, Write(batch.operation, batch.partitions))
+                    asked = scenario.topology_of(arm).name
+                    check_topology(asked, options.operation, options.table)
+        except SetupError:  # an arm that raises, or that is not installed as it should be
+            raise
         except LabError as exc:
-            why = in_scenario_keys(str(exc))
-            raise ScenarioError(f"{scenario.name}: arm {arm.name!r}: {why}") from exc
+            raise ScenarioError(f"{scenario.name}: {in_scenario_keys(str(exc))}") from exc
 
 
 def fairness_of(arm: Arm) -> dict[str, Any] | None:
     """What the arm's strategy says it gets for free; None for controls and peers."""
     if arm.strategy is None:
         return None
-    card: Fairness = strategy(arm.strategy).fairness()
-    return asdict(card)
+    with named(f"arm {arm.name!r}"):
+        card: Fairness = strategy(arm.strategy).fairness()
+        return asdict(card)

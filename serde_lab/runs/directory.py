@@ -2,8 +2,10 @@
 
 Owns the three files (`run.json`, `samples.jsonl`, `checks.jsonl`), their events and their crash
 safety: a cell counts only with its `cell_end` line, and nothing that was written is ever changed but
-the state in `run.json` and, once a run has ended, the digests of the other two files. Must not know
-statistics, verdicts or how anything is measured.
+the state in `run.json` and, once a run has ended, the digests of the other two files.
+
+While a run is measured its process holds a lock on `samples.jsonl`. The kernel drops the lock with the
+process, so a run that says `running` and is not locked was killed: it is read as `interrupted`.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ import fcntl
 import json
 import os
 import re
+import shutil
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -36,6 +40,9 @@ from serde_lab.runs.soundness import check_cells, check_digests, check_rounds, d
 
 RUN_FILE, SAMPLES_FILE, CHECKS_FILE = "run.json", "samples.jsonl", "checks.jsonl"
 
+_LOCK_TRIES, _LOCK_PAUSE_S = 3, 0.05
+"""Whoever reads the state of a run holds its lock for an instant."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -46,7 +53,7 @@ def new_run_id(folder: Path, now: datetime | None = None) -> str:
     """
     stamp = (now or datetime.now(UTC)).astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
     run_id, n = stamp, 1
-    while (folder / run_id).exists():
+    while os.path.lexists(folder / run_id):
         n += 1
         run_id = f"{stamp}-{n:02d}"
     return run_id
@@ -62,7 +69,7 @@ class RunWriter:
         """Names of cells that need not be measured again."""
         self._samples = LineWriter(path / SAMPLES_FILE, sync=sync)
         try:
-            fcntl.flock(self._samples.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(self._samples.fileno())
         except OSError as exc:
             self._samples.close()
             raise RunError(f"{path} is being written by another process") from exc
@@ -70,19 +77,21 @@ class RunWriter:
 
     @classmethod
     def create(cls, results: Path, header: RunHeader, *, sync: bool = False) -> Self:
-        """Begin `results/<scenario>/<run-id>/`, which must not exist yet."""
+        """Begin `results/<scenario>/<run-id>/`; a run whose id is taken gets another one."""
         for what, name in (("scenario", header.scenario), ("run id", header.run)):
             if not _NAME.fullmatch(name):
                 raise RunError(f"{what} {name!r} cannot be the name of a folder")
+        header = _make_folder(results / header.scenario, header)
         path = results / header.scenario / header.run
+        # the lock comes first: nobody sees a run without it that says `running`
+        writer = cls(path, header, frozenset(), sync)
         try:
-            path.mkdir(parents=True)
-        except FileExistsError as exc:
-            raise RunError(f"{path} exists already, and a run is never overwritten") from exc
-        except OSError as exc:
-            raise RunError(f"{path} cannot be made: {exc}") from exc
-        _write_header(path, header)
-        return cls(path, header, frozenset(), sync)
+            _write_header(path, header)
+        except BaseException:
+            writer.close()
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+        return writer
 
     @classmethod
     def open_existing(cls, run: Run | Path, *, sync: bool = False) -> Self:
@@ -189,9 +198,11 @@ class RunWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is not None and self.header.state == "running":
-            self._set_state("interrupted")
-        self.close()
+        try:
+            if kind is not None and self.header.state == "running":
+                self._set_state("interrupted")
+        finally:
+            self.close()
 
     def _set_state(self, state: State) -> None:
         """With the digests of what was measured, unless more is to come."""
@@ -215,11 +226,14 @@ def load_header(path: Path) -> RunHeader:
             f"{file} has format_version {version!r}, and this serde_lab reads {FORMAT_VERSION}"
         )
     try:
-        return RunHeader.model_validate(value)
+        header = RunHeader.model_validate(value)
     except ValidationError as exc:
         first = exc.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         raise RunError(f"{file}, key {key!r}: {first['msg']}") from exc
+    if header.state == "running" and not _is_locked(path / SAMPLES_FILE):
+        return header.model_copy(update={"state": "interrupted"})
+    return header
 
 
 def load_run(path: Path) -> Run:
@@ -260,7 +274,7 @@ def seal_run(path: Path) -> bool:
     header = load_run(path).header
     if header.digests is not None:
         return False
-    if header.state == "running":
+    if header.state != "complete":
         raise RunError(f"{path} has not ended", "run --resume goes on with it")
     digests = digests_of(_digested(path))
     _write_header(path, header.model_copy(update={"digests": digests}))
@@ -272,9 +286,48 @@ def _digested(path: Path) -> dict[str, Path]:
 
 
 def _without_digest(path: Path, header: RunHeader) -> str:
-    if header.state == "running":
+    if header.state != "complete":
         return f"{path} has not ended: what is shown of it is partial, and has no digest yet"
     return f"{path} is without digest: nothing shows that it is what was measured"
+
+
+def _make_folder(folder: Path, header: RunHeader) -> RunHeader:
+    """Make the folder of a new run in `folder`; the header with the id that the run got."""
+    while True:
+        path = folder / header.run
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:  # another run began in the same second
+            header = header.model_copy(update={"run": new_run_id(folder)})
+        except OSError as exc:
+            raise RunError(f"{path} cannot be made: {exc}") from exc
+        else:
+            return header
+
+
+def _lock(descriptor: int) -> None:
+    """Take the lock of a run. Raises OSError where another process writes the run."""
+    for tries_left in reversed(range(_LOCK_TRIES)):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if not tries_left:
+                raise
+            time.sleep(_LOCK_PAUSE_S)
+        else:
+            return
+
+
+def _is_locked(samples: Path) -> bool:
+    """Whether a process writes the run; taken as true where the file system has no locks."""
+    try:
+        with samples.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
 
 
 def _write_header(path: Path, header: RunHeader) -> None:

@@ -129,6 +129,8 @@ def _clause(detail: ErrorDetails) -> str:
         return "is empty, expected at least one"
     if kind == "string_too_short":
         return "is empty"
+    if kind == "string_too_long":
+        return f"has {len(found):,} characters, expected {context['max_length']} at most"
     for bound, words in (
         ("ge", "from"), ("gt", "above"), ("le", "up to"), ("lt", "below"),
     ):  # fmt: skip

@@ -8,7 +8,8 @@ installed. Must not know what a strategy does.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
@@ -16,7 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 import pyarrow as pa
 
-from serde_lab.errors import LabError, OptionError, SchemaError, SetupError
+from serde_lab.errors import DecodeError, LabError, OptionError, SchemaError, SetupError
 from serde_lab.records.schema import RecordSchema
 from serde_lab.records.types import EXAMPLES
 from serde_lab.serde.interface import BoundSerde, SerdeOptions, Strategy
@@ -80,6 +81,23 @@ def _refusal(found: Strategy, kind: str) -> str:
     return ""
 
 
+@contextmanager
+def named(subject: str) -> Iterator[None]:
+    """Name `subject` in what a strategy raises, which may be anything: it may be a plug-in.
+
+    An error on purpose stays of its kind, any other exception becomes a SetupError.
+    """
+    try:
+        yield
+    except DecodeError:  # names its strategy
+        raise
+    except LabError as exc:
+        raise type(exc)(f"{subject}: {exc.message}", exc.hint) from exc
+    except Exception as exc:
+        lines = str(exc).strip().splitlines() or [""]
+        raise SetupError(f"{subject} raised {type(exc).__name__}: {lines[0]}") from exc
+
+
 def strategy(name: str) -> Strategy:
     """The strategy called `name`.
 
@@ -90,13 +108,15 @@ def strategy(name: str) -> Strategy:
     module_name, _, class_name = target.partition(":")
     try:
         found = getattr(import_module(module_name), class_name)
-    except (ImportError, AttributeError) as exc:
-        raise SetupError(f"strategy {name!r} cannot be loaded from {target}: {exc}") from exc
+    except Exception as exc:  # a plug-in's module may raise anything
+        reason = exc if isinstance(exc, ImportError | AttributeError) else repr(exc)
+        raise SetupError(f"strategy {name!r} cannot be loaded from {target}: {reason}") from exc
     if not (isinstance(found, type) and issubclass(found, Strategy)):
         raise SetupError(f"strategy {name!r}: {target} is no subclass of {Strategy.__name__}")
     if found.name != name:
         raise SetupError(f"strategy {name!r}: {target} calls itself {found.name!r}")
-    return found()
+    with named(f"strategy {name!r}"):
+        return found()
 
 
 def _target(name: str) -> str:

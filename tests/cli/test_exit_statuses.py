@@ -180,6 +180,10 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {"rows": rows(50).append_column("two words", [["x"] * 50])},
         ("rows.parquet", "'two words'"),
     ),
+    "columns that differ in case": (
+        {"rows": rows(50).append_column("Name", [["x"] * 50])},
+        ("rows.parquet", "'name'", "'Name'"),
+    ),
     "unsupported type": ({"rows": UNSIGNED}, ("'count'", "uint32")),
     "unsupported type inside a list": ({"rows": NESTED_TIME}, ("'at.element'", "time64")),
 }

@@ -118,7 +118,7 @@ def test_a_run_killed_in_a_cell_redoes_that_cell_only(tmp_path: Path) -> None:
     before = lab.samples
     done = load_run(lab.path).complete_cells
     assert done
-    assert load_run(lab.path).header.state == "running"
+    assert load_run(lab.path).header.state == "interrupted"
     assert lab.left_behind() != []
 
     status, messages = lab.run("--resume", "latest")

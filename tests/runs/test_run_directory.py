@@ -1,12 +1,14 @@
+import errno
 import json
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from serde_lab.errors import RunError
+from serde_lab.errors import RunError, StorageError
 from serde_lab.runs.directory import RunWriter, load_header, load_run, new_run_id, seal_run
 from serde_lab.runs.model import Calibration, Check, Sample
 from tests.runs.made_up_runs import begin, header, small_run, whole_cell
@@ -178,10 +180,53 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
         load_run(tmp_path)
 
 
-def test_a_run_is_never_overwritten(tmp_path: Path) -> None:
-    small_run(tmp_path)
-    with pytest.raises(RunError, match="exists already"):
-        RunWriter.create(tmp_path, header())
+def test_a_run_whose_id_is_taken_gets_another_one(tmp_path: Path) -> None:
+    first = small_run(tmp_path)
+    whole = (first / "run.json").read_bytes()
+    with RunWriter.create(tmp_path, header()) as writer:
+        assert writer.path.parent == first.parent
+        assert writer.path != first
+        assert load_run(writer.path).header.run == writer.path.name
+    assert (first / "run.json").read_bytes() == whole
+
+
+def test_a_run_is_running_while_its_process_writes_it(tmp_path: Path) -> None:
+    writer = RunWriter.create(tmp_path, header())
+    assert load_run(writer.path).header.state == "running"
+    writer.close()  # as the kernel does when the process ends
+    assert load_run(writer.path).header.state == "interrupted"
+    with RunWriter.open_existing(writer.path) as resumed:
+        assert load_run(writer.path).header.state == "running"
+        resumed.finish("complete")
+    assert load_run(writer.path).header.state == "complete"
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with RunWriter.create(tmp_path, header()) as writer, monkeypatch.context() as patch:
+        patch.setattr(writer._samples, "_file", _FullDisk(full))
+        with pytest.raises(StorageError, match=r"samples\.jsonl cannot be written: No space left"):
+            begin(writer, "r01-arrow")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", _raising(full))
+        with pytest.raises(RunError, match=r"run\.json cannot be written.*No space left"):
+            RunWriter.create(tmp_path, header("20260102T000000Z"))
+    assert not (tmp_path / "smoke" / "20260102T000000Z").exists()
+
+
+class _FullDisk:
+    def __init__(self, error: OSError) -> None:
+        self.error = error
+
+    def write(self, data: memoryview) -> int:
+        raise self.error
+
+
+def _raising(error: OSError) -> Callable[..., None]:
+    def raises(*_: object) -> None:
+        raise error
+
+    return raises
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden"])
