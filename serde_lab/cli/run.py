@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from serde_lab.cli.console import Format, print_json, print_rows, stderr
+from serde_lab.cli.progress import fetch_hudi_bundle
 from serde_lab.errors import UsageError
 from serde_lab.scenario.model import Scenario
 
@@ -79,7 +80,7 @@ def run(
         bool,
         typer.Option(
             "--fetch-hudi",
-            help="Have the Maven client fetch that bundle for a scenario with peers.",
+            help="Fetch that bundle for a scenario with peers, unless it is here.",
         ),
     ] = False,
     require_peers: Annotated[
@@ -154,10 +155,9 @@ def run(
 def _fetch_hudi(required: bool) -> None:
     """Without the bundle the other arms can be measured still, and the run says what is missing."""
     from serde_lab.errors import SetupError
-    from serde_lab.peers.apache_hudi import fetch_bundle
 
     try:
-        fetch_bundle()
+        fetch_hudi_bundle()
     except SetupError as exc:
         if required:
             raise

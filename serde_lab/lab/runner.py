@@ -75,6 +75,8 @@ def run_scenario(
         writer = stack.enter_context(_writer(scenario, points, settings, resume))
         for name, reason in points[0].peers.missing.items():
             progress.message(f"{name} is missing: {reason}")
+        if points[0].peers.note:
+            progress.message(points[0].peers.note)
         per_point = scenario.measure.warmup + scenario.measure.rounds
         plans = [
             cells_of(point.scenario, point.here, number * per_point)

@@ -51,12 +51,11 @@ def only_run(folder: Path) -> Run:
 
 
 @pytest.fixture(scope="module")
-def beside(tmp_path_factory: pytest.TempPathFactory, hudi_bundle: Path | None) -> Run:
-    assert hudi_bundle is not None, "Apache Hudi could not be fetched"
+def beside(tmp_path_factory: pytest.TempPathFactory, hudi_bundle: Path) -> Run:
     folder = tmp_path_factory.mktemp("beside")
     table = {"type": "MERGE_ON_READ", "log_blocks": "parquet", "codec_level": 3}
     (folder / "small.toml").write_text(toml(document(folder, **table)))
-    done = run(folder, "--require-peers", "--cache", "cache")
+    done = run(folder, "--require-peers", "--hudi-jar", str(hudi_bundle), "--cache", "cache")
     assert done.returncode == 0, done.stderr
     assert "times faster" in done.stdout
     return only_run(folder)
@@ -158,15 +157,15 @@ def test_isolated_peers_get_a_session_of_their_own_and_the_others_none_of_its_se
 
 @pytest.mark.hudi
 def test_isolated_arms_are_measured_in_turns_and_checked_against_each_other(
-    tmp_path: Path, hudi_bundle: Path | None
+    tmp_path: Path, hudi_bundle: Path
 ) -> None:
-    assert hudi_bundle is not None, "Apache Hudi could not be fetched"
     arms = [*ARMS[:1], ARMS[2]]
     asked = document(tmp_path, arms, type="MERGE_ON_READ", log_blocks="parquet")
     asked["commit"] = COMMITS[:1]
     asked["measure"]["rounds"] = 2
     (tmp_path / "small.toml").write_text(toml(asked))
-    done = run(tmp_path, "--require-peers", "--isolate-peers", "--cache", "cache")
+    asked_for = ("--require-peers", "--isolate-peers", "--hudi-jar", str(hudi_bundle))
+    done = run(tmp_path, *asked_for, "--cache", "cache")
     assert done.returncode == 0, done.stderr
     found = only_run(tmp_path)
     header = found.header
