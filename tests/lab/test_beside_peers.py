@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from serde_lab.lab.jars import HUDI
 from serde_lab.lab.peer_arms import plan_peers
 from serde_lab.lab.peer_cells import hudi_options
-from serde_lab.peers.apache_hudi import JAR_VARIABLE, SESSION_CONF
+from serde_lab.peers.apache_hudi import SESSION_CONF
 from serde_lab.peers.likeness import ASPECTS
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import Run
@@ -35,10 +36,22 @@ def document(folder: Path, arms: list[Any] = ARMS, **table: Any) -> dict[str, An
     return {**made, "commit": COMMITS, "reference": arms[-1]["name"]}
 
 
-def run(folder: Path, *options: str, home: Path | None = None) -> subprocess.CompletedProcess[str]:
+# Nothing outside of this folder is looked into: the bundle may be in the home of whoever runs the tests.
+NO_HOME = """
+import sys
+from pathlib import Path
+from serde_lab.cli.app import main
+from serde_lab.lab import jars, maven_repository
+jars.homes = maven_repository.homes = lambda environ: []
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def run(folder: Path, *options: str, homeless: bool = False) -> subprocess.CompletedProcess[str]:
     """The command line, in a process of its own: one process has one Spark session."""
-    command = [sys.executable, "-m", "serde_lab", "run", "small.toml", *options]
-    hidden = {} if home is None else {"HOME": str(home), JAR_VARIABLE: ""}
+    started = ["-c", NO_HOME] if homeless else ["-m", "serde_lab"]
+    command = [sys.executable, *started, "run", "small.toml", *options]
+    hidden = {HUDI.variable: "", "SERDE_LAB_CACHE": str(folder / "cache")} if homeless else {}
     environ = {**os.environ, "PYTHONPATH": str(REPOSITORY), **hidden}
     return subprocess.run(
         command, cwd=folder, env=environ, capture_output=True, text=True, check=False
@@ -112,7 +125,7 @@ def test_what_all_arms_share_is_recorded(beside: Run) -> None:
 
 def test_a_missing_bundle_leaves_the_other_arms(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(toml(document(tmp_path)))
-    done = run(tmp_path, "--cache", "cache", home=tmp_path)
+    done = run(tmp_path, "--cache", "cache", homeless=True)
     assert done.returncode == 0, done.stderr
     assert "doctor --fetch-hudi" in done.stderr
     summary = summarise(only_run(tmp_path))
@@ -126,11 +139,11 @@ def test_a_missing_bundle_leaves_the_other_arms(tmp_path: Path) -> None:
 
 def test_a_missing_bundle_is_an_error_where_peers_are_required(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(toml(document(tmp_path)))
-    done = run(tmp_path, "--require-peers", home=tmp_path)
+    done = run(tmp_path, "--require-peers", homeless=True)
     assert done.returncode == 1
     assert "hudi_avro, hudi_spark, hudi_spark_tuned: Apache Hudi's bundle" in done.stderr
     assert not (tmp_path / "results").exists()
-    wrong = run(tmp_path, "--hudi-jar", "nowhere.jar", home=tmp_path)
+    wrong = run(tmp_path, "--hudi-jar", "nowhere.jar", homeless=True)
     assert wrong.returncode == 1
     assert "nowhere.jar, where there is no file" in wrong.stderr
 
@@ -146,7 +159,9 @@ def test_isolated_peers_get_a_session_of_their_own_and_the_others_none_of_its_se
 ) -> None:
     scenario = parse_scenario(document(tmp_path, codec="zstd", codec_level=7))
     jar = bundle(tmp_path)
-    (shared,) = plan_peers(scenario, scenario.arms, jar=jar).sessions
+    plan = plan_peers(scenario, scenario.arms, jar=jar)
+    assert plan.note.startswith(f"{jar} (--hudi-jar) is not {HUDI.coordinates} as published")
+    (shared,) = plan.sessions
     assert shared.arms == {"internal_row", *PEERS}
     ours, theirs = plan_peers(scenario, scenario.arms, jar=jar, isolated=True).sessions
     assert (ours.arms, ours.jars, dict(ours.conf)) == ({"internal_row"}, (), {})
