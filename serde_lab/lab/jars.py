@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from serde_lab.errors import SetupError
+from serde_lab.inputs.parts import Progress, silent
 from serde_lab.lab.download import download
-from serde_lab.lab.input_batches import Say
-from serde_lab.lab.inputs import alone, default_cache
+from serde_lab.lab.inputs.batches import Say
+from serde_lab.lab.inputs.prepared import alone, default_cache
 from serde_lab.lab.maven_repository import homes, local_repositories, repository
-from tpch.progress import Progress, silent
 
 
 @dataclass(frozen=True, slots=True)
