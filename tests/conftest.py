@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +11,7 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
-_CACHE = Path(__file__).parents[1] / ".cache"
-_FETCHES = 3
-"""How often a registry is asked that does not answer."""
+from serde_lab.errors import SetupError
 
 # The same examples each time, whatever an earlier run left behind, so that a red run is the change's
 # doing; new ones where somebody looks for them. A slow machine is no fault of a test: none judges time.
@@ -53,35 +49,40 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def hudi_bundle() -> Path | None:
-    """The Apache Hudi bundle, fetched if need be, by one process of a test run; None without it."""
-    from serde_lab.errors import SetupError
-    from serde_lab.peers.apache_hudi import fetch_bundle
+def found_bundle() -> Path | SetupError:
+    """Apache Hudi's bundle, fetched if it is not on this machine, or why it is not to be had."""
+    from serde_lab.lab.jars import HUDI, fetch_jar
 
-    _CACHE.mkdir(exist_ok=True)
-    with (_CACHE / "hudi.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        for _ in range(_FETCHES):
-            with suppress(SetupError):
-                return fetch_bundle()
-    return None
+    try:
+        return fetch_jar(HUDI).path
+    except SetupError as exc:
+        return exc
+
+
+@pytest.fixture(scope="session")
+def hudi_bundle(found_bundle: Path | SetupError) -> Path:
+    """Apache Hudi's bundle; a test that needs it does not pass without."""
+    if isinstance(found_bundle, SetupError):
+        pytest.fail(str(found_bundle))
+    return found_bundle
 
 
 @pytest.fixture(scope="session")
 def spark(
-    tmp_path_factory: pytest.TempPathFactory, hudi_bundle: Path | None
+    tmp_path_factory: pytest.TempPathFactory, found_bundle: Path | SetupError
 ) -> Iterator[SparkSession]:
     """The one session of the test run, with the Apache Hudi bundle where it was found."""
     from serde_lab.lab.session import SessionSettings, start_session, stop_session
     from serde_lab.peers.apache_hudi import SESSION_CONF
     from tests.short_lived import short_lived
 
+    jars = (str(found_bundle),) if isinstance(found_bundle, Path) else ()
     settings = SessionSettings(
         cores=2,
         driver_memory="3g",
         event_log_folder=str(tmp_path_factory.mktemp("event-log")),
-        jars=() if hudi_bundle is None else (str(hudi_bundle),),
-        conf={} if hudi_bundle is None else SESSION_CONF,
+        jars=jars,
+        conf=SESSION_CONF if jars else {},
     )
     session = start_session(short_lived(settings))
     yield session

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from serde_lab.cli.console import Format, print_json, print_rows, say, tell
+from serde_lab.cli.progress import fetch_hudi_bundle
 from serde_lab.errors import TableError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def doctor(
     results: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("results"),
     hudi_jar: Annotated[str, typer.Option(help="Apache Hudi's bundle, for peers.")] = "",
     fetch_hudi: Annotated[
-        bool, typer.Option("--fetch-hudi", help="Have the Maven client fetch that bundle first.")
+        bool, typer.Option("--fetch-hudi", help="Fetch that bundle first, unless it is here.")
     ] = False,
     format: Annotated[Format, typer.Option(help="How to print.")] = Format.TABLE,
 ) -> int:
@@ -42,9 +43,7 @@ def doctor(
     from serde_lab.lab.doctor import examine
 
     if fetch_hudi:
-        from serde_lab.peers.apache_hudi import fetch_bundle
-
-        fetch_bundle()
+        fetch_hudi_bundle(hudi_jar)
     findings = examine(results, hudi_jar)
     rows = [[_MARKS[f.level], f.name, f.found, f.remedy] for f in findings]
     print_rows(["", "prerequisite", "found", "what to do"], rows, format)

@@ -1,21 +1,21 @@
-"""Progress of a run on standard error: a live line on a terminal, plain lines elsewhere.
-
-Owns how progress looks, and the estimate of the time left. Must not know what is measured.
-"""
+"""Progress of a run or a download on standard error: a live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from types import TracebackType
 
 from rich.progress import (
     BarColumn,
+    DownloadColumn,
     MofNCompleteColumn,
     Progress,
     SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
+    TransferSpeedColumn,
 )
 
 from serde_lab.cli.console import say, stderr
@@ -101,3 +101,47 @@ class RunProgress:
     def _describe(self, text: str) -> None:
         if self._bar is not None:
             self._bar.update(self._task, description=plain_line(f"{self.scenario} · {text}"))
+
+
+class DownloadProgress:
+    """Shows bytes, speed and time left of downloads; without a terminal, a line for each tenth."""
+
+    def __init__(self) -> None:
+        self._tenths: dict[str, int] = {}
+        self._bar = Progress(
+            TextColumn("fetching {task.description}", markup=False),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            console=stderr,
+            disable=not stderr.is_terminal,
+        )
+
+    def __enter__(self) -> DownloadProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, task: str, done: int, total: int) -> None:
+        """`done` of `total` bytes have arrived."""
+        if not stderr.is_terminal:
+            tenth = 10 * done // total
+            if self._tenths.get(task) != tenth:
+                self._tenths[task] = tenth
+                say(f"fetching {task}: {done / 1e6:.0f} of {total / 1e6:.0f} MB")
+            return
+        known = {one.description: one.id for one in self._bar.tasks}
+        if task not in known:
+            known[task] = self._bar.add_task(task, total=total)
+        self._bar.update(known[task], completed=done)
+
+
+def fetch_hudi_bundle(stated: str = "") -> Path:
+    """Apache Hudi's bundle, fetched with progress shown if it is not here. Raises SetupError."""
+    from serde_lab.lab.jars import HUDI, fetch_jar
+
+    with DownloadProgress() as progress:
+        return fetch_jar(HUDI, stated, progress=progress, say=say).path

@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from serde_lab.cli.console import Format, print_json, print_rows, say
+from serde_lab.cli.progress import fetch_hudi_bundle
 from serde_lab.errors import UsageError
 from serde_lab.scenario.model import Scenario
 
@@ -100,7 +101,7 @@ def run(
         bool,
         typer.Option(
             "--fetch-hudi",
-            help="Have the Maven client fetch that bundle for a scenario with peers.",
+            help="Fetch that bundle for a scenario with peers, unless it is here.",
         ),
     ] = False,
     require_peers: Annotated[
@@ -177,10 +178,9 @@ def run(
 def _fetch_hudi(required: bool) -> None:
     """Without the bundle the other arms can be measured still, and the run says what is missing."""
     from serde_lab.errors import SetupError
-    from serde_lab.peers.apache_hudi import fetch_bundle
 
     try:
-        fetch_bundle()
+        fetch_hudi_bundle()
     except SetupError as exc:
         if required:
             raise

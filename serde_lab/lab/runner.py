@@ -79,6 +79,8 @@ def run_scenario(
         stack.enter_context(_interruptible(writer.path))
         for name, reason in points[0].peers.missing.items():
             progress.message(f"{name} is missing: {reason}")
+        if points[0].peers.note:
+            progress.message(points[0].peers.note)
         per_point = scenario.measure.warmup + scenario.measure.rounds
         plans = [
             cells_of(point.scenario, point.here, number * per_point)
