@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,9 +14,13 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
+from tests.short_lived import ENVIRONMENT
+
 _CACHE = Path(__file__).parents[1] / ".cache"
 _FETCHES = 3
 """How often a registry is asked that does not answer."""
+_FEW_TASKS = {"spark.sql.shuffle.partitions": "3", "spark.default.parallelism": "3"}
+"""Of queries and Hudi writes that name no number themselves: Spark's 200 tasks have some rows each."""
 
 # The same examples each time, whatever an earlier run left behind, so that a red run is the change's
 # doing; new ones where somebody looks for them. A slow machine is no fault of a test: none judges time.
@@ -33,7 +38,7 @@ hypothesis_settings.load_profile(
 
 def _plain_environment() -> None:
     """Takes from this process and its children what somebody's environment changes of what they print,
-    and of how they come to servers on this machine."""
+    and of how they come to servers on this machine; their Spark sessions are short-lived."""
     printing = {"FORCE_COLOR", "CLICOLOR_FORCE", "PY_COLORS", "GITHUB_ACTIONS", "COLUMNS", "LINES"}
     # of a git hook that runs the tests, and of other accounts than those of the made-up object store
     elsewhere = {"GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"}
@@ -41,6 +46,10 @@ def _plain_environment() -> None:
     for name in printing | elsewhere:
         os.environ.pop(name, None)
     os.environ["NO_COLOR"] = "1"
+    os.environ.update(ENVIRONMENT)
+    # of hundreds of short processes, each would compile pandas, pyarrow and the lab anew
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     for name in ("NO_PROXY", "no_proxy"):
         here = [os.environ.get(name, ""), "127.0.0.1", "localhost"]
         os.environ[name] = ",".join(filter(None, here))
@@ -50,6 +59,15 @@ _plain_environment()
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _small_calibration() -> None:
+    """Runs in this process calibrate with less work, since no test judges a time."""
+    from serde_lab.measure import calibration
+
+    calibration._NUMBERS = 50_000
+    calibration._FILE_BYTES = 2 << 20
 
 
 @pytest.fixture(scope="session")
@@ -74,15 +92,14 @@ def spark(
     """The one session of the test run, with the Apache Hudi bundle where it was found."""
     from serde_lab.lab.session import SessionSettings, start_session, stop_session
     from serde_lab.peers.apache_hudi import SESSION_CONF
-    from tests.short_lived import short_lived
 
     settings = SessionSettings(
         cores=2,
         driver_memory="3g",
         event_log_folder=str(tmp_path_factory.mktemp("event-log")),
         jars=() if hudi_bundle is None else (str(hudi_bundle),),
-        conf={} if hudi_bundle is None else SESSION_CONF,
+        conf=_FEW_TASKS | ({} if hudi_bundle is None else dict(SESSION_CONF)),
     )
-    session = start_session(short_lived(settings))
+    session = start_session(settings)
     yield session
     stop_session(session)
