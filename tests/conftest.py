@@ -14,7 +14,8 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
-from tests.short_lived import ENVIRONMENT
+from tests.counts import COLLECTED
+from tests.short_lived import ENVIRONMENT, NO_JVM
 
 _CACHE = Path(__file__).parents[1] / ".cache"
 _FETCHES = 3
@@ -56,6 +57,26 @@ def _plain_environment() -> None:
 
 
 _plain_environment()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A test with the shared session says so by its marker; `test_counts.py` counts all tests."""
+    config.stash[COLLECTED] = list(items)
+    unmarked = [
+        item.nodeid
+        for item in items
+        if "spark" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("spark")
+    ]
+    if unmarked:
+        raise pytest.UsageError(f"without the marker spark, though they use it: {unmarked}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test without the marker is refused a JVM, its own as well as that of a process that it starts."""
+    os.environ.update(ENVIRONMENT if item.get_closest_marker("spark") else NO_JVM)
+
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,3 +15,6 @@ SHORT_LIVED = (
 
 ENVIRONMENT = {"SPARK_SUBMIT_OPTS": SHORT_LIVED, "SPARK_LAUNCHER_OPTS": _FOR_MINUTES}
 """Where Spark's launcher looks for options of the JVM that it starts, and of its own."""
+
+NO_JVM = {"SPARK_LAUNCHER_OPTS": "-XX:TestWithoutTheMarkerSparkStartsAJVM"}
+"""Java refuses to start with it, and names it."""

@@ -23,6 +23,8 @@ from tests.cli.conftest import Call, call  # noqa: F401 (a fixture)
 from tests.gate.copied_package import copy_checkout
 from tests.lab.small_scenario import content, source, toml
 
+pytestmark = pytest.mark.slow
+
 GIT = ("user.name=a", "user.email=a@b", "commit.gpgsign=false")
 _BUSY = """
 

@@ -19,6 +19,8 @@ from serde_lab.gate.gating import gate_run
 from serde_lab.runs.directory import load_run
 from tests.gate.copied_package import CHECKOUT, copy_checkout
 
+pytestmark = pytest.mark.slow
+
 STRATEGY = Path("serde_lab/serde/pickle_records.py")
 SCENARIO = "gate_smoke"
 

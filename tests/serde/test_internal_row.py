@@ -35,6 +35,7 @@ class TestInternalRowInBlocks(Conformance):
         monkeypatch.setattr(internal_row_records, "BLOCK_ROWS", 3)
 
 
+@pytest.mark.slow
 class TestManyInternalRows(TestInternalRowInBlocks):
     """The same laws where what was read is never kept."""
 

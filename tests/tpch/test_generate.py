@@ -17,6 +17,8 @@ from tpch.app import main
 from tpch.generate import generate
 from tpch.parts import MANIFEST, UNFINISHED, PartFolder
 
+pytestmark = pytest.mark.slow
+
 
 def test_parts_hold_the_same_rows_as_one_file(tmp_path: Path) -> None:
     whole = generate("orders", 0.001, tmp_path / "a")
