@@ -30,7 +30,7 @@ run: $(READY) ## run a scenario and write its report: make run SCENARIO=smoke
 	@$(BIN)/python -m serde_lab run --fetch-hudi $(SCENARIO)
 
 test: $(READY) ## the whole test suite
-	@$(BIN)/python -m pytest --quiet --numprocesses auto --maxprocesses 4 --dist loadfile
+	@$(BIN)/python -m pytest --quiet --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 quick: $(READY) ## the tests that need neither Spark nor Hudi, without the slow ones (two minutes)
 	@$(BIN)/python -m pytest --quiet --numprocesses auto --maxprocesses 4 --dist worksteal \

@@ -22,6 +22,8 @@ _FETCHES = 3
 """How often a registry is asked that does not answer."""
 _FEW_TASKS = {"spark.sql.shuffle.partitions": "3", "spark.default.parallelism": "3"}
 """Of queries and Hudi writes that name no number themselves: Spark's 200 tasks have some rows each."""
+_LONG = ("spark", "slow")
+"""Markers of tests that take seconds, the longest first."""
 
 # The same examples each time, whatever an earlier run left behind, so that a red run is the change's
 # doing; new ones where somebody looks for them. A slow machine is no fault of a test: none judges time.
@@ -61,8 +63,13 @@ _plain_environment()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A test with the shared session says so by its marker; `test_counts.py` counts all tests."""
+    """A test with the shared session says so by its marker; `test_counts.py` counts all tests.
+
+    Files with long tests come first, so that no process is left with one of them at the end.
+    """
     config.stash[COLLECTED] = list(items)
+    marked = {mark: {i.path for i in items if i.get_closest_marker(mark)} for mark in _LONG}
+    items.sort(key=lambda item: [item.path not in marked[mark] for mark in _LONG])
     unmarked = [
         item.nodeid
         for item in items
