@@ -24,6 +24,7 @@ class TestInternalRow(Conformance):
     own_options = ({}, {"layout": "nested"})
 
 
+@pytest.mark.slow
 class TestInternalRowInBlocks(Conformance):
     """The same laws where every few records are a block of their own."""
 
@@ -35,7 +36,6 @@ class TestInternalRowInBlocks(Conformance):
         monkeypatch.setattr(internal_row_records, "BLOCK_ROWS", 3)
 
 
-@pytest.mark.slow
 class TestManyInternalRows(TestInternalRowInBlocks):
     """The same laws where what was read is never kept."""
 
