@@ -13,7 +13,7 @@ PYTHON   ?= $(shell for p in python3.12 python3.11 python3 python; do \
 	&& { echo $$p; break; }; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test interop differential faults check format lock doctor gate clean
+.PHONY: help setup run test quick interop differential faults check format lock doctor gate clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,7 +33,11 @@ run: $(READY) ## run a scenario and write its report: make run SCENARIO=smoke
 
 test: $(READY) ## the whole test suite
 	@$(BIN)/python -m serde_lab doctor --fetch-hudi >/dev/null
-	@$(BIN)/python -m pytest --quiet --numprocesses auto --maxprocesses 4 --dist loadfile
+	@$(BIN)/python -m pytest --quiet --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+quick: $(READY) ## the tests that need neither Spark nor Hudi, without the slow ones (two minutes)
+	@$(BIN)/python -m pytest --quiet --numprocesses auto --maxprocesses 4 --dist worksteal \
+		-m "not spark and not hudi and not slow"
 
 interop: $(READY) ## every table kind that the lab and Apache Hudi share (hours; goes on where it stopped)
 	@$(BIN)/python -m tests.peers.interop $(INTEROP)

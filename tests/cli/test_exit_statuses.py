@@ -57,6 +57,7 @@ def test_1_a_doctor_who_finds_something_missing(call: Call, tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("cheating")
+@pytest.mark.slow
 def test_4_and_1_wrong_answers_and_arms_that_raise(call: Call, scenario_file: Write) -> None:
     file = scenario_file(["arrow", "drops_a_column", "raises"])
     said = call(*_run(file, "--strategy", "drops_a_column", "--strategy", "arrow"))
@@ -74,6 +75,7 @@ def test_4_and_1_wrong_answers_and_arms_that_raise(call: Call, scenario_file: Wr
 
 
 @pytest.mark.usefixtures("cheating")
+@pytest.mark.slow
 def test_the_worst_of_several_scenarios_wins(call: Call, scenario_file: Write) -> None:
     wrong = scenario_file(["drops_a_column"])
     wrong = wrong.rename(wrong.with_name("wrong.toml"))
@@ -82,6 +84,7 @@ def test_the_worst_of_several_scenarios_wins(call: Call, scenario_file: Write) -
     assert len(list(Path("results/small").iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_130_ctrl_c(call: Call, scenario_file: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     from serde_lab.lab.cells import CellRunner
 

@@ -26,7 +26,6 @@ from tests.differential.report import write_report
 from tests.differential.smaller import smallest
 from tests.differential.state import State
 from tests.differential.trial import Trial
-from tests.short_lived import short_lived
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,7 +75,7 @@ def _settings() -> SessionSettings:
     conf = dict(apache_hudi.SESSION_CONF)
     # hundreds of small jobs: compiling them for speed costs more than it gives (a batch: 62 s of CPU,
     # or 37)
-    return short_lived(SessionSettings(cores=2, jars=(str(bundle),), conf=conf))
+    return SessionSettings(cores=2, jars=(str(bundle),), conf=conf)
 
 
 def _carry_out(session: SparkSession, one: Batch, state: State, cases: Path) -> None:

@@ -74,6 +74,7 @@ def beside(tmp_path_factory: pytest.TempPathFactory, hudi_bundle: Path) -> Run:
     return only_run(folder)
 
 
+@pytest.mark.spark
 @pytest.mark.hudi
 def test_peers_write_the_same_table_beside_our_arms(beside: Run) -> None:
     asked = {"rows_match_oracle", "no_duplicate_keys", "meta_columns", "arms_agree", "files_alike"}
@@ -83,6 +84,7 @@ def test_peers_write_the_same_table_beside_our_arms(beside: Run) -> None:
         assert all(checks.values()), [check for check in beside.checks if not check.passed]
 
 
+@pytest.mark.spark
 @pytest.mark.hudi
 def test_the_phases_of_a_peer_make_its_whole_time(beside: Run) -> None:
     for arm in summarise(beside)["arms"]:
@@ -98,6 +100,7 @@ def test_the_phases_of_a_peer_make_its_whole_time(beside: Run) -> None:
             assert arm["files"] > 0
 
 
+@pytest.mark.spark
 @pytest.mark.hudi
 def test_the_tuned_peer_leaves_an_exchange_out_where_no_key_comes_twice(beside: Run) -> None:
     sent: dict[str, list[float]] = {}
@@ -111,6 +114,7 @@ def test_the_tuned_peer_leaves_an_exchange_out_where_no_key_comes_twice(beside: 
     assert sent["internal_row"] == [rows["1"], rows["2"]]
 
 
+@pytest.mark.spark
 @pytest.mark.hudi
 def test_what_all_arms_share_is_recorded(beside: Run) -> None:
     header = beside.header
@@ -123,6 +127,7 @@ def test_what_all_arms_share_is_recorded(beside: Run) -> None:
     assert entries["hudi_spark"].options["hoodie.metadata.enable"] == "false"
 
 
+@pytest.mark.spark
 def test_a_missing_bundle_leaves_the_other_arms(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(toml(document(tmp_path)))
     done = run(tmp_path, "--cache", "cache", homeless=True)
@@ -137,6 +142,7 @@ def test_a_missing_bundle_leaves_the_other_arms(tmp_path: Path) -> None:
     assert "spark.kryo.registrator" not in only_run(tmp_path).header.spark_conf
 
 
+@pytest.mark.slow
 def test_a_missing_bundle_is_an_error_where_peers_are_required(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(toml(document(tmp_path)))
     done = run(tmp_path, "--require-peers", homeless=True)
@@ -170,6 +176,7 @@ def test_isolated_peers_get_a_session_of_their_own_and_the_others_none_of_its_se
     assert theirs.conf["spark.hadoop.parquet.compression.codec.zstd.level"] == "7"
 
 
+@pytest.mark.spark
 @pytest.mark.hudi
 def test_isolated_arms_are_measured_in_turns_and_checked_against_each_other(
     tmp_path: Path, hudi_bundle: Path

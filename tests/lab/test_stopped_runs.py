@@ -21,6 +21,8 @@ from tests.lab.plugin_folder import install
 from tests.lab.small_scenario import NAME, content, source, toml
 from tests.sabotage import cheats
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).parents[2]
 _PATIENCE_S = 900
 """No run takes so long but one that does not end."""

@@ -22,6 +22,8 @@ from serde_lab.runs.summary import summarise
 from tests.lab.plugin_folder import install
 from tests.lab.small_scenario import scenario, source
 
+pytestmark = pytest.mark.slow
+
 CAUGHT_BY = {
     "tickets": "frames_stand_alone",
     "reads_the_input": "frames_stand_alone",

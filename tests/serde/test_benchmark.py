@@ -11,6 +11,8 @@ from serde_lab.records.types import check_supported
 from serde_lab.serde import benchmark, registry
 from serde_lab.serde.interface import SerdeOptions
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def counted(monkeypatch: pytest.MonkeyPatch) -> None:
