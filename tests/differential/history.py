@@ -112,16 +112,17 @@ class History:
         return tuple(reader for reader in readers_toml()["readers"] if reader not in wrong)
 
     @property
+    def hudi_can_write(self) -> bool:
+        """Whether Apache Hudi has all of its steps, and does them in the same way."""
+        known = ("upsert", "delete", *SERVICES)
+        as_hudi = self.kind.index == "BUCKET" and self.kind.version == 9
+        return as_hudi and all(s.operation in known and s.killed_at < 0 for s in self.steps)
+
+    @property
     def hudi_may_write(self) -> bool:
         """Whether Apache Hudi is known to make the same table of it."""
-        known = ("upsert", "delete", *SERVICES)
         mine = [one for one in self._exceptions() if one["who"] == "apache-hudi"]
-        return (
-            not mine
-            and self.kind.index == "BUCKET"
-            and self.kind.version == 9
-            and all(s.operation in known and s.killed_at < 0 for s in self.steps)
-        )
+        return self.hudi_can_write and not mine
 
     def _exceptions(self) -> list[dict[str, Any]]:
         """The entries of `tests/readers.toml` that are about such a history."""
@@ -135,9 +136,13 @@ class History:
     def facts(self) -> dict[str, Any]:
         """What `kinds` may ask for; of what differs from step to step, all values."""
         logs = self.kind.merge_on_read
+        brings = [step for step in self.steps if step.brings_columns]
+        orders = [str(row.get(n, "")) for s in brings for row in s.rows for n in self.kind.orderings]
         return {
             **asdict(self.kind),
             "several": bool(self.kind.second),
+            "beyond": any(ord(letter) > 0xFFFF for text in orders for letter in text),
+            "evolves": len({frozenset(step.columns) for step in brings}) > 1,
             "columns": tuple({name for step in self.steps for name, _ in step.columns}),
             "types": tuple(
                 {of for step in self.steps for _, of in step.columns}
@@ -168,9 +173,9 @@ def _fits(wanted: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
 class Case:
     """A history that once differed, and the right rows after it.
 
-    Where it differs still, `exception` names the entry of `tests/readers.toml`. Apache Hudi then gives
-    the rows `by_hudi`, or says what `failure` is a part of, and `rows` are those of everybody else.
-    `refused`: the last step is refused, and what is said of it holds this.
+    Where it differs still, `exception` names the entry of `tests/readers.toml`. Whom that is about then
+    gives the rows `wrong`, or says what `failure` is a part of; `rows` are those of everybody else.
+    `refused`: the lab refuses the last step, and what it says holds this.
     """
 
     name: str
@@ -178,7 +183,7 @@ class Case:
     history: History
     rows: tuple[Row, ...]
     exception: str = ""
-    by_hudi: tuple[Row, ...] = ()
+    wrong: tuple[Row, ...] = ()
     failure: str = ""
     refused: str = ""
 
@@ -192,7 +197,7 @@ class Case:
             History(Kind.of(content["kind"]), steps),
             tuple(content["rows"]),
             content.get("exception", ""),
-            tuple(content.get("by_hudi", ())),
+            tuple(content.get("wrong", ())),
             content.get("failure", ""),
             content.get("refused", ""),
         )
@@ -209,7 +214,7 @@ class Case:
         parts.append(f'  "steps": [\n{steps}\n  ]')
         parts.append(f'  "rows": {_rows(self.rows, 2)}')
         if self.exception and not self.failure:
-            parts.append(f'  "by_hudi": {_rows(self.by_hudi, 2)}')
+            parts.append(f'  "wrong": {_rows(self.wrong, 2)}')
         path = folder / f"{self.name}.json"
         path.write_text("{\n" + ",\n".join(parts) + "\n}\n", encoding="utf-8")
         return path

@@ -105,6 +105,11 @@ class Model:
             if key[1] not in self._unknown
         }
 
+    def plain_rows(self) -> tuple[Row, ...]:
+        """The rows that are seen, one of those that may be of each key."""
+        lines = sorted(max(allowed) for allowed in self.rows().values())
+        return tuple(json.loads(line) for line in lines if line)
+
     def differences(self, seen: Iterable[Row]) -> Iterator[tuple[str, str]]:
         """What is expected and what is seen, as lines, for each key where they differ."""
         found: dict[Key, list[str]] = {}
@@ -143,7 +148,8 @@ class Model:
     def _put(self, place: Place, version: Version, new: bool, step: Step) -> Iterator[Place]:
         """Where a version may go to. `new`: into a file group that was not there before."""
         merged = version if place.base is None else self._merged(place.base, version)
-        based = Place(None if merged.deletes else merged)
+        # base files hold whole rows
+        based = Place(None if merged.deletes else replace(merged, partial=False))
         if not self.kind.merge_on_read:
             yield based
             return
@@ -237,9 +243,13 @@ class Model:
 
     def _compact(self) -> None:
         self._places = {
-            key: frozenset(Place(self._seen(place)) for place in places)
+            key: frozenset(Place(self._whole(place)) for place in places)
             for key, places in self._places.items()
         }
+
+    def _whole(self, place: Place) -> Version | None:
+        found = self._seen(place)
+        return None if found is None else replace(found, partial=False)
 
     def _forget(self, paths: set[str]) -> None:
         self._places = {key: places for key, places in self._places.items() if key[0] not in paths}
