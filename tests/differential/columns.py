@@ -63,7 +63,12 @@ CATALOGUE: Mapping[str, Column] = {
     ),
     "local": Column(
         pa.timestamp("us"),
-        ("0001-01-01T00:00:00", "1582-10-15T00:00:00", "1900-01-01T00:00:00", "9999-12-31T23:59:59.999999"),
+        (
+            "0001-01-01T00:00:00",
+            "1582-10-15T00:00:00",
+            "1900-01-01T00:00:00",
+            "9999-12-31T23:59:59.999999",
+        ),
     ),
     "_hoodie_is_deleted": Column(pa.bool_(), (False, False, True)),
     "mark": Column(pa.string(), ("", "D", "d", "I")),

@@ -344,5 +344,3 @@ def _order(value: Any, of: str) -> tuple[Any, ...]:
 
 def _is_zero(order: tuple[Any, ...]) -> bool:
     return len(order) == 1 and len(order[0]) > 1 and order[0][1:2] == (0,)
-
-

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,16 +16,13 @@ from serde_lab.peers.apache_hudi import HudiSnapshot, root_cause
 from serde_lab.verify.readers import HudiRs
 from tests.differential.columns import plain
 from tests.differential.history import Row
-from tests.differential.writers import FailedError
+from tests.differential.writers import AS_STORED, FailedError, conf_set
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _META = ("_hoodie_record_key", "_hoodie_partition_path")
-_AS_IT_IS = {
-    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
-    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
-}
+_AS_SEEN = {"spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED"}
 """Of the files by which rows come out of Spark: values of any year, as they are."""
 
 
@@ -40,7 +35,9 @@ def read(reader: str, path: str, schema: pa.Schema, session: SparkSession | None
             own = OwnReader(path)
             return _answer(pa.Table.from_batches(own.batches(), own.schema), schema)
         if reader == "apache-hudi":
-            return _answer(_collected(session, HudiSnapshot(session, path).frame(), schema), schema)
+            with conf_set(session, AS_STORED):
+                frame = HudiSnapshot(session, path).frame()
+                return _answer(_collected(session, frame, schema), schema)
         frame = serde_lab.read(session, path, {"serde_lab.meta_columns": "true"})
         return _answer(_collected(session, frame, schema), schema)
     except (LabError, KeyError, ValueError, TypeError, pa.ArrowException) as exc:
@@ -53,23 +50,11 @@ def read(reader: str, path: str, schema: pa.Schema, session: SparkSession | None
 
 
 def _collected(session: SparkSession, frame: DataFrame, schema: pa.Schema) -> pa.Table:
-    with tempfile.TemporaryDirectory(prefix="differential-") as folder, _set(session, _AS_IT_IS):
+    with tempfile.TemporaryDirectory(prefix="differential-") as folder, conf_set(session, _AS_SEEN):
         wanted = frame.select(*schema.names, *_META).coalesce(1)
         wanted.write.mode("overwrite").parquet(folder)
         parts = sorted(Path(folder).glob("part-*.parquet"))
         return pa.concat_tables([pq.read_table(part) for part in parts])
-
-
-@contextmanager
-def _set(session: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
-    before = {key: session.conf.get(key) for key in conf}
-    for key, value in conf.items():
-        session.conf.set(key, value)
-    try:
-        yield
-    finally:
-        for key, value in before.items():
-            session.conf.set(key, value)
 
 
 def _answer(table: pa.Table, schema: pa.Schema) -> list[Row]:

@@ -37,7 +37,7 @@ def write_report(path: Path, done: Sequence[Finished]) -> None:
         *_counted(one.looks for one in done),
         "\n| table | histories | differ |\n|---|---|---|",
         *_lines(done),
-        "\n## Where Hudi itself is odd\n\nHow often the histories met it; every reader agreed with the model.\n",
+        "\n## Where Hudi itself is odd\n\nHow often the histories met it.\n",
         "| what | times |\n|---|---|",
         *_counted(one.oddities for one in done),
         "\n## What differs\n",

@@ -1,4 +1,4 @@
-"""Makes a history that differs as small as it can be: a step less, a row less, a column less, a plain step."""
+"""Makes a history that differs as small as it can be: a step, a row, a column less, a plainer step."""
 
 from __future__ import annotations
 

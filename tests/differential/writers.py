@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -48,7 +49,26 @@ _CHEAPER: Mapping[str, str] = {
 }
 """Has no say in rows."""
 
+AS_STORED = {
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+}
+"""Apache Hudi reads and writes dates of any year as they are stored; else Spark refuses old ones."""
+
 _COMPLETED = {"+commit", "+deltacommit", "+replacecommit"}
+
+
+@contextmanager
+def conf_set(session: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
+    """The session with other settings, for a while."""
+    before = {key: session.conf.get(key) for key in conf}
+    for key, value in conf.items():
+        session.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            session.conf.set(key, str(value))
 
 
 class FailedError(Exception):
@@ -130,7 +150,8 @@ class OnSpark:
         try:
             with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
                 warnings.simplefilter("ignore", PortabilityWarning)
-                frame = self.session.read.parquet(_files(kind, step, folder))
+                source = self.session.read.option("datetimeRebaseMode", "CORRECTED")
+                frame = source.parquet(_files(kind, step, folder))
                 reader = "spark" if step.rows_per_frame == 1 else "auto"
                 write(frame, path, {**_options(kind, step), "serde_lab.source_reader": reader})
         except Exception as exc:  # what Spark raises differs from cause to cause
@@ -158,7 +179,7 @@ class ByHudi:
         options["hoodie.datasource.write.operation"] = step.operation
         options["hoodie.write.set.null.for.missing.columns"] = "true"
         try:
-            with tempfile.TemporaryDirectory() as folder:
+            with tempfile.TemporaryDirectory() as folder, conf_set(self.session, AS_STORED):
                 frame = self.session.read.parquet(_files(kind, step, folder))
                 frame.write.format("hudi").options(**options).mode("append").save(path)
         except Exception as exc:  # what Spark raises differs from cause to cause

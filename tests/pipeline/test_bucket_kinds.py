@@ -169,7 +169,10 @@ def test_an_emptied_partition_keeps_its_ring(
     """Where no row is left, a resizing writes no file; the replaced file ids are still not used again."""
     for kind in ({}, MOR):
         table = RingTable(tmp_path / str(bool(kind)), buckets, kind, partitions)
-        emptied, last = table.keys(partitions[0], range(8)), table.keys(partitions[-1], range(8, 11))
+        emptied, last = (
+            table.keys(partitions[0], range(8)),
+            table.keys(partitions[-1], range(8, 11)),
+        )
         table.write("upsert", emptied)
         table.write("delete", emptied)
         if len(partitions) > 1:
