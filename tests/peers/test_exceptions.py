@@ -99,6 +99,17 @@ def test_ordering_by_date_or_decimal(
     assert case.by_rust("o") == case.by_java("o") == [high]
 
 
+def test_marked_deletes_by_date(hudi_session: SparkSession, tmp_path: Path) -> None:
+    columns = schema(o=pa.date32(), _hoodie_is_deleted=pa.bool_())
+    case = Case(hudi_session, tmp_path, columns, **MOR)
+    case.write([{"k": 1, "o": dt.date(2024, 1, 1)}])
+    marked = {"k": 1, "o": dt.date(2024, 1, 2), "_hoodie_is_deleted": True}
+    with pytest.raises(Exception, match="UnresolvedUnionException"):
+        case.write([marked])
+    case.write([marked], record_type="SPARK")
+    assert case.by_rust("o") == case.by_java("o") == []
+
+
 def test_ordering_by_text_in_parquet_log_blocks(hudi_session: SparkSession, tmp_path: Path) -> None:
     case = Case(hudi_session, tmp_path, schema(o=pa.string()), **MOR)
     case.write([{"k": number, "o": "b"} for number in range(3)])
