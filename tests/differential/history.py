@@ -54,7 +54,7 @@ class Step:
         """From JSON."""
         lists = {
             "rows": tuple(content.get("rows", ())),
-            "columns": tuple(map(tuple, content.get("columns", ()))),
+            "columns": tuple((name, of) for name, of in content.get("columns", ())),
             "partitions": tuple(content.get("partitions", ())),
         }
         return cls(**{**content, **lists})

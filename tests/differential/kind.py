@@ -153,6 +153,15 @@ class Kind:
             types["p"] = CATALOGUE[of].type
         return types
 
+    def deletes(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row says that it deletes its key."""
+        marks = {"_hoodie_is_deleted": (True,), **(self.rules.deletes or {})}
+        return any(name in row and row[name] in values for name, values in marks.items())
+
+    def lacks_order(self, row: Mapping[str, Any]) -> bool:
+        """Whether an ordering value of a row is null."""
+        return any(row.get(name) is None for name in self.orderings)
+
     def schema(self, columns: Mapping[str, str]) -> pa.Schema:
         """The columns of rows that have `columns`, types of the catalogue by name, besides."""
         types = self.told_by

@@ -266,8 +266,7 @@ class Model:
     def _version(self, row: Row, step: Step) -> Version:
         kind = self.kind
         order = tuple(_order(row.get(name), of) for name, of in kind.orderings.items())
-        marks = {"_hoodie_is_deleted": (True,), **(kind.rules.deletes or {})}
-        if any(name in row and row[name] in values for name, values in marks.items()):
+        if kind.deletes(row):
             return Version(order)
         types = dict(step.columns) | kind.orderings | {"h": "text", "k": kind.key}
         if kind.partitioning != "none":

@@ -40,6 +40,8 @@ def write_report(path: Path, done: Sequence[Finished]) -> None:
         "\n## Where Hudi itself is odd\n\nHow often the histories met it.\n",
         "| what | times |\n|---|---|",
         *_counted(one.oddities for one in done),
+        "\n## What the lab refuses of what is drawn\n\n| what | times |\n|---|---|",
+        *_counted(one.refused for one in done),
         "\n## What differs\n",
         "\n".join(_differences(done)) or "Nothing.",
         "\n## Histories that once differed\n",

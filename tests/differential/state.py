@@ -15,7 +15,8 @@ from tests.peers.journal import Journal, code_version, today
 class Finished:
     """A history that ran: when, with which code, and what differed.
 
-    `looks`: how many tables each reader read; `oddities`: how often Hudi's own ways were met, by name.
+    `looks`: how many tables each reader read; `oddities`: how often Hudi's own ways were met, by name;
+    `refused`: how often the lab refused a step, by reason.
     """
 
     number: int
@@ -29,6 +30,7 @@ class Finished:
     by_hudi: bool
     looks: dict[str, int]
     oddities: dict[str, int]
+    refused: dict[str, int]
     day: str
     code: str
     differences: tuple[str, ...]
@@ -76,6 +78,7 @@ class State:
             trial.session is not None and history.hudi_may_write,
             dict(trial.looks),
             dict(trial.oddities),
+            dict(trial.refused),
             today(),
             code_version(),
             tuple(map(str, differences)),

@@ -97,16 +97,20 @@ def test_what_is_excepted_is_so_still_in_apache_hudi(
     if not (own or excepted or "apache-hudi" in case.history.judges):
         assert case.exception or case.history.kind.nulls
         return
-    schema = case.history.schema(len(case.history.steps) - bool(case.refused))
     writer = ByHudi(hudi_session) if own else InProcess()
     if excepted and case.failure:
         with pytest.raises(FailedError, match=case.failure):
-            make(case, str(tmp_path), writer)
-            read("apache-hudi", str(tmp_path), schema, hudi_session)
+            made_and_read(case, str(tmp_path), writer, hudi_session)
         return
-    make(case, str(tmp_path), writer)
-    seen = read("apache-hudi", str(tmp_path), schema, hudi_session)
+    seen = made_and_read(case, str(tmp_path), writer, hudi_session)
     assert lines(seen) == lines(case.wrong if excepted else case.rows)
+
+
+def made_and_read(case: Case, path: str, writer: Writer, session: SparkSession) -> list[Row]:
+    """What Apache Hudi sees in the table that `writer` makes."""
+    make(case, path, writer)
+    schema = case.history.schema(len(case.history.steps) - bool(case.refused))
+    return read("apache-hudi", path, schema, session)
 
 
 def test_hudi_rs_does_not_fill_the_column_that_marks_deletes(tmp_path: Path) -> None:
