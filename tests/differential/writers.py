@@ -199,7 +199,7 @@ def _files(kind: Kind, step: Step, folder: str) -> str:
     place = Path(folder) / "rows"
     place.mkdir()
     for number in range(step.files):
-        part = table.take(list(range(number, len(table), step.files)))
+        part = table.take(pa.array(range(number, len(table), step.files), pa.int64()))
         pq.write_table(part, place / f"part-{number:05}.parquet")
     return str(place)
 
