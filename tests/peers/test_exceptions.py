@@ -18,6 +18,7 @@ import pytest
 from serde_lab.errors import SchemaError, TableError
 from serde_lab.peers.apache_hudi import HudiSnapshot
 from serde_lab.peers.hudi_options import HudiTable, HudiWrite, write_options
+from serde_lab.pipeline import write_schema
 from serde_lab.pipeline.compaction import compact
 from serde_lab.records.delete_markers import DeleteMarkers
 from serde_lab.table.read_plan import plan_snapshot
@@ -139,6 +140,61 @@ def test_a_column_that_marks_deletes_in_partial_log_blocks(
     assert plan_snapshot(HoodieTable.open(lab.storage)).read()["o"].to_pylist() == [2]
     with pytest.raises(TableError, match="ArrayIndexOutOfBounds"):
         by_java(hudi_session, table.path, "o")
+
+
+def test_a_column_of_partial_rows_that_became_wider(
+    hudi_session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = schema(o=pa.int64(), v=pa.int64(), w=pa.string())
+    facts = HudiTable("t", ("k",), ("o",), buckets=1, **MOR)
+    table = PeerTable(hudi_session, tmp_path, facts, columns)
+    lab = LabWriter(table)
+    lab.step(Step("upsert", ([{"k": 1, "o": 1, "v": 1, "w": "a"}],), columns))
+    lab.step(Step("upsert", ([{"k": 1, "o": 2, "v": 2}],), columns.remove(3)), **PARTIAL)
+    wide = columns.set(2, pa.field("v", pa.float64()))
+    update = Step("upsert", ([{"k": 2, "o": 3, "v": 3.5, "w": "b"}],), wide)
+    with pytest.raises(SchemaError, match="hold partial updates of it"):
+        lab.step(update)
+    monkeypatch.setattr(write_schema, "_check_partial_rows", lambda *_: None)
+    lab.step(update)
+    own = plan_snapshot(HoodieTable.open(lab.storage)).read()
+    assert sorted(own["v"].to_pylist()) == [2.0, 3.5]
+    # the bytes of the long 2 as a double
+    assert by_java(hudi_session, table.path, "v") == [1e-323, 3.5]
+    with pytest.raises(TableError, match="Int64 but the table schema expects Float64"):
+        HudiRs(table.path).table()
+
+
+def test_old_dates_in_avro_log_blocks(hudi_session: SparkSession, tmp_path: Path) -> None:
+    columns = schema(o=pa.int64(), day=pa.date32())
+    facts = HudiTable("t", ("k",), ("o",), buckets=1, **MOR)
+    days = {"base": dt.date(1, 1, 1), "log": dt.date(1582, 10, 4)}
+    for blocks in ("parquet", "avro"):
+        place = tmp_path / blocks
+        place.mkdir()
+        table = PeerTable(hudi_session, place, facts, columns)
+        lab = LabWriter(table, blocks)  # type: ignore[arg-type]
+        lab.step(
+            Step("upsert", ([{"k": n, "o": 1, "day": days["base"]} for n in (1, 2)],), columns)
+        )
+        lab.step(Step("upsert", ([{"k": 1, "o": 2, "day": days["log"]}],), columns))
+
+        def found(path: str = table.path) -> list[Any]:
+            rows = hudi_session.read.format("hudi").load(path).select("day").collect()
+            return sorted(row.day for row in rows)
+
+        if blocks == "parquet":
+            assert found() == sorted(days.values())
+            continue
+        with pytest.raises(Exception, match="SparkUpgradeException|INCONSISTENT_BEHAVIOR"):
+            found()
+        setting = "spark.sql.avro.datetimeRebaseModeInRead"
+        before = hudi_session.conf.get(setting)
+        hudi_session.conf.set(setting, "CORRECTED")
+        try:
+            assert found() == sorted(days.values())
+        finally:
+            hudi_session.conf.set(setting, before)
 
 
 def test_a_row_after_a_delete_beside_partial_log_blocks(
