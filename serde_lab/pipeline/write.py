@@ -62,7 +62,8 @@ class PreparedWrite:
     """A write whose table is open and checked.
 
     `schema` has the columns of the table after it, and `given` those of the records where they leave
-    some out. `avro` is what the commit states, "" where nobody knows the table's columns yet.
+    some out. `makes_table`: there was none before; a write that fails takes it back. `avro` is what the
+    commit states, "" where nobody knows the table's columns yet.
     """
 
     coordinator: Coordinator
@@ -70,6 +71,7 @@ class PreparedWrite:
     options: WriteOptions
     avro: str
     given: RecordSchema | None = None
+    makes_table: bool = False
 
     @classmethod
     def of(cls, storage: Storage, source: pa.Schema, options: WriteOptions) -> PreparedWrite:
@@ -87,11 +89,8 @@ class PreparedWrite:
             options.table.merge_rules.check_merger()
         # a delete makes no table: TableError says that there is none
         deletes = options.operation is Operation.DELETE
-        table = (
-            HoodieTable.open(storage)
-            if deletes
-            else HoodieTable.open_or_create(storage, options.table)
-        )
+        makes_table = not deletes and not HoodieTable.exists(storage)
+        table = HoodieTable(storage, options.table) if makes_table else HoodieTable.open(storage)
         table.config.check_writable(options.drop_metadata_table)
         known, given = True, None
         if deletes:
@@ -114,10 +113,13 @@ class PreparedWrite:
             warn_of_types(schema.data, stacklevel=3)
             # which knows what the table does not state
             warn_of_kind(options.table, stacklevel=3)
+        if makes_table:
+            # last, so that a write which is refused leaves none behind
+            table = HoodieTable.create(storage, options.table)
         if options.drop_metadata_table:
             table = drop_metadata_table_now(table)
         table = table.merging_by(options.table.merger_classes)
-        return cls(Coordinator(table), schema, options, avro, given)
+        return cls(Coordinator(table), schema, options, avro, given, makes_table)
 
     @classmethod
     def _without_rows(cls, storage: Storage, options: WriteOptions) -> PreparedWrite:
@@ -173,7 +175,7 @@ class PreparedWrite:
                         instant, options.operation, statuses, self.avro, replaced
                     )
             except (LabError, KeyboardInterrupt, PortabilityWarning) as error:
-                coordinator.give_up(error)
+                coordinator.give_up(error, takes_table=self.makes_table)
                 raise
 
     def _replaced(self, statuses: Iterable[WriteStatus]) -> Replaced | None:

@@ -144,6 +144,7 @@ class History:
             **asdict(self.kind),
             "several": bool(self.kind.second),
             "beyond": any(ord(letter) > 0xFFFF for text in orders for letter in text),
+            "empty": any(row.get("p") == "" for step in brings for row in step.rows),
             "evolves": len({frozenset(step.columns) for step in brings}) > 1,
             "columns": tuple({name for step in self.steps for name, _ in step.columns}),
             "types": tuple(

@@ -339,6 +339,29 @@ def test_text_that_is_not_utf_8_is_refused_by_its_column(
         prepared.commit(InProcessExchange([[batch.slice(0, 2), batch.slice(1)]]))
 
 
+@pytest.mark.parametrize("version", ["9", "6"])
+def test_a_write_that_fails_makes_no_table(version: str, tmp_path: Path) -> None:
+    """So that the corrected one may state another table."""
+    ring = {"hoodie.index.bucket.engine": "CONSISTENT_HASHING"}
+    for options in (BUCKETS, {**BUCKETS, **MOR}, {**BUCKETS, **ring}):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        (folder / "notes.txt").write_text("mine")
+        good, bad = [("x", key, 1, "1") for key in "abc"], [("x", "", 1, "1")]
+        wrong = {**options, "hoodie.write.table.version": version}
+        for batches in ([[*good, *bad]], [good, bad]):
+            with pytest.raises(DataError, match="null or empty"):
+                write(folder, batches, wrong)
+            assert not HoodieTable.exists(Storage.open(folder))
+            found = [path for path in folder.rglob("*") if path.is_file()]
+            assert [path for path in found if ".locks" not in path.parts] == [folder / "notes.txt"]
+        write(folder, [good], {"hoodie.bucket.index.num.buckets": "2"})
+        sees(folder, good)
+        with pytest.raises(DataError, match="null or empty"):
+            write(folder, [bad], {})
+        sees(folder, good)
+
+
 def test_blanks_are_part_of_a_delete_marker(tmp_path: Path) -> None:
     value = PLAIN.names[-1]
     options = {
