@@ -122,7 +122,7 @@ def _check_partial_rows(table: HoodieTable, stored: pa.Schema, data: pa.Schema) 
 
 
 def _check_reconcilable(stored: pa.Schema, batch: pa.Schema) -> None:
-    """Source: what Apache Hudi 1.2.0 refuses (tests/readers.toml)."""
+    """Source: what Apache Hudi 1.2.0 refuses (tests/peers/test_evolved_tables.py)."""
     lacking, added = left_out(stored, batch), left_out(batch, stored)
     if lacking and added:
         raise SchemaError(

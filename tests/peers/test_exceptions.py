@@ -165,38 +165,6 @@ def test_a_column_of_partial_rows_that_became_wider(
         HudiRs(table.path).table()
 
 
-def test_old_dates_in_avro_log_blocks(hudi_session: SparkSession, tmp_path: Path) -> None:
-    columns = schema(o=pa.int64(), day=pa.date32())
-    facts = HudiTable("t", ("k",), ("o",), buckets=1, **MOR)
-    days = {"base": dt.date(1, 1, 1), "log": dt.date(1582, 10, 4)}
-    for blocks in ("parquet", "avro"):
-        place = tmp_path / blocks
-        place.mkdir()
-        table = PeerTable(hudi_session, place, facts, columns)
-        lab = LabWriter(table, blocks)  # type: ignore[arg-type]
-        lab.step(
-            Step("upsert", ([{"k": n, "o": 1, "day": days["base"]} for n in (1, 2)],), columns)
-        )
-        lab.step(Step("upsert", ([{"k": 1, "o": 2, "day": days["log"]}],), columns))
-
-        def found(path: str = table.path) -> list[Any]:
-            rows = hudi_session.read.format("hudi").load(path).select("day").collect()
-            return sorted(row.day for row in rows)
-
-        if blocks == "parquet":
-            assert found() == sorted(days.values())
-            continue
-        with pytest.raises(Exception, match="SparkUpgradeException|INCONSISTENT_BEHAVIOR"):
-            found()
-        setting = "spark.sql.avro.datetimeRebaseModeInRead"
-        before = hudi_session.conf.get(setting)
-        hudi_session.conf.set(setting, "CORRECTED")
-        try:
-            assert found() == sorted(days.values())
-        finally:
-            hudi_session.conf.set(setting, before)
-
-
 def test_a_row_after_a_delete_beside_partial_log_blocks(
     hudi_session: SparkSession, tmp_path: Path
 ) -> None:
