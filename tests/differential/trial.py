@@ -29,7 +29,7 @@ NOBODY = "nobody"
 
 NULL_DELETE = "a marked delete with a null ordering value"
 WIDER_AFTER_PARTIAL = "a column that becomes wider after a partial log block"
-REFUSALS = {NULL_DELETE: "marked as deletes", WIDER_AFTER_PARTIAL: "wider"}
+REFUSALS = {NULL_DELETE: "marked as deletes", WIDER_AFTER_PARTIAL: "logs hold partial updates"}
 """What the lab refuses of what is drawn, and a part of what it says then."""
 
 
