@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -145,6 +146,10 @@ class History:
             "several": bool(self.kind.second),
             "beyond": any(ord(letter) > 0xFFFF for text in orders for letter in text),
             "empty": any(row.get("p") == "" for step in brings for row in step.rows),
+            "percent": "escaped" not in self.kind.partitioning
+            and any(
+                re.search("%[0-9A-Fa-f]{2}", str(row.get("p"))) for s in brings for row in s.rows
+            ),
             "evolves": len({frozenset(step.columns) for step in brings}) > 1,
             "columns": tuple({name for step in self.steps for name, _ in step.columns}),
             "types": tuple(

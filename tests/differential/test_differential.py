@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 IN_PROCESS = range(96)
-ON_SPARK = (20, 40)
+ON_SPARK = (14, 28)
 INT = (("int", "int"),)
 
 
