@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from serde_lab.errors import LabError, PortabilityWarning
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.batches_of_instant import run_batches
 from serde_lab.pipeline.compaction import Compactor, compact_in_process
@@ -149,9 +148,8 @@ class PreparedWrite:
     def commit(self, *exchanges: Exchange, timeline: TaskTimeline | None = None) -> Commit:
         """From requested to completed; several exchanges are batches of one instant, in their order.
 
-        A write that fails where the driver lives is rolled back at once.
-
-        So is one whose warning is made an error (`warnings.simplefilter("error", PortabilityWarning)`).
+        A write that fails while the driver lives is rolled back at once, also where a warning is made
+        an error (`warnings.simplefilter("error", PortabilityWarning)`).
 
         `timeline`, if given, collects the driver's own phases.
         """
@@ -174,7 +172,8 @@ class PreparedWrite:
                     return coordinator.complete(
                         instant, options.operation, statuses, self.avro, replaced
                     )
-            except (LabError, KeyboardInterrupt, PortabilityWarning) as error:
+            except (Exception, KeyboardInterrupt) as error:
+                # whatever it was, what is pending is undone before the caller hears of it
                 coordinator.give_up(error, takes_table=self.makes_table)
                 raise
 
