@@ -125,10 +125,7 @@ class Model:
                 yield " or ".join(sorted(allowed)), "; ".join(sorted(lines))
 
     def _write(self, step: Step) -> None:
-        batch: dict[Key, Version] = {}
-        for key, version in self._entries(step):
-            before = batch.get(key)
-            batch[key] = version if before is None else self._merged(before, version)
+        batch, as_none = self._batch(step, False), self._batch(step, True)
         if self.kind.is_global:
             batch = dict(self._moved(batch))
         deletes = step.operation == "delete"
@@ -140,12 +137,26 @@ class Model:
                 continue
             places = self._places.get(key, frozenset({Place()}))
             self._places[key] = frozenset(
-                after for place in places for after in self._put(place, version, new, step)
+                after
+                for one in {version, as_none.get(key, version)}
+                for place in places
+                for after in self._put(place, one, new)
             )
         if not deletes:
             self._groups |= groups
 
-    def _put(self, place: Place, version: Version, new: bool, step: Step) -> Iterator[Place]:
+    def _batch(self, step: Step, zero_is_none: bool) -> dict[Key, Version]:
+        """The entries of a step, one a key. `zero_is_none`: an ordering value 0 in a delete is none."""
+        batch: dict[Key, Version] = {}
+        for key, version in self._entries(step):
+            if version.deletes and not version.always and _is_zero(version.order):
+                self.oddities[ZERO] += zero_is_none
+                version = replace(version, always=zero_is_none)
+            before = batch.get(key)
+            batch[key] = version if before is None else self._merged(before, version)
+        return batch
+
+    def _put(self, place: Place, version: Version, new: bool) -> Iterator[Place]:
         """Where a version may go to. `new`: into a file group that was not there before."""
         merged = version if place.base is None else self._merged(place.base, version)
         # base files hold whole rows
@@ -153,19 +164,12 @@ class Model:
         if not self.kind.merge_on_read:
             yield based
             return
-        logs = [version]
-        if version.deletes and not version.always and _is_zero(version.order):
-            self.oddities[ZERO] += 1
-            logs.append(replace(version, always=True))
-        in_logs = [
-            Place(place.base, log if place.log is None else self._merged(place.log, log))
-            for log in logs
-        ]
+        log = version if place.log is None else self._merged(place.log, version)
         if self.kind.index == "BUCKET":
-            yield from [based] if new else in_logs
+            yield based if new else Place(place.base, log)
             return
         if not (version.always and new):
-            yield from in_logs
+            yield Place(place.base, log)
         if place.log is None and not version.always:
             yield based
         if version.deletes and place == Place():

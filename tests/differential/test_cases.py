@@ -92,10 +92,10 @@ def test_what_is_excepted_is_so_still_in_apache_hudi(
     case: Case, hudi_session: SparkSession, tmp_path: Path
 ) -> None:
     """Apache Hudi reads its own table where it has the steps, else the lab's."""
-    own = case.history.hudi_can_write and not case.history.kind.nulls
+    own = case.history.hudi_can_write
     excepted = bool(case.exception) and named(case.exception)["who"] == "apache-hudi"
-    if not (own or excepted or "apache-hudi" in case.history.judges):
-        assert case.exception or case.history.kind.nulls
+    if not (excepted or "apache-hudi" in case.history.judges):
+        assert case.exception
         return
     writer = ByHudi(hudi_session) if own else InProcess()
     if excepted and case.failure:
