@@ -1,7 +1,7 @@
 # Two commands do everything: `make run` and `make test`. `make help` lists the rest.
 
 SCENARIO ?= smoke
-N        ?= 600
+N        ?= 5000
 VENV     := .venv
 BIN      := $(VENV)/bin
 READY    := $(VENV)/.ready
@@ -42,7 +42,7 @@ quick: $(READY) ## the tests that need neither Spark nor Hudi, without the slow 
 interop: $(READY) ## every table kind that the lab and Apache Hudi share (hours; goes on where it stopped)
 	@$(BIN)/python -m tests.peers.interop $(INTEROP)
 
-differential: $(READY) ## N random histories by Apache Hudi and by the lab, equal in every reader (goes on where it stopped)
+differential: $(READY) ## N random histories of tables, held to a model in every reader (goes on where it stopped)
 	@$(BIN)/python -m tests.differential --histories $(N) $(DIFFERENTIAL)
 
 faults: $(READY) ## every fault that the tests make, and a table of what readers saw (minutes)

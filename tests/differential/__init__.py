@@ -1,6 +1,5 @@
-"""The same histories of writes by Apache Hudi and by the lab, read by every reader: nothing may differ.
+"""Random histories of tables: every reader must see the rows of a model that has no code of the lab.
 
-A `kind` is all that a table is, and the operations of its commits; a `history` is the rows of those
-commits. Histories of one kind share one table: each has a letter in its keys, and a bucket of its own,
-so that it fares as it would alone. `made` draws both; `trial` carries a batch of them out.
+`made` draws a `history` (a table's `kind`, and its steps); `trial` has writers carry it out and readers
+look at it; `model` says what they must see; `smaller` makes one that differs as small as it can be.
 """

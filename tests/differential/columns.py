@@ -1,4 +1,4 @@
-"""The columns that histories draw from, with awkward values of each, as JSON writes them.
+"""The columns that histories draw from, with values at the edges of each type, as JSON writes them.
 
 A history holds values in this form throughout (dates and decimals as text, bytes as hexadecimal), so
 that a row on paper is the row that was tried; `to_arrow` and `plain` lead to Arrow and back.
@@ -29,26 +29,45 @@ class Column:
 
 CATALOGUE: Mapping[str, Column] = {
     "flag": Column(pa.bool_(), (False, True)),
+    "tiny": Column(pa.int8(), (-128, -1, 0, 1, 127)),
+    "short": Column(pa.int16(), (-(2**15), 0, 2**15 - 1)),
     "int": Column(pa.int32(), (-(2**31), -1, 0, 1, 2, 2**31 - 1)),
     "long": Column(pa.int64(), (-(2**63), -1, 0, 1, 2, 2**63 - 1)),
     "single": Column(pa.float32(), (-INFINITY, -1.5, -0.0, 0.0, 0.1, INFINITY, NAN)),
     "double": Column(pa.float64(), (-INFINITY, -1.5, -0.0, 0.0, 5e-324, 0.1, INFINITY, NAN)),
-    "price": Column(pa.decimal128(15, 2), ("-9999999999999.99", "-0.01", "0.00", "0.10", "1.00")),
-    "huge": Column(pa.decimal128(38, 10), ("-1234567890123456789012345678.0123456789", "0E-10")),
+    "price": Column(
+        pa.decimal128(15, 2), ("-9999999999999.99", "-0.01", "0.00", "0.10", "9999999999999.99")
+    ),
+    "huge": Column(
+        pa.decimal128(38, 10), (f"-{'9' * 28}.{'9' * 10}", "0E-10", f"{'9' * 28}.{'9' * 10}")
+    ),
     # U+FF41 stands above the emoji by code unit, below it by code point
     "text": Column(pa.string(), ("", "\0", "a", "b", "ü", "\U0001f600", "\uff41")),
     "blob": Column(pa.binary(), ("", "00", "ff00", "c3a9")),
     "day": Column(
-        pa.date32(), ("1900-01-01", "1969-12-31", "1970-01-01", "2024-02-29", "9999-12-31")
+        pa.date32(),
+        # between the two days of 1582 the calendars differ
+        ("0001-01-01", "1582-10-04", "1582-10-15", "1899-12-31", "1970-01-01", "9999-12-31"),
     ),
     "moment": Column(
         pa.timestamp("us", "UTC"),
         (
-            "1900-01-01T00:00:00+00:00",
+            "0001-01-01T00:00:00+00:00",
+            "1582-10-04T23:59:59.999999+00:00",
+            "1899-12-31T23:59:59.999999+00:00",
             "1969-12-31T23:59:59.999999+00:00",
             "1970-01-01T00:00:00+00:00",
             "2024-02-29T12:00:00.000001+00:00",
             "9999-12-31T23:59:59.999999+00:00",
+        ),
+    ),
+    "local": Column(
+        pa.timestamp("us"),
+        (
+            "0001-01-01T00:00:00",
+            "1582-10-15T00:00:00",
+            "1900-01-01T00:00:00",
+            "9999-12-31T23:59:59.999999",
         ),
     ),
     "_hoodie_is_deleted": Column(pa.bool_(), (False, False, True)),
@@ -63,7 +82,10 @@ CATALOGUE: Mapping[str, Column] = {
 }
 """Columns by name; each name is also the name of its type where a role (key, ordering) has one."""
 
-PLAIN = tuple(sorted(CATALOGUE.keys() - {"_hoodie_is_deleted", "mark", "_change_operation_type"}))
+MARKS = ("_hoodie_is_deleted", "mark", "_change_operation_type")
+"""Columns that say that their row deletes its key."""
+
+PLAIN = tuple(sorted(CATALOGUE.keys() - set(MARKS)))
 """Columns that say nothing of what becomes of their row."""
 
 KEYS: Mapping[str, tuple[Any, ...]] = {
@@ -77,11 +99,18 @@ KEYS: Mapping[str, tuple[Any, ...]] = {
 """Key values by type, a few: histories are about what happens to one key."""
 
 PARTITIONS: Mapping[str, tuple[Any, ...]] = {
-    "text": ("x", "y"),
-    "escaped": ("x", "a/b ü=1%"),
-    "int": (0, -1),
-    "day": ("1970-01-01", "1969-12-31"),
+    "text": ("x", "y", "z"),
+    "blanks": ("x", " x", "x ", " ", "x y"),
+    "signs": ("a.b", ".a", "a..b", "100%", "a%20b", "a+b", "a&b", "(a)", "a'b"),
+    "letters": ("ü", "中文", "Ωx", "\U0001f600", "u\u0308"),
+    "escaped": ("x", "a/b ü=1%", "a:b", "a=b", "%2F", "/", "a?b", "a#b", "[x]", "{x}", "*"),
+    "int": (0, -1, 7),
+    "day": ("1970-01-01", "1969-12-31", "0001-01-01"),
+    "flag": (False, True),
 }
+"""Partition values by the name of their group; those of `TEXTS` are texts."""
+
+TEXTS = ("text", "blanks", "signs", "letters", "escaped")
 
 
 def to_arrow(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:

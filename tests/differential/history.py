@@ -1,81 +1,228 @@
-"""The rows of one history, commit by commit, and the case files that keep some of them."""
+"""A history: a table and the steps that are done to it, one frozen value; and the cases that are kept.
+
+A step is a write with its rows, or a service; it says how it is done, too: by which strategy, execution,
+log blocks and topology, and after how many changes of the storage its writer is killed.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from tests.differential.columns import line
-from tests.differential.kind import Kind
+from tests.differential.kind import Kind, readers_toml
 
 CASES = Path(__file__).with_name("cases")
 
 Row = dict[str, Any]
 
+SERVICES = ("compact", "clean", "archive", "rollback", "split", "merge")
+"""Steps without rows, after which a table reads as before; split and merge are resize-buckets."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """`operation`: upsert, partial (an upsert that leaves columns out, which keep what is stored), insert,
+    bulk_insert, delete, insert_overwrite, insert_overwrite_table, delete_partition, or one of SERVICES.
+
+    `columns`: types of the catalogue by name, in the order in which the rows bring them.
+    """
+
+    operation: str
+    rows: tuple[Row, ...] = ()
+    columns: tuple[tuple[str, str], ...] = ()
+    partitions: tuple[str, ...] = ()
+    """Of delete_partition: the paths."""
+    strategy: str = "arrow"
+    execution: str = ""
+    rows_per_frame: int = -1
+    blocks: str = "avro"
+    topology: str = ""
+    files: int = 1
+    """Into how many input files the rows are split."""
+    killed_at: int = -1
+    """Its writer's storage goes down at this change of it."""
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> Step:
+        """From JSON."""
+        lists = {
+            "rows": tuple(content.get("rows", ())),
+            "columns": tuple((name, of) for name, of in content.get("columns", ())),
+            "partitions": tuple(content.get("partitions", ())),
+        }
+        return cls(**{**content, **lists})
+
+    @property
+    def writes(self) -> bool:
+        """Whether it may change what readers see."""
+        return self.operation not in SERVICES
+
+    @property
+    def brings_columns(self) -> bool:
+        return self.writes and self.operation not in ("delete", "delete_partition")
+
+    def facts(self) -> dict[str, Any]:
+        """What differs from a plain step, for JSON."""
+        default = Step("")
+        named = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {k: v for k, v in named.items() if v != getattr(default, k)}
+
 
 @dataclass(frozen=True)
 class History:
-    """`commits`: the rows of each commit of the kind's program, without the history's letter."""
+    """A table, and what is done to it in order."""
 
-    commits: tuple[tuple[Row, ...], ...]
+    kind: Kind
+    steps: tuple[Step, ...]
 
     @property
     def rows(self) -> int:
-        return sum(len(rows) for rows in self.commits)
+        return sum(len(step.rows) for step in self.steps)
 
-    def lines(self) -> tuple[tuple[str, ...], ...]:
-        """As text, by which histories are told apart."""
-        return tuple(tuple(line(row) for row in rows) for rows in self.commits)
+    @property
+    def digest(self) -> str:
+        """Of everything in it: a history that is drawn otherwise is another history."""
+        drawn = [asdict(self.kind), [asdict(step) for step in self.steps]]
+        return hashlib.sha256(json.dumps(drawn).encode()).hexdigest()[:16]
+
+    def columns(self, steps: int | None = None) -> dict[str, str]:
+        """The table's data columns after its first `steps` steps, and their widest types so far."""
+        found: dict[str, str] = {}
+        for step in self.steps[:steps]:
+            if step.brings_columns:
+                for name, of in step.columns:
+                    found[name] = wider(found.get(name, of), of)
+        return found
+
+    def schema(self, steps: int | None = None) -> pa.Schema:
+        """All columns of the table after its first `steps` steps."""
+        return self.kind.schema(self.columns(steps))
+
+    @property
+    def judges(self) -> tuple[str, ...]:
+        """The readers that may judge it."""
+        wrong = {one["who"] for one in self._exceptions() if one["as"] == "reader"}
+        return tuple(reader for reader in readers_toml()["readers"] if reader not in wrong)
+
+    @property
+    def hudi_can_write(self) -> bool:
+        """Whether Apache Hudi has all of its steps, and does them in the same way."""
+        known = ("upsert", "delete", *SERVICES)
+        as_hudi = self.kind.index == "BUCKET" and self.kind.version == 9
+        return as_hudi and all(s.operation in known and s.killed_at < 0 for s in self.steps)
+
+    @property
+    def hudi_may_write(self) -> bool:
+        """Whether Apache Hudi is known to make the same table of it."""
+        mine = [one for one in self._exceptions() if one["who"] == "apache-hudi"]
+        return self.hudi_can_write and not mine
+
+    def _exceptions(self) -> list[dict[str, Any]]:
+        """The entries of `tests/readers.toml` that are about such a history."""
+        facts = self.facts()
+        return [
+            one
+            for one in readers_toml()["exception"]
+            if any(_fits(wanted, facts) for wanted in one.get("kinds", []))
+        ]
+
+    def facts(self) -> dict[str, Any]:
+        """What `kinds` may ask for; of what differs from step to step, all values."""
+        logs = self.kind.merge_on_read
+        brings = [step for step in self.steps if step.brings_columns]
+        orders = [
+            str(row.get(n, "")) for s in brings for row in s.rows for n in self.kind.orderings
+        ]
+        return {
+            **asdict(self.kind),
+            "several": bool(self.kind.second),
+            "beyond": any(ord(letter) > 0xFFFF for text in orders for letter in text),
+            "empty": any(row.get("p") == "" for step in brings for row in step.rows),
+            "percent": "escaped" not in self.kind.partitioning
+            and any(
+                re.search("%[0-9A-Fa-f]{2}", str(row.get("p"))) for s in brings for row in s.rows
+            ),
+            "evolves": len({frozenset(step.columns) for step in brings}) > 1,
+            "columns": tuple({name for step in self.steps for name, _ in step.columns}),
+            "types": tuple(
+                {of for step in self.steps for _, of in step.columns}
+                | set(self.kind.orderings.values())
+            ),
+            "blocks": tuple({step.blocks for step in self.steps}) if logs else (),
+            "operations": tuple({step.operation for step in self.steps}),
+        }
+
+
+WIDER = {"int": ("long", "double"), "long": ("double",), "single": ("double",)}
+"""Types that a column may become."""
+
+
+def wider(one: str, other: str) -> str:
+    """The wider one of two types, one of which holds the other."""
+    return other if other in WIDER.get(one, ()) else one
+
+
+def _fits(wanted: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
+    return all(
+        value in facts[name] if isinstance(facts[name], tuple) else value == facts[name]
+        for name, value in wanted.items()
+    )
 
 
 @dataclass(frozen=True)
 class Case:
-    """A history that once differed, and the right rows after it, which are Apache Hudi's.
+    """A history that once differed, and the right rows after it.
 
-    Where it differs still, `exception` names the entry of `tests/readers.toml`. Apache Hudi then gives
-    the rows `by_hudi`, or says what `failure` is a part of, and `rows` are those of everybody else.
+    Where it differs still, `exception` names the entry of `tests/readers.toml`. Whom that is about then
+    gives the rows `wrong`, or says what `failure` is a part of; `rows` are those of everybody else.
+    `refused`: the lab refuses the last step, and what it says holds this.
     """
 
     name: str
     why: str
-    kind: Kind
     history: History
     rows: tuple[Row, ...]
     exception: str = ""
-    by_hudi: tuple[Row, ...] = ()
+    wrong: tuple[Row, ...] = ()
     failure: str = ""
+    refused: str = ""
 
     @classmethod
     def load(cls, path: Path) -> Case:
         content: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        steps = tuple(Step.of(step) for step in content["steps"])
         return cls(
             path.stem,
             content["why"],
-            Kind.of(content["kind"]),
-            History(tuple(tuple(rows) for rows in content["commits"])),
+            History(Kind.of(content["kind"]), steps),
             tuple(content["rows"]),
             content.get("exception", ""),
-            tuple(content.get("by_hudi", ())),
+            tuple(content.get("wrong", ())),
             content.get("failure", ""),
+            content.get("refused", ""),
         )
 
     def save(self, folder: Path) -> Path:
         """Write it to be read by people: one row a line."""
-        default = asdict(Kind("", "", ""))
-        kind = {k: v for k, v in asdict(self.kind).items() if v != default[k]}
+        default = asdict(Kind("", ""))
+        kind = {k: v for k, v in asdict(self.history.kind).items() if v != default[k]}
         parts = [f'  "why": {_text(self.why)}', f'  "kind": {_text(kind)}']
-        if self.exception:
-            parts.append(f'  "exception": {_text(self.exception)}')
-        commits = ",\n".join(_rows(rows, 4) for rows in self.history.commits)
-        parts.append(f'  "commits": [\n{commits}\n  ]')
-        parts.append(f'  "rows": {_rows(self.rows, 2).lstrip()}')
-        if self.failure:
-            parts.append(f'  "failure": {_text(self.failure)}')
-        elif self.exception:
-            parts.append(f'  "by_hudi": {_rows(self.by_hudi, 2).lstrip()}')
+        for name in ("exception", "failure", "refused"):
+            if said := getattr(self, name):
+                parts.append(f'  "{name}": {_text(said)}')
+        steps = ",\n".join(_step(step) for step in self.history.steps)
+        parts.append(f'  "steps": [\n{steps}\n  ]')
+        parts.append(f'  "rows": {_rows(self.rows, 2)}')
+        if self.exception and not self.failure:
+            parts.append(f'  "wrong": {_rows(self.wrong, 2)}')
         path = folder / f"{self.name}.json"
         path.write_text("{\n" + ",\n".join(parts) + "\n}\n", encoding="utf-8")
         return path
@@ -86,11 +233,18 @@ def cases() -> list[Case]:
     return [Case.load(path) for path in sorted(CASES.glob("*.json"))]
 
 
+def _step(step: Step) -> str:
+    facts = step.facts()
+    rows = facts.pop("rows", None)
+    text = _text(facts)
+    return f"    {text}" if rows is None else f'    {text[:-1]}, "rows": {_rows(rows, 4)}}}'
+
+
 def _rows(rows: tuple[Row, ...], indent: int) -> str:
     if not rows:
-        return " " * indent + "[]"
+        return "[]"
     inner = ",\n".join(" " * (indent + 2) + line(row) for row in rows)
-    return f"{' ' * indent}[\n{inner}\n{' ' * indent}]"
+    return f"[\n{inner}\n{' ' * indent}]"
 
 
 def _text(value: Any) -> str:

@@ -1,7 +1,6 @@
-"""What histories of one table share: its columns, keys, merge mode, type, and what its commits do.
+"""What a table of a history is: its keys, index, merge mode and form, in the words of both writers.
 
-Owns which kinds are drawn, and which readers may judge one: `kinds` of an exception in
-`tests/readers.toml` name those for which Apache Hudi fails, or a reader does.
+`kinds` of an exception in `tests/readers.toml` name what keeps a reader from judging a history.
 """
 
 from __future__ import annotations
@@ -9,31 +8,33 @@ from __future__ import annotations
 import functools
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from serde_lab.peers.hudi_options import HudiTable, HudiWrite, write_options
-from tests.differential.columns import CATALOGUE
+from serde_lab.peers.hudi_options import HudiTable
+from tests.differential.columns import CATALOGUE, TEXTS
 
 READERS_TOML = Path(__file__).parents[1] / "readers.toml"
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXY"
-"""Of histories: neighbours in code, which a bucket index of so many buckets tells apart."""
 
 
 @dataclass(frozen=True)
 class Mode:
-    """How records of one key merge. `options` tell both writers; `by_value`: ordering values decide.
+    """How records of one key merge. `options` are those of both writers.
 
-    `ordering` names the column that has them; `marker` stands for a value that its writer does not know.
+    `by_value`: ordering values decide. `fill`: which values are gaps that the other version fills:
+    "null", "marker" or "". `ordering` names the column of the ordering values.
     """
 
     options: Mapping[str, str]
     by_value: bool = True
+    fill: str = ""
     ordering: str = "o"
     marker: str = ""
+    deletes: Mapping[str, tuple[Any, ...]] | None = None
+    """Columns by which a row deletes its key, with the values that say so."""
 
     @classmethod
     def of_payload(cls, name: str, by_value: bool = True, **more: str) -> Mode:
@@ -48,181 +49,157 @@ MODES: Mapping[str, Mode] = {
     "latest payload": Mode.of_payload("OverwriteWithLatestAvroPayload", by_value=False),
     "default payload": Mode.of_payload("DefaultHoodieRecordPayload"),
     "event time payload": Mode.of_payload("EventTimeAvroPayload"),
-    "non-defaults payload": Mode.of_payload(
-        "OverwriteNonDefaultsWithLatestAvroPayload", by_value=False
+    "non-defaults payload": replace(
+        Mode.of_payload("OverwriteNonDefaultsWithLatestAvroPayload", by_value=False), fill="null"
     ),
-    "partial update payload": Mode.of_payload("PartialUpdateAvroPayload"),
-    "marked deletes": Mode.of_payload(
-        "DefaultHoodieRecordPayload",
-        **{"hoodie.payload.delete.field": "mark", "hoodie.payload.delete.marker": "D"},
+    "partial update payload": replace(Mode.of_payload("PartialUpdateAvroPayload"), fill="null"),
+    "marked deletes": replace(
+        Mode.of_payload(
+            "DefaultHoodieRecordPayload",
+            **{"hoodie.payload.delete.field": "mark", "hoodie.payload.delete.marker": "D"},
+        ),
+        deletes={"mark": ("D",)},
     ),
     # FILL_UNAVAILABLE, which Apache Hudi gives a table by this class only, with names of its own
     "debezium payload": replace(
         Mode.of_payload("debezium.PostgresDebeziumAvroPayload"),
+        fill="marker",
         ordering="_event_lsn",
         marker="__debezium_unavailable_value",
+        deletes={"_change_operation_type": ("d",)},
     ),
 }
-
-MARKS = frozenset({"_hoodie_is_deleted", "mark", "_change_operation_type"})
-"""Columns that say that their row deletes its key."""
 
 PARTITIONINGS: Mapping[str, dict[str, Any]] = {
     "none": {},
     "plain": {"partition": ("p",)},
     "hive": {"partition": ("p",), "hive_style": True},
     "escaped": {"partition": ("p",), "url_encode": True},
+    "hive escaped": {"partition": ("p",), "hive_style": True, "url_encode": True},
 }
+
+TOPOLOGIES: Mapping[str, tuple[str, ...]] = {
+    "BUCKET": ("bucket",),
+    "CONSISTENT_HASHING": ("consistent",),
+    "FLINK_STATE": ("state", "step3"),
+    "INMEMORY": ("state", "step2"),
+    "SIMPLE": ("state", "legacy", "step2", "step3", "bloom"),
+    "GLOBAL_SIMPLE": ("state", "compatible"),
+    "BLOOM": ("bloom", "step1", "state"),
+    "GLOBAL_BLOOM": ("bloom", "state"),
+}
+"""By index, the ways that its upserts may take, from write to write another."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of table. `key`, `partition_type` and `ordering` name types of the catalogue.
+    """A kind of table. `key`, `ordering` and `second` name types of the catalogue.
 
-    Columns are h (the history), k, p where there are partitions, those of `orderings`, and those of
-    `columns`. `program`: what each commit does: upsert, delete, or "upsert, compact".
+    Columns are h and k (the record key), p where there are partitions, those of `orderings`, and those
+    that each step brings. `second`: the type of a second ordering column, o2.
     """
 
     mode: str
     table_type: str
-    record_type: str
-    blocks: str = "avro"
+    record_type: str = "AVRO"
+    """Which records Apache Hudi merges, where it writes."""
     key: str = "text"
     ordering: str = ""
+    second: str = ""
+    nulls: bool = False
+    """Whether ordering values may be null, which lose to any other."""
     partitioning: str = "none"
     partition_type: str = "text"
     null_keys: bool = False
-    columns: tuple[str, ...] = ()
-    program: tuple[str, ...] = ("upsert", "upsert")
-    grown: tuple[tuple[str, int, str], ...] = ()
-    """Columns that are of another type, or (by "") not there at all, before the commit of that number."""
-    second: str = ""
-    """The type of a second ordering column, o2."""
+    index: str = "BUCKET"
     buckets: int = 1
-    """At least one for each letter up to the last in use, so that no two histories share one."""
+    version: int = 9
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Kind:
         """From what `asdict` gave."""
-        lists = {n: tuple(content[n]) for n in ("columns", "program") if n in content}
-        grown = tuple(tuple(entry) for entry in content.get("grown", ()))
-        return cls(**{**content, **lists, "grown": grown})
+        return cls(**content)
 
-    def schema(self, commit: int) -> pa.Schema:
-        """The columns of the rows of that commit, and of the table after it."""
-        types = {"h": pa.string(), "k": CATALOGUE[self.key].type}
-        if self.partitioning != "none":
-            name = "text" if self.partition_type == "escaped" else self.partition_type
-            types["p"] = CATALOGUE[name].type
-        types |= {name: CATALOGUE[of].type for name, of in self.orderings.items()}
-        before = self.before(commit)
-        there = [name for name in self.columns if before.get(name, name)]
-        types |= {name: CATALOGUE[before.get(name, name)].type for name in there}
-        return pa.schema(list(types.items()))
-
-    def before(self, commit: int) -> dict[str, str]:
-        """Of columns that are not yet what they become: the name of their type at that commit, or ""."""
-        return {name: older for name, since, older in self.grown if commit < since}
+    @property
+    def rules(self) -> Mode:
+        return MODES[self.mode]
 
     @property
     def orderings(self) -> dict[str, str]:
         """The types of the ordering columns, by their names."""
-        named = {MODES[self.mode].ordering: self.ordering, "o2": self.second}
+        named = {self.rules.ordering: self.ordering, "o2": self.second}
         return {name: of for name, of in named.items() if of}
-
-    @property
-    def told_by(self) -> tuple[str, ...]:
-        """Columns of which two rows of a commit differ in one, or are the same row."""
-        return ("k", "p", *(self.orderings if self.by_value else ()))
 
     @property
     def by_value(self) -> bool:
         """Whether ordering values decide between rows of one key."""
-        return MODES[self.mode].by_value
+        return self.rules.by_value and bool(self.orderings)
 
     @property
     def merge_on_read(self) -> bool:
         return self.table_type == "MERGE_ON_READ"
 
+    @property
+    def is_global(self) -> bool:
+        """Whether a key stands once in the whole table."""
+        return self.index in ("GLOBAL_SIMPLE", "GLOBAL_BLOOM", "FLINK_STATE", "INMEMORY")
+
+    @property
+    def told_by(self) -> dict[str, pa.DataType]:
+        """The columns that say which record a row is: what a delete needs."""
+        types = {"h": pa.string(), "k": CATALOGUE[self.key].type}
+        if self.partitioning != "none":
+            of = "text" if self.partition_type in TEXTS else self.partition_type
+            types["p"] = CATALOGUE[of].type
+        return types
+
+    def deletes(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row says that it deletes its key."""
+        marks = {"_hoodie_is_deleted": (True,), **(self.rules.deletes or {})}
+        return any(name in row and row[name] in values for name, values in marks.items())
+
+    def lacks_order(self, row: Mapping[str, Any]) -> bool:
+        """Whether an ordering value of a row is null."""
+        return any(row.get(name) is None for name in self.orderings)
+
+    def schema(self, columns: Mapping[str, str]) -> pa.Schema:
+        """The columns of rows that have `columns`, types of the catalogue by name, besides."""
+        types = self.told_by
+        types |= {name: CATALOGUE[of].type for name, of in self.orderings.items()}
+        types |= {name: CATALOGUE[of].type for name, of in columns.items()}
+        return pa.schema(list(types.items()))
+
     def table(self) -> HudiTable:
         """The table in the words of both writers."""
+        bucketed = self.index in ("BUCKET", "CONSISTENT_HASHING")
         return HudiTable(
             "t",
             ("h", "k"),
             tuple(self.orderings),
             table_type=self.table_type,  # type: ignore[arg-type]
+            index="BUCKET" if bucketed else self.index,
             buckets=self.buckets,
-            bucket_fields=("h",),
+            bucket_fields=("h",) if bucketed else (),
+            version=self.version,
             **PARTITIONINGS[self.partitioning],
         )
 
-    def hudi_options(self, write: HudiWrite) -> dict[str, str]:
-        """Everything that Apache Hudi is told for a write."""
-        write = replace(write, record_type=self.record_type, log_block=self.blocks)  # type: ignore[arg-type]
-        options = write_options(self.table(), write)
-        del options["hoodie.write.record.merge.mode"]
-        return options | dict(MODES[self.mode].options)
-
-    def once(self, commit: int) -> bool:
-        """Whether a key stands but once in that commit.
-
-        Of two rows of it Apache Hudi takes a marked delete for one without ordering value, and does not
-        know yet which marker stands for an unknown value when it makes the table (in `tests/readers.toml`:
-        "a marked delete that wins over another row of its batch", "unknown values in the write that
-        makes the table").
-        """
-        if commit == 0 and MODES[self.mode].marker:
-            return True
-        return self.record_type == "SPARK" and bool(MARKS.intersection(self.columns))
-
-    @property
-    def judges(self) -> tuple[str, ...]:
-        """The readers that may judge such a table."""
-        wrong = {one["who"] for one in self._exceptions() if one["as"] == "reader"}
-        return tuple(reader for reader in _readers_toml()["readers"] if reader not in wrong)
-
-    @property
-    def exception(self) -> str:
-        """The exception that keeps such tables from being compared, "" if none does."""
-        found = [
-            one["name"]
-            for one in self._exceptions()
-            if one["as"] == "writer" or one["who"] == "apache-hudi"
-        ]
-        return found[0] if found else ""
-
-    def _exceptions(self) -> list[dict[str, Any]]:
-        """The entries of `tests/readers.toml` that are about such a table."""
-        return [
-            one
-            for one in _readers_toml()["exception"]
-            if any(self._is(wanted) for wanted in one.get("kinds", []))
-        ]
-
-    def _is(self, wanted: Mapping[str, Any]) -> bool:
-        mine = asdict(self)
-        return all(
-            value in mine[name] if isinstance(mine[name], tuple) else value == mine[name]
-            for name, value in wanted.items()
-        )
-
     def __str__(self) -> str:
+        index = f"{self.index} {self.buckets}" if "BUCKET" in self.index else self.index
         facts = [
             self.mode,
-            f"{self.table_type}, {self.record_type} records"
-            + (f", {self.blocks} blocks" if self.merge_on_read else ""),
+            f"{self.table_type} {self.version}, {index}",
             f"key {self.key}{' or null' if self.null_keys else ''}",
-            f"ordering {' and '.join(self.orderings.values()) or 'none'}",
+            f"ordering {' and '.join(self.orderings.values()) or 'none'}"
+            + (" or null" if self.nulls else ""),
             f"partition {self.partitioning} {self.partition_type}"
             if self.partitioning != "none"
             else "no partition",
-            " ".join(self.columns)
-            + "".join(f", {name} {was or 'not there'} before {n}" for name, n, was in self.grown),
-            " > ".join(self.program),
         ]
         return " | ".join(facts)
 
 
 @functools.cache
-def _readers_toml() -> dict[str, Any]:
+def readers_toml() -> dict[str, Any]:
+    """The content of `tests/readers.toml`."""
     return tomllib.loads(READERS_TOML.read_text(encoding="utf-8"))

@@ -1,205 +1,261 @@
-"""Draws batches of histories with hypothesis: batch n is the same on every machine.
+"""Draws histories: history n is the same on every machine.
 
 What two writers may rightly answer differently is not drawn: rows of one key with equal ordering values
 in one commit are identical, and so are all rows of one key in a commit where ordering decides nothing,
-since a shuffle brings them in any order. Nor are kinds that `tests/readers.toml` excepts.
+since a shuffle brings them in any order. Inserts, which look no key up, bring keys that never were.
 """
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import itertools
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis import strategies as st
+from tests.differential.columns import CATALOGUE, KEYS, PARTITIONS, PLAIN, TEXTS
+from tests.differential.history import WIDER, History, Row, Step
+from tests.differential.kind import MODES, PARTITIONINGS, TOPOLOGIES, Kind
+from tests.differential.model import Model
 
-from tests.differential.columns import CATALOGUE, KEYS, PARTITIONS, PLAIN, line
-from tests.differential.history import History, Row
-from tests.differential.kind import LETTERS, MARKS, MODES, Kind
-
-Drawn = TypeVar("Drawn")
-
-_TYPES = (
-    ("COPY_ON_WRITE", "avro"),
-    ("MERGE_ON_READ", "avro"),
-    ("MERGE_ON_READ", "parquet"),
-)
-_FREQUENT = tuple(itertools.product(_TYPES, ("AVRO", "SPARK"), ("event time", "commit time")))
-_COW, _AVRO_LOGS, _PARQUET_LOGS = _TYPES
-_GROWN = {"long": "int", "double": "single"}
-"""Types that columns have before they grow wider; others are added."""
+_ORDERINGS = ("long", "int", "double", "single", "text", "moment", "day", "price", "flag", "short")
 _DELETED = "_hoodie_is_deleted"
-_TWO = "two ordering columns"
-_SHAPES = (
-    # 5 is prime to their number: neighbours differ in all
-    *((*_FREQUENT[number * 5 % len(_FREQUENT)], "") for number in range(len(_FREQUENT))),
-    (_AVRO_LOGS, "AVRO", "event time", _DELETED),
-    (_COW, "AVRO", "partial update payload", ""),
-    (_PARQUET_LOGS, "SPARK", "marked deletes", "mark"),
-    (_COW, "SPARK", "non-defaults payload", ""),
-    (_AVRO_LOGS, "AVRO", "partial update payload", ""),
-    (_COW, "AVRO", "marked deletes", "mark"),
-    (_AVRO_LOGS, "SPARK", "non-defaults payload", _DELETED),
-    (_COW, "SPARK", "default payload", _DELETED),
-    (_AVRO_LOGS, "AVRO", "debezium payload", "_change_operation_type"),
-    (_COW, "SPARK", "event time", _TWO),
-    (_COW, "AVRO", "debezium payload", "_change_operation_type"),
-    (_PARQUET_LOGS, "AVRO", "event time", _TWO),
-)
-"""Table type with log blocks, record type, merge mode, and a column that marks deletes, or _TWO."""
-
-_PARTITIONINGS = (
-    ("none", "text"),
-    ("escaped", "escaped"),
-    ("plain", "text"),
-    ("hive", "text"),
-    ("plain", "int"),
-    ("hive", "day"),
-)
-_ORDERINGS = ("long", "int", "double", "single", "text", "moment", "day", "price", "flag")
+_STRATEGIES = ("pickle", "avro", "internal_row", "arrow")
+_SAYS_NOTHING: dict[str, Sequence[Any]] = {
+    _DELETED: (False, None),
+    "mark": ("", "d", "I", None),
+    "_change_operation_type": ("", "D", "u", "c", None),
+}
+"""Values of the columns that mark deletes, in a row that is none."""
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Histories of one kind, each by its letter. `number` counts from 0."""
+def history(number: int) -> History:
+    """History `number`."""
+    random = Random(f"history {number}")
+    return _Draw(random, _kind(random)).history()
 
-    number: int
+
+def histories(numbers: Sequence[int]) -> Iterator[tuple[int, History]]:
+    """Those of `numbers`, with their numbers."""
+    return ((number, history(number)) for number in numbers)
+
+
+def _kind(random: Random) -> Kind:
+    choose = random.choice
+    mode = choose(["event time"] * 5 + ["commit time"] * 3 + sorted(MODES))
+    index = choose(["BUCKET"] * 5 + ["CONSISTENT_HASHING"] * 3 + sorted(TOPOLOGIES))
+    rules = MODES[mode]
+    makes = rules.fill or rules.deletes
+    if makes and index in ("GLOBAL_SIMPLE", "GLOBAL_BLOOM", "FLINK_STATE", "INMEMORY"):
+        index = "BUCKET"
+    partitioning = choose(["none", *PARTITIONINGS])
+    typed = choose(["text", "blanks", "signs", "letters", "int", "day", "flag"])
+    partition_type = choose(["escaped", "blanks", typed]) if "escaped" in partitioning else typed
+    ordering = choose(_ORDERINGS) if rules.by_value else choose(["", "long"])
+    version = choose([9, 9, 9, 6])
+    return Kind(
+        mode=mode,
+        table_type=choose(["COPY_ON_WRITE", "MERGE_ON_READ", "MERGE_ON_READ"]),
+        record_type=choose(["AVRO", "SPARK"]),
+        key=choose(sorted(KEYS)),
+        ordering=ordering,
+        second=choose(["", "", "", *_ORDERINGS]) if rules.by_value and mode == "event time" else "",
+        nulls=rules.by_value and random.random() < 0.15,
+        partitioning=partitioning,
+        partition_type="text" if partitioning == "none" else partition_type,
+        null_keys=random.random() < 0.3,
+        index=index,
+        buckets=choose([1, 2, 4]),
+        version=9 if rules.fill or rules.deletes or "payload" in mode else version,
+    )
+
+
+@dataclass
+class _Draw:
+    """One history, step by step: what is drawn depends on what the steps before left behind."""
+
+    random: Random
     kind: Kind
-    histories: Mapping[str, History]
+    columns: dict[str, str] = field(default_factory=dict)
+    marks: tuple[str, ...] = ()
+    step3: bool = True
+    fresh: int = 0
 
-    @property
-    def digest(self) -> str:
-        """Of everything that was drawn: a batch that is drawn otherwise is another batch."""
-        kind = asdict(self.kind)
-        if not self.kind.second:
-            # which batches had been tried without before there was one
-            del kind["second"]
-        drawn = [kind, [history.lines() for history in self.histories.values()]]
-        return hashlib.sha256(json.dumps(drawn).encode()).hexdigest()[:16]
+    def history(self) -> History:
+        kind, random = self.kind, self.random
+        rules = kind.rules
+        self.marks = tuple(rules.deletes or ())
+        if not self.marks and not kind.is_global and random.random() < 0.25:
+            self.marks = (_DELETED,)
+        if kind.is_global:
+            self.marks = ()
+        names = random.sample(PLAIN, random.randint(1, 4))
+        if rules.marker and "text" not in names:
+            names.insert(0, "text")
+        self.columns = {name: name for name in (*self.marks, *names)}
+        steps: list[Step] = []
+        for number in range(random.randint(2, 9)):
+            operation = "upsert" if number == 0 else random.choice(self._operations())
+            step = self._step(operation, number)
+            if step is not None:
+                steps.append(step)
+        if steps[-1].operation != "upsert":
+            steps.append(self._step("upsert", 9) or steps[0])
+        return History(kind, tuple(steps))
 
+    def _operations(self) -> list[str]:
+        """What such a table takes, often what it takes often."""
+        kind = self.kind
+        found = ["upsert"] * 6 + ["delete"] * 2
+        found += ["insert", "clean", "archive", "rollback"]
+        if kind.index == "CONSISTENT_HASHING":
+            found += ["split", "merge"] * 3
+        else:
+            found += ["insert_overwrite", "insert_overwrite_table"]
+            if kind.index not in ("BUCKET",):
+                found.append("bulk_insert")
+            if kind.is_global:
+                # which of a key's partitions gives way is the index's to say
+                found.remove("insert_overwrite")
+            elif kind.partitioning != "none":
+                found += ["delete_partition"] * 2
+        if kind.merge_on_read:
+            found += ["compact"] * 2
+            bucketed = kind.index in ("BUCKET", "CONSISTENT_HASHING")
+            partly = bucketed and kind.version > 6 and not kind.rules.fill
+            if partly and not self.marks and "payload" not in kind.mode:
+                found += ["partial"] * 4
+        return found
 
-def batch(number: int, size: int = len(LETTERS)) -> Batch:
-    """Batch `number` of `size` histories at most."""
-    # hypothesis draws the simplest kinds first
-    kind = [kind for kind in _draw(kinds(number), number, 20) if not kind.exception][-1]
-    kind = replace(kind, buckets=size)
-    found: dict[tuple[tuple[str, ...], ...], History] = {}
-    for attempt in itertools.count():
-        for history in _draw(histories(kind), 1000 * (number + 1) + attempt, 2 * size):
-            if history.commits[0] and history.rows > 1:
-                found.setdefault(history.lines(), history)
-        if len(found) >= size:
-            break
-    chosen = list(found.values())
-    # hypothesis draws from small to large: take of all sizes
-    spread = [chosen[at * len(chosen) // size] for at in range(size)]
-    return Batch(number, kind, dict(zip(LETTERS, spread, strict=False)))
+    def _step(self, operation: str, number: int) -> Step | None:
+        random = self.random
+        how: dict[str, Any] = {}
+        step = Step(operation)
+        if step.writes:
+            how = self._how(operation)
+        if operation == "delete_partition":
+            paths = sorted({self._path() for _ in range(random.randint(1, 2))})
+            return Step(operation, partitions=tuple(paths), **how)
+        if not step.writes:
+            return step
+        if number and step.brings_columns:
+            self._evolve()
+        columns = dict(self.columns)
+        if operation == "partial":
+            kept = random.sample(list(columns), random.randint(0, len(columns) - 1) or 1)
+            columns = {name: of for name, of in columns.items() if name in kept}
+        elif number and step.brings_columns and random.random() < 0.1:
+            # what is left out is null
+            named = [name for name in columns if name not in self.marks]
+            columns.pop(random.choice(named))
+        if operation == "delete":
+            columns = {}
+        rows = self._rows(operation, columns, number)
+        if not rows and number == 0:
+            rows = [self._row("a", columns, operation)]
+        if random.random() < 0.12 and number:
+            how["killed_at"] = random.randint(0, 12)
+        return Step(operation, tuple(rows), tuple(columns.items()), **how) if rows else None
 
+    def _how(self, operation: str) -> dict[str, Any]:
+        """By which way the write goes."""
+        random, kind = self.random, self.kind
+        strategy = random.choice(_STRATEGIES)
+        how: dict[str, Any] = {
+            "strategy": strategy,
+            "execution": random.choice(["", "row", "batch"]) if strategy == "internal_row" else "",
+            "rows_per_frame": random.choice([-1, 1, 2]),
+            "files": random.randint(1, 3),
+        }
+        if kind.merge_on_read and "text" not in kind.orderings.values():
+            how["blocks"] = random.choice(["avro", "parquet"])
+        ways = [one for one in TOPOLOGIES[kind.index] if self._goes(one)]
+        bucketed = kind.index in ("BUCKET", "CONSISTENT_HASHING")
+        if not bucketed and operation not in ("bulk_insert", "delete_partition"):
+            how["topology"] = random.choice(ways)
+        return how
 
-def kinds(number: int) -> st.SearchStrategy[Kind]:
-    """Kinds of the shape that is the turn of batch `number`."""
-    (table_type, blocks), record_type, mode, more_columns = _SHAPES[number % len(_SHAPES)]
-    marks = [more_columns] if more_columns in MARKS else []
-    partitionings = st.sampled_from(_PARTITIONINGS)
-    columns = st.lists(st.sampled_from(PLAIN), unique=True, min_size=1, max_size=4)
-    growing = 2 if number % 5 in (1, 3) else 0
-    if MODES[mode].marker:
-        columns = columns.map(lambda drawn: ["text", *(name for name in drawn if name != "text")])
-    if growing:
-        wider = ("long", "double")[number // 5 % 2]
-        columns = columns.map(lambda drawn: [wider, *(name for name in drawn if name != wider)])
-    more = ["delete"] if table_type == "COPY_ON_WRITE" else ["upsert, compact"]
-    later = st.permutations(["upsert", "upsert", "delete", *more])
-    return st.builds(
-        lambda key, ordering, partition, null_keys, columns, rest, since: Kind(
-            mode=mode,
-            table_type=table_type,
-            record_type=record_type,
-            blocks=blocks,
-            key=key,
-            ordering=ordering,
-            partitioning=partition[0],
-            partition_type=partition[1],
-            null_keys=null_keys,
-            columns=(*marks, *columns),
-            second=("int", "double")[number // 2 % 2] if more_columns == _TWO else "",
-            program=("upsert", *rest),
-            grown=tuple((name, since, _GROWN.get(name, "")) for name in columns[:growing]),
-        ),
-        st.sampled_from(sorted(KEYS)),
-        st.sampled_from(_ORDERINGS if MODES[mode].by_value else ("", "long")),
-        partitionings,
-        st.booleans(),
-        columns,
-        st.tuples(later, st.integers(3, 4)).map(lambda drawn: drawn[0][: drawn[1]]),
-        st.integers(1, 2),
-    )
+    def _goes(self, topology: str) -> bool:
+        """Whether the table's writes may take that way."""
+        kind = self.kind
+        leaves = kind.is_global and kind.partitioning != "none"
+        if topology == "step3":
+            return not self.marks and not kind.rules.fill
+        if topology in ("legacy", "step1"):
+            return not leaves
+        return not (topology == "bloom" and leaves and kind.merge_on_read)
 
+    def _evolve(self) -> None:
+        """Sometimes: a column more, one that is wider, or another order."""
+        random = self.random
+        if random.random() < 0.2:
+            new = [name for name in PLAIN if name not in self.columns]
+            self.columns[random.choice(new)] = ""
+            self.columns = {name: of or name for name, of in self.columns.items()}
+        narrow = [name for name, of in self.columns.items() if of in WIDER]
+        if narrow and random.random() < 0.3:
+            name = random.choice(narrow)
+            self.columns[name] = random.choice(WIDER[self.columns[name]])
+        if random.random() < 0.2:
+            names = list(self.columns)
+            random.shuffle(names)
+            self.columns = {name: self.columns[name] for name in names}
 
-@st.composite
-def histories(draw: st.DrawFn, kind: Kind) -> History:
-    """A history of a table of `kind`."""
-    commits = []
-    for number in range(len(kind.program)):
-        one = _rows(kind, number)
-        once = kind.once(number)
-        identity = functools.partial(_identity, ("k", "p") if once else kind.told_by)
-        rows = draw(st.lists(one, max_size=6, unique_by=identity))
-        if rows and not once:
+    def _rows(self, operation: str, columns: dict[str, str], number: int) -> list[Row]:
+        random, kind = self.random, self.kind
+        looks_up = operation in ("upsert", "partial", "delete")
+        rows: list[Row] = []
+        told: set[str] = set()
+        for _ in range(random.randint(0 if number else 1, 7)):
+            h = random.choice("ABC") if looks_up else f"I{number}"
+            row = self._row(h, columns, operation)
+            if told_by := self._identity(row, looks_up):
+                if told_by in told:
+                    continue
+                told.add(told_by)
+            rows.append(row)
+        if looks_up and rows and not (kind.record_type == "SPARK" and self.marks):
             # the same record more than once, word for word
-            rows += draw(st.lists(st.sampled_from(rows), max_size=2))
-        commits.append(tuple(rows))
-    return History(tuple(commits))
+            rows += random.sample(rows, random.choice([0, 0, min(2, len(rows))]))
+        return rows
 
+    def _identity(self, row: Row, looks_up: bool) -> str:
+        """Two rows of a commit differ in it, or are the same row."""
+        kind = self.kind
+        names = ["h", "k"] if kind.is_global else ["h", "k", "p"]
+        once = kind.record_type == "SPARK" and bool(self.marks)
+        if looks_up and kind.by_value and not kind.is_global and not once:
+            names += kind.orderings
+        # a partition value that is null and one that is empty are one partition
+        values = [row.get(name) if name != "p" else row.get(name) or "" for name in names]
+        return json.dumps(values)
 
-def _rows(kind: Kind, number: int) -> st.SearchStrategy[Row]:
-    keys: list[Any] = list(KEYS[kind.key]) + [None] * kind.null_keys
-    columns: dict[str, st.SearchStrategy[Any]] = {"k": st.sampled_from(keys)}
-    if kind.partitioning != "none":
-        paths = PARTITIONS[kind.partition_type]
+    def _row(self, h: str, columns: dict[str, str], operation: str) -> Row:
+        random, kind = self.random, self.kind
+        row: Row = {"h": h, "k": random.choice([*KEYS[kind.key], *[None] * kind.null_keys])}
+        if kind.partitioning != "none":
+            row["p"] = self._partition()
+        if operation != "delete":
+            for name, of in kind.orderings.items():
+                row[name] = random.choice([*CATALOGUE[of].values, *[None] * kind.nulls])
+            says = operation in ("upsert", "partial")
+            for name, of in columns.items():
+                row[name] = random.choice(self._values(name, of, says))
+        return {name: value for name, value in row.items() if value is not None}
+
+    def _values(self, name: str, of: str, says: bool) -> list[Any]:
+        """What a column may hold: values at the edges, null, and the marker of the merge mode."""
+        if name in self.marks:
+            return list(CATALOGUE[name].values if says else _SAYS_NOTHING[name])
+        marker = self.kind.rules.marker
+        more = {"text": marker, "blob": marker.encode().hex()}.get(of)
+        return [*CATALOGUE[of].values, None, *([more] * 3 if more else [])]
+
+    def _partition(self) -> Any:
+        values = PARTITIONS[self.kind.partition_type]
+        more = [None, ""] if self.kind.partition_type in TEXTS else [None]
         # mostly one partition, so that keys meet; some change it
-        columns["p"] = st.sampled_from([paths[0]] * 4 + [*paths, None])
-    for name, of in kind.orderings.items():
-        columns[name] = st.sampled_from(CATALOGUE[of].values)
-    before = kind.before(number)
-    for name in kind.columns:
-        if was := before.get(name, name):
-            columns[name] = st.sampled_from([*_values(kind, was), None])
-    return st.fixed_dictionaries(columns).map(
-        lambda row: {name: value for name, value in row.items() if value is not None}
-    )
+        return self.random.choice([values[0]] * 3 + [*values, self.random.choice(more)])
 
-
-def _values(kind: Kind, name: str) -> list[Any]:
-    """Those of the catalogue, and the marker of the merge mode where its type can hold it."""
-    marker = MODES[kind.mode].marker
-    more = {"text": marker, "blob": marker.encode().hex()}.get(name)
-    return [*CATALOGUE[name].values, *([more] * 3 if more else [])]
-
-
-def _identity(names: Sequence[str], row: Row) -> str:
-    return line({name: row.get(name) for name in names})
-
-
-def _draw(strategy: st.SearchStrategy[Drawn], number: int, count: int) -> list[Drawn]:
-    found: list[Drawn] = []
-
-    @seed(number)
-    @settings(
-        max_examples=count,
-        database=None,
-        phases=[Phase.generate],
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(strategy)
-    def collect(drawn: Drawn) -> None:
-        found.append(drawn)
-
-    collect()
-    return found
+    def _path(self) -> str:
+        return Model(self.kind).path(self._partition())

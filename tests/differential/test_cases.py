@@ -1,99 +1,153 @@
-"""Histories that once differed, each against the rows that Apache Hudi gave, without Spark."""
+"""Histories that once differed, each against its right rows; and what readers still do to some."""
 
 from __future__ import annotations
 
-import json
-import tomllib
 from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.differential.columns import line
-from tests.differential.history import CASES, Case, History, cases
-from tests.differential.kind import LETTERS, MODES, READERS_TOML, Kind
-from tests.differential.readers import FailedError, read, read_by_hudi
-from tests.differential.trial import HUDI, Trial
-from tests.differential.writers import STRATEGIES
+from tests.differential.history import CASES, Case, History, Row, Step, cases
+from tests.differential.kind import MODES, Kind, readers_toml
+from tests.differential.model import Model
+from tests.differential.readers import read
+from tests.differential.trial import LAB, Trial
+from tests.differential.writers import ByHudi, FailedError, InProcess, Writer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 KEPT = cases()
+STRATEGIES = ("pickle", "avro", "internal_row", "arrow")
+
+
+def named(name: str) -> dict[str, Any]:
+    """The exception of that name, in `tests/readers.toml`."""
+    return next(one for one in readers_toml()["exception"] if one["name"] == name)
+
+
+def lines(rows: Iterable[Row]) -> Counter[str]:
+    return Counter(line(dict(sorted(row.items()))) for row in rows)
+
+
+def make(case: Case, path: str, writer: Writer) -> None:
+    """The table of a case; its last step may be one that is refused."""
+    steps = case.history.steps[:-1] if case.refused else case.history.steps
+    for step in steps:
+        writer.do(path, case.history.kind, step)
+    if case.refused:
+        with pytest.raises(FailedError, match=case.refused):
+            writer.do(path, case.history.kind, case.history.steps[-1])
+
+
+def by_strategy(case: Case, strategy: str) -> Case:
+    steps = tuple(replace(step, strategy=strategy, execution="") for step in case.history.steps)
+    return replace(case, history=replace(case.history, steps=steps))
 
 
 @pytest.mark.parametrize("case", KEPT, ids=lambda case: case.name)
 def test_the_right_rows_by_every_strategy(case: Case, tmp_path: Path) -> None:
-    trial = Trial(None, tmp_path, case.kind, {LETTERS[0]: case.history})
-    right = Counter(line(row) for row in case.rows)
+    schema = case.history.schema(len(case.history.steps) - bool(case.refused))
     for strategy in STRATEGIES:
-        trial.write(strategy)
-        for reader in case.kind.judges:
+        path = str(tmp_path / strategy)
+        make(by_strategy(case, strategy), path, InProcess())
+        for reader in case.history.judges:
             if reader != "apache-hudi":
-                seen = read(reader, trial.path(strategy), trial.schema)
-                assert seen.get(LETTERS[0], Counter()) == right, (
-                    f"written by {strategy}, read by {reader}"
-                )
+                seen = read(reader, path, schema, None)
+                assert lines(seen) == lines(case.rows), f"written by {strategy}, read by {reader}"
+
+
+@pytest.mark.parametrize("case", KEPT, ids=lambda case: case.name)
+def test_the_model_has_the_right_rows(case: Case) -> None:
+    model = Model(case.history.kind)
+    for step in case.history.steps[: len(case.history.steps) - bool(case.refused)]:
+        model.apply(step)
+    assert list(model.differences(case.rows)) == []
+
+
+@pytest.mark.parametrize(
+    "case",
+    [one for one in KEPT if one.exception and named(one.exception)["who"] == "hudi-rs"],
+    ids=lambda case: case.name,
+)
+def test_what_is_excepted_is_so_still(case: Case, tmp_path: Path) -> None:
+    make(case, str(tmp_path), InProcess())
+    assert "hudi-rs" not in case.history.judges
+    if case.failure:
+        with pytest.raises(FailedError, match=case.failure):
+            read("hudi-rs", str(tmp_path), case.history.schema(), None)
+    else:
+        seen = read("hudi-rs", str(tmp_path), case.history.schema(), None)
+        assert lines(seen) == lines(case.wrong) != lines(case.rows)
 
 
 @pytest.mark.spark
 @pytest.mark.hudi
 @pytest.mark.parametrize("case", KEPT, ids=lambda case: case.name)
-def test_apache_hudi_says_so_still(case: Case, hudi_session: SparkSession, tmp_path: Path) -> None:
-    trial = Trial(hudi_session, tmp_path, case.kind, {LETTERS[0]: case.history})
-    try:
-        trial.write(HUDI)
-        seen = read_by_hudi(hudi_session, {HUDI: trial.path(HUDI)}, trial.schema)[HUDI]
-    except FailedError as exc:
-        seen = exc
-    if case.failure or isinstance(seen, FailedError):
-        assert case.failure
-        assert case.failure in str(seen)
-    else:
-        rows = case.by_hudi if case.exception else case.rows
-        assert seen.get(LETTERS[0], Counter()) == Counter(line(row) for row in rows)
+def test_what_is_excepted_is_so_still_in_apache_hudi(
+    case: Case, hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    """Apache Hudi reads its own table where it has the steps, else the lab's."""
+    own = case.history.hudi_can_write
+    excepted = bool(case.exception) and named(case.exception)["who"] == "apache-hudi"
+    if not (excepted or "apache-hudi" in case.history.judges):
+        assert case.exception
+        return
+    writer = ByHudi(hudi_session) if own else InProcess()
+    if excepted and case.failure:
+        with pytest.raises(FailedError, match=case.failure):
+            made_and_read(case, str(tmp_path), writer, hudi_session)
+        return
+    seen = made_and_read(case, str(tmp_path), writer, hudi_session)
+    assert lines(seen) == lines(case.wrong if excepted else case.rows)
+
+
+def made_and_read(case: Case, path: str, writer: Writer, session: SparkSession) -> list[Row]:
+    """What Apache Hudi sees in the table that `writer` makes."""
+    make(case, path, writer)
+    schema = case.history.schema(len(case.history.steps) - bool(case.refused))
+    return read("apache-hudi", path, schema, session)
 
 
 def test_hudi_rs_does_not_fill_the_column_that_marks_deletes(tmp_path: Path) -> None:
     mark = "_hoodie_is_deleted"
-    columns = (mark, "int")
-    kind = Kind("non-defaults payload", "MERGE_ON_READ", "AVRO", columns=columns)
-    history = History((({"k": "a", mark: False, "int": 1},), ({"k": "a"},)))
-    trial = Trial(None, tmp_path, kind, {LETTERS[0]: history})
-    trial.write("arrow")
-    filled, not_filled = (
-        [json.loads(row) for row in read(reader, trial.path("arrow"), trial.schema)[LETTERS[0]]]
-        for reader in ("serde_lab", "hudi-rs")
-    )
-    assert [(row["int"], row[mark]) for row in filled] == [(1, False)]
+    columns = ((mark, mark), ("int", "int"))
+    kind = Kind("non-defaults payload", "MERGE_ON_READ")
+    first = Step("upsert", ({"h": "A", "k": "a", mark: False, "int": 1},), columns)
+    history = History(kind, (first, Step("upsert", ({"h": "A", "k": "a"},), columns)))
+    filled, not_filled = seen_by_both(history, tmp_path)
+    assert [(row["int"], row.get(mark)) for row in filled] == [(1, False)]
     assert [(row["int"], row.get(mark)) for row in not_filled] == [(1, None)]
-    assert "hudi-rs" not in kind.judges
+    assert "hudi-rs" not in history.judges
 
 
 def test_hudi_rs_does_not_fill_what_is_marked_as_unavailable(tmp_path: Path) -> None:
     marker, mark = MODES["debezium payload"].marker, "_change_operation_type"
-    kind = Kind(
-        "debezium payload", "MERGE_ON_READ", "AVRO", ordering="long", columns=(mark, "text")
-    )
-    rows = ({"k": "a", "_event_lsn": 0, "text": "b"}, {"k": "a", "_event_lsn": 1, "text": marker})
-    history = History(((rows[0],), (rows[1],)))
-    trial = Trial(None, tmp_path, kind, {LETTERS[0]: history})
-    trial.write("arrow")
-    filled, not_filled = (
-        [json.loads(row) for row in read(reader, trial.path("arrow"), trial.schema)[LETTERS[0]]]
-        for reader in ("serde_lab", "hudi-rs")
-    )
+    columns = ((mark, mark), ("text", "text"))
+    kind = Kind("debezium payload", "MERGE_ON_READ", ordering="long")
+    rows = [{"h": "A", "k": "a", "_event_lsn": n, "text": v} for n, v in enumerate(["b", marker])]
+    history = History(kind, tuple(Step("upsert", (row,), columns) for row in rows))
+    filled, not_filled = seen_by_both(history, tmp_path)
     assert [(row["_event_lsn"], row["text"]) for row in filled] == [(1, "b")]
     assert [(row["_event_lsn"], row["text"]) for row in not_filled] == [(1, marker)]
-    assert "hudi-rs" not in kind.judges
+    assert "hudi-rs" not in history.judges
+
+
+def seen_by_both(history: History, folder: Path) -> list[list[Row]]:
+    """What the lab and hudi-rs see of a history; the lab is right."""
+    trial = Trial(history, folder)
+    assert trial.differences() == []
+    return [read(one, trial.path(LAB), history.schema(), None) for one in ("serde_lab", "hudi-rs")]
 
 
 @pytest.mark.parametrize("case", KEPT, ids=lambda case: case.name)
 def test_a_case_says_why_it_is_kept(case: Case, tmp_path: Path) -> None:
-    named = tomllib.loads(READERS_TOML.read_text(encoding="utf-8"))["exception"]
     assert len(case.why) > 20
-    assert bool(case.exception) == (case.by_hudi != () or case.failure != "")
-    assert not case.exception or case.exception in {one["name"] for one in named}
+    assert bool(case.exception) == (case.wrong != () or case.failure != "")
+    assert not case.exception or named(case.exception)
     # and is written as it would be written anew
     assert case.save(tmp_path).read_text() == (CASES / f"{case.name}.json").read_text()

@@ -1,91 +1,141 @@
-"""A few batches of what `make differential` runs in hundreds, and its bookkeeping."""
+"""A fixed selection of what `make differential` runs by the thousand, and its bookkeeping."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.differential.history import Case, History
-from tests.differential.kind import Kind
-from tests.differential.made import batch
-from tests.differential.readers import read
+from tests.differential.history import SERVICES, Case, History, Step
+from tests.differential.kind import TOPOLOGIES, Kind
+from tests.differential.made import history
+from tests.differential.model import RETURNS, ZERO, Model
 from tests.differential.report import write_report
+from tests.differential.smaller import smallest
 from tests.differential.state import State
-from tests.differential.trial import Difference, Trial, compared
+from tests.differential.trial import LAB, Difference, Trial
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BATCHES = (1, 2, 10, 12, 20, 13)
-SIZE = 8
+IN_PROCESS = range(96)
+ON_SPARK = (14, 28)
+INT = (("int", "int"),)
+
+
+def row(order: int, value: int = 0, key: str = "a") -> dict[str, object]:
+    return {"h": "A", "k": key, "o": order, "int": value}
+
+
+@pytest.mark.parametrize("first", range(0, len(IN_PROCESS), 16))
+def test_no_history_differs(first: int, tmp_path: Path) -> None:
+    for number in IN_PROCESS[first : first + 16]:
+        drawn = history(number)
+        trial = Trial(drawn, tmp_path / str(number))
+        assert [str(one) for one in trial.differences()] == [], (number, str(drawn.kind))
 
 
 @pytest.mark.spark
 @pytest.mark.hudi
-@pytest.mark.parametrize("number", BATCHES)
-def test_no_history_differs(number: int, hudi_session: SparkSession, tmp_path: Path) -> None:
-    drawn = batch(number, SIZE)
-    on_spark = list(drawn.histories)[-1:] if number == BATCHES[-1] else ()
-    trial = Trial(hudi_session, tmp_path, drawn.kind, drawn.histories, on_spark, number)
-    assert [str(one) for one in trial.differences()] == [], drawn.kind
+@pytest.mark.parametrize("number", ON_SPARK)
+def test_no_history_differs_on_spark(
+    number: int, hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    trial = Trial(history(number), tmp_path, hudi_session)
+    assert [str(one) for one in trial.differences()] == [], str(trial.history.kind)
+    assert trial.looks["apache-hudi"]
 
 
-def test_a_batch_is_the_same_each_time() -> None:
-    assert batch(7, 5).digest == batch(7, 5).digest != batch(8, 5).digest
+def test_the_selection_has_every_kind_of_step_and_index() -> None:
+    drawn = [history(number) for number in IN_PROCESS]
+    steps = [step for one in drawn for step in one.steps]
+    writes = {"upsert", "partial", "insert", "bulk_insert", "delete", "delete_partition"}
+    writes |= {"insert_overwrite", "insert_overwrite_table"}
+    assert {step.operation for step in steps} == writes | set(SERVICES)
+    assert {one.kind.index for one in drawn} == set(TOPOLOGIES)
+    assert any(step.killed_at >= 0 for step in steps)
+    assert {one.kind.version for one in drawn} == {6, 9}
+
+
+def test_a_history_is_the_same_each_time() -> None:
+    assert history(7).digest == history(7).digest != history(8).digest
 
 
 def test_ties_within_a_commit_are_identical_rows() -> None:
-    for number in range(6):
-        drawn = batch(number)
-        names = drawn.kind.told_by
-        for history in drawn.histories.values():
-            for rows in history.lines():
-                told = {row: tuple(json.loads(row).get(name) for name in names) for row in rows}
-                assert len({str(key) for key in told.values()}) == len(told)
+    for number in range(60):
+        drawn = history(number)
+        model = Model(drawn.kind)
+        names = drawn.kind.orderings if drawn.kind.by_value else ()
+        for step in drawn.steps:
+            told: dict[str, set[str]] = {}
+            for one in step.rows:
+                order = [one.get(name) for name in names] if step.operation != "delete" else []
+                place = [one["h"], one.get("k"), model.path(one.get("p")), *order]
+                told.setdefault(json.dumps(place), set()).add(json.dumps(one))
+            assert all(len(rows) == 1 for rows in told.values()), number
 
 
-def test_kinds_that_cannot_be_compared_are_not_drawn() -> None:
-    kind = Kind("event time", "COPY_ON_WRITE", "AVRO", ordering="day")
-    assert kind.exception == "date or decimal as ordering field, copy on write, AVRO record type"
-    assert all(not batch(number, 1).kind.exception for number in range(24))
+def test_the_model_names_where_hudi_is_odd() -> None:
+    kind = Kind("event time", "MERGE_ON_READ", ordering="int")
+    late = Step("upsert", (row(3, 2),), INT)
+    steps = (
+        Step("upsert", (row(5, 1),), INT),
+        Step("delete", ({"h": "A", "k": "a"},)),
+        late,
+    )
+    model = Model.after(History(kind, steps))
+    assert [one["int"] for one in model.plain_rows()] == [1]
+    assert model.oddities[RETURNS]
+    mark = "_hoodie_is_deleted"
+    marked = Step("upsert", ({**row(0), mark: True},), (*INT, (mark, mark)))
+    model = Model.after(History(kind, (steps[0], marked)))
+    # Hudi takes the value 0 for none, so that the delete wins
+    assert model.oddities[ZERO]
+    assert {bool(line) for line in model.rows()["", "h:A,k:a"]} == {True, False}
 
 
-def test_a_lost_row_is_told(tmp_path: Path) -> None:
-    kind = Kind("event time", "COPY_ON_WRITE", "AVRO", ordering="long", program=("upsert",) * 2)
-    history = History((({"k": "a", "o": 1},), ({"k": "b", "o": 1},)))
-    trial = Trial(None, tmp_path, kind, {"A": history, "B": history})
-    trial.write("arrow")
-    answer = read("serde_lab", trial.path("arrow"), trial.schema)
-    assert {letter: len(rows) for letter, rows in answer.items()} == {"A": 2, "B": 2}
-    less = {"A": answer["A"], "B": answer["B"] - Counter(list(answer["B"])[:1])}
-    (found,) = compared(answer, less, "AB", "arrow", "serde_lab")
-    assert found.letter == "B"
-    assert len(found.missing) == 1
-    assert found.unexpected == ()
+def test_a_lost_row_is_told_and_its_history_made_small(tmp_path: Path) -> None:
+    rows = (row(1), row(1, 2, "b"))
+    steps = (Step("upsert", rows, INT, strategy="avro", files=2), Step("clean"))
+    drawn = History(Kind("event time", "COPY_ON_WRITE", ordering="int"), steps)
+    model = Model.after(drawn)
+    (found,) = model.differences(model.plain_rows()[1:])
+    assert '"k": "a"' in found[0]
+    assert found[1] == ""
+    # a column that is no column of the catalogue's type: nothing can write it
+    wrong = replace(steps[0], rows=(*rows, {"h": "A", "k": "c", "o": "text"}))
+    drawn = replace(drawn, steps=(wrong, steps[1]))
+    (difference,) = Trial(drawn, tmp_path / "all").differences()
+    less, told = smallest(drawn, difference, tmp_path / "less", None)
+    assert less.steps == (Step("upsert", (wrong.rows[-1],), INT),)
+    assert told.reader == "nobody"
 
 
 def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    first, second, third = (batch(number, 2) for number in range(3))
+    trials = [Trial(history(number), tmp_path) for number in range(3)]
     state = State.load(tmp_path / "state.jsonl")
-    state.add(first, 1, [])
-    state.add(second, 0, [Difference("B", "arrow", "hudi-rs", ("a row",))])
+    trials[0].looks["hudi-rs"] += 3
+    state.add(0, trials[0], [])
+    state.add(1, trials[1], [Difference(4, LAB, "hudi-rs", ("a row",), ("",))])
     with (tmp_path / "state.jsonl").open("a") as file:
         file.write('{"number": 2, "torn')
     again = State.load(tmp_path / "state.jsonl")
-    assert [again.has(one) for one in (first, second, third)] == [True, False, False]
-    assert again.finished[second.digest].differences[0].missing == ("a row",)
-    write_report(tmp_path / "report.md", again.of([first, second, third]))
+    assert [again.has(one.history, on_spark=False) for one in trials] == [True, False, False]
+    assert not again.has(trials[0].history, on_spark=True)
+    write_report(tmp_path / "report.md", again.of(one.history for one in trials))
     text = (tmp_path / "report.md").read_text()
-    assert "Ran: 4 histories" in text
-    assert "history B, written by arrow, read by hudi-rs: missing a row" in text
+    assert "Ran: 2 histories" in text
+    assert "| hudi-rs | 3 |" in text
+    assert "history 1: step 4, written by serde_lab, read by hudi-rs: not nothing but a row" in text
 
 
 def test_a_case_reads_as_it_was_written(tmp_path: Path) -> None:
-    history = History((({"k": "a", "o": -0.0, "text": 'x"ü'},), ()))
-    kind = Kind("event time", "MERGE_ON_READ", "SPARK", ordering="double", columns=("text",))
-    case = Case("one", "why it is kept", kind, history, ({"k": "a", "o": -0.0},))
+    step = Step("upsert", ({"h": "A", "k": "a", "o": -0.0, "text": 'x"ü'},), (("text", "text"),))
+    killed = replace(step, killed_at=3, partitions=("x",), strategy="pickle")
+    kind = Kind("event time", "MERGE_ON_READ", ordering="double", index="SIMPLE")
+    drawn = History(kind, (step, killed, Step("compact")))
+    case = Case("one", "why it is kept", drawn, ({"h": "A", "k": "a", "o": -0.0},))
     assert Case.load(case.save(tmp_path)) == case

@@ -1,0 +1,349 @@
+"""What a table must hold after each step of a history, worked out with dicts, without any code of the lab.
+
+Two versions of a key: by event time the one with the higher ordering value stands, the newer one of
+equals; by commit time the newer one. A delete by operation stands over all that came before it, and the
+first row after it stands over it. A merge-on-read table merges its log first, and the result with the
+base file: so a base row comes back where a delete in the log was followed by a row older than it.
+
+Where a row goes (base file or log) depends on the index, and under some indexes on file sizes. There a
+key is in several `Place`s at once, and each of their rows is a right answer. `oddities` names what of
+Hudi's own ways was met.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+from tests.differential.columns import line
+from tests.differential.history import WIDER, History, Row, Step
+from tests.differential.kind import PARTITIONINGS, Kind
+
+RETURNS = "a deleted row that returns"
+ZERO = "an ordering value 0 in a delete"
+ORDER = "input order under a global index"
+
+_DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+_ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(1, 32)}
+
+Key = tuple[str, str]
+"""Partition path and record key, as rows bear them."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """A row or a delete. `values`: JSON by column, with its type; of a `partial` row, of some columns."""
+
+    order: tuple[Any, ...]
+    values: tuple[tuple[str, str, str], ...] | None = None
+    always: bool = False
+    """A delete by operation, which needs no ordering value to stand."""
+    after_delete: bool = False
+    partial: bool = False
+
+    @property
+    def deletes(self) -> bool:
+        return self.values is None
+
+
+@dataclass(frozen=True)
+class Place:
+    """What is stored of a key, in the base file and in the log after it."""
+
+    base: Version | None = None
+    log: Version | None = None
+
+
+@dataclass
+class Model:
+    """The table of a history, step by step."""
+
+    kind: Kind
+    columns: dict[str, str] = field(default_factory=dict)
+    oddities: Counter[str] = field(default_factory=Counter)
+    _places: dict[Key, frozenset[Place]] = field(default_factory=dict)
+    _groups: set[tuple[str, int]] = field(default_factory=set)
+    _unknown: set[str] = field(default_factory=set)
+
+    @classmethod
+    def after(cls, history: History) -> Model:
+        """The table after all steps, none of which was killed."""
+        model = cls(history.kind)
+        for step in history.steps:
+            model.apply(step)
+        return model
+
+    def apply(self, step: Step) -> None:
+        """Do a step that was done in full."""
+        if step.brings_columns:
+            for name, of in step.columns:
+                had = self.columns.get(name, of)
+                self.columns[name] = of if of in WIDER.get(had, ()) else had
+        if step.operation == "compact":
+            self._compact()
+        elif step.operation == "delete_partition":
+            self._forget(set(step.partitions))
+        elif step.writes:
+            if step.operation.startswith("insert_overwrite"):
+                paths = {key[0] for key, _ in self._entries(step)}
+                everything = step.operation.endswith("table") or self.kind.partitioning == "none"
+                self._forget({path for path, _ in self._places} if everything else paths)
+            self._write(step)
+
+    def rows(self) -> dict[Key, frozenset[str]]:
+        """What may be seen of each key: rows as lines, "" for none."""
+        return {
+            key: frozenset(self._line(key, self._seen(place)) for place in places)
+            for key, places in self._places.items()
+            if key[1] not in self._unknown
+        }
+
+    def plain_rows(self) -> tuple[Row, ...]:
+        """The rows that are seen, one of those that may be of each key."""
+        lines = sorted(max(allowed) for allowed in self.rows().values())
+        return tuple(json.loads(line) for line in lines if line)
+
+    def differences(self, seen: Iterable[Row]) -> Iterator[tuple[str, str]]:
+        """What is expected and what is seen, as lines, for each key where they differ."""
+        found: dict[Key, list[str]] = {}
+        for row in seen:
+            key = (row["_hoodie_partition_path"], row["_hoodie_record_key"])
+            found.setdefault(key, []).append(line(row))
+        right = self.rows()
+        for key in {**right, **found}:
+            if key[1] in self._unknown:
+                continue
+            lines, allowed = found.get(key, []), right.get(key, frozenset({""}))
+            if len(lines) > 1 or (lines or [""])[0] not in allowed:
+                yield " or ".join(sorted(allowed)), "; ".join(sorted(lines))
+
+    def _write(self, step: Step) -> None:
+        batch, as_none = self._batch(step, False), self._batch(step, True)
+        if self.kind.is_global:
+            batch = dict(self._moved(batch))
+        deletes = step.operation == "delete"
+        groups = {(key[0], self._bucket(key)) for key in batch}
+        new_groups = groups - self._groups
+        for key, version in batch.items():
+            new = (key[0], self._bucket(key)) in new_groups
+            if deletes and key not in self._places:
+                continue
+            places = self._places.get(key, frozenset({Place()}))
+            self._places[key] = frozenset(
+                after
+                for one in {version, as_none.get(key, version)}
+                for place in places
+                for after in self._put(place, one, new)
+            )
+        if not deletes:
+            self._groups |= groups
+
+    def _batch(self, step: Step, zero_is_none: bool) -> dict[Key, Version]:
+        """The entries of a step, one a key. `zero_is_none`: an ordering value 0 in a delete is none."""
+        batch: dict[Key, Version] = {}
+        for key, version in self._entries(step):
+            if version.deletes and not version.always and _is_zero(version.order):
+                self.oddities[ZERO] += zero_is_none
+                version = replace(version, always=zero_is_none)
+            before = batch.get(key)
+            batch[key] = version if before is None else self._merged(before, version)
+        return batch
+
+    def _put(self, place: Place, version: Version, new: bool) -> Iterator[Place]:
+        """Where a version may go to. `new`: into a file group that was not there before."""
+        merged = version if place.base is None else self._merged(place.base, version)
+        # base files hold whole rows
+        based = Place(None if merged.deletes else replace(merged, partial=False))
+        if not self.kind.merge_on_read:
+            yield based
+            return
+        log = version if place.log is None else self._merged(place.log, version)
+        if self.kind.index == "BUCKET":
+            yield based if new else Place(place.base, log)
+            return
+        if not (version.always and new):
+            yield Place(place.base, log)
+        if place.log is None and not version.always:
+            yield based
+        if version.deletes and place == Place():
+            yield place
+
+    def _merged(self, before: Version, new: Version) -> Version:
+        """What two versions of a key are together."""
+        if before.always and new.deletes:
+            return before
+        stands, other = new, before
+        if before.always:
+            stands = replace(new, after_delete=True)
+        elif self.kind.by_value and not new.always and new.order < before.order:
+            stands, other = before, new
+        return self._filled(stands, other)
+
+    def _filled(self, row: Version, other: Version) -> Version:
+        """`row` with its gaps filled by `other`."""
+        if row.values is None or other.values is None:
+            return row
+        fills_new = row.partial or self.kind.rules.fill == "null"
+        own = {name: (of, value) for name, of, value in row.values}
+        for name, of, value in other.values:
+            if self._is_gap(*own[name]) if name in own else fills_new:
+                own[name] = (of, value)
+        values = tuple((name, *own[name]) for name in sorted(own))
+        return replace(row, values=values, partial=row.partial and other.partial)
+
+    def _is_gap(self, of: str, value: str) -> bool:
+        rules = self.kind.rules
+        if rules.fill == "null":
+            return value == "null"
+        text = json.loads(value)
+        return rules.fill == "marker" and (
+            (of == "text" and text == rules.marker)
+            or (of == "blob" and text == rules.marker.encode().hex())
+        )
+
+    def _moved(self, batch: Mapping[Key, Version]) -> Iterator[tuple[Key, Version]]:
+        """Under a global index: the entries, and the deletes of rows that leave their partition."""
+        self.oddities[ORDER] += len(batch) - len({key for _, key in batch})
+        for (path, key), version in batch.items():
+            there = [place for place in self._places if place[1] == key and self._may_see(place)]
+            if any(len(self._visible(place)) > 1 for place in there) or len(there) > 1:
+                self._unknown.add(key)
+            if not there or there[0][0] == path:
+                yield (path, key), version
+            elif version.always:
+                yield there[0], version
+            elif not self._is_late(version, there[0]):
+                yield there[0], Version((), None, always=True)
+                yield (path, key), version
+
+    def _is_late(self, version: Version, there: Key) -> bool:
+        stored = next(iter(self._visible(there)))
+        return self.kind.by_value and stored is not None and version.order < stored.order
+
+    def _visible(self, key: Key) -> set[Version | None]:
+        return {self._seen(place) for place in self._places[key]}
+
+    def _may_see(self, key: Key) -> bool:
+        return bool(self._visible(key) - {None})
+
+    def _seen(self, place: Place) -> Version | None:
+        """What a reader sees of a key."""
+        if place.log is None:
+            found = place.base
+        elif place.base is None:
+            found = place.log
+        else:
+            found = self._merged(place.base, place.log)
+            if place.log.after_delete and found.order != place.log.order:
+                self.oddities[RETURNS] += 1
+        return None if found is None or found.deletes else found
+
+    def _compact(self) -> None:
+        self._places = {
+            key: frozenset(Place(self._whole(place)) for place in places)
+            for key, places in self._places.items()
+        }
+
+    def _whole(self, place: Place) -> Version | None:
+        found = self._seen(place)
+        return None if found is None else replace(found, partial=False)
+
+    def _forget(self, paths: set[str]) -> None:
+        self._places = {key: places for key, places in self._places.items() if key[0] not in paths}
+        self._groups = {group for group in self._groups if group[0] not in paths}
+
+    def _entries(self, step: Step) -> Iterator[tuple[Key, Version]]:
+        for row in step.rows:
+            key = (self.path(row.get("p")), f"h:{row['h']},k:{_key_text(row.get('k'))}")
+            if step.operation == "delete":
+                yield key, Version((), None, always=True)
+            else:
+                yield key, self._version(row, step)
+
+    def _version(self, row: Row, step: Step) -> Version:
+        kind = self.kind
+        order = tuple(_order(row.get(name), of) for name, of in kind.orderings.items())
+        if kind.deletes(row):
+            return Version(order)
+        types = dict(step.columns) | kind.orderings | {"h": "text", "k": kind.key}
+        if kind.partitioning != "none":
+            types["p"] = kind.partition_type
+        values = ((name, of, json.dumps(row.get(name))) for name, of in types.items())
+        return Version(order, tuple(sorted(values)), partial=step.operation == "partial")
+
+    def path(self, value: Any) -> str:
+        """The partition path of a value of p."""
+        how = PARTITIONINGS[self.kind.partitioning]
+        if not how:
+            return ""
+        text = _DEFAULT_PARTITION if value in (None, "") else _text(value)
+        if how.get("url_encode"):
+            text = "".join(f"%{ord(c):02X}" if c in _ESCAPED else c for c in text)
+        return f"p={text}" if how.get("hive_style") else text
+
+    def _bucket(self, key: Key) -> int:
+        """By the hash of a list that holds h alone, as Java makes it."""
+        h, number = key[1].removeprefix("h:").partition(",")[0], 0
+        for letter in h:
+            number = 31 * number + ord(letter)
+        return ((31 + number) & 0x7FFFFFFF) % self.kind.buckets
+
+    def _line(self, key: Key, version: Version | None) -> str:
+        if version is None or version.values is None:
+            return ""
+        stored = {name: (of, json.loads(value)) for name, of, value in version.values}
+        row: Row = {}
+        for name in self.kind.schema(self.columns).names:
+            of, value = stored.get(name, ("", None))
+            row[name] = _as_type(value, of, self.columns.get(name, of))
+        row |= {"_hoodie_record_key": key[1], "_hoodie_partition_path": key[0]}
+        return line(row)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _key_text(value: Any) -> str:
+    if value is None:
+        return "__null__"
+    return "__empty__" if value == "" else _text(value)
+
+
+def _as_type(value: Any, of: str, wanted: str) -> Any:
+    """A value as a column of the type `wanted` holds it. A float that becomes a double keeps its text."""
+    if value is None:
+        return None
+    if wanted == "double":
+        return float(value)
+    return struct.unpack("<f", struct.pack("<f", value))[0] if of == "single" else value
+
+
+def _order(value: Any, of: str) -> tuple[Any, ...]:
+    """An ordering value as something that Python compares as Java compares the value; null is lowest."""
+    if value is None:
+        return (0,)
+    if isinstance(value, float):
+        if math.isnan(value):
+            return (1, math.inf, 1)
+        return (1, value, -1 if value == 0 and math.copysign(1, value) < 0 else 0)
+    if of in ("price", "huge"):
+        return (1, Decimal(value))
+    if of == "day":
+        return (1, date.fromisoformat(value).toordinal() - date(1970, 1, 1).toordinal())
+    if of in ("moment", "local"):
+        return (1, datetime.fromisoformat(value).isoformat())
+    if isinstance(value, str):
+        return (1, value.encode("utf-16-be", "surrogatepass"))
+    return (1, value)
+
+
+def _is_zero(order: tuple[Any, ...]) -> bool:
+    return len(order) == 1 and len(order[0]) > 1 and order[0][1:2] == (0,)
