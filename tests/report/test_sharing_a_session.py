@@ -1,4 +1,4 @@
-"""The runs behind what docs/hudi.md says of sharing a session with Apache Hudi: no ratio moves by more than 5 %."""
+"""The runs behind what docs/hudi.md says of sharing a session: no ratio moves by more than 5 %."""
 
 from __future__ import annotations
 
