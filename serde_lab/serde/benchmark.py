@@ -70,7 +70,7 @@ class OverBare:
 
 
 def values_of(kind: str, rows: int, seed: int) -> pa.Array:
-    """Values of a kind as `pickle_records.EXPECTED` describes them; no nulls."""
+    """Values of a kind as `pickle.records.EXPECTED` describes them; no nulls."""
     draw = np.random.default_rng(seed)
     if kind.startswith("int"):
         top = 2 ** (int(kind[3:]) - 1)

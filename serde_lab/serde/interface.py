@@ -32,7 +32,7 @@ the records; what makes records of a schema is asked of the bound SerDe of that 
     bound.rewrite, join, update_metadata, index_records, copy
 
 Records are never changed in place. Law 6: every verb gives what the same change of an Arrow batch gives
-(`serde_lab.serde.conformance_verbs`). A strategy overrides `project` (rewrite, join) and
+(`serde_lab.serde.conformance.verbs`). A strategy overrides `project` (rewrite, join) and
 `update_metadata` to stay on its representation; what it does not override goes round through Arrow, in
 `serde_lab.serde.through_arrow` and nowhere else. `RECORD_API.md` has the table: verb, meaning, cost.
 """
@@ -61,7 +61,7 @@ from serde_lab.records.schema import (
     RecordSchema,
 )
 from serde_lab.serde import through_arrow
-from serde_lab.serde.projection import Projection
+from serde_lab.serde.projection.plan import Projection
 from serde_lab.serde.record_verbs import Locations, MetadataValues
 
 Execution = Literal["row", "batch"]

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from serde_lab.errors import DataError
 from serde_lab.records.plain_form import from_plain, to_plain, to_plain_batch
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD
-from serde_lab.serde.projection import Projection
-from serde_lab.serde.projection_columns import projected
+from serde_lab.serde.projection.columns import projected
+from serde_lab.serde.projection.plan import Projection
 from serde_lab.serde.record_verbs import MetadataValues
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from serde_lab.serde import registry, through_arrow
 from serde_lab.serde.benchmark import batch_of, least_ns, values_of
 from serde_lab.serde.detours import verbs_through_arrow
 from serde_lab.serde.interface import Bounds, BoundSerde, Execution, Records, SerdeOptions
-from serde_lab.serde.projection import Projection
+from serde_lab.serde.projection.plan import Projection
 from serde_lab.serde.record_verbs import MetadataValues
 
 _KINDS = (*["int64"] * 3, "int32", *["decimal"] * 4, *["string"] * 5, *["date"] * 3)

@@ -19,7 +19,7 @@ from serde_lab.gate.gating import gate_run
 from serde_lab.runs.directory import load_run
 from tests.gate.copied_package import CHECKOUT, copy_checkout
 
-STRATEGY = Path("serde_lab/serde/pickle_records.py")
+STRATEGY = Path("serde_lab/serde/pickle/records.py")
 SCENARIO = "gate_smoke"
 
 # a phase takes one tick of CPU time by a clock that counts

@@ -16,7 +16,7 @@ from pkgutil import walk_packages
 import pyarrow as pa
 
 from serde_lab.records.schema import RecordSchema
-from serde_lab.serde.arrow_batches import ArrowRecords, ArrowStrategy, BoundArrow
+from serde_lab.serde.arrow.records import ArrowRecords, ArrowStrategy, BoundArrow
 from serde_lab.serde.interface import Bounds, Frames, Records, SerdeOptions
 
 ROOMS = ("measure", "pipeline", "records", "serde", "table")

@@ -18,9 +18,9 @@ from serde_lab.errors import DataError, SchemaError
 from serde_lab.records.delete_markers import DeleteMarkers
 from serde_lab.records.schema import FILE_ID, OPERATION, RECORD_KEY
 from serde_lab.serde import through_arrow
-from serde_lab.serde.arrow_batches import ArrowRecords, BoundArrow
+from serde_lab.serde.arrow.records import ArrowRecords, BoundArrow
 from serde_lab.serde.interface import Frames, Records
-from serde_lab.serde.projection import Projection
+from serde_lab.serde.projection.plan import Projection
 from serde_lab.serde.record_verbs import Locations, MetadataValues
 
 

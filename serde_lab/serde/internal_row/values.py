@@ -1,7 +1,7 @@
 """Columns out of slots and variable parts: the half of reading `internal_row` that nested types share.
 
 Nested types go down level by level: all lists of a column are read at once, as counts and as one column
-of items. Owns the reading of values; `internal_row_layout.py` says how they are written.
+of items. Owns the reading of values; `internal_row/layout.py` says how they are written.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import pyarrow.types as pat
 
 from serde_lab.records.plain_form import validity_buffer
 from serde_lab.records.types import is_decimal
-from serde_lab.serde.internal_row_layout import Field, RowLayout, slot_dtype, struct_layout
-from serde_lab.serde.internal_row_rows import Damaged, Pieces, Rows, refuse_where, rows_at
-from serde_lab.serde.internal_row_write import Part
+from serde_lab.serde.internal_row.layout import Field, RowLayout, slot_dtype, struct_layout
+from serde_lab.serde.internal_row.rows import Damaged, Pieces, Rows, refuse_where, rows_at
+from serde_lab.serde.internal_row.write import Part
 
 _HIGH_BITS = np.uint64(0x8080_8080_8080_8080)
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from serde_lab.errors import DecodeError, SchemaError, SetupError
 from serde_lab.records.schema import ENVELOPE, RecordSchema
 from serde_lab.records.types import plain_schema
-from serde_lab.serde import conformance_cases as cases
 from serde_lab.serde import registry
 from serde_lab.serde.allocation import Allocation
-from serde_lab.serde.conformance_subject import Case, Subject, for_all, raised, some
+from serde_lab.serde.conformance import cases
+from serde_lab.serde.conformance.subject import Case, Subject, for_all, raised, some
 from serde_lab.serde.interface import BoundSerde, SerdeOptions
 
 

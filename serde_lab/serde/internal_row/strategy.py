@@ -1,17 +1,17 @@
 """Strategy `internal_row`: RFC-84's HoodieFlinkInternalRow, a typed binary row behind its envelope.
 
-`Records` holds one contiguous buffer of binary rows with offsets, whose bytes `internal_row_layout.py`
+`Records` holds one contiguous buffer of binary rows with offsets, whose bytes `internal_row/layout.py`
 describes. Converting in builds that buffer, which is where the work is; serialising one record a frame
 hands out a view of it. Deserialising checks the form of every record, and the values of a column are
 checked when the column is read: what is never read, as in a hop that only routes, costs nothing.
 
-What is kept of the records that were read is said in `internal_row_records.py`.
+What is kept of the records that were read is said in `internal_row/records.py`.
 
-Two executions with the same bytes (`internal_row_shape.py` chooses): `batch` works on whole columns with
-Arrow and numpy (`internal_row_write.py`, `internal_row_read.py`), `row` is a loop with `struct`
-(`internal_row_loop.py`).
-Other metadata and other columns are made of such bytes too (`internal_row_verbs.py`).
-`layout = "nested"` puts the envelope into the record as a row of its own (`internal_row_nested.py`), which
+Two executions with the same bytes (`internal_row/shape.py` chooses): `batch` works on whole columns with
+Arrow and numpy (`internal_row/write.py`, `internal_row/read.py`), `row` is a loop with `struct`
+(`internal_row/loop.py`).
+Other metadata and other columns are made of such bytes too (`internal_row/verbs.py`).
+`layout = "nested"` puts the envelope into the record as a row of its own (`internal_row/nested.py`), which
 RFC-84's discussion measured and left: an option to measure it here, against the flat one that is default.
 Must not know what the columns mean.
 """
@@ -39,13 +39,13 @@ from serde_lab.serde.interface import (
     SerdeOptions,
     Strategy,
 )
-from serde_lab.serde.internal_row_frames import frames_from, records_in
-from serde_lab.serde.internal_row_layout import FRAME_HEADER_BYTES, MARK, WITH_ROW
-from serde_lab.serde.internal_row_records import RowRecords
-from serde_lab.serde.internal_row_rows import Damaged, Rows
-from serde_lab.serde.internal_row_shape import Shape
+from serde_lab.serde.internal_row.frames import frames_from, records_in
+from serde_lab.serde.internal_row.layout import FRAME_HEADER_BYTES, MARK, WITH_ROW
+from serde_lab.serde.internal_row.records import RowRecords
+from serde_lab.serde.internal_row.rows import Damaged, Rows
+from serde_lab.serde.internal_row.shape import Shape
 from serde_lab.serde.options import resolve
-from serde_lab.serde.projection import Projection
+from serde_lab.serde.projection.plan import Projection
 from serde_lab.serde.record_verbs import MetadataValues
 
 EXPECTED: Mapping[str, tuple[float, float]] = {
@@ -68,7 +68,7 @@ EXPECTED: Mapping[str, tuple[float, float]] = {
 }
 """Written down before columns were measured one by one: bytes and nanoseconds of a value.
 
-For `execution = "batch"` at one record a frame; the values are those of `pickle_records.EXPECTED`."""
+For `execution = "batch"` at one record a frame; the values are those of `pickle.records.EXPECTED`."""
 EXPECTED_ROW_NS: Mapping[str, float] = {
     "record": 4000,
     "bool": 450,

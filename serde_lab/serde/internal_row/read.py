@@ -1,9 +1,9 @@
 """Batch execution of `internal_row`: binary rows into whole columns, without a loop over rows.
 
-Reading mirrors writing (`internal_row_write.py`): fixed parts are cut out of all records at once and
+Reading mirrors writing (`internal_row/write.py`): fixed parts are cut out of all records at once and
 seen as one structured numpy array; the variable parts of all records are cut at offsets that are sums
 of lengths, and each column's pieces are then gathered by Arrow.
-Owns reading records; values are read by `internal_row_values.py`.
+Owns reading records; values are read by `internal_row/values.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD
-from serde_lab.serde.internal_row_layout import (
+from serde_lab.serde.internal_row.layout import (
     INDEX,
     INDEX_DTYPE,
     STRINGS_BEFORE_ROW,
@@ -26,9 +26,9 @@ from serde_lab.serde.internal_row_layout import (
     RowLayout,
     head,
 )
-from serde_lab.serde.internal_row_rows import Pieces, Rows, refuse_where
-from serde_lab.serde.internal_row_values import NullBits, from_bytes, from_slots, text
-from serde_lab.serde.internal_row_write import Numbers, Part, binary
+from serde_lab.serde.internal_row.rows import Pieces, Rows, refuse_where
+from serde_lab.serde.internal_row.values import NullBits, from_bytes, from_slots, text
+from serde_lab.serde.internal_row.write import Numbers, Part, binary
 
 _HEAD = np.uint64(0xFFFF_FFFF_FFFF)
 

@@ -25,11 +25,11 @@ from serde_lab.errors import DataError, DecodeError
 from serde_lab.records.plain_form import from_plain, to_plain
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD, RecordSchema
 from serde_lab.records.types import child_fields
-from serde_lab.serde.avro_column_names import AvroColumnNames, relabel
+from serde_lab.serde.avro.column_names import AvroColumnNames, relabel
 from serde_lab.serde.interface import Records
-from serde_lab.serde.projection import Change, Projection, TargetColumn
-from serde_lab.serde.projection_columns import projected
-from serde_lab.serde.projection_values import changed_values, new_value
+from serde_lab.serde.projection.columns import projected
+from serde_lab.serde.projection.plan import Change, Projection, TargetColumn
+from serde_lab.serde.projection.values import changed_values, new_value
 from serde_lab.serde.python_values import PythonForm
 from serde_lab.serde.record_verbs import MetadataValues
 from serde_lab.serde.row_envelope import rows_present

@@ -1,7 +1,7 @@
 """Frames of `internal_row`: which records stand side by side in one binary value.
 
 A frame of one record is that record, so that frames are a view of the records' own buffer; a frame of
-several has a table of lengths before them (`internal_row_layout.py`). Owns building and opening such
+several has a table of lengths before them (`internal_row/layout.py`). Owns building and opening such
 frames, for both executions; must not know what is inside a record.
 """
 
@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.serde.framing import Cuts
-from serde_lab.serde.internal_row_layout import FRAME_HEADER_BYTES, MARK, SEVERAL
-from serde_lab.serde.internal_row_rows import Rows, refuse_where
-from serde_lab.serde.internal_row_write import binary
+from serde_lab.serde.internal_row.layout import FRAME_HEADER_BYTES, MARK, SEVERAL
+from serde_lab.serde.internal_row.rows import Rows, refuse_where
+from serde_lab.serde.internal_row.write import binary
 
 _FIRST_WORD = MARK | SEVERAL << 8
 _WORD = 4

@@ -21,8 +21,8 @@ from serde_lab.records.fields import columns_of
 from serde_lab.records.plain_form import from_plain
 from serde_lab.records.schema import RECORD_KEY, RecordSchema
 from serde_lab.serde.interface import Records
-from serde_lab.serde.internal_row_rows import Damaged
-from serde_lab.serde.internal_row_shape import Reader, Shape
+from serde_lab.serde.internal_row.rows import Damaged
+from serde_lab.serde.internal_row.shape import Reader, Shape
 
 BLOCK_ROWS = 1 << 14
 """So many records are read together, all columns of them, while their bytes are near the processor."""

@@ -12,7 +12,7 @@ that Hudi took in the end, since the nested one cost about 5 %. A record, number
     15       …     metadata: a row of the envelope's six fields, in ENVELOPE's order
     …        …     row: a row of the data columns
 
-Both are rows as `internal_row_layout.py` describes them: null bits, slots, lengths, bytes. What it costs is
+Both are rows as `internal_row/layout.py` describes them: null bits, slots, lengths, bytes. What it costs is
 seen there: null bits for fields that are never null, lengths of 4 bytes for strings of 1 or 17, and two
 more lengths. What it gives: metadata change without a look at the row, and the row without the metadata.
 
@@ -33,15 +33,15 @@ import pyarrow.compute as pc
 from serde_lab.errors import DataError
 from serde_lab.records.plain_form import to_plain
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD
-from serde_lab.serde import internal_row_loop
-from serde_lab.serde.internal_row_layout import MARK, Field, RowLayout, layout_of
-from serde_lab.serde.internal_row_loop import check_no_row
-from serde_lab.serde.internal_row_loop_values import RowCode, Wrong
-from serde_lab.serde.internal_row_rows import Pieces, Rows, refuse_where
-from serde_lab.serde.internal_row_values import StructReader
-from serde_lab.serde.internal_row_verbs import projected_parts
-from serde_lab.serde.internal_row_write import Numbers, Part, join, lengths_of, write_structs
-from serde_lab.serde.projection import Projection
+from serde_lab.serde.internal_row import loop as internal_row_loop
+from serde_lab.serde.internal_row.layout import MARK, Field, RowLayout, layout_of
+from serde_lab.serde.internal_row.loop import check_no_row
+from serde_lab.serde.internal_row.loop_values import RowCode, Wrong
+from serde_lab.serde.internal_row.rows import Pieces, Rows, refuse_where
+from serde_lab.serde.internal_row.values import StructReader
+from serde_lab.serde.internal_row.verbs import projected_parts
+from serde_lab.serde.internal_row.write import Numbers, Part, join, lengths_of, write_structs
+from serde_lab.serde.projection.plan import Projection
 
 NESTED = 4
 _METADATA = layout_of(tuple(ENVELOPE.names), tuple(ENVELOPE.types))

@@ -3,7 +3,7 @@
 `batch` moves the slots and the bytes of fields as they stand, without looking at values; only a column
 whose type changes is read and written anew. Other metadata touches the envelope: the row behind it is one
 piece. Index records have no row, so that only their fingerprint changes with the schema.
-Owns these verbs for the flat layout (`internal_row_nested.py` has the other), and those of the loop, which
+Owns these verbs for the flat layout (`internal_row/nested.py` has the other), and those of the loop, which
 work on its stored values, for both. Must not know frames.
 """
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from serde_lab.records.plain_form import to_plain
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD
-from serde_lab.serde.internal_row_layout import (
+from serde_lab.serde.internal_row.layout import (
     INDEX,
     INDEX_DTYPE,
     STRINGS_BEFORE_ROW,
@@ -26,11 +26,11 @@ from serde_lab.serde.internal_row_layout import (
     RowLayout,
     head,
 )
-from serde_lab.serde.internal_row_loop import RecordReader as LoopReader
-from serde_lab.serde.internal_row_loop import stored_values
-from serde_lab.serde.internal_row_read import EnvelopePart, RecordReader
-from serde_lab.serde.internal_row_rows import Pieces
-from serde_lab.serde.internal_row_write import (
+from serde_lab.serde.internal_row.loop import RecordReader as LoopReader
+from serde_lab.serde.internal_row.loop import stored_values
+from serde_lab.serde.internal_row.read import EnvelopePart, RecordReader
+from serde_lab.serde.internal_row.rows import Pieces
+from serde_lab.serde.internal_row.write import (
     LONGEST_SLOT_STRING,
     Numbers,
     Part,
@@ -41,8 +41,8 @@ from serde_lab.serde.internal_row_write import (
     lengths_of,
     write_rows,
 )
-from serde_lab.serde.projection import Projection, TargetColumn
-from serde_lab.serde.projection_columns import changed, new_column
+from serde_lab.serde.projection.columns import changed, new_column
+from serde_lab.serde.projection.plan import Projection, TargetColumn
 
 Given = Mapping[str, str | pa.StringArray]
 """What metadata is set: one text for all records, or one each, by envelope column."""

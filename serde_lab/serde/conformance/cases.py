@@ -27,7 +27,7 @@ from serde_lab.records.plain_form import (
 )
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD, RecordSchema
 from serde_lab.records.types import depth, is_binary, is_list, is_string
-from serde_lab.serde.conformance_values import (
+from serde_lab.serde.conformance.values import (
     KINDS,
     LEAVES,
     LISTS,

@@ -2,7 +2,7 @@
 
 Fixed parts are filled column by column into one structured numpy array; variable parts are joined to
 them by Arrow. Nested types go down level by level: a column of lists is one array of counts and one of
-items, whatever the number of rows. Owns writing; `internal_row_layout.py` says what is written.
+items, whatever the number of rows. Owns writing; `internal_row/layout.py` says what is written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from serde_lab.errors import DataError
 from serde_lab.records.plain_form import null_mask, to_plain, to_plain_batch
 from serde_lab.records.schema import IS_INDEX_RECORD, RECORD_KEY
 from serde_lab.records.types import is_decimal
-from serde_lab.serde.internal_row_layout import (
+from serde_lab.serde.internal_row.layout import (
     INDEX,
     INDEX_DTYPE,
     MOST_BYTES,

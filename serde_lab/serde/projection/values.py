@@ -1,7 +1,7 @@
 """A projection applied to Python values: what `pickle` and `avro` by rows do, one value at a time.
 
 Values are those of `python_values.py`. A column whose numbers change by way of their digits is changed as
-an Arrow column (`projection_columns.py`), since nothing in Python writes numbers as Java does. Owns the
+an Arrow column (`projection/columns.py`), since nothing in Python writes numbers as Java does. Owns the
 functions that change a value; a column that does not change costs no call. Must not know strategies.
 """
 
@@ -18,8 +18,8 @@ from serde_lab.errors import DataError
 from serde_lab.records.avro_schema import decimal_bytes
 from serde_lab.records.plain_form import reinterpret, to_plain
 from serde_lab.records.types import is_decimal, is_list
-from serde_lab.serde.projection import Change, TargetColumn
-from serde_lab.serde.projection_columns import changed
+from serde_lab.serde.projection.columns import changed
+from serde_lab.serde.projection.plan import Change, TargetColumn
 from serde_lab.serde.python_values import PythonForm
 
 ToValue = Callable[[Any], Any]

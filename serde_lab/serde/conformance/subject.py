@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 
 from serde_lab.errors import LabError
 from serde_lab.records.schema import RecordSchema
-from serde_lab.serde import conformance_cases as cases
-from serde_lab.serde import conformance_values as values
 from serde_lab.serde import registry
+from serde_lab.serde.conformance import cases, values
 from serde_lab.serde.equality import first_difference
 from serde_lab.serde.interface import Bounds, BoundSerde, Frames, SerdeOptions, Strategy
 

@@ -35,9 +35,9 @@ from serde_lab.errors import DataError
 from serde_lab.records.plain_form import to_plain_batch
 from serde_lab.records.schema import RecordSchema
 from serde_lab.records.types import check_supported, is_list, plain_schema
-from serde_lab.serde.avro_column_names import AvroColumnNames
-from serde_lab.serde.avro_datums import AvroColumns, AvroDatums, AvroRecords
-from serde_lab.serde.avro_frames import MARK, AvroFrames
+from serde_lab.serde.avro.column_names import AvroColumnNames
+from serde_lab.serde.avro.datums import AvroColumns, AvroDatums, AvroRecords
+from serde_lab.serde.avro.frames import MARK, AvroFrames
 from serde_lab.serde.interface import (
     Bounds,
     BoundSerde,
@@ -48,7 +48,7 @@ from serde_lab.serde.interface import (
     Strategy,
 )
 from serde_lab.serde.options import resolve
-from serde_lab.serde.projection import Projection
+from serde_lab.serde.projection.plan import Projection
 from serde_lab.serde.record_verbs import MetadataValues
 
 EXPECTED: Mapping[str, tuple[float, float]] = {
@@ -70,7 +70,7 @@ EXPECTED: Mapping[str, tuple[float, float]] = {
     "struct": (25.5, 4500),
 }
 """Written down before this strategy was measured, for `execution = "row"`: bytes and nanoseconds (the four
-verbs together) of a value. The values are those of `pickle_records.EXPECTED`. Known was what fastavro alone
+verbs together) of a value. The values are those of `pickle.records.EXPECTED`. Known was what fastavro alone
 takes for a lineitem record."""
 EXPECTED_BATCH_NS: Mapping[str, float] = {
     "record": 250,

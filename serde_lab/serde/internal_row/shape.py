@@ -1,7 +1,7 @@
 """What the bytes of `internal_row` records depend on, and which of its readers and writers serve them.
 
 Owns the choice between the executions (`row`, `batch`) and the layouts (`flat`, `nested`). Must not know
-records: what is held, kept or forgotten of them is `internal_row_records.py`'s.
+records: what is held, kept or forgotten of them is `internal_row/records.py`'s.
 """
 
 from __future__ import annotations
@@ -14,19 +14,17 @@ import pyarrow as pa
 
 from serde_lab.records.schema import RecordSchema
 from serde_lab.records.types import plain_type
-from serde_lab.serde import (
-    internal_row_loop,
-    internal_row_nested,
-    internal_row_read,
-    internal_row_verbs,
-    internal_row_write,
-)
 from serde_lab.serde.fingerprint import schema_fingerprint
 from serde_lab.serde.interface import SerdeOptions
-from serde_lab.serde.internal_row_layout import RowLayout, layout_of
-from serde_lab.serde.internal_row_loop import RecordReader as LoopReader
-from serde_lab.serde.internal_row_rows import Rows
-from serde_lab.serde.projection import Projection
+from serde_lab.serde.internal_row import loop as internal_row_loop
+from serde_lab.serde.internal_row import nested as internal_row_nested
+from serde_lab.serde.internal_row import read as internal_row_read
+from serde_lab.serde.internal_row import verbs as internal_row_verbs
+from serde_lab.serde.internal_row import write as internal_row_write
+from serde_lab.serde.internal_row.layout import RowLayout, layout_of
+from serde_lab.serde.internal_row.loop import RecordReader as LoopReader
+from serde_lab.serde.internal_row.rows import Rows
+from serde_lab.serde.projection.plan import Projection
 
 Reader = LoopReader | internal_row_read.RecordReader | internal_row_nested.RecordReader
 

@@ -22,7 +22,7 @@ from serde_lab.records.plain_form import (
 )
 from serde_lab.records.schema_evolution import fit
 from serde_lab.records.types import is_list
-from serde_lab.serde.projection import Change, Projection, TargetColumn
+from serde_lab.serde.projection.plan import Change, Projection, TargetColumn
 
 Mask = npt.NDArray[np.bool_]
 

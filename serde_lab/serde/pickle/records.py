@@ -10,7 +10,7 @@ How its best advocate would write it, and does here:
   class it is. A pickle of the object would name the class in every frame (50 bytes) and look it up and
   call `__reduce__` for every record, which takes as long as all the rest. What is left out is what both
   sides know, as with a class registered with Kryo. `__reduce__` is there for everyone else.
-- One pickler writes a whole batch into one buffer (`pickle_frames.py`). Its memo is off: no record holds
+- One pickler writes a whole batch into one buffer (`pickle/frames.py`). Its memo is off: no record holds
   an object twice, and bytes that depend on which equal objects are the same one would not be the same
   for equal batches.
 - `pickler = "cloudpickle"` uses cloudpickle's pickler, what PySpark serialises functions with; for plain
@@ -46,9 +46,9 @@ from serde_lab.serde.interface import (
     Strategy,
 )
 from serde_lab.serde.options import resolve
-from serde_lab.serde.pickle_frames import MARK, PickleFrames
-from serde_lab.serde.projection import Projection
-from serde_lab.serde.projection_values import changed_values, new_value
+from serde_lab.serde.pickle.frames import MARK, PickleFrames
+from serde_lab.serde.projection.plan import Projection
+from serde_lab.serde.projection.values import changed_values, new_value
 from serde_lab.serde.python_values import PythonForm, transposed
 from serde_lab.serde.record_verbs import MetadataValues
 from serde_lab.serde.row_envelope import rows_present

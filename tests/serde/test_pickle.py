@@ -1,4 +1,4 @@
-"""pickle keeps the laws of the SerDe interface, and its frames are what `pickle_frames.py` says."""
+"""pickle keeps the laws of the SerDe interface, and its frames are what `pickle/frames.py` says."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from serde_lab.serde import registry
 from serde_lab.serde.conformance import Conformance
 from serde_lab.serde.fingerprint import schema_fingerprint
 from serde_lab.serde.interface import Bounds, BoundSerde, SerdeOptions
-from serde_lab.serde.pickle_records import PickleRecord
+from serde_lab.serde.pickle.records import PickleRecord
 
 
 class TestPickle(Conformance):

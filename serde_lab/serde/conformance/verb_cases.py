@@ -24,8 +24,8 @@ from serde_lab.records.schema import (
     OPERATION,
     RecordSchema,
 )
-from serde_lab.serde.conformance_cases import batch_of
-from serde_lab.serde.conformance_values import LEAVES, awkward, fixed_type, fixed_types
+from serde_lab.serde.conformance.cases import batch_of
+from serde_lab.serde.conformance.values import LEAVES, awkward, fixed_type, fixed_types
 from serde_lab.serde.record_verbs import MetadataValues
 
 Case = tuple[RecordSchema, pa.RecordBatch]

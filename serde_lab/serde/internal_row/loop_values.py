@@ -1,7 +1,7 @@
 """Values and rows one by one, with `struct`: the half of `internal_row`'s loop that nested types share.
 
 For each type there is a function that writes a value and one that reads it, made once for a schema.
-Owns these; `internal_row_layout.py` says what is written.
+Owns these; `internal_row/layout.py` says what is written.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from serde_lab.records.types import is_decimal, is_list
-from serde_lab.serde.internal_row_layout import RowLayout, slot_dtype, struct_layout
+from serde_lab.serde.internal_row.layout import RowLayout, slot_dtype, struct_layout
 
 _LENGTH = struct.Struct("<I")
 _INTEGER_CODES = {1: "b", 2: "h", 4: "i", 8: "q"}

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from serde_lab.records.plain_form import from_plain, to_plain, to_plain_batch
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD, RecordSchema
 from serde_lab.records.types import check_supported, plain_schema
-from serde_lab.serde.arrow_frames import (
+from serde_lab.serde.arrow.frames import (
     CODECS,
     KEY,
     MARK,
@@ -46,8 +46,8 @@ from serde_lab.serde.interface import (
     Strategy,
 )
 from serde_lab.serde.options import resolve
-from serde_lab.serde.projection import Projection
-from serde_lab.serde.projection_columns import projected
+from serde_lab.serde.projection.columns import projected
+from serde_lab.serde.projection.plan import Projection
 from serde_lab.serde.record_verbs import MetadataValues
 
 EXPECTED: Mapping[str, tuple[float, float]] = {
@@ -70,7 +70,7 @@ EXPECTED: Mapping[str, tuple[float, float]] = {
 }
 """Written down before columns were measured one by one: bytes and nanoseconds of a value.
 
-For 1,000 records a frame; the values are those of `pickle_records.EXPECTED`."""
+For 1,000 records a frame; the values are those of `pickle.records.EXPECTED`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """Row execution of `internal_row`: one record after the other, with `struct`. The readable reference.
 
-It says in plain Python what `internal_row_write.py` and `internal_row_read.py` do to whole columns, and
+It says in plain Python what `internal_row/write.py` and `internal_row/read.py` do to whole columns, and
 gives the same bytes and values, which a property test holds them to. Values are what Arrow stores:
 integers for dates and times, unscaled integers for decimals, and the bits of floats.
-Owns this loop; `internal_row_layout.py` says what is written.
+Owns this loop; `internal_row/layout.py` says what is written.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from serde_lab.records.schema import (
     IS_INDEX_RECORD,
     RECORD_KEY,
 )
-from serde_lab.serde.internal_row_layout import (
+from serde_lab.serde.internal_row.layout import (
     INDEX,
     MARK,
     MOST_BYTES,
@@ -29,8 +29,8 @@ from serde_lab.serde.internal_row_layout import (
     WITH_ROW,
     RowLayout,
 )
-from serde_lab.serde.internal_row_loop_values import RowCode, Wrong, stored_type
-from serde_lab.serde.internal_row_rows import Damaged
+from serde_lab.serde.internal_row.loop_values import RowCode, Wrong, stored_type
+from serde_lab.serde.internal_row.rows import Damaged
 
 _ENVELOPE_CODES = "BBIBBHHI"
 

@@ -27,14 +27,13 @@ from hypothesis import strategies as st
 
 from serde_lab.errors import OptionError, SchemaError
 from serde_lab.records.schema import ENVELOPE, RecordSchema
-from serde_lab.serde import conformance_cases as cases
-from serde_lab.serde import conformance_subject
-from serde_lab.serde import conformance_values as values
-from serde_lab.serde.conformance_damage import DamageLaws
-from serde_lab.serde.conformance_subject import Case, check_frames, for_all, raised, some
-from serde_lab.serde.conformance_verbs import VerbLaws
+from serde_lab.serde.conformance import cases, values
+from serde_lab.serde.conformance import subject as conformance_subject
+from serde_lab.serde.conformance.damage import DamageLaws
+from serde_lab.serde.conformance.golden import GoldenFolder
+from serde_lab.serde.conformance.subject import Case, check_frames, for_all, raised, some
+from serde_lab.serde.conformance.verbs import VerbLaws
 from serde_lab.serde.equality import first_difference
-from serde_lab.serde.golden import GoldenFolder
 from serde_lab.serde.interface import Bounds, SerdeOptions
 
 
