@@ -6,7 +6,7 @@
 Records are like lineitem's: 16 columns, a key of 28 letters, a file id of 38, as they come out of frames.
 Figures are microseconds of CPU time of this process a record, the least of all repeats, one core. With
 `--document` the tables between that document's marks are made anew, so that none of its figures is typed
-by hand. Which strategies leave their representation is read off their classes (`detours.py`).
+by hand. Which strategies leave their representation is read off their classes (`verbs_through_arrow`).
 Owns these measurements. For regressions and claims the lab's own runs count, not these.
 """
 
@@ -29,10 +29,16 @@ import pyarrow as pa
 from serde_lab.errors import UsageError
 from serde_lab.records.delete_markers import DeleteMarkers
 from serde_lab.records.schema import ENVELOPE, RecordSchema
-from serde_lab.serde import registry, through_arrow
+from serde_lab.serde import registry
 from serde_lab.serde.benchmark import batch_of, least_ns, values_of
-from serde_lab.serde.detours import verbs_through_arrow
-from serde_lab.serde.interface import Bounds, BoundSerde, Execution, Records, SerdeOptions
+from serde_lab.serde.interface import (
+    Bounds,
+    BoundSerde,
+    Execution,
+    Records,
+    SerdeOptions,
+    verbs_through_arrow,
+)
 from serde_lab.serde.projection.plan import Projection
 from serde_lab.serde.record_verbs import MetadataValues
 
@@ -141,7 +147,7 @@ def verb_costs(name: str, execution: Execution, rows: int, repeats: int) -> list
         "take": lambda: records.take(order),
         "concatenate": lambda: type(records).concatenate(parts),
         "copy": lambda: bound.copy(frames, targets),
-        "rewrite, through Arrow": lambda: through_arrow.project(target, plan, [records]),
+        "rewrite, through Arrow": lambda: BoundSerde.project(target, plan, [records]),
         "decode and encode": lambda: bound.encode(bound.decode(frames.frame), Bounds.single(rows)),
     }
     away = verbs_through_arrow(bound)

@@ -28,7 +28,6 @@ MOST_LINES = 400
 LONGER = {"serde_lab/serde/conformance/verb_cases.py": 443, "serde_lab/scenario/model.py": 430}
 """Modules with more lines, until they are divided."""
 CIRCLES = {
-    frozenset({"serde_lab.serde.interface", "serde_lab.serde.through_arrow"}),
     frozenset({"serde_lab.pipeline.options", "serde_lab.pipeline.topology_options"}),
 }
 """Modules that import each other, be it for types alone, until they are parted."""

@@ -24,8 +24,8 @@ from serde_lab.records.avro_codec import AvroCodec
 from serde_lab.records.avro_schema import arrow_to_avro, with_avro_names
 from serde_lab.records.plain_form import to_plain, to_plain_batch
 from serde_lab.records.schema import ENVELOPE
-from serde_lab.serde.allocation import Allocation
 from serde_lab.serde.conformance import cases
+from serde_lab.serde.conformance.damage import Allocation
 from serde_lab.serde.equality import first_difference
 
 

@@ -156,7 +156,8 @@ class GoesRoundThroughArrow(BoundArrow):
     """Says that it projects by itself, and does not."""
 
     def project(self, projection: Projection, sides: Sequence[Records]) -> Any:
-        return through_arrow.project(self, projection, sides)
+        batches = [records.to_arrow() for records in sides]
+        return self.from_arrow(through_arrow.project(self.schema, projection, batches))
 
 
 class CopiesByDecoding(BoundArrow):

@@ -15,9 +15,14 @@ from serde_lab.errors import DataError, DecodeError, SchemaError, UsageError
 from serde_lab.records.merging import match
 from serde_lab.records.schema import RecordSchema
 from serde_lab.serde import registry, verb_benchmark
-from serde_lab.serde.detours import verbs_through_arrow
 from serde_lab.serde.fingerprint import schema_fingerprint
-from serde_lab.serde.interface import Bounds, BoundSerde, Execution, SerdeOptions
+from serde_lab.serde.interface import (
+    Bounds,
+    BoundSerde,
+    Execution,
+    SerdeOptions,
+    verbs_through_arrow,
+)
 from serde_lab.serde.record_verbs import MetadataValues
 
 DOCUMENT = Path(verb_benchmark.__file__).with_name("RECORD_API.md")

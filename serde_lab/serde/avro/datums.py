@@ -30,9 +30,8 @@ from serde_lab.serde.interface import Records
 from serde_lab.serde.projection.columns import projected
 from serde_lab.serde.projection.plan import Change, Projection, TargetColumn
 from serde_lab.serde.projection.values import changed_values, new_value
-from serde_lab.serde.python_values import PythonForm
+from serde_lab.serde.python_values import PythonForm, rows_present
 from serde_lab.serde.record_verbs import MetadataValues
-from serde_lab.serde.row_envelope import rows_present
 
 _FORM = PythonForm(struct_as_dict=True, map_as_dict=True, decimal_as_bytes=True)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 from hypothesis import strategies as st
 
+from serde_lab.records.delete_markers import DeleteMarkers
 from serde_lab.records.plain_form import (
     from_plain,
     from_plain_batch,
@@ -25,7 +26,7 @@ from serde_lab.records.plain_form import (
     to_plain,
     to_plain_batch,
 )
-from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD, RecordSchema
+from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD, OPERATION, RecordSchema
 from serde_lab.records.types import depth, is_binary, is_list, is_string
 from serde_lab.serde.conformance.values import (
     KINDS,
@@ -35,6 +36,7 @@ from serde_lab.serde.conformance.values import (
     PATTERNS,
     around,
     awkward,
+    fixed_type,
     fixed_types,
     kind_of,
     type_of,
@@ -281,3 +283,49 @@ class Reached:
         wanted += [f"{kind}: {p} null" for kind in sorted(kinds) for p in PATTERNS]
         wanted += [f"{kind}: nested" for kind in kinds_inside(kinds, max_depth)]
         return [name for name in wanted if not self.counts[name]]
+
+
+def deleting(batch: pa.RecordBatch, marked: Mapping[str, str]) -> list[bool]:
+    """Which records delete; `marked` maps a column to the value that says so."""
+    found = []
+    for row in batch.select(
+        [n for n in batch.schema.names if n in _TELLING or n in marked]
+    ).to_pylist():
+        by_row = row.get("_hoodie_is_deleted") is True
+        by_mark = any(str(row[name]) == value for name, value in marked.items())
+        by_operation = row[OPERATION] in ("D", "-U")
+        found.append((by_row or by_mark or by_operation) and not row[IS_INDEX_RECORD])
+    return found
+
+
+_TELLING = {OPERATION, IS_INDEX_RECORD, "_hoodie_is_deleted"}
+
+
+def deletes(kinds: frozenset[str]) -> tuple[RecordSchema, pa.RecordBatch]:
+    """Records that delete in every way that these kinds of columns allow, and some that do not."""
+    columns: dict[str, tuple[pa.DataType, list[Any]]] = {
+        "_hoodie_is_deleted": (pa.bool_(), [True, False, None]),
+        "op": (pa.string(), ["delete", None, "Delete", "", "upsert"]),
+        "code": (pa.int64(), [-1, 7, None, 1]),
+    }
+    usable = {n: (t, v) for n, (t, v) in columns.items() if str(t) in kinds}
+    # a strategy that has none of these has some other
+    usable = usable or {"c": (fixed_type(min(kinds & set(LEAVES))), [None])}
+    rows = 30
+    data = pa.schema([pa.field(n, t) for n, (t, _) in usable.items()])
+    filled = [[v[i % len(v)] for i in range(rows)] for _, v in usable.values()]
+    envelopes = [
+        (f"k{n}", "", "", "", ("I", "", "I", "D", "-U", "+U")[n % 6], n % 11 == 3)
+        for n in range(rows)
+    ]
+    schema, batch = batch_of(data, filled, envelopes)
+    names = tuple(data.names[-2:])
+    return RecordSchema(data, schema.record_key, ordering=names), batch
+
+
+def delete_rules(schema: RecordSchema) -> Iterator[tuple[DeleteMarkers, Mapping[str, str]]]:
+    """Rules for the columns of `deletes`, and what each says."""
+    yield DeleteMarkers(), {}
+    for name, marker in (("op", "delete"), ("code", "-1")):
+        if name in schema.data.names:
+            yield DeleteMarkers(name, marker), {name: marker}

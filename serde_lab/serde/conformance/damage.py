@@ -6,8 +6,11 @@ Owns the laws about truncated, foreign, flipped and sealed frames. Must not know
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
+from types import TracebackType
+from typing import Self
 
 import pyarrow as pa
 from hypothesis import strategies as st
@@ -16,7 +19,6 @@ from serde_lab.errors import DecodeError, SchemaError, SetupError
 from serde_lab.records.schema import ENVELOPE, RecordSchema
 from serde_lab.records.types import plain_schema
 from serde_lab.serde import registry
-from serde_lab.serde.allocation import Allocation
 from serde_lab.serde.conformance import cases
 from serde_lab.serde.conformance.subject import Case, Subject, for_all, raised, some
 from serde_lab.serde.interface import BoundSerde, SerdeOptions
@@ -179,3 +181,40 @@ class DamageLaws(Subject):
         error = raised(DecodeError, lambda: bound.decode(pa.array(frames, pa.binary())), what)
         assert error.strategy == self.name, f"{what}: the error names {error.strategy}"
         return error
+
+
+# buffers return their memory to the pool that gave it, however late: no pool may go before them
+_POOLS: list[pa.MemoryPool] = []
+
+
+class Allocation:
+    """A `with` block; afterwards `peak_bytes` is the most that was in use inside it, over what was before.
+
+    It counts Arrow's own pool, and what Python and numpy allocate, which is traced and therefore slow.
+    """
+
+    peak_bytes: int = 0
+
+    def __enter__(self) -> Self:
+        self._usual = pa.default_memory_pool()
+        self._pool = pa.proxy_memory_pool(self._usual)
+        _POOLS.append(self._pool)
+        pa.set_memory_pool(self._pool)
+        self._was_tracing = tracemalloc.is_tracing()
+        if not self._was_tracing:
+            tracemalloc.start()
+        self._before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        python = tracemalloc.get_traced_memory()[1] - self._before
+        if not self._was_tracing:
+            tracemalloc.stop()
+        pa.set_memory_pool(self._usual)
+        self.peak_bytes = python + (self._pool.max_memory() or 0)

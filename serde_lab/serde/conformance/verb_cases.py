@@ -14,14 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from serde_lab.records.delete_markers import DeleteMarkers
 from serde_lab.records.plain_form import from_plain, to_plain
 from serde_lab.records.schema import (
     ENVELOPE,
     FILE_ID,
     INSTANT_TIME,
     IS_INDEX_RECORD,
-    OPERATION,
     RecordSchema,
 )
 from serde_lab.serde.conformance.cases import batch_of
@@ -57,56 +55,6 @@ def places(batch: pa.RecordBatch) -> ExpectedPlaces:
         [(f, i) if f and i != "I" else (None, None) for f, i in zip(files, instants, strict=True)],
         [(f, "20990101") if f else (None, None) for f in files],
     )
-
-
-def deleting(batch: pa.RecordBatch, marked: Mapping[str, str]) -> list[bool]:
-    """Which records delete; `marked` maps a column to the value that says so."""
-    found = []
-    for row in batch.select(
-        [n for n in batch.schema.names if n in _TELLING or n in marked]
-    ).to_pylist():
-        by_row = row.get("_hoodie_is_deleted") is True
-        by_mark = any(str(row[name]) == value for name, value in marked.items())
-        by_operation = row[OPERATION] in ("D", "-U")
-        found.append((by_row or by_mark or by_operation) and not row[IS_INDEX_RECORD])
-    return found
-
-
-_TELLING = {OPERATION, IS_INDEX_RECORD, "_hoodie_is_deleted"}
-
-
-def deletes(kinds: frozenset[str]) -> Case:
-    """Records that delete in every way that these kinds of columns allow, and some that do not."""
-    columns: dict[str, tuple[pa.DataType, list[Any]]] = {
-        "_hoodie_is_deleted": (pa.bool_(), [True, False, None]),
-        "op": (pa.string(), ["delete", None, "Delete", "", "upsert"]),
-        "code": (pa.int64(), [-1, 7, None, 1]),
-    }
-    usable = {n: (t, v) for n, (t, v) in columns.items() if _kind(t) in kinds}
-    # a strategy that has none of these has some other
-    usable = usable or {"c": (fixed_type(min(kinds & set(LEAVES))), [None])}
-    rows = 30
-    data = pa.schema([pa.field(n, t) for n, (t, _) in usable.items()])
-    filled = [[v[i % len(v)] for i in range(rows)] for _, v in usable.values()]
-    envelopes = [
-        (f"k{n}", "", "", "", ("I", "", "I", "D", "-U", "+U")[n % 6], n % 11 == 3)
-        for n in range(rows)
-    ]
-    schema, batch = batch_of(data, filled, envelopes)
-    names = tuple(data.names[-2:])
-    return RecordSchema(data, schema.record_key, ordering=names), batch
-
-
-def delete_rules(schema: RecordSchema) -> Iterator[tuple[DeleteMarkers, Mapping[str, str]]]:
-    """Rules for the columns of `deletes`, and what each says."""
-    yield DeleteMarkers(), {}
-    for name, marker in (("op", "delete"), ("code", "-1")):
-        if name in schema.data.names:
-            yield DeleteMarkers(name, marker), {name: marker}
-
-
-def _kind(t: pa.DataType) -> str:
-    return str(t)
 
 
 def metadata(rows: int) -> list[MetadataValues]:

@@ -26,9 +26,15 @@ from serde_lab.serde.conformance import cases, verb_cases
 from serde_lab.serde.conformance import subject as conformance_subject
 from serde_lab.serde.conformance.subject import Case, Subject, check_frames, for_all, raised
 from serde_lab.serde.conformance.verb_cases import Rewriting
-from serde_lab.serde.detours import verbs_through_arrow
 from serde_lab.serde.equality import first_difference
-from serde_lab.serde.interface import Bounds, BoundSerde, Frames, Records, SerdeOptions
+from serde_lab.serde.interface import (
+    Bounds,
+    BoundSerde,
+    Frames,
+    Records,
+    SerdeOptions,
+    verbs_through_arrow,
+)
 from serde_lab.serde.record_verbs import Locations, MetadataValues
 
 
@@ -54,7 +60,7 @@ class VerbLaws(Subject):
                 assert [*zip(*_lists(current), strict=True)] == places.current
                 assert [*zip(*_lists(new), strict=True)] == places.new
                 assert records.should_ignore().equals(batch.column(IS_INDEX_RECORD))
-                assert records.is_delete().to_pylist() == verb_cases.deleting(batch, {})
+                assert records.is_delete().to_pylist() == cases.deleting(batch, {})
 
         for options in self.fixed_options():
             law((self.awkward(), options))
@@ -62,12 +68,12 @@ class VerbLaws(Subject):
 
     def test_rows_that_delete_are_known(self) -> None:
         """By `_hoodie_is_deleted`, and by a column and marker of the user's; not by null."""
-        schema, batch = verb_cases.deletes(self.kinds)
+        schema, batch = cases.deletes(self.kinds)
         ordered = schema.ordering
         for options in self.fixed_options():
             for records in self._both_ways(schema, batch, options):
-                for rule, marked in verb_cases.delete_rules(schema):
-                    wanted = verb_cases.deleting(batch, marked)
+                for rule, marked in cases.delete_rules(schema):
+                    wanted = cases.deleting(batch, marked)
                     assert records.is_delete(rule).to_pylist() == wanted, f"{options}: {rule}"
                 missing = partial(records.is_delete, DeleteMarkers("no such column", "x"))
                 assert "no such column" in str(raised(SchemaError, missing, "a delete field"))

@@ -49,9 +49,8 @@ from serde_lab.serde.options import resolve
 from serde_lab.serde.pickle.frames import MARK, PickleFrames
 from serde_lab.serde.projection.plan import Projection
 from serde_lab.serde.projection.values import changed_values, new_value
-from serde_lab.serde.python_values import PythonForm, transposed
+from serde_lab.serde.python_values import PythonForm, rows_present, transposed
 from serde_lab.serde.record_verbs import MetadataValues
-from serde_lab.serde.row_envelope import rows_present
 
 EXPECTED: Mapping[str, tuple[float, float]] = {
     "record": (98, 1500),
