@@ -1,5 +1,10 @@
-"""TPC-H data for `serde_lab`: its tables as parquet, and streams of updates derived from any table.
+"""TPC-H's tables as parquet folders.
 
-Stands beside the package: it may use `serde_lab.records` and `serde_lab.errors`, and knows neither
-scenarios nor Spark. Everything works part by part; when and where parts are made is the caller's.
+`TABLES` has the facts of the eight tables, `generate` makes one by the program tpchgen-cli. serde_lab
+imports this module and none below it.
 """
+
+from tpch.generator import Generated, generate, generator_version
+from tpch.tables import TABLES, Table
+
+__all__ = ["TABLES", "Generated", "Table", "generate", "generator_version"]

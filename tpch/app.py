@@ -14,8 +14,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Table as Grid
 
 from serde_lab.errors import LabError, UsageError
-from tpch.generate import find_table, generate
-from tpch.progress import Progress as Report
+from serde_lab.inputs.parts import Progress as Report
+from tpch.generator import find_table, generate
 from tpch.tables import TABLES
 
 _HELP = f"""\

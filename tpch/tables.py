@@ -1,19 +1,12 @@
 """The eight tables of TPC-H and which of their columns can play which role in a Hudi table.
 
-Owns names, keys and sizes (TPC-H specification 3.0.1, sections 1.4 and 4.2.5). Must not know files.
+Names, keys and sizes are those of the TPC-H specification 3.0.1, sections 1.4 and 4.2.5.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-EVENT_TS = "event_ts"
-"""The ordering field that `tpch.updates` adds: int64, microseconds since 1970-01-01 UTC.
-
-TPC-H itself has only DATE columns for that role: many rows of one key could tie, and Apache Hudi
-1.2.0 fails on DATE ordering fields when it updates copy-on-write tables.
-"""
 
 
 @dataclass(frozen=True, slots=True)

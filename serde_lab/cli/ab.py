@@ -85,7 +85,7 @@ def ab(
     from serde_lab.gate.gating import gate_sitting
     from serde_lab.gate.policy import Policy
     from serde_lab.gate.spending import SITTING_LOOKS
-    from serde_lab.lab.inputs import default_cache
+    from serde_lab.lab.inputs.prepared import default_cache
     from serde_lab.lab.side_environment import side_environment
     from serde_lab.lab.sitting import Asked, Side, Sitting
     from serde_lab.runs.directory import load_run

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from serde_lab.lab.cell_result import CellResult, CellSample, table_bytes
-from serde_lab.lab.inputs import CommitInput, PreparedInputs
+from serde_lab.lab.inputs.prepared import CommitInput, PreparedInputs
+from serde_lab.lab.inputs.stored_places import with_places
 from serde_lab.lab.plan import Write, hops_of, serde_options, set_up_options, write_options
-from serde_lab.lab.stored_places import with_places
 from serde_lab.measure.commit import CommitMeasure, measure_commit, measure_in_process
 from serde_lab.measure.reports import AttemptReport
 from serde_lab.measure.slots import Interval

@@ -15,7 +15,7 @@ import pyarrow as pa
 from serde_lab.errors import PortabilityWarning
 from serde_lab.lab.cell_result import CellResult
 from serde_lab.lab.file_facts import files_alike
-from serde_lab.lab.inputs import PreparedInputs
+from serde_lab.lab.inputs.prepared import PreparedInputs
 from serde_lab.lab.own_reader import OwnReader
 from serde_lab.lab.plan import serde_options, table_config, table_rules
 from serde_lab.records.schema import RecordSchema

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from serde_lab.errors import ScenarioError
-from serde_lab.lab.inputs import PreparedInputs
+from serde_lab.lab.inputs.prepared import PreparedInputs
 from serde_lab.pipeline.stages import stored_form
 from serde_lab.records.keys import NOWHERE, KeyGenerator
 from serde_lab.records.schema import RecordSchema

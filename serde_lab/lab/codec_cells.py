@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from serde_lab.lab.cell_result import CellResult, CellSample
 from serde_lab.lab.codec_cases import CodecBatch, codec_batches
-from serde_lab.lab.inputs import PreparedInputs
+from serde_lab.lab.inputs.prepared import PreparedInputs
 from serde_lab.lab.plan import serde_options
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.model import Arm, Scenario

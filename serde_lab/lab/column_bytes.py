@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from serde_lab.lab.inputs import PreparedInputs
+from serde_lab.lab.inputs.prepared import PreparedInputs
 from serde_lab.lab.plan import serde_options
 from serde_lab.pipeline.stages import stored_form
 from serde_lab.records.keys import NOWHERE, KeyGenerator

@@ -15,7 +15,7 @@ from pyspark.storagelevel import StorageLevel
 
 from serde_lab.errors import LabError
 from serde_lab.lab.cell_result import CellResult, CellSample
-from serde_lab.lab.inputs import CommitInput, PreparedInputs
+from serde_lab.lab.inputs.prepared import CommitInput, PreparedInputs
 from serde_lab.lab.plan import Write, write_options
 from serde_lab.measure.commit import CommitMeasure, measure_commit
 from serde_lab.measure.reports import AttemptReport

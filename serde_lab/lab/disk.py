@@ -14,10 +14,10 @@ from tempfile import gettempdir
 from typing import Protocol
 
 from serde_lab.errors import SetupError
-from serde_lab.lab import own_files
-from serde_lab.lab.inputs import are_prepared, default_cache
+from serde_lab.lab.inputs import own_files
+from serde_lab.lab.inputs.prepared import are_prepared, default_cache
 from serde_lab.scenario.model import Arm, ParquetData, Scenario
-from tpch.tables import TABLES
+from tpch import TABLES
 
 # of lineitem, a row: as generated, as a batch of the input, in the shuffle, in a table, in the oracle
 _GENERATED, _INPUT, _SHUFFLE, _TABLE, _ORACLE = 36, 48, 120, 90, 110

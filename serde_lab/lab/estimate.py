@@ -15,7 +15,7 @@ from serde_lab.lab.codec_cases import codec_cases
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.listing import resolve_run
 from serde_lab.scenario.model import Arm, Scenario
-from tpch.tables import TABLES
+from tpch import TABLES
 
 # seconds of Spark's start, data and checks; microseconds a row on two cores, by what an arm is
 _FIXED_S, _CELL_S = 25.0, 2.5

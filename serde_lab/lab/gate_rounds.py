@@ -19,7 +19,7 @@ from serde_lab.errors import ScenarioError, WrongAnswer
 from serde_lab.lab.cell_result import CellResult
 from serde_lab.lab.cells import CellRunner
 from serde_lab.lab.checks import CellChecks
-from serde_lab.lab.inputs import prepare_inputs
+from serde_lab.lab.inputs.prepared import prepare_inputs
 from serde_lab.lab.plan import check_scenario, serde_options
 from serde_lab.lab.slowdown import slowed
 from serde_lab.lab.work_folder import work_folder

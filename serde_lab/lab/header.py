@@ -17,7 +17,7 @@ import pyarrow as pa
 import serde_lab
 from serde_lab.lab.codec_cases import codec_cases
 from serde_lab.lab.column_bytes import columns_of_arms
-from serde_lab.lab.inputs import PreparedInputs
+from serde_lab.lab.inputs.prepared import PreparedInputs
 from serde_lab.lab.java import find_java
 from serde_lab.lab.peer_cells import hudi_options
 from serde_lab.lab.plan import fairness_of, serde_options, topologies_of

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from serde_lab.errors import LabError
 from serde_lab.lab.cell_result import CellResult, CellSample, table_bytes
-from serde_lab.lab.inputs import CommitInput, PreparedInputs
+from serde_lab.lab.inputs.prepared import CommitInput, PreparedInputs
 from serde_lab.lab.plan import TABLE_NAME
 from serde_lab.measure.commit import measure_commit
 from serde_lab.measure.slots import Interval

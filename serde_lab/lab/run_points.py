@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow.parquet as pq
 
 from serde_lab.lab.codec_cases import check_rows
-from serde_lab.lab.inputs import PreparedInputs, prepare_inputs
+from serde_lab.lab.inputs.prepared import PreparedInputs, prepare_inputs
 from serde_lab.lab.peer_arms import PeerPlan, plan_peers
 from serde_lab.lab.plan import Write, check_scenario, write_options
 from serde_lab.lab.progress import Progress

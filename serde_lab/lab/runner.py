@@ -19,7 +19,7 @@ from serde_lab.lab.checks import CellChecks
 from serde_lab.lab.codec_cells import CodecCells
 from serde_lab.lab.disk import check_disk
 from serde_lab.lab.header import run_header, swept_header
-from serde_lab.lab.inputs import PreparedInputs, default_cache
+from serde_lab.lab.inputs.prepared import PreparedInputs, default_cache
 from serde_lab.lab.plan import CellPlan, cells_of, serde_options
 from serde_lab.lab.progress import Progress, Silent
 from serde_lab.lab.rounds import Judge, Rounds, Runner, wrong_answer

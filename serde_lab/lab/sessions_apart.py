@@ -22,7 +22,7 @@ from typing import Any
 from serde_lab.errors import LabError, SetupError
 from serde_lab.lab.cell_result import CellResult
 from serde_lab.lab.cells import CellRunner, discard_cell
-from serde_lab.lab.inputs import PreparedInputs
+from serde_lab.lab.inputs.prepared import PreparedInputs
 from serde_lab.lab.peer_arms import SessionPlan
 from serde_lab.lab.run_session import RunSession, calibration
 from serde_lab.lab.run_settings import RunSettings

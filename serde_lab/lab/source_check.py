@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from serde_lab.errors import SchemaError
-from serde_lab.lab import own_files
+from serde_lab.lab.inputs import own_files
 from serde_lab.lab.plan import TABLE_NAME, Write, serde_options, write_options
 from serde_lab.pipeline.write_schema import avro_schema, record_schema
 from serde_lab.records.schema import RecordSchema

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from serde_lab.errors import LabError
-from serde_lab.lab.made_up_rows import made_up_rows
+from serde_lab.inputs.made_up_rows import made_up_rows
 from serde_lab.records.keys import NOWHERE, KeyGenerator
 from serde_lab.records.schema import RecordSchema
 from serde_lab.serde.equality import first_difference

@@ -13,8 +13,9 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_serializer
 
+from serde_lab.inputs.event_time import EVENT_TS
 from serde_lab.records.partition_time import PREFIX, TimeRule
-from tpch.tables import EVENT_TS, TABLES
+from tpch import TABLES
 
 Operation = Literal[
     "bulk_insert", "upsert", "upsert_prepped", "insert", "delete", "insert_overwrite",
@@ -122,7 +123,7 @@ Data = Annotated[TpchData | ParquetData, Field(discriminator="source")]
 
 
 class Batch(Section):
-    """`[[setup]]` or `[[commit]]`: one write. Shares are from 0 to 1; `tpch.batches` defines them."""
+    """`[[setup]]` or `[[commit]]`: one write. Shares are from 0 to 1; `inputs.shares` defines them."""
 
     operation: Operation = "upsert"
     rows: Annotated[int, Field(ge=1)] | None = None

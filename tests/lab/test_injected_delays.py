@@ -20,7 +20,7 @@ import pytest
 from serde_lab.lab import cells as cells_module
 from serde_lab.lab.bench import Bench
 from serde_lab.lab.cells import CellRunner
-from serde_lab.lab.inputs import prepare_inputs
+from serde_lab.lab.inputs.prepared import prepare_inputs
 from serde_lab.measure.commit import CommitMeasure
 from serde_lab.measure.reports import AttemptReport
 from serde_lab.pipeline import spark_exchange

@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from serde_lab.errors import DataError, LabError, SchemaError, UsageError
-from serde_lab.lab.inputs import PreparedInputs, default_cache, prepare_inputs
-from serde_lab.lab.own_files import check_sources, find_files, repeated_keys
+from serde_lab.inputs.content_hash import checksum
+from serde_lab.inputs.parts import MANIFEST
+from serde_lab.lab.inputs.own_files import check_sources, find_files, repeated_keys
+from serde_lab.lab.inputs.prepared import PreparedInputs, default_cache, prepare_inputs
 from serde_lab.scenario.loading import parse_scenario
 from serde_lab.scenario.model import Scenario
-from tpch.contents import checksum
-from tpch.parts import MANIFEST
 
 ROWS = 100
 
@@ -426,7 +426,7 @@ def test_two_processes_make_one_set(cache: Path) -> None:
     script = (
         "import json, sys\n"
         "from pathlib import Path\n"
-        "from serde_lab.lab.inputs import prepare_inputs\n"
+        "from serde_lab.lab.inputs.prepared import prepare_inputs\n"
         "from serde_lab.scenario.loading import parse_scenario\n"
         "found = prepare_inputs(parse_scenario(json.loads(sys.argv[1])), Path(sys.argv[2]))\n"
         "print(found.reused, found.checksums['commit-1'])\n"
@@ -442,7 +442,7 @@ def test_two_processes_make_one_set(cache: Path) -> None:
 
 def test_preparing_needs_neither_spark_nor_java() -> None:
     script = (
-        "import sys, serde_lab.lab.inputs\n"
+        "import sys, serde_lab.lab.inputs.prepared\n"
         "assert not [m for m in sys.modules if m.split('.')[0] in ('pyspark', 'py4j')]\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

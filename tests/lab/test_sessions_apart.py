@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from serde_lab.errors import LabError, SetupError
-from serde_lab.lab.inputs import prepare_inputs
+from serde_lab.lab.inputs.prepared import prepare_inputs
 from serde_lab.lab.peer_arms import SessionPlan
 from serde_lab.lab.run_settings import RunSettings
 from serde_lab.lab.sessions_apart import Measured, SessionsApart

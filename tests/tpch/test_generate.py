@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from serde_lab.errors import SetupError, UsageError
-from tpch import generate as module
+from serde_lab.inputs.parts import MANIFEST, UNFINISHED, PartFolder
+from tpch import generator as module
 from tpch.app import main
-from tpch.generate import generate
-from tpch.parts import MANIFEST, UNFINISHED, PartFolder
+from tpch.generator import generate
 
 
 def test_parts_hold_the_same_rows_as_one_file(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_ctrl_c_is_status_130_and_leaves_a_half_made_folder(tmp_path: Path) -> N
     )
     program.chmod(0o755)
     script = (
-        "import sys, tpch.generate as g\n"
+        "import sys, tpch.generator as g\n"
         "from pathlib import Path\n"
         "sleep = g.time.sleep\n"
         "def slept(seconds):\n"

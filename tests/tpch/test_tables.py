@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tpch.generate import Generated, generate
+from tpch.generator import Generated, generate
 from tpch.tables import TABLES
 
 FACTOR = 0.01

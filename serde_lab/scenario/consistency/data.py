@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from serde_lab.scenario.consistency.wording import a
 from serde_lab.scenario.model import Merging, ParquetData, Scenario, TpchData
 from serde_lab.scenario.problems import Problem, listed, suggestion
-from tpch.tables import TABLES
+from tpch import TABLES
 
 
 def check(scenario: Scenario) -> Iterator[Problem]:

@@ -1,6 +1,6 @@
 """A checksum of values and their order, whatever the parquet file around them looks like.
 
-Owns the definition of "the same data" across machines: writer version, codec, row groups and Arrow's
+Defines "the same data" across machines: writer version, codec, row groups and Arrow's
 memory layout do not count; column names, types, values, nulls and row order do.
 """
 

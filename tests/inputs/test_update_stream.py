@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from serde_lab.errors import DataError, UsageError
-from tpch.batches import Batch, count
-from tpch.contents import checksum
-from tpch.rows import ParquetRows
-from tpch.updates import IS_DELETED, UpdateStream
+from serde_lab.inputs.content_hash import checksum
+from serde_lab.inputs.parquet_rows import ParquetRows
+from serde_lab.inputs.shares import Shares, count
+from serde_lab.inputs.update_stream import IS_DELETED, UpdateStream
 
 ROWS = 400
 KEY = ("k", "n")
@@ -49,15 +49,15 @@ shares = st.floats(0, 1, allow_nan=False)
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[Batch]:
+def histories(draw: st.DrawFn) -> list[Shares]:
     """A first batch of inserts, then batches whose shares can hold together."""
     first = draw(st.integers(1, ROWS))
-    batches = [Batch("bulk_insert", first)]
+    batches = [Shares("bulk_insert", first)]
     alive = first
     for _ in range(draw(st.integers(1, 3))):
         if draw(st.integers(0, 4)) == 0 and alive > 1:
             rows = draw(st.integers(1, alive - 1))
-            batches.append(Batch("delete", rows))
+            batches.append(Shares("delete", rows))
             alive -= rows
             continue
         rows = draw(st.integers(1, 300))
@@ -67,13 +67,13 @@ def histories(draw: st.DrawFn) -> list[Batch]:
         stored = int(keys * updates + 0.5)
         late = draw(st.floats(0, 0.5)) * max(0, stored - 1) / rows
         deletes = draw(st.floats(0, 0.4)) * max(0, stored - 2) / rows
-        batches.append(Batch("upsert", rows, updates, duplicates, late, deletes))
+        batches.append(Shares("upsert", rows, updates, duplicates, late, deletes))
         counts = count(batches[-1])
         alive += counts.inserts - counts.deletes
     return batches
 
 
-def stream(source: ParquetRows, batches: Sequence[Batch], **more: object) -> UpdateStream:
+def stream(source: ParquetRows, batches: Sequence[Shares], **more: object) -> UpdateStream:
     arguments: dict[str, object] = {"key": KEY, "partition": ("part",), "new_keys": True, **more}
     return UpdateStream(source, batches, **arguments)  # type: ignore[arg-type]
 
@@ -86,7 +86,7 @@ def rows_of(updates: UpdateStream, number: int) -> pa.Table:
 @given(batches=histories(), seed=st.integers(0, 2**31), piece=st.sampled_from([1 << 20, 100, 37]))
 @pytest.mark.parametrize("ordering", ["event_ts", "stamp"])
 def test_a_batch_holds_what_was_asked(
-    source: ParquetRows, ordering: str, batches: list[Batch], seed: int, piece: int
+    source: ParquetRows, ordering: str, batches: list[Shares], seed: int, piece: int
 ) -> None:
     updates = stream(
         source,
@@ -138,7 +138,7 @@ def test_a_batch_holds_what_was_asked(
 @settings(max_examples=20, deadline=None)
 @given(batches=histories(), seed=st.integers(0, 2**31))
 def test_equal_seeds_give_equal_rows_and_others_do_not(
-    source: ParquetRows, batches: list[Batch], seed: int
+    source: ParquetRows, batches: list[Shares], seed: int
 ) -> None:
     first, again = (stream(source, batches, seed=seed) for _ in range(2))
     other = stream(source, batches, seed=seed + 1)
@@ -149,7 +149,7 @@ def test_equal_seeds_give_equal_rows_and_others_do_not(
 
 
 def test_content_is_the_same_on_every_machine(source: ParquetRows) -> None:
-    batches = [Batch("bulk_insert", 300), Batch("upsert", 300, 0.5, 0.1, 0.05, 0.05)]
+    batches = [Shares("bulk_insert", 300), Shares("upsert", 300, 0.5, 0.1, 0.05, 0.05)]
     updates = stream(source, batches, seed=7)
     # frozen: a change here makes every cached folder and every baseline stale
     assert [checksum(rows_of(updates, n)) for n in range(2)] == [
@@ -159,14 +159,14 @@ def test_content_is_the_same_on_every_machine(source: ParquetRows) -> None:
 
 
 def test_a_first_batch_is_the_source_itself(source: ParquetRows) -> None:
-    updates = stream(source, [Batch("bulk_insert", 250)])
+    updates = stream(source, [Shares("bulk_insert", 250)])
     assert (
         rows_of(updates, 0).drop_columns(["event_ts"]).equals(source.read(0, 250).combine_chunks())
     )
 
 
 def test_an_update_changes_the_payload(source: ParquetRows) -> None:
-    batches = [Batch("bulk_insert", 300), Batch("upsert", 100, updates=1.0)]
+    batches = [Shares("bulk_insert", 300), Shares("upsert", 100, updates=1.0)]
     table = rows_of(stream(source, batches), 1)
     own = [f"row {3 * k + n}" for k, n in zip(*(table[c].to_pylist() for c in KEY), strict=True)]
     changed = sum(a != b for a, b in zip(own, table["text"].to_pylist(), strict=True))
@@ -174,27 +174,27 @@ def test_an_update_changes_the_payload(source: ParquetRows) -> None:
 
 
 def test_rows_of_a_batch_come_in_no_order(source: ParquetRows) -> None:
-    batches = [Batch("bulk_insert", 400), Batch("upsert", 200, updates=0.9)]
+    batches = [Shares("bulk_insert", 400), Shares("upsert", 200, updates=0.9)]
     keys = rows_of(stream(source, batches), 1)["k"].to_pylist()
     ascending = sum(a < b for a, b in itertools.pairwise(keys))
     assert 60 < ascending < 140
 
 
 def test_keys_beyond_the_source_are_made_by_adding(source: ParquetRows) -> None:
-    table = rows_of(stream(source, [Batch("bulk_insert", 2 * ROWS + 5)]), 0)
+    table = rows_of(stream(source, [Shares("bulk_insert", 2 * ROWS + 5)]), 0)
     step = 1 + max(source.read(0, ROWS)["k"].to_pylist())
     assert table["k"].to_pylist() == [i % ROWS // 3 + i // ROWS * step for i in range(2 * ROWS + 5)]
     assert len(set(zip(*(table[c].to_pylist() for c in KEY), strict=True))) == 2 * ROWS + 5
 
 
 def test_own_ordering_values_of_the_first_batch_stay(source: ParquetRows) -> None:
-    table = rows_of(stream(source, [Batch("bulk_insert", 9)], ordering=("day",)), 0)
+    table = rows_of(stream(source, [Shares("bulk_insert", 9)], ordering=("day",)), 0)
     assert table["day"].to_pylist() == [date(2020, 1, 1 + i) for i in range(9)]
     assert "event_ts" not in table.schema.names
 
 
 def test_own_dates_move_by_more_than_their_extent(source: ParquetRows) -> None:
-    batches = [Batch("bulk_insert", 100), Batch("upsert", 100, 1.0, late=0.5)]
+    batches = [Shares("bulk_insert", 100), Shares("upsert", 100, 1.0, late=0.5)]
     table = rows_of(stream(source, batches, ordering=("day",)), 1)
     assert {d.year for d in table["day"].to_pylist()} == {2019, 2020}
     assert min(table["day"].to_pylist()) < date(2020, 1, 1)
@@ -204,51 +204,51 @@ def test_own_dates_move_by_more_than_their_extent(source: ParquetRows) -> None:
 @pytest.mark.parametrize(
     ("batch", "said"),
     [
-        (Batch("upsert", 10, updates=1.5), "updates = 1.5: expected a share from 0 to 1"),
-        (Batch("upsert", 0), "rows = 0: expected at least one row"),
-        (Batch("upsert", 10, updates=0.1, late=0.2), "late and deletes ask for 2 rows"),
-        (Batch("upsert", 10, 1.0, 0.5, deletes=0.5), "duplicates repeat keys that the batch"),
-        (Batch("delete", 10, late=0.1), "a batch of deletes takes no"),
+        (Shares("upsert", 10, updates=1.5), "updates = 1.5: expected a share from 0 to 1"),
+        (Shares("upsert", 0), "rows = 0: expected at least one row"),
+        (Shares("upsert", 10, updates=0.1, late=0.2), "late and deletes ask for 2 rows"),
+        (Shares("upsert", 10, 1.0, 0.5, deletes=0.5), "duplicates repeat keys that the batch"),
+        (Shares("delete", 10, late=0.1), "a batch of deletes takes no"),
     ],
 )
-def test_shares_that_cannot_hold_are_refused(batch: Batch, said: str) -> None:
+def test_shares_that_cannot_hold_are_refused(batch: Shares, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         count(batch)
 
 
 def test_halves_round_up() -> None:
-    assert count(Batch("upsert", 5, updates=0.5)).updates == 3
-    assert count(Batch("upsert", 5, updates=0.5)).inserts == 2
+    assert count(Shares("upsert", 5, updates=0.5)).updates == 3
+    assert count(Shares("upsert", 5, updates=0.5)).inserts == 2
 
 
 def test_updating_more_keys_than_are_stored_is_refused(source: ParquetRows) -> None:
-    batches = [Batch("bulk_insert", 10), Batch("delete", 8), Batch("upsert", 10, updates=0.3)]
+    batches = [Shares("bulk_insert", 10), Shares("delete", 8), Shares("upsert", 10, updates=0.3)]
     with pytest.raises(UsageError, match=r"batch 3 \(upsert\) updates 3 stored keys, but only 2"):
         stream(source, batches)
 
 
 def test_messages_call_batches_by_their_names(source: ParquetRows) -> None:
     with pytest.raises(UsageError, match=r"commit.1: updates = 2: expected a share"):
-        stream(source, [Batch("upsert", 3, updates=2)], names=["commit.1"])
+        stream(source, [Shares("upsert", 3, updates=2)], names=["commit.1"])
     with pytest.raises(UsageError, match=r"commit.1 \(upsert\) updates 3 stored keys"):
-        stream(source, [Batch("upsert", 3, updates=1)], names=["commit.1"])
+        stream(source, [Shares("upsert", 3, updates=1)], names=["commit.1"])
 
 
 @pytest.mark.parametrize("column", ["text", "small"])
 def test_a_single_batch_keeps_ordering_values_of_any_type(source: ParquetRows, column: str) -> None:
-    table = rows_of(stream(source, [Batch("bulk_insert", 9)], ordering=(column,)), 0)
+    table = rows_of(stream(source, [Shares("bulk_insert", 9)], ordering=(column,)), 0)
     assert table[column].equals(source.read(0, 9)[column])
 
 
 def test_running_out_of_keys_is_refused(source: ParquetRows) -> None:
-    batches = [Batch("bulk_insert", ROWS), Batch("upsert", 10, updates=0.5)]
+    batches = [Shares("bulk_insert", ROWS), Shares("upsert", 10, updates=0.5)]
     with pytest.raises(UsageError, match="need 405 different keys, but the data has 400 rows"):
         stream(source, batches, new_keys=False)
 
 
 def test_new_keys_are_made_for_integers_only(source: ParquetRows) -> None:
     with pytest.raises(DataError, match="'text', the first of the key, has the type string"):
-        stream(source, [Batch("bulk_insert", ROWS + 1)], key=("text",))
+        stream(source, [Shares("bulk_insert", ROWS + 1)], key=("text",))
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_new_keys_are_made_for_integers_only(source: ParquetRows) -> None:
 def test_ordering_values_that_cannot_move_are_refused(
     source: ParquetRows, column: str, said: str
 ) -> None:
-    batches = [Batch("bulk_insert", 10), Batch("upsert", 10, updates=0.5)]
+    batches = [Shares("bulk_insert", 10), Shares("upsert", 10, updates=0.5)]
     with pytest.raises(DataError, match=said):
         stream(source, batches, ordering=(column,))
 
@@ -267,7 +267,7 @@ def test_timestamps_at_the_end_of_time_are_refused(tmp_path: Path) -> None:
     stamps = pa.array([datetime.min, datetime.max], pa.timestamp("us"))
     pq.write_table(pa.table({"k": [1, 2], "t": stamps}), tmp_path / "x.parquet")
     rows = ParquetRows([tmp_path / "x.parquet"])
-    batches = [Batch("bulk_insert", 2), Batch("upsert", 2, updates=1)]
+    batches = [Shares("bulk_insert", 2), Shares("upsert", 2, updates=1)]
     with pytest.raises(DataError, match="'t', the ordering field of type timestamp"):
         UpdateStream(rows, batches, key=["k"], ordering=["t"])
 
@@ -276,4 +276,4 @@ def test_a_column_event_ts_is_not_replaced(tmp_path: Path) -> None:
     pq.write_table(pa.table({"k": [1, 2], "event_ts": [1, 2]}), tmp_path / "x.parquet")
     rows = ParquetRows([tmp_path / "x.parquet"])
     with pytest.raises(DataError, match="has a column 'event_ts' already"):
-        UpdateStream(rows, [Batch("bulk_insert", 2)], key=["k"])
+        UpdateStream(rows, [Shares("bulk_insert", 2)], key=["k"])

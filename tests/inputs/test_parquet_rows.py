@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serde_lab.errors import DataError, SchemaError
-from tpch.rows import ParquetRows
+from serde_lab.inputs.parquet_rows import ParquetRows
 
 TOTAL = 57
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serde_lab.errors import UsageError
-from tpch.parts import MANIFEST, UNFINISHED, PartFolder, write_parts
+from serde_lab.inputs.parts import MANIFEST, UNFINISHED, PartFolder, write_parts
 
 SCHEMA = pa.schema([("i", pa.int64())])
 

@@ -1,6 +1,6 @@
 """Derives batches of inserts, updates, late rows, duplicates and deletes from the rows of any table.
 
-Owns the choice of rows; `tpch.batches` says what the words mean. A row is put together from two places: its
+`shares.py` defines updates, late rows, duplicates and deletes. A row is put together from two places: its
 *identity* (key, partition and own ordering columns) from the row that stands for its key, and its
 *payload* (all other columns) from another row, so that an update changes what a user would change.
 
@@ -9,8 +9,7 @@ the next ones. Where the source ends, keys that it does not have are made, if th
 pass g over the source (the first is 0), key column one is its value + g * (1 + greatest value).
 
 All choices are pure functions of the seed and of positions. A batch is made in pieces of about half a
-million rows, so that memory stays bounded; rows are shuffled, and duplicates stand, within a piece.
-Must not know scenarios.
+million rows, so that memory stays bounded; rows are shuffled, and keys are repeated, within a piece.
 """
 
 from __future__ import annotations
@@ -24,11 +23,16 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from serde_lab.errors import DataError, UsageError
-from tpch.batches import Batch, Counts, count
-from tpch.draws import draw, share_of, shuffled, spread, stream
-from tpch.event_time import AddedEventTime, KeptOrdering, OrderingValues, ShiftedOrdering
-from tpch.rows import ParquetRows
-from tpch.tables import EVENT_TS
+from serde_lab.inputs.draws import draw, share_of, shuffled, spread, stream
+from serde_lab.inputs.event_time import (
+    EVENT_TS,
+    AddedEventTime,
+    KeptOrdering,
+    OrderingValues,
+    ShiftedOrdering,
+)
+from serde_lab.inputs.parquet_rows import ParquetRows
+from serde_lab.inputs.shares import Counts, Shares, count
 
 IS_DELETED = "_hoodie_is_deleted"
 """Hudi's delete marker: a boolean data column; true makes an upserted row a delete."""
@@ -69,7 +73,7 @@ class UpdateStream:
     def __init__(
         self,
         source: ParquetRows,
-        batches: Sequence[Batch],
+        batches: Sequence[Shares],
         *,
         key: Sequence[str],
         partition: Sequence[str] = (),
@@ -94,7 +98,7 @@ class UpdateStream:
         self.schema = self._schema(added=isinstance(self._ordering, AddedEventTime))
 
     @staticmethod
-    def _count(name: str, batch: Batch) -> Counts:
+    def _count(name: str, batch: Shares) -> Counts:
         try:
             return count(batch)
         except UsageError as exc:

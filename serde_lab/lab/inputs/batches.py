@@ -1,8 +1,4 @@
-"""The rows of a scenario's batches: generated, derived by the shares asked for, or the user's own.
-
-Owns where each batch's rows come from, and their writing into the folders of a cache. Must not know when a
-kept folder may be used again.
-"""
+"""Writes the rows of a scenario's batches: generated, derived by shares, or the user's own files."""
 
 from __future__ import annotations
 
@@ -13,16 +9,14 @@ from typing import Any
 import pyarrow as pa
 
 from serde_lab.errors import DataError, LabError, ScenarioError, UsageError
-from serde_lab.lab import own_files
+from serde_lab.inputs.draws import onto_a_third
+from serde_lab.inputs.parquet_rows import ParquetRows
+from serde_lab.inputs.parts import Manifest, PartFolder, Progress, write_parts
+from serde_lab.inputs.shares import Shares
+from serde_lab.inputs.update_stream import ROWS_PER_PIECE, UpdateStream
+from serde_lab.lab.inputs import own_files
 from serde_lab.scenario.model import Batch, ParquetData, Scenario, TpchData
-from tpch.batches import Batch as Shares
-from tpch.generate import generate, generator_version
-from tpch.key_range import onto_a_third
-from tpch.parts import Manifest, PartFolder, write_parts
-from tpch.progress import Progress
-from tpch.rows import ParquetRows
-from tpch.tables import TABLES
-from tpch.updates import ROWS_PER_PIECE, UpdateStream
+from tpch import TABLES, generate, generator_version
 
 Say = Callable[[str], None]
 

@@ -1,8 +1,8 @@
 """A folder of parquet parts of equal row counts, in order, with a manifest written last.
 
-Owns the layout `part-00000.parquet …` and `_manifest.json`. A folder without its manifest is
-half-made: `PartFolder.begin` leaves a mark first, so that it can tell its own leftovers from files
-of somebody else, which it never touches. Must not know what the rows mean.
+The files are `part-00000.parquet …` and `_manifest.json`. A folder without its manifest is
+half-made: `PartFolder.begin` leaves a mark first, which tells its leftovers from files of somebody
+else; those are never touched.
 """
 
 from __future__ import annotations
@@ -13,20 +13,33 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from serde_lab.errors import UsageError
-from tpch.contents import ContentHash, combined
-from tpch.draws import share_of
+from serde_lab.inputs.content_hash import ContentHash, combined
+from serde_lab.inputs.draws import share_of
 
 FORMAT_VERSION = 1
 MANIFEST = "_manifest.json"
 """Starts with an underscore, so that Spark and pyarrow do not take it for data."""
 UNFINISHED = "_unfinished.json"
 ROWS_PER_GROUP = 1 << 17
+
+
+class Progress(Protocol):
+    """Called with a task's name, what is done and how much there is, in any one unit (rows, bytes).
+
+    A task's last call has `done == total`. Calls come a few times a second, never once a row.
+    """
+
+    def __call__(self, task: str, done: int, total: int) -> None: ...
+
+
+def silent(task: str, done: int, total: int) -> None:
+    """Show nothing."""
 
 
 @dataclass(frozen=True, slots=True)

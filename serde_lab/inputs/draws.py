@@ -1,6 +1,6 @@
 """Random choices that are the same on every machine and with every version of numpy.
 
-Owns the one source of chance of `tpch`: a counter hashed by SplitMix64 (Steele, Lea, Flood: Fast
+The source of chance is a counter hashed by SplitMix64 (Steele, Lea, Flood: Fast
 splittable pseudorandom number generators, 2014). numpy's own generators may change their streams
 between versions, and the checksums of derived data are compared across machines.
 """
@@ -11,6 +11,10 @@ import hashlib
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+
+_SHARE_OF_RANGE = 3
+_STRIDE = 6
 
 
 def stream(seed: int, *purpose: int | str) -> int:
@@ -51,3 +55,20 @@ def spread(index: npt.NDArray[np.int64], picks: int, total: int) -> npt.NDArray[
 def share_of(total: int, piece: int, pieces: int) -> tuple[int, int]:
     """First and end of piece number `piece` when 0..total is cut into `pieces` of nearly equal size."""
     return total * piece // pieces, total * (piece + 1) // pieces
+
+
+def onto_a_third(keys: pa.Array, greatest: int, seed: int) -> pa.Array:
+    """`keys` (int64, from 1 to `greatest`, no nulls) mapped onto a third of their range, in the same order.
+
+    Makes RFC-84's workload out of lineitem: its rows are three times as many as their different keys
+    (l_orderkey, l_linenumber), 60 million and 20 million at scale factor 10. An order of key k becomes
+
+        1 + 6 * (h(seed, k) mod floor(greatest / 18))
+
+    with h the 64-bit hash of `draw`. TPC-H uses every fourth number, and an order has one to seven lines,
+    numbered from 1, so that orders that share a number share only the lines that both have: every sixth
+    number gives 4.5 orders each, and 0.330 different keys a row. Line numbers stay.
+    """
+    slots = max(1, greatest // (_SHARE_OF_RANGE * _STRIDE))
+    chance = draw(stream(seed, "key_range"), keys.to_numpy().astype(np.uint64))
+    return pa.array((1 + _STRIDE * (chance % np.uint64(slots))).astype(np.int64))

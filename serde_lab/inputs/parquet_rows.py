@@ -1,6 +1,6 @@
 """Rows of parquet files by their position, without holding a file in memory.
 
-Owns reading: files in a given order are one long table, of which any range can be read. Columns come
+Files in a given order are one long table, of which any range can be read. Columns come
 in their plain types (`serde_lab.records.types`), since writers leave view types behind.
 """
 

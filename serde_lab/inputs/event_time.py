@@ -1,6 +1,6 @@
 """Ordering values of derived batches: newer or older than what is stored, never tied.
 
-Owns the calendar: batch n has day n after 2024-01-01, its late rows day n before it, so that a row is
+Batch n has day n after 2024-01-01, its late rows day n before it, so that a row is
 newer than every earlier batch and a late row older than all of them, whatever was stored when.
 """
 
@@ -15,7 +15,13 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from serde_lab.errors import DataError
-from tpch.tables import EVENT_TS
+
+EVENT_TS = "event_ts"
+"""The ordering field that update streams add: int64, microseconds since 1970-01-01 UTC.
+
+TPC-H itself has only DATE columns for that role: many rows of one key could tie, and Apache Hudi
+1.2.0 fails on DATE ordering fields when it updates copy-on-write tables.
+"""
 
 DAY_US = 86_400_000_000
 FIRST_DAY_US = 19_723 * DAY_US

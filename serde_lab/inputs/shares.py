@@ -1,7 +1,4 @@
-"""What can be asked of one derived batch, and how its shares become rows.
-
-Owns the meaning of updates, duplicates, late rows and deletes. Must not know where rows come from.
-"""
+"""The shares of updates, duplicates, late rows and deletes in a derived batch, and their numbers of rows."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from serde_lab.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class Shares:
     """What is asked of one batch of `rows` rows; shares are of 0 to 1.
 
     `duplicates`: share of the rows that repeat the key of another row of the batch. `updates`: share
@@ -47,7 +44,7 @@ class Counts:
         return self.updates + self.inserts
 
 
-def count(batch: Batch) -> Counts:
+def count(batch: Shares) -> Counts:
     """Round the shares to rows. Raises UsageError for shares that cannot all hold."""
     for name in ("updates", "duplicates", "late", "deletes"):
         share = getattr(batch, name)

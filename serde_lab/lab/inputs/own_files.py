@@ -1,7 +1,6 @@
 """The user's own parquet files: where they are, and whether they can be written at all.
 
-Owns the checks of columns, types, nulls and repeated keys, before anything runs. Must not know how
-batches are derived from the files.
+Columns, types, nulls and repeated keys are checked before anything runs.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from tempfile import TemporaryDirectory
 import duckdb
 
 from serde_lab.errors import DataError, SchemaError
+from serde_lab.inputs.parquet_rows import ParquetRows
 from serde_lab.records.types import is_nested
 from serde_lab.scenario.model import Batch, ParquetData, Scenario
 from serde_lab.scenario.problems import listed, suggestion
-from tpch.rows import ParquetRows
 
 _ROWS_AT_A_TIME = 1 << 20
 

@@ -1,7 +1,4 @@
-"""Rows that no input holds: values drawn at random for every column of a schema, by a seed.
-
-Owns the drawing, type by type, in the types that a table stores. Must not know strategies or runs.
-"""
+"""Rows that no input holds: values drawn at random for every column of a schema, by a seed."""
 
 from __future__ import annotations
 

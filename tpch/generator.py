@@ -1,6 +1,6 @@
 """Makes TPC-H tables as parquet folders by the program `tpchgen-cli`.
 
-Owns the call of that program and the folder `<out>/<table>/`. The program's files have view types
+The program's files have view types
 and one row group of 7 MiB after the other; they are rewritten with plain types, one at a time.
 """
 
@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from serde_lab.errors import SetupError, UsageError
-from tpch.parts import Manifest, Part, PartFolder, PartWriter
-from tpch.progress import Progress, silent
-from tpch.rows import ParquetRows
+from serde_lab.inputs.parquet_rows import ParquetRows
+from serde_lab.inputs.parts import Manifest, Part, PartFolder, PartWriter, Progress, silent
 from tpch.tables import TABLES, Table
 
 ROWS_PER_PART = 1_000_000

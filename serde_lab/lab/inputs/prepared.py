@@ -1,7 +1,6 @@
 """The input batches of a scenario: folders of parquet parts, made once and kept.
 
-Owns the cache: where it is, what makes a kept folder stale, and the checksums of the contents. One
-folder a request, one `PartFolder` a batch; nothing but a finished one is ever read.
+The cache has one folder a request and one `PartFolder` a batch; only finished ones are read.
 """
 
 from __future__ import annotations
@@ -20,15 +19,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from serde_lab.errors import SetupError, UsageError
-from serde_lab.lab import own_files
-from serde_lab.lab.input_batches import DIFFERENT_KEYS, Say, make_batches, named_batches
+from serde_lab.inputs.parts import Manifest, PartFolder, Progress, silent
+from serde_lab.inputs.update_stream import DERIVATION
+from serde_lab.lab.inputs import own_files
+from serde_lab.lab.inputs.batches import DIFFERENT_KEYS, Say, make_batches, named_batches
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.identity import data_hash
 from serde_lab.scenario.model import Scenario, TpchData
-from tpch.generate import generator_version
-from tpch.parts import Manifest, PartFolder
-from tpch.progress import Progress, silent
-from tpch.updates import DERIVATION
+from tpch import generator_version
 
 
 @dataclass(frozen=True, slots=True)

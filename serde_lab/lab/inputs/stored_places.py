@@ -1,7 +1,7 @@
 """The rows of an upsert_prepped, with the files that hold their keys.
 
-Owns what a user does who has read the table before writing to it: the lab reads it for each cell, since
-file names are a table's own, and before the clock starts. Must not know what is measured.
+A user of upsert_prepped reads the table before writing to it. The lab does so for each cell, since file
+names differ from table to table, and before the clock starts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from serde_lab.errors import LabError
-from serde_lab.lab.inputs import CommitInput
+from serde_lab.lab.inputs.prepared import CommitInput
 from serde_lab.lab.own_reader import OwnReader
 from serde_lab.table.meta_columns import FILE_NAME
 

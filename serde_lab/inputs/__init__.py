@@ -1,0 +1,1 @@
+"""Rows from Parquet files: read by position, derived as streams of updates, written as checksummed parts."""
