@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.errors import DataError, DecodeError, SchemaError, UsageError
+from serde_lab.lab import record_api
 from serde_lab.records.merging import match
 from serde_lab.records.schema import RecordSchema
-from serde_lab.serde import registry, verb_benchmark
+from serde_lab.serde import interface, registry
 from serde_lab.serde.fingerprint import schema_fingerprint
 from serde_lab.serde.interface import (
     Bounds,
@@ -25,8 +26,8 @@ from serde_lab.serde.interface import (
 )
 from serde_lab.serde.record_verbs import MetadataValues
 
-DOCUMENT = Path(verb_benchmark.__file__).with_name("RECORD_API.md")
-ARMS = verb_benchmark.arms()
+DOCUMENT = Path(interface.__file__).with_name("RECORD_API.md")
+ARMS = record_api.arms()
 
 
 def schema_of(**types: pa.DataType) -> RecordSchema:
@@ -205,18 +206,18 @@ def test_the_nested_layout_is_as_described(execution: Execution) -> None:
 
 
 @pytest.fixture(scope="module")
-def costs() -> list[verb_benchmark.VerbCost]:
-    return [cost for arm in ARMS for cost in verb_benchmark.verb_costs(*arm, rows=40, repeats=1)]
+def costs() -> list[record_api.VerbCost]:
+    return [cost for arm in ARMS for cost in record_api.verb_costs(*arm, rows=40, repeats=1)]
 
 
 def test_every_verb_is_measured_and_in_the_document(
-    costs: list[verb_benchmark.VerbCost],
+    costs: list[record_api.VerbCost],
 ) -> None:
-    verbs = {*verb_benchmark.MEANING, *verb_benchmark.BESIDE}
+    verbs = {*record_api.MEANING, *record_api.BESIDE}
     assert {(c.strategy, c.execution, c.verb) for c in costs} == {
         (*arm, verb) for arm in ARMS for verb in verbs
     }
-    measured = verb_benchmark.verb_table(costs).splitlines()
+    measured = record_api.verb_table(costs).splitlines()
     lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
     # all but the figures: names, meanings, and who leaves the representation
     for line in measured:
@@ -227,29 +228,29 @@ def test_every_verb_is_measured_and_in_the_document(
 
 
 def test_the_document_says_who_leaves_the_representation(
-    costs: list[verb_benchmark.VerbCost],
+    costs: list[record_api.VerbCost],
 ) -> None:
     for arm in ARMS:
         assert verbs_through_arrow(bind(arm, schema_of(a=pa.int32()))) == frozenset()
     assert not any(cost.through_arrow for cost in costs)
     one = [replace(c, through_arrow=c.strategy == "avro" and c.verb == "join") for c in costs]
-    (line,) = [x for x in verb_benchmark.verb_table(one).splitlines() if x.startswith("| `join`")]
+    (line,) = [x for x in record_api.verb_table(one).splitlines() if x.startswith("| `join`")]
     assert "| pickle, internal_row, arrow |" in line
 
 
 def test_layouts_are_set_side_by_side() -> None:
-    found = verb_benchmark.layout_costs("batch", rows=30, repeats=1)
+    found = record_api.layout_costs("batch", rows=30, repeats=1)
     flat, nested = found
     # null bits, lengths of 4 bytes for five strings instead of 10 in all, two lengths more
     assert nested.bytes - flat.bytes == pytest.approx(21)
-    table = verb_benchmark.layout_table(found)
+    table = record_api.layout_table(found)
     assert f"| batch | nested | {nested.bytes:.1f} (+" in table
 
 
 def test_tables_are_remade_between_their_marks() -> None:
-    text = "a\n<!-- verb_benchmark: verbs -->\nold\n<!-- end -->\nb\n"
-    new = verb_benchmark.redone(text, {"verbs": "new\n"})
-    assert new == "a\n<!-- verb_benchmark: verbs -->\n\nnew\n\n<!-- end -->\nb\n"
-    assert verb_benchmark.redone(new, {"verbs": "new\n"}) == new
-    with pytest.raises(UsageError, match="no mark '<!-- verb_benchmark: layouts"):
-        verb_benchmark.redone(text, {"layouts": ""})
+    text = "a\n<!-- record_api: verbs -->\nold\n<!-- end -->\nb\n"
+    new = record_api.redone(text, {"verbs": "new\n"})
+    assert new == "a\n<!-- record_api: verbs -->\n\nnew\n\n<!-- end -->\nb\n"
+    assert record_api.redone(new, {"verbs": "new\n"}) == new
+    with pytest.raises(UsageError, match="no mark '<!-- record_api: layouts"):
+        record_api.redone(text, {"layouts": ""})

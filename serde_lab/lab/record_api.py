@@ -1,7 +1,7 @@
 """What each verb of the record API costs, strategy by strategy; and RFC-84's nested layout beside the flat.
 
-    python -m serde_lab.serde.verb_benchmark [--rows 20000] [--repeats 7] [--format md|json]
-    python -m serde_lab.serde.verb_benchmark --document serde_lab/serde/RECORD_API.md
+    python -m serde_lab.lab.record_api [--rows 20000] [--repeats 7] [--format md|json]
+    python -m serde_lab.lab.record_api --document serde_lab/serde/RECORD_API.md
 
 Records are like lineitem's: 16 columns, a key of 28 letters, a file id of 38, as they come out of frames.
 Figures are microseconds of CPU time of this process a record, the least of all repeats, one core. With
@@ -13,24 +13,24 @@ Owns these measurements. For regressions and claims the lab's own runs count, no
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import platform
 import re
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from serde_lab.errors import UsageError
+from serde_lab.lab.codec_cases import batch_of, values_of
+from serde_lab.lab.codec_cells import VERBS, least, measure_verbs
 from serde_lab.records.delete_markers import DeleteMarkers
 from serde_lab.records.schema import ENVELOPE, RecordSchema
 from serde_lab.serde import registry
-from serde_lab.serde.benchmark import batch_of, least_ns, values_of
 from serde_lab.serde.interface import (
     Bounds,
     BoundSerde,
@@ -43,7 +43,6 @@ from serde_lab.serde.projection.plan import Projection
 from serde_lab.serde.record_verbs import MetadataValues
 
 _KINDS = (*["int64"] * 3, "int32", *["decimal"] * 4, *["string"] * 5, *["date"] * 3)
-_FORM_VERBS = ("from_arrow", "encode", "decode", "to_arrow")
 
 MEANING: Mapping[str, str] = {
     "record_keys": "the record keys (`getRecordKey`)",
@@ -152,7 +151,7 @@ def verb_costs(name: str, execution: Execution, rows: int, repeats: int) -> list
     }
     away = verbs_through_arrow(bound)
     return [
-        VerbCost(name, execution, verb, least_ns(repeats, act) / rows / 1000, verb in away)
+        VerbCost(name, execution, verb, _least_us(act, rows, repeats), verb in away)
         for verb, act in acts.items()
     ]
 
@@ -180,49 +179,34 @@ def _halves(
     return found
 
 
+def _least_us(act: Callable[[], object], rows: int, repeats: int) -> float:
+    """Microseconds of CPU a record."""
+    found = least(lambda: None, lambda _: act(), loops=repeats, most_ns=float("inf"))
+    return found.cpu_ns / rows / 1000
+
+
 def layout_costs(execution: Execution, rows: int, repeats: int) -> list[LayoutCost]:
     """The flat and the nested layout, measured in turn so that neither has the better moment."""
     schema, batch = _case(rows)
     layouts = ("flat", "nested")
-    bounds = Bounds.single(rows)
     bound = {one: _bind("internal_row", execution, schema, layout=one) for one in layouts}
-    records = {one: bound[one].from_arrow(batch) for one in layouts}
-    frames = {one: bound[one].encode(records[one], bounds).frame for one in layouts}
-    decoded = {one: bound[one].decode(frames[one]) for one in layouts}
+    verb_us = {one: dict.fromkeys(VERBS, float("inf")) for one in layouts}
+    frame_bytes = dict.fromkeys(layouts, 0)
+    for repeat in range(repeats):
+        for one in layouts if repeat % 2 else layouts[::-1]:
+            times, frame_bytes[one] = measure_verbs(bound[one], batch)
+            for verb, found in times.items():
+                verb_us[one][verb] = min(verb_us[one][verb], found.cpu_ns / rows / 1000)
     metadata = MetadataValues(file_id="00000007-5c2f-4a6b-9d1e-0123456789ab-0")
-    acts: dict[str, Callable[[str], object]] = {
-        "from_arrow": lambda one: bound[one].from_arrow(batch),
-        "encode": lambda one: bound[one].encode(records[one], bounds),
-        "decode": lambda one: bound[one].decode(frames[one]),
-        # what has been read is kept, so that records must be new each time
-        "to_arrow": lambda one: bound[one].decode(frames[one]).to_arrow(),
-        "update_metadata": lambda one: bound[one].update_metadata(decoded[one], metadata),
-    }
-    least = {one: dict.fromkeys(acts, float("inf")) for one in layouts}
-    for verb, act in acts.items():
-        for repeat in range(repeats + 1):
-            for one in layouts if repeat % 2 else layouts[::-1]:
-                least[one][verb] = min(least[one][verb], _once_ns(act, one) / rows / 1000)
-    found = []
+    costs = []
     for one in layouts:
-        us = least[one]
-        us["to_arrow"] = max(0.0, us["to_arrow"] - us["decode"])
-        size = sum(map(len, frames[one].to_pylist())) / rows
-        verbs = {verb: us[verb] for verb in _FORM_VERBS}
-        found.append(LayoutCost(one, execution, size, verbs, us["update_metadata"]))
-    return found
-
-
-def _once_ns(act: Callable[[str], object], one: str) -> int:
-    gc.disable()
-    try:
-        start = time.process_time_ns()
-        outcome = act(one)
-        elapsed = time.process_time_ns() - start
-        del outcome
-    finally:
-        gc.enable()
-    return elapsed
+        sent = bound[one].encode(bound[one].from_arrow(batch), Bounds.single(rows))
+        records = bound[one].decode(sent.frame)
+        update = partial(bound[one].update_metadata, records, metadata)
+        update_us = _least_us(update, rows, repeats)
+        size = frame_bytes[one] / rows
+        costs.append(LayoutCost(one, execution, size, verb_us[one], update_us))
+    return costs
 
 
 # -- tables ------------------------------------------------------------------------------------------
@@ -253,13 +237,13 @@ def _us(cost: VerbCost) -> str:
 
 def layout_table(costs: Sequence[LayoutCost]) -> str:
     """The nested layout beside the flat one, execution by execution."""
-    heads = ["execution", "layout", "bytes a record", *_FORM_VERBS, "together", "update_metadata"]
+    heads = ["execution", "layout", "bytes a record", *VERBS, "together", "update_metadata"]
     lines = [heads, ["---", "---", *["---:"] * (len(heads) - 2)]]
     for cost in costs:
         flat = next(c for c in costs if (c.layout, c.execution) == ("flat", cost.execution))
         more = "" if cost is flat else f" ({cost.us / flat.us - 1:+.0%})"
         larger = "" if cost is flat else f" ({cost.bytes / flat.bytes - 1:+.0%})"
-        verbs = [f"{cost.verb_us[v]:.3f}" for v in _FORM_VERBS]
+        verbs = [f"{cost.verb_us[v]:.3f}" for v in VERBS]
         together = f"{cost.us:.3f}{more}"
         size = f"{cost.bytes:.1f}{larger}"
         line = [cost.execution, cost.layout, size, *verbs, together]
@@ -281,17 +265,17 @@ def redone(text: str, tables: Mapping[str, str]) -> str:
     Raises UsageError naming a mark that it has not.
     """
     for name, table in tables.items():
-        mark = re.compile(rf"<!-- verb_benchmark: {name} -->\n.*?<!-- end -->", re.DOTALL)
+        mark = re.compile(rf"<!-- record_api: {name} -->\n.*?<!-- end -->", re.DOTALL)
         if not mark.search(text):
-            raise UsageError(f"the document has no mark '<!-- verb_benchmark: {name} -->'")
+            raise UsageError(f"the document has no mark '<!-- record_api: {name} -->'")
         before, after = mark.split(text)[0], mark.split(text)[-1]
-        text = f"{before}<!-- verb_benchmark: {name} -->\n\n{table}\n<!-- end -->{after}"
+        text = f"{before}<!-- record_api: {name} -->\n\n{table}\n<!-- end -->{after}"
     return text
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m serde_lab.serde.verb_benchmark")
+    parser = argparse.ArgumentParser(prog="python -m serde_lab.lab.record_api")
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--format", choices=["md", "json"], default="md")
