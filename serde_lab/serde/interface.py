@@ -51,7 +51,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import DataError, DecodeError
-from serde_lab.records.delete_markers import DeleteMarkers
+from serde_lab.merging.delete_markers import DeleteMarkers
 from serde_lab.records.fields import column_of, columns_of, values_in
 from serde_lab.records.schema import (
     IS_INDEX_RECORD,

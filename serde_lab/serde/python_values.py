@@ -33,8 +33,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from serde_lab.avro.schema import decimal_bytes
 from serde_lab.errors import DataError
-from serde_lab.records.avro_schema import decimal_bytes
 from serde_lab.records.plain_form import null_mask, validity_buffer
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD
 

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from serde_lab.avro.container import read_single, write_single
 from serde_lab.errors import OptionError, TableError
-from serde_lab.table.avro_container import read_single, write_single
 from serde_lab.table.clean_schema import METADATA_SCHEMA, PLAN_SCHEMA
 from serde_lab.table.file_names import in_partition
 from serde_lab.table.file_system_view import FileSystemView

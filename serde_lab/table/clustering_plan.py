@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from serde_lab.table.avro_container import write_single
+from serde_lab.avro.container import write_single
 from serde_lab.table.consistent_hashing import HashingNode
 from serde_lab.table.file_system_view import FileSlice
 from serde_lab.table.replace_schema import REQUESTED_SCHEMA

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
+from serde_lab.avro.container import read_single, write_single
 from serde_lab.errors import TableError
-from serde_lab.table.avro_container import read_single, write_single
 
 SCHEMA_KEY = "schema"
 """Key of extra metadata under which the table's Avro schema stands, without meta columns."""

@@ -15,8 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from serde_lab.avro.container import write_single
 from serde_lab.errors import TableError
-from serde_lab.table.avro_container import write_single
 from serde_lab.table.base_file import BaseFileFormat, BaseFileWriter
 from serde_lab.table.commit_metadata import NO_PREVIOUS_COMMIT, CommitMetadata, WriteStat
 from serde_lab.table.config import TableConfig

@@ -16,8 +16,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from serde_lab.avro.container import write_single
 from serde_lab.errors import OptionError
-from serde_lab.table.avro_container import write_single
 from serde_lab.table.file_system_view import FileSystemView
 from serde_lab.table.replace_schema import REQUESTED_SCHEMA
 

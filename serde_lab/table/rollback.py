@@ -17,8 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from serde_lab.avro.container import read_single, write_single
 from serde_lab.errors import TableError
-from serde_lab.table.avro_container import read_single, write_single
 from serde_lab.table.file_names import LogFileName, in_partition
 from serde_lab.table.file_system_view import list_table_files
 from serde_lab.table.hashing_metadata import delete_index_files

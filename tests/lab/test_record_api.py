@@ -13,7 +13,7 @@ import pytest
 
 from serde_lab.errors import DataError, DecodeError, SchemaError, UsageError
 from serde_lab.lab import record_api
-from serde_lab.records.merging import match
+from serde_lab.merging.survivors import match
 from serde_lab.records.schema import RecordSchema
 from serde_lab.serde import interface, registry
 from serde_lab.serde.fingerprint import schema_fingerprint

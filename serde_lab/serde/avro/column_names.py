@@ -15,8 +15,8 @@ import fastavro
 import pyarrow as pa
 import pyarrow.types as pat
 
-from serde_lab.records.avro_codec import AvroCodec
-from serde_lab.records.avro_schema import AvroSchema, arrow_to_avro, with_avro_names
+from serde_lab.avro.codec import AvroCodec
+from serde_lab.avro.schema import AvroSchema, arrow_to_avro, with_avro_names
 from serde_lab.records.plain_form import to_plain
 from serde_lab.records.types import plain_schema
 

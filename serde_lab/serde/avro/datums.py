@@ -1,7 +1,7 @@
 """Avro records in memory: the envelope as columns, the rows as fastavro's datums or as plain columns.
 
 Owns the two `Records` of the strategy `avro` and the making of payloads from them and of them from
-payloads: row by row with fastavro (`AvroDatums`), by columns with `records/avro_codec.py`
+payloads: row by row with fastavro (`AvroDatums`), by columns with `avro/codec.py`
 (`AvroColumns`). Both make the same bytes. Must not know frames.
 """
 

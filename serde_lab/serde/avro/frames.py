@@ -46,9 +46,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from serde_lab.avro.codec import AvroCodec
+from serde_lab.avro.schema import arrow_to_avro
 from serde_lab.errors import DataError, DecodeError
-from serde_lab.records.avro_codec import AvroCodec
-from serde_lab.records.avro_schema import arrow_to_avro
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD, RecordSchema
 from serde_lab.serde.fingerprint import schema_fingerprint
 from serde_lab.serde.framing import cut, frame_error, frames_of, opened

@@ -7,7 +7,7 @@ without its logical types, which do not change the bytes: days, microseconds, a 
 schemaless_writer or schemaless_reader a record.
 
 `execution = "batch"`: `Records` holds the columns, in plain form; converting costs next to nothing, and
-serialising is `records/avro_codec.py`, which reads and writes the same bytes a column at a time. Between
+serialising is `avro/codec.py`, which reads and writes the same bytes a column at a time. Between
 the two the format is the same and the execution differs, so that their difference is what a loop costs.
 
 Envelope and frames (`avro_frames.py`) are written by columns in both: fastavro would take 3 µs for what

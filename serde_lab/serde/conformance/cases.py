@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 from hypothesis import strategies as st
 
-from serde_lab.records.delete_markers import DeleteMarkers
+from serde_lab.merging.delete_markers import DeleteMarkers
 from serde_lab.records.plain_form import (
     from_plain,
     from_plain_batch,

@@ -20,7 +20,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from serde_lab.errors import DataError, DecodeError, SchemaError
-from serde_lab.records.delete_markers import DeleteMarkers
+from serde_lab.merging.delete_markers import DeleteMarkers
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD, RecordSchema
 from serde_lab.serde.conformance import cases, verb_cases
 from serde_lab.serde.conformance import subject as conformance_subject

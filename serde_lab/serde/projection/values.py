@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
+from serde_lab.avro.schema import decimal_bytes
 from serde_lab.errors import DataError
-from serde_lab.records.avro_schema import decimal_bytes
 from serde_lab.records.plain_form import reinterpret, to_plain
 from serde_lab.records.types import is_decimal, is_list
 from serde_lab.serde.projection.columns import changed

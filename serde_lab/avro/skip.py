@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from serde_lab.records.avro_tree import Node
-from serde_lab.records.avro_varint import MAX_VARINT_BYTES
+from serde_lab.avro.tree import Node
+from serde_lab.avro.varint import MAX_VARINT_BYTES
 
 Skip = Callable[[bytes, int, int], int]
 """(data, at, end) -> the position behind the value at `at`. Raises ValueError or IndexError where the

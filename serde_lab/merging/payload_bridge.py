@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from serde_lab.records.avro_codec import AvroCodec
-from serde_lab.records.avro_schema import arrow_to_avro
+from serde_lab.avro.codec import AvroCodec
+from serde_lab.avro.schema import arrow_to_avro
+from serde_lab.merging.merger import PAYLOAD_STRATEGY, Merged, RecordMerger
+from serde_lab.merging.payloads import Datum, RecordPayload, comparable, load_payload
 from serde_lab.records.fields import values_at
-from serde_lab.records.merger import PAYLOAD_STRATEGY, Merged, RecordMerger
-from serde_lab.records.payloads import Datum, RecordPayload, comparable, load_payload
 from serde_lab.records.schema import RecordSchema
 
 

@@ -8,14 +8,14 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from serde_lab.errors import SchemaError
-from serde_lab.records.avro_schema import (
+from serde_lab.avro.schema import (
     arrow_to_avro,
     avro_to_arrow,
     decimal_bytes,
     with_avro_names,
 )
-from serde_lab.records.avro_tree import fit, parse
+from serde_lab.avro.tree import fit, parse
+from serde_lab.errors import SchemaError
 
 # As Apache Hudi 1.2.0 on Spark 3.5 names them in a commit's `extraMetadata.schema`.
 HUDI = {

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serde_lab.errors import SchemaError
+from serde_lab.merging.survivors import MergeMode, match, merge, precombine
 from serde_lab.records.key_hash import hash64
-from serde_lab.records.merging import MergeMode, match, merge, precombine
 from serde_lab.records.ordering import ranks
 
 KEYS = st.text(alphabet="ab\0é\U0001f600", max_size=4)

@@ -19,9 +19,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from serde_lab.avro.tree import Node
+from serde_lab.avro.varint import Mask, varint_bytes, zigzag
 from serde_lab.errors import DataError
-from serde_lab.records.avro_tree import Node
-from serde_lab.records.avro_varint import Mask, varint_bytes, zigzag
 from serde_lab.records.plain_form import null_mask, to_plain
 
 CHUNK_ROWS = 8192

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import OptionError, SchemaError
+from serde_lab.merging.survivors import Deletes
 from serde_lab.records.keys import text_of
-from serde_lab.records.merging import Deletes
 from serde_lab.records.schema import DELETE, OPERATION, UPDATE_BEFORE
 
 IS_DELETED = "_hoodie_is_deleted"

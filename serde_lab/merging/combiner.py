@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from serde_lab.records.histories import History
-from serde_lab.records.merger import Merged
+from serde_lab.merging.histories import History
+from serde_lab.merging.merger import Merged
 
 Mask = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.int64]

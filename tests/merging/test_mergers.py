@@ -14,11 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serde_lab.errors import OptionError, SchemaError
-from serde_lab.records.combiner import Entries
-from serde_lab.records.delete_markers import DeleteMarkers, deletes_of
-from serde_lab.records.histories import History, sources, winners
-from serde_lab.records.merge_rules import MergeRules
-from serde_lab.records.merger import (
+from serde_lab.merging.combiner import Entries
+from serde_lab.merging.delete_markers import DeleteMarkers, deletes_of
+from serde_lab.merging.histories import History, sources, winners
+from serde_lab.merging.merger import (
     COMMIT_TIME_STRATEGY,
     EVENT_TIME_STRATEGY,
     PAYLOAD_STRATEGY,
@@ -27,12 +26,13 @@ from serde_lab.records.merger import (
     Merged,
     RecordMerger,
 )
-from serde_lab.records.merger_choice import choose_merger
-from serde_lab.records.merger_combiner import MergerCombiner
-from serde_lab.records.merging import MergeMode
-from serde_lab.records.partial_update import PartialUpdate, PartialUpdateCombiner
-from serde_lab.records.payload_bridge import AvroRecordMerger
-from serde_lab.records.payloads import HUDIS, RecordPayload
+from serde_lab.merging.merger_choice import choose_merger
+from serde_lab.merging.merger_combiner import MergerCombiner
+from serde_lab.merging.partial_update import PartialUpdate, PartialUpdateCombiner
+from serde_lab.merging.payload_bridge import AvroRecordMerger
+from serde_lab.merging.payloads import HUDIS, RecordPayload
+from serde_lab.merging.rules import MergeRules
+from serde_lab.merging.survivors import MergeMode
 from serde_lab.records.schema import RecordSchema
 
 DATA = pa.schema([("k", pa.string()), ("o", pa.float64()), ("a", pa.int64()), ("b", pa.string())])

@@ -11,15 +11,15 @@ import uuid
 from collections.abc import Mapping, Sequence
 
 from serde_lab.errors import OptionError
-from serde_lab.records.merger import ANY, PAYLOAD_STRATEGY, RecordMerger
-from serde_lab.records.named_class import named_class
+from serde_lab.merging.merger import ANY, PAYLOAD_STRATEGY, RecordMerger
+from serde_lab.merging.named_class import named_class
 
 IMPLEMENTATIONS = "hoodie.write.record.merge.custom.implementation.classes"
 
-_MERGER = "serde_lab.records.merger"
+_MERGER = "serde_lab.merging.merger"
 _HUDIS: Mapping[str, str] = {
     "org.apache.hudi.common.model.HoodieAvroRecordMerger": (
-        "serde_lab.records.payload_bridge:AvroRecordMerger"
+        "serde_lab.merging.payload_bridge:AvroRecordMerger"
     ),
     "org.apache.hudi.common.model.OverwriteWithLatestMerger": f"{_MERGER}:CommitTimeMerger",
     "org.apache.hudi.OverwriteWithLatestSparkRecordMerger": f"{_MERGER}:CommitTimeMerger",

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from serde_lab.errors import SchemaError
-from serde_lab.records.combiner import Entries, Folded, Indices, Mask, Present
+from serde_lab.merging.combiner import Entries, Folded, Indices, Mask, Present
+from serde_lab.merging.merger import Merged, RecordMerger, name_of
 from serde_lab.records.fields import values_at
-from serde_lab.records.merger import Merged, RecordMerger, name_of
 from serde_lab.records.ordering import not_older
 from serde_lab.records.schema import RecordSchema
 

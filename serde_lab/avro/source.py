@@ -18,9 +18,9 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from serde_lab.records.avro_skip import Skip, skipper
-from serde_lab.records.avro_tree import Node
-from serde_lab.records.avro_varint import (
+from serde_lab.avro.skip import Skip, skipper
+from serde_lab.avro.tree import Node
+from serde_lab.avro.varint import (
     MAX_VARINT_BYTES,
     Bytes,
     Mask,

@@ -34,8 +34,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
+from serde_lab.avro.tree import parse
 from serde_lab.errors import SchemaError
-from serde_lab.records.avro_tree import parse
 from serde_lab.records.types import is_binary, is_decimal, is_list, is_string
 
 AvroSchema = Any

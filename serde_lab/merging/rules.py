@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from serde_lab.errors import OptionError
-from serde_lab.records.combiner import Combiner
-from serde_lab.records.delete_markers import DeleteMarkers
-from serde_lab.records.merger import (
+from serde_lab.merging.combiner import Combiner
+from serde_lab.merging.delete_markers import DeleteMarkers
+from serde_lab.merging.merger import (
     ARROW,
     COMMIT_TIME_STRATEGY,
     CUSTOM_STRATEGY,
@@ -21,10 +21,10 @@ from serde_lab.records.merger import (
     EventTimeMerger,
     RecordMerger,
 )
-from serde_lab.records.merger_choice import choose_merger
-from serde_lab.records.merger_combiner import MergerCombiner
-from serde_lab.records.merging import MergeMode
-from serde_lab.records.partial_update import PartialUpdate, PartialUpdateCombiner
+from serde_lab.merging.merger_choice import choose_merger
+from serde_lab.merging.merger_combiner import MergerCombiner
+from serde_lab.merging.partial_update import PartialUpdate, PartialUpdateCombiner
+from serde_lab.merging.survivors import MergeMode
 from serde_lab.records.schema import RecordSchema
 
 DEBEZIUM_UNAVAILABLE = "__debezium_unavailable_value"

@@ -18,10 +18,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serde_lab.avro import decoder as avro_decoder
+from serde_lab.avro import encoder as avro_encoder
+from serde_lab.avro.codec import AvroCodec
+from serde_lab.avro.schema import arrow_to_avro, with_avro_names
 from serde_lab.errors import DataError, DecodeError, SchemaError
-from serde_lab.records import avro_decoder, avro_encoder
-from serde_lab.records.avro_codec import AvroCodec
-from serde_lab.records.avro_schema import arrow_to_avro, with_avro_names
 from serde_lab.records.plain_form import to_plain, to_plain_batch
 from serde_lab.records.schema import ENVELOPE
 from serde_lab.serde.conformance import cases

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from serde_lab.records.avro_source import DamagedError, Source, inside
-from serde_lab.records.avro_tree import Node
-from serde_lab.records.avro_varint import Mask, Positions
+from serde_lab.avro.source import DamagedError, Source, inside
+from serde_lab.avro.tree import Node
+from serde_lab.avro.varint import Mask, Positions
 
 CHUNK_ROWS = 8192
 

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from serde_lab.avro import decoder as avro_decoder
+from serde_lab.avro import encoder as avro_encoder
+from serde_lab.avro.source import DamagedError, Source
+from serde_lab.avro.tree import fit, parse
+from serde_lab.avro.varint import Positions
 from serde_lab.errors import DecodeError
-from serde_lab.records import avro_decoder, avro_encoder
-from serde_lab.records.avro_source import DamagedError, Source
-from serde_lab.records.avro_tree import fit, parse
-from serde_lab.records.avro_varint import Positions
 from serde_lab.records.plain_form import from_plain_batch, to_plain
 from serde_lab.records.types import plain_schema
 

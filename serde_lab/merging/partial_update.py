@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from serde_lab.records.combiner import Entries, Folded, Indices, Mask, Present
-from serde_lab.records.histories import Sources, sources
-from serde_lab.records.merger import Merged
+from serde_lab.merging.combiner import Entries, Folded, Indices, Mask, Present
+from serde_lab.merging.histories import Sources, sources
+from serde_lab.merging.merger import Merged
 
 
 class PartialUpdate(StrEnum):

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from serde_lab.records.histories import History, winners
+from serde_lab.merging.histories import History, winners
 from serde_lab.records.key_hash import HashedKeys, equal_neighbours
 from serde_lab.records.ordering import not_older, ranks
 
