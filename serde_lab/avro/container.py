@@ -1,6 +1,6 @@
 """Avro object-container files with one record, as Hudi keeps commit metadata and plans.
 
-Owns the container's form; must not know any of the schemas. A container written here is what Hudi's
+The schemas stand in `hudi/`. A container written here is what Hudi's
 own writers make: no codec, the schema as its only metadata, word for word (a library's writer would
 normalise it and draw a random sync marker, so that equal commits had unequal bytes).
 """
@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 from collections.abc import Mapping
+from importlib.resources import files
 from typing import Any, cast
 
 import fastavro
@@ -18,6 +19,12 @@ import fastavro
 from serde_lab.errors import TableError
 
 _MAGIC = b"Obj\x01"
+
+
+def hudi_schema(name: str) -> dict[str, Any]:
+    """Hudi's record schema of this name, as its writers have it: `hudi/<name>.avsc`."""
+    text = (files("serde_lab.avro") / "hudi" / f"{name}.avsc").read_text(encoding="utf-8")
+    return cast(dict[str, Any], json.loads(text))
 
 
 def write_single(schema: Mapping[str, Any], record: Mapping[str, Any]) -> bytes:

@@ -7,20 +7,23 @@ files or strategies, nor how a merger is chosen or whole batches are folded by i
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from serde_lab.errors import OptionError
 from serde_lab.records.fields import values_at
 from serde_lab.records.ordering import not_older
 from serde_lab.records.schema import RecordSchema
 
 Mask = npt.NDArray[np.bool_]
+Kind = TypeVar("Kind")
 
 EVENT_TIME_STRATEGY = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"
 COMMIT_TIME_STRATEGY = "ce9acb64-bde0-424c-9b91-f6ebba25356d"
@@ -152,3 +155,21 @@ class EventTimeMerger(RecordMerger):
 def name_of(merger: RecordMerger) -> str:
     """`package.module:Class`."""
     return f"{type(merger).__module__}:{type(merger).__qualname__}"
+
+
+def named_class(name: str, kind: type[Kind], where: str, known: Iterable[str]) -> type[Kind]:
+    """The class at `name`, which derives from `kind`.
+
+    `where` begins what is said otherwise; `known` are names that would have done as they are. Raises
+    OptionError.
+    """
+    module_name, _, class_name = name.partition(":")
+    if not class_name:
+        raise OptionError(f"{where}, expected package.module:Class or one of {', '.join(known)}")
+    try:
+        found = getattr(importlib.import_module(module_name), class_name)
+    except (ImportError, AttributeError) as exc:
+        raise OptionError(f"{where}, which is not there: {exc}") from exc
+    if not (isinstance(found, type) and issubclass(found, kind)):
+        raise OptionError(f"{where}, which is no {kind.__name__}")
+    return found

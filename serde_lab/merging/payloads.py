@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-from serde_lab.merging.named_class import named_class
+from serde_lab.merging.merger import named_class
 from serde_lab.records.schema import DELETE
 
 Datum = dict[str, Any]

@@ -1,17 +1,20 @@
 """How a table merges, as one value: what `hoodie.properties` says of it, and which code does it.
 
-Owns the way from a table's words to a combiner. Must not know files, strategies or options of a write.
+From a table's words to a combiner; which of several mergers is taken, and the names that Hudi's go by.
+Source: HoodieRecordUtils and HoodieWriteConfig (RECORD_MERGE_IMPL_CLASSES).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from serde_lab.errors import OptionError
 from serde_lab.merging.combiner import Combiner
 from serde_lab.merging.delete_markers import DeleteMarkers
 from serde_lab.merging.merger import (
+    ANY,
     ARROW,
     COMMIT_TIME_STRATEGY,
     CUSTOM_STRATEGY,
@@ -20,13 +23,25 @@ from serde_lab.merging.merger import (
     CommitTimeMerger,
     EventTimeMerger,
     RecordMerger,
+    named_class,
 )
-from serde_lab.merging.merger_choice import choose_merger
 from serde_lab.merging.merger_combiner import MergerCombiner
 from serde_lab.merging.partial_update import PartialUpdate, PartialUpdateCombiner
 from serde_lab.merging.survivors import MergeMode
 from serde_lab.records.schema import RecordSchema
 
+IMPLEMENTATIONS = "hoodie.write.record.merge.custom.implementation.classes"
+
+_MERGER = "serde_lab.merging.merger"
+_HUDIS: Mapping[str, str] = {
+    "org.apache.hudi.common.model.HoodieAvroRecordMerger": (
+        "serde_lab.merging.payload_bridge:AvroRecordMerger"
+    ),
+    "org.apache.hudi.common.model.OverwriteWithLatestMerger": f"{_MERGER}:CommitTimeMerger",
+    "org.apache.hudi.OverwriteWithLatestSparkRecordMerger": f"{_MERGER}:CommitTimeMerger",
+    "org.apache.hudi.common.model.EventTimeAvroRecordMerger": f"{_MERGER}:EventTimeMerger",
+    "org.apache.hudi.DefaultSparkRecordMerger": f"{_MERGER}:EventTimeMerger",
+}
 DEBEZIUM_UNAVAILABLE = "__debezium_unavailable_value"
 
 _STRATEGIES: Mapping[MergeMode, str] = {
@@ -123,3 +138,42 @@ _PARTIAL = "PartialUpdateAvroPayload"
 _NON_DEFAULTS = "OverwriteNonDefaultsWithLatestAvroPayload"
 _EVENT = "DefaultHoodieRecordPayload"
 _LATEST = "OverwriteWithLatestAvroPayload"
+
+
+def load_merger(text: str) -> RecordMerger:
+    """The merger at `package.module:Class`, or one of Hudi's by its Java name. Raises OptionError."""
+    where = f"{IMPLEMENTATIONS} names {text!r}"
+    kind: type[RecordMerger] = RecordMerger  # type: ignore[type-abstract]
+    merger = named_class(_HUDIS.get(text, text), kind, where, _HUDIS)()
+    try:
+        uuid.UUID(merger.strategy_id)
+    except (ValueError, AttributeError) as exc:
+        raise OptionError(f"{text}: its strategy_id is no UUID") from exc
+    return merger
+
+
+def choose_merger(
+    classes: Sequence[str], strategy_id: str, record_type: str, also: Sequence[str] = ()
+) -> RecordMerger:
+    """The first of `classes` that fits record type and strategy id.
+
+    `also`: other ids under which a merger of PAYLOAD_STRATEGY fits. Raises OptionError saying what each
+    of them offered.
+    """
+    wanted = f"no merger fits the table's strategy {strategy_id} and records of type {record_type}"
+    if not classes:
+        raise OptionError(
+            f"{wanted}: none is given",
+            hint=f"{IMPLEMENTATIONS}, or --merger of table compact, names package.module:Class",
+        )
+    offers = []
+    for text in classes:
+        merger = load_merger(text)
+        types = tuple(merger.record_types)
+        fits = merger.strategy_id == strategy_id or (
+            merger.strategy_id == PAYLOAD_STRATEGY and strategy_id in also
+        )
+        if fits and (ANY in types or record_type in types):
+            return merger
+        offers.append(f"{text} offers {merger.strategy_id} for {', '.join(types)}")
+    raise OptionError(f"{wanted}: {'; '.join(offers)}")

@@ -26,12 +26,11 @@ from serde_lab.merging.merger import (
     Merged,
     RecordMerger,
 )
-from serde_lab.merging.merger_choice import choose_merger
 from serde_lab.merging.merger_combiner import MergerCombiner
 from serde_lab.merging.partial_update import PartialUpdate, PartialUpdateCombiner
 from serde_lab.merging.payload_bridge import AvroRecordMerger
 from serde_lab.merging.payloads import HUDIS, RecordPayload
-from serde_lab.merging.rules import MergeRules
+from serde_lab.merging.rules import MergeRules, choose_merger
 from serde_lab.merging.survivors import MergeMode
 from serde_lab.records.schema import RecordSchema
 
