@@ -21,7 +21,7 @@ from serde_lab.errors import DataError, LabError, OptionError, SchemaError
 from serde_lab.records.fields import columns_of, type_at, values_at
 from serde_lab.records.java_text import has_text, java_text
 from serde_lab.records.partition_time import TimeRule
-from serde_lab.records.schema import DELETE, ENVELOPE, INSERT, RecordSchema
+from serde_lab.records.schema import DELETE, INSERT, RecordSchema
 
 OrderingNulls = Literal["refuse", "lowest"]
 PartitionKind = Literal["SIMPLE", "TIMESTAMP"]
@@ -221,11 +221,6 @@ class KeyGenerator:
             pa.array(np.zeros(rows, np.bool_)),
         ]
         return pa.RecordBatch.from_arrays([*envelope, *columns], schema=self.schema.batch_schema)
-
-
-def envelope_names() -> list[str]:
-    """Names of the envelope columns, in order."""
-    return list(ENVELOPE.names)
 
 
 text_of = java_text
