@@ -76,7 +76,6 @@ from serde_lab.records.types import is_decimal, is_nested
 
 MARK = 0xA1
 WITH_ROW, INDEX, SEVERAL = 1, 2, 3
-ENVELOPE_BYTES = 16
 FRAME_HEADER_BYTES = 8
 
 STRINGS_BEFORE_ROW = (OPERATION, INSTANT_TIME, FILE_ID, PARTITION_PATH)
