@@ -18,9 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from serde_lab.errors import OptionError
-from serde_lab.records.fields import values_at
 from serde_lab.records.ordering import not_older
-from serde_lab.records.schema import RecordSchema
+from serde_lab.records.schema import RecordSchema, values_at
 
 Mask = npt.NDArray[np.bool_]
 Kind = TypeVar("Kind")

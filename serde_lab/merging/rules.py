@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from serde_lab.errors import OptionError
-from serde_lab.merging.combiner import Combiner
+from serde_lab.merging.combiner import Combiner, MergerCombiner
 from serde_lab.merging.delete_markers import DeleteMarkers
 from serde_lab.merging.merger import (
     ANY,
@@ -25,7 +25,6 @@ from serde_lab.merging.merger import (
     RecordMerger,
     named_class,
 )
-from serde_lab.merging.merger_combiner import MergerCombiner
 from serde_lab.merging.partial_update import PartialUpdate, PartialUpdateCombiner
 from serde_lab.merging.survivors import MergeMode
 from serde_lab.records.schema import RecordSchema

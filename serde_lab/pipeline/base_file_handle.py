@@ -24,10 +24,9 @@ from serde_lab.pipeline.write_handle import (
     WriteStatus,
     refuse_markers,
 )
-from serde_lab.records.fields import column_of, columns_of, values_in
 from serde_lab.records.key_hash import HashedKeys
 from serde_lab.records.ordering import not_older
-from serde_lab.records.schema import RECORD_KEY
+from serde_lab.records.schema import RECORD_KEY, column_of, columns_of, values_in
 from serde_lab.records.schema_evolution import fit
 from serde_lab.serde.interface import Records
 from serde_lab.table.base_file import BaseFileReader, BaseFileWriter

@@ -52,13 +52,15 @@ import pyarrow.compute as pc
 
 from serde_lab.errors import DataError, DecodeError
 from serde_lab.merging.delete_markers import DeleteMarkers
-from serde_lab.records.fields import column_of, columns_of, values_in
 from serde_lab.records.schema import (
     IS_INDEX_RECORD,
     OPERATION,
     PARTITION_PATH,
     RECORD_KEY,
     RecordSchema,
+    column_of,
+    columns_of,
+    values_in,
 )
 from serde_lab.serde import through_arrow
 from serde_lab.serde.projection.plan import Projection

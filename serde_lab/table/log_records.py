@@ -20,8 +20,7 @@ from serde_lab.merging.combiner import Combiner, Entries, Present
 from serde_lab.merging.delete_markers import DeleteMarkers, deletes_of
 from serde_lab.merging.histories import History, winners
 from serde_lab.merging.rules import MergeRules
-from serde_lab.records.fields import type_at, values_at
-from serde_lab.records.schema import RecordSchema
+from serde_lab.records.schema import RecordSchema, type_at, values_at
 from serde_lab.table.delete_block import Deletes, decode_deletes
 from serde_lab.table.file_system_view import LogFile, Visibility
 from serde_lab.table.log_block import BlockType, Damage, Header, LogBlock, parse_blocks

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serde_lab.errors import OptionError, SchemaError
-from serde_lab.merging.combiner import Entries
+from serde_lab.merging.combiner import Entries, MergerCombiner
 from serde_lab.merging.delete_markers import DeleteMarkers, deletes_of
 from serde_lab.merging.histories import History, sources, winners
 from serde_lab.merging.merger import (
@@ -26,10 +26,8 @@ from serde_lab.merging.merger import (
     Merged,
     RecordMerger,
 )
-from serde_lab.merging.merger_combiner import MergerCombiner
 from serde_lab.merging.partial_update import PartialUpdate, PartialUpdateCombiner
-from serde_lab.merging.payload_bridge import AvroRecordMerger
-from serde_lab.merging.payloads import HUDIS, RecordPayload
+from serde_lab.merging.payload_bridge import HUDIS, AvroRecordMerger, RecordPayload
 from serde_lab.merging.rules import MergeRules, choose_merger
 from serde_lab.merging.survivors import MergeMode
 from serde_lab.records.schema import RecordSchema

@@ -5,7 +5,7 @@ that have one value throughout, which it holds once. Converting in and out costs
 serialising is copying of columns. Frames are meant to hold many records: the message's own metadata
 takes about 150 bytes and 50 a column, however few they are.
 
-Must not know the bytes of a frame (`arrow_frames.py`), how frames are cut (`framing.py`) or what the
+Must not know the bytes of a frame (`arrow/frames.py`), how frames are cut (`framing.py`) or what the
 columns mean.
 """
 

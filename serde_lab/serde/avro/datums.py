@@ -27,9 +27,8 @@ from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD, RecordSchema
 from serde_lab.records.types import child_fields
 from serde_lab.serde.avro.column_names import AvroColumnNames, relabel
 from serde_lab.serde.interface import Records
-from serde_lab.serde.projection.columns import projected
+from serde_lab.serde.projection.columns import changed_values, new_value, projected
 from serde_lab.serde.projection.plan import Change, Projection, TargetColumn
-from serde_lab.serde.projection.values import changed_values, new_value
 from serde_lab.serde.python_values import PythonForm, rows_present
 from serde_lab.serde.record_verbs import MetadataValues
 

@@ -10,7 +10,7 @@ schemaless_writer or schemaless_reader a record.
 serialising is `avro/codec.py`, which reads and writes the same bytes a column at a time. Between
 the two the format is the same and the execution differs, so that their difference is what a loop costs.
 
-Envelope and frames (`avro_frames.py`) are written by columns in both: fastavro would take 3 µs for what
+Envelope and frames (`avro/frames.py`) are written by columns in both: fastavro would take 3 µs for what
 is no part of the payload.
 
 Names that Avro does not allow are replaced by ones that it does (`avro_schema.with_avro_names`): no name

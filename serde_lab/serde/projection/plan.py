@@ -4,7 +4,7 @@ One plan serves three verbs of RFC-46: rewriting to another schema (with renames
 defaults for columns that are new, and joining with another record's columns. It is made once for a
 batch and says for every target column: side (0 the records themselves, 1 those joined with them), column
 and change of type, or the default. How a change is applied is said by `projection/columns.py` for
-columns and by `projection/values.py` for Python values.
+columns and for Python values.
 
 | from            | to                                     | value                                      |
 |-----------------|----------------------------------------|--------------------------------------------|
