@@ -1,8 +1,8 @@
 """Avro's binary encoding for batches: bytes equal to a record-by-record writer's, without its loop.
 
 Owns the codec bound to one schema: Hudi's log blocks of type Avro and the `avro` strategy use it. Work
-is done by columns with numpy and pyarrow (`avro_encoder`, `avro_decoder`). Must not know files or
-strategies; schemas are the caller's (`avro_schema` makes Hudi's).
+is done by columns with numpy and pyarrow (`encoder.py`, `decoder.py`). Must not know files or
+strategies; schemas are the caller's (`schema.py` makes Hudi's).
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from serde_lab.avro import decoder as avro_decoder
-from serde_lab.avro import encoder as avro_encoder
+from serde_lab.avro import decoder, encoder
 from serde_lab.avro.source import DamagedError, Source
 from serde_lab.avro.tree import fit, parse
 from serde_lab.avro.varint import Positions
@@ -26,7 +25,7 @@ class AvroCodec:
     """Encodes and decodes batches of one Avro record. Picklable.
 
     `avro` is the schema of the datums, as JSON text or parsed; `schema` is the Arrow schema of the
-    batches, by default what `avro_schema.avro_to_arrow` gives. Columns and fields must have equal names
+    batches, by default what `schema.avro_to_arrow` gives. Columns and fields must have equal names
     in equal order. Raises SchemaError naming the column.
     """
 
@@ -42,7 +41,7 @@ class AvroCodec:
         DataError where a row is null in a field whose type has no null, or where the datums have 2 GiB.
         """
         rows = to_plain(pa.StructArray.from_arrays(batch.columns, fields=list(self.schema)))
-        return avro_encoder.encode(self._root, rows)
+        return encoder.encode(self._root, rows)
 
     def decode(self, datums: pa.BinaryArray, name: str = "avro") -> pa.RecordBatch:
         """The rows of `datums`, one a value. Raises DecodeError naming `name` and the row."""
@@ -67,7 +66,7 @@ class AvroCodec:
         """
         at = starts.copy()
         try:
-            rows = avro_decoder.decode(self._root, Source(data), at, ends)
+            rows = decoder.decode(self._root, Source(data), at, ends)
         except DamagedError as exc:
             raise DecodeError(name, exc.index, exc.problem) from None
         if (at != ends).any():

@@ -2,7 +2,7 @@
 
 Owns the building of arrays. All datums are read side by side: a cursor for each, moved over one field
 after the other, so that every step reads the same field of all rows. The rows in which a field is null
-step aside while it is read. Items of lists are found first (`avro_source`), then read all at once like
+step aside while it is read. Items of lists are found first (`source.py`), then read all at once like
 rows. Must not know names of strategies, files or Spark.
 """
 

@@ -1,7 +1,7 @@
 """Arrow schemas as Avro schemas and back, with Hudi's naming.
 
 Owns the mapping of types and names below and the check that every name is one that Avro allows. Must
-not know values (`avro_codec` has those), strategies, tables or Spark.
+not know values (`codec.py` has those), strategies, tables or Spark.
 
 | Arrow                                    | Avro                                                        |
 |------------------------------------------|-------------------------------------------------------------|

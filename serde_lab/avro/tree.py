@@ -1,7 +1,7 @@
 """An Avro schema as a tree of nodes: parsed once, then walked for every batch.
 
 Owns `Node`, what each Avro type reads as in Arrow, and the fitting of a tree to a given Arrow schema.
-Must not know bytes (`avro_encoder`, `avro_decoder`) or how a schema is written (`avro_schema`).
+Must not know bytes (`encoder.py`, `decoder.py`) or how a schema is written (`schema.py`).
 
 Supported: what `avro_schema.arrow_to_avro` writes, and beyond it unions of one type with null in either
 order, references to named types, and timestamps in milliseconds. Enums, decimals over bytes, fixed

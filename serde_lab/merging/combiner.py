@@ -2,7 +2,8 @@
 
 Handles and readers merge by this interface. `MergerCombiner` merges whole batches and logs by a record
 merger, which knows two versions of a record at a time: all keys at once, in turns. Source:
-BufferedRecordMergerFactory (CustomRecordMerger: deletes too).
+BufferedRecordMergerFactory (CustomRecordMerger: deletes obey ordering values before a merger is asked;
+PartialUpdateBufferedRecordMerger).
 """
 
 from __future__ import annotations

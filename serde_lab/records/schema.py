@@ -3,7 +3,7 @@
 Owns the envelope's names and types (RFC-84's metadata fields) and the table-level schema facts that
 every strategy and every stage needs. Fields are told by path: `a` is a column, `a.b` the field b of the
 structs in column a. No name holds a dot (Avro's have none), so that a path has one meaning; lists and
-maps are not gone into.
+maps are not gone into. Source: HoodieAvroUtils#getNestedFieldVal, where a field of a null struct is null.
 """
 
 from __future__ import annotations

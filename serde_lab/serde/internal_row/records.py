@@ -1,7 +1,7 @@
 """`Records` of `internal_row`: binary rows in one buffer, and what is kept of reading them.
 
 `Shape` says what the bytes depend on: it chooses between the executions (`row`, `batch`) and the layouts
-(`flat`, `nested`). `InternalRowRecords` says when a record's form is checked, which columns stay read, and
+(`flat`, `nested`). `RowRecords` says when a record's form is checked, which columns stay read, and
 how a part of records is held.
 """
 
