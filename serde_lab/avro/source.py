@@ -1,8 +1,8 @@
 """The bytes that Avro datums are read from, and the skipping of values in them.
 
 Owns bounds: nothing is believed before it is checked against the end of its datum, so that damaged
-bytes raise `DamagedError` and never make a read outside the buffer, a long loop or a large array. Arrow arrays
-are built in `decoder.py`.
+bytes raise `DamagedError` and never make a read outside the buffer, a long loop or a large array.
+Arrow arrays are built in `decoder.py`.
 
 Positions are offsets into the buffer, one a value, int64. The functions that take `at` and `end` read
 what begins at each position of `at` and move `at` behind it, in place. Datums have no table of

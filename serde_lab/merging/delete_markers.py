@@ -92,14 +92,20 @@ _COPY = {"zero_copy_only": False}
 def deletes_of(marked: npt.NDArray[np.bool_], ordering: Sequence[pa.Array]) -> Deletes:
     """Marked rows as deletes: with the ordering values that they have, else by commit time.
 
-    A single ordering value that is the int 0 is what Hudi writes for "none", and so is one here.
+    Hudi writes the int 0 for "no ordering value". So a single ordering value that is the int 0, or the
+    date 1970-01-01, which is the int 0 to Hudi, deletes by commit time here too.
     """
     if not ordering:
         return Deletes(marked, marked.copy())
     always = np.zeros(len(marked), np.bool_)
-    for values in ordering:
-        if values.null_count:
-            always |= values.is_null().to_numpy(zero_copy_only=False)
-    if len(ordering) == 1 and pa.types.is_int32(ordering[0].type):
-        always |= pc.fill_null(pc.equal(ordering[0], 0), False).to_numpy(zero_copy_only=False)
+    kind = ordering[0].type
+    if len(ordering) == 1 and (pa.types.is_int32(kind) or pa.types.is_date32(kind)):
+        zero = pa.scalar(0, pa.int32()).cast(kind)
+        always = pc.fill_null(pc.equal(ordering[0], zero), False).to_numpy(**_COPY)
     return Deletes(marked, marked & always)
+
+
+def null_among(ordering: Sequence[pa.Array]) -> npt.NDArray[np.bool_] | None:
+    """Rows of which some ordering value is null, shape (n,); None where there are none."""
+    masks = [values.is_null().to_numpy(**_COPY) for values in ordering if values.null_count]
+    return np.logical_or.reduce(masks) if masks else None

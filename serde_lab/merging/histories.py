@@ -7,7 +7,9 @@ as index arithmetic. Must not know where entries come from: a batch, a log, a ba
 * By event time an entry stands against those before it if its ordering value is not lower than the
   highest of theirs. A delete without an ordering value (by commit time) stands over everything before
   it; the first row after it stands over it whatever its value, and deletes that have a value change
-  nothing until then.
+  nothing until then. So it is among the entries of one history. A base file's row is none of those of
+  its logs: what stands of the logs meets it by its own value alone, and a base row with a higher value
+  is there again, deleted or not, as Apache Hudi has it until a compaction comes between.
 * Under partial update (`sources`) an entry that stands has its gaps filled from what stood before it,
   and one that does not stand fills the gaps that are left.
 """

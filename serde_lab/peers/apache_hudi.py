@@ -151,12 +151,18 @@ class HudiSnapshot:
 
         if not self._folder:
             folder = tempfile.TemporaryDirectory(prefix="serde_lab-hudi-")
+            # Spark refuses to write dates before 1582 unless it is told in which calendar
+            calendar = "spark.sql.parquet.datetimeRebaseModeInWrite"
+            before = self.spark.conf.get(calendar) or "EXCEPTION"
             try:
+                self.spark.conf.set(calendar, "CORRECTED")
                 self.frame().write.mode("overwrite").parquet(folder.name)
             except (Py4JError, PySparkException) as exc:
                 folder.cleanup()
                 said = root_cause(str(exc))
                 raise TableError(f"Apache Hudi cannot read {self.path}: {said}") from exc
+            finally:
+                self.spark.conf.set(calendar, before)
             self._folder.append(folder)
         return sorted(Path(self._folder[0].name).glob("part-*.parquet"))
 

@@ -82,9 +82,9 @@ class Coordinator:
         if self._lock is not None:
             self._lock.check()
 
-    def give_up(self, cause: BaseException) -> None:
+    def give_up(self, cause: BaseException, takes_table: bool = False) -> None:
         """Roll back at once what `cause` ended, as far as the storage lets us; the next writer does
-        the rest.
+        the rest. `takes_table`: and remove the table, if nothing was ever written to it.
 
         Not where another writer is the cause: what is pending then is that writer's.
         """
@@ -93,6 +93,8 @@ class Coordinator:
         with suppress(LabError):  # `cause` is what the caller must hear of
             self.check()
             recover(self.table)
+            if takes_table:
+                self.table.remove_unused()
 
     def begin(self, operation: str, replaces: bool = False) -> Instant:
         """Requested and inflight, on storage, before any data; `replaces`: by a replacecommit."""

@@ -37,9 +37,19 @@ class OptionReader:
     def text(self, key: str, default: str) -> str:
         return str(self.options.get(key, default)).strip()
 
+    def exact(self, key: str) -> str:
+        """Its blanks are part of it; "" where it was not given."""
+        return str(self.options.get(key, ""))
+
+    def pieces(self, key: str) -> tuple[str, ...]:
+        """What stands between commas, with its blanks, as Java's `split` gives it: empty pieces at the
+        end do not count, and an empty text is one empty piece."""
+        text = self.exact(key)
+        return tuple(text.rstrip(",").split(",")) if text.strip(",") or not text else ()
+
     def names(self, key: str) -> tuple[str, ...]:
-        """Several, by commas."""
-        return tuple(part.strip() for part in self.text(key, "").split(",") if part.strip())
+        """Columns or classes, by commas, without the blanks around them, which no such name has."""
+        return tuple(part.strip() for part in self.pieces(key) if part.strip())
 
     def number(self, key: str, default: int, least: int = 0) -> int:
         if key not in self.options:

@@ -91,7 +91,7 @@ def make_plan(
         batch=batch,
         batches=batches,
         seed=secrets.randbits(63) if options.seed is None else options.seed,
-        fresh_file_ids=any(view.replaced_file_ids(path) for path in ("", *view.files.partitions)),
+        fresh_file_ids=bool(view.replaced_file_groups),
         base_file_format=compression,
         log_format=replace(options.log_format, compression=compression),
         groups={} if operation.replaces else _groups(slices, config, by_bucket),
@@ -149,7 +149,7 @@ def _index(
     stored = table.data_schema()
     if config.bucket_engine == CONSISTENT_HASHING:
         nothing = ReadPlan(table.storage, config, schema.data, (), view.visibility)
-        rings = load_hashing_metadata(table, view.partitions)
+        rings = load_hashing_metadata(table)
         return IndexPlan(is_global=False, covers_logs=True, stored=nothing, rings=rings)
     whole = replace(
         ReadPlan(

@@ -9,10 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from serde_lab.pipeline.read import open_table, parse_read_options, plan_read
-from serde_lab.pipeline.spark_slices import merged_slices
+from serde_lab.pipeline.spark_slices import merged_slices, spark_schema
 from serde_lab.records.types import storage_type
 from serde_lab.table.base_file import BaseFileReader
 from serde_lab.table.file_system_view import FileSlice
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+# values as they are stored, whatever calendar the session takes files of unknown writers for
+_AS_STORED = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
 _PATTERN = frozenset("*?[]{}\\")
 
 
@@ -41,7 +42,7 @@ def read(spark: SparkSession, path: str, options: Mapping[str, Any] | None = Non
     plain = tuple(slice_ for slice_ in alone if slice_.base_instant not in narrower)
     others = tuple(slice_ for slice_ in plan.slices if slice_ not in plain)
     if not plain and not others:
-        return spark.createDataFrame([], from_arrow_schema(plan.schema))
+        return spark.createDataFrame([], spark_schema(plan.schema))
     frames = []
     if plain:
         frames.append(_base_files(spark, plan, plain))
@@ -79,8 +80,8 @@ def _narrower_instants(plan: ReadPlan, slices: Iterable[FileSlice]) -> set[str]:
 
 def _base_files(spark: SparkSession, plan: ReadPlan, slices: tuple[FileSlice, ...]) -> DataFrame:
     paths = [plan.storage.describe(s.base_file.path) for s in slices if s.base_file is not None]
-    stored = from_arrow_schema(with_meta_columns(plan.data_schema))
-    rows = spark.read.schema(stored).parquet(*paths)
+    stored = spark_schema(with_meta_columns(plan.data_schema))
+    rows = spark.read.options(**_AS_STORED).schema(stored).parquet(*paths)
     if plan.commit_times is not None:
         rows = rows.where(F.col(COMMIT_TIME).isin(*sorted(plan.commit_times)))
     return rows.select(*(f"`{name}`" for name in plan.schema.names))

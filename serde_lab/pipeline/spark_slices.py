@@ -24,6 +24,7 @@ from serde_lab.table.read_plan import ReadPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 # of one batch handed to Spark, which makes one vector of it
 _BATCH_ROWS = 16 * 1024
@@ -56,11 +57,16 @@ class SliceCompactions:
         yield pa.RecordBatch.from_arrays([pa.array(statuses, pa.binary())], schema=STATUS)
 
 
+def spark_schema(schema: pa.Schema) -> StructType:
+    """`schema` in Spark's types; timestamps without zone stay without, as no session's zone may move them."""
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
 def merged_slices(spark: SparkSession, plan: ReadPlan, slices: tuple[FileSlice, ...]) -> DataFrame:
     """The rows of `slices` of `plan`, each read and merged in a task of its own."""
     reads = SliceReads(replace(plan, slices=slices))
     count = len(slices)
-    return spark.range(0, count, 1, count).mapInArrow(reads, from_arrow_schema(plan.schema))
+    return spark.range(0, count, 1, count).mapInArrow(reads, spark_schema(plan.schema))
 
 
 def compactor_on(spark: SparkSession) -> Compactor:

@@ -27,6 +27,7 @@ from serde_lab.records.keys import RowPlace
 from serde_lab.records.plain_form import scaled
 from serde_lab.records.schema import FILE_ID, INSTANT_TIME, values_at
 from serde_lab.records.schema_evolution import fit
+from serde_lab.records.types import holds_strings
 from serde_lab.serde.record_verbs import STORED_FILE_GROUP
 from serde_lab.table.meta_columns import FILE_NAME
 from serde_lab.table.portability import list_columns, null_elements
@@ -127,11 +128,12 @@ def stored_form(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The columns of `schema`, in its order and types: what the source has besides is dropped.
 
     What the source lacks is null, what it has narrower becomes wider (`records.schema_evolution`). A
-    decimal may come as its unscaled long, as Spark's columns do (`spark_columns.handed_over`).
+    decimal may come as its unscaled long, as Spark's columns do (`spark_columns.handed_over`). Raises
+    DataError naming the column for text that is not UTF-8.
     """
     there = {name: place for place, name in enumerate(batch.schema.names)}
     columns = [
-        _stored_column(batch.column(there[field.name]), field.type)
+        _stored_column(field.name, batch.column(there[field.name]), field.type)
         if field.name in there
         else pa.nulls(batch.num_rows, field.type)
         for field in schema
@@ -139,12 +141,32 @@ def stored_form(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=schema.names)
 
 
-def _stored_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def _stored_column(name: str, column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if holds_strings(column.type):
+        _check_text(name, column)
     if column.type == kind:
         return column
     if pa.types.is_decimal(kind) and pa.types.is_int64(column.type):
         return scaled(column, kind)
     return fit(column, kind)
+
+
+def _check_text(name: str, column: pa.Array) -> None:
+    """Arrow reads text from files as it is; later it would fail in a frame, which knows no column."""
+    try:
+        column.validate(full=True)
+        return
+    except pa.ArrowInvalid:
+        bad = column
+    while len(bad) > 1:
+        half = bad.slice(0, len(bad) // 2)
+        try:
+            half.validate(full=True)
+            bad = bad.slice(len(half))
+        except pa.ArrowInvalid:
+            bad = half
+    value = f": {bad.cast(pa.binary())[0].as_py()!r:.80}" if pa.types.is_string(bad.type) else ""
+    raise DataError(f"column {name!r} holds text that is not UTF-8{value}")
 
 
 def _gathered(

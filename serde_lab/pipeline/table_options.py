@@ -151,16 +151,14 @@ def _given(reader: OptionReader) -> dict[str, Any]:
             "hoodie.table.partial.update.mode", ("IGNORE_DEFAULTS", "FILL_UNAVAILABLE")
         ),
         "unavailable_value": (
-            reader.text("hoodie.write.partial.update.unavailable.value", "") or None
+            reader.exact("hoodie.write.partial.update.unavailable.value") or None
         ),
         "delete_field": reader.text("hoodie.payload.delete.field", "") or None,
-        "delete_marker": reader.text("hoodie.payload.delete.marker", "") or None,
+        "delete_marker": reader.exact("hoodie.payload.delete.marker") or None,
         "index_type": reader.choice("hoodie.index.type", INDEX_TYPES),
         "index_global": reader.flag("index.global.enabled"),
         "bucket_engine": reader.choice("hoodie.index.bucket.engine", BUCKET_ENGINES),
-        "bucket_expressions": (
-            reader.text("hoodie.bucket.index.partition.expressions", "") or None
-        ),
+        "bucket_expressions": (reader.exact("hoodie.bucket.index.partition.expressions") or None),
         "bucket_count": reader.number("hoodie.bucket.index.num.buckets", 0) or None,
         "bucket_fields": reader.names("hoodie.bucket.index.hash.field") or None,
         "key_generator": _key_generator(reader),

@@ -38,7 +38,10 @@ MEANING: Mapping[str, str] = {
         " bulk or append; by itself what fits index and operation"
     ),
     SORT_MODE: "NONE, GLOBAL_SORT or PARTITION_SORT: in which order bulk_insert writes rows",
-    PARTITIONS_TO_DELETE: "delete_partition: partition paths by commas, * for any text",
+    PARTITIONS_TO_DELETE: (
+        "delete_partition: partition paths by commas, blanks being part of them; * for any text, as %2A in"
+        " what is no partition's own path"
+    ),
     _BATCH_MB: "step3: a file group is written once it has so many megabytes in the buffer (256)",
     _BUFFER_MB: "step3: megabytes of a writing task's whole buffer (1024)",
     **dict.fromkeys(SIZING_OPTIONS, "file sizing, as in Hudi"),
@@ -130,6 +133,9 @@ def check_topology(name: str, operation: Operation, table: TableConfig) -> None:
             f"{TOPOLOGY} is bloom, and under the index {table.index_type} of the table {table.name} keys"
             " may be in logs, which have no Bloom filter"
         )
+    if as_written(name, operation) in ("prepped", "nothing"):
+        # no key is looked up
+        return
     if name == "bloom" and table.index_is_global and table.is_mor and table.partition_fields:
         raise OptionError(
             f"{TOPOLOGY} is bloom, and in the table {table.name} a record may leave its partition by a"
@@ -188,14 +194,18 @@ def sort_mode(reader: OptionReader, topology: str) -> SortMode:
 
 
 def partitions_to_delete(reader: OptionReader, operation: Operation) -> tuple[str, ...]:
-    """Of a delete_partition. Raises OptionError where there is none, or it is for another operation."""
-    found = reader.names(PARTITIONS_TO_DELETE)
+    """Of a delete_partition, with their blanks: a name of blanks is a partition's, too. Raises OptionError
+    where there is none, or it is for another operation."""
+    given = reader.given(PARTITIONS_TO_DELETE) is not None
     deletes = operation is Operation.DELETE_PARTITION
-    if bool(found) != deletes:
+    if given and not deletes:
+        raise OptionError(
+            f"{PARTITIONS_TO_DELETE} is for delete_partition, and this operation is {operation}"
+        )
+    found = tuple(name for name in reader.pieces(PARTITIONS_TO_DELETE) if name)
+    if deletes and not found:
         raise OptionError(
             f"{PARTITIONS_TO_DELETE} is missing: it names what delete_partition deletes"
-            if deletes
-            else f"{PARTITIONS_TO_DELETE} is for delete_partition, and this operation is {operation}"
         )
     return found
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from serde_lab.errors import LabError, PortabilityWarning
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.batches_of_instant import run_batches
 from serde_lab.pipeline.compaction import Compactor, compact_in_process
@@ -61,7 +60,8 @@ class PreparedWrite:
     """A write whose table is open and checked.
 
     `schema` has the columns of the table after it, and `given` those of the records where they leave
-    some out. `avro` is what the commit states, "" where nobody knows the table's columns yet.
+    some out. `makes_table`: there was none before; a write that fails takes it back. `avro` is what the
+    commit states, "" where nobody knows the table's columns yet.
     """
 
     coordinator: Coordinator
@@ -69,6 +69,7 @@ class PreparedWrite:
     options: WriteOptions
     avro: str
     given: RecordSchema | None = None
+    makes_table: bool = False
 
     @classmethod
     def of(cls, storage: Storage, source: pa.Schema, options: WriteOptions) -> PreparedWrite:
@@ -86,11 +87,8 @@ class PreparedWrite:
             options.table.merge_rules.check_merger()
         # a delete makes no table: TableError says that there is none
         deletes = options.operation is Operation.DELETE
-        table = (
-            HoodieTable.open(storage)
-            if deletes
-            else HoodieTable.open_or_create(storage, options.table)
-        )
+        makes_table = not deletes and not HoodieTable.exists(storage)
+        table = HoodieTable(storage, options.table) if makes_table else HoodieTable.open(storage)
         table.config.check_writable(options.drop_metadata_table)
         known, given = True, None
         if deletes:
@@ -113,10 +111,13 @@ class PreparedWrite:
             warn_of_types(schema.data, stacklevel=3)
             # which knows what the table does not state
             warn_of_kind(options.table, stacklevel=3)
+        if makes_table:
+            # last, so that a write which is refused leaves none behind
+            table = HoodieTable.create(storage, options.table)
         if options.drop_metadata_table:
             table = drop_metadata_table_now(table)
         table = table.merging_by(options.table.merger_classes)
-        return cls(Coordinator(table), schema, options, avro, given)
+        return cls(Coordinator(table), schema, options, avro, given, makes_table)
 
     @classmethod
     def _without_rows(cls, storage: Storage, options: WriteOptions) -> PreparedWrite:
@@ -146,9 +147,8 @@ class PreparedWrite:
     def commit(self, *exchanges: Exchange, timeline: TaskTimeline | None = None) -> Commit:
         """From requested to completed; several exchanges are batches of one instant, in their order.
 
-        A write that fails where the driver lives is rolled back at once.
-
-        So is one whose warning is made an error (`warnings.simplefilter("error", PortabilityWarning)`).
+        A write that fails while the driver lives is rolled back at once, also where a warning is made
+        an error (`warnings.simplefilter("error", PortabilityWarning)`).
 
         `timeline`, if given, collects the driver's own phases.
         """
@@ -171,8 +171,9 @@ class PreparedWrite:
                     return coordinator.complete(
                         instant, options.operation, statuses, self.avro, replaced
                     )
-            except (LabError, KeyboardInterrupt, PortabilityWarning) as error:
-                coordinator.give_up(error)
+            except (Exception, KeyboardInterrupt) as error:
+                # whatever it was, what is pending is undone before the caller hears of it
+                coordinator.give_up(error, takes_table=self.makes_table)
                 raise
 
     def _replaced(self, statuses: Iterable[WriteStatus]) -> Replaced | None:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from serde_lab.errors import DataError
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.merging.combiner import Combiner, Entries
-from serde_lab.merging.delete_markers import deletes_of
+from serde_lab.merging.delete_markers import deletes_of, null_among
 from serde_lab.merging.histories import History
 from serde_lab.merging.survivors import Deletes, Indices, MergeMode, precombine
 from serde_lab.pipeline.plan import Operation, WritePlan
@@ -160,9 +160,9 @@ class WriteHandle(ABC):
             fields = plan.schema.ordering if by_event else ()
             ordering = [values_at(data, name) for name in fields]
             marked = plan.merge_rules.markers.marked(data, data.schema.names)
-            deletes = deletes_of(
-                np.zeros(len(keys), np.bool_) if marked is None else marked, ordering
-            )
+            if marked is None:
+                marked = np.zeros(len(keys), np.bool_)
+            deletes = _deletes(plan, data, marked, ordering)
             row = np.where(deletes.marked, -1, np.arange(len(keys)))
             once = precombine(keys, []) is None
             if not once:
@@ -220,7 +220,7 @@ def precombined(plan: WritePlan, records: Records) -> Candidates:
     deletes = None
     if plan.operation.merges:
         marked = plan.merge_rules.markers.marked(records, plan.marker_columns)
-        deletes = None if marked is None else deletes_of(marked, ordering)
+        deletes = None if marked is None else _deletes(plan, records, marked, ordering)
     chosen = precombine(keys, ordering, deletes=deletes)
     if chosen is None:
         return Candidates(records, None, keys, ordering, deletes)
@@ -228,3 +228,29 @@ def precombined(plan: WritePlan, records: Records) -> Candidates:
     of_chosen = None if deletes is None else deletes.take(chosen)
     values = [v.take(at) for v in ordering]
     return Candidates(records, chosen, keys.take(chosen), values, of_chosen)
+
+
+def _deletes(
+    plan: WritePlan,
+    rows: Records | pa.RecordBatch,
+    marked: npt.NDArray[np.bool_],
+    ordering: Sequence[pa.Array],
+) -> Deletes:
+    """Marked rows as deletes. Raises DataError for one that has a null ordering value.
+
+    Null is lower than any value, and a delete block cannot say so. The delete for the place that a
+    record leaves has been compared already, and deletes whatever is there.
+    """
+    deletes = deletes_of(marked, ordering)
+    nulls = null_among(ordering)
+    if nulls is None:
+        return deletes
+    by_column = plan.merge_rules.markers.marked(rows, plan.schema.data.names)
+    count = 0 if by_column is None else int((by_column & nulls).sum())
+    if count:
+        fields = ", ".join(repr(name) for name in plan.schema.ordering)
+        raise DataError(
+            f"{count} rows are marked as deletes and have a null ordering value ({fields})",
+            hint="give them one, or delete their keys by the operation delete",
+        )
+    return replace(deletes, always=deletes.always | (marked & nulls))

@@ -18,6 +18,7 @@ from serde_lab.records.schema import RecordSchema, find_field, type_at
 from serde_lab.records.schema_evolution import evolved, is_wider, left_out
 from serde_lab.records.types import check_supported, storage_schema
 from serde_lab.table.config import TableConfig
+from serde_lab.table.log_records import columns_of_partial_rows
 from serde_lab.table.meta_columns import FILE_NAME, data_schema
 from serde_lab.table.table import HoodieTable
 
@@ -96,7 +97,27 @@ def evolved_schema(table: HoodieTable, batch: RecordSchema, options: WriteOption
                 f" {before.type}: as text its values would be in another order"
             )
     _check_key_texts(table.config, stored, batch.data)
+    _check_partial_rows(table, stored, data)
     return replace(batch, data=data)
+
+
+def _check_partial_rows(table: HoodieTable, stored: pa.Schema, data: pa.Schema) -> None:
+    """Refuse another type for a column that partial log blocks hold: Apache Hudi 1.2.0 takes their bytes
+    for the new type, hudi-rs 0.5.0 cannot read them (tests/readers.toml)."""
+    changed = [field for field in stored if data.field(field.name).type != field.type]
+    if not changed or not table.config.is_mor:
+        return
+    view = table.view()
+    logs = [log for slice_ in view.latest_file_slices() for log in slice_.log_files]
+    held = columns_of_partial_rows(table.storage, logs, view.visibility)
+    for field in changed:
+        if field.name in held:
+            raise SchemaError(
+                f"column {field.name!r} of the table is of type {field.type} and would become"
+                f" {data.field(field.name).type}, but logs hold partial updates of it, which other readers"
+                " would not convert",
+                hint="compact the table first",
+            )
 
 
 def _check_reconcilable(stored: pa.Schema, batch: pa.Schema) -> None:

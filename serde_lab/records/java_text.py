@@ -133,3 +133,11 @@ def _hexadecimal(values: pa.BinaryArray) -> pa.StringArray:
         pa.string(), len(values), [None, pa.py_buffer(doubled.tobytes()), pa.py_buffer(digits)]
     )
     return pc.if_else(values.is_valid(), text, None) if values.null_count else text
+
+
+def java_trim(text: str) -> str:
+    """java.lang.String#trim, which leaves a no-break space or an ideographic one where it is."""
+    return text.strip(_TRIMMED)
+
+
+_TRIMMED = "".join(map(chr, range(0x21)))

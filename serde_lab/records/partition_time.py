@@ -29,6 +29,7 @@ from serde_lab.records.date_pattern import (
     read_times,
     write_times,
 )
+from serde_lab.records.java_text import java_trim
 
 InputType = Literal[
     "UNIX_TIMESTAMP", "EPOCHMILLISECONDS", "EPOCHMICROSECONDS", "SCALAR", "DATE_STRING", "MIXED"
@@ -96,7 +97,7 @@ class TimeRule:
         formats: tuple[str, ...] = ()
         if kind in ("DATE_STRING", "MIXED"):
             listed = properties.get(INPUT_FORMATS, "")
-            formats = tuple(p.strip() for p in re.split(properties.get(DELIMITER, ","), listed))
+            formats = tuple(java_trim(p) for p in re.split(properties.get(DELIMITER, ","), listed))
             if not listed:
                 raise OptionError(f"{INPUT_FORMATS} is missing: {INPUT_TYPE}={kind} needs it")
             for pattern in formats:

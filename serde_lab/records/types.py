@@ -55,6 +55,13 @@ def is_string(t: pa.DataType) -> bool:
     return t.id in _STRINGS
 
 
+def holds_strings(t: pa.DataType) -> bool:
+    """Whether `t` is text or has text inside of it."""
+    if t.id == lib.Type_DICTIONARY:
+        return holds_strings(t.value_type)
+    return is_string(t) or any(holds_strings(field.type) for field in child_fields(t))
+
+
 def is_binary(t: pa.DataType) -> bool:
     """Whether `t` is bytes of any length, in any of Arrow's three layouts."""
     return t.id in _BINARIES

@@ -18,7 +18,9 @@ from dataclasses import dataclass, replace
 from serde_lab.errors import OptionError, TableError
 from serde_lab.table.commit_metadata import CommitMetadata
 from serde_lab.table.file_system_view import TableFiles, list_table_files, visibility_of
+from serde_lab.table.hashing_metadata import confirm_hashing_metadata
 from serde_lab.table.lsm_history import ArchivedInstant, LsmHistory
+from serde_lab.table.replacing import REPLACE_COMMIT
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline import WRITE_ACTIONS, Instant, Timeline
 
@@ -66,6 +68,8 @@ def archive(table: HoodieTable, commits_min: int, commits_max: int) -> Archived 
         return None
     removed = _remove_uncommitted(table, instants, going, files, history)
     history.add([_archived(timeline, instant) for instant in going])
+    # a resizing that died after it completed has not noted that its rings are in force
+    confirm_hashing_metadata(table.storage, {i.time for i in going if i.action == REPLACE_COMMIT})
     _leave(timeline, going)
     return Archived(tuple(going), removed)
 
@@ -93,7 +97,7 @@ def _going(
     for write in writes[: len(writes) - commits_min]:
         if bounds and write.time >= min(bounds):
             break
-        if write.action == "replacecommit" and _replaced(timeline, write) & present:
+        if write.action == REPLACE_COMMIT and _replaced(timeline, write) & present:
             break
         chosen.append(write)
     if not chosen:

@@ -40,6 +40,10 @@ BLOOM_KEY = "org.apache.hudi.bloomfilter"
 BLOOM_TYPE_KEY = "hoodie_bloom_filter_type_code"
 MIN_KEY = "hoodie_min_record_key"
 MAX_KEY = "hoodie_max_record_key"
+# Spark takes dates before 1582 and timestamps before 1900 as they stand only in files of Spark 3.1 and
+# later; of a file that names no version it refuses or shifts them, as its session says
+# (DataSourceUtils#datetimeRebaseSpec). Hudi's own files of Spark's rows have the key too.
+CALENDAR = {"org.apache.spark.version": "3.5.0"}
 
 _ROW_GROUP_ROWS = 256 * 1024
 _ROW_GROUP_BYTES = 64 << 20
@@ -219,7 +223,7 @@ class BaseFileWriter:
         bloom = BloomBuilder(self._appended + self._carried)
         for keys in self._keys:
             bloom.add(keys)
-        footer = {BLOOM_KEY: bloom.to_footer(), BLOOM_TYPE_KEY: SIMPLE}
+        footer = CALENDAR | {BLOOM_KEY: bloom.to_footer(), BLOOM_TYPE_KEY: SIMPLE}
         if self._range.least is not None and self._range.greatest is not None:
             footer |= {MIN_KEY: self._range.least, MAX_KEY: self._range.greatest}
         return footer

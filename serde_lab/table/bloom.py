@@ -34,6 +34,8 @@ FALSE_POSITIVE_RATE = 1e-9
 _HEADER = struct.Struct(">iibi")
 _MURMUR = 1
 _M = np.uint32(0x5BD1E995)
+# such keys are hashed one by one: for so few, a call of numpy a word costs more
+_FEW_KEYS, _LONG_BYTES = 32, 1024
 _KEYS_AT_ONCE = 8192  # 8 words each stay inside the second-level cache
 
 
@@ -155,6 +157,8 @@ def _bits(matrix: npt.NDArray[np.uint8], rounds: int, bits: int) -> npt.NDArray[
     first, at the cost of writing them.
     """
     count, length = matrix.shape
+    if count <= _FEW_KEYS and length >= _LONG_BYTES * count:
+        return np.array([_bits_of_one(key, rounds, bits) for key in matrix], np.int64).T
     words, tail = _mixed(matrix)
     modulus, seed = np.uint32(bits), np.uint32(length)
     h = np.zeros(count, np.uint32)
@@ -169,6 +173,39 @@ def _bits(matrix: npt.NDArray[np.uint8], rounds: int, bits: int) -> npt.NDArray[
         multiple *= modulus
         np.subtract(spare, multiple, out=row, casting="unsafe")
     return found
+
+
+def _bits_of_one(key: npt.NDArray[np.uint8], rounds: int, bits: int) -> list[int]:
+    """The bits of one long key: 33 ns a round and word of 4 bytes."""
+    whole = len(key) - len(key) % 4
+    words = key[:whole].view("<u4") * _M
+    words ^= words >> np.uint32(24)
+    words *= _M
+    _, tail = _mixed(key[None, whole:])
+    found, h, spare = [], np.zeros(1, np.uint32), np.empty(1, np.uint32)
+    for _ in range(rounds):
+        h[0] = _over_words(int(h[0]) ^ len(key), words)
+        _finish(h, [], tail, spare)
+        found.append(abs(int(h.view(np.int32)[0])) % bits)
+    return found
+
+
+def _over_words(seed: int, words: npt.NDArray[np.uint32]) -> int:
+    """What `h` becomes by h = h * M ^ word, word for word, from `seed` on.
+
+    Bit by bit, over all words at once: of a product with an odd factor, bit n is bit n of `h`, exclusive
+    or bit n of what the lower bits of `h` give. So over the words each bit is a running exclusive or of
+    things that are known once the lower bits are.
+    """
+    h = np.zeros(len(words) + 1, np.uint32)  # before each word, and after the last
+    steps = np.empty_like(h)
+    for n in range(32):
+        steps[0] = seed
+        np.multiply(h[:-1], _M, out=steps[1:])
+        steps[1:] ^= words
+        steps &= np.uint32(1 << n)
+        h |= np.bitwise_xor.accumulate(steps)
+    return int(h[-1])
 
 
 def _mixed(

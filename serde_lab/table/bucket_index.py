@@ -129,9 +129,10 @@ def hash_values(record_key: str, hash_fields: Sequence[str]) -> list[str | None]
         if colon < 0:
             break
         name = record_key[start:colon]
-        end, next_colon = -1, colon
-        while end < 0 and (next_colon := record_key.find(":", next_colon + 1)) >= 0:
-            end = record_key.rfind(",", colon + 1, next_colon)
+        end, last, next_colon = -1, colon, record_key.find(":", colon + 1)
+        while end < 0 <= next_colon:
+            end = record_key.rfind(",", last + 1, next_colon)
+            last, next_colon = next_colon, record_key.find(":", next_colon + 1)
         value = record_key[colon + 1 :] if end < 0 else record_key[colon + 1 : end]
         if not hash_fields or name in hash_fields:
             values.append({_NULL_VALUE: None, _EMPTY_VALUE: ""}.get(value, value))

@@ -245,8 +245,7 @@ def complete_resizing(
         if not any(i.is_completed and i.time == plan.instant for i in timeline.instants()):
             delete_index_files(table.storage, plan.instant)
         raise
-    for path in plan.rings:
-        confirm_hashing_metadata(table.storage, path, plan.instant)
+    confirm_hashing_metadata(table.storage, [plan.instant])
     delete_markers(table.storage, plan.instant)
     return done
 

@@ -27,12 +27,14 @@ from serde_lab.table.ordering_union import (
     AVRO_TYPES,
     DELETE_LIST_SCHEMA,
     INT,
+    NULL,
     OF_VARINT,
     WIDTHS,
-    plain_parts,
+    array_of_wrappers,
+    assembled,
+    parts_of,
     unwrapped,
     wrapped,
-    wrapper_of,
 )
 
 _VERSION = 3
@@ -102,16 +104,16 @@ def decode_deletes(
 def _encode_each(keys: pa.Array, partition_path: str, ordering: Sequence[pa.Array]) -> pa.Buffer:
     """Several ordering fields: an array of wrappers a record, for which there is no vectorised form."""
     columns = [
-        [wrapper_of(branch, value) for value in values.to_pylist()]
+        [(branch, value) for value in values.to_pylist()]
         for branch, values in map(wrapped, ordering)
     ]
     records = [
         {
             "recordKey": key,
             "partitionPath": partition_path,
-            "orderingVal": ("ArrayWrapper", {"wrappers": list(values)}),
+            "orderingVal": array_of_wrappers(parts),
         }
-        for key, *values in zip(keys.to_pylist(), *columns, strict=True)
+        for key, *parts in zip(keys.to_pylist(), *columns, strict=True)
     ]
     out = io.BytesIO()
     fastavro.schemaless_writer(out, DELETE_LIST_SCHEMA, {"deleteRecordList": records})
@@ -234,12 +236,13 @@ def _decode_each(datum: pa.Buffer, ordering_types: tuple[pa.DataType, ...], wher
         raise TableError(f"{where}: its list of deletes cannot be read: {exc}") from exc
     keys: list[str] = []
     commit_time: list[bool] = []
-    columns: list[list[Any]] = [[] for _ in ordering_types]
+    columns: list[list[tuple[int, Any]]] = [[] for _ in ordering_types]
     for record in found["deleteRecordList"]:
-        wrapper: dict[str, Any] | None = record["orderingVal"]
+        parts = parts_of(record["orderingVal"])
         # both forms stand for "no ordering value": null, and an int that is 0
-        bare = wrapper is None or wrapper == {"int": 0}
-        parts = [None] * len(columns) if bare else plain_parts(wrapper)
+        bare = parts in ([(NULL, None)], [(INT, 0)])
+        if bare:
+            parts = [(NULL, None)] * len(columns)
         if columns and len(parts) != len(columns):
             raise TableError(
                 f"{where}: a delete has {len(parts)} ordering values; the table has {len(columns)}"
@@ -249,9 +252,6 @@ def _decode_each(datum: pa.Buffer, ordering_types: tuple[pa.DataType, ...], wher
         for column, part in zip(columns, parts, strict=False):
             column.append(part)
     ordering = tuple(
-        pa.array(column).cast(kind)
-        if any(v is not None for v in column)
-        else pa.nulls(len(column), kind)
-        for column, kind in zip(columns, ordering_types, strict=True)
+        assembled(column, kind, where) for column, kind in zip(columns, ordering_types, strict=True)
     )
     return Deletes(pa.array(keys, pa.string()), np.array(commit_time, np.bool_), ordering)

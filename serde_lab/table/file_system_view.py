@@ -134,10 +134,11 @@ class FileSystemView:
         """All slices of all file groups, older ones too, oldest first within a group."""
         return tuple(s for _, slices in sorted(self._slices.items()) for s in slices)
 
-    def replaced_file_ids(self, partition_path: str) -> frozenset[str]:
-        """File groups of a partition that were replaced: what is written under these ids again is
-        seen by nobody, as long as the instant that replaced them is on the active timeline."""
-        return frozenset(id for partition, id in self._replaced if partition == partition_path)
+    @property
+    def replaced_file_groups(self) -> frozenset[tuple[str, str]]:
+        """(partition path, file id) of groups that were replaced. Readers leave out what is written
+        under these ids again, as long as the instant that replaced them is on the active timeline."""
+        return frozenset(self._replaced)
 
     def replaced_before(self, instant: str) -> tuple[str, ...]:
         """Paths of files whose group was replaced by an instant that completed before `instant`."""

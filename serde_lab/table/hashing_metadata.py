@@ -1,16 +1,17 @@
-"""The files in which the rings of consistent hashing stand, partition by partition.
+"""The files that store the rings of consistent hashing: `<instant>.hashing_meta` and `<instant>.commit`
+below `.hoodie/.bucket_index/consistent_hashing_metadata/<partition>`.
 
-Owns `<instant>.hashing_meta` and `<instant>.commit` below `.hoodie/.bucket_index/
-consistent_hashing_metadata/<partition>`, and which of them is in force; must not know what a ring
-means. Source: org.apache.hudi.index.bucket.ConsistentBucketIndexUtils.
+Source: org.apache.hudi.index.bucket.ConsistentBucketIndexUtils.
 
 A ring that a clustering made is written before the clustering completes, and is in force once it has:
 the instant on the timeline says so, or the `.commit` file, which stays when the instant is archived.
+A partition keeps its ring when it has no rows any more: a write that began the ring anew would use file
+ids that the clustering has replaced, and readers leave those out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from serde_lab.errors import TableError
 from serde_lab.table.consistent_hashing import INITIAL_INSTANT, HashingMetadata
@@ -25,15 +26,20 @@ SUFFIX, COMMIT_SUFFIX = ".hashing_meta", ".commit"
 
 
 def load_hashing_metadata(
-    table: HoodieTable, partitions: Iterable[str]
+    table: HoodieTable, partitions: Iterable[str] | None = None
 ) -> dict[str, HashingMetadata]:
-    """The ring in force of each of `partitions` that has one. Raises TableError for a file that is none."""
+    """The ring in force of each of `partitions` that has one; by default of every partition, with rows or
+    without. Raises TableError for a file that is no ring."""
     instants = table.timeline().instants()
     done = {i.time for i in instants if i.is_completed and i.action in WRITE_ACTIONS}
     begun = {i.time for i in instants if not i.is_completed}
+    if partitions is None:
+        stored = _stored_names(table.storage)
+    else:
+        stored = {path: _names_in(table.storage, path) for path in partitions}
     found = {}
-    for partition in partitions:
-        metadata = _in_force(table, partition, done, begun)
+    for partition, names in stored.items():
+        metadata = _in_force(table, partition, names, done, begun)
         if metadata is not None:
             found[partition] = metadata
     return found
@@ -60,9 +66,12 @@ def save_hashing_metadata(storage: Storage, metadata: HashingMetadata) -> None:
     storage.replace(metadata_path(metadata.partition_path, metadata.instant), metadata.to_bytes())
 
 
-def confirm_hashing_metadata(storage: Storage, partition_path: str, instant: str) -> None:
-    """Note that the ring's clustering has completed."""
-    storage.put_new(f"{_folder(partition_path)}/{instant}{COMMIT_SUFFIX}")
+def confirm_hashing_metadata(storage: Storage, instants: Collection[str]) -> None:
+    """Note that the clusterings of these instants, of those that made rings, have completed."""
+    for partition, names in _stored_names(storage).items():
+        for instant in instants:
+            if f"{instant}{SUFFIX}" in names and f"{instant}{COMMIT_SUFFIX}" not in names:
+                storage.put_new(f"{_folder(partition)}/{instant}{COMMIT_SUFFIX}")
 
 
 def delete_index_files(storage: Storage, instant: str) -> None:
@@ -84,11 +93,23 @@ def _folder(partition_path: str) -> str:
     return f"{METADATA_FOLDER}/{partition_path}" if partition_path else METADATA_FOLDER
 
 
+def _stored_names(storage: Storage) -> dict[str, set[str]]:
+    """Names of the files of each partition that has a ring."""
+    found: dict[str, set[str]] = {}
+    for file in storage.list_files(METADATA_FOLDER):
+        partition = file.folder.removeprefix(METADATA_FOLDER).removeprefix("/")
+        found.setdefault(partition, set()).add(file.name)
+    return found
+
+
+def _names_in(storage: Storage, partition_path: str) -> set[str]:
+    return {file.name for file in storage.list_folder(_folder(partition_path))[1]}
+
+
 def _in_force(
-    table: HoodieTable, partition: str, done: set[str], begun: set[str]
+    table: HoodieTable, partition: str, names: Collection[str], done: set[str], begun: set[str]
 ) -> HashingMetadata | None:
     storage = table.storage
-    names = [file.name for file in storage.list_folder(_folder(partition))[1]]
     rings = sorted(n.removesuffix(SUFFIX) for n in names if _is(n, SUFFIX))
     confirmed = {n.removesuffix(COMMIT_SUFFIX) for n in names if _is(n, COMMIT_SUFFIX)}
     for number in reversed(range(len(rings))):

@@ -8,6 +8,7 @@ makes one of them; so it does where blocks are partial, whose rows lack columns.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -104,6 +105,16 @@ def has_partial_rows(
     """Whether rows of these logs leave columns out. Raises TableError for a damaged block."""
     blocks = committed_blocks(storage, log_files, visibility)
     return any(_is_partial(block) for block, _ in blocks)
+
+
+def columns_of_partial_rows(
+    storage: Storage, log_files: Sequence[LogFile], visibility: Visibility
+) -> set[str]:
+    """The columns that rows of these logs have where they leave others out. Raises TableError for a
+    damaged block."""
+    blocks = committed_blocks(storage, log_files, visibility)
+    schemas = [block.header.get(Header.SCHEMA) for block, _ in blocks if _is_partial(block)]
+    return {field["name"] for schema in schemas if schema for field in json.loads(schema)["fields"]}
 
 
 def committed_blocks(

@@ -1,22 +1,27 @@
 """Ordering values as Hudi wraps them in delete blocks: a union of one record a type.
 
-Owns the union's branches and the form of a value under each; must not know blocks. Source:
-org.apache.hudi.avro.HoodieAvroWrapperUtils and HoodieDeleteRecord.
+Hudi wraps a value by its Java type, and compares what it unwraps with the values of Spark's rows, where
+timestamps are longs and dates are ints. So it writes timestamps as `LongWrapper` and dates as
+`IntWrapper`, and fails on `TimestampMicrosWrapper` and `DateWrapper`; these are read here all the same.
+Source: org.apache.hudi.avro.HoodieAvroWrapperUtils and the schema in HoodieDeleteRecord (Hudi 1.2.0).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
 import fastavro
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from serde_lab.errors import DataError, TableError
 
 # branches of the union, by Hudi's order of wrapper records
-_NULL, _BOOLEAN, INT, _LONG, _FLOAT, _DOUBLE, _BYTES, _STRING, _DATE = range(9)
-_DECIMAL, _TIME, _TIMESTAMP, _ARRAY = range(9, 13)
+NULL, _BOOLEAN, INT, _LONG, _FLOAT, _DOUBLE, _BYTES, _STRING, _DATE = range(9)
+_DECIMAL, _TIME, _TIMESTAMP = range(9, 12)
+_LOCAL_DATE = 12  # inside an array only; the outer union has the array itself there
 _DECIMAL_SCALE, _DECIMAL_PRECISION = 15, 30  # of Hudi's DecimalWrapper, whatever the column has
 
 AVRO_TYPES = {
@@ -31,6 +36,7 @@ AVRO_TYPES = {
     _DECIMAL: "bytes",
     _TIME: "long",
     _TIMESTAMP: "long",
+    _LOCAL_DATE: "int",
 }
 
 # bytes of a value where they are always the same
@@ -68,9 +74,9 @@ def wrapped(ordering: pa.Array) -> tuple[int, pa.Array]:
     if pa.types.is_string(kind):
         return _STRING, ordering
     if pa.types.is_date32(kind):
-        return _DATE, ordering.view(pa.int32())
+        return INT, ordering.view(pa.int32())
     if pa.types.is_timestamp(kind):
-        return _TIMESTAMP, ordering.view(pa.int64())
+        return _LONG, ordering.view(pa.int64())
     if pa.types.is_decimal(kind):
         return _DECIMAL, pa.array([_decimal_bytes(v) for v in ordering.to_pylist()], pa.binary())
     raise DataError(f"an ordering value of type {kind} has no form in a delete block")
@@ -91,14 +97,16 @@ def _decimal_bytes(value: Decimal) -> bytes:
 
 def unwrapped(branch: int, values: pa.Array, kind: pa.DataType, where: str) -> pa.Array:
     """Wrapped values in the type of the table's ordering field."""
-    if branch == _DATE:
+    if branch in (_DATE, _LOCAL_DATE):
         values = values.view(pa.date32())
     elif branch == _TIMESTAMP:
         values = values.view(pa.timestamp("us", "UTC"))
     elif branch == _DECIMAL:
         values = pa.array(
             [
-                Decimal(int.from_bytes(v, "big", signed=True)).scaleb(-_DECIMAL_SCALE)
+                None
+                if v is None
+                else Decimal(int.from_bytes(v, "big", signed=True)).scaleb(-_DECIMAL_SCALE)
                 for v in values.to_pylist()
             ],
             pa.decimal128(38, _DECIMAL_SCALE),
@@ -111,50 +119,73 @@ def unwrapped(branch: int, values: pa.Array, kind: pa.DataType, where: str) -> p
         ) from exc
 
 
-def wrapper_of(branch: int, value: Any) -> tuple[str, dict[str, Any]]:
-    """A wrapped value as a record of the union, for a writer that goes record by record."""
-    record = _WRAPPERS[branch]
-    return record["name"], {record["fields"][0]["name"]: value}
+def array_of_wrappers(parts: Sequence[tuple[int, Any]]) -> tuple[str, dict[str, Any]]:
+    """The values of several ordering fields as a record of the union, each part a branch and a value."""
+    wrappers = [(_WRAPPERS[branch]["name"], {_FIELDS[branch]: value}) for branch, value in parts]
+    return _ARRAY["name"], {_ARRAY_FIELD: wrappers}
 
 
-def plain_parts(wrapper: dict[str, Any] | None) -> list[Any]:
-    """The value of a wrapper record, or the values of an array of them."""
+def parts_of(wrapper: dict[str, Any] | None) -> list[tuple[int, Any]]:
+    """Branch and value of a wrapper record, or of each of an array of them."""
     if wrapper is None:
-        return [None]
-    value = next(iter(wrapper.values()))
-    if "wrappers" in wrapper:
-        return [part for entry in value for part in plain_parts(entry)]
-    return [value]
+        return [(NULL, None)]
+    field, value = next(iter(wrapper.items()))
+    if field == _ARRAY_FIELD:
+        return [part for entry in value or () for part in parts_of(entry)]
+    return [(_FIELDS.index(field), value)]
+
+
+def assembled(parts: Sequence[tuple[int, Any]], kind: pa.DataType, where: str) -> pa.Array:
+    """An ordering field's values out of parts whose branches may differ; null where there is none."""
+    values = pa.nulls(len(parts), kind)
+    for branch in sorted({branch for branch, _ in parts} - {NULL}):
+        own = [value if found == branch else None for found, value in parts]
+        of_branch = pa.array(own, _ARROW_TYPES[AVRO_TYPES[branch]])
+        values = pc.coalesce(values, unwrapped(branch, of_branch, kind, where))
+    return values
 
 
 def _wrapper(name: str, field: str, kind: object) -> dict[str, Any]:
     return {"type": "record", "name": name, "fields": [{"name": field, "type": kind}]}
 
 
+_ARROW_TYPES = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+}
+# Records named as Hudi's. Each has a field name of its own, by which a value says its branch; names
+# are not written to a block.
+_NAMES = [
+    "null",
+    "BooleanWrapper",
+    "IntWrapper",
+    "LongWrapper",
+    "FloatWrapper",
+    "DoubleWrapper",
+    "BytesWrapper",
+    "StringWrapper",
+    "DateWrapper",
+    "DecimalWrapper",
+    "TimeMicrosWrapper",
+    "TimestampMicrosWrapper",
+    "LocalDateWrapper",
+]
+_FIELDS = [name.removesuffix("Wrapper") for name in _NAMES]
+_ARRAY_FIELD = "wrappedValues"
 _WRAPPERS: list[Any] = [
     "null",
-    _wrapper("BooleanWrapper", "boolean", "boolean"),
-    _wrapper("IntWrapper", "int", "int"),
-    _wrapper("LongWrapper", "long", "long"),
-    _wrapper("FloatWrapper", "float", "float"),
-    _wrapper("DoubleWrapper", "double", "double"),
-    _wrapper("BytesWrapper", "bytes", "bytes"),
-    _wrapper("StringWrapper", "string", "string"),
-    _wrapper("DateWrapper", "date", {"type": "int", "logicalType": "date"}),
-    _wrapper(
-        "DecimalWrapper",
-        "decimal",
-        {
-            "type": "bytes",
-            "logicalType": "decimal",
-            "precision": _DECIMAL_PRECISION,
-            "scale": _DECIMAL_SCALE,
-        },
-    ),
-    _wrapper("TimeMicrosWrapper", "time", {"type": "long", "logicalType": "time-micros"}),
-    _wrapper("TimestampMicrosWrapper", "at", {"type": "long", "logicalType": "timestamp-micros"}),
+    *(_wrapper(_NAMES[branch], _FIELDS[branch], kind) for branch, kind in AVRO_TYPES.items()),
 ]
-_NAMES = ["null", *(wrapper["name"] for wrapper in _WRAPPERS[1:])]
+_ARRAY = _wrapper(
+    "ArrayWrapper",
+    _ARRAY_FIELD,
+    ["null", {"type": "array", "items": [*_NAMES[:_LOCAL_DATE], _WRAPPERS[_LOCAL_DATE]]}],
+)
 DELETE_LIST_SCHEMA = fastavro.parse_schema(
     {
         "type": "record",
@@ -172,14 +203,7 @@ DELETE_LIST_SCHEMA = fastavro.parse_schema(
                             {"name": "partitionPath", "type": ["null", "string"]},
                             {
                                 "name": "orderingVal",
-                                "type": [
-                                    *_WRAPPERS,
-                                    _wrapper(
-                                        "ArrayWrapper",
-                                        "wrappers",
-                                        {"type": "array", "items": _NAMES},
-                                    ),
-                                ],
+                                "type": [*_WRAPPERS[:_LOCAL_DATE], _ARRAY],
                             },
                         ],
                     },

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from serde_lab.errors import OptionError, TableError
+from serde_lab.records.java_text import java_trim
 from serde_lab.table.storage import Storage
 
 CONFIG_FOLDER = ".hoodie/.bucket_index/partition_bucket_index_meta/configs"
@@ -44,7 +45,7 @@ class PartitionBucketRule:
         """
         patterns = []
         for rule in expressions.split(";"):
-            parts = [part.strip() for part in rule.split(",")]
+            parts = [java_trim(part) for part in java_trim(rule).split(",")]
             if len(parts) != 2 or not parts[1].isdigit() or int(parts[1]) < 1:
                 raise OptionError(
                     f"{_OPTION} has {rule!r}; each rule is a pattern, a comma and a number of buckets"

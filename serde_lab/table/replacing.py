@@ -42,9 +42,10 @@ def replaced_by_insert_overwrite_table(view: FileSystemView) -> Replaced:
 def replaced_by_delete_partition(view: FileSystemView, partitions: Iterable[str]) -> Replaced:
     """All file groups of the partitions, of which each may hold `*` for any text.
 
-    Source of the wildcards: `hoodie.datasource.write.partitions.to.delete`. A plain name of a partition
-    without rows replaces nothing. Raises OptionError for no partition at all, and for a wildcard that
-    fits none.
+    Source: HoodieSparkSqlWriter.resolvePartitionWildcards, to which `%2A` means the same where there is no
+    `*`. Here that is so only if no partition has this very path: a table that escapes its paths may have
+    one. A plain path of no partition replaces nothing. Raises OptionError for no partition at all, and
+    for a wildcard that fits none.
     """
     wanted = tuple(partitions)
     if not wanted:
@@ -54,10 +55,11 @@ def replaced_by_delete_partition(view: FileSystemView, partitions: Iterable[str]
         )
     paths: set[str] = set()
     for pattern in wanted:
-        if "*" not in pattern:
+        wildcard = "*" if "*" in pattern else "%2A"
+        if wildcard not in pattern or (wildcard == "%2A" and pattern in view.partitions):
             paths.add(pattern)
             continue
-        form = re.compile(".*".join(map(re.escape, pattern.split("*"))))
+        form = re.compile(".*".join(map(re.escape, pattern.split(wildcard))))
         found = [path for path in view.partitions if form.fullmatch(path)]
         if not found:
             raise OptionError(

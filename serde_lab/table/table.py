@@ -25,6 +25,7 @@ from serde_lab.table.config import (
 )
 from serde_lab.table.config_checks import check_creatable
 from serde_lab.table.config_properties import from_properties, to_properties
+from serde_lab.table.file_names import in_partition
 from serde_lab.table.file_system_view import (
     FileSystemView,
     list_table_files,
@@ -33,8 +34,10 @@ from serde_lab.table.file_system_view import (
 )
 from serde_lab.table.meta_columns import data_schema
 from serde_lab.table.partition_buckets import HashingConfig, save_hashing_config
+from serde_lab.table.partition_metadata import FILE_NAME as PARTITION_METADATA
 from serde_lab.table.properties import format_properties, parse_properties
 from serde_lab.table.storage import Storage
+from serde_lab.table.table_lock import LOCK_FOLDER
 from serde_lab.table.timeline import Instant, Timeline
 
 _EMPTY_FOLDERS = (
@@ -85,6 +88,26 @@ class HoodieTable:
     def open_or_create(cls, storage: Storage, config: TableConfig) -> HoodieTable:
         """Open the table, or make it as `config` says if there is none."""
         return cls.open(storage) if cls.exists(storage) else cls.create(storage, config)
+
+    def remove_unused(self) -> bool:
+        """Take back what `create` made, if nobody ever wrote to the table; says whether it did.
+
+        The caller holds the table, whose lock stays. Killed anywhere, there is no table any more.
+        """
+        files = list_table_files(self.storage)
+        undone = all(i.is_completed and i.action == "rollback" for i in self.timeline().instants())
+        if files.data_files or not undone:
+            return False
+        self.storage.delete(PROPERTIES_PATH)
+        for partition in files.partitions:
+            self.storage.delete(in_partition(partition, PARTITION_METADATA))
+        folders, left = self.storage.list_folder(".hoodie")
+        for folder in folders:
+            if folder != LOCK_FOLDER:
+                self.storage.delete_folder(folder)
+        for file in left:
+            self.storage.delete(file.path)
+        return True
 
     def merging_by(self, merger_classes: Sequence[str]) -> HoodieTable:
         """The same table for one that merges by `merger_classes`, which the table does not store."""

@@ -24,7 +24,8 @@ from obstore.exceptions import BaseError, NotFoundError, PreconditionError
 from serde_lab.errors import ConcurrentWrite, StorageError
 from serde_lab.table.storage import Storage
 
-LOCK_PATH = ".hoodie/.locks/serde_lab.lock"
+LOCK_FOLDER = ".hoodie/.locks"
+LOCK_PATH = f"{LOCK_FOLDER}/serde_lab.lock"
 LEASE_SECONDS = 60.0
 
 

@@ -47,18 +47,16 @@ def _of_equal_length(matrix: npt.NDArray[np.uint8], seed: int) -> npt.NDArray[np
     start = np.uint32(seed)
     with np.errstate(over="ignore"):
         if length >= _STRIPE:
-            lanes: list[npt.NDArray[np.uint32]] = [
-                np.full(count, first, np.uint32)
-                for first in (start + _P1 + _P2, start + _P2, start, start - _P1)
-            ]
-            while done + _STRIPE <= length:
-                for number, lane in enumerate(lanes):
-                    lane += words[:, done // 4 + number] * _P2
-                    lanes[number] = _rotated(lane, 13) * _P1
-                done += _STRIPE
+            done = length // _STRIPE * _STRIPE
+            stripes = words[:, : done // 4].reshape(count, -1, 4) * _P2
+            first = [start + _P1 + _P2, start + _P2, start, start - _P1]
+            lanes = np.tile(np.array(first, np.uint32), (count, 1))
+            for number in range(done // _STRIPE):
+                lanes += stripes[:, number]
+                lanes = _rotated(lanes, 13) * _P1
             hashes = np.zeros(count, np.uint32)
-            for lane, by in zip(lanes, (1, 7, 12, 18), strict=True):
-                hashes += _rotated(lane, by)
+            for lane, by in enumerate((1, 7, 12, 18)):
+                hashes += _rotated(lanes[:, lane], by)
         else:
             hashes = np.full(count, start + _P5, np.uint32)
         hashes += np.uint32(length)

@@ -105,7 +105,7 @@ class NarrowRows:
                     )
                 columns[column] = orderable(values, name)
             if self._rules.marker_columns:
-                columns |= self._marks(batch)
+                columns |= self._marks(batch, path)
         rows = batch.num_rows
         if self._keyless:
             columns["row_commit"] = pa.array(np.full(rows, commit, np.int32))
@@ -114,9 +114,10 @@ class NarrowRows:
         columns["position"] = pa.array(np.arange(start, start + rows, dtype=np.int64))
         return pa.record_batch(columns)
 
-    def _marks(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        """Which rows are deletes, and which of those by commit time: with no ordering value, or with the
-        int 0, which Hudi takes for none."""
+    def _marks(self, batch: pa.RecordBatch, path: Path) -> dict[str, pa.Array]:
+        """Which rows are deletes, and which of those by commit time: where the table has no ordering
+        field, and those with a single ordering value that is the int 0, which Hudi takes for none; to Hudi
+        dates are ints."""
         rules = self._rules
         deleted = pa.array(np.zeros(batch.num_rows, np.bool_))
         for name in rules.marker_columns:
@@ -129,9 +130,12 @@ class NarrowRows:
         fields = rules.schema.ordering if self.ordering else ()
         for name in fields:
             values = values_at(batch, name)
-            always = pc.or_(always, values.is_null())
-            if len(fields) == 1 and storage_type(values.type) == pa.int32():
-                always = pc.or_(always, pc.fill_null(pc.equal(values, 0), False))
+            if values.null_count and pc.any(pc.and_(deleted, values.is_null())).as_py():
+                raise DataError(f"{path} marks rows as deletes whose {name!r} is null")
+            kind = storage_type(values.type)
+            if len(fields) == 1 and kind in (pa.int32(), pa.date32()):
+                zero = pa.scalar(0, pa.int32()).cast(kind)
+                always = pc.or_(always, pc.fill_null(pc.equal(values.cast(kind), zero), False))
         return {"deleted": deleted, "always": pc.and_(deleted, always)}
 
     def _key_columns(self, batch: pa.RecordBatch, path: Path) -> dict[str, pa.Array]:

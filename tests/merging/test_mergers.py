@@ -441,7 +441,9 @@ def test_hudis_payload_classes(case: Case) -> None:
 def test_a_delete_has_no_ordering_value_where_hudi_takes_its_own_for_none() -> None:
     marked = np.array([True, True, False, True])
     values = pa.array([0, 1, 0, None], pa.int32())
-    assert deletes_of(marked, [values]).always.tolist() == [True, False, False, True]
-    longs = values.cast(pa.int64())
-    assert deletes_of(marked, [longs]).always.tolist() == [False, False, False, True]
+    assert deletes_of(marked, [values]).always.tolist() == [True, False, False, False]
+    days = values.cast(pa.date32())
+    assert deletes_of(marked, [days]).always.tolist() == [True, False, False, False]
+    for others in ([values.cast(pa.int64())], [values, values]):
+        assert not deletes_of(marked, others).always.any()
     assert deletes_of(marked, []).always.tolist() == marked.tolist()

@@ -19,6 +19,7 @@ from serde_lab.errors import SchemaError, TableError
 from serde_lab.merging.delete_markers import DeleteMarkers
 from serde_lab.peers.apache_hudi import HudiSnapshot
 from serde_lab.peers.hudi_options import HudiTable, HudiWrite, write_options
+from serde_lab.pipeline import write_schema
 from serde_lab.pipeline.compaction import compact
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.table import HoodieTable
@@ -99,6 +100,17 @@ def test_ordering_by_date_or_decimal(
     assert case.by_rust("o") == case.by_java("o") == [high]
 
 
+def test_marked_deletes_by_date(hudi_session: SparkSession, tmp_path: Path) -> None:
+    columns = schema(o=pa.date32(), _hoodie_is_deleted=pa.bool_())
+    case = Case(hudi_session, tmp_path, columns, **MOR)
+    case.write([{"k": 1, "o": dt.date(2024, 1, 1)}])
+    marked = {"k": 1, "o": dt.date(2024, 1, 2), "_hoodie_is_deleted": True}
+    with pytest.raises(Exception, match="UnresolvedUnionException"):
+        case.write([marked])
+    case.write([marked], record_type="SPARK")
+    assert case.by_rust("o") == case.by_java("o") == []
+
+
 def test_ordering_by_text_in_parquet_log_blocks(hudi_session: SparkSession, tmp_path: Path) -> None:
     case = Case(hudi_session, tmp_path, schema(o=pa.string()), **MOR)
     case.write([{"k": number, "o": "b"} for number in range(3)])
@@ -128,6 +140,29 @@ def test_a_column_that_marks_deletes_in_partial_log_blocks(
     assert plan_snapshot(HoodieTable.open(lab.storage)).read()["o"].to_pylist() == [2]
     with pytest.raises(TableError, match="ArrayIndexOutOfBounds"):
         by_java(hudi_session, table.path, "o")
+
+
+def test_a_column_of_partial_rows_that_became_wider(
+    hudi_session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = schema(o=pa.int64(), v=pa.int64(), w=pa.string())
+    facts = HudiTable("t", ("k",), ("o",), buckets=1, **MOR)
+    table = PeerTable(hudi_session, tmp_path, facts, columns)
+    lab = LabWriter(table)
+    lab.step(Step("upsert", ([{"k": 1, "o": 1, "v": 1, "w": "a"}],), columns))
+    lab.step(Step("upsert", ([{"k": 1, "o": 2, "v": 2}],), columns.remove(3)), **PARTIAL)
+    wide = columns.set(2, pa.field("v", pa.float64()))
+    update = Step("upsert", ([{"k": 2, "o": 3, "v": 3.5, "w": "b"}],), wide)
+    with pytest.raises(SchemaError, match="hold partial updates of it"):
+        lab.step(update)
+    monkeypatch.setattr(write_schema, "_check_partial_rows", lambda *_: None)
+    lab.step(update)
+    own = plan_snapshot(HoodieTable.open(lab.storage)).read()
+    assert sorted(own["v"].to_pylist()) == [2.0, 3.5]
+    # the bytes of the long 2 as a double
+    assert by_java(hudi_session, table.path, "v") == [1e-323, 3.5]
+    with pytest.raises(TableError, match="Int64 but the table schema expects Float64"):
+        HudiRs(table.path).table()
 
 
 def test_a_row_after_a_delete_beside_partial_log_blocks(

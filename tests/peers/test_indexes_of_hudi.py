@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from serde_lab.pipeline.table_services import resize_buckets_now
 from serde_lab.table.base_file import BaseFileWriter
 from serde_lab.table.bucket_index import bucket_file_id, bucket_ids
 from serde_lab.table.bucket_resizing import (
@@ -25,6 +26,8 @@ from serde_lab.table.consistent_hashing import HashingMetadata
 from serde_lab.table.hashing_metadata import load_hashing_metadata
 from serde_lab.table.storage import Storage
 from serde_lab.table.table import HoodieTable
+from tests.pipeline.lab_table import MOR
+from tests.pipeline.test_bucket_kinds import MERGE, SPLIT, RingTable
 from tests.table.made_up_tables import SMALL, PlainWriter, Row, batch_of, hudi_rs_rows
 from tests.table.replacing_writer import delete_partition, insert_overwrite
 
@@ -124,6 +127,45 @@ def test_rings_of_hudi_are_ours_and_ours_are_hudis(
     expected = {r["id"]: r for r in first} | {r["id"]: r for r in second}
     assert data(hudi.rows()) == data(hudi_rs_rows(storage)) == data(expected.values())
     assert all(len(m.nodes) == 6 for m in load_hashing_metadata(table, ["p0", "p1"]).values())
+
+
+def test_hudi_reads_and_writes_what_was_resized_after_it_was_emptied(
+    hudi_session: SparkSession, tmp_path: Path
+) -> None:
+    table = RingTable(tmp_path / "table", 2, MOR, ("x", " x"))
+    options = {
+        **table.options,
+        "hoodie.index.type": "BUCKET",
+        "hoodie.metadata.enable": "false",
+        "hoodie.upsert.shuffle.parallelism": "2",
+    }
+    del options["serde_lab.seed"]
+    path = str(tmp_path / "table")
+
+    def check() -> None:
+        table.check()
+        found = hudi_session.read.format("hudi").load(path).collect()
+        expected = sorted((p, i, ts) for (p, i), ts in table.rows.items())
+        assert sorted((row["p"], row["id"], row["ts"]) for row in found) == expected
+
+    def upsert_by_hudi(keys: list[tuple[str, str]], ts: int) -> None:
+        rows = [(i, ts, p) for p, i in keys]
+        frame = hudi_session.createDataFrame(rows, "id string, ts long, p string")
+        frame.write.format("hudi").options(**options).mode("append").save(path)
+        table.rows.update(dict.fromkeys(keys, ts))
+
+    keys = table.keys("x", range(8))
+    table.write("upsert", [*keys, *table.keys(" x", range(3))])
+    table.write("delete", keys)
+    for rules in (SPLIT, MERGE):
+        assert resize_buckets_now(table.table, rules) is not None
+        table.write("upsert", keys[:2])
+        check()
+        upsert_by_hudi(keys[1:5], table.writes + 10)
+        table.writes += 10
+        check()
+        table.write("delete", keys)
+        check()
 
 
 def test_hudi_goes_by_our_bucket_counts(hudi_session: SparkSession, tmp_path: Path) -> None:

@@ -7,9 +7,11 @@ time and columns of all types in one table; `test_interop.py` has the cover of e
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from serde_lab.errors import TableError
@@ -84,4 +86,30 @@ def test_both_write_in_turn_and_all_read_alike(
         assert table.problems() == []
         HoodieTable.open(lab.storage).drop_metadata_table()
     lab.step(AGAIN)
+    assert table.problems() == []
+
+
+@pytest.mark.parametrize("blocks", ["avro", "parquet"])
+def test_old_dates_are_read_by_all(blocks: Any, hudi_session: SparkSession, tmp_path: Path) -> None:
+    columns = pa.schema(
+        [
+            ("k", pa.int64()),
+            ("o", pa.int64()),
+            ("day", pa.date32()),
+            ("at", pa.timestamp("us", "UTC")),
+        ]
+    )
+    days = [(1, 1, 1), (1582, 10, 4), (1582, 10, 15), (1899, 12, 31), (9999, 12, 31)]
+
+    def rows(ordering: int, numbers: range) -> list[dict[str, Any]]:
+        return [
+            {"k": n, "o": ordering, "day": date(*days[n]), "at": datetime(*days[n], tzinfo=UTC)}
+            for n in numbers
+        ]
+
+    facts = HudiTable("t", ("k",), ("o",), buckets=1, table_type="MERGE_ON_READ")
+    table = PeerTable(hudi_session, tmp_path, facts, columns)
+    lab = LabWriter(table, blocks)
+    lab.step(Step("upsert", (rows(1, range(len(days))),), columns))
+    lab.step(Step("upsert", (rows(2, range(3)),), columns))
     assert table.problems() == []

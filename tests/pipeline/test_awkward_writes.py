@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from serde_lab.errors import DataError, TableError
+from serde_lab.errors import DataError, OptionError, TableError
 from serde_lab.pipeline.coordinator import Commit
 from serde_lab.pipeline.exchange import InProcessExchange
 from serde_lab.pipeline.options import parse_options
@@ -281,6 +281,112 @@ def test_inserts_after_partitions_were_deleted_by_wildcard(
     sees(tmp_path, [])
     write(tmp_path, [rows], options)
     sees(tmp_path, rows)
+
+
+@pytest.mark.parametrize("way", ["bucket", "bloom"])
+def test_a_partition_is_deleted_by_its_own_name(way: str, tmp_path: Path) -> None:
+    """Blanks are part of it, as in Apache Hudi; a name that is no partition deletes nothing."""
+    names = [" x", "x", "x ", " ", "a,b", "a%2Ab", "aXb", "a.b", "é\u3000", "\u3000", "%"]
+    left = {name: (name, "a", 1, "1") for name in names}
+    write(tmp_path, [[*left.values()]], LOCAL[way])
+    for asked, gone in (
+        (" x", [" x"]),
+        (" ,,nowhere,", [" "]),
+        ("b, x", []),
+        ("a%2Ab", ["a%2Ab"]),
+        ("a?b,a,b", []),
+        ("\u3000,%", ["\u3000", "%"]),
+        # now that no partition has this path, it is a wildcard
+        ("a%2Ab", ["a,b", "aXb", "a.b"]),
+        ("* ", ["x "]),
+    ):
+        write(tmp_path, [], LOCAL[way], "delete_partition", asked)
+        for name in gone:
+            del left[name]
+        sees(tmp_path, [*left.values()])
+    with pytest.raises(OptionError, match="is missing: it names what"):
+        write(tmp_path, [], LOCAL[way], "delete_partition", ",,")
+
+
+NO_TEXT = pa.array([b"fine", None, b"a\xff", b"b"], pa.binary()).view(pa.string())
+NO_TEXTS = {
+    "v": (NO_TEXT, r"'v' holds text that is not UTF-8: b'a\\xff'$"),
+    "k": (
+        pa.array([b"a", b"b", b"\xc3", b"c"], pa.binary()).view(pa.string()),
+        r"'k' .*: b'\\xc3'$",
+    ),
+    "p": (NO_TEXT.dictionary_encode(), r"'p' holds text"),
+    "x": (pa.StructArray.from_arrays([NO_TEXT], ["s"]), r"'x' holds text that is not UTF-8$"),
+}
+
+
+@pytest.mark.parametrize("way", ["bucket", "bloom", "bulk"])
+@pytest.mark.parametrize("name", NO_TEXTS)
+def test_text_that_is_not_utf_8_is_refused_by_its_column(
+    name: str, way: str, tmp_path: Path
+) -> None:
+    bad, said = NO_TEXTS[name]
+    columns = dict(
+        zip(PLAIN.names, _batch([("x", k, 1, "1") for k in "abcd"]).columns, strict=True)
+    )
+    batch = pa.RecordBatch.from_pydict({**columns, name: bad})
+    options = {**BASE, **LOCAL.get(way, BLOOM)}
+    if way == "bulk":
+        options["hoodie.datasource.write.operation"] = "bulk_insert"
+    schema = batch.schema if name == "x" else PLAIN
+    prepared = PreparedWrite.of(Storage.open(tmp_path), schema, parse_options(options))
+    with pytest.raises(DataError, match=f"^column {said}"):
+        prepared.commit(InProcessExchange([[batch.slice(0, 2), batch.slice(1)]]))
+
+
+@pytest.mark.parametrize("version", ["9", "6"])
+def test_a_write_that_fails_makes_no_table(version: str, tmp_path: Path) -> None:
+    """So that the corrected one may state another table."""
+    ring = {"hoodie.index.bucket.engine": "CONSISTENT_HASHING"}
+    for options in (BUCKETS, {**BUCKETS, **MOR}, {**BUCKETS, **ring}):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        (folder / "notes.txt").write_text("mine")
+        good, bad = [("x", key, 1, "1") for key in "abc"], [("x", "", 1, "1")]
+        wrong = {**options, "hoodie.write.table.version": version}
+        for batches in ([[*good, *bad]], [good, bad]):
+            with pytest.raises(DataError, match="null or empty"):
+                write(folder, batches, wrong)
+            assert not HoodieTable.exists(Storage.open(folder))
+            found = [path for path in folder.rglob("*") if path.is_file()]
+            assert [path for path in found if ".locks" not in path.parts] == [folder / "notes.txt"]
+        write(folder, [good], {"hoodie.bucket.index.num.buckets": "2"})
+        sees(folder, good)
+        with pytest.raises(DataError, match="null or empty"):
+            write(folder, [bad], {})
+        sees(folder, good)
+
+
+def test_blanks_are_part_of_a_delete_marker(tmp_path: Path) -> None:
+    value = PLAIN.names[-1]
+    options = {
+        **LOCAL["bucket"],
+        "hoodie.payload.delete.field": value,
+        "hoodie.payload.delete.marker": " D",
+    }
+    write(tmp_path, [[("x", key, 1, "1") for key in "abc"]], options)
+    write(tmp_path, [[("x", "a", 2, " D"), ("x", "b", 2, "D"), ("x", "c", 2, "D ")]], options)
+    sees(tmp_path, [("x", "b", 2, "D"), ("x", "c", 2, "D ")])
+
+
+@pytest.mark.parametrize("operation", ["upsert", "bulk_insert"])
+def test_partitions_to_delete_are_for_one_operation(operation: str, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="is for delete_partition, and this operation is"):
+        write(tmp_path, [[("x", "a", 1, "1")]], LOCAL["bloom"], operation, " ")
+
+
+def test_partitions_are_deleted_under_every_index(tmp_path: Path) -> None:
+    """Whatever a write of rows would need to be told."""
+    global_bloom = {"hoodie.index.type": "GLOBAL_BLOOM", **MOR}
+    rows = [("x", "a", 1, "1"), ("y", "b", 1, "1")]
+    write(tmp_path, [rows], {**global_bloom, "serde_lab.topology": "state"})
+    write(tmp_path, [], global_bloom, "delete_partition", "x")
+    sees(tmp_path, rows[1:])
 
 
 @pytest.mark.parametrize("operation", ["delete", "delete_partition"])

@@ -1,14 +1,25 @@
-"""Buckets that differ by partition, and buckets that are split and merged, against DuckDB."""
+"""Buckets that differ by partition, and buckets that are split and merged, against DuckDB and a dict."""
 
 from __future__ import annotations
 
+import itertools
+import random
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from serde_lab.errors import OptionError
-from serde_lab.pipeline.table_services import resize_buckets_now
+from serde_lab.pipeline.compaction import compact
+from serde_lab.pipeline.exchange import InProcessExchange
+from serde_lab.pipeline.options import parse_options
+from serde_lab.pipeline.table_services import archive_now, clean_now, resize_buckets_now
+from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.table.bucket_resizing import ResizeRules
+from serde_lab.table.storage import Storage
+from serde_lab.table.table import HoodieTable
+from serde_lab.table.validation import validate_table
 from tests.pipeline.lab_table import (
     FIRST,
     GONE,
@@ -19,9 +30,12 @@ from tests.pipeline.lab_table import (
     Rows,
     table_of,
 )
+from tests.table.made_up_tables import Row, hudi_rs_rows, our_rows
 
 RULES = {"hoodie.bucket.index.partition.expressions": "p 0,7;p 1,2"}
 RING = {"hoodie.index.bucket.engine": "CONSISTENT_HASHING"}
+SPLIT = ResizeRules(split_above_bytes=1, merge_below_bytes=0)
+MERGE = ResizeRules(split_above_bytes=1 << 40, merge_below_bytes=1 << 30)
 MANY: Rows = [("m", n, n, float(n)) for n in range(400)]
 
 
@@ -58,7 +72,7 @@ def test_buckets_are_split_and_merged(
     table.upsert(SECOND)
     table.check()
     before = len(table.table.view().latest_file_slices())
-    assert resize_buckets_now(table.table, ResizeRules(split_above_bytes=1, merge_below_bytes=0))
+    assert resize_buckets_now(table.table, SPLIT)
     split = len(table.table.view().latest_file_slices())
     assert split == 2 * before
     # every key is found where it went
@@ -66,8 +80,7 @@ def test_buckets_are_split_and_merged(
     table.upsert(SECOND)
     table.check()
     assert len(table.table.view().latest_file_slices()) == split
-    merge = ResizeRules(split_above_bytes=1 << 40, merge_below_bytes=1 << 30)
-    assert resize_buckets_now(table.table, merge)
+    assert resize_buckets_now(table.table, MERGE)
     assert len(table.table.view().latest_file_slices()) < split
     table.upsert([("m", n, 1000, 1.0) for n in range(9)])
     table.check()
@@ -86,3 +99,125 @@ def test_what_a_ring_does_not_take_is_refused(operation: str, tmp_path: Path) ->
     table.upsert(FIRST)
     with pytest.raises(OptionError, match="those of the ring for good"):
         table.write(operation, table_of(SECOND))
+
+
+Key = tuple[str, str]
+"""Partition and id."""
+
+
+class RingTable:
+    """A table with consistent hashing and `rows`, what it must hold: id and ts by key."""
+
+    def __init__(
+        self, folder: Path, buckets: int, kind: dict[str, str], partitions: Collection[str]
+    ) -> None:
+        self.storage = Storage.open(folder)
+        self.partitions = sorted(partitions)
+        partitioned = {"hoodie.datasource.write.partitionpath.field": "p"}
+        self.options = {
+            **RING,
+            **kind,
+            **(partitioned if len(self.partitions) > 1 else {}),
+            "hoodie.table.name": "t",
+            "hoodie.datasource.write.recordkey.field": "id",
+            "hoodie.datasource.write.precombine.field": "ts",
+            "hoodie.bucket.index.num.buckets": str(buckets),
+            "serde_lab.seed": "1",
+        }
+        self.rows: dict[Key, int] = {}
+        self.writes = 0
+
+    @property
+    def table(self) -> HoodieTable:
+        return HoodieTable.open(self.storage)
+
+    def keys(self, partition: str, numbers: Collection[int]) -> list[Key]:
+        return [(partition, f"{self.partitions.index(partition)}-{n}") for n in numbers]
+
+    def write(self, operation: str, keys: Collection[Key]) -> None:
+        """Upsert or delete these keys."""
+        self.writes += 1
+        schema = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("p", pa.string())])
+        rows: list[Row] = [{"id": i, "ts": self.writes, "p": p} for p, i in keys]
+        batch = pa.RecordBatch.from_pylist(rows, schema=schema)
+        if operation == "delete":
+            batch = batch.select(["id", "p"])
+        stored = self.table.config if HoodieTable.exists(self.storage) else None
+        given = {**self.options, "hoodie.datasource.write.operation": operation}
+        prepared = PreparedWrite.of(self.storage, batch.schema, parse_options(given, stored))
+        prepared.commit(InProcessExchange([[batch]]))
+        for key in keys:
+            if operation == "delete":
+                self.rows.pop(key, None)
+            else:
+                self.rows[key] = self.writes
+
+    def check(self, after: str = "") -> None:
+        """Both readers see the rows, and nothing is wrong with the table."""
+        expected = sorted((p, i, ts) for (p, i), ts in self.rows.items())
+        for found in (hudi_rs_rows(self.storage), our_rows(self.table)):
+            assert sorted((row["p"], row["id"], row["ts"]) for row in found) == expected, after
+        assert validate_table(self.storage, deep=True).findings == (), after
+
+
+@pytest.mark.parametrize("buckets", [1, 2, 4])
+@pytest.mark.parametrize("rules", [SPLIT, MERGE], ids=["split", "merge"])
+@pytest.mark.parametrize("partitions", [("",), ("x", "y")], ids=["whole", "partitioned"])
+def test_an_emptied_partition_keeps_its_ring(
+    partitions: tuple[str, ...], rules: ResizeRules, buckets: int, tmp_path: Path
+) -> None:
+    """Where no row is left, a resizing writes no file; the replaced file ids are still not used again."""
+    for kind in ({}, MOR):
+        table = RingTable(tmp_path / str(bool(kind)), buckets, kind, partitions)
+        emptied, last = (
+            table.keys(partitions[0], range(8)),
+            table.keys(partitions[-1], range(8, 11)),
+        )
+        table.write("upsert", emptied)
+        table.write("delete", emptied)
+        if len(partitions) > 1:
+            table.write("upsert", last)
+        # of one bucket there is nothing to merge
+        resized = resize_buckets_now(table.table, rules)
+        assert (resized is None) == (rules is MERGE and buckets == 1)
+        table.check()
+        table.write("delete", emptied[:1])
+        table.write("upsert", emptied[:2])
+        table.check()
+        resize_buckets_now(table.table, SPLIT)
+        table.write("upsert", [*emptied, *last])
+        table.check()
+
+
+def steps(table: RingTable, drawn: random.Random) -> Iterator[str]:
+    """An endless history on `table`: what was done, each time."""
+    archives = table.options.get("hoodie.write.table.version") != "6"
+    while True:
+        partition = drawn.choice(table.partitions)
+        keys = table.keys(partition, drawn.sample(range(12), drawn.choice((1, 3, 12))))
+        done = drawn.choice(("upsert", "delete", "empty", "empty", "split", "merge", "serve"))
+        if done == "upsert" or not table.writes:
+            table.write("upsert", keys)
+        elif done == "delete":
+            table.write("delete", keys)
+        elif done == "empty":
+            table.write("delete", table.keys(partition, range(12)))
+        elif done == "serve":
+            if table.table.config.is_mor:
+                compact(table.table)
+            clean_now(table.table, 1)
+            if archives:
+                archive_now(table.table, 1, 2)
+        else:
+            resize_buckets_now(table.table, SPLIT if done == "split" else MERGE)
+        yield f"{done} {partition!r}"
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_no_row_is_lost_to_any_history_of_resizings(seed: int, tmp_path: Path) -> None:
+    drawn = random.Random(seed)
+    partitions = drawn.choice([("",), ("x", " x", " "), ("50%", "é.x", "x")])
+    kind = {**drawn.choice([{}, MOR]), "hoodie.write.table.version": drawn.choice(["9", "9", "6"])}
+    table = RingTable(tmp_path, drawn.choice((1, 2, 4)), kind, partitions)
+    for step in itertools.islice(steps(table, drawn), 9):
+        table.check(step)

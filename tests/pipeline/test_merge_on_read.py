@@ -151,6 +151,53 @@ def test_null_ordering_values_are_lowest_where_they_are_allowed(kind: str, tmp_p
         table.upsert(rows([None], 4.0), serde_lab__ordering_nulls="refuse")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_marked_deletes_with_a_null_ordering_value_are_refused(kind: str, tmp_path: Path) -> None:
+    def rows(values: list[int | None], deleted: bool = False) -> pa.Table:
+        table = table_of([("a", n, 0, 1.0) for n in range(len(values))])
+        table = table.set_column(2, "ts", pa.array(values, pa.int64()))
+        marks = pa.array([deleted and value is None for value in values], pa.bool_())
+        return table.append_column("_hoodie_is_deleted", marks)
+
+    options = {**KINDS[kind], "serde_lab.ordering_nulls": "lowest"}
+    table = LabTable(tmp_path / "by event", options, rows([]).schema)
+    table.upsert(rows([5, 5, None]))
+    with pytest.raises(DataError, match=r"rows are marked as deletes .* null .* \('ts'\)"):
+        table.upsert(rows([None, 6, None], deleted=True))
+    table.check()
+    # by commit time a delete wants no ordering value
+    by_commit = options | {"hoodie.write.record.merge.mode": "COMMIT_TIME_ORDERING"}
+    table = LabTable(tmp_path / "by commit", by_commit, rows([]).schema)
+    table.upsert(rows([5, 5, None]))
+    table.upsert(rows([None, 6, None], deleted=True))
+    assert table.check().fingerprint.rows == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ORDERINGS)
+def test_marked_deletes_by_every_type_of_ordering_field(
+    name: str, kind: str, tmp_path: Path
+) -> None:
+    values = ORDERINGS[name].to_pylist()
+
+    def rows(ordering: list[object], deleted: bool = False) -> pa.Table:
+        table = table_of([("a", n, 0, 1.0) for n in range(len(ordering))])
+        table = table.append_column("o", pa.array(ordering, ORDERINGS[name].type))
+        return table.append_column(
+            "_hoodie_is_deleted", pa.array([deleted] * len(ordering), pa.bool_())
+        )
+
+    options = {**KINDS[kind], "hoodie.datasource.write.precombine.field": "o"}
+    table = LabTable(tmp_path, options, rows([]).schema)
+    table.upsert(rows([low for low in values for _ in values]))
+    table.upsert(rows([high for _ in values for high in values], deleted=True))
+    table.check()
+    table.upsert(rows([values[1]] * 9))
+    table.check()
+    table.compact()
+    table.check()
+
+
 def test_columns_may_stand_in_another_order_in_every_write(tmp_path: Path) -> None:
     for name, kind in KINDS.items():
         table = LabTable(tmp_path / name, kind)

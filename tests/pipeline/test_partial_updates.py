@@ -245,6 +245,34 @@ def test_what_cannot_have_partial_rows_is_refused_by_name(
         parse_options(given)
 
 
+@pytest.mark.parametrize("blocks", ["avro", "parquet"])
+def test_a_column_of_partial_rows_becomes_wider_only_after_compaction(
+    blocks: str, tmp_path: Path
+) -> None:
+    options = {"hoodie.logfile.data.block.format": blocks, "serde_lab.partial_updates": "false"}
+    columns = pa.schema([("k", pa.string()), ("ts", pa.int64()), ("n", pa.int32())])
+    wide = columns.set(2, pa.field("n", pa.int64()))
+    table = LabTable(tmp_path, {**OPTIONS, **options}, columns)
+
+    def rows(schema: pa.Schema, **values: Any) -> pa.Table:
+        return pa.Table.from_pylist([{"k": "k", **values}], schema=schema)
+
+    table.upsert(rows(columns, ts=1, n=1))
+    partly: dict[str, object] = {"serde_lab__partial_updates": "true"}
+    table.upsert(rows(columns.remove(2), ts=2), **partly)
+    # no partial row has the column yet
+    other = columns.append(pa.field("m", pa.int32()))
+    table.upsert(rows(other, ts=3, n=2, m=3))
+    table.upsert(rows(other.remove(2), ts=4, m=4), **partly)
+    with pytest.raises(SchemaError, match=r"'m' .* int32 .* become double.*compact the table"):
+        table.upsert(rows(other.set(3, pa.field("m", pa.float64())), ts=5, n=5, m=5.0))
+    table.upsert(rows(wide.append(other.field("m")), ts=5, n=5, m=5))
+    assert table.compact() is not None
+    table.upsert(rows(wide.append(pa.field("m", pa.float64())), ts=6, n=6, m=6.5))
+    found = plan_snapshot(table.table).read().select(["k", "ts", "n", "m"]).to_pylist()
+    assert found == [{"k": "k", "ts": 6, "n": 6, "m": 6.5}]
+
+
 def test_columns_that_no_row_can_do_without(tmp_path: Path) -> None:
     table = table_in(tmp_path)
     with pytest.raises(SchemaError, match="ordering column 'ts' is not in the data"):

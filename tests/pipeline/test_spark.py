@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -202,3 +203,80 @@ def test_the_jvms_bucket_is_the_workers_bucket(spark: SparkSession, texts: list[
     df = spark.createDataFrame([(t, i) for i, t in enumerate(texts)], "k string, n long")
     found = df.select("n", java_bucket(df, Plan()).alias("b")).orderBy("n").collect()  # type: ignore[arg-type]
     assert [row.b for row in found] == expected.tolist()
+
+
+OLD = [
+    date(1, 1, 1),
+    date(1582, 10, 4),
+    date(1582, 10, 5),
+    date(1582, 10, 14),
+    date(1582, 10, 15),
+    date(1899, 12, 31),
+    date(1900, 1, 1),
+    date(9999, 12, 31),
+]
+REBASE = [
+    f"spark.sql.{mode}"
+    for mode in (
+        "parquet.datetimeRebaseModeInRead",
+        "parquet.int96RebaseModeInRead",
+        "avro.datetimeRebaseModeInRead",
+    )
+]
+
+
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.filterwarnings("ignore::serde_lab.errors.PortabilityWarning")
+def test_old_dates_come_back_whatever_the_session_says(
+    table_type: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    noon = [datetime(day.year, day.month, day.day, 12, microsecond=1) for day in OLD]
+    rows = pa.table(
+        {
+            "k": pa.array([str(n) for n in range(len(OLD))]),
+            "day": pa.array(OLD, pa.date32()),
+            "at": pa.array(noon, pa.timestamp("us")).cast(pa.timestamp("us", "UTC")),
+            "wall": pa.array(noon, pa.timestamp("us")),
+        }
+    )
+    path = str(tmp_path / "table")
+    options = {
+        "hoodie.table.name": "old",
+        "hoodie.datasource.write.table.type": table_type,
+        "hoodie.datasource.write.recordkey.field": "k",
+        "hoodie.bucket.index.num.buckets": "1",
+    }
+
+    def write(rows: pa.Table, name: str) -> None:
+        pq.write_table(rows, tmp_path / name)
+        reader = spark.read.option("datetimeRebaseMode", "CORRECTED")
+        serde_lab.write(reader.parquet(str(tmp_path / name)), path, options)
+
+    def stored(frame: DataFrame) -> list[tuple[object, ...]]:
+        day, at = "day", "unix_micros(at) AS at"
+        found = frame.selectExpr("k", day, at, "CAST(wall AS string) AS wall").collect()
+        return sorted(tuple(row) for row in found)
+
+    write(rows, "first.parquet")
+    if table_type == "MERGE_ON_READ":
+        write(rows.slice(0, 5), "again.parquet")
+    instants = rows["at"].cast(pa.int64()).to_pylist()
+    walls = [f"{moment.isoformat(' ')}" for moment in noon]
+    expected = sorted(zip(rows["k"].to_pylist(), OLD, instants, walls, strict=True))
+    before = {key: spark.conf.get(key) for key in (*REBASE, "spark.sql.session.timeZone")}
+    try:
+        for mode, zone in (
+            ("EXCEPTION", "UTC"),
+            ("LEGACY", "America/New_York"),
+            ("CORRECTED", "Asia/Kolkata"),
+        ):
+            for key in REBASE:
+                spark.conf.set(key, mode)
+            spark.conf.set("spark.sql.session.timeZone", zone)
+            assert stored(serde_lab.read(spark, path)) == expected
+            # base files say by themselves which calendar they have
+            files = sorted(str(file) for file in (tmp_path / "table").glob("*.parquet"))
+            assert stored(spark.read.parquet(*files)) == expected
+    finally:
+        for key, value in before.items():
+            spark.conf.set(key, value)

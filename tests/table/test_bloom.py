@@ -9,7 +9,7 @@ import struct
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from serde_lab.errors import TableError
@@ -44,6 +44,7 @@ def bits_of_key(key: str, rounds: int, bits: int) -> set[int]:
 
 
 @given(st.lists(st.text(max_size=40), min_size=1, max_size=30, unique=True))
+@example(["é" * 1500, "x" * 9001, "y" * 9001, "z" * 9003, "short"])
 def test_bits_are_those_of_a_plain_murmur(keys: list[str]) -> None:
     builder = BloomBuilder(len(keys))
     builder.add(pa.array(keys))

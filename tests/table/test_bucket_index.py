@@ -108,6 +108,12 @@ def test_the_fast_hash_is_the_readable_one(
     assert bucket_ids(sliced, *fields, 97).tolist() == expected
 
 
+def test_values_of_a_very_long_key_are_found_in_one_pass() -> None:
+    colons = ":" * 1_000_000
+    assert hash_values(f"a:1,b:{colons}", ["b"]) == [colons]
+    assert hash_values(f"a:{colons}", []) == [f"a:{colons}"]
+
+
 def test_file_ids_name_their_bucket_and_come_from_the_seed() -> None:
     ids = {bucket_file_id(b, p, s) for b in (0, 7) for p in ("", "r=1") for s in (1, 2)}
     assert len(ids) == 8

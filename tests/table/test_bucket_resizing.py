@@ -322,7 +322,10 @@ def test_a_ring_stays_in_force_when_its_instant_is_archived(local: Storage) -> N
         writer.put([row(1, ts)])
     expected = our_rows(writer.table)
     clean(writer.table, 1)
+    # a resizing that died at its very end left this to be noted
+    local.delete(metadata_path("", done.time).replace(".hashing_meta", ".commit"))
     archived = archive(writer.table, 1, 2)
+    assert local.exists(metadata_path("", done.time).replace(".hashing_meta", ".commit"))
     assert archived is not None
     assert done in archived.instants
     assert load_hashing_metadata(writer.table, [""])[""].instant == done.time

@@ -137,9 +137,9 @@ def test_deletes_as_spark_writes_them() -> None:
         (pa.array([1.5, -0.0], pa.float32()), 4),
         (pa.array([1.5, float("inf")], pa.float64()), 5),
         (pa.array(["é", ""]), 7),
-        (pa.array([date(2024, 1, 2), date(1960, 1, 1)]), 8),
+        (pa.array([date(2024, 1, 2), date(1960, 1, 1)]), 2),
         (pa.array([Decimal("12.34"), Decimal("-0.01")], pa.decimal128(15, 2)), 9),
-        (pa.array([datetime(2024, 1, 2, tzinfo=UTC)] * 2, pa.timestamp("us", "UTC")), 11),
+        (pa.array([datetime(2024, 1, 2, tzinfo=UTC)] * 2, pa.timestamp("us", "UTC")), 3),
     ],
     ids=lambda value: str(getattr(value, "type", value)),
 )
@@ -169,7 +169,7 @@ def deletes(*records: tuple[str, object]) -> pa.Buffer:
 
 
 def test_blocks_that_mix_branches() -> None:
-    content = deletes(("a", None), ("b", {"long": 7}), ("c", {"int": 0}), ("d", {"int": 3}))
+    content = deletes(("a", None), ("b", {"Long": 7}), ("c", {"Int": 0}), ("d", {"Int": 3}))
     found = decode_deletes(content, LONG, "f")
     assert found.keys.to_pylist() == ["a", "b", "c", "d"]
     assert found.commit_time.tolist() == [True, False, True, False]
@@ -177,11 +177,28 @@ def test_blocks_that_mix_branches() -> None:
 
 
 def test_several_ordering_fields() -> None:
-    both = {"wrappers": [{"long": 7}, {"string": "x"}]}
-    found = decode_deletes(deletes(("a", both)), (pa.int64(), pa.string()), "f")
+    # as Apache Hudi writes them: ArrayWrapper, the array's branch, two wrappers, the end of the array
+    array = b"\x18" + b"\x02" + b"\x04" + b"\x06\x0e" + b"\x0e\x02x" + b"\x00"
+    listed = b"\x02" + b"\x02\x02a" + b"\x02\x02p" + array + b"\x00"
+    content = struct.pack(">ii", 3, len(listed)) + listed
+    types = (pa.int64(), pa.string())
+    found = decode_deletes(pa.py_buffer(content), types, "f")
+    assert found.commit_time.tolist() == [False]
     assert [values.to_pylist() for values in found.ordering] == [[7], ["x"]]
+    assert encode_deletes(found.keys, "p", found.ordering).to_pybytes() == content
     with pytest.raises(TableError, match="has 2 ordering values; the table has 1"):
-        decode_deletes(deletes(("a", both)), LONG, "f")
+        decode_deletes(pa.py_buffer(content), LONG, "f")
+
+
+def test_dates_and_times_in_all_their_wrappers() -> None:
+    parts = [{"LocalDate": 1}, {"Int": 1}, {"Date": 1}, {"Long": 5}, {"TimestampMicros": 5}]
+    content = deletes(("a", {"wrappedValues": parts}), ("b", {"Int": 0}), ("c", None))
+    day, moment = pa.date32(), pa.timestamp("us", "UTC")
+    found = decode_deletes(content, (day, day, day, moment, moment), "f")
+    assert found.commit_time.tolist() == [False, True, True]
+    at = datetime(1970, 1, 1, 0, 0, 0, 5, UTC)
+    assert [v.to_pylist() for v in found.ordering[:3]] == [[date(1970, 1, 2), None, None]] * 3
+    assert [v.to_pylist() for v in found.ordering[3:]] == [[at, None, None]] * 2
 
 
 def test_no_deletes_are_none() -> None:

@@ -182,7 +182,7 @@ def test_a_replaced_group_that_is_written_again_is_found(local: Storage) -> None
     writer.upsert([row("a", 1)])
     (file_id,) = (s.file_id for s in writer.table.view().latest_file_slices("p"))
     delete_partition(writer, "p")
-    assert writer.table.view().replaced_file_ids("p") == {file_id}
+    assert writer.table.view().replaced_file_groups == {("p", file_id)}
     # the plain writer makes the same id of the same partition again
     writer.upsert([row("b", 2)])
     assert our_rows(writer.table) == hudi_rs_rows(local) == []
