@@ -407,7 +407,7 @@ def test_the_bridges_detour_is_a_phase_of_its_own(
 
 
 def test_a_payload_class_of_the_users_merges_and_is_read(tmp_path: Path) -> None:
-    name = "tests.records.test_mergers:Longest"
+    name = "tests.merging.test_mergers:Longest"
     table = LabTable(
         tmp_path, MOR | {"hoodie.datasource.write.payload.class": name}, LONGEST_SCHEMA
     )
