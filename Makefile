@@ -5,13 +5,15 @@ N        ?= 600
 VENV     := .venv
 BIN      := $(VENV)/bin
 READY    := $(VENV)/.ready
+# pip's own news, and how it would build older packages, are nothing to somebody who sets this up
+INSTALL  := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517
 # the newest Python of the supported range that is on this machine
 PYTHON   ?= $(shell for p in python3.12 python3.11 python3 python; do \
 	"$$p" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' 2>/dev/null \
 	&& { echo $$p; break; }; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test interop differential faults check format lock doctor gate clean
+.PHONY: help setup run test quick interop differential faults check format lock doctor gate clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,15 +24,20 @@ $(READY): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "serde_lab needs Python 3.11 or 3.12; set PYTHON=/path/to/python" >&2; exit 1; }
 	@echo "setting up $(VENV) with $(PYTHON) (a few minutes, once)" >&2
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements.lock
-	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@$(INSTALL) --require-hashes --requirement requirements.lock
+	@$(INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 run: $(READY) ## run a scenario and write its report: make run SCENARIO=smoke
 	@$(BIN)/python -m serde_lab run --fetch-hudi $(SCENARIO)
 
 test: $(READY) ## the whole test suite
-	@$(BIN)/python -m pytest --quiet --numprocesses auto --maxprocesses 4 --dist loadfile
+	@$(BIN)/python -m serde_lab doctor --fetch-hudi >/dev/null
+	@$(BIN)/python -m pytest --quiet --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+quick: $(READY) ## the tests that need neither Spark nor Hudi, without the slow ones (two minutes)
+	@$(BIN)/python -m pytest --quiet --numprocesses auto --maxprocesses 4 --dist worksteal \
+		-m "not spark and not hudi and not slow"
 
 interop: $(READY) ## every table kind that the lab and Apache Hudi share (hours; goes on where it stopped)
 	@$(BIN)/python -m tests.peers.interop $(INTEROP)

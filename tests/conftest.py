@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
+import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +12,14 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
-_CACHE = Path(__file__).parents[1] / ".cache"
-_FETCHES = 3
-"""How often a registry is asked that does not answer."""
+from serde_lab.errors import SetupError
+from tests.counts import COLLECTED
+from tests.short_lived import ENVIRONMENT, NO_JVM
+
+_FEW_TASKS = {"spark.sql.shuffle.partitions": "3", "spark.default.parallelism": "3"}
+"""Of queries and Hudi writes that name no number themselves: Spark's 200 tasks have some rows each."""
+_LONG = ("spark", "slow")
+"""Markers of tests that take seconds, the longest first."""
 
 # The same examples each time, whatever an earlier run left behind, so that a red run is the change's
 # doing; new ones where somebody looks for them. A slow machine is no fault of a test: none judges time.
@@ -33,7 +37,7 @@ hypothesis_settings.load_profile(
 
 def _plain_environment() -> None:
     """Takes from this process and its children what somebody's environment changes of what they print,
-    and of how they come to servers on this machine."""
+    and of how they come to servers on this machine; their Spark sessions are short-lived."""
     printing = {"FORCE_COLOR", "CLICOLOR_FORCE", "PY_COLORS", "GITHUB_ACTIONS", "COLUMNS", "LINES"}
     # of a git hook that runs the tests, and of other accounts than those of the made-up object store
     elsewhere = {"GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"}
@@ -41,6 +45,10 @@ def _plain_environment() -> None:
     for name in printing | elsewhere:
         os.environ.pop(name, None)
     os.environ["NO_COLOR"] = "1"
+    os.environ.update(ENVIRONMENT)
+    # of hundreds of short processes, each would compile pandas, pyarrow and the lab anew
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     for name in ("NO_PROXY", "no_proxy"):
         here = [os.environ.get(name, ""), "127.0.0.1", "localhost"]
         os.environ[name] = ",".join(filter(None, here))
@@ -48,41 +56,79 @@ def _plain_environment() -> None:
 
 _plain_environment()
 
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A test with the shared session says so by its marker; `test_counts.py` counts all tests.
+
+    Files with long tests come first, so that no process is left with one of them at the end.
+    """
+    config.stash[COLLECTED] = list(items)
+    marked = {mark: {i.path for i in items if i.get_closest_marker(mark)} for mark in _LONG}
+    items.sort(key=lambda item: [item.path not in marked[mark] for mark in _LONG])
+    unmarked = [
+        item.nodeid
+        for item in items
+        if "spark" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("spark")
+    ]
+    if unmarked:
+        raise pytest.UsageError(f"without the marker spark, though they use it: {unmarked}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test without the marker is refused a JVM, its own as well as that of a process that it starts."""
+    os.environ.update(ENVIRONMENT if item.get_closest_marker("spark") else NO_JVM)
+
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture(scope="session")
-def hudi_bundle() -> Path | None:
-    """The Apache Hudi bundle, fetched if need be, by one process of a test run; None without it."""
-    from serde_lab.errors import SetupError
-    from serde_lab.peers.apache_hudi import fetch_bundle
+@pytest.fixture(scope="session", autouse=True)
+def _small_calibration() -> None:
+    """Runs in this process calibrate with less work, since no test judges a time."""
+    from serde_lab.measure import calibration
 
-    _CACHE.mkdir(exist_ok=True)
-    with (_CACHE / "hudi.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        for _ in range(_FETCHES):
-            with suppress(SetupError):
-                return fetch_bundle()
-    return None
+    calibration._NUMBERS = 50_000
+    calibration._FILE_BYTES = 2 << 20
+
+
+@pytest.fixture(scope="session")
+def found_bundle() -> Path | SetupError:
+    """Apache Hudi's bundle, fetched if it is not on this machine, or why it is not to be had."""
+    from serde_lab.lab.jars import HUDI, fetch_jar
+
+    try:
+        return fetch_jar(HUDI).path
+    except SetupError as exc:
+        return exc
+
+
+@pytest.fixture(scope="session")
+def hudi_bundle(found_bundle: Path | SetupError) -> Path:
+    """Apache Hudi's bundle; a test that needs it does not pass without."""
+    if isinstance(found_bundle, SetupError):
+        pytest.fail(str(found_bundle))
+    return found_bundle
 
 
 @pytest.fixture(scope="session")
 def spark(
-    tmp_path_factory: pytest.TempPathFactory, hudi_bundle: Path | None
+    tmp_path_factory: pytest.TempPathFactory, found_bundle: Path | SetupError
 ) -> Iterator[SparkSession]:
     """The one session of the test run, with the Apache Hudi bundle where it was found."""
     from serde_lab.lab.session import SessionSettings, start_session, stop_session
     from serde_lab.peers.apache_hudi import SESSION_CONF
-    from tests.short_lived import short_lived
 
+    jars = (str(found_bundle),) if isinstance(found_bundle, Path) else ()
     settings = SessionSettings(
         cores=2,
         driver_memory="3g",
         event_log_folder=str(tmp_path_factory.mktemp("event-log")),
-        jars=() if hudi_bundle is None else (str(hudi_bundle),),
-        conf={} if hudi_bundle is None else SESSION_CONF,
+        jars=jars,
+        conf=_FEW_TASKS | (SESSION_CONF if jars else {}),
     )
-    session = start_session(short_lived(settings))
+    session = start_session(settings)
     yield session
     stop_session(session)

@@ -1,20 +1,20 @@
-"""A JVM that lives for a minute: less work at its start, since code compiled well comes too late for it.
+"""Options of a JVM that lives for minutes: the tests' Spark sessions, in whichever process they start.
 
-Owns the JVM's options of the tests' Spark sessions. Must not know what runs in them.
+Such a JVM spends most of its time on loading, verifying and compiling Spark's classes. So it compiles
+with the quick compiler alone, does not verify the bytecode of released jars once more, and Apache Hudi's
+JOL does not start another JVM to look into this one.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+_FOR_MINUTES = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SHORT_LIVED = (
+    f"{_FOR_MINUTES} -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+    " -Djol.skipHotspotSAAttach=true -Djol.skipDynamicAttach=true"
+)
 
-from serde_lab.lab.session import SessionSettings, spark_conf
+ENVIRONMENT = {"SPARK_SUBMIT_OPTS": SHORT_LIVED, "SPARK_LAUNCHER_OPTS": _FOR_MINUTES}
+"""Where Spark's launcher looks for options of the JVM that it starts, and of its own."""
 
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-
-
-def short_lived(settings: SessionSettings) -> SessionSettings:
-    """The same session in such a JVM."""
-    java = f"{spark_conf(settings)[_JAVA_OPTIONS]} {SHORT_LIVED}"
-    return replace(settings, conf={**settings.conf, _JAVA_OPTIONS: java})
+NO_JVM = {"SPARK_LAUNCHER_OPTS": "-XX:TestWithoutTheMarkerSparkStartsAJVM"}
+"""Java refuses to start with it, and names it."""

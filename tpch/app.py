@@ -15,6 +15,7 @@ from rich.table import Table as Grid
 
 from serde_lab.errors import LabError, UsageError
 from serde_lab.inputs.parts import Progress as Report
+from serde_lab.runs.plain_text import plain_line
 from tpch.generator import find_table, generate
 from tpch.tables import TABLES
 
@@ -86,9 +87,9 @@ def _generate(tables: str, scale_factor: float, out: Path, parts: int | None) ->
                 f"{made.manifest.rows:,}",
                 str(len(made.manifest.parts)),
                 made.manifest.content[:19],
-                f"{made.folder}{' (was there)' if made.reused else ''}",
+                plain_line(f"{made.folder}{' (was there)' if made.reused else ''}"),
             )
-    Console(soft_wrap=True).print(grid)
+    Console(soft_wrap=True, markup=False, emoji=False).print(grid)
 
 
 @contextmanager
@@ -131,6 +132,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail(sentence: str, status: int) -> int:
-    console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
-    console.print(f"tpch: {sentence}")
+    console = Console(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
+    console.print(plain_line(f"tpch: {sentence}"))
     return status

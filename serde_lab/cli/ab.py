@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from serde_lab.cli.console import emit, stderr
+from serde_lab.cli.console import emit, say
 from serde_lab.cli.judge import GateFormat, Out, Strict, write_page
 from serde_lab.errors import UsageError
 
@@ -79,12 +79,12 @@ def ab(
       serde-lab ab --a-set arm.avro.options.execution=row --b-set arm.avro.options.execution=batch
     """
     from serde_lab.gate.adaptive import run_adaptively
-    from serde_lab.gate.comparison_output import render_comparison
     from serde_lab.gate.documents import gate_document
-    from serde_lab.gate.gate_output import render_gate
+    from serde_lab.gate.gate_output import cells, render_gate
     from serde_lab.gate.gating import gate_sitting
     from serde_lab.gate.policy import Policy
     from serde_lab.gate.spending import SITTING_LOOKS
+    from serde_lab.gate.tables import aligned
     from serde_lab.lab.inputs.prepared import default_cache
     from serde_lab.lab.side_environment import side_environment
     from serde_lab.lab.sitting import Asked, Side, Sitting
@@ -100,8 +100,6 @@ def ab(
     plan = replace(SITTING_LOOKS, first=first, maximum=rounds)
     policy = Policy.from_table(asked[AFTER].to_json()["gate"])
     kept = (cache or default_cache()).resolve()
-    name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{asked[AFTER].name}"
-    folder = results / "sittings" / name
     with ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="serde_lab-ab-")))
         sides = {}
@@ -112,12 +110,12 @@ def ab(
             )
             sides[label] = Side(label, found, options[label])
         sides[CONTROL] = replace(sides[BEFORE], label=CONTROL)
-        stderr.print(
+        say(
             f"ab: {sides[BEFORE].environment.name} against {sides[AFTER].environment.name}, and the"
             f" former twice; looks after {', '.join(map(str, plan.looks))} rounds",
-            markup=False,
         )
         runs: dict[str, Run] = {}
+        folder = _sitting_folder(results / "sittings", asked[AFTER].name)
         about = Asked(find_scenario(scenario), folder, cache, seed)
         sitting = stack.enter_context(Sitting(list(sides.values()), about, _heard))
 
@@ -125,7 +123,7 @@ def ab(
             paths = sitting.measure(until, arms or tuple(arm or ()))
             for label, path in paths.items():
                 run = load_run(path)
-                settings = {**run.header.settings, "sitting": name}
+                settings = {**run.header.settings, "sitting": folder.name}
                 header = run.header.model_copy(update={"settings": settings})
                 runs[label] = replace(run, header=header)
 
@@ -144,11 +142,24 @@ def ab(
         looks = run_adaptively(plan, policy, measure, judge, _looked)
     judged = looks[-1].result
     if format is GateFormat.TABLE:
-        emit(render_comparison(judged.comparison))
+        emit(aligned(cells(judged)))
     emit(render_gate(judged, cast(Any, format.value)))
-    stderr.print(f"sitting: {folder.absolute()}", markup=False)
+    say(f"sitting: {folder.absolute()}")
     write_page(report, gate_document(judged))
     return int(judged.exit_status)
+
+
+def _sitting_folder(above: Path, scenario: str) -> Path:
+    """A new folder, named by the time; a number tells sittings of the same second apart."""
+    stamp, number = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{scenario}", 1
+    while True:
+        folder = above / (stamp if number == 1 else f"{stamp}-{number:02d}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+        else:
+            return folder
 
 
 def _known_arms(asked: Mapping[str, Any], arms: list[str] | None) -> None:
@@ -168,21 +179,21 @@ def _label(side: Any) -> str:
 
 
 def _say(label: str) -> Any:
-    return lambda text: stderr.print(f"ab {label}: {text}", markup=False)
+    return lambda text: say(f"ab {label}: {text}")
 
 
 def _heard(label: str, event: Mapping[str, Any]) -> None:
     if event["event"] == "message":
-        stderr.print(f"ab {label}: {event['text']}", markup=False)
+        say(f"ab {label}: {event['text']}")
     elif event["event"] == "cell":
         seconds = event["seconds"]
         figure = f"{seconds:7.3f} s" if seconds is not None else f"no timing: {event['note']}"
         line = f"ab {label:<7} · round {event['round']} · {event['arm']:<14} {figure}"
-        stderr.print(line, markup=False, style="red" if seconds is None else None)
+        say(line, style="red" if seconds is None else None)
 
 
 def _looked(look: Any) -> None:
     for reason in look.reasons:
-        stderr.print(f"ab: goes on with {reason}", markup=False)
+        say(f"ab: goes on with {reason}")
     if not look.go_on:
-        stderr.print(f"ab: ends after {look.rounds} rounds", markup=False)
+        say(f"ab: ends after {look.rounds} rounds")

@@ -5,7 +5,10 @@ Owns the process edge: errors become one sentence on standard error and a status
 
 from __future__ import annotations
 
+import errno
+import io
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -16,7 +19,7 @@ import typer
 from typer.exceptions import TyperException
 
 from serde_lab.cli import ab, baseline, check, history, judge, results, run, table
-from serde_lab.cli.console import stderr
+from serde_lab.cli.console import nobody_reads, say
 from serde_lab.errors import LabError, PortabilityWarning
 
 EXIT_STATUSES = """
@@ -51,10 +54,18 @@ ab.register(app)
 table.register(app)
 
 TRACEBACK_VARIABLE = "SERDE_LAB_TRACEBACK"
+_LONG_WORD = re.compile(r"\S{300,}")
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns its exit status."""
+    if sys.stdout is None:
+        say("serde-lab: standard output is closed")
+        return 1
+    for stream in (sys.stdout, sys.stderr):
+        # a character that the terminal's encoding lacks is shown by its code
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
     with warnings.catch_warnings():
         warnings.simplefilter("default", PortabilityWarning)
         warnings.showwarning = _showing(warnings.showwarning)
@@ -69,7 +80,7 @@ def _showing(others: Callable[..., None]) -> Callable[..., None]:
             others(message, category, *where, **more)
         elif str(message) not in said:
             said.add(str(message))
-            stderr.print(f"serde-lab: warning: {message}", markup=False)
+            say(f"serde-lab: warning: {message}")
 
     said: set[str] = set()
     return show
@@ -78,33 +89,34 @@ def _showing(others: Callable[..., None]) -> Callable[..., None]:
 def _run(arguments: list[str] | None) -> int:
     try:
         outcome = app(args=arguments, prog_name="serde-lab", standalone_mode=False)
-        # a reader who left is met here, not while the interpreter ends
-        sys.stdout.flush()
+        _flush()
     except LabError as exc:
         _explain(exc)
-        stderr.print(f"serde-lab: {exc}", style="bold red", markup=False, highlight=False)
+        say(f"serde-lab: {_shortened(str(exc))}", style="bold red")
         return exc.exit_status
     except TyperException as exc:
-        stderr.print(f"serde-lab: {exc.format_message()}", markup=False)
+        say(f"serde-lab: {exc.format_message()}")
         return 2
     except typer.Exit as exc:
         return exc.exit_code
     except (KeyboardInterrupt, typer.Abort):
         return _interrupted()
-    except BrokenPipeError:
-        return _nobody_reads()
     except SystemExit as exc:
         # typer's own way to say that the reader of a pipe left
         if isinstance(exc.__context__, BrokenPipeError):
-            return _nobody_reads()
+            nobody_reads(sys.__stdout__)
+            return 0
         return exc.code if isinstance(exc.code, int) else 1
+    except OSError as exc:  # a full disk, a read-only file system, a name that is too long
+        _explain(exc)
+        say(f"serde-lab: {_shortened(_of_system(exc))}", style="bold red")
+        return 2 if exc.errno == errno.ENAMETOOLONG else 1
     except Exception as exc:  # the edge of the process: what is not foreseen is still one sentence
         _explain(exc)
-        stderr.print(
+        say(
             f"serde-lab: internal error: {type(exc).__name__}: {' '.join(str(exc).split())[:300]}"
             f" (set {TRACEBACK_VARIABLE}=1 for where it came from)",
             style="bold red",
-            markup=False,
         )
         return 1
     if outcome == 130:  # typer's word for ctrl-C
@@ -113,15 +125,29 @@ def _run(arguments: list[str] | None) -> int:
 
 
 def _interrupted() -> int:
-    stderr.print("serde-lab: interrupted; what was measured is kept (go on with `run --resume`)")
+    say("serde-lab: interrupted")
     return 130
 
 
-def _nobody_reads() -> int:
-    """The reader of a pipe left: nothing more to say, and nothing went wrong here."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    return 0
+def _flush() -> None:
+    """Write what is still in the buffer, so that a write error is not met while the interpreter ends."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        nobody_reads(sys.stdout)
+    except OSError as exc:
+        nobody_reads(sys.stdout)
+        raise OSError(exc.errno, exc.strerror, "standard output") from exc
+
+
+def _of_system(exc: OSError) -> str:
+    reason = exc.strerror or (str(exc).strip().splitlines() or [type(exc).__name__])[0]
+    return reason if exc.filename is None else f"{exc.filename}: {reason}"
+
+
+def _shortened(text: str) -> str:
+    """`text` with the middle of very long words left out."""
+    return _LONG_WORD.sub(lambda word: f"{word[0][:100]}…{word[0][-20:]}", text)
 
 
 def _explain(exc: BaseException) -> None:
@@ -131,4 +157,10 @@ def _explain(exc: BaseException) -> None:
 
 def entry() -> None:
     """The installed command `serde-lab`."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # the next file to be opened would take the place of a standard stream that is closed
+            os.open(os.devnull, os.O_RDWR)
     sys.exit(main())

@@ -11,7 +11,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from serde_lab.cli.console import Format, emit, print_json, stderr
+from serde_lab.cli.console import Format, emit, print_json, say
 from serde_lab.cli.judge import Baselines, Results, named_run
 from serde_lab.errors import UsageError
 
@@ -149,4 +149,4 @@ def _files(folder: Path, scenario: str, machine_class: str) -> list[Path]:
 def _told(change: Any) -> None:
     emit(change.text)
     for note in (*change.loosened, *change.notes):
-        stderr.print(f"serde-lab: {note}", markup=False)
+        say(f"serde-lab: {note}")

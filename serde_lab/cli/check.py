@@ -5,13 +5,20 @@ Owns the printing of findings. Must hold no logic of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serde_lab.cli.console import Format, print_json, print_rows, stderr, stdout
+from serde_lab.cli.console import Format, print_json, print_rows, say, tell
+from serde_lab.cli.progress import fetch_hudi_bundle
+from serde_lab.errors import TableError
 
+if TYPE_CHECKING:
+    from serde_lab.table.validation.finding import Finding, Kind
+
+_MOST_PLACES = 3
 _MARKS = {"ok": "ok", "warning": "warn", "missing": "MISSING"}
 
 
@@ -25,7 +32,7 @@ def doctor(
     results: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("results"),
     hudi_jar: Annotated[str, typer.Option(help="Apache Hudi's bundle, for peers.")] = "",
     fetch_hudi: Annotated[
-        bool, typer.Option("--fetch-hudi", help="Have the Maven client fetch that bundle first.")
+        bool, typer.Option("--fetch-hudi", help="Fetch that bundle first, unless it is here.")
     ] = False,
     format: Annotated[Format, typer.Option(help="How to print.")] = Format.TABLE,
 ) -> int:
@@ -36,15 +43,13 @@ def doctor(
     from serde_lab.lab.doctor import examine
 
     if fetch_hudi:
-        from serde_lab.peers.apache_hudi import fetch_bundle
-
-        fetch_bundle()
+        fetch_hudi_bundle(hudi_jar)
     findings = examine(results, hudi_jar)
     rows = [[_MARKS[f.level], f.name, f.found, f.remedy] for f in findings]
     print_rows(["", "prerequisite", "found", "what to do"], rows, format)
     missing = [f.name for f in findings if f.level == "missing"]
     if missing:
-        stderr.print(f"serde-lab: the lab cannot run here: {', '.join(missing)}", style="bold red")
+        say(f"serde-lab: the lab cannot run here: {', '.join(missing)}", style="bold red")
         return 1
     return 0
 
@@ -57,30 +62,40 @@ def validate(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a scenario key.")
     ] = None,
     scenarios: Annotated[Path | None, typer.Option(help="Folder of scenarios.")] = None,
-    deep: Annotated[bool, typer.Option("--deep", help="Of a table: read every row.")] = False,
+    deep: Annotated[
+        bool,
+        typer.Option(
+            "--deep", help="Read the rows: of a table, all; of a scenario, keys and a sample."
+        ),
+    ] = False,
     format: Annotated[Format, typer.Option(help="How to print.")] = Format.TABLE,
 ) -> int:
     """Check a scenario without running it, or say whether a Hudi table is sound.
 
     A scenario is read, its options are bound and its impossible combinations are refused, each in a
-    sentence that names file and key.
+    sentence that names file and key. With --deep its rows are looked at too: null and repeated keys,
+    partition values, and whether each strategy encodes and decodes rows of these types.
 
     A table (anyone's, of version 6, 8 or 9) is only read. Each finding says how bad it is, what a reader
-    would see and what mends it; exit status 4 where rows are at stake.
+    would see and what mends it; exit status 4 if rows could be lost or wrong.
     """
     if _is_table(what):
         return _validate_table(what, deep, format)
-    from serde_lab.lab.plan import check_scenario
-    from serde_lab.lab.source_check import check_data
+    from serde_lab.lab.plan import check_scenario, in_words_of_scenarios
+    from serde_lab.lab.source_check import check_data, check_own_rows, try_arms
     from serde_lab.scenario.loading import load_scenario
 
     scenario = load_scenario(what, overrides=set_ or (), folder=scenarios)
     check_scenario(scenario)
-    check_data(scenario)
+    with in_words_of_scenarios():
+        check_data(scenario)
+        if deep:
+            check_own_rows(scenario)
+            try_arms(scenario)
     if format is Format.JSON:
         print_json({"scenario": scenario.name, "valid": True})
     else:
-        stdout.print(f"{scenario.name}: valid, {len(scenario.arms)} arms")
+        tell(f"{scenario.name}: valid, {len(scenario.arms)} arms")
     return 0
 
 
@@ -89,6 +104,7 @@ def _is_table(what: str) -> bool:
 
 
 def _validate_table(where: str, deep: bool, format: Format) -> int:
+    from serde_lab.table.config import PROPERTIES_PATH
     from serde_lab.table.storage import Storage
     from serde_lab.table.validation.doctor import validate_table
     from serde_lab.verify.readers import HudiRs
@@ -96,19 +112,45 @@ def _validate_table(where: str, deep: bool, format: Format) -> int:
     def counted(url: str) -> int:
         return sum(batch.num_rows for batch in HudiRs(url).batches())
 
-    found = validate_table(Storage.open(where), deep, {"hudi-rs": counted})
+    storage = Storage.open(where)
+    if storage.list_folder(".hoodie") == ([], []):
+        raise TableError(f"{where} is no Hudi table: it has no {PROPERTIES_PATH}")
+    found = validate_table(storage, deep, {"hudi-rs": counted})
     if format is Format.JSON:
         print_json(found.to_dict())
+        return 4 if found.rows_at_stake else 0
+    if format is Format.TABLE:
+        for kind, findings in _by_kind(found.findings).items():
+            _tell_kind(kind, findings)
     else:
+        columns = ["severity", "finding", "where", "detail", "what a reader sees", "what mends it"]
         rows = [
             [f.severity.value, f.name, f.where, f.detail, f.kind.effect, f.kind.cure]
             for f in found.findings
         ]
-        columns = ["severity", "finding", "where", "detail", "what a reader sees", "what mends it"]
-        if rows:
-            print_rows(columns, rows, format)
-        for reader, count in found.rows.items():
-            stderr.print(f"{reader}: {count:,} rows", markup=False)
-        verdict = "rows are at stake" if found.rows_at_stake else "sound"
-        stderr.print(f"{found.table}: {verdict}, {len(found.findings)} findings", markup=False)
+        print_rows(columns, rows, format)
+    for reader, count in found.rows.items():
+        say(f"{reader}: {count:,} rows")
+    verdict = "rows could be lost or wrong" if found.rows_at_stake else "sound"
+    number = len(found.findings)
+    say(f"{found.table}: {verdict}, {number} finding{'' if number == 1 else 's'}")
     return 4 if found.rows_at_stake else 0
+
+
+def _by_kind(findings: Sequence[Finding]) -> dict[Kind, list[Finding]]:
+    kinds: dict[Kind, list[Finding]] = {}
+    for finding in findings:
+        kinds.setdefault(finding.kind, []).append(finding)
+    return kinds
+
+
+def _tell_kind(kind: Kind, findings: Sequence[Finding]) -> None:
+    """A kind of damage once, with the first places where it is."""
+    places = f"{len(findings)} places" if len(findings) > 1 else "1 place"
+    tell(f"{kind.severity.value}: {kind.name}, {places}")
+    tell(f"  what a reader sees: {kind.effect}")
+    tell(f"  what mends it: {kind.cure}")
+    for finding in findings[:_MOST_PLACES]:
+        tell(f"  {finding.where}: {finding.detail}")
+    if len(findings) > _MOST_PLACES:
+        tell(f"  and {len(findings) - _MOST_PLACES} more; --format csv or json lists all")

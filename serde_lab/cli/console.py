@@ -1,26 +1,44 @@
 """Where words go: results to standard output, progress and messages to standard error.
 
-Owns the two consoles and the printing of a table in the formats that commands share. NO_COLOR and
-non-terminals are respected by rich itself. Must not know what is printed.
+All text is printed as it is: no markup, no emoji codes, control characters shown (`runs.plain_text`).
+NO_COLOR and non-terminals are respected by rich itself.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import json
+import os
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
+from typing import IO, Any
 
 from rich.console import Console
 from rich.table import Table
 
-stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+from serde_lab.gate.tables import TextTable, comma_separated, markdown
+from serde_lab.runs.plain_text import plain, plain_json, plain_line
+
+
+def nobody_reads(stream: IO[str] | None) -> None:
+    """Send the rest of a stream nowhere: the reader of the pipe left, and the command goes on."""
+    if stream is None:
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        nobody_reads(self.file)
+
+
+stderr = _Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 # a pipe has no width: what is read by others is never cut
-_WIDE = None if sys.stdout.isatty() else 200
-stdout = Console(highlight=False, soft_wrap=True, width=_WIDE)
+_WIDE = None if sys.stdout is not None and sys.stdout.isatty() else 200
+stdout = _Console(highlight=False, soft_wrap=True, width=_WIDE, markup=False, emoji=False)
+
+_GAP = 2  # rich's blanks between two columns
 
 
 class Format(StrEnum):
@@ -32,9 +50,25 @@ class Format(StrEnum):
     MD = "md"
 
 
+def say(text: str, style: str | None = None) -> None:
+    """A message of one line on standard error."""
+    stderr.print(plain_line(text), style=style)
+
+
 def emit(text: str) -> None:
-    """A result, as it is: no wrapping, no markup."""
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    """A result as it is, on its lines."""
+    try:
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    except BrokenPipeError:
+        nobody_reads(sys.stdout)
+    except OSError as exc:
+        nobody_reads(sys.stdout)
+        raise OSError(exc.errno, exc.strerror, "standard output") from exc
+
+
+def tell(text: str) -> None:
+    """A result that is a sentence."""
+    emit(plain_line(text))
 
 
 def print_rows(
@@ -43,30 +77,60 @@ def print_rows(
     form: Format = Format.TABLE,
     title: str = "",
 ) -> None:
-    """Rows of cells, shape (len(rows), len(columns)), in the asked format."""
-    texts = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    """Rows of cells, shape (len(rows), len(columns)), in the asked format; a tuple is a cell of lines."""
     if form is Format.JSON:
-        emit(json.dumps([dict(zip(columns, row, strict=True)) for row in rows], indent=2))
-    elif form is Format.CSV:
-        buffer = io.StringIO()
-        csv.writer(buffer, lineterminator="\n").writerows([columns, *texts])
-        emit(buffer.getvalue())
-    elif form is Format.MD:
-        lines = [columns, ["---"] * len(columns), *texts]
-        emit("\n".join(f"| {' | '.join(line)} |" for line in lines))
-    else:
-        table = Table(title=title or None, title_justify="left", header_style="bold", box=None)
-        for index, name in enumerate(columns):
-            numeric = bool(texts) and all(_is_number(row[index]) for row in texts)
-            table.add_column(name, justify="right" if numeric else "left", no_wrap=numeric)
-        for row in texts:
-            table.add_row(*row)
-        stdout.print(table)
+        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+        return
+    texts = [tuple(_lines(cell) for cell in row) for row in rows]
+    if form is Format.TABLE:
+        _print_table(columns, texts, title)
+        return
+    joined = tuple(tuple("\n".join(cell) for cell in row) for row in texts)
+    table = TextTable(tuple(columns), joined)
+    emit(comma_separated(table) if form is Format.CSV else markdown(table))
 
 
 def print_json(value: Any) -> None:
     """A value as JSON, for scripts."""
-    emit(json.dumps(value, indent=2, ensure_ascii=False))
+    emit(plain_json(value))
+
+
+def _lines(cell: object) -> tuple[str, ...]:
+    if isinstance(cell, tuple):
+        return tuple(plain_line(str(line)) for line in cell if line) or ("",)
+    return ("" if cell is None else plain_line(str(cell)),)
+
+
+def _print_table(
+    columns: Sequence[str], rows: Sequence[tuple[tuple[str, ...], ...]], title: str
+) -> None:
+    """A table as wide as the terminal at most: text is wrapped, figures only where they must be."""
+    numeric = [
+        bool(rows) and all(_is_number(line) for row in rows for line in row[i])
+        for i in range(len(columns))
+    ]
+    figures = sum(
+        max(len(line) for row in [((name,),), *((row[i],) for row in rows)] for line in row[0])
+        for i, name in enumerate(columns)
+        if numeric[i]
+    )
+    least = 8 * numeric.count(False)
+    room = stdout.width - _GAP * len(columns) - least >= figures
+    table = Table(
+        title=plain(title) or None,
+        title_justify="left",
+        title_style="",
+        header_style="bold",
+        box=None,
+        pad_edge=False,
+        padding=(0, _GAP, 0, 0),
+    )
+    for i, name in enumerate(columns):
+        justify: Any = "right" if numeric[i] else "left"
+        table.add_column(name, justify=justify, no_wrap=numeric[i] and room, overflow="fold")
+    for row in rows:
+        table.add_row(*("\n".join(cell) for cell in row))
+    stdout.print(table)
 
 
 def _is_number(text: str) -> bool:

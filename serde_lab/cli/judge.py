@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from serde_lab.cli.console import Format, emit, stderr
+from serde_lab.cli.console import Format, emit, say
 from serde_lab.errors import UsageError
 
 if TYPE_CHECKING:
@@ -234,4 +234,4 @@ def write_page(target: Path | None, document: dict[str, Any]) -> None:
 
 def wrote(page: Path) -> None:
     """On standard error, since standard output may be JSON or XML."""
-    stderr.print(f"report: {page.absolute()}", markup=False)
+    say(f"report: {page.absolute()}")

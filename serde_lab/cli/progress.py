@@ -1,24 +1,26 @@
-"""Progress of a run on standard error: a live line on a terminal, plain lines elsewhere.
-
-Owns how progress looks, and the estimate of the time left. Must not know what is measured.
-"""
+"""Progress of a run or a download on standard error: a live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from types import TracebackType
 
 from rich.progress import (
     BarColumn,
+    DownloadColumn,
     MofNCompleteColumn,
     Progress,
     SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
+    TransferSpeedColumn,
 )
 
-from serde_lab.cli.console import stderr
+from serde_lab.cli.console import say, stderr
+from serde_lab.errors import Interrupted
+from serde_lab.runs.plain_text import plain_line
 
 
 class RunProgress:
@@ -32,7 +34,7 @@ class RunProgress:
         if stderr.is_terminal:
             self._bar = Progress(
                 SpinnerColumn(),
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
@@ -40,7 +42,7 @@ class RunProgress:
                 console=stderr,
                 transient=True,
             )
-            self._task = self._bar.add_task(scenario, total=None)
+            self._task = self._bar.add_task(plain_line(scenario), total=None)
 
     def __enter__(self) -> RunProgress:
         if self._bar is not None:
@@ -55,10 +57,15 @@ class RunProgress:
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+        if isinstance(error, KeyboardInterrupt):
+            # the runner's notes say where the run is, if there is one already
+            raise Interrupted(
+                "; ".join(["interrupted", *getattr(error, "__notes__", ())])
+            ) from error
 
     def message(self, text: str) -> None:
         """A step that is no cell."""
-        stderr.print(f"{self.scenario}: {text}", markup=False)
+        say(f"{self.scenario}: {text}")
         self._describe(text)
 
     def plan(self, cells: int, done: int) -> None:
@@ -87,10 +94,54 @@ class RunProgress:
             per_cell = spent / (self._done - self._measured_from)
             left = f"  ({per_cell * (self._total - self._done):.0f} s left)"
         line = f"[{share:5.1f}%] {self.scenario} · round {round} · {arm:<24} {figure}{left}"
-        stderr.print(line, markup=False, style="red" if seconds is None else None)
+        say(line, style="red" if seconds is None else None)
         if self._bar is not None:
             self._bar.update(self._task, completed=self._done)
 
     def _describe(self, text: str) -> None:
         if self._bar is not None:
-            self._bar.update(self._task, description=f"{self.scenario} · {text}")
+            self._bar.update(self._task, description=plain_line(f"{self.scenario} · {text}"))
+
+
+class DownloadProgress:
+    """Shows bytes, speed and time left of downloads; without a terminal, a line for each tenth."""
+
+    def __init__(self) -> None:
+        self._tenths: dict[str, int] = {}
+        self._bar = Progress(
+            TextColumn("fetching {task.description}", markup=False),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            console=stderr,
+            disable=not stderr.is_terminal,
+        )
+
+    def __enter__(self) -> DownloadProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, task: str, done: int, total: int) -> None:
+        """`done` of `total` bytes have arrived."""
+        if not stderr.is_terminal:
+            tenth = 10 * done // total
+            if self._tenths.get(task) != tenth:
+                self._tenths[task] = tenth
+                say(f"fetching {task}: {done / 1e6:.0f} of {total / 1e6:.0f} MB")
+            return
+        known = {one.description: one.id for one in self._bar.tasks}
+        if task not in known:
+            known[task] = self._bar.add_task(task, total=total)
+        self._bar.update(known[task], completed=done)
+
+
+def fetch_hudi_bundle(stated: str = "") -> Path:
+    """Apache Hudi's bundle, fetched with progress shown if it is not here. Raises SetupError."""
+    from serde_lab.lab.jars import HUDI, fetch_jar
+
+    with DownloadProgress() as progress:
+        return fetch_jar(HUDI, stated, progress=progress, say=say).path

@@ -1,16 +1,22 @@
-"""`list`, `show` and `report`: what was measured, printed or drawn.
+"""`list`, `show`, `report` and `seal`: what was measured, printed, drawn or vouched for.
 
 Owns the printing; the figures come from `runs`, the page from `report`. Works without Java and pyspark.
 """
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serde_lab.cli.console import Format, emit, print_json, print_rows, stderr
+from serde_lab.cli.console import Format, emit, print_json, print_rows, say, tell
+from serde_lab.errors import UsageError
+
+if TYPE_CHECKING:
+    from serde_lab.runs.model import Run
+    from serde_lab.serde.registry import Description
 
 Results = Annotated[Path, typer.Option(help="Where runs are kept.")]
 RunName = Annotated[
@@ -23,15 +29,25 @@ def register(app: typer.Typer) -> None:
     app.command("list")(list_)
     app.command("show")(show)
     app.command("report")(report)
+    app.command("seal")(seal)
 
 
 def list_(
     results: Results = Path("results"),
     scenarios: Annotated[Path | None, typer.Option(help="Folder of scenarios.")] = None,
     runs: Annotated[bool, typer.Option("--runs", help="List runs instead of scenarios.")] = False,
+    strategies: Annotated[
+        bool,
+        typer.Option("--strategies", help="List strategies, plug-ins too, and the types of each."),
+    ] = False,
     format: Annotated[Format, typer.Option(help="How to print.")] = Format.TABLE,
 ) -> int:
-    """List the scenarios there are, or with --runs the runs that were made."""
+    """List the scenarios there are, the runs that were made (--runs), or the strategies (--strategies)."""
+    if runs and strategies:
+        raise UsageError("--runs and --strategies are two lists: ask for one")
+    if strategies:
+        _list_strategies(format)
+        return 0
     if runs:
         from serde_lab.runs.listing import list_runs
 
@@ -52,26 +68,64 @@ def list_(
     return 0
 
 
+def _list_strategies(format: Format) -> None:
+    from serde_lab.serde.registry import describe, names
+
+    found = [describe(name) for name in names()]
+    if format is Format.JSON:
+        print_json([asdict(one) for one in found])
+        return
+    columns = ["strategy", "module", "executions", "rows a frame", "types", "losses"]
+    rows = [
+        [
+            one.name,
+            one.origin,
+            ", ".join(one.executions),
+            one.rows_per_frame if one.executions else "",
+            one.problem or _types(one),
+            "; ".join(f"{what}: {how}" for what, how in one.losses.items()) or "none",
+        ]
+        for one in found
+    ]
+    print_rows(columns, rows, format)
+
+
+def _types(one: Description) -> str:
+    if not one.refused:
+        return f"all {len(one.types)}: {', '.join(one.types)}"
+    return f"{', '.join(one.types) or 'none'}; not {', '.join(one.refused)}"
+
+
 def show(
     run: RunName = "latest",
     results: Results = Path("results"),
     format: Annotated[Format, typer.Option(help="How to print.")] = Format.TABLE,
 ) -> int:
-    """Print the figures of a run: one row an arm, or everything with --format json."""
+    """Print the figures of a run: one row an arm, or everything with --format json.
+
+    Exit 4 on a wrong answer, 1 where an arm's contents are unchecked: no timing of such an arm is shown.
+    """
     from serde_lab.cli.run_table import print_run
     from serde_lab.runs.directory import load_run
     from serde_lab.runs.listing import resolve_run
-    from serde_lab.runs.summary import summarise
+    from serde_lab.runs.summary import exit_status, summarise
 
     loaded = load_run(resolve_run(run, results))
-    for message in loaded.messages:
-        stderr.print(f"serde-lab: {message}", style="yellow")
+    _say_messages(loaded)
+    if loaded.header.state == "running":
+        done = len(loaded.complete_cells)
+        say(f"serde-lab: this run is still being measured; {done} cells ended so far")
+    elif loaded.header.state == "interrupted":
+        say(
+            f"serde-lab: this run was interrupted; `serde-lab run --resume {loaded.path}` goes on",
+            style="yellow",
+        )
     summary = summarise(loaded)
     if format is Format.JSON:
         print_json(summary)
     else:
         print_run(summary, format)
-    return 4 if any(arm.get("wrong") for arm in summary["arms"]) else 0
+    return exit_status(summary)
 
 
 def report(
@@ -89,14 +143,47 @@ def report(
         ),
     ] = None,
 ) -> int:
-    """Write a run's report and print its path."""
+    """Write a run's report and print its path; the exit status is that of `show`."""
     if quoted_in is not None:
         from serde_lab.report.render import render_quotations
 
         emit(f"quotations: {render_quotations(quoted_in)}")
         return 0
     from serde_lab.cli.run_table import write_report
+    from serde_lab.runs.directory import load_run
+    from serde_lab.runs.listing import resolve_run
+    from serde_lab.runs.summary import exit_status, summarise
+
+    loaded = load_run(resolve_run(run, results))
+    _say_messages(loaded)
+    write_report(loaded, Path("reports"), out, format, figures)
+    return exit_status(summarise(loaded))
+
+
+def seal(
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATH…", help="Runs, or files of baselines.")
+    ],
+    results: Results = Path("results"),
+) -> int:
+    """Give runs and baselines of older versions a digest: you vouch that they are as they were measured.
+
+    Without one `gate` and `baseline save` refuse them. One that does not fit is never replaced.
+    """
+    from serde_lab.gate.baseline import seal as seal_baselines
+    from serde_lab.runs.directory import seal_run
     from serde_lab.runs.listing import resolve_run
 
-    write_report(resolve_run(run, results), Path("reports"), out, format, figures)
+    for path in paths:
+        if path.endswith(".json") and Path(path).name != "run.json":
+            names = seal_baselines(Path(path))
+            what = f"sealed {', '.join(names)}" if names else "sealed already"
+        else:
+            what = "sealed" if seal_run(resolve_run(path, results)) else "sealed already"
+        tell(f"{path}: {what}")
     return 0
+
+
+def _say_messages(run: Run) -> None:
+    for message in run.messages:
+        say(f"serde-lab: {message}", style="yellow")

@@ -8,18 +8,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from serde_lab.cli.console import Format, print_json, print_rows, stderr
+from serde_lab.cli.console import Format, print_json, print_rows, say
+from serde_lab.cli.progress import fetch_hudi_bundle
 from serde_lab.errors import UsageError
 from serde_lab.scenario.model import Scenario
 
 
 def register(app: typer.Typer) -> None:
     """Add this module's commands."""
-    app.command("run")(run)
+    app.command("run", cls=_RunCommand)(run)
+
+
+class _RunCommand(TyperCommand):
+    """`--resume` without a run means the latest one."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        given = []
+        for word, following in zip(args, [*args[1:], None], strict=False):
+            given.append(word)
+            if word == "--resume" and (following is None or following.startswith("-")):
+                given.append("latest")
+        parsed: list[str] = super().parse_args(ctx, given)
+        return parsed
 
 
 def run(
@@ -38,7 +53,10 @@ def run(
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="Measured rounds.")] = None,
     resume: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Go on with an interrupted run.")
+        str | None,
+        typer.Option(
+            metavar="[RUN]", help="Go on with an interrupted run; the latest without RUN."
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan and an estimate; measure nothing.")
@@ -46,6 +64,10 @@ def run(
     keep_tables: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep each arm's final table at DIR/ARM.")
     ] = None,
+    replace_: Annotated[
+        bool,
+        typer.Option("--replace", help="With --keep-tables: delete what is in the way at DIR/ARM."),
+    ] = False,
     results: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("results"),
     reports: Annotated[Path, typer.Option(help="Where reports go.")] = Path("reports"),
     folder: Annotated[Path | None, typer.Option("--scenarios", help="Folder of scenarios.")] = None,
@@ -79,7 +101,7 @@ def run(
         bool,
         typer.Option(
             "--fetch-hudi",
-            help="Have the Maven client fetch that bundle for a scenario with peers.",
+            help="Fetch that bundle for a scenario with peers, unless it is here.",
         ),
     ] = False,
     require_peers: Annotated[
@@ -107,9 +129,9 @@ def run(
 
       serde-lab run upsert_lineitem --master spark://host:7077 --work /shared --ship-environment
 
-      serde-lab run --resume latest
+      serde-lab run --resume
     """
-    from serde_lab.lab.runner import RunSettings
+    from serde_lab.lab.runner import RunSettings, check_kept_tables
     from serde_lab.scenario.loading import load_scenario
 
     overrides = list(set_ or ())
@@ -120,6 +142,7 @@ def run(
         cache=cache,
         work=work,
         keep_tables=keep_tables,
+        replace=replace_,
         master=master,
         overrides=tuple(overrides),
         conf=_properties(conf or ()),
@@ -136,6 +159,7 @@ def run(
     if not scenarios:
         raise UsageError("name a scenario, or --resume RUN", hint="`serde-lab list` shows them")
     loaded = [load_scenario(name, overrides=overrides, folder=folder) for name in scenarios]
+    check_kept_tables([(one, _arm_names(one, strategy)) for one in loaded], settings)
     if dry_run:
         for scenario in loaded:
             _print_plan(scenario, _arm_names(scenario, strategy), settings, format)
@@ -154,14 +178,13 @@ def run(
 def _fetch_hudi(required: bool) -> None:
     """Without the bundle the other arms can be measured still, and the run says what is missing."""
     from serde_lab.errors import SetupError
-    from serde_lab.peers.apache_hudi import fetch_bundle
 
     try:
-        fetch_bundle()
+        fetch_hudi_bundle()
     except SetupError as exc:
         if required:
             raise
-        stderr.print(f"serde-lab: {exc}", style="yellow", markup=False, soft_wrap=True)
+        say(f"serde-lab: {exc}", style="yellow")
 
 
 def _resume(name: str, settings: object, reports: Path, format: Format) -> int:
@@ -181,20 +204,22 @@ def _measure(
 ) -> int:
     from serde_lab.cli.progress import RunProgress
     from serde_lab.cli.run_table import print_run, write_report
+    from serde_lab.lab.plan import in_words_of_scenarios
     from serde_lab.lab.runner import RunSettings, run_scenario
     from serde_lab.runs.directory import load_run
     from serde_lab.runs.summary import summarise
 
     assert isinstance(settings, RunSettings)
-    with RunProgress(scenario.name) as progress:
+    with RunProgress(scenario.name) as progress, in_words_of_scenarios():
         outcome = run_scenario(scenario, settings, progress, resume)
-    summary = summarise(load_run(outcome.path))
+    loaded = load_run(outcome.path)
+    summary = summarise(loaded)
     if format is Format.JSON:
         print_json(summary)
     else:
         print_run(summary, format)
-    stderr.print(f"results: {outcome.path}")
-    write_report(outcome.path, reports, None, "html", None)
+    say(f"results: {outcome.path}")
+    write_report(loaded, reports, None, "html", None)
     return outcome.exit_status
 
 
@@ -222,7 +247,7 @@ def _arm_names(scenario: Scenario, chosen: list[str] | None) -> tuple[str, ...]:
 def _print_plan(scenario: Scenario, arms: tuple[str, ...], settings: object, form: Format) -> None:
     from serde_lab.lab.disk import check_disk
     from serde_lab.lab.estimate import estimate_seconds
-    from serde_lab.lab.plan import cells_of, check_scenario, diagrams
+    from serde_lab.lab.plan import cells_of, check_scenario, diagrams, in_words_of_scenarios
     from serde_lab.lab.runner import RunSettings, chosen_arms
     from serde_lab.lab.source_check import check_data
     from serde_lab.scenario.loading import sweep_points
@@ -232,7 +257,8 @@ def _print_plan(scenario: Scenario, arms: tuple[str, ...], settings: object, for
     for number, point in enumerate(sweep_points(scenario)):
         check_scenario(point.scenario)
         chosen = point.arms(chosen_arms(scenario, arms))
-        check_data(point.scenario, chosen)
+        with in_words_of_scenarios():
+            check_data(point.scenario, chosen)
         rounds = point.scenario.measure.warmup + point.scenario.measure.rounds
         cells += cells_of(point.scenario, chosen, number * rounds)
         more, basis = estimate_seconds(point.scenario, chosen, settings.results)
@@ -244,6 +270,7 @@ def _print_plan(scenario: Scenario, arms: tuple[str, ...], settings: object, for
     ]
     print_rows(["cell", "arm", "round", "kind"], rows, form, title=scenario.title)
     for text in dict.fromkeys(t for one, chosen in asked for t in diagrams(one, chosen)):
-        stderr.print(text, markup=False, highlight=False)
-    stderr.print(f"{len(cells)} cells, about {seconds:.0f} s ({basis})")
-    check_disk(asked, settings, stderr.print)
+        for line in text.splitlines():
+            say(line)
+    say(f"{len(cells)} cells, about {seconds:.0f} s ({basis})")
+    check_disk(asked, settings, say)

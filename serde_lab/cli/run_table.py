@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from serde_lab.cli.console import Format, emit, print_rows, stderr
-from serde_lab.runs.arm_table import COLUMNS, arm_rows
+from serde_lab.cli.console import Format, print_rows, say, tell
+from serde_lab.runs.arm_table import COLUMNS, RAW_COLUMNS, arm_rows
 from serde_lab.runs.codec_costs import COLUMNS as COST_COLUMNS
 from serde_lab.runs.codec_costs import (
     codec_costs,
@@ -21,22 +21,39 @@ from serde_lab.runs.codec_costs import (
 )
 from serde_lab.runs.growth import growth, values_of
 from serde_lab.runs.growth import headings as growth_headings
+from serde_lab.runs.model import Run
 from serde_lab.runs.peer_ratios import headings, peer_ratios
 from serde_lab.runs.rfc84 import COLUMNS as CLAIM_COLUMNS
 from serde_lab.runs.rfc84 import SOURCE, claims, rounds_said
 
-RunTable: TypeAlias = tuple[Sequence[str], Sequence[Sequence[str]], str]
+RunTable: TypeAlias = tuple[Sequence[str], Sequence[Sequence[object]], str]
 
 
 def print_run(summary: Mapping[str, Any], form: Format) -> None:
-    """One row an arm: seconds, rows/s, SerDe CPU, share, shuffle MB, ratio to the reference.
+    """One row an arm: seconds with their range, ratio to the reference, SerDe CPU, shuffle, checks.
 
     With peers in the run, a second table has how many times faster each arm is than each peer; a sweep
-    has one of growth, RFC-84's workload one of its claims. A codec run has tables of its own kind.
+    has one of growth, RFC-84's workload one of its claims. A codec run has tables of its own kind. What
+    is wrong with an arm follows as a line of its own. CSV is one table of raw values.
     """
-    tables = list(run_tables(summary))
-    for columns, rows, title in tables[:1] if form is Format.CSV else tables:  # one table a file
+    if form is Format.CSV:
+        print_rows(*raw_table(summary), form)
+        return
+    for number, (columns, rows, title) in enumerate(run_tables(summary)):
         print_rows(columns, rows, form, title=title)
+        if number == 0:
+            for row in arm_rows(summary):
+                if row.remark:
+                    tell(f"{row.arm}: {row.remark}")
+
+
+def raw_table(summary: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+    """The main table with unrounded values, units in its headings."""
+    costs = records_of(codec_costs(summary, summary.get("cases", ())))
+    if not costs:
+        return RAW_COLUMNS, [row.raw() for row in arm_rows(summary)]
+    columns = ("arm", "rows", "write_us", "read_us", "both_us", "bytes")
+    return columns, [[getattr(cost, name) for name in columns] for cost in costs]
 
 
 def run_tables(summary: Mapping[str, Any]) -> Iterator[RunTable]:
@@ -69,16 +86,16 @@ def run_tables(summary: Mapping[str, Any]) -> Iterator[RunTable]:
 
 
 def write_report(
-    run: Path, reports: Path, out: Path | None, format: str, figures: Path | None
+    run: Run, reports: Path, out: Path | None, format: str, figures: Path | None
 ) -> Path:
-    """Write the report of the run at `run`, print its path, and return it."""
+    """Write the report of a run, print its path, and return it."""
     from serde_lab.report.render import figures as write_figures
     from serde_lab.report.render import render_run
 
-    target = out or reports / f"{run.parent.name}-{run.name}.{format}"
+    target = out or reports / f"{run.path.parent.name}-{run.path.name}.{format}"
     render_run(run, target, format)
     if figures is not None:
         for path in write_figures(run, figures):
-            stderr.print(f"figure: {path}")
-    emit(f"report: {target.absolute()}")
+            say(f"figure: {path}")
+    tell(f"report: {target.absolute()}")
     return target

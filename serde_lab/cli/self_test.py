@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from serde_lab.cli.console import emit, stderr
+from serde_lab.cli.console import emit, say
 from serde_lab.errors import RunError, UsageError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _record(scenario: Scenario, options: SelfTestOptions) -> Pool:
     empty = _empty_pool(scenario, arm, options)
     file = options.results / "self-test" / f"{scenario.name}-{arm}-{empty.machine_class}.json"
     begun = _begun(file, empty)
-    stderr.print(f"self-test: {file} holds {len(begun.rounds)} rounds", markup=False)
+    say(f"self-test: {file} holds {len(begun.rounds)} rounds")
     began = time.monotonic()
 
     def told(pool: Pool) -> None:
@@ -71,15 +71,12 @@ def _record(scenario: Scenario, options: SelfTestOptions) -> Pool:
         done = len(pool.rounds)
         if done % 20 == 0 or done == options.rounds:
             spent = (time.monotonic() - began) / 60
-            stderr.print(
+            say(
                 f"self-test: round {done} of at most {options.rounds}, {spent:.1f} of"
                 f" {options.minutes:g} minutes",
-                markup=False,
             )
 
-    with gate_rounds(
-        scenario, arm, options.injected, message=lambda text: stderr.print(text, markup=False)
-    ) as rounds:
+    with gate_rounds(scenario, arm, options.injected, message=lambda text: say(text)) as rounds:
         return record_pool(
             lambda number: _measured(rounds, number),
             begun,

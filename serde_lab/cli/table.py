@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serde_lab.cli.console import Format, print_json, stdout
+from serde_lab.cli.console import Format, print_json, tell
 
 if TYPE_CHECKING:
     from serde_lab.pipeline.coordinator import Commit
@@ -219,5 +219,5 @@ def _say(format: Format, words: str, found: dict[str, object]) -> int:
     if format is Format.JSON:
         print_json(found)
     else:
-        stdout.print(words)
+        tell(words)
     return 0

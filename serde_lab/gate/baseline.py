@@ -27,7 +27,7 @@ from serde_lab.gate.baseline_file import (
     record_named,
     write_document,
 )
-from serde_lab.gate.baseline_record import record_of_side, side_of_record
+from serde_lab.gate.baseline_record import record_of_side, sealed, side_of_record
 from serde_lab.gate.rounding import rounded_value
 from serde_lab.gate.rows import PRIMARY
 from serde_lab.gate.sides import Side, side_of_run
@@ -36,6 +36,8 @@ from serde_lab.runs.model import Run
 
 MAIN = "main"
 """The baseline that a gate takes when none is named."""
+
+SEAL = "`serde-lab seal PATH` vouches for a run or a baseline of an older version"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -157,15 +159,30 @@ def load(file: Path, name: str = MAIN) -> Side:
     try:
         return side_of_record(record, name, document["scenario"], document["machine_class"])
     except (KeyError, TypeError, ValueError, AttributeError) as exc:
-        raise RunError(f"{file}: the baseline {name!r} is damaged: {exc!r}") from exc
+        why = exc.args[0] if isinstance(exc, ValueError) and exc.args else repr(exc)
+        raise RunError(f"{file}: the baseline {name!r} is damaged: {why}") from exc
+    except RunError as exc:
+        raise RunError(f"{file}: the baseline {name!r} is damaged: {exc.message}") from exc
 
 
 def show(file: Path, name: str = MAIN) -> dict[str, Any]:
     """The record of a baseline and everything that happened to it, as plain data."""
+    load(file, name)  # raises where it was edited
     document = read_document(file)
     record = record_named(document, name, file)
     events = [event for event in document["events"] if event["baseline"] == name]
     return {"file": str(file), "baseline": name, "events": events, **record}
+
+
+def seal(file: Path) -> list[str]:
+    """Give the baselines of a file that have no digest one each; their names."""
+    document = read_document(file)
+    names = [name for name in sorted(document["baselines"]) if load(file, name).without_digest]
+    for name in names:
+        document["baselines"][name] = sealed(document["baselines"][name])
+    if names:
+        write_document(file, document)
+    return names
 
 
 def find(folder: Path, after: Side, name: str = MAIN, *, other_machines: bool = False) -> Side:
@@ -204,6 +221,11 @@ def _fit_side(run: Run) -> tuple[Side, tuple[str, ...]]:
         raise UsageError(f"run {side.label} cannot be a baseline: a check failed: {wrong[0]}")
     if run.header.state != "complete":
         raise UsageError(f"run {side.label} cannot be a baseline: it is {run.header.state}")
+    if side.without_digest:
+        raise UsageError(f"{side.without_digest}, so it cannot be a baseline", SEAL)
+    unchecked = [f"{a.arm}: {a.unchecked}" for a in side.arms.values() if a.unchecked]
+    if unchecked:
+        raise UsageError(f"run {side.label} cannot be a baseline: unchecked: {unchecked[0]}")
     if run.failed_cells:
         cells = ", ".join(sorted(run.failed_cells))
         raise UsageError(f"run {side.label} cannot be a baseline: cells raised: {cells}")

@@ -70,7 +70,7 @@ def write_document(file: Path, document: Mapping[str, Any]) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         new = file.with_name(f".{file.name}.new")
-        new.write_text(text + "\n", encoding="utf-8")
+        new.write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
         new.replace(file)
     except OSError as exc:
         raise RunError(f"{file} cannot be written: {exc}") from exc

@@ -6,11 +6,14 @@ files or names.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from serde_lab.gate.sides import ArmSide, Quantity, Side
 from serde_lab.measure.metrics import DETAIL_PREFIX, metric
+from serde_lab.runs.soundness import check_value
 
 _DIGITS = 6
 # A baseline is no archive: of an environment it keeps what a reader asks for first.
@@ -21,7 +24,7 @@ def record_of_side(side: Side) -> dict[str, Any]:
     """What a later comparison needs of a side: values that may be gated, and what was asked."""
     arms = {name: _arm(arm) for name, arm in side.arms.items() if arm.values}
     rounds = sorted(side.calibration)
-    return {
+    record = {
         "run": side.label,
         "results_format": side.results_format,
         "measuring_code": side.measuring_code,
@@ -37,13 +40,29 @@ def record_of_side(side: Side) -> dict[str, Any]:
         },
         "arms": arms,
     }
+    return sealed(record)
+
+
+def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with the digest of all else in it."""
+    rest = {key: value for key, value in record.items() if key != "digest"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), default=str)
+    return {**rest, "digest": f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"}
 
 
 def side_of_record(record: Mapping[str, Any], name: str, scenario: str, machine_class: str) -> Side:
-    """A record as a side of a comparison; raises KeyError, TypeError or ValueError if damaged."""
+    """A record as a side of a comparison.
+
+    Raises KeyError, TypeError or ValueError if damaged, RunError for a metric that there is not.
+    """
+    stated, found = record.get("digest"), sealed(record)["digest"]
+    if stated not in (None, found):
+        raise ValueError(f"its digest is {found[:19]}…, and it states {stated[:19]}…")
+    label = f"baseline {name} ({record['run']})"
+    without = f"{label} is without digest: nothing shows that it is what was measured"
     calibration = record["calibration"]
     return Side(
-        label=f"baseline {name} ({record['run']})",
+        label=label,
         scenario=scenario,
         asked=record["asked"],
         data_checksums=record["data_checksums"],
@@ -56,6 +75,8 @@ def side_of_record(record: Mapping[str, Any], name: str, scenario: str, machine_
             for i, n in enumerate(calibration["rounds"])
         },
         environment=record["environment"],
+        messages=() if stated else (without,),
+        without_digest="" if stated else without,
     )
 
 
@@ -90,13 +111,23 @@ def _arm_side(name: str, stored: Mapping[str, Any]) -> ArmSide:
     values: dict[Quantity, dict[int, float]] = {}
     for key, column in stored["values"].items():
         filled = column if isinstance(column, list) else [column] * len(rounds)
+        if len(filled) != len(rounds):
+            raise ValueError(f"{name}: {key} has {len(filled)} values of {len(rounds)} rounds")
         pairs = zip(rounds, filled, strict=True)
-        values[_quantity(key)] = {n: float(value) for n, value in pairs if value is not None}
+        quantity = _quantity(key)
+        metric(quantity.metric)  # raises on a name that does not exist
+        values[quantity] = {n: float(value) for n, value in pairs if value is not None}
+        for n, value in values[quantity].items():
+            check_value(f"{quantity.label} of {name}, round {n},", value)
+    if len(set(rounds)) != len(rounds):
+        raise ValueError(f"{name} has a round twice: {rounds}")
+    checks_passed = int(stored["checks_passed"])
     return ArmSide(
         arm=name,
         definition=stored["definition"],
         values=values,
-        checks_passed=int(stored["checks_passed"]),
+        checks_passed=checks_passed,
+        unchecked="" if checks_passed else "no check of contents",
     )
 
 

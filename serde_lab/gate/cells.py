@@ -73,8 +73,8 @@ def _moved(quantity: Quantity, old: ArmSide, new: ArmSide) -> bool:
     return set(first.values()) != set(second.values())
 
 
-def contents_of(pair: ArmPair) -> Row | None:
-    """The checks of contents as one exact quantity; None where nothing was ever checked."""
+def contents_of(pair: ArmPair) -> Row:
+    """The checks of contents as one exact quantity."""
     names = pair.before_arm, pair.after_arm
     for side, arm in (("before", pair.before), ("after", pair.after)):
         if arm is None:
@@ -85,16 +85,15 @@ def contents_of(pair: ArmPair) -> Row | None:
             return replace(gone, new=side == "before")
         if arm.failures:
             return contents_row(*names, Verdict.WRONG_ANSWER, f"{side}: {arm.failures[0]}")
+        if arm.unchecked:
+            return contents_row(*names, Verdict.UNCHECKED, f"{side}: {arm.unchecked}")
         if not arm.values:
             why = arm.errors[0] if arm.errors else "it measured nothing"
             gone = contents_row(*names, Verdict.MISSING, f"nothing to compare {side}: {why}")
             return replace(gone, new=side == "before")
-    assert pair.before is not None
+        if not arm.checks_passed:
+            return contents_row(*names, Verdict.UNCHECKED, f"{side}: no check of contents")
     assert pair.after is not None
-    if pair.before.checks_passed and not pair.after.checks_passed:
-        return contents_row(*names, Verdict.MISSING, "its contents were checked before, not after")
-    if not pair.after.checks_passed:
-        return None
     return contents_row(*names, Verdict.SAME, f"{pair.after.checks_passed} checks passed")
 
 

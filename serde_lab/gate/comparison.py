@@ -85,10 +85,9 @@ def _rows_of_pair(
     control: Side | None,
 ) -> Iterator[Row]:
     contents = contents_of(pair)
-    if contents is not None:
-        yield contents
-        if contents.verdict is not Verdict.SAME:
-            return
+    yield contents
+    if contents.verdict is not Verdict.SAME:
+        return
     old, new = pair.before, pair.after
     if old is None or new is None:
         return

@@ -20,9 +20,9 @@ from serde_lab.gate.tables import (
     comma_separated,
     markdown,
     markdown_text,
-    printable,
 )
 from serde_lab.gate.verdict import MARKS, Verdict
+from serde_lab.runs.plain_text import plain_line
 
 Sort = Literal["scenario", "name", "ratio", "verdict"]
 GroupBy = Literal["", "arm", "metric", "phase", "commit"]
@@ -42,7 +42,8 @@ COLUMNS = (
     "verdict",
 )
 LEGEND = (
-    "- worse   + better   = same   ~ noise   ? undecided   x not comparable or missing   ! wrong"
+    "- worse   + better   = same   ~ noise   ? undecided   x not comparable or missing   ! wrong or"
+    " unchecked"
 )
 
 _FULL_COLUMNS = (
@@ -52,6 +53,7 @@ _FULL_COLUMNS = (
 
 _WORST_FIRST = (
     Verdict.WRONG_ANSWER,
+    Verdict.UNCHECKED,
     Verdict.MISSING,
     Verdict.SLOWER,
     Verdict.NOT_COMPARABLE,
@@ -96,11 +98,11 @@ def render_comparison(
     groups = _groups(rows, group_by)
     if format == "md":
         return _markdown(comparison, groups, rows)
-    parts = [f"{comparison.before} -> {comparison.after}"]
+    parts = [plain_line(f"{comparison.before} -> {comparison.after}")]
     for name, members in groups:
-        parts += [*([f"\n{name}"] if name else []), aligned(short_table(members))]
-    parts += [LEGEND, *_below(comparison, rows)]
-    return printable("\n".join(parts)) + "\n"
+        parts += [*(["", plain_line(name)] if name else []), aligned(short_table(members))]
+    parts += [LEGEND, *map(plain_line, _below(comparison, rows))]
+    return "\n".join(parts) + "\n"
 
 
 def arranged(
@@ -117,18 +119,20 @@ def arranged(
     return sorted(chosen, key=_SORT_KEYS[sort])  # type: ignore[arg-type]
 
 
-def short_table(rows: Sequence[Row]) -> TextTable:
-    """The columns of a terminal."""
-    return TextTable(COLUMNS, tuple(_short_row(row) for row in rows), _FIGURES)
+def short_table(rows: Sequence[Row], verdicts: Sequence[tuple[str, str]] = ()) -> TextTable:
+    """The columns of a terminal; `verdicts` holds each row's mark and word where a gate gave them."""
+    said = verdicts or [(MARKS[row.verdict], str(row.verdict)) for row in rows]
+    cells = [_short_row(row, *words) for row, words in zip(rows, said, strict=True)]
+    return TextTable(COLUMNS, tuple(cells), _FIGURES)
 
 
-def _short_row(row: Row) -> tuple[str, ...]:
+def _short_row(row: Row, mark: str, verdict: str) -> tuple[str, ...]:
     found = row.evidence
     unit = row.scale or row.unit
     before, after = (row.before, row.after) if found is None else (found.before, found.after)
     known = found is not None and found.low is not None
     return (
-        MARKS[row.verdict],
+        mark,
         row.arm,
         row.quantity.label,
         shown_value(before.median, unit) if before and before.values else "-",
@@ -138,7 +142,7 @@ def _short_row(row: Row) -> tuple[str, ...]:
         f"{before.count}+{after.count}" if before and after else "",
         shown_p(found.adjusted_p) if found and known else "",
         shown_change(row.floor.change) if found and row.floor.known else "",
-        str(row.verdict),
+        verdict,
     )
 
 

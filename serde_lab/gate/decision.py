@@ -31,6 +31,8 @@ from serde_lab.gate.verdict import Inequality, Verdict, changed, less, more
 
 Level = Literal["failed", "wrong answer", "regression", "undecided", "passed"]
 
+WORST_FIRST: tuple[Level, ...] = ("failed", "wrong answer", "regression", "undecided", "passed")
+
 _STATUS: dict[Level, Status] = {
     "failed": Status.FAILED,
     "wrong answer": Status.WRONG_ANSWER,
@@ -75,6 +77,10 @@ class GateResult:
         """The findings of one level."""
         return tuple(finding for finding in self.findings if finding.level == level)
 
+    def level_of(self, row: Row) -> Level:
+        """What the gate makes of one row of the comparison: the one verdict that a gate shows."""
+        return next(f.level for f in self.findings if f.row is not None and _same_cell(f.row, row))
+
     @property
     def failing_arms(self) -> tuple[str, ...]:
         """Arms with a regression in a noisy quantity: measuring them again may clear them."""
@@ -87,6 +93,14 @@ class GateResult:
                 }
             )
         )
+
+
+def _same_cell(one: Row, other: Row) -> bool:
+    return (one.before_arm, one.after_arm, one.quantity) == (
+        other.before_arm,
+        other.after_arm,
+        other.quantity,
+    )
 
 
 def decide(comparison: Comparison, policy: Policy, *, strict: bool = False) -> GateResult:
@@ -106,6 +120,8 @@ def _finding(row: Row, policy: Policy) -> Finding:
     match row.verdict:
         case Verdict.WRONG_ANSWER:
             return Finding("wrong answer", because, row)
+        case Verdict.UNCHECKED:
+            return Finding("failed", f"unchecked: {because}", row)
         case Verdict.MISSING:
             # What vanished fails; what is new has nothing to be held against.
             return Finding("undecided" if row.new else "failed", because, row)

@@ -6,12 +6,11 @@ stand beside it. Knows no text layout.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict
 from typing import Any
 
-from serde_lab.gate.decision import Finding, GateResult
+from serde_lab.gate.decision import WORST_FIRST, Finding, GateResult
 from serde_lab.gate.evidence import Sample
 from serde_lab.gate.history import History, HistoryStep
 from serde_lab.gate.intervals import Rate
@@ -19,6 +18,7 @@ from serde_lab.gate.rounding import rounded_change
 from serde_lab.gate.rows import Comparison, Row
 from serde_lab.gate.self_test import SelfTest
 from serde_lab.gate.verdict import MARKS, Inequality
+from serde_lab.runs.plain_text import plain_json
 
 
 def comparison_document(comparison: Comparison) -> dict[str, Any]:
@@ -48,7 +48,13 @@ def gate_document(result: GateResult) -> dict[str, Any]:
         "strict": result.strict,
         "measured_again": result.confirmed,
         "findings": [_finding(finding) for finding in result.findings],
-        "comparison": comparison_document(result.comparison),
+        "counts": {level: len(result.of_level(level)) for level in WORST_FIRST},
+        "comparison": {
+            **comparison_document(result.comparison),
+            "rows": [
+                {**_row(row), "level": result.level_of(row)} for row in result.comparison.rows
+            ],
+        },
     }
 
 
@@ -102,7 +108,7 @@ def self_test_document(result: SelfTest) -> dict[str, Any]:
 
 def as_json(document: object) -> str:
     """Deterministic JSON; what is not finite becomes null."""
-    return json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return plain_json(_finite(document)) + "\n"
 
 
 def _row(row: Row) -> dict[str, Any]:

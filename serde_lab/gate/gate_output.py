@@ -1,23 +1,25 @@
 """A gate's result as text, Markdown for a job summary, JUnit XML, CSV or JSON.
 
-Owns the order in which findings are told: the worst first, what passed as a count. Decides nothing.
+The words are the gate's own: failed, wrong answer, regression, undecided, passed. The worst findings come
+first, what passed as a count. Decides nothing.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Literal
 from xml.etree import ElementTree
 
-from serde_lab.gate.comparison_output import outliers, short_table, summary_line
-from serde_lab.gate.decision import Finding, GateResult, Level
+from serde_lab.gate.comparison_output import outliers, short_table
+from serde_lab.gate.decision import WORST_FIRST, Finding, GateResult
 from serde_lab.gate.documents import as_json, gate_document
-from serde_lab.gate.tables import TextTable, comma_separated, markdown, markdown_text, printable
+from serde_lab.gate.tables import TextTable, comma_separated, markdown, markdown_text
+from serde_lab.runs.plain_text import plain, plain_line
 
 GateFormat = Literal["table", "md", "junit", "csv", "json"]
 
-_ORDER: tuple[Level, ...] = ("failed", "wrong answer", "regression", "undecided")
+_ORDER = WORST_FIRST[:-1]
+_MARKS = dict(zip(WORST_FIRST, "x!-?=", strict=True))
 
 _HEADLINES = {
     0: "passed",
@@ -26,9 +28,6 @@ _HEADLINES = {
     4: "wrong answer",
     5: "undecided: nothing is wrong, but not everything could be told",
 }
-
-# What XML 1.0 cannot hold, even escaped.
-_NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
 
 
 def render_gate(result: GateResult, format: GateFormat = "table") -> str:
@@ -45,22 +44,34 @@ def render_gate(result: GateResult, format: GateFormat = "table") -> str:
 def headline(result: GateResult) -> str:
     """One line: what the gate says, of what, and its exit status."""
     comparison = result.comparison
-    word = _HEADLINES[result.exit_status]
-    if result.exit_status == 0 and result.of_level("undecided"):
-        word = "passed with a warning: not everything could be told"
+    undecided = result.exit_status == 0 and result.of_level("undecided")
+    word = _HEADLINES[5 if undecided else result.exit_status]
     return (
         f"gate {comparison.scenario}: {word} (exit {result.exit_status}); {comparison.after}"
         f" against {comparison.before}"
     )
 
 
+def summary_line(result: GateResult) -> str:
+    """How many findings there are of each level that has some, the worst first."""
+    counts = [f"{len(result.of_level(one))} {one}" for one in WORST_FIRST if result.of_level(one)]
+    return f"{', '.join(counts) or 'nothing'} of {len(result.findings)} judged"
+
+
+def cells(result: GateResult) -> TextTable:
+    """Every compared cell with the gate's verdict on it."""
+    rows = result.comparison.rows
+    levels = [result.level_of(row) for row in rows]
+    return short_table(rows, [(_MARKS[level], level) for level in levels])
+
+
 def _text(result: GateResult) -> str:
     lines = [headline(result)]
     for level in _ORDER:
         lines += [f"  {level}: {_where(found)}{found.text}" for found in result.of_level(level)]
-    lines.append(f"  passed: {len(result.of_level('passed'))} of {len(result.findings)}")
+    lines.append(f"  {summary_line(result)}")
     lines += [f"  note: {note}" for note in _notes(result)]
-    return printable("\n".join(lines)) + "\n"
+    return "\n".join(map(plain_line, lines)) + "\n"
 
 
 def _markdown(result: GateResult) -> str:
@@ -68,9 +79,10 @@ def _markdown(result: GateResult) -> str:
     told = [found for level in _ORDER for found in result.of_level(level)]
     if told:
         parts.append(markdown(_findings_table(told)))
-    rows = markdown(short_table(result.comparison.rows))
-    count = f"{len(result.of_level('passed'))} of {len(result.findings)} passed"
-    parts.append(f"<details><summary>{count}; all cells</summary>\n\n{rows}\n\n</details>")
+    rows = markdown(cells(result))
+    parts.append(
+        f"<details><summary>{summary_line(result)}; all cells</summary>\n\n{rows}\n\n</details>"
+    )
     parts.append("\n".join(f"- {markdown_text(note)}" for note in _notes(result)))
     return "\n\n".join(parts) + "\n"
 
@@ -78,7 +90,7 @@ def _markdown(result: GateResult) -> str:
 def _notes(result: GateResult) -> list[str]:
     comparison = result.comparison
     told = [note for note in comparison.notes if note not in comparison.raised]
-    notes = [*told, *outliers(comparison.rows), summary_line(comparison)]
+    notes = [*told, *outliers(comparison.rows)]
     if result.confirmed:
         notes.insert(0, "what failed by its times was measured a second time")
     return notes
@@ -111,7 +123,7 @@ def _junit(result: GateResult) -> str:
     undecided_fails = result.strict
     suite = ElementTree.Element(
         "testsuite",
-        name=_xml(f"serde_lab gate {result.comparison.scenario}"),
+        name=plain(f"serde_lab gate {result.comparison.scenario}"),
         tests=str(len(result.findings)),
         failures=str(
             counts["regression"]
@@ -124,7 +136,7 @@ def _junit(result: GateResult) -> str:
     for found in result.findings:
         _test_case(suite, found, undecided_fails)
     output = ElementTree.SubElement(suite, "system-out")
-    output.text = _xml(_text(result))
+    output.text = plain(_text(result))
     ElementTree.indent(suite)
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -138,17 +150,13 @@ def _test_case(suite: ElementTree.Element, found: Finding, undecided_fails: bool
     case = ElementTree.SubElement(
         suite,
         "testcase",
-        classname=_xml(f"{scenario}.{row.arm if row else 'gate'}"),
-        name=_xml(row.quantity.label if row else "gate"),
+        classname=plain(f"{scenario}.{row.arm if row else 'gate'}"),
+        name=plain(row.quantity.label if row else "gate"),
     )
     if found.level == "passed":
         return
     tag = {"failed": "error", "undecided": "failure" if undecided_fails else "skipped"}
     problem = ElementTree.SubElement(
-        case, tag.get(found.level, "failure"), message=_xml(found.text), type=found.level
+        case, tag.get(found.level, "failure"), message=plain(found.text), type=found.level
     )
-    problem.text = _xml("\n".join(one.text for one in found.inequalities))
-
-
-def _xml(text: str) -> str:
-    return _NOT_XML.sub("\ufffd", text)
+    problem.text = plain("\n".join(one.text for one in found.inequalities))

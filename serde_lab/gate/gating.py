@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from serde_lab.errors import UsageError
+from serde_lab.errors import RunError, UsageError
 from serde_lab.gate import baseline as baselines
 from serde_lab.gate.comparability import HostMismatch
 from serde_lab.gate.comparison import compare_sides
@@ -95,13 +95,16 @@ def gate_run(
 ) -> GateResult:
     """Judge a run against a baseline under `folder`, or in the file that `baseline` names.
 
-    Raises RunError when there is no such baseline: that is never a pass.
+    Raises RunError when there is no such baseline, or one side has no digest: that is never a pass.
     """
     after = side_of_run(run)
     if baseline.endswith(".json"):
         before = baselines.load(Path(baseline))
     else:
         before = baselines.find(folder, after, baseline, other_machines=host_mismatch != "refuse")
+    for side in (before, after):
+        if side.without_digest:
+            raise RunError(f"{side.without_digest}, so it cannot be gated", baselines.SEAL)
     return gate_sides(
         before,
         after,

@@ -95,7 +95,8 @@ def history(
     """The history of a scenario under `results`, oldest run first.
 
     `acknowledgements` is the folder of acknowledged changes, by default `results/acknowledged`.
-    Arms with a wrong answer give no point. Raises RunError when there is no run of the scenario.
+    Arms with a wrong answer, or unchecked, give no point.
+    Raises RunError when there is no run of the scenario.
     """
     sides: list[tuple[str, Side]] = []
     messages: list[str] = []
@@ -128,6 +129,9 @@ def history(
         wrong = [name for name, arm in side.arms.items() if arm.failures or side.failures]
         if wrong:
             messages.append(f"{side.label}: wrong answer of {', '.join(sorted(wrong))}, not shown")
+        unchecked = [name for name, arm in side.arms.items() if arm.unchecked]
+        if unchecked:
+            messages.append(f"{side.label}: {', '.join(sorted(unchecked))} unchecked, not shown")
     return History(scenario, tuple(series), tuple(side.label for _, side in sides), tuple(messages))
 
 

@@ -17,7 +17,15 @@ from serde_lab.gate.self_test import (
     SelfTest,
     groups_needed,
 )
-from serde_lab.gate.tables import Format, TextTable, aligned, comma_separated, markdown, printable
+from serde_lab.gate.tables import (
+    Format,
+    TextTable,
+    aligned,
+    comma_separated,
+    markdown,
+    markdown_text,
+)
+from serde_lab.runs.plain_text import plain_line
 
 
 def render_self_test(result: SelfTest, format: Format = "table") -> str:
@@ -128,8 +136,9 @@ def render_history(history: History, format: Format = "table") -> str:
         ),
         *history.messages,
     ]
-    text = "\n\n".join([body, "\n".join(f"{bullet}{line}" for line in below)])
-    return printable(text).rstrip() + "\n"
+    shown = markdown_text if format == "md" else plain_line
+    text = "\n\n".join([body, "\n".join(f"{bullet}{shown(line)}" for line in below)])
+    return text.rstrip() + "\n"
 
 
 def _series_row(series: Series) -> tuple[str, ...]:

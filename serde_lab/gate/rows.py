@@ -149,10 +149,12 @@ class Comparison:
     def exit_status(self, *, strict: bool = False) -> int:
         """What `compare` returns: it reports and does not gate, so slower alone is no failure.
 
-        1 when nothing was compared, 4 on a wrong answer, 5 under strict when a row is undecided.
+        1 when nothing was compared or an arm is unchecked, 4 on a wrong answer, 5 under strict when a row
+        is undecided.
         """
         statuses = [Status.PASSED]
-        if self.judged == 0 and not self.count(Verdict.WRONG_ANSWER):
+        unchecked = self.count(Verdict.UNCHECKED)
+        if unchecked or (self.judged == 0 and not self.count(Verdict.WRONG_ANSWER)):
             statuses.append(Status.FAILED)
         if self.count(Verdict.WRONG_ANSWER):
             statuses.append(Status.WRONG_ANSWER)

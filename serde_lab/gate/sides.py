@@ -22,6 +22,7 @@ from serde_lab.runs.cell_values import (
     cell_values,
 )
 from serde_lab.runs.model import ArmEntry, Cell, Run
+from serde_lab.runs.soundness import unchecked
 from serde_lab.scenario.identity import asked_of
 
 
@@ -50,6 +51,8 @@ class ArmSide:
     checks_passed: int = 0
     failures: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
+    unchecked: str = ""
+    """Which rounds nobody checked, in words: such an arm has no values that count."""
     order: tuple[tuple[int, int], ...] = ()
     """(place in the run, round) of each cell, to see which arms were interleaved."""
 
@@ -72,6 +75,8 @@ class Side:
     sitting: str = ""
     failures: tuple[str, ...] = ()
     messages: tuple[str, ...] = ()
+    without_digest: str = ""
+    """Why nothing shows that the values are those that were measured; "" where a digest does."""
 
     def calibration_s(self, parts: frozenset[str] | None = None) -> dict[int, float]:
         """The calibration cell's time by round, over `parts` or all that every round has."""
@@ -100,7 +105,7 @@ class Side:
 
 
 def side_of_run(run: Run, label: str | None = None) -> Side:
-    """A run's measured rounds as one side; warm-up rounds and failed cells give no values."""
+    """A run's measured rounds as one side; warm-up rounds, failed cells and unchecked arms give no values."""
     header = run.header
     asked = asked_of(header.scenario_content)
     # Arms are compared one by one: another arm in the scenario changes nothing for the rest.
@@ -132,7 +137,14 @@ def side_of_run(run: Run, label: str | None = None) -> Side:
             if check.arm is None and not check.passed
         ),
         messages=run.messages,
+        without_digest="" if header.digests else _without_digest(run),
     )
+
+
+def _without_digest(run: Run) -> str:
+    if run.header.state == "running":
+        return f"run {run.header.run} has not ended, and has no digest yet"
+    return f"run {run.header.run} is without digest: nothing shows that it is what was measured"
 
 
 def measuring_code(code_version: Mapping[str, Any]) -> str:
@@ -157,8 +169,9 @@ def interleaved(first: ArmSide, second: ArmSide) -> bool:
 def _arm_side(run: Run, entry: ArmEntry, asked: Mapping[str, Any]) -> ArmSide:
     cells = [(i, c) for i, c in enumerate(run.cells) if c.arm == entry.arm and not c.warmup]
     values: dict[Quantity, dict[int, float]] = {}
+    not_checked = unchecked(run, entry.arm)
     for _, cell in cells:
-        if cell.status == "ok":
+        if cell.status == "ok" and not not_checked:
             for quantity, value in _quantities(cell).items():
                 values.setdefault(quantity, {})[cell.round] = value
     checks = [check for check in run.checks if check.arm == entry.arm]
@@ -179,6 +192,7 @@ def _arm_side(run: Run, entry: ArmEntry, asked: Mapping[str, Any]) -> ArmSide:
             if not check.passed
         ),
         errors=tuple([entry.missing] if entry.missing else errors),
+        unchecked=not_checked,
         order=tuple((place, cell.round) for place, cell in cells if cell.status == "ok"),
     )
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from serde_lab.runs.plain_text import plain_line
 
 Format = Literal["table", "md", "csv", "json"]
 
@@ -22,7 +25,7 @@ class TextTable:
 
 def aligned(table: TextTable) -> str:
     """Lines with columns two spaces apart."""
-    lines = [table.columns, *table.rows]
+    lines = [[plain_line(cell) for cell in line] for line in (table.columns, *table.rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(table.columns))]
 
     def padded(line: Sequence[str]) -> str:
@@ -44,20 +47,18 @@ def markdown(table: TextTable) -> str:
 
 def markdown_text(text: str) -> str:
     """Text that Markdown shows as it is, in a table or a list."""
-    for sign in ("\\", "|", "*", "_", "`", "<", ">", "[", "]"):
-        text = text.replace(sign, f"\\{sign}")
-    return " ".join(printable(text).split())
+    lines = (plain_line(line).translate(_ESCAPED).strip() for line in text.split("\n"))
+    return _EMOJI.sub(r"\:", "<br>".join(lines))
 
 
-def printable(text: str) -> str:
-    """Text without control characters, which data may hold and a terminal would obey."""
-    return "".join(sign if sign == "\n" or sign.isprintable() else "\ufffd" for sign in text)
+_ESCAPED = str.maketrans({sign: f"\\{sign}" for sign in "\\|*_`<>[]"})
+_EMOJI = re.compile(r":(?=[A-Za-z+][\w+\\-]*:)")
 
 
 def comma_separated(table: TextTable) -> str:
-    """CSV with a header and plain line feeds."""
+    """CSV with a header and plain line feeds; control characters are shown."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(table.columns)
-    writer.writerows(table.rows)
+    writer.writerows([plain_line(cell) for cell in row] for row in table.rows)
     return text.getvalue()

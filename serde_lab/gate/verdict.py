@@ -7,6 +7,7 @@
     insufficient    fewer than three rounds on a side
     not comparable  not the same question, data, measuring code, format or (for times) machine
     wrong answer    a check of contents failed: no timing of that arm is believed
+    unchecked       a side was measured, but not checked: no timing of it is believed either
     missing         one side does not have it
 
 Knows evidence and limits; not where samples come from, nor what a gate makes of a verdict.
@@ -40,6 +41,7 @@ class Verdict(StrEnum):
     INSUFFICIENT = "insufficient"
     NOT_COMPARABLE = "not comparable"
     WRONG_ANSWER = "wrong answer"
+    UNCHECKED = "unchecked"
     MISSING = "missing"
 
 
@@ -55,6 +57,7 @@ MARKS = {
     Verdict.INSUFFICIENT: "?",
     Verdict.NOT_COMPARABLE: "x",
     Verdict.WRONG_ANSWER: "!",
+    Verdict.UNCHECKED: "!",
     Verdict.MISSING: "x",
 }
 
@@ -90,7 +93,7 @@ class NoisyLimits:
     """What noisy evidence is held against.
 
     `floor` and `margin` are relative (0.03 is 3 %): a difference up to the floor is noise, an
-    interval within the margin (or the floor, if larger) is sameness.
+    interval within the margin is sameness.
     """
 
     alpha: float = 0.05
@@ -148,7 +151,7 @@ def judge_noisy(found: Evidence, limits: NoisyLimits, better: Better) -> Judgeme
             f"{shown_change(limits.floor)} ({limits.floor_source})",
             (significant, above),
         )
-    margin = rounded_change(max(limits.margin, limits.floor))
+    margin = rounded_change(limits.margin)
     widest = max(changed(found.low), changed(found.high))
     within = less("farther end of the interval against the margin", widest, margin)
     if within.holds and not found.separated:
@@ -157,6 +160,14 @@ def judge_noisy(found: Evidence, limits: NoisyLimits, better: Better) -> Judgeme
             f"the interval {shown_ratio(found.low)} to {shown_ratio(found.high)} lies within "
             f"a change of {shown_change(margin)}",
             (significant, within),
+        )
+    lost = less("farther end of the interval against the noise floor", widest, limits.floor)
+    if lost.holds and not found.separated:
+        return Judgement(
+            Verdict.NOISE,
+            f"the interval {shown_ratio(found.low)} to {shown_ratio(found.high)} lies within the noise"
+            f" floor of {shown_change(limits.floor)} ({limits.floor_source})",
+            (significant, within, lost),
         )
     return Judgement(Verdict.INCONCLUSIVE, _doubt(found, limits, margin), (significant, within))
 

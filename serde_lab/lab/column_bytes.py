@@ -48,7 +48,7 @@ def _first_rows(inputs: PreparedInputs, schema: RecordSchema, rows: int) -> pa.R
     file = pq.ParquetFile(inputs.commits[0].files[0])
     batch = next(file.iter_batches(rows), None)
     if batch is None:
-        return schema.data.empty_table().to_batches()[0]
+        return pa.RecordBatch.from_pylist([], schema=schema.data)
     return stored_form(batch, schema.data)
 
 

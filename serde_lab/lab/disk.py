@@ -74,8 +74,8 @@ def check_disk(
     need = disk_need(points, cache)
     if need.cache_bytes + need.work_bytes > _WORTH_SAYING:
         say(
-            f"needs about {_gb(need.cache_bytes)} of disk for input in {cache} and"
-            f" {_gb(need.work_bytes)} to work in {work}"
+            f"needs about {_size(need.cache_bytes)} of disk for input in {cache} and"
+            f" {_size(need.work_bytes)} to work in {work}"
         )
     free_cache, free_work = _free(cache), _free(work)
     together = _device(cache) == _device(work)
@@ -85,7 +85,7 @@ def check_disk(
     ):
         if wanted > free:
             raise SetupError(
-                f"{folder} has {_gb(free)} free, and this run needs about {_gb(wanted)} there",
+                f"{folder} has {_size(free)} free, and this run needs about {_size(wanted)} there",
                 f"{option} names a folder on another disk, a smaller data.scale_factor needs less",
             )
     return need
@@ -115,5 +115,8 @@ def _device(folder: Path) -> int:
     return _existing(folder).stat().st_dev
 
 
-def _gb(size: int) -> str:
-    return f"{size / 1e9:.1f} GB"
+def _size(size: int) -> str:
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
+        if size >= unit:
+            return f"{size / unit:,.1f} {name}"
+    return f"{size / 1e3:,.1f} kB"

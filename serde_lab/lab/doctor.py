@@ -18,6 +18,7 @@ from typing import Literal
 import psutil
 
 from serde_lab.errors import LabError
+from serde_lab.lab.jars import HUDI, by_hand, find_jar
 from serde_lab.lab.java import find_java
 
 Level = Literal["ok", "warning", "missing"]
@@ -105,21 +106,19 @@ def _cores() -> Finding:
     return Finding("cores", "ok", f"{allowed}")
 
 
-def _hudi(jar: str) -> Finding:
-    from serde_lab.peers.apache_hudi import find_bundle
-
+def _hudi(stated: str) -> Finding:
+    name = "Apache Hudi"
     try:
-        found = find_bundle(jar)
+        found = find_jar(HUDI, stated)
     except LabError as exc:
-        return Finding("Apache Hudi", "warning", exc.message, exc.hint or "")
+        return Finding(name, "warning", exc.message, exc.hint or "")
     if found is None:
-        return Finding(
-            "Apache Hudi",
-            "warning",
-            "bundle not present",
-            "only peers need it: `serde-lab doctor --fetch-hudi`, or name the jar with --hudi-jar",
-        )
-    return Finding("Apache Hudi", "ok", str(found))
+        advice = f"only peers need it: `serde-lab doctor --fetch-hudi`, or {by_hand(HUDI)}"
+        return Finding(name, "warning", f"{HUDI.file_name} is not on this machine", advice)
+    where = f"{found.path} ({found.origin})"
+    if found.note:
+        return Finding(name, "warning", where, found.note)
+    return Finding(name, "ok", where)
 
 
 def _results(results: Path) -> Finding:

@@ -29,7 +29,7 @@ from serde_lab.runs.directory import new_run_id
 from serde_lab.runs.model import ArmEntry, RunHeader
 from serde_lab.scenario.model import Arm, Scenario
 from serde_lab.serde.prediction import predict
-from serde_lab.serde.registry import strategy
+from serde_lab.serde.registry import named, strategy
 
 _PACKAGES = Path(serde_lab.__file__).parents[1]
 
@@ -163,8 +163,9 @@ def _arm_entry(arm: Arm, data: pa.Schema, columns: Mapping[str, float] | None) -
     options: dict[str, Any] = dict(arm.options.given)
     prediction = None
     if arm.strategy is not None:
-        known, bound = strategy(arm.strategy), serde_options(arm)
-        expected = predict(known, bound.execution or known.executions[0], data)
+        with named(f"arm {arm.name!r}"):
+            known, bound = strategy(arm.strategy), serde_options(arm)
+            expected = predict(known, bound.execution or known.executions[0], data)
         prediction = None if expected is None else asdict(expected)
         options = {
             "execution": bound.execution,

@@ -11,14 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from serde_lab.errors import SetupError
+from serde_lab.lab.jars import HUDI, by_hand, find_jar
 from serde_lab.lab.peer_cells import session_conf
 from serde_lab.peers import apache_hudi
 from serde_lab.scenario.model import Arm, Scenario
-
-HOW_TO_GET_IT = (
-    "`serde-lab doctor --fetch-hudi` fetches it by the Maven client; or name the jar with --hudi-jar"
-    f" or {apache_hudi.JAR_VARIABLE}"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +28,15 @@ class SessionPlan:
 
 @dataclass(frozen=True, slots=True)
 class PeerPlan:
-    """What becomes of the arms: `missing` says why one cannot run; each of `sessions` has arms of its own."""
+    """What becomes of the arms: `missing` says why one cannot run; each of `sessions` has arms of its own.
+
+    `note` is a sentence for the user if the bundle is not the pinned one.
+    """
 
     sessions: tuple[SessionPlan, ...]
     missing: Mapping[str, str] = field(default_factory=dict)
     with_peers: bool = False
+    note: str = ""
 
 
 def plan_peers(
@@ -52,18 +52,20 @@ def plan_peers(
     peers = frozenset(arm.name for arm in arms if arm.kind == "peer")
     if not peers:
         return PeerPlan((SessionPlan(names),))
-    bundle = apache_hudi.find_bundle(jar)
+    bundle = find_jar(HUDI, jar)
     if bundle is None:
-        lacking = f"Apache Hudi's bundle {apache_hudi.COORDINATES} is not on this machine"
+        lacking = f"{HUDI.title} {HUDI.coordinates} is not on this machine"
+        advice = f"`serde-lab doctor --fetch-hudi` fetches it; or {by_hand(HUDI)}, or in --hudi-jar"
         if required:
-            raise SetupError(f"{', '.join(sorted(peers))}: {lacking}", hint=HOW_TO_GET_IT)
-        reason = f"{lacking}: {HOW_TO_GET_IT}"
+            raise SetupError(f"{', '.join(sorted(peers))}: {lacking}", hint=advice)
+        reason = f"{lacking}: {advice}"
         return PeerPlan((SessionPlan(names - peers),), dict.fromkeys(sorted(peers), reason))
+    jars = (str(bundle.path),)
     conf = {**apache_hudi.SESSION_CONF, **session_conf(scenario)}
-    if not isolated or peers == names:
-        return PeerPlan((SessionPlan(names, (str(bundle),), conf),), with_peers=True)
-    apart = (SessionPlan(names - peers), SessionPlan(peers, (str(bundle),), conf))
-    return PeerPlan(apart, with_peers=True)
+    sessions: tuple[SessionPlan, ...] = (SessionPlan(names, jars, conf),)
+    if isolated and peers != names:
+        sessions = SessionPlan(names - peers), SessionPlan(peers, jars, conf)
+    return PeerPlan(sessions, with_peers=True, note=bundle.note)
 
 
 def recorded_jars(session: SessionPlan) -> tuple[str, ...]:

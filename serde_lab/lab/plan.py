@@ -6,13 +6,14 @@ Owns the step from the scenario's words to options of a write. Must not know Spa
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
 import pyarrow as pa
 
-from serde_lab.errors import LabError, ScenarioError
+from serde_lab.errors import LabError, ScenarioError, SetupError
 from serde_lab.pipeline import topologies
 from serde_lab.pipeline.options import WriteOptions
 from serde_lab.pipeline.plan import MiniBatches, Operation
@@ -24,8 +25,9 @@ from serde_lab.pipeline.topology_options import (
 )
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.model import Arm, Files, Scenario, Topology
+from serde_lab.scenario.problems import in_scenario_keys
 from serde_lab.serde.interface import Fairness, SerdeOptions
-from serde_lab.serde.registry import strategy
+from serde_lab.serde.registry import named, strategy
 from serde_lab.table.config import TableConfig
 from serde_lab.table.config_checks import check_creatable
 from serde_lab.table.log_file import LogFormat
@@ -232,6 +234,21 @@ def batch_rows(row_bytes: int) -> int:
     return max(1, min(10_000, _BATCH_BYTES // max(1, row_bytes)))
 
 
+@contextmanager
+def in_words_of_scenarios() -> Iterator[None]:
+    """Errors that name options of a write name the scenario's keys instead."""
+    try:
+        yield
+    except LabError as exc:
+        whole = in_scenario_keys(str(exc))
+        if whole == str(exc):
+            raise
+        hint = None if exc.hint is None else in_scenario_keys(exc.hint)
+        translated = LabError(in_scenario_keys(exc.message), hint)
+        translated.exit_status = exc.exit_status
+        raise translated from exc
+
+
 def check_scenario(scenario: Scenario) -> None:
     """Raise ScenarioError for what only strategies and the pipeline can refuse, before anything runs."""
     try:
@@ -242,25 +259,30 @@ def check_scenario(scenario: Scenario) -> None:
     except ValueError as exc:
         raise ScenarioError(f"{scenario.name}: {exc}") from exc
     except LabError as exc:
-        raise ScenarioError(f"{scenario.name}: table: {exc.message}") from exc
+        raise ScenarioError(f"{scenario.name}: table: {in_scenario_keys(str(exc))}") from exc
     # types are checked against the data; here only the options are
     anything = RecordSchema(pa.schema([pa.field("k", pa.string())]), ("k",))
     for arm in scenario.arms:
         if arm.strategy is None:
             continue
         try:
-            strategy(arm.strategy).bind(anything, serde_options(arm))
-            for batch in scenario.commits:
-                options = write_options(scenario, arm, Write(batch.operation, batch.partitions))
-                asked = scenario.topology_of(arm).name
-                check_topology(asked, options.operation, options.table)
+            with named(f"arm {arm.name!r}"):
+                strategy(arm.strategy).bind(anything, serde_options(arm))
+                strategy(arm.strategy).fairness()
+                for batch in scenario.commits:
+                    options = write_options(scenario, arm, Write(batch.operation, batch.partitions))
+                    asked = scenario.topology_of(arm).name
+                    check_topology(asked, options.operation, options.table)
+        except SetupError:  # an arm that raises, or that is not installed as it should be
+            raise
         except LabError as exc:
-            raise ScenarioError(f"{scenario.name}: arm {arm.name!r}: {exc.message}") from exc
+            raise ScenarioError(f"{scenario.name}: {in_scenario_keys(str(exc))}") from exc
 
 
 def fairness_of(arm: Arm) -> dict[str, Any] | None:
     """What the arm's strategy says it gets for free; None for controls and peers."""
     if arm.strategy is None:
         return None
-    card: Fairness = strategy(arm.strategy).fairness()
-    return asdict(card)
+    with named(f"arm {arm.name!r}"):
+        card: Fairness = strategy(arm.strategy).fairness()
+        return asdict(card)

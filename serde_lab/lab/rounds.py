@@ -6,7 +6,6 @@ not know sessions, inputs or what a cell does.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,12 +14,14 @@ from typing import Protocol
 
 from serde_lab.errors import LabError
 from serde_lab.lab.cell_result import CellResult
+from serde_lab.lab.kept_tables import KeptTables
 from serde_lab.lab.plan import CellPlan
 from serde_lab.lab.progress import Progress
 from serde_lab.lab.stand_alone import STAND_ALONE
 from serde_lab.runs.directory import RunWriter
 from serde_lab.runs.model import Check
 from serde_lab.scenario.model import Arm
+from serde_lab.scenario.problems import in_scenario_keys
 from serde_lab.verify.checks import CheckResult, Verdict, arms_agree
 from serde_lab.verify.contents import Fingerprint
 
@@ -54,12 +55,14 @@ class Rounds:
     arms: tuple[Arm, ...]
     checks: Judge
     writer: RunWriter
-    keep_tables: Path | None
+    kept_tables: KeptTables | None
     progress: Progress
     unproven: Mapping[str, str]
     given_up: dict[str, str] = field(default_factory=dict)
     kinds: Mapping[str, Hashable] = field(default_factory=dict)
     """By arm, what decides which rows are right: arms of one kind must end with the same."""
+    not_kept: list[str] = field(default_factory=list)
+    """Arms whose tables could not be copied."""
     prints: dict[tuple[int, Hashable], dict[str, Fingerprint | None]] = field(default_factory=dict)
 
     def run(
@@ -95,7 +98,7 @@ class Rounds:
             result = runner.run(cell.name, arm)
             verdict = self.checks.judge(arm, result)
         except LabError as exc:
-            self._failed(cell, arm, runner, exc.message)
+            self._failed(cell, arm, runner, in_scenario_keys(exc.message))
             return
         except (
             Exception
@@ -116,8 +119,8 @@ class Rounds:
             # arms that merge in their own way end with rows of their own
             alike = self.prints.setdefault((cell.round, self.kinds.get(arm.name)), {})
             alike[arm.name] = verdict.fingerprint
-            if keep and self.keep_tables is not None:
-                _keep(result.table, self.keep_tables / arm.name)
+            if keep:
+                self._keep(result.table, arm)
         self.writer.cell_end(cell.name, "ok")
         runner.discard(cell.name)
         seconds = next(
@@ -136,6 +139,15 @@ class Rounds:
         self.given_up[arm.name] = f"raised before: {reason}"
         self.progress.cell_ended(arm.name, cell.round, None, reason)
 
+    def _keep(self, table: Path, arm: Arm) -> None:
+        if self.kept_tables is None:
+            return
+        try:
+            self.kept_tables.keep(table, arm.name)
+        except LabError as exc:  # what was measured stands all the same
+            self.not_kept.append(arm.name)
+            self.progress.message(f"the table of {arm.name} is not kept: {exc}")
+
     def _compare_arms(self) -> None:
         """Hold the tables of the round against each other."""
         for (number, _), prints in self.prints.items():
@@ -149,12 +161,6 @@ class Rounds:
 
     def _check(self, name: str, passed: bool, detail: str, arm: str, cell: CellPlan) -> None:
         self.writer.check(Check(name, passed, detail, arm=arm, cell=cell.name, round=cell.round))
-
-
-def _keep(table: Path, target: Path) -> None:
-    shutil.rmtree(target, ignore_errors=True)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(table, target)
 
 
 def wrong_answer(check: str, detail: str) -> str:

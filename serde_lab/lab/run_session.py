@@ -49,8 +49,18 @@ class RunSession(AbstractContextManager["RunSession"]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.bench.end_workers()
-        stop_session(self.spark)
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        from serde_lab.pipeline.spark_exchange import on_purpose
+
+        try:
+            if isinstance(error, PySparkException | Py4JError):
+                # its text is only to be had while the JVM lives
+                on_purpose().__exit__(kind, error, trace)
+        finally:
+            self.bench.end_workers()
+            stop_session(self.spark)
 
 
 def session_settings(

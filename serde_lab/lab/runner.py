@@ -6,8 +6,8 @@ Owns the order of a whole run and what becomes of arms that fail. Must not print
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,12 +30,13 @@ from serde_lab.lab.run_session import RunSession, calibration, recorded_conf
 from serde_lab.lab.run_settings import RunSettings as RunSettings
 from serde_lab.lab.sessions_apart import Measured, SessionsApart
 from serde_lab.lab.stand_alone import Proof, frames_stand_alone
-from serde_lab.lab.work_folder import work_folder
+from serde_lab.lab.work_folder import check_work, work_folder
 from serde_lab.lab.worker_environment import environment_archive
 from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.schema import RecordSchema
 from serde_lab.runs.directory import RunWriter, load_header, load_run
 from serde_lab.runs.model import Check, RunHeader
+from serde_lab.runs.soundness import unchecked
 from serde_lab.scenario.loading import parse_scenario, sweep_points
 from serde_lab.scenario.model import Arm, Scenario
 
@@ -63,6 +64,8 @@ def run_scenario(
     """
     progress = progress or Silent()
     settings = _with_environment(settings, progress)
+    check_work(settings.work)
+    check_kept_tables([(scenario, settings.arms)], settings)
     isolated = settings.isolate_peers if resume is None else _was_isolated(resume)
     asked = [
         planned(point, point.arms(chosen_arms(scenario, settings.arms)), settings, isolated)
@@ -73,8 +76,11 @@ def run_scenario(
     with ExitStack() as stack:
         work = stack.enter_context(work_folder(settings.work))
         writer = stack.enter_context(_writer(scenario, points, settings, resume))
+        stack.enter_context(_interruptible(writer.path))
         for name, reason in points[0].peers.missing.items():
             progress.message(f"{name} is missing: {reason}")
+        if points[0].peers.note:
+            progress.message(points[0].peers.note)
         per_point = scenario.measure.warmup + scenario.measure.rounds
         plans = [
             cells_of(point.scenario, point.here, number * per_point)
@@ -84,16 +90,42 @@ def run_scenario(
         done = len([cell for cell in cells if cell.name in writer.complete_cells])
         progress.plan(len(cells), done)
         given_up = {} if resume is None else _given_up(resume)
+        not_kept: list[str] = []
         for point, plan in zip(points, plans, strict=True):
             todo = [cell for cell in plan if cell.name not in writer.complete_cells]
             if todo:
                 place = work / f"point-{point.value:g}" if point.value is not None else work
                 place.mkdir(exist_ok=True)
-                _measure(point, todo, place, writer, settings, progress, given_up)
+                not_kept += _measure(point, todo, place, writer, settings, progress, given_up)
                 if place != work:
                     shutil.rmtree(place, ignore_errors=True)
         writer.finish("complete")
-    return RunOutcome(writer.path, status_of(writer.path))
+    return RunOutcome(writer.path, worst([status_of(writer.path), 1 if not_kept else 0]))
+
+
+def check_kept_tables(
+    asked: Sequence[tuple[Scenario, tuple[str, ...]]], settings: RunSettings
+) -> None:
+    """Raise UsageError unless `settings` can keep the tables of all these arms of scenarios."""
+    if settings.kept_tables is not None:
+        settings.kept_tables.check(
+            [
+                arm.name
+                for scenario, arms in asked
+                for point in sweep_points(scenario)
+                for arm in point.arms(chosen_arms(scenario, arms))
+            ]
+        )
+
+
+@contextmanager
+def _interruptible(run: Path) -> Iterator[None]:
+    """Have ctrl-C say where the run is and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt as exc:
+        exc.add_note(f"what was measured is kept; `serde-lab run --resume {run}` goes on")
+        raise
 
 
 def _with_environment(settings: RunSettings, progress: Progress) -> RunSettings:
@@ -115,8 +147,11 @@ def _measure(
     settings: RunSettings,
     progress: Progress,
     given_up: dict[str, str],
-) -> None:
-    """Measure the cells `todo` of one point; arms that are given up are added to `given_up`."""
+) -> list[str]:
+    """Measure the cells `todo` of one point; arms that are given up are added to `given_up`.
+
+    Returns the arms whose tables could not be kept.
+    """
     if point.value is not None:
         progress.message(f"{', '.join(arm.name for arm in point.arms)}")
     codec = CodecCells.of(point.scenario, point.inputs, point.schema)
@@ -132,7 +167,7 @@ def _measure(
         point.arms,
         checks,
         writer,
-        settings.keep_tables,
+        settings.kept_tables,
         progress,
         proof.raised,
         given_up,
@@ -142,6 +177,7 @@ def _measure(
         rounds.run(todo, codec, calibration(work, None))
     else:
         _sit(todo, rounds, point, settings, work)
+    return rounds.not_kept
 
 
 def _table_checks(point: Point, work: Path, progress: Progress) -> CellChecks:
@@ -162,6 +198,7 @@ def status_of(path: Path) -> int:
     run = load_run(path)
     statuses = [4 for check in run.checks if not check.passed]
     statuses += [1 for cell in run.cells if cell.status == "failed"]
+    statuses += [1 for entry in run.header.arms if unchecked(run, entry.arm)]
     measured = [cell for cell in run.cells if cell.status == "ok" and not cell.warmup]
     return worst([*statuses, 0 if measured else 1])
 

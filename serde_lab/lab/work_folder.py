@@ -7,13 +7,17 @@ Must not know what is in it.
 from __future__ import annotations
 
 import fcntl
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from serde_lab.errors import UsageError
+
 _PREFIX, _LOCK = "serde_lab-", ".lock"
+_UNREADABLE = re.compile(r"[\x00-\x1f\x7f?\\]")
 
 
 @contextmanager
@@ -23,6 +27,7 @@ def work_folder(parent: Path | None = None) -> Iterator[Path]:
     A lock marks it as used; the kernel drops it with the process, however that ends.
     """
     above = Path(tempfile.gettempdir()) if parent is None else parent
+    check_work(above)
     above.mkdir(parents=True, exist_ok=True)
     remove_abandoned(above)
     with (
@@ -33,6 +38,16 @@ def work_folder(parent: Path | None = None) -> Iterator[Path]:
     ):
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield Path(folder)
+
+
+def check_work(parent: Path | None) -> None:
+    """Raise UsageError for a folder whose name hudi-rs or DuckDB cannot open."""
+    found = _UNREADABLE.search(str(parent or ""))
+    if found is not None:
+        raise UsageError(
+            f"--work: the path {str(parent)!r} has the character {found[0]!r}, with which DuckDB or hudi-rs"
+            " cannot open files"
+        )
 
 
 def remove_abandoned(above: Path) -> None:

@@ -1,20 +1,10 @@
-"""Apache Hudi 1.2.0 beside the lab: finds its bundle, says what session it needs, reads its tables.
+"""Apache Hudi beside the lab: the Spark properties that it needs, and a table's rows as it reads them.
 
-Owns the bundle's coordinates, where it is looked for, the Spark properties that Hudi needs, and
-reading a table's rows through Hudi. Writer options are in `hudi_options.py`. Must not know scenarios,
-strategies or how the lab measures.
-
-The bundle comes from (the first that has it): a path given by the caller (`--hudi-jar`), the
-environment variable SERDE_LAB_HUDI_JAR, the Maven client's local repository, Ivy's cache. Where none
-has it, `session_conf(None)` lets Spark fetch it (`spark.jars.packages`), and `fetch_bundle` lets the
-Maven client do so with whatever registry that client is set up for.
+Its bundle is a jar that `serde_lab.lab.jars` finds or fetches; options of writes are in `hudi_options.py`.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,14 +14,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from serde_lab.errors import SetupError, TableError
+from serde_lab.errors import TableError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-GROUP, ARTIFACT, VERSION = "org.apache.hudi", "hudi-spark3.5-bundle_2.12", "1.2.0"
-COORDINATES = f"{GROUP}:{ARTIFACT}:{VERSION}"
-JAR_VARIABLE = "SERDE_LAB_HUDI_JAR"
 
 SESSION_CONF: Mapping[str, str] = {
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
@@ -40,64 +26,6 @@ SESSION_CONF: Mapping[str, str] = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
 }
 """What a session needs besides the jar. All arms of a run share it, so that ratios stay fair."""
-
-
-def find_bundle(jar: str = "", environ: Mapping[str, str] = os.environ) -> Path | None:
-    """The bundle on this machine, or None. Raises SetupError when a stated path holds no file."""
-    for stated, origin in ((jar, "--hudi-jar"), (environ.get(JAR_VARIABLE, ""), JAR_VARIABLE)):
-        if stated:
-            if not Path(stated).is_file():
-                raise SetupError(
-                    f"{origin} names {stated}, where there is no file",
-                    hint=f"expected {COORDINATES}",
-                )
-            return Path(stated).resolve()
-    home = Path(environ.get("HOME", "") or Path.home())
-    name = f"{ARTIFACT}-{VERSION}.jar"
-    candidates = [
-        home.joinpath(".m2", "repository", *GROUP.split("."), ARTIFACT, VERSION, name),
-        *sorted(home.glob(f".ivy2*/jars/{GROUP}_{name}")),
-        *sorted(home.glob(f".ivy2*/cache/{GROUP}/{ARTIFACT}/jars/{name}")),
-    ]
-    return next((path for path in candidates if path.is_file()), None)
-
-
-def fetch_bundle(environ: Mapping[str, str] = os.environ) -> Path:
-    """The bundle, fetched by the Maven client where it is not here yet. Raises SetupError."""
-    found = find_bundle(environ=environ)
-    if found is not None:
-        return found
-    client = shutil.which("mvn", path=environ.get("PATH"))
-    if client is None:
-        raise SetupError(
-            f"Apache Hudi's bundle {COORDINATES} is not on this machine, and there is no Maven client",
-            hint=f"give its path by --hudi-jar or {JAR_VARIABLE}, or let Spark fetch it",
-        )
-    command = [
-        client,
-        "-B",
-        "-q",
-        "dependency:get",
-        f"-Dartifact={COORDINATES}",
-        "-Dtransitive=false",
-    ]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False, env=dict(environ))
-    found = find_bundle(environ=environ)
-    if found is None:
-        said = (answer.stdout + answer.stderr).strip().splitlines() or ["nothing"]
-        raise SetupError(f"the Maven client could not fetch {COORDINATES}; it said: {said[0]}")
-    return found
-
-
-def session_conf(bundle: Path | None) -> dict[str, str]:
-    """All Spark properties for a session with Hudi; without a `bundle`, Spark fetches it itself."""
-    jar = {"spark.jars.packages": COORDINATES} if bundle is None else {"spark.jars": str(bundle)}
-    return {**SESSION_CONF, **jar}
-
-
-def is_loaded(spark: SparkSession) -> bool:
-    """Whether Hudi's classes are on the class path of `spark`, by its Kryo registrator."""
-    return spark.conf.get("spark.kryo.registrator", "") == SESSION_CONF["spark.kryo.registrator"]
 
 
 @dataclass(frozen=True)

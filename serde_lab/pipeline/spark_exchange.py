@@ -192,10 +192,10 @@ class on_purpose:  # noqa: N801 - reads as a statement: `with on_purpose():`
             return
         # its text is only to be had while the JVM lives
         text = str(error)
-        raise carried_error(text) or LabError(f"a Spark job failed: {_reason(text)}") from error
+        raise carried_error(text) or LabError(f"a Spark job failed: {reason_of(text)}") from error
 
 
-def _reason(text: str) -> str:
+def reason_of(text: str) -> str:
     """The one line of a Spark failure that says most: the last of the innermost Python traceback."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     python = [

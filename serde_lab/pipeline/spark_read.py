@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
 from serde_lab.pipeline.read import open_table, parse_read_options, plan_read
+from serde_lab.pipeline.spark_interpreter import check_workers
 from serde_lab.pipeline.spark_slices import merged_slices, spark_schema
 from serde_lab.records.types import storage_type
 from serde_lab.table.base_file import BaseFileReader
@@ -47,6 +48,7 @@ def read(spark: SparkSession, path: str, options: Mapping[str, Any] | None = Non
     if plain:
         frames.append(_base_files(spark, plan, plain))
     if others:
+        check_workers(spark)
         frames.append(merged_slices(spark, plan, others))
     return frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1])
 

@@ -19,6 +19,7 @@ from serde_lab.pipeline.plan import Operation
 from serde_lab.pipeline.spark_columns import computes_keys, holds_separators
 from serde_lab.pipeline.spark_exchange import ColumnsExchange, SparkExchange
 from serde_lab.pipeline.spark_exchange import batches_of as batches_of
+from serde_lab.pipeline.spark_interpreter import check_workers
 from serde_lab.pipeline.spark_slices import compactor_on
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.table.storage import Storage
@@ -37,6 +38,7 @@ def write(df: DataFrame, path: str, options: Mapping[str, Any]) -> Commit:
     table cannot hold, ConcurrentWrite when another writer is at work; nothing is committed then.
     Warns (PortabilityWarning) of what some version of Hudi cannot read or write on.
     """
+    check_workers(df.sparkSession)
     storage = Storage.open(path)
     stored = HoodieTable.open(storage).config if HoodieTable.exists(storage) else None
     parsed = parse_options(options, stored)

@@ -33,6 +33,7 @@ def record_schema(source: pa.Schema, options: WriteOptions) -> RecordSchema:
             )
         source = data_schema(source)
     check_supported(source)
+    _check_case(pa.struct(source), "")
     # a name that Avro does not have, at any depth, is refused before there is a table
     avro_schema(source, options.table.name)
     deletes = options.operation is Operation.DELETE
@@ -89,6 +90,7 @@ def evolved_schema(table: HoodieTable, batch: RecordSchema, options: WriteOption
     if options.reconcile:
         _check_reconcilable(stored, given)
     data = evolved(stored, given, fill=options.fill_missing or options.reconcile)
+    _check_case(pa.struct(data), "")
     for name in table.config.ordering_fields:
         before, after = find_field(stored, name), type_at(data, name)
         if before is not None and pa.types.is_string(after) != pa.types.is_string(before.type):
@@ -99,6 +101,20 @@ def evolved_schema(table: HoodieTable, batch: RecordSchema, options: WriteOption
     _check_key_texts(table.config, stored, batch.data)
     _check_partial_rows(table, stored, data)
     return replace(batch, data=data)
+
+
+def _check_case(struct: pa.StructType, place: str) -> None:
+    """Refuse names that differ in case only: Spark, unless told otherwise, cannot tell them apart."""
+    seen: dict[str, str] = {}
+    for field in struct:
+        path = f"{place}{field.name}"
+        other = seen.setdefault(field.name.lower(), path)
+        if other != path:
+            raise SchemaError(
+                f"columns {other!r} and {path!r} differ in case only, and Spark cannot tell them apart"
+            )
+        if pa.types.is_struct(field.type):
+            _check_case(field.type, f"{path}.")
 
 
 def _check_partial_rows(table: HoodieTable, stored: pa.Schema, data: pa.Schema) -> None:

@@ -22,7 +22,7 @@ storage form follows what Hudi writes to Parquet, which has no integer under 32 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 import pyarrow as pa
@@ -48,6 +48,27 @@ _LISTS = frozenset(
 )
 _DECIMALS = frozenset([lib.Type_DECIMAL32, lib.Type_DECIMAL64, lib.Type_DECIMAL128])
 _NESTED = _LISTS | {lib.Type_MAP, lib.Type_STRUCT}
+
+
+EXAMPLES: Mapping[str, pa.DataType] = {
+    "bool": pa.bool_(),
+    "int8": pa.int8(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "decimal": pa.decimal128(38, 10),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+    "timestamp with zone": pa.timestamp("us", "UTC"),
+    "list": pa.list_(pa.int64()),
+    "map": pa.map_(pa.string(), pa.int64()),
+    "struct": pa.struct([pa.field("a", pa.int64())]),
+}
+"""One type of each kind that a table supports, by its plain name."""
 
 
 def is_string(t: pa.DataType) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from dataclasses import asdict
 from typing import Any
 
@@ -27,6 +26,7 @@ from serde_lab.report.page import (
     Sentence,
     Table,
 )
+from serde_lab.runs.plain_text import plain, plain_json, plain_line
 
 _MARKS = {"good": "✓ ", "bad": "✕ ", "warn": "! "}
 _FOLDED_AWAY = frozenset({"raw", "environment"})
@@ -104,7 +104,7 @@ _ESCAPED = str.maketrans(
 
 def _md(text: str) -> str:
     """Text that cannot end its line, its cell or its tag; backquotes mark names, so they stay."""
-    return " ".join(notation.printable(text).translate(_ESCAPED).split())
+    return " ".join(plain(text).translate(_ESCAPED).split())
 
 
 def csv_text(page: Page, table: str = "") -> str:
@@ -120,8 +120,14 @@ def csv_text(page: Page, table: str = "") -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([column.key for column in chosen.columns])
     for row in chosen.rows:
-        writer.writerow(["" if value is None else value for value in map(raw_value, row)])
+        writer.writerow([_csv_cell(value) for value in map(raw_value, row)])
     return out.getvalue()
+
+
+def _csv_cell(value: float | int | str | None) -> float | int | str:
+    if isinstance(value, str):
+        return plain_line(value)
+    return "" if value is None else value
 
 
 def raw_value(cell: Cell) -> float | int | str | None:
@@ -148,7 +154,7 @@ def json_text(page: Page) -> str:
         "tables": {table.name: _objects(table) for table in page.tables()},
         "data": page.data,
     }
-    return json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n"
+    return plain_json(value) + "\n"
 
 
 def _objects(table: Table) -> list[dict[str, object]]:

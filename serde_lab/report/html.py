@@ -14,11 +14,11 @@ from typing import NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from serde_lab.report import notation
 from serde_lab.report.page import Cell, Column, Figure, Page, Table
 from serde_lab.report.plots import palette
 from serde_lab.report.plots.draw import NARROW_PX, WIDE_PX, draw
 from serde_lab.report.plots.svg import embedded
+from serde_lab.runs.plain_text import plain
 
 
 class Plot(NamedTuple):
@@ -65,7 +65,7 @@ def _environment() -> Environment:
 def _clean(value: object) -> object:
     """Escaping leaves control characters as they are, and HTML may not hold them."""
     if isinstance(value, str) and not isinstance(value, Markup):
-        return notation.printable(value)
+        return plain(value)
     return value
 
 
@@ -105,7 +105,7 @@ def _breakable(name: str) -> Markup:
     """A name that may be broken after its own joints rather than anywhere."""
     return Markup("").join(
         Markup("{}<wbr>").format(c) if c in "_-./" else Markup("{}").format(c)
-        for c in _joints(notation.printable(name))
+        for c in _joints(plain(name))
     )
 
 
@@ -115,7 +115,7 @@ def _joints(name: str) -> list[str]:
 
 def _coded(text: str) -> Markup:
     """A sentence with the names in backquotes as code, everything escaped."""
-    parts = notation.printable(text).split("`")
+    parts = plain(text).split("`")
     marked = [
         Markup('<code class="name">{}</code>').format(part) if i % 2 else Markup("{}").format(part)
         for i, part in enumerate(parts)

@@ -128,19 +128,6 @@ def shortened(text: str, characters: int) -> str:
     return f"{text[: characters - 1 - tail]}…{text[-tail:]}" if tail else text[:characters]
 
 
-def printable(text: str) -> str:
-    """Without the control characters that neither HTML nor SVG can hold, even escaped."""
-    return "".join(
-        "\N{REPLACEMENT CHARACTER}"
-        if (ord(c) < 32 and c not in "\t\n")
-        or 0x7F <= ord(c) < 0xA0
-        or 0xD800 <= ord(c) < 0xE000
-        or ord(c) in (0xFFFE, 0xFFFF)
-        else c
-        for c in text
-    )
-
-
 def _scaled(value: float | None, units: Sequence[tuple[float, float, str]]) -> str:
     if value is None or not math.isfinite(value):
         return NOTHING

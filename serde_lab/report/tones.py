@@ -9,8 +9,12 @@ from serde_lab.report.page import Tone
 
 _TONES: dict[str, Tone] = {
     "faster": "good",
+    "failed": "bad",
+    "regression": "bad",
+    "undecided": "warn",
     "slower": "bad",
     "wrong answer": "bad",
+    "unchecked": "bad",
     "missing": "bad",
     "inconclusive": "warn",
     "insufficient": "warn",

@@ -1,8 +1,11 @@
 """The run directory `results/<scenario>/<run-id>/`: written as it is measured, read as it is.
 
 Owns the three files (`run.json`, `samples.jsonl`, `checks.jsonl`), their events and their crash
-safety: a cell counts only with its `cell_end` line, and nothing that was written is ever changed
-but the state in `run.json`. Must not know statistics, verdicts or how anything is measured.
+safety: a cell counts only with its `cell_end` line, and nothing that was written is ever changed but
+the state in `run.json` and, once a run has ended, the digests of the other two files.
+
+While a run is measured its process holds a lock on `samples.jsonl`. The kernel drops the lock with the
+process, so a run that says `running` and is not locked was killed: it is read as `interrupted`.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ import fcntl
 import json
 import os
 import re
+import shutil
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -31,8 +36,12 @@ from serde_lab.runs.model import (
     State,
 )
 from serde_lab.runs.samples import read_checks, read_samples
+from serde_lab.runs.soundness import check_cells, check_digests, check_rounds, digests_of
 
 RUN_FILE, SAMPLES_FILE, CHECKS_FILE = "run.json", "samples.jsonl", "checks.jsonl"
+
+_LOCK_TRIES, _LOCK_PAUSE_S = 3, 0.05
+"""Whoever reads the state of a run holds its lock for an instant."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -44,7 +53,7 @@ def new_run_id(folder: Path, now: datetime | None = None) -> str:
     """
     stamp = (now or datetime.now(UTC)).astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
     run_id, n = stamp, 1
-    while (folder / run_id).exists():
+    while os.path.lexists(folder / run_id):
         n += 1
         run_id = f"{stamp}-{n:02d}"
     return run_id
@@ -60,7 +69,7 @@ class RunWriter:
         """Names of cells that need not be measured again."""
         self._samples = LineWriter(path / SAMPLES_FILE, sync=sync)
         try:
-            fcntl.flock(self._samples.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(self._samples.fileno())
         except OSError as exc:
             self._samples.close()
             raise RunError(f"{path} is being written by another process") from exc
@@ -68,19 +77,21 @@ class RunWriter:
 
     @classmethod
     def create(cls, results: Path, header: RunHeader, *, sync: bool = False) -> Self:
-        """Begin `results/<scenario>/<run-id>/`, which must not exist yet."""
+        """Begin `results/<scenario>/<run-id>/`; a run whose id is taken gets another one."""
         for what, name in (("scenario", header.scenario), ("run id", header.run)):
             if not _NAME.fullmatch(name):
                 raise RunError(f"{what} {name!r} cannot be the name of a folder")
+        header = _make_folder(results / header.scenario, header)
         path = results / header.scenario / header.run
+        # the lock comes first: nobody sees a run without it that says `running`
+        writer = cls(path, header, frozenset(), sync)
         try:
-            path.mkdir(parents=True)
-        except FileExistsError as exc:
-            raise RunError(f"{path} exists already, and a run is never overwritten") from exc
-        except OSError as exc:
-            raise RunError(f"{path} cannot be made: {exc}") from exc
-        _write_header(path, header)
-        return cls(path, header, frozenset(), sync)
+            _write_header(path, header)
+        except BaseException:
+            writer.close()
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+        return writer
 
     @classmethod
     def open_existing(cls, run: Run | Path, *, sync: bool = False) -> Self:
@@ -187,12 +198,16 @@ class RunWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is not None and self.header.state == "running":
-            self._set_state("interrupted")
-        self.close()
+        try:
+            if kind is not None and self.header.state == "running":
+                self._set_state("interrupted")
+        finally:
+            self.close()
 
     def _set_state(self, state: State) -> None:
-        self.header = self.header.model_copy(update={"state": state})
+        """With the digests of what was measured, unless more is to come."""
+        digests = None if state == "running" else digests_of(_digested(self.path))
+        self.header = self.header.model_copy(update={"state": state, "digests": digests})
         _write_header(self.path, self.header)
 
 
@@ -211,25 +226,35 @@ def load_header(path: Path) -> RunHeader:
             f"{file} has format_version {version!r}, and this serde_lab reads {FORMAT_VERSION}"
         )
     try:
-        return RunHeader.model_validate(value)
+        header = RunHeader.model_validate(value)
     except ValidationError as exc:
         first = exc.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         raise RunError(f"{file}, key {key!r}: {first['msg']}") from exc
+    if header.state == "running" and not _is_locked(path / SAMPLES_FILE):
+        return header.model_copy(update={"state": "interrupted"})
+    return header
 
 
 def load_run(path: Path) -> Run:
     """Everything that counts in a run directory; what does not count is named in `messages`.
 
-    Raises RunError naming file and line where a line other than the last is damaged.
+    Raises RunError naming the file that is not what was measured, by its digest or by values that cannot
+    be, and file and line where a line other than the last is damaged.
     """
     header = load_header(path)
     messages: list[str] = []
+    if header.digests is not None:
+        check_digests(header.digests, _digested(path))
+    else:
+        messages.append(_without_digest(path, header))
     file = path / SAMPLES_FILE
     cells, calibrations, unfinished = read_samples(file, read_lines(file, messages))
     messages += [f"{file}: cell {cell} has no end and does not count" for cell in unfinished]
+    check_cells(file, header, cells)
     file = path / CHECKS_FILE
     checks = read_checks(file, read_lines(file, messages))
+    check_rounds(file, cells, checks)
     ended = {cell.cell for cell in cells}
     return Run(
         path=path,
@@ -241,12 +266,77 @@ def load_run(path: Path) -> Run:
     )
 
 
+def seal_run(path: Path) -> bool:
+    """Give a run that has ended without digests those of its files as they are now; False if it has them.
+
+    Raises RunError for a run that is damaged, or has not ended.
+    """
+    header = load_run(path).header
+    if header.digests is not None:
+        return False
+    if header.state != "complete":
+        raise RunError(f"{path} has not ended", "run --resume goes on with it")
+    digests = digests_of(_digested(path))
+    _write_header(path, header.model_copy(update={"digests": digests}))
+    return True
+
+
+def _digested(path: Path) -> dict[str, Path]:
+    return {name: path / name for name in (SAMPLES_FILE, CHECKS_FILE)}
+
+
+def _without_digest(path: Path, header: RunHeader) -> str:
+    if header.state != "complete":
+        return f"{path} has not ended: what is shown of it is partial, and has no digest yet"
+    return f"{path} is without digest: nothing shows that it is what was measured"
+
+
+def _make_folder(folder: Path, header: RunHeader) -> RunHeader:
+    """Make the folder of a new run in `folder`; the header with the id that the run got."""
+    while True:
+        path = folder / header.run
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:  # another run began in the same second
+            header = header.model_copy(update={"run": new_run_id(folder)})
+        except OSError as exc:
+            raise RunError(f"{path} cannot be made: {exc}") from exc
+        else:
+            return header
+
+
+def _lock(descriptor: int) -> None:
+    """Take the lock of a run. Raises OSError where another process writes the run."""
+    for tries_left in reversed(range(_LOCK_TRIES)):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if not tries_left:
+                raise
+            time.sleep(_LOCK_PAUSE_S)
+        else:
+            return
+
+
+def _is_locked(samples: Path) -> bool:
+    """Whether a process writes the run; taken as true where the file system has no locks."""
+    try:
+        with samples.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
 def _write_header(path: Path, header: RunHeader) -> None:
     """Replace `run.json` in one step, so that no reader and no crash sees half of it."""
     target, new = path / RUN_FILE, path / f".{RUN_FILE}.{os.getpid()}"
     try:
         text = json.dumps(header.model_dump(mode="json"), indent=2, ensure_ascii=False)
-        with new.open("w", encoding="utf-8") as file:
+        # half a surrogate pair, as in a path that is not UTF-8, becomes an escape that JSON knows
+        with new.open("w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text + "\n")
             file.flush()
             os.fsync(file.fileno())

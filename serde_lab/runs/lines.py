@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from serde_lab.errors import RunError
+from serde_lab.errors import RunError, StorageError
 
 
 class LineWriter:
@@ -33,9 +33,12 @@ class LineWriter:
         except (TypeError, ValueError) as exc:
             raise RunError(f"{self.path}: cannot store {value!r}: {exc}") from exc
         # one unbuffered write, so that a kill leaves a prefix of one line at most
-        data = memoryview(line.encode())
-        while data:
-            data = data[self._file.write(data) :]
+        data = memoryview(line.encode(errors="backslashreplace"))
+        try:
+            while data:
+                data = data[self._file.write(data) :]
+        except OSError as exc:
+            raise StorageError(f"{self.path} cannot be written: {exc.strerror}") from exc
         if self._sync:
             self.sync()
 

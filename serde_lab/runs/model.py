@@ -64,6 +64,9 @@ class RunHeader(BaseModel):
     likeness: tuple[dict[str, Any], ...] = ()
     """What is alike between our arms and peers, and what is not; empty without peers."""
     started_at: str = ""
+    digests: dict[str, str] | None = None
+    """SHA-256 of samples and checks by file name, once the run has ended; None while it is measured, of a
+    run that was killed, and of runs of versions that had no digests."""
 
 
 @dataclass(frozen=True, slots=True)

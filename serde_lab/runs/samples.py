@@ -12,6 +12,7 @@ from typing import Any
 
 from serde_lab.errors import RunError
 from serde_lab.runs.model import Calibration, Cell, Check, Sample
+from serde_lab.runs.soundness import check_value
 
 Lines = Iterable[tuple[int, dict[str, Any]]]
 
@@ -42,7 +43,10 @@ def read_samples(
                 ended[cell] = _cell(begun.pop(cell), line, measured.pop(cell))
             elif event == "calibration":
                 part = Calibration(
-                    int(line["round"]), str(line["part"]), _number(line["value"]), line["unit"]
+                    int(line["round"]),
+                    str(line["part"]),
+                    _number(line["value"], "the calibration"),
+                    line["unit"],
                 )
                 calibrations[part.round, part.part] = part
             else:
@@ -104,16 +108,17 @@ def _cell(begin: dict[str, Any], end: dict[str, Any], samples: list[Sample]) -> 
 def _sample(line: dict[str, Any]) -> Sample:
     return Sample(
         metric=line["metric"],
-        value=_number(line["value"]),
+        value=_number(line["value"], line["metric"]),
         unit=line["unit"],
         commit=_commit(line["commit"]),
         phase=line.get("phase"),
     )
 
 
-def _number(value: object) -> float:
+def _number(value: object, what: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"value is {value!r}, not a number")
+    check_value(str(what), value)
     return value
 
 

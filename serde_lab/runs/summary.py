@@ -1,7 +1,8 @@
 """A run as one JSON object: what `show RUN --format json` prints, and what reports draw.
 
 Owns the medians over measured rounds, the verdict of an arm's checks, and the rule that an arm with
-a wrong answer shows no timing. Nothing of it is ever stored. Must not know limits or regressions.
+a wrong answer or an unchecked one shows no timing. Nothing of it is ever stored. Must not know limits or
+regressions.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from serde_lab.errors import worst
 from serde_lab.measure import phases
 from serde_lab.measure.metrics import DETAIL_PREFIX, DRIVER_PREFIX, HOP_PREFIX, METRICS
 from serde_lab.runs.cell_values import CellValues, PhaseSeconds, cell_values
@@ -19,6 +21,7 @@ from serde_lab.runs.growth import growth
 from serde_lab.runs.model import ArmEntry, Cell, Check, Run
 from serde_lab.runs.peer_ratios import peer_ratios
 from serde_lab.runs.rfc84 import rfc84_json
+from serde_lab.runs.soundness import unchecked
 
 _TIMES = frozenset(metric.name for metric in METRICS if metric.kind == "time")
 _PLAIN = tuple(  # metrics that an arm shows as one number, in the registry's order
@@ -32,7 +35,8 @@ def summarise(run: Run) -> dict[str, Any]:
     """The summary of a run; per-arm figures are medians over measured rounds.
 
     Arms come in the scenario's order, all of them: `status` is "ok", "wrong" (a check failed: all
-    timings are null), "failed" (no round ended well) or "missing" (`missing` says why). Seconds in
+    timings are null), "unchecked" (no check of contents in some round, which `unchecked` names: all
+    timings are null too), "failed" (no round ended well) or "missing" (`missing` says why). Seconds in
     seconds, bytes in bytes, shares of 1.
     """
     header = run.header
@@ -55,6 +59,7 @@ def summarise(run: Run) -> dict[str, Any]:
         "arms": arms,
         "checks": _aggregate(check for check in run.checks if check.arm is None),
         "calibration": _calibration(run),
+        "digests": header.digests,
         "messages": list(run.messages),
         **({"cases": cases} if (cases := _cases(run)) else {}),
     }
@@ -77,14 +82,22 @@ def measured_cells(run: Run, arm: str) -> list[Cell]:
 
 
 def is_wrong(run: Run, arm: str) -> bool:
-    """Whether a check of this arm failed in any round, warm-up rounds included."""
-    return any(check.arm == arm and not check.passed for check in run.checks)
+    """Whether a check of this arm, or of all arms, failed in any round, warm-up rounds included."""
+    return any(check.arm in (arm, None) and not check.passed for check in run.checks)
+
+
+def exit_status(summary: Mapping[str, Any]) -> int:
+    """What showing a run returns: 4 where an answer is wrong, 1 where an arm is unchecked."""
+    statuses = {"wrong": 4, "unchecked": 1}
+    return worst(statuses.get(arm["status"], 0) for arm in summary["arms"])
 
 
 def _arm(entry: ArmEntry, run: Run) -> dict[str, Any]:
     cells = measured_cells(run, entry.arm)
     values = [cell_values(cell) for cell in cells]
     wrong = is_wrong(run, entry.arm)
+    not_checked = unchecked(run, entry.arm)
+    hidden = wrong or bool(not_checked)
     errors = [c.error for c in run.cells if c.arm == entry.arm and c.status == "failed"]
     summary: dict[str, Any] = {
         "arm": entry.arm,
@@ -94,44 +107,47 @@ def _arm(entry: ArmEntry, run: Run) -> dict[str, Any]:
         **({"table": own} if (own := _own_table(entry, run.header.scenario_content)) else {}),
         "options": entry.options,
         "fairness": entry.fairness,
-        "status": _status(entry, cells, wrong, errors),
+        "status": "wrong" if wrong else _status(entry, cells, not_checked, errors),
         "wrong": wrong,
+        "unchecked": not_checked or None,
         "missing": None,
         "error": (errors[0] or "the cell failed without a message") if errors else None,
         "rounds": len(cells),
         "round_numbers": [cell.round for cell in cells],
         "rows": _median(_of(values, "rows")),
-        "seconds": _values(values, "seconds", wrong),
-        "rows_per_s": None if wrong else _median(_of(values, "rows_per_s")),
-        "commits": _commits(values, run, wrong),
-        "phases": None if wrong else _phases([value.phases for value in values]),
+        "seconds": _values(values, "seconds", hidden),
+        "rows_per_s": None if hidden else _median(_of(values, "rows_per_s")),
+        "commits": _commits(values, run, hidden),
+        "phases": None if hidden else _phases([value.phases for value in values]),
     }
     for name in _PLAIN:
         timing = name in _TIMES
-        summary[name] = None if wrong and timing else _median(_of(values, name))
+        summary[name] = None if hidden and timing else _median(_of(values, name))
     if entry.kind == "peer":  # its SerDe is inside its tasks, where nobody measures it
         summary["serde_cpu_s"] = summary["serde_share"] = None
-    summary["spark"] = None if wrong else _details(values, DETAIL_PREFIX)
-    summary["driver"] = None if wrong else _details(values, DRIVER_PREFIX)
+    summary["spark"] = None if hidden else _details(values, DETAIL_PREFIX)
+    summary["driver"] = None if hidden else _details(values, DRIVER_PREFIX)
     by_hop = _details(values, HOP_PREFIX)
     if by_hop:  # counts, right or wrong, of an arm whose records cross more than once
         summary["hop"] = by_hop
-    summary["warmup_seconds"] = [] if wrong else _warmups(run, entry.arm)
+    summary["warmup_seconds"] = [] if hidden else _warmups(run, entry.arm)
     summary["checks"] = _aggregate(check for check in run.checks if check.arm == entry.arm)
     if summary["status"] == "missing":
         summary["missing"] = entry.missing or "no round of this arm was measured"
     return summary
 
 
-def _status(entry: ArmEntry, cells: Sequence[Cell], wrong: bool, errors: Sequence[object]) -> str:
-    if wrong:
-        return "wrong"
+def _status(
+    entry: ArmEntry, cells: Sequence[Cell], unchecked: str, errors: Sequence[object]
+) -> str:
+    if unchecked:
+        return "unchecked"
     if cells:
         return "ok"
     return "failed" if errors and not entry.missing else "missing"
 
 
-def _commits(values: Sequence[CellValues], run: Run, wrong: bool) -> list[dict[str, Any]]:
+def _commits(values: Sequence[CellValues], run: Run, hidden: bool) -> list[dict[str, Any]]:
     content = run.header.scenario_content
     operations = [case["name"] for case in _cases(run)] or [
         one.get("operation") for one in content.get("commit", content.get("commits", []))
@@ -145,10 +161,10 @@ def _commits(values: Sequence[CellValues], run: Run, wrong: bool) -> list[dict[s
             "n": n,
             "operation": operations[n - 1] if 0 < n <= len(operations) else None,
             "rows": _median(_of(commits, "rows")),
-            "seconds": _values(commits, "seconds", wrong),
-            "serde_cpu_s": None if wrong else _median(_of(commits, "serde_cpu_s")),
+            "seconds": _values(commits, "seconds", hidden),
+            "serde_cpu_s": None if hidden else _median(_of(commits, "serde_cpu_s")),
             "frame_bytes": _median(_of(commits, "frame_bytes")),
-            "phases": None if wrong else _phases([commit.phases for commit in commits]),
+            "phases": None if hidden else _phases([commit.phases for commit in commits]),
         }
         for n, commits in sorted(by_number.items())
     ]
@@ -176,10 +192,10 @@ def _of(values: Iterable[Any], name: str) -> list[float]:
     return [value.metrics[name] for value in values if name in value.metrics]
 
 
-def _values(values: Sequence[Any], name: str, wrong: bool) -> dict[str, Any] | None:
+def _values(values: Sequence[Any], name: str, hidden: bool) -> dict[str, Any] | None:
     """Median and raw values by round; None where there is nothing to believe."""
     raw = _of(values, name)
-    return None if wrong or not raw else {"median": _median(raw), "values": raw}
+    return None if hidden or not raw else {"median": _median(raw), "values": raw}
 
 
 def _median(values: Sequence[float]) -> float | int | None:

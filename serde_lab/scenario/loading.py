@@ -22,6 +22,8 @@ from serde_lab.scenario.overrides import apply_overrides, parse_override
 from serde_lab.scenario.problems import Problem, dotted, of_validation, refuse
 from serde_lab.scenario.sweep import SweepPoint, points_of, sweep_problems
 
+_MOST_BYTES, _MOST_PARTS = 1 << 20, 100
+
 
 def load_scenario(
     what: str,
@@ -34,19 +36,35 @@ def load_scenario(
     taken from the file's folder. Raises ScenarioError.
     """
     file = find_scenario(what, folder)
-    try:
-        raw = tomllib.loads(file.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as exc:
-        raise ScenarioError(f"{file}: is no TOML: {exc}") from exc
-    except (OSError, UnicodeDecodeError) as exc:
-        raise ScenarioError(f"{file}: cannot be read: {exc}") from exc
-    raw = _resolved(raw, file.parent)
+    raw = _resolved(_read(file), file.parent)
     pairs = (
         list(overrides.items())
         if isinstance(overrides, Mapping)
         else [parse_override(text) for text in overrides]
     )
     return parse_scenario(apply_overrides(raw, pairs), str(file), default_name=file.stem)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """The TOML document of a file, with or without a byte order mark. Raises ScenarioError."""
+    try:
+        if file.stat().st_size > _MOST_BYTES:
+            raise ScenarioError(f"{file}: is larger than {_MOST_BYTES:,} bytes, is it a scenario?")
+        text = file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ScenarioError(f"{file}: cannot be read: {exc}") from exc
+    for number, line in enumerate(text.splitlines(), start=1):
+        # tomllib takes minutes for a key of 50,000 parts
+        if line.partition("=")[0].count(".") > _MOST_PARTS:
+            raise ScenarioError(f"{file}: line {number} has a key of more than {_MOST_PARTS} parts")
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as exc:
+        raise ScenarioError(f"{file}: is no TOML: {exc}") from exc
+    except RecursionError as exc:
+        raise ScenarioError(f"{file}: is no TOML: its values are nested too deeply") from exc
+    except ValueError as exc:  # Python's limit of 4,300 digits
+        raise ScenarioError(f"{file}: is no TOML: a number has thousands of digits") from exc
 
 
 def parse_scenario(
@@ -139,7 +157,7 @@ def _with_path(table: dict[str, Any], folder: Path) -> dict[str, Any]:
 def _not_json(
     value: object, loc: tuple[int | str, ...]
 ) -> Iterable[tuple[tuple[int | str, ...], str]]:
-    """TOML's dates, times and endless numbers, which no key of a scenario takes.
+    """TOML's dates, times, and endless or very large numbers, which no key of a scenario takes.
 
     None cannot come from a file; in the dump of a scenario it stands for a key that was not given.
     """
@@ -151,5 +169,7 @@ def _not_json(
             yield from _not_json(inner, (*loc, i))
     elif isinstance(value, float) and value - value != 0:
         yield loc, f"found {value}, expected a finite number"
+    elif isinstance(value, int) and value.bit_length() > 63:
+        yield loc, f"found {value}, expected a number of 64 bits"
     elif not isinstance(value, str | int | float | bool | None):
         yield loc, f"found {value}, a {type(value).__name__}, which no key takes"

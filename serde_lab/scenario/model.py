@@ -51,8 +51,8 @@ def _one_or_many(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$")]
-"""Becomes the name of a folder and a part of a dotted key, hence no dots and no separators."""
+Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$", max_length=100)]
+"""Becomes a part of the names of folders and of a dotted key, hence no dots and no separators."""
 Columns = Annotated[tuple[str, ...], BeforeValidator(_one_or_many)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -76,7 +76,7 @@ class TpchData(Section):
 
     source: Literal["tpch"]
     table: TableName
-    scale_factor: Annotated[float, Field(gt=0)]
+    scale_factor: Annotated[float, Field(gt=0, le=100_000)]
     key: Columns = ()
     keyless: bool = False
     partition: Columns = ()
@@ -126,8 +126,8 @@ class Batch(Section):
     """`[[setup]]` or `[[commit]]`: one write. Shares are from 0 to 1; `inputs.shares` defines them."""
 
     operation: Operation = "upsert"
-    rows: Annotated[int, Field(ge=1)] | None = None
-    share: Annotated[float, Field(gt=0)] | None = None
+    rows: Annotated[int, Field(ge=1, le=10**12)] | None = None
+    share: Annotated[float, Field(gt=0, le=10**6)] | None = None
     updates: Share = 0.0
     duplicates: Annotated[float, Field(ge=0, lt=1)] = 0.0
     late: Share = 0.0
@@ -231,8 +231,8 @@ class Topology(Section):
     name: TopologyName = "bucket"
     tasks: Annotated[int, Field(ge=0, le=1000)] = 0
     sort: Literal["none", "partition", "global"] = "none"
-    batch_mb: Annotated[float, Field(gt=0)] = 256.0
-    buffer_mb: Annotated[float, Field(gt=0)] = 1024.0
+    batch_mb: Annotated[float, Field(gt=0, le=10**6)] = 256.0
+    buffer_mb: Annotated[float, Field(gt=0, le=10**6)] = 1024.0
 
     @property
     def makes_records(self) -> bool:
@@ -250,7 +250,7 @@ class ArmOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow", strict=True, allow_inf_nan=False)
 
     execution: Literal["row", "batch"] | None = None
-    rows_per_frame: Annotated[int, Field(ge=0)] | None = None
+    rows_per_frame: Annotated[int, Field(ge=0, le=(1 << 31) - 1)] | None = None
     max_frame_bytes: Annotated[int, Field(ge=1)] | None = None
     integrity: Literal["none", "crc32c"] | None = None
 
@@ -303,11 +303,11 @@ class Measure(Section):
 
     rounds: Annotated[int, Field(ge=1, le=1000)] = 5
     warmup: Annotated[int, Field(ge=0, le=100)] = 1
-    seed: int = 7
+    seed: Annotated[int, Field(ge=0)] = 7
     cores: Annotated[int, Field(ge=1, le=1024)] = 2
     exchange: Literal["spark", "inprocess", "none"] = "spark"
-    worker_memory_mb: Annotated[int, Field(ge=64)] = 1024
-    driver_memory_mb: Annotated[int, Field(ge=512)] = 4096
+    worker_memory_mb: Annotated[int, Field(ge=64, le=10**7)] = 1024
+    driver_memory_mb: Annotated[int, Field(ge=512, le=10**7)] = 4096
 
 
 class Codec(Section):

@@ -40,7 +40,7 @@ def apply_overrides(raw: Mapping[str, Any], overrides: Iterable[tuple[str, Any]]
 def _value(key: str, text: str) -> Any:
     try:
         found = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError as exc:
+    except (ValueError, RecursionError) as exc:  # TOMLDecodeError is a ValueError
         if _BARE_WORD.fullmatch(text):
             return text
         raise ScenarioError(

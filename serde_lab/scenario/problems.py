@@ -6,6 +6,7 @@ results; a key is written as `--set` takes it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -128,6 +129,8 @@ def _clause(detail: ErrorDetails) -> str:
         return "is empty, expected at least one"
     if kind == "string_too_short":
         return "is empty"
+    if kind == "string_too_long":
+        return f"has {len(found):,} characters, expected {context['max_length']} at most"
     for bound, words in (
         ("ge", "from"), ("gt", "above"), ("le", "up to"), ("lt", "below"),
     ):  # fmt: skip
@@ -216,3 +219,31 @@ def _literals(annotation: Any) -> list[Any]:
     if get_origin(annotation) in (Union, UnionType, tuple):
         return [value for inner in get_args(annotation) for value in _literals(inner)]
     return [value for value in get_args(annotation) if not isinstance(value, type)]
+
+
+_KEYS_OF_OPTIONS = {
+    "hoodie.datasource.write.recordkey.field": "data.key",
+    "hoodie.datasource.write.partitionpath.field": "data.partition",
+    "hoodie.datasource.write.partitionpath.urlencode": "table.url_encode",
+    "hoodie.datasource.write.hive_style_partitioning": "table.hive_style",
+    "hoodie.datasource.write.precombine.field": "data.ordering",
+    "hoodie.datasource.write.operation": "commit.operation",
+    "hoodie.datasource.write.partitions.to.delete": "commit.partitions",
+    "hoodie.datasource.write.payload.class": "table.merge_mode",
+    "hoodie.write.record.merge.strategy.id": "table.merger_classes",
+    "hoodie.bucket.index.num.buckets": "table.buckets",
+    "hoodie.bucket.index.hash.field": "table.bucket_fields",
+    "hoodie.index.type": "table.index",
+    "hoodie.table.type": "table.type",
+    "hoodie.table.version": "table.version",
+    "hoodie.record.merge.mode": "table.merge_mode",
+    "hoodie.payload.delete.field": "table.delete_field",
+    "hoodie.payload.delete.marker": "table.delete_marker",
+    "hoodie.parquet.compression.codec": "table.codec",
+}
+_OPTION = re.compile("|".join(map(re.escape, sorted(_KEYS_OF_OPTIONS, key=len, reverse=True))))
+
+
+def in_scenario_keys(text: str) -> str:
+    """A sentence about options of a write with the keys that a scenario has for them."""
+    return _OPTION.sub(lambda found: _KEYS_OF_OPTIONS[found[0]], text)

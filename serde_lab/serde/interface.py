@@ -21,6 +21,10 @@ Laws, checked for every strategy and every plug-in by `serde_lab.serde.conforman
    that says so in `fairness()`); with "crc32c" every flip raises before anything is decoded.
 5. Frames written by an older version still decode (golden bytes).
 
+What strategies share, and a plug-in calls: `records.types.check_supported` and `serde.options.resolve` in
+`bind`, `serde.framing.cut` and `frames_of` in `encode`, `serde.framing.opened` and `frame_error` in `decode`,
+`serde.fingerprint.schema_fingerprint` for the head of a frame.
+
 The four verbs are what headlines use the sum of. What a `Records` *is* decides the split between
 converting and serialising, so every strategy's module docstring says it.
 

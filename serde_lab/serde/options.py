@@ -14,6 +14,8 @@ from serde_lab.serde.interface import Integrity, SerdeOptions, Strategy
 
 MAX_FRAME_BYTES = 1 << 30
 """A column of frames must stay below Arrow's 2 GiB, so that no single frame may come near it."""
+MAX_FRAME_ROWS = (1 << 31) - 1
+"""Rows of a frame are counted in 32 bits."""
 
 
 def resolve(
@@ -31,8 +33,9 @@ def resolve(
     execution = options.execution or strategy.executions[0]
     if execution not in strategy.executions:
         raise refuse("execution", execution, _one_of(strategy.executions))
-    if not _is_count(options.rows_per_frame, 0):
-        raise refuse("rows_per_frame", options.rows_per_frame, "an integer from 0")
+    if not _is_count(options.rows_per_frame, 0) or options.rows_per_frame > MAX_FRAME_ROWS:
+        expected = f"an integer in 0..{MAX_FRAME_ROWS}"
+        raise refuse("rows_per_frame", options.rows_per_frame, expected)
     if not _is_count(options.max_frame_bytes, 1) or options.max_frame_bytes > MAX_FRAME_BYTES:
         expected = f"an integer in 1..{MAX_FRAME_BYTES}"
         raise refuse("max_frame_bytes", options.max_frame_bytes, expected)

@@ -8,13 +8,18 @@ installed. Must not know what a strategy does.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
-from serde_lab.errors import OptionError, SetupError
+import pyarrow as pa
+
+from serde_lab.errors import DecodeError, LabError, OptionError, SchemaError, SetupError
 from serde_lab.records.schema import RecordSchema
+from serde_lab.records.types import EXAMPLES
 from serde_lab.serde.interface import BoundSerde, SerdeOptions, Strategy
 
 GROUP = "serde_lab.strategies"
@@ -33,6 +38,66 @@ def names() -> tuple[str, ...]:
     return (*BUILT_IN, *sorted(plugins - set(BUILT_IN)))
 
 
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A strategy as `list --strategies` shows it; `problem` says why it cannot be used, else ""."""
+
+    name: str
+    origin: str
+    executions: tuple[str, ...] = ()
+    rows_per_frame: int = 0
+    types: tuple[str, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+    losses: Mapping[str, str] = field(default_factory=dict)
+    problem: str = ""
+
+
+def describe(name: str) -> Description:
+    """What a strategy supports: it is bound to a column of each type, and refuses some by a sentence."""
+    try:
+        target = _target(name)
+        found = strategy(name)
+        refused = {kind: why for kind in EXAMPLES if (why := _refusal(found, kind))}
+        return Description(
+            name,
+            target.partition(":")[0],
+            found.executions,
+            found.default_rows_per_frame,
+            tuple(kind for kind in EXAMPLES if kind not in refused),
+            refused,
+            dict(found.losses()),
+        )
+    except Exception as exc:  # a plug-in may raise anything, and the others are listed all the same
+        why = exc.message if isinstance(exc, LabError) else f"{type(exc).__name__}: {exc}"
+        return Description(name, "", problem=why)
+
+
+def _refusal(found: Strategy, kind: str) -> str:
+    columns = [pa.field("key", pa.string(), nullable=False), pa.field("value", EXAMPLES[kind])]
+    try:
+        found.bind(RecordSchema(pa.schema(columns), ("key",)), SerdeOptions())
+    except SchemaError as exc:
+        return exc.message
+    return ""
+
+
+@contextmanager
+def named(subject: str) -> Iterator[None]:
+    """Name `subject` in what a strategy raises, which may be anything: it may be a plug-in.
+
+    An error on purpose stays of its kind, any other exception becomes a SetupError.
+    """
+    try:
+        yield
+    except DecodeError:  # names its strategy
+        raise
+    except LabError as exc:
+        raise type(exc)(f"{subject}: {exc.message}", exc.hint) from exc
+    except Exception as exc:
+        lines = str(exc).strip().splitlines() or [""]
+        raise SetupError(f"{subject} raised {type(exc).__name__}: {lines[0]}") from exc
+
+
 def strategy(name: str) -> Strategy:
     """The strategy called `name`.
 
@@ -43,13 +108,15 @@ def strategy(name: str) -> Strategy:
     module_name, _, class_name = target.partition(":")
     try:
         found = getattr(import_module(module_name), class_name)
-    except (ImportError, AttributeError) as exc:
-        raise SetupError(f"strategy {name!r} cannot be loaded from {target}: {exc}") from exc
+    except Exception as exc:  # a plug-in's module may raise anything
+        reason = exc if isinstance(exc, ImportError | AttributeError) else repr(exc)
+        raise SetupError(f"strategy {name!r} cannot be loaded from {target}: {reason}") from exc
     if not (isinstance(found, type) and issubclass(found, Strategy)):
         raise SetupError(f"strategy {name!r}: {target} is no subclass of {Strategy.__name__}")
     if found.name != name:
         raise SetupError(f"strategy {name!r}: {target} calls itself {found.name!r}")
-    return found()
+    with named(f"strategy {name!r}"):
+        return found()
 
 
 def _target(name: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.architecture.following import PACKAGES, ROOT
 
-MOST_MODULES = 366
+MOST_MODULES = 373
 SIDE_BY_SIDE = 20
 WIDER = {
     "serde_lab/table": 54,

@@ -12,6 +12,7 @@ from serde_lab.scenario.model import Scenario
 from tests.lab.small_scenario import content, source, toml
 
 
+@pytest.mark.slow
 def test_a_name_is_an_arms_before_it_is_a_strategys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

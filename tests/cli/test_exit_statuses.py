@@ -57,6 +57,7 @@ def test_1_a_doctor_who_finds_something_missing(call: Call, tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("cheating")
+@pytest.mark.slow
 def test_4_and_1_wrong_answers_and_arms_that_raise(call: Call, scenario_file: Write) -> None:
     file = scenario_file(["arrow", "drops_a_column", "raises"])
     said = call(*_run(file, "--strategy", "drops_a_column", "--strategy", "arrow"))
@@ -74,6 +75,7 @@ def test_4_and_1_wrong_answers_and_arms_that_raise(call: Call, scenario_file: Wr
 
 
 @pytest.mark.usefixtures("cheating")
+@pytest.mark.slow
 def test_the_worst_of_several_scenarios_wins(call: Call, scenario_file: Write) -> None:
     wrong = scenario_file(["drops_a_column"])
     wrong = wrong.rename(wrong.with_name("wrong.toml"))
@@ -82,6 +84,7 @@ def test_the_worst_of_several_scenarios_wins(call: Call, scenario_file: Write) -
     assert len(list(Path("results/small").iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_130_ctrl_c(call: Call, scenario_file: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     from serde_lab.lab.cells import CellRunner
 
@@ -96,6 +99,19 @@ def test_130_ctrl_c(call: Call, scenario_file: Write, monkeypatch: pytest.Monkey
     assert "interrupted; what was measured is kept" in said.sentence
     said = call("run", "--resume", "latest", "--cache", "cache")
     assert said.status == 0, said.messages
+
+
+def test_an_error_of_a_scenario_names_its_keys_and_keeps_its_status() -> None:
+    from serde_lab.errors import DataError, LabError
+    from serde_lab.lab.plan import in_words_of_scenarios
+
+    hint = "set hoodie.datasource.write.partitionpath.urlencode=true"
+    with pytest.raises(LabError) as caught, in_words_of_scenarios():
+        raise DataError("hoodie.index.type is BUCKET", hint)
+    assert str(caught.value) == "table.index is BUCKET (set table.url_encode=true)"
+    assert caught.value.exit_status == 2
+    with pytest.raises(DataError, match="a null key"), in_words_of_scenarios():
+        raise DataError("a null key")
 
 
 def test_the_order_of_the_contract() -> None:
@@ -166,6 +182,10 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "a name that Avro does not allow": (
         {"rows": rows(50).append_column("two words", [["x"] * 50])},
         ("rows.parquet", "'two words'"),
+    ),
+    "columns that differ in case": (
+        {"rows": rows(50).append_column("Name", [["x"] * 50])},
+        ("rows.parquet", "'name'", "'Name'"),
     ),
     "unsupported type": ({"rows": UNSIGNED}, ("'count'", "uint32")),
     "unsupported type inside a list": ({"rows": NESTED_TIME}, ("'at.element'", "time64")),

@@ -1,53 +1,87 @@
-"""`--fetch-hudi`: the Maven client brings Apache Hudi's bundle, or its own words say why not."""
+"""`--fetch-hudi` brings Apache Hudi's bundle, or says what failed and what to fetch by hand."""
 
 from __future__ import annotations
 
 import json
-import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from serde_lab.cli.app import main
-from serde_lab.peers.apache_hudi import ARTIFACT, JAR_VARIABLE, VERSION
+from serde_lab.lab import doctor, download, jars, peer_arms
 from serde_lab.scenario.model import Scenario
+from tests.lab.jar_server import JAR, JarServer, no_other_home, served
 from tests.lab.small_scenario import content, source, toml
 
-FOLDER = f".m2/repository/org/apache/hudi/{ARTIFACT}/{VERSION}"
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JarServer]:
+    """A machine without the bundle, and a repository that has a small jar in its place."""
+    no_other_home(monkeypatch, tmp_path)
+    for module in (jars, doctor, peer_arms):
+        monkeypatch.setattr(module, "HUDI", JAR)
+    monkeypatch.setattr(download, "_PAUSE_S", 0)
+    monkeypatch.setenv("SERDE_LAB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    with served() as one:
+        monkeypatch.setenv("SERDE_LAB_MAVEN_REPOSITORY", one.url)
+        yield one
 
 
-def maven(home: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A home without the bundle, and a Maven client that runs `script`."""
-    client = home / "bin" / "mvn"
-    client.parent.mkdir()
-    client.write_text(f"#!/bin/sh\n{script}\n")
-    client.chmod(0o755)
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("PATH", f"{client.parent}:{os.environ['PATH']}")
-    monkeypatch.delenv(JAR_VARIABLE, raising=False)
-    monkeypatch.chdir(home)
-
-
-def test_the_bundle_is_fetched_and_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_bundle_is_fetched_with_progress_and_found(
+    server: JarServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    jar = tmp_path / FOLDER / f"{ARTIFACT}-{VERSION}.jar"
-    maven(tmp_path, f"mkdir -p {jar.parent}; echo PK > {jar}", monkeypatch)
+    jar = tmp_path / "cache" / "jars" / JAR.file_name
     assert main(["doctor", "--format", "json"]) == 0
-    assert not jar.exists()
-    assert "doctor --fetch-hudi" in capsys.readouterr().out
+    said = {row["prerequisite"]: row for row in json.loads(capsys.readouterr().out)}
+    assert said["Apache Hudi"]["found"] == f"{JAR.file_name} is not on this machine"
+    advice = f"fetch {server.url}/{JAR.repository_path} by hand to {jar}, or name the file in "
+    assert advice + JAR.variable in said["Apache Hudi"]["what to do"]
+    assert server.asked == []
     assert main(["doctor", "--fetch-hudi", "--format", "json"]) == 0
-    found = {row["prerequisite"]: row["found"] for row in json.loads(capsys.readouterr().out)}
-    assert found["Apache Hudi"] == str(jar)
+    captured = capsys.readouterr()
+    found = {row["prerequisite"]: row["found"] for row in json.loads(captured.out)}
+    assert found["Apache Hudi"] == f"{jar} (the cache)"
+    lines = captured.err.splitlines()
+    assert lines[-1] == "fetching small-bundle_2.12 1.0: 4 of 4 MB"
+    assert len(lines) <= 10
 
 
-def test_what_the_client_says_is_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_on_a_terminal_progress_is_one_live_line(
+    server: JarServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    maven(tmp_path, "echo no route; exit 1", monkeypatch)
+    for console in ("serde_lab.cli.progress.stderr", "serde_lab.cli.console.stderr"):
+        monkeypatch.setattr(console, Console(stderr=True, force_terminal=True, width=100))
+    assert main(["doctor", "--fetch-hudi", "--format", "json"]) == 0
+    said = capsys.readouterr().err
+    assert "fetching small-bundle_2.12 1.0" in said
+    assert "4.1/4.1 MB" in said
+
+
+def test_the_doctor_names_the_file_of_the_variable_and_what_differs(
+    server: JarServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "own.jar").write_bytes(b"PK")
+    monkeypatch.setenv(JAR.variable, "own.jar")
+    assert main(["doctor", "--fetch-hudi", "--format", "json"]) == 0
+    said = {row["prerequisite"]: row for row in json.loads(capsys.readouterr().out)}
+    assert said["Apache Hudi"]["found"] == f"{tmp_path}/own.jar ({JAR.variable})"
+    assert "is not org.example.small" in said["Apache Hudi"]["what to do"]
+    assert server.asked == []
+
+
+def test_what_failed_is_one_sentence(server: JarServer, capsys: pytest.CaptureFixture[str]) -> None:
+    server.status = 404
     assert main(["doctor", "--fetch-hudi"]) == 1
-    said = " ".join(capsys.readouterr().err.split())
-    assert said.endswith("it said: no route")
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "a small jar cannot be fetched from" in said
+    assert "the server answers 404" in said
 
 
 def scenario(folder: Path, *peers: str) -> str:
@@ -58,9 +92,12 @@ def scenario(folder: Path, *peers: str) -> str:
 
 
 def test_a_run_without_the_bundle_is_an_error_only_where_peers_are_required(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    server: JarServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    maven(tmp_path, "echo no route; exit 1", monkeypatch)
+    server.status = 404
     measured: list[str] = []
 
     def measure(asked: Scenario, *_: object) -> int:
@@ -70,19 +107,18 @@ def test_a_run_without_the_bundle_is_an_error_only_where_peers_are_required(
     monkeypatch.setattr("serde_lab.cli.run._measure", measure)
     file = scenario(tmp_path, "hudi_spark")
     assert main(["run", file, "--fetch-hudi", "--require-peers"]) == 1
-    assert "it said: no route" in " ".join(capsys.readouterr().err.split())
+    assert "the server answers 404" in capsys.readouterr().err
     assert measured == []
     assert main(["run", file, "--fetch-hudi"]) == 0
-    assert "it said: no route" in " ".join(capsys.readouterr().err.split())
+    assert "the server answers 404" in capsys.readouterr().err
     assert measured == ["small"]
 
 
 def test_nothing_is_fetched_for_a_scenario_without_peers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: JarServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    maven(tmp_path, "touch asked", monkeypatch)
     monkeypatch.setattr("serde_lab.cli.run._measure", lambda *_: 0)
     assert main(["run", scenario(tmp_path), "--fetch-hudi"]) == 0
-    assert not (tmp_path / "asked").exists()
-    main(["run", scenario(tmp_path, "hudi_avro"), "--fetch-hudi"])
-    assert (tmp_path / "asked").exists()
+    assert server.asked == []
+    assert main(["run", scenario(tmp_path, "hudi_avro"), "--fetch-hudi"]) == 0
+    assert len(server.asked) == 1

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from serde_lab.cli.progress import fetch_hudi_bundle
 from serde_lab.lab.session import SessionSettings, start_session, stop_session
 from serde_lab.peers import apache_hudi
 from tests.differential.history import CASES
@@ -25,7 +26,6 @@ from tests.differential.report import write_report
 from tests.differential.smaller import smallest
 from tests.differential.state import State
 from tests.differential.trial import Trial
-from tests.short_lived import short_lived
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,11 +71,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _settings() -> SessionSettings:
-    bundle = apache_hudi.fetch_bundle()
+    bundle = fetch_hudi_bundle()
     conf = dict(apache_hudi.SESSION_CONF)
     # hundreds of small jobs: compiling them for speed costs more than it gives (a batch: 62 s of CPU,
     # or 37)
-    return short_lived(SessionSettings(cores=2, jars=(str(bundle),), conf=conf))
+    return SessionSettings(cores=2, jars=(str(bundle),), conf=conf)
 
 
 def _carry_out(session: SparkSession, one: Batch, state: State, cases: Path) -> None:

@@ -32,6 +32,8 @@ from tests.faults.small_table import (
     upsert,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass(frozen=True, slots=True)
 class Course:

@@ -27,6 +27,8 @@ from tests.faults.small_table import (
 )
 from tests.faults.test_killed_driver import Course, Died, DiesBeforeCompletion, case_name
 
+pytestmark = pytest.mark.slow
+
 BASE, LOG = ("+marker", "+base file"), ("+marker", "+log file")
 NEW = ("+partition metadata", *BASE)
 REPLACE = ("+replacecommit.requested", "+replacecommit.inflight")

@@ -33,6 +33,8 @@ from tests.faults.small_table import (
 )
 from tests.faults.test_killed_driver import Course, case_name
 
+pytestmark = pytest.mark.slow
+
 LATER: list[list[Row]] = [
     [("p", key, 3 + number, f"later {number}") for key in "abc"] for number in range(3)
 ]

@@ -47,6 +47,8 @@ from tests.faults.test_misbehaving_storage import no_space
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.slow
+
 WORKS: Sequence[tuple[OtherWork, str]] = [
     ("overwrite by state", COW),
     ("overwrite", MOR),

@@ -32,6 +32,8 @@ from tests.faults.small_table import (
 )
 from tests.faults.test_killed_driver import COURSES, Course, case_name
 
+pytestmark = pytest.mark.slow
+
 COMMIT, DELTACOMMIT, COMPACTION, ROLLBACK, _ = COURSES
 NEXT = [("p", "a", 50, "next")]
 

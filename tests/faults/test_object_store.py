@@ -33,6 +33,8 @@ from tests.faults.small_table import (
 )
 from tests.faults.test_killed_driver import COURSES, Course, case_name
 
+pytestmark = pytest.mark.slow
+
 NEXT: list[Row] = [("p", "a", 50, "next")]
 _names = itertools.count()
 

@@ -19,6 +19,8 @@ from serde_lab.gate.statistics import smallest_paired_p
 from serde_lab.runs.directory import load_run
 from tests.gate.made_up_sides import STEADY, arm, log_normal, side, write_run
 
+pytestmark = pytest.mark.slow
+
 PLAN = DEFAULT_LOOKS
 
 

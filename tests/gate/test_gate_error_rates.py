@@ -24,6 +24,8 @@ from serde_lab.gate.spending import DEFAULT_LOOKS, SITTING_LOOKS, AlphaSpending
 from serde_lab.gate.verdict import Verdict
 from tests.gate.made_up_sides import arm, side
 
+pytestmark = pytest.mark.slow
+
 Floats = npt.NDArray[np.float64]
 Noise = Callable[[np.random.Generator, int], Floats]
 

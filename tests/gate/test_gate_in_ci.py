@@ -19,6 +19,8 @@ from serde_lab.gate.gating import gate_run
 from serde_lab.runs.directory import load_run
 from tests.gate.copied_package import CHECKOUT, copy_checkout
 
+pytestmark = pytest.mark.slow
+
 STRATEGY = Path("serde_lab/serde/pickle/records.py")
 SCENARIO = "gate_smoke"
 
@@ -102,7 +104,7 @@ def ci(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "serde_lab", *arguments],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**os.environ, "PYTHONPATH": str(folder)},
         capture_output=True,
         text=True,
         check=False,

@@ -19,6 +19,8 @@ from serde_lab.serde.arrow.records import BoundArrow
 from tests.gate.made_up_sides import log_normal
 from tests.lab.small_scenario import content, source
 
+pytestmark = pytest.mark.slow
+
 POOL = Path(__file__).parent / "pools" / "busy_loop.json"
 SITTINGS = sorted(POOL.parent.glob("gate_smoke*.json"))
 PLAN = AlphaSpending(first=6, step=3, maximum=12)

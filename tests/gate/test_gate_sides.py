@@ -26,7 +26,7 @@ def two_commits(results: Path) -> Path:
     )
     with RunWriter.create(results, header) as writer:
         for number, warmup in ((0, True), (1, False), (2, False)):
-            cell = f"r{number}"
+            cell = f"r{number:02d}-avro"
             writer.calibration(number, "numpy", 9.0 if warmup else 0.1)
             writer.cell_begin(
                 cell, arm="avro", round=number, warmup=warmup, order=0, started_at="t"

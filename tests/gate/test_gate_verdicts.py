@@ -96,11 +96,23 @@ def test_wrong_answer_shows_no_timing() -> None:
     assert compare_sides(one_metric("a", STEADY), whole).rows[0].verdict is Verdict.WRONG_ANSWER
 
 
-def test_unchecked_contents_are_missing_where_they_were_checked_before() -> None:
+def test_unchecked_is_a_verdict_and_no_time_is_compared() -> None:
+    checked = one_metric("a", STEADY)
     unchecked = side("b", arm("avro", {"seconds": STEADY}, checks_passed=0))
-    comparison = compare_sides(one_metric("a", STEADY), unchecked)
-    assert comparison.rows[0].verdict is Verdict.MISSING
-    assert compare_sides(unchecked, replace(unchecked, label="c")).judged == 1
+    for pair in ((checked, unchecked), (unchecked, checked)):
+        comparison = compare_sides(*pair)
+        assert [row.verdict for row in comparison.rows] == [Verdict.UNCHECKED]
+        assert comparison.exit_status() == 1
+
+
+def test_a_wide_noise_floor_makes_nothing_the_same() -> None:
+    rows = [1.0, 1.3, 0.75, 1.2, 0.8, 1.1]
+    found = gather(
+        dict(enumerate(rows)), dict(enumerate(0.9 * v for v in rows)), paired=False, family=1
+    )
+    judged = judge_noisy(found, NoisyLimits(floor=2.0, floor_source="the control"), "lower")
+    assert judged.verdict is Verdict.NOISE
+    assert "lies within the noise floor" in judged.because
 
 
 @pytest.mark.parametrize(

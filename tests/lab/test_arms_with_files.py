@@ -21,6 +21,8 @@ from serde_lab.scenario.loading import parse_scenario
 from serde_lab.scenario.model import Scenario
 from tests.lab.small_scenario import content, source
 
+pytestmark = pytest.mark.slow
+
 LOGS = {"type": "MERGE_ON_READ", "log_blocks": "parquet", "codec_level": 3}
 ARMS: list[dict[str, Any]] = [
     {"name": "logs", "strategy": "arrow"},

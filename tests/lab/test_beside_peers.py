@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from serde_lab.lab.jars import HUDI
 from serde_lab.lab.peer_arms import plan_peers
 from serde_lab.lab.peer_cells import hudi_options
-from serde_lab.peers.apache_hudi import JAR_VARIABLE, SESSION_CONF
+from serde_lab.peers.apache_hudi import SESSION_CONF
 from serde_lab.peers.likeness import ASPECTS
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import Run
@@ -35,10 +36,22 @@ def document(folder: Path, arms: list[Any] = ARMS, **table: Any) -> dict[str, An
     return {**made, "commit": COMMITS, "reference": arms[-1]["name"]}
 
 
-def run(folder: Path, *options: str, home: Path | None = None) -> subprocess.CompletedProcess[str]:
+# Nothing outside of this folder is looked into: the bundle may be in the home of whoever runs the tests.
+NO_HOME = """
+import sys
+from pathlib import Path
+from serde_lab.cli.app import main
+from serde_lab.lab import jars, maven_repository
+jars.homes = maven_repository.homes = lambda environ: []
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def run(folder: Path, *options: str, homeless: bool = False) -> subprocess.CompletedProcess[str]:
     """The command line, in a process of its own: one process has one Spark session."""
-    command = [sys.executable, "-m", "serde_lab", "run", "small.toml", *options]
-    hidden = {} if home is None else {"HOME": str(home), JAR_VARIABLE: ""}
+    started = ["-c", NO_HOME] if homeless else ["-m", "serde_lab"]
+    command = [sys.executable, *started, "run", "small.toml", *options]
+    hidden = {HUDI.variable: "", "SERDE_LAB_CACHE": str(folder / "cache")} if homeless else {}
     environ = {**os.environ, "PYTHONPATH": str(REPOSITORY), **hidden}
     return subprocess.run(
         command, cwd=folder, env=environ, capture_output=True, text=True, check=False
@@ -51,17 +64,17 @@ def only_run(folder: Path) -> Run:
 
 
 @pytest.fixture(scope="module")
-def beside(tmp_path_factory: pytest.TempPathFactory, hudi_bundle: Path | None) -> Run:
-    assert hudi_bundle is not None, "Apache Hudi could not be fetched"
+def beside(tmp_path_factory: pytest.TempPathFactory, hudi_bundle: Path) -> Run:
     folder = tmp_path_factory.mktemp("beside")
     table = {"type": "MERGE_ON_READ", "log_blocks": "parquet", "codec_level": 3}
     (folder / "small.toml").write_text(toml(document(folder, **table)))
-    done = run(folder, "--require-peers", "--cache", "cache")
+    done = run(folder, "--require-peers", "--hudi-jar", str(hudi_bundle), "--cache", "cache")
     assert done.returncode == 0, done.stderr
     assert "times faster" in done.stdout
     return only_run(folder)
 
 
+@pytest.mark.spark
 @pytest.mark.hudi
 def test_peers_write_the_same_table_beside_our_arms(beside: Run) -> None:
     asked = {"rows_match_oracle", "no_duplicate_keys", "meta_columns", "arms_agree", "files_alike"}
@@ -71,6 +84,7 @@ def test_peers_write_the_same_table_beside_our_arms(beside: Run) -> None:
         assert all(checks.values()), [check for check in beside.checks if not check.passed]
 
 
+@pytest.mark.spark
 @pytest.mark.hudi
 def test_the_phases_of_a_peer_make_its_whole_time(beside: Run) -> None:
     for arm in summarise(beside)["arms"]:
@@ -86,6 +100,7 @@ def test_the_phases_of_a_peer_make_its_whole_time(beside: Run) -> None:
             assert arm["files"] > 0
 
 
+@pytest.mark.spark
 @pytest.mark.hudi
 def test_the_tuned_peer_leaves_an_exchange_out_where_no_key_comes_twice(beside: Run) -> None:
     sent: dict[str, list[float]] = {}
@@ -99,6 +114,7 @@ def test_the_tuned_peer_leaves_an_exchange_out_where_no_key_comes_twice(beside: 
     assert sent["internal_row"] == [rows["1"], rows["2"]]
 
 
+@pytest.mark.spark
 @pytest.mark.hudi
 def test_what_all_arms_share_is_recorded(beside: Run) -> None:
     header = beside.header
@@ -111,9 +127,10 @@ def test_what_all_arms_share_is_recorded(beside: Run) -> None:
     assert entries["hudi_spark"].options["hoodie.metadata.enable"] == "false"
 
 
+@pytest.mark.spark
 def test_a_missing_bundle_leaves_the_other_arms(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(toml(document(tmp_path)))
-    done = run(tmp_path, "--cache", "cache", home=tmp_path)
+    done = run(tmp_path, "--cache", "cache", homeless=True)
     assert done.returncode == 0, done.stderr
     assert "doctor --fetch-hudi" in done.stderr
     summary = summarise(only_run(tmp_path))
@@ -125,13 +142,14 @@ def test_a_missing_bundle_leaves_the_other_arms(tmp_path: Path) -> None:
     assert "spark.kryo.registrator" not in only_run(tmp_path).header.spark_conf
 
 
+@pytest.mark.slow
 def test_a_missing_bundle_is_an_error_where_peers_are_required(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(toml(document(tmp_path)))
-    done = run(tmp_path, "--require-peers", home=tmp_path)
+    done = run(tmp_path, "--require-peers", homeless=True)
     assert done.returncode == 1
     assert "hudi_avro, hudi_spark, hudi_spark_tuned: Apache Hudi's bundle" in done.stderr
     assert not (tmp_path / "results").exists()
-    wrong = run(tmp_path, "--hudi-jar", "nowhere.jar", home=tmp_path)
+    wrong = run(tmp_path, "--hudi-jar", "nowhere.jar", homeless=True)
     assert wrong.returncode == 1
     assert "nowhere.jar, where there is no file" in wrong.stderr
 
@@ -147,7 +165,9 @@ def test_isolated_peers_get_a_session_of_their_own_and_the_others_none_of_its_se
 ) -> None:
     scenario = parse_scenario(document(tmp_path, codec="zstd", codec_level=7))
     jar = bundle(tmp_path)
-    (shared,) = plan_peers(scenario, scenario.arms, jar=jar).sessions
+    plan = plan_peers(scenario, scenario.arms, jar=jar)
+    assert plan.note.startswith(f"{jar} (--hudi-jar) is not {HUDI.coordinates} as published")
+    (shared,) = plan.sessions
     assert shared.arms == {"internal_row", *PEERS}
     ours, theirs = plan_peers(scenario, scenario.arms, jar=jar, isolated=True).sessions
     assert (ours.arms, ours.jars, dict(ours.conf)) == ({"internal_row"}, (), {})
@@ -156,17 +176,18 @@ def test_isolated_peers_get_a_session_of_their_own_and_the_others_none_of_its_se
     assert theirs.conf["spark.hadoop.parquet.compression.codec.zstd.level"] == "7"
 
 
+@pytest.mark.spark
 @pytest.mark.hudi
 def test_isolated_arms_are_measured_in_turns_and_checked_against_each_other(
-    tmp_path: Path, hudi_bundle: Path | None
+    tmp_path: Path, hudi_bundle: Path
 ) -> None:
-    assert hudi_bundle is not None, "Apache Hudi could not be fetched"
     arms = [*ARMS[:1], ARMS[2]]
     asked = document(tmp_path, arms, type="MERGE_ON_READ", log_blocks="parquet")
     asked["commit"] = COMMITS[:1]
     asked["measure"]["rounds"] = 2
     (tmp_path / "small.toml").write_text(toml(asked))
-    done = run(tmp_path, "--require-peers", "--isolate-peers", "--cache", "cache")
+    asked_for = ("--require-peers", "--isolate-peers", "--hudi-jar", str(hudi_bundle))
+    done = run(tmp_path, *asked_for, "--cache", "cache")
     assert done.returncode == 0, done.stderr
     found = only_run(tmp_path)
     header = found.header

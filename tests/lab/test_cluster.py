@@ -29,7 +29,6 @@ from tests.lab import where_it_runs
 from tests.lab.plugin_folder import install
 from tests.lab.small_scenario import content, source, toml
 from tests.lab.test_repeated_runs import exact
-from tests.short_lived import SHORT_LIVED
 from tests.spark_cluster import CONF, SparkCluster, spark_cluster
 
 ARM = "where_it_runs"
@@ -72,8 +71,7 @@ def test_workers_run_from_what_they_are_sent(
         process = subprocess.run(
             [*command, "--master", cluster.url],
             cwd=tmp_path,
-            env=os.environ
-            | {"PYTHONPATH": os.pathsep.join(path), "JAVA_TOOL_OPTIONS": SHORT_LIVED},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(path)},
             capture_output=True,
             text=True,
             check=False,

@@ -26,6 +26,8 @@ from serde_lab.serde.interface import BoundSerde, Records
 from serde_lab.serde.registry import strategy
 from tests.lab.small_scenario import NAME, content, source
 
+pytestmark = pytest.mark.slow
+
 CODEC = {
     "batch_rows": [1, 40],
     "types": ["int64", "string"],

@@ -17,6 +17,8 @@ from serde_lab.table.storage import Storage
 from serde_lab.table.table import HoodieTable
 from tests.lab.small_scenario import content, run_in_a_process, source
 
+pytestmark = pytest.mark.slow
+
 ARMS = ("pickle", "avro", "internal_row", "arrow")
 # many rows are equal, and some are null everywhere
 ROWS = pa.table(
@@ -44,6 +46,7 @@ def test_rows_are_added_and_all_checks_hold(kind: str, tmp_path: Path) -> None:
     run_and_look(whole, tmp_path)
 
 
+@pytest.mark.spark
 def test_over_spark(tmp_path: Path) -> None:
     whole = keyless(source(tmp_path, ROWS), "spark")
     whole["arm"] = [

@@ -11,6 +11,8 @@ from serde_lab.runs.directory import load_run
 from serde_lab.scenario.loading import parse_scenario
 from tests.lab.small_scenario import content, source
 
+pytestmark = pytest.mark.slow
+
 COMMITS = [
     {"share": 0.5, "updates": 0.5, "duplicates": 0.05, "late": 0.1},
     {"operation": "delete", "share": 0.1},

@@ -12,6 +12,8 @@ from serde_lab.runs.directory import load_run
 from serde_lab.scenario.loading import parse_scenario
 from tests.lab.small_scenario import content, source
 
+pytestmark = pytest.mark.slow
+
 BRIDGE = "org.apache.hudi.common.model.HoodieAvroRecordMerger"
 ARMS = [
     {"name": "event", "strategy": "arrow"},

@@ -19,6 +19,8 @@ from serde_lab.scenario.loading import parse_scenario
 from serde_lab.scenario.model import Operation
 from tests.lab.small_scenario import content, rows, run_in_a_process, source
 
+pytestmark = pytest.mark.slow
+
 PREPPED = {"operation": "upsert_prepped", "share": 0.2, "updates": 1.0, "duplicates": 0.1}
 COMMITS: list[dict[str, Any]] = [
     {"operation": "upsert", "share": 0.2, "updates": 0.5, "duplicates": 0.05, "late": 0.1},
@@ -65,6 +67,7 @@ def test_every_operation_is_measured_and_right(kind: str, arms: list[Any], tmp_p
     all_is_well(load_run(outcome.path), len(whole["commit"]))
 
 
+@pytest.mark.spark
 def test_over_spark(tmp_path: Path) -> None:
     whole = document(tmp_path, [*ARMS[:1], "arrow"], "spark", "MERGE_ON_READ")
     whole["commit"].insert(0, INSERT)

@@ -29,7 +29,10 @@ from tests.plugin_example.installation import install
 
 REPOSITORY = Path(__file__).parents[2]
 # lists with null elements, which Apache Hudi's older record type cannot write
-pytestmark = pytest.mark.filterwarnings("ignore::serde_lab.errors.PortabilityWarning")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::serde_lab.errors.PortabilityWarning"),
+]
 
 EXACT = ("frame_bytes", "frames", "rows")
 ARMS: list[Any] = [

@@ -21,6 +21,8 @@ from tests.lab.plugin_folder import install
 from tests.lab.small_scenario import NAME, content, source, toml
 from tests.sabotage import cheats
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).parents[2]
 _PATIENCE_S = 900
 """No run takes so long but one that does not end."""
@@ -118,7 +120,7 @@ def test_a_run_killed_in_a_cell_redoes_that_cell_only(tmp_path: Path) -> None:
     before = lab.samples
     done = load_run(lab.path).complete_cells
     assert done
-    assert load_run(lab.path).header.state == "running"
+    assert load_run(lab.path).header.state == "interrupted"
     assert lab.left_behind() != []
 
     status, messages = lab.run("--resume", "latest")

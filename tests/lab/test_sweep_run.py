@@ -20,6 +20,8 @@ from serde_lab.scenario.loading import load_scenario, parse_scenario, sweep_poin
 from serde_lab.scenario.model import Scenario
 from tests.lab.small_scenario import NAME, content, source
 
+pytestmark = pytest.mark.slow
+
 VALUES = [100, 200, 400, 800]
 
 

@@ -16,6 +16,8 @@ from serde_lab.scenario.loading import parse_scenario
 from serde_lab.scenario.model import TopologyName
 from tests.lab.small_scenario import content, source
 
+pytestmark = pytest.mark.slow
+
 HOPS = {
     "bucket": 1,
     "state": 2,

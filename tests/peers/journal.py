@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from serde_lab.peers.apache_hudi import VERSION
+from serde_lab.lab.jars import HUDI
 
 _VERSIONS = "versions"
 
@@ -46,7 +46,7 @@ def versions() -> dict[str, str]:
     """Of everything that reads or writes here, the project itself apart."""
     named = {"hudi-rs": "hudi", "Spark": "pyspark", "pyarrow": "pyarrow"}
     found = {name: importlib.metadata.version(package) for name, package in named.items()}
-    return {"Apache Hudi": VERSION, **found, "Python": platform.python_version()}
+    return {"Apache Hudi": HUDI.version, **found, "Python": platform.python_version()}
 
 
 def code_version() -> str:

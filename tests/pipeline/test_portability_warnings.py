@@ -110,6 +110,7 @@ def zoneless() -> pa.Table:
     return rows(200).append_column("at", pa.array(moments, pa.timestamp("us")))
 
 
+@pytest.mark.slow
 def test_the_lab_says_so_and_judges_by_its_own_reader(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,6 +126,7 @@ def test_the_lab_says_so_and_judges_by_its_own_reader(
     assert "Error" not in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 def test_the_lab_judges_by_its_own_reader_what_is_ordered_by_two_columns(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

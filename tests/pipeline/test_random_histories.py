@@ -6,12 +6,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.verify.checks import rows_match
 from tests.pipeline.lab_table import MOR, PARTITIONED, STRATEGIES, LabTable, Rows
+
+pytestmark = pytest.mark.slow
 
 KEYS = st.sampled_from(["a", "b", "", "\0", "é", "\U0001f600", "x,y:z"])
 ROWS = st.lists(

@@ -14,6 +14,8 @@ from serde_lab.pipeline.coordinator import Coordinator
 from serde_lab.pipeline.write_handle import WriteStatus
 from tests.pipeline.lab_table import BACK, FIRST, GONE, MOR, PARTITIONED, SECOND, LabTable, table_of
 
+pytestmark = pytest.mark.slow
+
 INLINE = {
     **MOR,
     "hoodie.compact.inline": "true",

@@ -113,10 +113,17 @@ def test_an_empty_comparison_is_no_pass(document: Any) -> None:
 )
 def test_a_gate_says_what_it_found(document: Any, status: int, text: str) -> None:
     finding = {"level": "failed", "arm": "avro", "quantity": "seconds", "text": "slower"}
-    gate = {"exit_status": status, "findings": [finding], "comparison": document}
+    counts = {"failed": 1, "passed": 3}
+    gate = {
+        "exit_status": status,
+        "findings": [finding],
+        "counts": counts,
+        "comparison": document,
+    }
     page = comparison_page(gate)
     assert text in words(page)
     assert page.sections[0].name == "findings"
+    assert (page.answer.figure, page.answer.figure_about) == ("1 failed", "3 passed, of 4 judged")
 
 
 @pytest.fixture(scope="module")

@@ -135,6 +135,7 @@ def test_every_format_survives_hostile_strings(tmp_path: Path, format: str) -> N
         assert "<img" not in text
 
 
+@pytest.mark.slow
 def test_a_large_run_stays_under_two_megabytes(tmp_path: Path) -> None:
     arms = [replace(made_up.ARROW, name=f"arm_{i}") for i in range(16)]
     path = made_up.make_run(tmp_path, arms, rounds=20, commits=3)

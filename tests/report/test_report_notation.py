@@ -83,14 +83,5 @@ def test_shortened_never_exceeds_its_room(text: str, room: int) -> None:
     assert short == text or len(text) > room
 
 
-@given(st.text(st.characters(codec=None), max_size=40))
-def test_printable_text_can_stand_in_xml(text: str) -> None:
-    from xml.etree import ElementTree
-
-    element = ElementTree.Element("t")
-    element.text = notation.printable(text)
-    ElementTree.fromstring(ElementTree.tostring(element))
-
-
 def test_a_name_cannot_end_its_own_marking() -> None:
     assert notation.named("a`b") == "`a'b`"

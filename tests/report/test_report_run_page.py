@@ -334,7 +334,7 @@ def test_each_doubt_is_reached(
 
 
 def test_a_count_that_differs_between_rounds_is_doubted(tmp_path: Path) -> None:
-    path = made_up.make_run(tmp_path, (made_up.PICKLE,), **QUIET)
+    path = made_up.make_run(tmp_path, (made_up.PICKLE,), state="running", **QUIET)
     samples = path / "samples.jsonl"
     lines = samples.read_text().splitlines()
     at = max(i for i, line in enumerate(lines) if '"frame_bytes"' in line)
@@ -346,10 +346,10 @@ def test_a_count_that_differs_between_rounds_is_doubted(tmp_path: Path) -> None:
 
 
 def test_a_torn_line_is_told(tmp_path: Path) -> None:
-    path = made_up.make_run(tmp_path, (made_up.PICKLE,), **QUIET)
+    path = made_up.make_run(tmp_path, (made_up.PICKLE,), state="running", **QUIET)
     with (path / "samples.jsonl").open("a") as file:
         file.write('{"event": "sam')
-    assert "torn" in doubts(run_page(load_run(path)))["Damaged lines"]
+    assert "torn" in doubts(run_page(load_run(path)))["The run's files"]
 
 
 def test_raw_values_hold_every_sample_of_every_cell(ladder: Page, tmp_path: Path) -> None:

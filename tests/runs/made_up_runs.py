@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from serde_lab.runs.directory import RunWriter
-from serde_lab.runs.model import ArmEntry, RunHeader
+from serde_lab.runs.model import ArmEntry, Check, RunHeader
 
 
 def header(run: str = "20260101T000000Z", scenario: str = "smoke", **fields: object) -> RunHeader:
@@ -44,14 +44,22 @@ def whole_cell(
         writer.sample(cell, "phase_wall_s", value * 2, commit=n, phase="map.encode")
         writer.sample(cell, "phase_cpu_s", value, commit=n, phase="map.encode")
     writer.sample(cell, "slots", 2)
+    end(writer, cell)
+
+
+def end(writer: RunWriter, cell: str) -> None:
+    """End a cell well, checked."""
+    round_, _, arm = cell.partition("-")
+    writer.check(Check("oracle", True, "all rows agree", arm, cell, int(round_[1:])))
     writer.cell_end(cell, "ok")
 
 
-def small_run(results: Path) -> Path:
-    """Two rounds of pickle and arrow."""
+def small_run(results: Path, *, killed: bool = False) -> Path:
+    """Two rounds of pickle and arrow; `killed` before its end, it has no digests."""
     with RunWriter.create(results, header()) as writer:
         for round_ in (1, 2):
             whole_cell(writer, f"r{round_:02d}-pickle", [2.0])
             whole_cell(writer, f"r{round_:02d}-arrow", [1.0])
-        writer.finish("complete")
+        if not killed:
+            writer.finish("complete")
         return writer.path

@@ -27,7 +27,7 @@ def test_a_run_killed_in_a_cell_loses_that_cell_only(tmp_path: Path) -> None:
     assert done.returncode == -signal.SIGKILL
     (path,) = tmp_path.glob("smoke/*")
     run = load_run(path)
-    assert run.header.state == "running"
+    assert run.header.state == "interrupted"
     assert run.complete_cells == {"r01-pickle"}
     with RunWriter.open_existing(run) as writer:
         whole_cell(writer, "r01-arrow", [1.0])

@@ -1,13 +1,15 @@
+import errno
 import json
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from serde_lab.errors import RunError
-from serde_lab.runs.directory import RunWriter, load_run, new_run_id
+from serde_lab.errors import RunError, StorageError
+from serde_lab.runs.directory import RunWriter, load_header, load_run, new_run_id, seal_run
 from serde_lab.runs.model import Calibration, Check, Sample
 from tests.runs.made_up_runs import begin, header, small_run, whole_cell
 
@@ -62,9 +64,10 @@ def test_a_cell_without_its_end_does_not_count_and_its_checks_neither(tmp_path: 
         writer.check(Check("arms agree", True, ""))
     run = load_run(writer.path)
     assert run.complete_cells == {"r01-arrow"}
-    assert [check.name for check in run.checks] == ["arms agree"]
-    assert len(run.messages) == 1
-    assert "r01-pickle has no end" in run.messages[0]
+    assert [check.name for check in run.checks] == ["oracle", "arms agree"]
+    partial, without_end = run.messages
+    assert "has not ended" in partial
+    assert "r01-pickle has no end" in without_end
 
 
 def test_arms_that_differed_in_one_round_and_agreed_in_the_next_are_told_of_both(
@@ -81,7 +84,7 @@ def test_arms_that_differed_in_one_round_and_agreed_in_the_next_are_told_of_both
 
 @pytest.mark.parametrize("cut", [1, 2, 20])
 def test_a_torn_last_line_is_dropped_with_a_message(tmp_path: Path, cut: int) -> None:
-    path = small_run(tmp_path)
+    path = small_run(tmp_path, killed=True)
     file = path / "samples.jsonl"
     whole = file.read_bytes()
     file.write_bytes(whole[:-cut])
@@ -89,14 +92,14 @@ def test_a_torn_last_line_is_dropped_with_a_message(tmp_path: Path, cut: int) ->
     if cut == 1:  # only the line feed is gone: the line is whole
         assert run == load_run(path)
         assert len(run.cells) == 4
-        assert run.messages == ()
+        assert len(run.messages) == 1
     else:
         assert len(run.cells) == 3
-        assert "line (28) is torn" in run.messages[0]
+        assert "line (28) is torn" in run.messages[1]
 
 
 def test_every_cut_of_a_run_can_be_read_and_resumed(tmp_path: Path) -> None:
-    path = small_run(tmp_path)
+    path = small_run(tmp_path, killed=True)
     file = path / "samples.jsonl"
     whole = file.read_bytes()
     ends = [
@@ -137,7 +140,7 @@ def test_every_cut_of_a_run_can_be_read_and_resumed(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path, damage: bytes, problem: str) -> None:
-    path = small_run(tmp_path)
+    path = small_run(tmp_path, killed=True)
     file = path / "samples.jsonl"
     lines = file.read_bytes().split(b"\n")
     lines[2] = damage
@@ -149,7 +152,7 @@ def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path, damage: bytes, pr
 
 
 def test_a_damaged_check_is_named(tmp_path: Path) -> None:
-    path = small_run(tmp_path)
+    path = small_run(tmp_path, killed=True)
     (path / "checks.jsonl").write_text('{"name": "oracle", "passed": 1}\n')
     with pytest.raises(RunError, match=r"checks\.jsonl, line 1: passed is 1"):
         load_run(path)
@@ -177,10 +180,53 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
         load_run(tmp_path)
 
 
-def test_a_run_is_never_overwritten(tmp_path: Path) -> None:
-    small_run(tmp_path)
-    with pytest.raises(RunError, match="exists already"):
-        RunWriter.create(tmp_path, header())
+def test_a_run_whose_id_is_taken_gets_another_one(tmp_path: Path) -> None:
+    first = small_run(tmp_path)
+    whole = (first / "run.json").read_bytes()
+    with RunWriter.create(tmp_path, header()) as writer:
+        assert writer.path.parent == first.parent
+        assert writer.path != first
+        assert load_run(writer.path).header.run == writer.path.name
+    assert (first / "run.json").read_bytes() == whole
+
+
+def test_a_run_is_running_while_its_process_writes_it(tmp_path: Path) -> None:
+    writer = RunWriter.create(tmp_path, header())
+    assert load_run(writer.path).header.state == "running"
+    writer.close()  # as the kernel does when the process ends
+    assert load_run(writer.path).header.state == "interrupted"
+    with RunWriter.open_existing(writer.path) as resumed:
+        assert load_run(writer.path).header.state == "running"
+        resumed.finish("complete")
+    assert load_run(writer.path).header.state == "complete"
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with RunWriter.create(tmp_path, header()) as writer, monkeypatch.context() as patch:
+        patch.setattr(writer._samples, "_file", _FullDisk(full))
+        with pytest.raises(StorageError, match=r"samples\.jsonl cannot be written: No space left"):
+            begin(writer, "r01-arrow")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", _raising(full))
+        with pytest.raises(RunError, match=r"run\.json cannot be written.*No space left"):
+            RunWriter.create(tmp_path, header("20260102T000000Z"))
+    assert not (tmp_path / "smoke" / "20260102T000000Z").exists()
+
+
+class _FullDisk:
+    def __init__(self, error: OSError) -> None:
+        self.error = error
+
+    def write(self, data: memoryview) -> int:
+        raise self.error
+
+
+def _raising(error: OSError) -> Callable[..., None]:
+    def raises(*_: object) -> None:
+        raise error
+
+    return raises
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden"])
@@ -204,6 +250,8 @@ def test_a_resumed_run_keeps_what_was_measured_and_redoes_the_cell_that_was_cut(
     with pytest.raises(KeyboardInterrupt):
         measure()
     assert load_run(writer.path).header.state == "interrupted"
+    # gone on with, and killed
+    RunWriter.open_existing(writer.path).close()
     with (writer.path / "samples.jsonl").open("ab") as file:
         file.write(b'{"event": "sample", "ce')
 
@@ -218,6 +266,89 @@ def test_a_resumed_run_keeps_what_was_measured_and_redoes_the_cell_that_was_cut(
     assert run.header.state == "complete"
     assert run.header.model_extra == {"extra_key": {"kept": 1}}
     assert run.messages == ()
+
+
+def test_a_run_that_has_ended_states_the_digests_of_its_files(tmp_path: Path) -> None:
+    path = small_run(tmp_path)
+    digests = load_run(path).header.digests
+    assert set(digests or ()) == {"samples.jsonl", "checks.jsonl"}
+    with RunWriter.open_existing(path) as writer:
+        assert load_header(path).digests is None
+        whole_cell(writer, "r03-arrow", [1.0])
+        writer.finish("complete")
+    run = load_run(path)
+    assert len(run.cells) == 5
+    assert run.messages == ()
+    assert run.header.digests != digests
+
+
+@pytest.mark.parametrize("name", ["samples.jsonl", "checks.jsonl"])
+@pytest.mark.parametrize("edit", ["change", "cut", "empty", "delete"])
+def test_a_file_that_was_edited_is_named(tmp_path: Path, name: str, edit: str) -> None:
+    path = small_run(tmp_path)
+    file = path / name
+    whole = file.read_bytes()
+    changed = {"change": whole.replace(b"pickle", b"pockle"), "cut": whole[:-40], "empty": b""}
+    if edit == "delete":
+        file.unlink()
+    else:
+        file.write_bytes(changed[edit])
+    with pytest.raises(RunError) as caught:
+        load_run(path)
+    assert f"{file} is not what was measured" in caught.value.message
+    with pytest.raises(RunError):
+        RunWriter.open_existing(path)
+
+
+def test_a_run_of_an_older_version_is_given_its_digests_once(tmp_path: Path) -> None:
+    path = small_run(tmp_path)
+    whole = (path / "run.json").read_text()
+    header = json.loads(whole)
+    del header["digests"]
+    (path / "run.json").write_text(json.dumps(header))
+    (message,) = load_run(path).messages
+    assert "is without digest" in message
+    assert seal_run(path)
+    assert (path / "run.json").read_text() == whole
+    assert not seal_run(path)
+
+
+def test_a_run_that_was_killed_is_given_no_digests(tmp_path: Path) -> None:
+    path = small_run(tmp_path, killed=True)
+    with pytest.raises(RunError, match="has not ended"):
+        seal_run(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ('"value": 1.0', '"value": -5', "line 9: seconds is -5, and a measured value"),
+        ('"value": 1.0', '"value": 1e999', "seconds is inf"),
+        ('"phase_cpu_s", "phase": "map.encode", "value": 2.0', None, "100.000 s of CPU in 2.000 s"),
+        ('"arm": "pickle", "round": 2', '"arm": "pickle", "round": 7', "round 7 of arm 'pickle'"),
+        ('"arm": "pickle", "round": 2', '"arm": "moon", "round": 2', "no arm 'moon'"),
+    ],
+)
+def test_values_that_cannot_be_are_refused_by_name(
+    tmp_path: Path, old: str, new: str | None, problem: str
+) -> None:
+    path = small_run(tmp_path, killed=True)
+    file = path / "samples.jsonl"
+    whole = file.read_text()
+    assert old in whole
+    file.write_text(whole.replace(old, new or old.replace("2.0", "100.0"), 1))
+    with pytest.raises(RunError) as caught:
+        load_run(path)
+    assert str(file) in caught.value.message
+    assert problem in caught.value.message
+
+
+def test_a_check_of_another_round_than_its_cell_is_refused(tmp_path: Path) -> None:
+    path = small_run(tmp_path, killed=True)
+    file = path / "checks.jsonl"
+    file.write_text(file.read_text().replace('"round": 2', '"round": 3', 1))
+    with pytest.raises(RunError, match=r"round 3; the cell is of arm pickle, round 2"):
+        load_run(path)
 
 
 def test_only_one_process_writes_a_run(tmp_path: Path) -> None:

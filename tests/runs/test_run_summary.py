@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from serde_lab.runs.arm_table import COLUMNS, arm_rows
+from serde_lab.runs.arm_table import COLUMNS, RAW_COLUMNS, arm_rows
 from serde_lab.runs.directory import RunWriter, load_run
 from serde_lab.runs.model import ArmEntry, Check
-from serde_lab.runs.summary import summarise
-from tests.runs.made_up_runs import begin, header, whole_cell
+from serde_lab.runs.summary import exit_status, summarise
+from tests.runs.made_up_runs import begin, end, header, whole_cell
 
 ARMS = (
     ArmEntry(arm="pickle", strategy="pickle"),
@@ -64,7 +64,7 @@ def test_serde_is_the_four_verbs_and_route_over_all_stages(writer: RunWriter) ->
     ]:
         writer.sample("r01-pickle", "phase_wall_s", wall, commit=1, phase=phase)
         writer.sample("r01-pickle", "phase_cpu_s", cpu, commit=1, phase=phase)
-    writer.cell_end("r01-pickle", "ok")
+    end(writer, "r01-pickle")
     pickle = arm_of(summary_of(writer), "pickle")
     assert pickle["serde_cpu_s"] == pytest.approx(1.5)
     assert pickle["serde_share"] == pytest.approx(0.5)
@@ -89,7 +89,7 @@ def test_each_metric_goes_from_commits_to_cell_by_its_own_rule(writer: RunWriter
         writer.sample("r01-pickle", "shuffle_bytes", shuffle, commit=commit)
         writer.sample("r01-pickle", "spark.gc_s", 0.5, commit=commit)
     writer.sample("r01-pickle", "worker_start_s", 0.75)
-    writer.cell_end("r01-pickle", "ok")
+    end(writer, "r01-pickle")
     pickle = arm_of(summary_of(writer), "pickle")
     assert (pickle["peak_worker_rss_bytes"], pickle["table_bytes"]) == (900, 30)
     assert (pickle["shuffle_bytes"], pickle["worker_start_s"]) == (11, 0.75)
@@ -104,7 +104,7 @@ def test_a_phase_that_one_round_lacks_took_no_time_in_it(writer: RunWriter) -> N
         writer.sample(cell, "phase_wall_s", 1.0, commit=1, phase="map.encode")
         if lost_s is not None:
             writer.sample(cell, "phase_wall_s", lost_s, commit=1, phase="lost_attempts")
-        writer.cell_end(cell, "ok")
+        end(writer, cell)
     assert arm_of(summary_of(writer), "pickle")["phases"]["lost_attempts"]["wall_s"] == 0.0
 
 
@@ -193,15 +193,44 @@ def test_the_table_shows_what_the_summary_holds(writer: RunWriter) -> None:
     rows = arm_rows(summary_of(writer))
     cells = [dict(zip(COLUMNS, row.cells(), strict=True)) for row in rows]
     assert cells[0] == {
-        "arm": "pickle",
-        "seconds": "4.000",
-        "rows/s": "25.00",
-        "SerDe CPU s": "4.000",
-        "SerDe share": "100.00 %",
-        "shuffle MB": "–",
-        "ratio": "1.000",
-        "note": "reference",
+        "arm": ("pickle", "reference"),
+        "seconds": ("4.000", ""),
+        "ratio": ("1.000", ""),
+        "rows/s": ("25.00", ""),
+        "SerDe CPU": ("4.000 s", "100.00 %"),
+        "shuffle": ("–", ""),
+        "checks": ("1 passed", ""),
     }
-    assert cells[1]["seconds"] == "–"
-    assert cells[1]["note"] == "wrong answer: oracle: key 5 differs"
-    assert cells[2]["note"] == "missing: the Apache Hudi bundle is not here"
+    assert cells[1]["seconds"] == ("–", "")
+    assert cells[1]["checks"] == ("0 passed", "1 failed")
+    assert [row.remark for row in rows[:3]] == [
+        "",
+        "wrong answer: oracle: key 5 differs",
+        "missing: the Apache Hudi bundle is not here",
+    ]
+
+
+def test_a_range_stands_below_a_median_and_raw_values_are_not_rounded(writer: RunWriter) -> None:
+    for number, seconds in enumerate([1.00004, 3.0, 2.0], start=1):
+        whole_cell(writer, f"r{number:02d}-pickle", [seconds])
+    row = arm_rows(summary_of(writer))[0]
+    assert row.cells()[1] == ("2.000", "1.000–3.000")
+    raw = dict(zip(RAW_COLUMNS, row.raw(), strict=True))
+    assert (raw["seconds"], raw["seconds_min"], raw["seconds_max"]) == (2.0, 1.00004, 3.0)
+    assert (raw["rounds"], raw["serde_share"], raw["checks_passed"]) == (3, 1.0, 3)
+
+
+def test_an_arm_that_nobody_checked_shows_no_timing(writer: RunWriter) -> None:
+    whole_cell(writer, "r01-pickle", [4.0])
+    for number in (1, 2):
+        whole_cell(writer, f"r{number:02d}-arrow", [1.0])
+    checks = writer.path / "checks.jsonl"
+    lines = checks.read_text().splitlines(keepends=True)
+    checks.write_text("".join(line for line in lines if "r02-arrow" not in line))
+    summary = summary_of(writer)
+    pickle, arrow = summary["arms"][:2]
+    assert (pickle["status"], arrow["status"]) == ("ok", "unchecked")
+    assert arrow["seconds"] is arrow["phases"] is arrow["serde_cpu_s"] is None
+    assert "round 2" in arrow["unchecked"]
+    assert exit_status(summary) == 1
+    assert "unchecked" in arm_rows(summary)[1].remark

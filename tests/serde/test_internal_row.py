@@ -24,6 +24,7 @@ class TestInternalRow(Conformance):
     own_options = ({}, {"layout": "nested"})
 
 
+@pytest.mark.slow
 class TestInternalRowInBlocks(Conformance):
     """The same laws where every few records are a block of their own."""
 

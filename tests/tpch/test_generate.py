@@ -17,6 +17,8 @@ from tpch import generator as module
 from tpch.app import main
 from tpch.generator import generate
 
+pytestmark = pytest.mark.slow
+
 
 def test_parts_hold_the_same_rows_as_one_file(tmp_path: Path) -> None:
     whole = generate("orders", 0.001, tmp_path / "a")

@@ -86,6 +86,23 @@ def make_batches(
     return made
 
 
+def check_rows(scenario: Scenario) -> None:
+    """Raise what `make_batches` would raise for the user's own rows, and make nothing.
+
+    Keys of a file are looked for in earlier files, not in batches that are yet to be derived.
+    """
+    data = scenario.data
+    if not isinstance(data, ParquetData):
+        return
+    source = _own_source(scenario, data)
+    _derived(scenario, source)
+    earlier: list[Path] = []
+    for key, batch in scenario.named_batches:
+        if batch.path is not None:
+            _own_batch(scenario, key, batch, source, earlier)
+            earlier += own_files.find_files(f"{key}.path", batch.path)
+
+
 def _source(scenario: Scenario, cache: Path, say: Say, progress: Progress) -> ParquetRows:
     """The rows that batches are derived from, checked."""
     data = scenario.data
@@ -96,6 +113,10 @@ def _source(scenario: Scenario, cache: Path, say: Say, progress: Progress) -> Pa
         done = "was there" if made.reused else "generated"
         say(f"{data.table}, {made.manifest.rows:,} rows, {done}, in {made.folder.resolve()}")
         return ParquetRows(made.manifest.files(made.folder))
+    return _own_source(scenario, data)
+
+
+def _own_source(scenario: Scenario, data: ParquetData) -> ParquetRows:
     rows = own_files.open_source(data)
     own_files.check_nulls("data.path", rows, data.path, scenario)
     return rows

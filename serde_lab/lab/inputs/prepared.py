@@ -94,7 +94,7 @@ def prepare_inputs(
     asked = _request(scenario)
     folder = _folder(scenario, cache, asked)
     try:
-        with _alone(cache, say):
+        with alone(cache, f"waiting for another run that makes data in {cache}", say):
             found = _finished(scenario, folder, asked)
             if found is None:
                 say(f"making the input batches in {folder}")
@@ -132,6 +132,22 @@ def prepare_inputs(
     )
 
 
+@contextmanager
+def alone(folder: Path, waiting: str, say: Say) -> Iterator[None]:
+    """One process at a time in `folder`; `say` gets `waiting` if another one is there.
+
+    The lock goes with the process, however that ends.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(waiting)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def record_schema(scenario: Scenario, data: pa.Schema) -> RecordSchema:
     """The schema of the table: `data` without what the parquet file says besides types."""
     plain = pa.schema([pa.field(field.name, field.type, field.nullable) for field in data])
@@ -165,19 +181,6 @@ def _request(scenario: Scenario) -> dict[str, Any]:
             for file in own_files.find_files(key, path)
         ]
     return request
-
-
-@contextmanager
-def _alone(cache: Path, say: Say) -> Iterator[None]:
-    """One process at a time in one cache; the lock goes with the process, however that ends."""
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"waiting for another run that makes data in {cache}")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _finished(scenario: Scenario, folder: Path, asked: Mapping[str, Any]) -> list[Manifest] | None:

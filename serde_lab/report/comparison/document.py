@@ -51,7 +51,10 @@ class ComparedRow:
 
 @dataclass(frozen=True, slots=True)
 class ComparedSides:
-    """The whole document; `findings` and `exit_status` are there where a gate judged it."""
+    """The whole document; `findings` and `exit_status` are there where a gate judged it.
+
+    Then verdicts and counts are the gate's own: passed, undecided, regression, wrong answer, failed.
+    """
 
     before: str
     after: str
@@ -75,7 +78,7 @@ def read_comparison(document: Document) -> ComparedSides:
             scenario=str(comparison["scenario"]),
             rows=tuple(_row(row) for row in comparison["rows"]),
             means=dict(comparison["geometric_means"]),
-            counts=dict(comparison["counts"]),
+            counts=dict(document["counts"] if "findings" in document else comparison["counts"]),
             notes=tuple(comparison["notes"]),
             raised=tuple(comparison["raised"]),
             findings=tuple(document.get("findings", ())),
@@ -96,8 +99,8 @@ def _row(row: Document) -> ComparedRow:
         quantity=f"{row['metric']}{phase}{commit}",
         metric=row["metric"],
         unit=row["scale"] or row["unit"] or "",
-        mark=row["mark"],
-        verdict=row["verdict"],
+        mark="" if "level" in row else row["mark"],
+        verdict=row.get("level") or row["verdict"],
         because=row["because"],
         before=_side(row["before"]),
         after=_side(row["after"]),

@@ -33,16 +33,23 @@ _MOST_NAMED = 5
 """More bad rows the answer does not name one by one."""
 
 _WORST_FIRST = (
+    "failed",
     "wrong answer",
+    "unchecked",
     "missing",
     "slower",
+    "regression",
     "not comparable",
     "inconclusive",
     "insufficient",
+    "undecided",
     "noise",
     "faster",
+    "passed",
     "same",
 )
+_BAD = ("failed", "wrong answer", "unchecked", "missing", "slower", "regression")
+_UNMOVED = ("same", "passed")
 
 
 def comparison_page(document: Document) -> Page:
@@ -70,25 +77,31 @@ def comparison_page(document: Document) -> Page:
 
 def _answer(sides: ComparedSides) -> Answer:
     counts = sides.counts
+    question = f"Is {sides.after} worse than {sides.before}?"
+    sentences = tuple(_sentences(sides))
+    if sides.exit_status is not None:
+        found = [f"{notation.count(n)} {level}" for level, n in counts.items() if n] or ["nothing"]
+        judged = f"of {notation.count(sum(counts.values()))} judged"
+        return Answer(question, found[0], ", ".join([*found[1:], judged]), sentences)
     worse = counts.get("worse", 0)
     return Answer(
-        question=f"Is {sides.after} worse than {sides.before}?",
+        question=question,
         figure=f"{notation.count(worse)} worse",
         figure_about=(
             f"{notation.count(counts.get('better', 0))} better,"
             f" {notation.count(counts.get('undecided', 0))} undecided, of"
             f" {notation.count(counts.get('compared', 0))} compared"
         ),
-        sentences=tuple(_sentences(sides)),
+        sentences=sentences,
     )
 
 
 def _sentences(sides: ComparedSides) -> Iterator[Sentence]:
     if sides.exit_status is not None:
         yield _gate_sentence(sides.exit_status)
-    if not sides.counts.get("compared"):
+    if sides.exit_status is None and not sides.counts.get("compared"):
         yield Sentence("Nothing was compared, and that is no pass.", "bad")
-    bad = [row for row in sides.rows if row.verdict in ("wrong answer", "missing", "slower")]
+    bad = [row for row in sides.rows if row.verdict in _BAD]
     for row in bad[:_MOST_NAMED]:
         times = "" if row.ratio is None else f", {notation.decided('ratio', row.ratio)} times"
         yield Sentence(
@@ -152,15 +165,17 @@ _COLUMNS = (
 
 def _verdicts(sides: ComparedSides) -> Section:
     ranked = _worst_first(sides.rows)
-    changed = tuple(_verdict_row(row) for row in ranked if row.verdict != "same")
-    same = tuple(_verdict_row(row) for row in ranked if row.verdict == "same")
+    changed = tuple(_verdict_row(row) for row in ranked if row.verdict not in _UNMOVED)
+    same = tuple(_verdict_row(row) for row in ranked if row.verdict in _UNMOVED)
+    gated = sides.exit_status is not None
+    alike, moved = ("passed", "did not pass") if gated else ("are the same", "are not the same")
     blocks: list[Block] = []
     if changed:
-        caption = "Compared cells that are not the same, the worst first"
+        caption = f"Compared cells that {moved}, the worst first"
         blocks.append(Table("verdicts", caption, _COLUMNS, changed))
     if same:
-        folded = f"{notation.plural(len(same), 'cell')} that {'is' if len(same) == 1 else 'are'} the same"
-        caption = "Compared cells that are the same"
+        folded = f"{notation.plural(len(same), 'cell')} that {alike}"
+        caption = f"Compared cells that {alike}"
         blocks.append(Table("same", caption, _COLUMNS, same, folded=folded))
     return Section("verdicts", "Verdicts", tuple(blocks))
 
@@ -178,7 +193,7 @@ def _verdict_row(row: ComparedRow) -> tuple[Cell, ...]:
     return (
         Cell(row.arm, row.arm, header=True),
         Cell(row.quantity, row.quantity),
-        Cell(f"{row.mark} {row.verdict}", row.verdict, tone=verdict_tone(row.verdict)),
+        Cell(f"{row.mark} {row.verdict}".strip(), row.verdict, tone=verdict_tone(row.verdict)),
         Cell(notation.decided("ratio", row.ratio), row.ratio, between),
         _median(row.before.median if row.before else None, row.unit),
         _median(row.after.median if row.after else None, row.unit),

@@ -26,6 +26,7 @@ from matplotlib.ticker import MaxNLocator
 
 from serde_lab.report import notation
 from serde_lab.report.plots import palette
+from serde_lab.runs.plain_text import plain
 
 TEXT_PX = 12.5
 SMALL_PX = 11.0
@@ -175,7 +176,7 @@ class Canvas:
             Text(
                 x,
                 y + (0 if turned else size_px * 0.35),
-                notation.printable(text),
+                plain(text),
                 color=palette.light(role),
                 fontsize=size_px,
                 ha=align,
@@ -194,7 +195,7 @@ class Canvas:
         if tip:
             name = f"tip{len(self.tips)}"
             artist.set_gid(name)
-            self.tips[name] = notation.printable(tip)
+            self.tips[name] = plain(tip)
         self._axes.add_artist(artist)
 
     def svg(self, background: bool = False) -> str:

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from xml.etree import ElementTree
 
-from serde_lab.report import notation
 from serde_lab.report.plots import palette
+from serde_lab.runs.plain_text import plain
 
 Element = ElementTree.Element
 
@@ -59,7 +59,7 @@ def embedded(
         root.attrib["width"], root.attrib["height"] = size
     for position, (tag, text) in enumerate((("title", title), ("desc", description))):
         element = ElementTree.Element(tag, {"id": f"{name}-{tag}"})
-        element.text = notation.printable(text)
+        element.text = plain(text)
         root.insert(position, element)
     return ElementTree.tostring(root, encoding="unicode", short_empty_elements=False)
 

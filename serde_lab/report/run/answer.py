@@ -197,7 +197,7 @@ def _correctness(facts: RunFacts) -> tuple[Sentence, ...]:
         return (
             Sentence("No contents were checked: whether any arm is right is not known.", "bad"),
         )
-    if all(check.passed for check in checks):
+    if all(check.passed for check in checks) and not any(arm.unchecked for arm in facts.arms):
         return (
             Sentence(
                 f"{_right(facts)}: all {notation.count(len(checks))} checks of contents passed.",
@@ -222,6 +222,15 @@ def _alarms(facts: RunFacts) -> tuple[Sentence, ...]:
             Sentence(
                 f"Wrong answer: {notation.listed(wrong)}. A check of contents failed, so no timing"
                 f" of {'it' if len(wrong) == 1 else 'them'} {are} believed or shown.",
+                "bad",
+            )
+        )
+    unchecked = [notation.named(arm.name) for arm in facts.arms if arm.unchecked]
+    if unchecked:
+        found.append(
+            Sentence(
+                f"Unchecked: {notation.listed(unchecked)}. Rounds without a check of contents give no"
+                " timing that is shown.",
                 "bad",
             )
         )

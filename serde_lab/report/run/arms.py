@@ -84,7 +84,7 @@ def _row(arm: ArmFacts, facts: RunFacts) -> tuple[Cell, ...]:
         _name(arm, facts),
         Cell(rounded_text("seconds", arm.seconds), arm.seconds, between)
         if arm.seconds is not None
-        else Cell(arm.absence, None, _reason(arm), "bad" if arm.wrong else "warn"),
+        else Cell(arm.absence, None, _reason(arm), "bad" if arm.wrong or arm.unchecked else "warn"),
         absent if ratio is None else Cell(rounded_text("ratio", ratio), ratio, _times(ratio)),
         _figure("rows_per_s", arm.figure("rows_per_s")),
         Cell(
@@ -114,7 +114,7 @@ def _reason(arm: ArmFacts) -> str:
     if arm.wrong:
         failed = [check for check in arm.summary["checks"] if not check["passed"]]
         return "; ".join(f"{check['name']}: {check['detail']}" for check in failed)
-    return str(arm.summary["error"] or arm.summary["missing"] or "")
+    return str(arm.unchecked or arm.summary["error"] or arm.summary["missing"] or "")
 
 
 def _times(ratio: float) -> str:

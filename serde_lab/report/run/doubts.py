@@ -56,6 +56,11 @@ def _failures(facts: RunFacts) -> Iterator[tuple[str, str]]:
             f"A check of contents failed for {notation.listed(wrong)}; see the checks.",
         )
     for arm in facts.arms:
+        if arm.unchecked:
+            yield (
+                "Unchecked",
+                f"{notation.named(arm.name)}: {arm.unchecked}; no timing of it is shown.",
+            )
         failed = [c for c in facts.run.cells if c.arm == arm.name and c.status == "failed"]
         if failed:
             rounds = notation.listed([str(cell.round) for cell in failed])
@@ -69,7 +74,7 @@ def _failures(facts: RunFacts) -> Iterator[tuple[str, str]]:
     if state != "complete":
         yield "Incomplete", f"The run's state is {state}: rounds are missing."
     for message in facts.run.messages:
-        yield "Damaged lines", message
+        yield "The run's files", message
 
 
 def _rounds(facts: RunFacts) -> Iterator[tuple[str, str]]:

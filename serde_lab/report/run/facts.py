@@ -20,7 +20,8 @@ from serde_lab.runs.summary import measured_cells, summarise
 
 @dataclass(frozen=True, slots=True)
 class ArmFacts:
-    """One arm. `rounds` and `cold` hold the values by round number; both empty where it is wrong."""
+    """One arm. `rounds` and `cold` hold the values by round number; both empty where it is wrong or
+    unchecked."""
 
     name: str
     kind: str
@@ -51,6 +52,11 @@ class ArmFacts:
     @property
     def wrong(self) -> bool:
         return bool(self.summary["wrong"])
+
+    @property
+    def unchecked(self) -> str:
+        """Which rounds nobody checked, in words; "" where all were."""
+        return self.summary["unchecked"] or ""
 
     @property
     def seconds(self) -> float | None:
@@ -98,6 +104,8 @@ class ArmFacts:
         """Why the arm has no timing, in two or three words; "" where it has one."""
         if self.wrong:
             return "wrong answer"
+        if self.unchecked:
+            return "unchecked"
         if self.seconds is not None:
             return ""
         return "failed" if self.summary["status"] == "failed" else "not measured"
@@ -167,7 +175,7 @@ def _arm(
     name = summary["arm"]
     rounds: dict[int, CellValues] = {}
     cold: dict[int, CellValues] = {}
-    if not summary["wrong"]:
+    if not (summary["wrong"] or summary["unchecked"]):
         rounds = {cell.round: cell_values(cell) for cell in measured_cells(run, name)}
         cold = {
             cell.round: cell_values(cell)

@@ -5,7 +5,6 @@ Owns that order. Must not know HTML, nor what a section holds.
 
 from __future__ import annotations
 
-from serde_lab.report import notation
 from serde_lab.report.page import Page, Section
 from serde_lab.report.run.answer import answer
 from serde_lab.report.run.arms import arms_section
@@ -25,6 +24,7 @@ from serde_lab.report.run.rounds import rounds_section
 from serde_lab.report.run.time_split import time_section
 from serde_lab.report.run.topologies import topologies_section
 from serde_lab.runs.model import Run
+from serde_lab.runs.plain_text import plain
 
 _MOST_PHASE_VALUES = 24_000
 """Beyond so many single phase values a page would pass its two megabytes."""
@@ -92,7 +92,7 @@ def _head(facts: RunFacts) -> tuple[tuple[str, str], ...]:
         ("machine", header.machine_class),
         ("exchange", _exchange(facts)),
     )
-    return tuple((key, notation.printable(value)) for key, value in shown if value)
+    return tuple((key, plain(value)) for key, value in shown if value)
 
 
 def _exchange(facts: RunFacts) -> str:

@@ -80,8 +80,8 @@ def raw_section(facts: RunFacts, *, phase_tables: bool = True) -> Section:
         Sentence(
             "One row a commit of a cell, and one for what was measured of the cell as a whole."
             + (
-                " Cells of arms with a wrong answer are left out."
-                if any(arm.wrong for arm in facts.arms)
+                " Cells of arms with a wrong answer, or unchecked, are left out."
+                if any(arm.wrong or arm.unchecked for arm in facts.arms)
                 else ""
             )
         ),
@@ -105,9 +105,9 @@ _Record = tuple[tuple[Cell, ...], CommitValues]
 
 
 def _records(facts: RunFacts) -> Iterator[_Record]:
-    wrong = {arm.name for arm in facts.arms if arm.wrong}
+    hidden = {arm.name for arm in facts.arms if arm.wrong or arm.unchecked}
     for cell in facts.run.cells:
-        if cell.arm in wrong:
+        if cell.arm in hidden:
             continue
         values = cell_values(cell)
         kind = "failed" if cell.status == "failed" else "cold" if cell.warmup else "measured"

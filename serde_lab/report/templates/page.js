@@ -34,6 +34,10 @@
       });
     });
   }
+  // a table that does not fit says so; folded ones are measured once they are opened
+  const fits = new ResizeObserver((seen) => seen.forEach(({ target }) =>
+    target.classList.toggle("wider", target.scrollWidth > target.clientWidth + 1)));
+  document.querySelectorAll(".scroll").forEach((box) => fits.observe(box));
   // paper cannot unfold anything; what would fill page after page stays folded
   let opened = [];
   addEventListener("beforeprint", () => {

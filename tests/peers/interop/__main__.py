@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from serde_lab.cli.progress import fetch_hudi_bundle
 from serde_lab.lab.session import SessionSettings, start_session, stop_session
 from serde_lab.peers import apache_hudi
 from tests.peers.interop.cells import all_cells, pairwise_cells
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     to_do = [cell for cell in cells if not state.has(cell)]
     sys.stderr.write(f"{len(cells) - len(to_do)} of {len(cells)} cells are done\n")
     end = time.monotonic() + asked.minutes * 60 if asked.minutes else float("inf")
-    bundle = apache_hudi.fetch_bundle()
+    bundle = fetch_hudi_bundle()
     conf = dict(apache_hudi.SESSION_CONF)
     session = start_session(SessionSettings(cores=2, jars=(str(bundle),), conf=conf))
     try:

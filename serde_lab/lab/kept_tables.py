@@ -1,0 +1,90 @@
+"""`--keep-tables DIR`: a copy of each arm's last table at `DIR/<arm>`.
+
+A folder is replaced only if an earlier run kept a table there, which a file in its `.hoodie` says, or if
+the caller allows it. A copy gets its name when it is whole.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from serde_lab.errors import StorageError, UsageError
+
+MARK = Path(".hoodie") / "serde_lab.kept"
+"""Marks a table as a copy that a run made. No reader of Hudi tables looks at it."""
+_UNFINISHED = ".serde_lab-keeping-"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTables:
+    """Where the tables of a run are kept. `replace` allows any folder to be replaced."""
+
+    folder: Path
+    replace: bool = False
+
+    def check(self, arms: Sequence[str]) -> None:
+        """Raise UsageError unless the tables of `arms` can be kept; nothing is changed."""
+        above = self.folder.absolute()
+        while not os.path.lexists(above):
+            above = above.parent
+        if not above.is_dir():
+            raise UsageError(f"--keep-tables {self.folder}: {above} is no folder")
+        if not os.access(above, os.W_OK | os.X_OK):
+            raise UsageError(f"--keep-tables {self.folder}: {above} cannot be written")
+        for arm in arms:
+            if arms.count(arm) > 1:
+                raise UsageError(f"--keep-tables: several scenarios have an arm {arm!r}")
+            self._check_target(self.folder / arm)
+
+    def _check_target(self, target: Path) -> None:
+        if target.is_symlink() or (target.exists() and not target.is_dir()):
+            what = "a link" if target.is_symlink() else "a file"
+            raise UsageError(f"--keep-tables: {target} is {what}, expected a folder or nothing")
+        if self.replace or not target.exists() or (target / MARK).is_file():
+            return
+        try:
+            empty = not any(target.iterdir())
+        except OSError as exc:
+            raise UsageError(f"--keep-tables: {target} cannot be read: {exc.strerror}") from exc
+        if not empty:
+            raise UsageError(
+                f"--keep-tables: {target} is not empty, and no earlier run kept a table there",
+                hint="name another folder, or let --replace delete what it holds",
+            )
+
+    def keep(self, table: Path, arm: str) -> None:
+        """Copy `table` to its place. Raises UsageError or StorageError; what was there stays then."""
+        target = self.folder / arm
+        self._check_target(target)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            unfinished = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self.folder))
+        except OSError as exc:
+            raise StorageError(f"{target} cannot be written: {exc.strerror}") from exc
+        try:
+            new, old = unfinished / "new", unfinished / "old"
+            shutil.copytree(table, new)
+            (new / MARK).write_text("serde_lab run --keep-tables may replace this table\n")
+            if target.exists():
+                target.rename(old)
+            new.rename(target)
+        except (OSError, shutil.Error) as exc:
+            with suppress(OSError):
+                if old.exists() and not target.exists():
+                    old.rename(target)
+            raise StorageError(f"{target} cannot be written: {_reason(exc)}") from exc
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _reason(exc: OSError) -> str:
+    """The first reason of several that `shutil` collects."""
+    if isinstance(exc, shutil.Error) and exc.args and exc.args[0]:
+        return str(exc.args[0][0][2])
+    return exc.strerror or str(exc)

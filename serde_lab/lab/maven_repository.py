@@ -1,0 +1,210 @@
+"""Which Maven repository files come from, and where this machine may have them already.
+
+The repository is the first of: SERDE_LAB_MAVEN_REPOSITORY; what the user's Maven settings say of the
+repository `central` (https://maven.apache.org/settings.html: a mirror, or an active profile); the default
+of Spark's own resolver, which is a constant in the jar of Ivy that pyspark brings.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import re
+import struct
+import urllib.parse
+import zipfile
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.etree import ElementTree
+
+from serde_lab.errors import SetupError
+
+VARIABLE = "SERDE_LAB_MAVEN_REPOSITORY"
+
+_CENTRAL = "central"
+_RESOLVER = ("org/apache/ivy/plugins/resolver/IBiblioResolver.class", "DEFAULT_M2_ROOT")
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A Maven repository: its root, which ends with a slash, and who named it."""
+
+    url: str
+    origin: str
+    authorization: str = field(default="", repr=False)
+    """The value of HTTP's Authorization header, "" for none."""
+
+
+def repository(environ: Mapping[str, str] = os.environ) -> Repository:
+    """The repository to fetch from. Raises SetupError if what names it cannot be understood."""
+    stated = environ.get(VARIABLE, "").strip()
+    if stated:
+        return _at(stated, VARIABLE)
+    for settings in _all_settings(environ):
+        found = settings.central()
+        if found is not None:
+            server, url = found
+            return _at(url, str(settings.file), settings.login(server))
+    return _at(_default_root(), "the default of Spark's resolver")
+
+
+def homes(environ: Mapping[str, str]) -> list[Path]:
+    """HOME, and the home folder of the account in the user database if it is another one."""
+    found = [Path(environ["HOME"])] if environ.get("HOME") else []
+    with suppress(KeyError):  # a container may run under a number that no account has
+        found.append(Path(pwd.getpwuid(os.getuid()).pw_dir))
+    return list(dict.fromkeys(found))
+
+
+def local_repositories(environ: Mapping[str, str]) -> Iterator[Path]:
+    """Folders in which Maven keeps what it fetched. Raises SetupError for damaged settings."""
+    for home in homes(environ):
+        yield home / ".m2" / "repository"
+    for settings in _all_settings(environ):
+        stated = settings.text(settings.root, "localRepository")
+        if stated:
+            yield Path(stated)
+
+
+def _all_settings(environ: Mapping[str, str]) -> Iterator[_Settings]:
+    """The user's settings, then those of the Maven installation that the environment names."""
+    installed = [environ[name] for name in ("MAVEN_HOME", "M2_HOME") if environ.get(name)]
+    files = [home / ".m2" / "settings.xml" for home in homes(environ)]
+    files += [Path(folder) / "conf" / "settings.xml" for folder in dict.fromkeys(installed)]
+    for file in files:
+        try:
+            root = ElementTree.fromstring(file.read_bytes())
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except (OSError, ElementTree.ParseError) as exc:
+            why = getattr(exc, "strerror", None) or exc
+            raise SetupError(
+                f"Maven's settings {file} cannot be read: {why}",
+                hint=f"mend them, or name a Maven repository in {VARIABLE}",
+            ) from exc
+        for element in root.iter():  # the namespace differs from version to version
+            element.tag = element.tag.rpartition("}")[2]
+        yield _Settings(file, root, environ)
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """One settings.xml, its tags without namespaces."""
+
+    file: Path
+    root: ElementTree.Element
+    environ: Mapping[str, str]
+
+    def central(self) -> tuple[str, str] | None:
+        """The id and the address of what stands for Maven's `central`; None for Maven's own."""
+        for mirror in self.root.iterfind("mirrors/mirror"):
+            patterns = {one.strip() for one in self.text(mirror, "mirrorOf").split(",")}
+            if f"!{_CENTRAL}" in patterns or self.text(mirror, "blocked") == "true":
+                continue
+            if patterns & {_CENTRAL, "*", "external:*"}:
+                return self.text(mirror, "id"), self.text(mirror, "url")
+        active = {(one.text or "").strip() for one in self.root.iterfind("activeProfiles/*")}
+        for profile in self.root.iterfind("profiles/profile"):
+            by_default = self.text(profile, "activation/activeByDefault") == "true"
+            if by_default or self.text(profile, "id") in active:
+                for one in profile.iterfind("repositories/repository"):
+                    if self.text(one, "id") == _CENTRAL:
+                        return _CENTRAL, self.text(one, "url")
+        return None
+
+    def login(self, server: str) -> tuple[str, str] | None:
+        """User and password for the server of that id; None without, or where Maven encrypted it."""
+        for one in self.root.iterfind("servers/server"):
+            password = self.text(one, "password")
+            if self.text(one, "id") == server and not re.fullmatch(r"\{.*\}", password):
+                return self.text(one, "username"), password
+        return None
+
+    def text(self, element: ElementTree.Element, path: str) -> str:
+        """The text at `path`, "" for none, with environment variables put in as Maven does."""
+        known = {f"env.{name}": value for name, value in self.environ.items()}
+        known["user.home"] = str(next(iter(homes(self.environ)), ""))
+        stated = (element.findtext(path) or "").strip()
+        return re.sub(r"\$\{([^}]*)\}", lambda m: known.get(m[1], m[0]), stated)
+
+
+def _at(address: str, origin: str, login: tuple[str, str] | None = None) -> Repository:
+    """The repository at `address`, which may hold user and password itself."""
+    try:
+        parts = urllib.parse.urlsplit(address)
+        good = parts.scheme in ("https", "http") and parts.hostname and "${" not in address
+    except ValueError:
+        good = None
+    if not good:
+        shown = re.sub(r"//[^/]*@", "//", address)
+        raise SetupError(
+            f"{origin} names {shown!r} as Maven repository, which is no https:// address",
+            hint=f"name one in {VARIABLE}",
+        )
+    if parts.username:
+        unquote = urllib.parse.unquote
+        login = unquote(parts.username), unquote(parts.password or "")
+    host = parts.netloc.rpartition("@")[2]
+    url = f"{parts.scheme}://{host}{parts.path.rstrip('/')}/"
+    authorization = f"Basic {b64encode(':'.join(login).encode()).decode()}" if login else ""
+    return Repository(url, origin, authorization)
+
+
+def _default_root() -> str:
+    """The address that Spark resolves packages from when nobody says otherwise."""
+    class_file, constant = _RESOLVER
+    package = importlib.util.find_spec("pyspark")
+    folder = Path(package.origin).parent / "jars" if package and package.origin else Path("jars")
+    for jar in sorted(folder.glob("ivy-*.jar")):
+        with zipfile.ZipFile(jar) as archive:
+            found = class_constant(archive.read(class_file), constant)
+        if found is not None:
+            return found
+    raise SetupError(
+        f"no Maven repository is known: {folder} holds no jar of Ivy with a default",
+        hint=f"name one in {VARIABLE}",
+    )
+
+
+def class_constant(content: bytes, name: str) -> str | None:
+    """The text of the constant `name` of a Java class; None if it has no such text.
+
+    The layout is that of the Java Virtual Machine Specification, chapter 4.
+    """
+    at = 8  # behind the magic number and the version
+
+    def read(form: str) -> tuple[int, ...]:
+        nonlocal at
+        at += struct.calcsize(form)
+        return struct.unpack_from(form, content, at - struct.calcsize(form))
+
+    pool: dict[int, bytes | int] = {}
+    (count,) = read(">H")
+    index = 1
+    while index < count:
+        (tag,) = read(">B")
+        if tag == 1:  # text
+            (length,) = read(">H")
+            pool[index] = content[at : at + length]
+            at += length
+        elif tag == 8:  # a string constant, which refers to its text
+            (pool[index],) = read(">H")
+        else:
+            at += {7: 2, 16: 2, 19: 2, 20: 2, 15: 3, 5: 8, 6: 8}.get(tag, 4)
+        index += 2 if tag in (5, 6) else 1  # long and double take two places
+    *_, interfaces = read(">4H")
+    at += 2 * interfaces
+    (fields,) = read(">H")
+    for _ in range(fields):
+        _, field_name, _, attributes = read(">4H")
+        for _ in range(attributes):
+            attribute, length = read(">HI")
+            if pool.get(attribute) == b"ConstantValue" and pool.get(field_name) == name.encode():
+                text = pool.get(pool.get(read(">H")[0]))  # type: ignore[arg-type]
+                return text.decode() if isinstance(text, bytes) else None
+            at += length
+    return None

@@ -1,0 +1,49 @@
+"""Text from files, data, titles and errors made plain: what would steer a terminal or a page is shown.
+
+A control character, a bidirectional override or half a surrogate pair becomes its escape, such as `\\x1b`
+or `\\u202e`. Every output of the lab passes through here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+
+_SIGN = re.compile(r"[^\x20-\x7e]")
+_JSON_SIGN = re.compile(r"[^\x0a\x20-\x7e]")
+
+
+def plain(text: str) -> str:
+    """`text` on its lines, with every other character that cannot be seen as its escape."""
+    return text if text.isprintable() else _SIGN.sub(_line_feed_kept, text)
+
+
+def plain_line(text: str) -> str:
+    """The same on one line: a line feed becomes `\\n`."""
+    return text if text.isprintable() else _SIGN.sub(_shown, text)
+
+
+def plain_json(value: object) -> str:
+    """JSON that reads back as `value`, its characters escaped where `plain` escapes them."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return text if text.isprintable() else _JSON_SIGN.sub(_json_escape, text)
+
+
+def _line_feed_kept(found: re.Match[str]) -> str:
+    return "\n" if found[0] == "\n" else _shown(found)
+
+
+def _shown(found: re.Match[str]) -> str:
+    sign = found[0]
+    return sign if _is_plain(sign) else sign.encode("unicode_escape").decode("ascii")
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    sign = found[0]
+    return sign if _is_plain(sign) else json.dumps(sign)[1:-1]
+
+
+def _is_plain(sign: str) -> bool:
+    """Whether a character can be seen; blanks of every width can."""
+    return sign.isprintable() or unicodedata.category(sign) == "Zs"

@@ -1,0 +1,118 @@
+"""Workers of another Python are found before data move, in one sentence."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from serde_lab.errors import SetupError
+from serde_lab.pipeline import spark_interpreter
+from serde_lab.pipeline.spark_interpreter import check_workers
+
+BARE = 'exec "{python}" -I -S "$@"\n'
+OTHER_VERSION = 'echo "which is Python 3.9"\n'
+
+
+class Context:
+    """What a check asks of a session."""
+
+    applicationId = "app-1"  # noqa: N815 - pyspark's name
+    environment: dict[str, str] = {}  # noqa: RUF012
+
+    def __init__(self, executable: Path | str, master: str = "local[2]") -> None:
+        self.pythonExec, self.master = str(executable), master
+
+    def parallelize(self, numbers: list[int], slices: int) -> Any:
+        return SimpleNamespace(
+            map=lambda call: SimpleNamespace(collect=lambda: [call(one) for one in numbers])
+        )
+
+
+def session(*arguments: Any) -> Any:
+    return SimpleNamespace(sparkContext=Context(*arguments))
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[[str], Path]:
+    def write(text: str) -> Path:
+        path = tmp_path / "python"
+        path.write_text("#!/bin/sh\n" + text.format(python=sys.executable))
+        path.chmod(0o755)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (BARE, "which has no pyarrow and no serde_lab"),
+        (OTHER_VERSION, "which is Python 3.9"),
+        ("echo broken >&2; exit 3\n", r"which cannot be started \(broken\)"),
+    ],
+    ids=["no packages", "another version", "broken"],
+)
+def test_another_python_is_refused_with_both_interpreters_and_what_to_set(
+    text: str, problem: str, script: Callable[[str], Path]
+) -> None:
+    path = script(text)
+    with pytest.raises(SetupError, match=problem) as caught:
+        check_workers(session(path))
+    assert str(path) in str(caught.value)
+    assert f"PYSPARK_PYTHON={sys.executable}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_interpreter_that_is_not_there_is_refused() -> None:
+    with pytest.raises(SetupError, match="No such file"):
+        check_workers(session("/nowhere/python"))
+
+
+def test_a_cluster_is_asked_by_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_workers(session("./environment/bin/python", "spark://host:7077"))
+    monkeypatch.setattr(spark_interpreter, "_PROBE", "said = 'which has no pyarrow'")
+    with pytest.raises(SetupError, match="which has no pyarrow"):
+        check_workers(session("./other/bin/python", "spark://host:7077"))
+
+
+def test_the_own_interpreter_is_taken_without_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    def looked(*_: object, **__: object) -> None:
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(subprocess, "run", looked)
+    check_workers(session(sys.executable))
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    check_workers(session("python3"))
+
+
+def test_another_interpreter_with_the_same_packages_is_asked_once(
+    script: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark = session(script('exec "{python}" "$@"\n'))
+    check_workers(spark)
+    monkeypatch.setattr(subprocess, "run", None)
+    check_workers(spark)
+
+
+@pytest.mark.spark
+def test_a_write_is_refused_before_there_is_a_table(
+    spark: Any, tmp_path: Path, script: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import serde_lab
+
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(script(BARE)))
+    rows = spark.range(3)
+    options = {
+        "hoodie.table.name": "t",
+        "hoodie.datasource.write.recordkey.field": "id",
+    }
+    with pytest.raises(SetupError, match="which has no pyarrow"):
+        serde_lab.write(rows, str(tmp_path / "table"), options)
+    assert not (tmp_path / "table").exists()
