@@ -17,9 +17,9 @@ from tests.architecture.following import PACKAGES, ROOT
 MOST_MODULES = 373
 SIDE_BY_SIDE = 20
 WIDER = {
-    "serde_lab/table": 54,
-    "serde_lab/pipeline": 41,
-    "serde_lab/lab": 37,
+    "serde_lab/table": 51,
+    "serde_lab/pipeline": 42,
+    "serde_lab/lab": 40,
     "serde_lab/gate": 33,
 }
 """Folders with more modules side by side, until they are divided."""
