@@ -39,8 +39,8 @@ pytestmark = pytest.mark.spark
 
 PAGE = ROOT / "docs" / "architecture.md"
 UPDATE = os.environ.get("SERDE_LAB_UPDATE_GOLDEN") == "1"
-MOST = {"record": 61, "figure": 28}
-"""Modules that each way may enter."""
+MOST = {"record": 61, "figure": 30}
+"""Modules that each way may enter. A figure's were 28 before a run without checks had its figures withheld."""
 
 
 class _NothingToCheck:
