@@ -7,10 +7,11 @@ of every width with every share of strings. Must not know strategies or clocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -20,13 +21,15 @@ from serde_lab.pipeline.stages import stored_form
 from serde_lab.records.keys import NOWHERE, KeyGenerator
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.model import Scenario
-from serde_lab.serde.benchmark import COLUMNS, batch_of, values_of
 
 Group = Literal["record", "type", "width"]
 
 # what a table has beside its strings, in turns
 _OTHER_TYPES = ("int64", "decimal", "int32", "date", "double", "timestamp")
 BARE = "bool alone"
+COLUMNS = 8
+"""Columns of a type that are set against one of bool alone."""
+_LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz", "S1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,3 +135,66 @@ def _columns(case: CodecCase) -> Sequence[pa.Array]:
         others = [_OTHER_TYPES[i % len(_OTHER_TYPES)] for i in range(case.columns - strings)]
         kinds = [*others, *["string"] * strings]
     return [values_of(kind, case.rows, seed) for seed, kind in enumerate(kinds)]
+
+
+def values_of(kind: str, rows: int, seed: int) -> pa.Array:
+    """Values of a kind as `EXPECTED` of a strategy describes them; no nulls."""
+    draw = np.random.default_rng(seed)
+    if kind.startswith("int"):
+        top = 2 ** (int(kind[3:]) - 1)
+        return pa.array(draw.integers(-top, top, rows, f"i{int(kind[3:]) // 8}"))
+    if kind in ("list", "map"):
+        per_row = 3 if kind == "list" else 2
+        ends = pa.array(np.arange(0, (rows + 1) * per_row, per_row, dtype=np.int32))
+        longs = values_of("int64", rows * per_row, seed)
+        if kind == "list":
+            return pa.ListArray.from_arrays(ends, longs)
+        # keys of one map differ in their first letter
+        keys = _text(draw, rows * per_row, 2).to_pylist()
+        keys = [("a" if i % 2 else "b") + key for i, key in enumerate(keys)]
+        return pa.MapArray.from_arrays(ends, pa.array(keys), longs)
+    if kind == "struct":
+        fields = [values_of("int64", rows, seed), _text(draw, rows, 12)]
+        return pa.StructArray.from_arrays(fields, names=["number", "text"])
+    makers: dict[str, Callable[[], pa.Array]] = {
+        "bool": lambda: pa.array(draw.integers(0, 2, rows) == 1),
+        "float": lambda: pa.array(draw.normal(size=rows).astype(np.float32)),
+        "double": lambda: pa.array(draw.normal(size=rows)),
+        "decimal": lambda: _decimals(draw.integers(-(10**15) + 1, 10**15, rows)),
+        "string": lambda: _text(draw, rows, 12),
+        "binary": lambda: _text(draw, rows, 12).cast(pa.binary()),
+        "date": lambda: pa.array(draw.integers(0, 21_900, rows, np.int32)).view(pa.date32()),
+        "timestamp": lambda: pa.array(draw.integers(0, 1_892_160_000_000_000, rows)).view(
+            pa.timestamp("us")
+        ),
+    }
+    return makers[kind]()
+
+
+KINDS = (
+    *("bool", "int8", "int16", "int32", "int64", "float", "double", "decimal", "string", "binary"),
+    *("date", "timestamp", "list", "map", "struct"),
+)
+
+
+def _text(draw: np.random.Generator, rows: int, letters: int) -> pa.StringArray:
+    data = np.ascontiguousarray(_LETTERS[draw.integers(0, 26, (rows, letters))])
+    ends = np.arange(0, (rows + 1) * letters, letters, dtype=np.int32)
+    return pa.StringArray.from_buffers(rows, pa.py_buffer(ends), pa.py_buffer(data))
+
+
+def _decimals(unscaled: np.ndarray[Any, np.dtype[np.int64]]) -> pa.Array:
+    halves = np.stack([unscaled, unscaled >> 63], axis=1)
+    return pa.Array.from_buffers(
+        pa.decimal128(15, 2), len(unscaled), [None, pa.py_buffer(np.ascontiguousarray(halves))]
+    )
+
+
+def batch_of(columns: Sequence[pa.Array], rows: int) -> tuple[RecordSchema, pa.RecordBatch]:
+    """A batch with an envelope (key of 28 letters, file id of 38) and these columns."""
+    draw = np.random.default_rng(1)
+    data = pa.schema([pa.field(f"c{i}", column.type) for i, column in enumerate(columns)])
+    schema = RecordSchema(data, record_key=("c0",))
+    constants = ["", "00000003-5c2f-4a6b-9d1e-0123456789ab-0", "U", "I", False]
+    envelope = [_text(draw, rows, 28), *(pa.repeat(value, rows) for value in constants)]
+    return schema, pa.record_batch([*envelope, *columns], schema=schema.batch_schema)

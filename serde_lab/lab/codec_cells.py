@@ -120,17 +120,26 @@ def measure_verbs(bound: BoundSerde, rows: pa.RecordBatch) -> tuple[dict[str, Ve
         "to_arrow": (lambda: bound.decode(frames), lambda made: made.to_arrow()),  # type: ignore[attr-defined]
     }
     passes = max(1, min(_MOST_PASSES, _RECORDS_A_LOOP // max(1, len(rows))))
-    times = {verb: _least(prepare, act, passes) for verb, (prepare, act) in verbs.items()}
+    times = {verb: least(prepare, act, passes) for verb, (prepare, act) in verbs.items()}
     return times, int(pc.sum(pc.binary_length(frames), min_count=0).as_py())
 
 
-def _least(prepare: Callable[[], object], act: Callable[[object], object], passes: int) -> VerbTime:
-    """The loop with the least CPU time, without Python's garbage collector, which hits at random."""
+def least(
+    prepare: Callable[[], object],
+    act: Callable[[object], object],
+    passes: int = 1,
+    loops: int = _LOOPS,
+    most_ns: float = _LOOPS_NS,
+) -> VerbTime:
+    """The loop with the least CPU time, without Python's garbage collector, which hits at random.
+
+    No loop begins once the ones before took `most_ns`.
+    """
     act(prepare())
     best = VerbTime(0.0, float("inf"))
     began = time.perf_counter_ns()
-    for loop in range(_LOOPS):
-        if loop and time.perf_counter_ns() - began > _LOOPS_NS:
+    for loop in range(loops):
+        if loop and time.perf_counter_ns() - began > most_ns:
             break
         inputs = [prepare() for _ in range(passes)]
         gc.disable()

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from serde_lab.merging.survivors import Deletes, Indices
 from serde_lab.pipeline.plan import Operation, PartialUpdates, StoredFileGroup, WritePlan
 from serde_lab.pipeline.write_handle import Made, Task, WriteHandle, WriteStatus, refuse_markers
-from serde_lab.records.merging import Deletes, Indices
 from serde_lab.records.schema import RECORD_KEY
 from serde_lab.serde.interface import Records
 from serde_lab.table.file_slice_reader import FileSliceReader

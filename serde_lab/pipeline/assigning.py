@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.measure.timeline import TaskTimeline
+from serde_lab.merging.survivors import MergeMode, match
 from serde_lab.pipeline.hops import task_of_text
 from serde_lab.pipeline.index_lookup import READ_BASE, IndexLookup, Places, stored_values
 from serde_lab.pipeline.plan import Operation, WritePlan
 from serde_lab.pipeline.write_handle import Candidates, precombined
 from serde_lab.records.key_hash import HashedKeys, equal_neighbours
-from serde_lab.records.merging import MergeMode, match
 from serde_lab.records.ordering import not_older
 from serde_lab.records.schema import DELETE, INSERT, PARTITION_PATH, UPDATE_AFTER
 from serde_lab.records.schema_evolution import fit

@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from serde_lab.merging.partial_update import PartialUpdateCombiner
+from serde_lab.merging.survivors import Indices, match, merge
 from serde_lab.pipeline.plan import Operation, StoredFileGroup
 from serde_lab.pipeline.write_handle import (
     Candidates,
@@ -22,12 +24,9 @@ from serde_lab.pipeline.write_handle import (
     WriteStatus,
     refuse_markers,
 )
-from serde_lab.records.fields import column_of, columns_of, values_in
 from serde_lab.records.key_hash import HashedKeys
-from serde_lab.records.merging import Indices, match, merge
 from serde_lab.records.ordering import not_older
-from serde_lab.records.partial_update import PartialUpdateCombiner
-from serde_lab.records.schema import RECORD_KEY
+from serde_lab.records.schema import RECORD_KEY, column_of, columns_of, values_in
 from serde_lab.records.schema_evolution import fit
 from serde_lab.serde.interface import Records
 from serde_lab.table.base_file import BaseFileReader, BaseFileWriter

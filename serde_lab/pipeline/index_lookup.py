@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.measure.timeline import TaskTimeline
+from serde_lab.merging.survivors import match
 from serde_lab.pipeline.plan import IndexPlan, WritePlan
 from serde_lab.records.key_hash import HashedKeys
-from serde_lab.records.merging import match
 from serde_lab.records.schema import FILE_ID
 from serde_lab.serde.interface import Records
 from serde_lab.table.bloom_lookup import BloomLookup, bloom_files

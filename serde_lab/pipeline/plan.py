@@ -12,10 +12,10 @@ from enum import StrEnum
 
 import pyarrow as pa
 
-from serde_lab.records.combiner import Combiner
+from serde_lab.merging.combiner import Combiner
+from serde_lab.merging.rules import MergeRules
+from serde_lab.merging.survivors import MergeMode
 from serde_lab.records.keys import KeyGenerator
-from serde_lab.records.merge_rules import MergeRules
-from serde_lab.records.merging import MergeMode
 from serde_lab.records.schema import OPERATION, RecordSchema
 from serde_lab.serde.interface import BoundSerde, SerdeOptions
 from serde_lab.serde.registry import bind

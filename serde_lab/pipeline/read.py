@@ -17,10 +17,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from serde_lab.avro.container import read_single
 from serde_lab.errors import OptionError, TableError
 from serde_lab.pipeline.option_reader import OptionReader
 from serde_lab.table.archiving import history_of
-from serde_lab.table.avro_container import read_single
 from serde_lab.table.file_system_view import BaseFile
 from serde_lab.table.meta_columns import META_NAMES
 from serde_lab.table.read_plan import ReadPlan, plan_incremental, plan_snapshot

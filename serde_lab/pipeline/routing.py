@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from serde_lab.records.fields import values_at
+from serde_lab.records.schema import values_at
 from serde_lab.table.bucket_index import bucket_ids, bucket_ids_of_integers, task_of_bucket
 from serde_lab.table.config import TableConfig
 

@@ -22,7 +22,6 @@ READ_SOURCE = "read_source"
 """The phase of a map task that reads its files."""
 
 _MOST_FILES = 1000
-_SPARK_VERSION = b"org.apache.spark.version"
 # Spark's marks of the two old calendars, and of the one that its own INT96 had
 _LEGACY = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 # no calendar that Spark ever wrote differs from today's after these

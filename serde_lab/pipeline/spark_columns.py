@@ -25,9 +25,9 @@ from pyspark.sql.types import (
 )
 
 from serde_lab.pipeline.stages import SEPARATORS
-from serde_lab.records.fields import is_nested
 from serde_lab.records.keys import DEFAULT_PARTITION
-from serde_lab.records.unscaled import LONGEST
+from serde_lab.records.plain_form import LONGEST
+from serde_lab.records.schema import is_nested
 
 if TYPE_CHECKING:
     import pyarrow as pa

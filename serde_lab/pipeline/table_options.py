@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from serde_lab.errors import OptionError
+from serde_lab.merging.merger import COMMIT_TIME_STRATEGY, EVENT_TIME_STRATEGY, PAYLOAD_STRATEGY
+from serde_lab.merging.rules import DEBEZIUM_UNAVAILABLE
 from serde_lab.pipeline.option_reader import OptionReader
 from serde_lab.records import partition_time
-from serde_lab.records.merge_rules import DEBEZIUM_UNAVAILABLE
-from serde_lab.records.merger import COMMIT_TIME_STRATEGY, EVENT_TIME_STRATEGY, PAYLOAD_STRATEGY
 from serde_lab.table.config import TableConfig
 from serde_lab.table.config_checks import check_creatable
 from serde_lab.table.index_kind import BUCKET, BUCKET_ENGINES, INDEX_TYPES

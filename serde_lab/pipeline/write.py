@@ -34,8 +34,7 @@ from serde_lab.pipeline.write_schema import (
     stored_schema,
     table_schema,
 )
-from serde_lab.records.fields import type_at
-from serde_lab.records.schema import RecordSchema
+from serde_lab.records.schema import RecordSchema, type_at
 from serde_lab.serde.registry import strategy
 from serde_lab.table.base_file import BaseFileFormat
 from serde_lab.table.bucket_check import check_buckets

@@ -17,14 +17,13 @@ import pyarrow.compute as pc
 
 from serde_lab.errors import DataError
 from serde_lab.measure.timeline import TaskTimeline
+from serde_lab.merging.combiner import Combiner, Entries
+from serde_lab.merging.delete_markers import deletes_of, null_among
+from serde_lab.merging.histories import History
+from serde_lab.merging.survivors import Deletes, Indices, MergeMode, precombine
 from serde_lab.pipeline.plan import Operation, WritePlan
-from serde_lab.records.combiner import Combiner, Entries
-from serde_lab.records.delete_markers import deletes_of, null_among
-from serde_lab.records.fields import values_at
-from serde_lab.records.histories import History
 from serde_lab.records.key_hash import HashedKeys
-from serde_lab.records.merging import Deletes, Indices, MergeMode, precombine
-from serde_lab.records.schema import ENVELOPE
+from serde_lab.records.schema import ENVELOPE, values_at
 from serde_lab.serde.interface import Records
 from serde_lab.table.commit_metadata import WriteStat
 from serde_lab.table.file_names import write_token

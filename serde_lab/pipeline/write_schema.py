@@ -10,12 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from serde_lab.avro.schema import arrow_to_avro
 from serde_lab.errors import SchemaError, TableError
 from serde_lab.pipeline.options import WriteOptions
 from serde_lab.pipeline.plan import Operation
-from serde_lab.records.avro_schema import arrow_to_avro
-from serde_lab.records.fields import find_field, type_at
-from serde_lab.records.schema import RecordSchema
+from serde_lab.records.schema import RecordSchema, find_field, type_at
 from serde_lab.records.schema_evolution import evolved, is_wider, left_out
 from serde_lab.records.types import check_supported, storage_schema
 from serde_lab.table.config import TableConfig

@@ -14,9 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from serde_lab.avro.container import hudi_schema, read_single, write_single
 from serde_lab.errors import OptionError, TableError
-from serde_lab.table.avro_container import read_single, write_single
-from serde_lab.table.clean_schema import METADATA_SCHEMA, PLAN_SCHEMA
 from serde_lab.table.file_names import in_partition
 from serde_lab.table.file_system_view import FileSystemView
 from serde_lab.table.table import HoodieTable
@@ -114,7 +113,7 @@ def _plan_bytes(table: HoodieTable, kept: Instant, newest: str, paths: list[str]
         entry = {"filePath": table.storage.describe(path), "isBootstrapBaseFile": False}
         by_partition.setdefault(path.rpartition("/")[0], []).append(entry)
     return write_single(
-        PLAN_SCHEMA,
+        hudi_schema("HoodieCleanerPlan"),
         {
             "earliestInstantToRetain": {
                 "timestamp": kept.time,
@@ -162,7 +161,7 @@ def _execute(table: HoodieTable, inflight: Instant) -> Cleaned:
         "version": 2,
         "bootstrapPartitionMetadata": {},
     }
-    timeline.create_completed(inflight, write_single(METADATA_SCHEMA, metadata))
+    timeline.create_completed(inflight, write_single(hudi_schema("HoodieCleanMetadata"), metadata))
     return Cleaned(earliest, tuple(deleted))
 
 

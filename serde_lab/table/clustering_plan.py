@@ -11,10 +11,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from serde_lab.table.avro_container import write_single
+from serde_lab.avro.container import hudi_schema, write_single
 from serde_lab.table.consistent_hashing import HashingNode
 from serde_lab.table.file_system_view import FileSlice
-from serde_lab.table.replace_schema import REQUESTED_SCHEMA
 from serde_lab.table.storage import Storage
 
 _STRATEGY = "org.apache.hudi.client.clustering.run.strategy.SparkConsistentBucketClusteringExecutionStrategy"
@@ -34,7 +33,7 @@ def clustering_content(storage: Storage, groups: Sequence[Group]) -> bytes:
         "missingSchedulePartitions": [],
     }
     return write_single(
-        REQUESTED_SCHEMA,
+        hudi_schema("HoodieRequestedReplaceMetadata"),
         {"operationType": "CLUSTER", "clusteringPlan": plan, "extraMetadata": {}, "version": 1},
     )
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
+from serde_lab.avro.container import hudi_schema, read_single, write_single
 from serde_lab.errors import TableError
-from serde_lab.table.avro_container import read_single, write_single
 
 SCHEMA_KEY = "schema"
 """Key of extra metadata under which the table's Avro schema stands, without meta columns."""
@@ -21,96 +21,8 @@ SCHEMA_KEY = "schema"
 NO_PREVIOUS_COMMIT = "null"
 """`prevCommit` of a new file group: the word, not a null."""
 
-_STRING = {"type": "string", "avro.java.string": "String"}
-_LONGS_AFTER_PREV_COMMIT = (
-    "numWrites",
-    "numDeletes",
-    "numUpdateWrites",
-    "totalWriteBytes",
-    "totalWriteErrors",
-)
-_LONGS_AFTER_PARTITION = (
-    "totalLogRecords",
-    "totalLogFiles",
-    "totalUpdatedRecordsCompacted",
-    "numInserts",
-    "totalLogBlocks",
-    "totalCorruptLogBlock",
-    "totalRollbackBlocks",
-    "fileSizeInBytes",
-)
-
-
-def _optional(name: str, kind: object) -> dict[str, Any]:
-    return {"name": name, "type": ["null", kind], "default": None}
-
-
-def _write_stat_schema() -> dict[str, Any]:
-    runtime = {
-        "type": "record",
-        "name": "HoodieRuntimeStats",
-        "fields": [
-            _optional(name, "long")
-            for name in ("totalScanTime", "totalCreateTime", "totalUpsertTime")
-        ],
-    }
-    return {
-        "type": "record",
-        "name": "HoodieWriteStat",
-        "fields": [
-            *(_optional(name, _STRING) for name in ("fileId", "path", "prevCommit")),
-            *(_optional(name, "long") for name in _LONGS_AFTER_PREV_COMMIT),
-            _optional("partitionPath", _STRING),
-            *(_optional(name, "long") for name in _LONGS_AFTER_PARTITION),
-            _optional("logVersion", "int"),
-            _optional("logOffset", "long"),
-            _optional("baseFile", _STRING),
-            _optional("logFiles", {"type": "array", "items": _STRING, "default": None}),
-            _optional(
-                "cdcStats",
-                {"type": "map", "values": "long", "avro.java.string": "String", "default": None},
-            ),
-            _optional("prevBaseFile", _STRING),
-            _optional("minEventTime", "long"),
-            _optional("maxEventTime", "long"),
-            _optional("runtimeStats", runtime),
-            _optional("totalLogFilesCompacted", "long"),
-            _optional("totalLogReadTimeMs", "long"),
-            _optional("totalLogSizeCompacted", "long"),
-            _optional("tempPath", _STRING),
-            _optional("numUpdates", "long"),
-        ],
-    }
-
-
-def _string_map(values: object) -> dict[str, Any]:
-    return {"type": "map", "values": values, "avro.java.string": "String"}
-
-
-def _metadata_schema(name: str) -> dict[str, Any]:
-    schema_fields = [
-        _optional(
-            "partitionToWriteStats", _string_map({"type": "array", "items": _write_stat_schema()})
-        ),
-        _optional("compacted", "boolean"),
-        _optional("extraMetadata", {**_string_map(_STRING), "default": None}),
-        {"name": "version", "type": ["int", "null"], "default": 1},
-        _optional("operationType", _STRING),
-    ]
-    if name == "HoodieReplaceCommitMetadata":
-        schema_fields.append(
-            _optional("partitionToReplaceFileIds", _string_map({"type": "array", "items": _STRING}))
-        )
-    return {
-        "type": "record",
-        "name": name,
-        "namespace": "org.apache.hudi.avro.model",
-        "fields": schema_fields,
-    }
-
-
-COMMIT_SCHEMA = _metadata_schema("HoodieCommitMetadata")
-REPLACE_COMMIT_SCHEMA = _metadata_schema("HoodieReplaceCommitMetadata")
+COMMIT_SCHEMA = hudi_schema("HoodieCommitMetadata")
+REPLACE_COMMIT_SCHEMA = hudi_schema("HoodieReplaceCommitMetadata")
 
 
 @dataclass(frozen=True, slots=True)

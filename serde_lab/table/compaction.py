@@ -15,15 +15,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from serde_lab.avro.container import hudi_schema, write_single
 from serde_lab.errors import TableError
-from serde_lab.table.avro_container import write_single
 from serde_lab.table.base_file import BaseFileFormat, BaseFileWriter
 from serde_lab.table.commit_metadata import NO_PREVIOUS_COMMIT, CommitMetadata, WriteStat
 from serde_lab.table.config import TableConfig
 from serde_lab.table.file_slice_reader import FileSliceReader
 from serde_lab.table.file_system_view import FileSlice, Visibility
 from serde_lab.table.markers import delete_markers
-from serde_lab.table.rollback_schema import NAMESPACE, STRING, optional
 from serde_lab.table.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline import Instant
@@ -133,7 +132,7 @@ def complete_compaction(
 
 def _plan_bytes(slices: tuple[FileSlice, ...]) -> bytes:
     return write_single(
-        PLAN_SCHEMA,
+        hudi_schema("HoodieCompactionPlan"),
         {
             "operations": [_operation(slice_) for slice_ in slices],
             "extraMetadata": {},
@@ -167,44 +166,3 @@ def _operation(slice_: FileSlice) -> dict[str, Any]:
         },
         "bootstrapFilePath": None,
     }
-
-
-_OPERATION: dict[str, Any] = {
-    "type": "record",
-    "name": "HoodieCompactionOperation",
-    "fields": [
-        {"name": "baseInstantTime", "type": ["null", STRING]},
-        optional("deltaFilePaths", {"type": "array", "items": STRING}),
-        optional("dataFilePath", STRING),
-        {"name": "fileId", "type": ["null", STRING]},
-        optional("partitionPath", STRING),
-        optional("metrics", {"type": "map", "values": "double", "avro.java.string": "String"}),
-        optional("bootstrapFilePath", STRING),
-    ],
-}
-_STRING_MAP = {"type": "map", "values": STRING, "avro.java.string": "String"}
-
-PLAN_SCHEMA: dict[str, Any] = {
-    "type": "record",
-    "name": "HoodieCompactionPlan",
-    "namespace": NAMESPACE,
-    "fields": [
-        optional("operations", {"type": "array", "items": _OPERATION}),
-        optional("extraMetadata", _STRING_MAP),
-        {"name": "version", "type": ["int", "null"], "default": 1},
-        optional(
-            "strategy",
-            {
-                "type": "record",
-                "name": "HoodieCompactionStrategy",
-                "fields": [
-                    optional("compactorClassName", STRING),
-                    optional("strategyParams", _STRING_MAP),
-                    {"name": "version", "type": ["int", "null"], "default": 1},
-                ],
-            },
-        ),
-        {"name": "preserveHoodieMetadata", "type": ["boolean", "null"], "default": False},
-        optional("missingSchedulePartitions", {"type": "array", "items": STRING}),
-    ],
-}

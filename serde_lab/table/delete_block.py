@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from serde_lab.avro.codec import AvroCodec
 from serde_lab.errors import DecodeError, TableError
-from serde_lab.records.avro_codec import AvroCodec
 from serde_lab.table.ordering_union import (
     AVRO_TYPES,
     DELETE_LIST_SCHEMA,

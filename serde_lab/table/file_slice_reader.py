@@ -16,12 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from serde_lab.records.combiner import Combiner
-from serde_lab.records.fields import columns_of, values_at
-from serde_lab.records.merger import Merged
-from serde_lab.records.merging import match
+from serde_lab.merging.combiner import Combiner
+from serde_lab.merging.merger import Merged
+from serde_lab.merging.survivors import match
 from serde_lab.records.ordering import not_older
-from serde_lab.records.schema import RecordSchema
+from serde_lab.records.schema import RecordSchema, columns_of, values_at
 from serde_lab.table.base_file import BaseFileReader
 from serde_lab.table.config import TableConfig
 from serde_lab.table.file_system_view import FileSlice, Visibility

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from serde_lab.avro.codec import AvroCodec
 from serde_lab.errors import DecodeError, SchemaError, TableError
-from serde_lab.records.avro_codec import AvroCodec
 from serde_lab.table.base_file import BaseFileFormat, parquet_options
 
 _VERSION = 3

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from serde_lab.avro.schema import arrow_to_avro
 from serde_lab.errors import OptionError
-from serde_lab.records.avro_schema import arrow_to_avro
 from serde_lab.table.base_file import BaseFileFormat
 from serde_lab.table.commit_metadata import WriteStat
 from serde_lab.table.data_files import Writing, place_data_file

@@ -2,7 +2,7 @@
 
 Owns the reading of committed blocks, and their merging within a log; must not know base files. Source:
 BufferedRecordMergerFactory and KeyBasedFileGroupRecordBuffer of Hudi 1.x;
-the rules themselves are `records.histories`'s. Where choosing one of two rows is not enough, a combiner
+the rules themselves are `merging.histories`'s. Where choosing one of two rows is not enough, a combiner
 makes one of them; so it does where blocks are partial, whose rows lack columns.
 """
 
@@ -17,12 +17,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from serde_lab.errors import TableError
-from serde_lab.records.combiner import Combiner, Entries, Present
-from serde_lab.records.delete_markers import DeleteMarkers, deletes_of
-from serde_lab.records.fields import type_at, values_at
-from serde_lab.records.histories import History, winners
-from serde_lab.records.merge_rules import MergeRules
-from serde_lab.records.schema import RecordSchema
+from serde_lab.merging.combiner import Combiner, Entries, Present
+from serde_lab.merging.delete_markers import DeleteMarkers, deletes_of
+from serde_lab.merging.histories import History, winners
+from serde_lab.merging.rules import MergeRules
+from serde_lab.records.schema import RecordSchema, type_at, values_at
 from serde_lab.table.delete_block import Deletes, decode_deletes
 from serde_lab.table.file_system_view import LogFile, Visibility
 from serde_lab.table.log_block import BlockType, Damage, Header, LogBlock, parse_blocks

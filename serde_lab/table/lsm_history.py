@@ -22,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from serde_lab.avro.container import hudi_schema
 from serde_lab.errors import TableError
 from serde_lab.table.storage import Storage
 
@@ -40,26 +41,7 @@ _SCHEMA = pa.schema(
         pa.field("version", pa.int32(), nullable=False),
     ]
 )
-_AVRO = json.dumps(
-    {
-        "type": "record",
-        "name": "HoodieLSMTimelineInstant",
-        "namespace": "org.apache.hudi.avro.model",
-        "fields": [
-            *(
-                {"name": name, "type": ["null", kind], "default": None}
-                for name, kind in (
-                    ("instantTime", "string"),
-                    ("completionTime", "string"),
-                    ("action", "string"),
-                    ("metadata", "bytes"),
-                    ("plan", "bytes"),
-                )
-            ),
-            {"name": "version", "type": "int", "default": 1},
-        ],
-    }
-)
+_AVRO = json.dumps(hudi_schema("HoodieLSMTimelineInstant"))
 
 
 @dataclass(frozen=True, slots=True)

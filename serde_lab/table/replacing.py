@@ -16,10 +16,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from serde_lab.avro.container import hudi_schema, write_single
 from serde_lab.errors import OptionError
-from serde_lab.table.avro_container import write_single
 from serde_lab.table.file_system_view import FileSystemView
-from serde_lab.table.replace_schema import REQUESTED_SCHEMA
 
 REPLACE_COMMIT = "replacecommit"
 
@@ -74,7 +73,7 @@ def replaced_by_delete_partition(view: FileSystemView, partitions: Iterable[str]
 def requested_content(operation: str) -> bytes:
     """What the requested file of a replacecommit holds: the operation in Hudi's words, and no plan."""
     return write_single(
-        REQUESTED_SCHEMA,
+        hudi_schema("HoodieRequestedReplaceMetadata"),
         {
             "operationType": operation.upper(),
             "clusteringPlan": None,

@@ -17,14 +17,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from serde_lab.avro.container import hudi_schema, read_single, write_single
 from serde_lab.errors import TableError
-from serde_lab.table.avro_container import read_single, write_single
 from serde_lab.table.file_names import LogFileName, in_partition
 from serde_lab.table.file_system_view import list_table_files
 from serde_lab.table.hashing_metadata import delete_index_files
 from serde_lab.table.log_block import LogBlock, parse_blocks
 from serde_lab.table.markers import delete_markers, list_markers
-from serde_lab.table.rollback_schema import METADATA_SCHEMA, PLAN_SCHEMA
 from serde_lab.table.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline import WRITE_ACTIONS, Instant, Timeline
@@ -170,7 +169,7 @@ def _execute(
 
 def _plan(storage: Storage, failed: Instant, files: tuple[str, ...]) -> bytes:
     return write_single(
-        PLAN_SCHEMA,
+        hudi_schema("HoodieRollbackPlan"),
         {
             "instantToRollback": {"commitTime": failed.time, "action": failed.action},
             "RollbackRequests": [
@@ -211,7 +210,7 @@ def _metadata(
         )
         entry["successDeleteFiles"].append(storage.describe(path))
     return write_single(
-        METADATA_SCHEMA,
+        hudi_schema("HoodieRollbackMetadata"),
         {
             "startRollbackTime": rollback.time,
             "timeTakenInMillis": elapsed_ms,

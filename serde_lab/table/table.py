@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from serde_lab.avro.schema import avro_to_arrow
 from serde_lab.errors import TableError
-from serde_lab.records.avro_schema import avro_to_arrow
 from serde_lab.table.base_file import BaseFileReader
 from serde_lab.table.commit_metadata import SCHEMA_KEY, CommitMetadata
 from serde_lab.table.config import (

@@ -62,7 +62,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     git(folder, "init", "-q", "-b", "main")
     git(folder, "add", "-A")
     git(folder, "commit", "-q", "-m", "as it is")
-    strategy = folder / "serde_lab" / "serde" / "arrow_batches.py"
+    strategy = folder / "serde_lab" / "serde" / "arrow" / "records.py"
     strategy.write_text(strategy.read_text() + _BUSY)
     git(folder, "commit", "-q", "-a", "-m", "slower")
     return folder

@@ -15,7 +15,7 @@ from serde_lab.gate.spending import SITTING_LOOKS, AlphaSpending
 from serde_lab.lab import slowdown
 from serde_lab.lab.gate_rounds import CELLS, gate_rounds
 from serde_lab.scenario.loading import load_scenario, parse_scenario
-from serde_lab.serde.arrow_batches import BoundArrow
+from serde_lab.serde.arrow.records import BoundArrow
 from tests.gate.made_up_sides import log_normal
 from tests.lab.small_scenario import content, source
 

@@ -13,7 +13,7 @@ import pytest
 from serde_lab.cli.run_table import run_tables
 from serde_lab.errors import ScenarioError
 from serde_lab.lab import codec_cells
-from serde_lab.lab.codec_cases import CodecBatch, CodecCase, codec_cases
+from serde_lab.lab.codec_cases import CodecBatch, CodecCase, batch_of, codec_cases, values_of
 from serde_lab.lab.codec_cells import COME_BACK, CodecCells
 from serde_lab.lab.progress import Silent
 from serde_lab.lab.runner import RunSettings, resumed, run_scenario
@@ -22,7 +22,6 @@ from serde_lab.runs.directory import load_run
 from serde_lab.runs.summary import summarise
 from serde_lab.scenario.loading import load_scenario, parse_scenario
 from serde_lab.scenario.model import Arm, Scenario
-from serde_lab.serde.benchmark import batch_of, values_of
 from serde_lab.serde.interface import BoundSerde, Records
 from serde_lab.serde.registry import strategy
 from tests.lab.small_scenario import NAME, content, source

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from serde_lab.avro.schema import avro_to_arrow
 from serde_lab.errors import OptionError, SchemaError
 from serde_lab.pipeline import batches_of_instant
 from serde_lab.pipeline.options import parse_options
 from serde_lab.pipeline.read import parse_read_options, plan_read
-from serde_lab.records.avro_schema import avro_to_arrow
 from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.schema import RecordSchema
 from serde_lab.serde.interface import SerdeOptions

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 from hudi import HudiReadOptions, HudiTableBuilder
 
-from serde_lab.records.avro_schema import arrow_to_avro
+from serde_lab.avro.schema import arrow_to_avro
 from serde_lab.table.base_file import BaseFileFormat, BaseFileReader, BaseFileWriter
 from serde_lab.table.commit_metadata import CommitMetadata, WriteStat
 from serde_lab.table.config import TableConfig

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from serde_lab.errors import LabError, TableError
-from serde_lab.records.fields import find_field
+from serde_lab.records.schema import find_field
 from serde_lab.table.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, BaseFileReader
 from serde_lab.table.bloom import BloomFilter
 from serde_lab.table.delete_block import decode_deletes

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import LabError
-from serde_lab.records.fields import columns_of, values_at
 from serde_lab.records.key_hash import hash64
+from serde_lab.records.schema import columns_of, values_at
 from serde_lab.table.bucket_index import bucket_ids
 from serde_lab.table.config import TableConfig
 from serde_lab.table.file_slice_reader import FileSliceReader
