@@ -19,7 +19,7 @@ import psutil
 
 from serde_lab.errors import LabError
 from serde_lab.lab.jars import HUDI, by_hand, find_jar
-from serde_lab.lab.java import find_java
+from serde_lab.lab.session.java import find_java
 
 Level = Literal["ok", "warning", "missing"]
 

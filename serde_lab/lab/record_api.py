@@ -26,8 +26,8 @@ import numpy as np
 import pyarrow as pa
 
 from serde_lab.errors import UsageError
-from serde_lab.lab.codec_cases import batch_of, values_of
-from serde_lab.lab.codec_cells import VERBS, least, measure_verbs
+from serde_lab.lab.cells.codec import VERBS, least, measure_verbs
+from serde_lab.lab.cells.codec_cases import batch_of, values_of
 from serde_lab.merging.delete_markers import DeleteMarkers
 from serde_lab.records.schema import ENVELOPE, RecordSchema
 from serde_lab.serde import registry

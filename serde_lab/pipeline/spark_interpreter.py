@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from serde_lab.errors import SetupError
-from serde_lab.pipeline.spark_exchange import reason_of
+from serde_lab.pipeline.spark.exchange import reason_of
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

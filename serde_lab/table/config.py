@@ -17,7 +17,7 @@ from serde_lab.merging.rules import MergeRules
 from serde_lab.merging.survivors import MergeMode as Mode
 from serde_lab.records.keys import PartitionKind
 from serde_lab.records.partition_time import INPUT_TYPE, OUTPUT_FORMAT, TimeRule
-from serde_lab.table.index_kind import BUCKET, SIMPLE_ENGINE, IndexKind
+from serde_lab.table.index.index_kind import BUCKET, SIMPLE_ENGINE, IndexKind
 from serde_lab.table.table_kind import (
     COMMIT_TIME,
     EVENT_TIME,

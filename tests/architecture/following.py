@@ -31,7 +31,7 @@ from pydantic import BaseModel
 
 from serde_lab.measure.timeline import TaskReport
 from serde_lab.pipeline.plan import Operation
-from serde_lab.pipeline.spark_worker import SparkTask
+from serde_lab.pipeline.spark.worker import SparkTask
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("serde_lab", "tpch")

@@ -20,12 +20,12 @@ import pytest
 
 from serde_lab.cli.app import main
 from serde_lab.lab import runner
-from serde_lab.lab.bench import Bench
+from serde_lab.lab.cells.bench import Bench
+from serde_lab.lab.checks.stand_alone import Proof
 from serde_lab.lab.run_settings import RunSettings
 from serde_lab.lab.runner import run_scenario
-from serde_lab.lab.stand_alone import Proof
-from serde_lab.pipeline import spark_exchange
 from serde_lab.pipeline.plan import Operation
+from serde_lab.pipeline.spark import exchange as spark_exchange
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.scenario.loading import parse_scenario
 from serde_lab.verify.checks import CheckResult, Verdict

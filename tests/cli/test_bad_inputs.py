@@ -268,7 +268,7 @@ def test_ctrl_c_speaks_of_resume_once_there_is_a_run(
         said = call("run", file, "--cache", "cache")
     assert (said.status, said.sentence) == (130, "serde-lab: interrupted")
     with monkeypatch.context() as patch:
-        patch.setattr("serde_lab.lab.cells.CellRunner.run", interrupted)
+        patch.setattr("serde_lab.lab.cells.strategy.CellRunner.run", interrupted)
         said = call("run", file, "--cache", "cache")
     (run,) = Path("results/small").iterdir()
     assert said.status == 130

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 import serde_lab
 from serde_lab.errors import LabError
-from serde_lab.lab.own_reader import OwnReader
+from serde_lab.lab.checks.own_reader import OwnReader
 from serde_lab.peers.apache_hudi import HudiSnapshot, root_cause
 from serde_lab.verify.readers import HudiRs
 from tests.differential.columns import plain

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
+from serde_lab.analysis.summary import summarise
+from serde_lab.lab.cells.peer import hudi_options
+from serde_lab.lab.cells.peer_arms import plan_peers
 from serde_lab.lab.jars import HUDI
-from serde_lab.lab.peer_arms import plan_peers
-from serde_lab.lab.peer_cells import hudi_options
 from serde_lab.peers.apache_hudi import SESSION_CONF
 from serde_lab.peers.likeness import ASPECTS
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import Run
-from serde_lab.runs.summary import summarise
 from serde_lab.scenario.loading import parse_scenario
 from tests.lab.small_scenario import content, source, toml
 

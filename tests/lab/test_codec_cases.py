@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from serde_lab.lab.codec_cases import KINDS, batch_of, values_of
-from serde_lab.lab.codec_cells import VERBS, measure_verbs
+from serde_lab.lab.cells.codec import VERBS, measure_verbs
+from serde_lab.lab.cells.codec_cases import KINDS, batch_of, values_of
 from serde_lab.records.types import check_supported
 from serde_lab.serde import registry
 from serde_lab.serde.interface import SerdeOptions

@@ -12,11 +12,11 @@ import pytest
 
 from serde_lab.cli.app import main
 from serde_lab.errors import PortabilityWarning
-from serde_lab.pipeline.exchange import InProcessExchange
-from serde_lab.pipeline.options import parse_options
+from serde_lab.pipeline.exchange.in_process import InProcessExchange
+from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.table.read_plan import plan_snapshot
-from serde_lab.table.storage import Storage
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from tests.lab.small_scenario import content, rows, source, toml
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from serde_lab.errors import OptionError
-from serde_lab.lab.codec_cases import batch_of, values_of
-from serde_lab.lab.codec_cells import VERBS, measure_verbs
+from serde_lab.lab.cells.codec import VERBS, measure_verbs
+from serde_lab.lab.cells.codec_cases import batch_of, values_of
 from serde_lab.serde import registry
 from serde_lab.serde.interface import SerdeOptions
 from serde_lab.serde.prediction import predict

@@ -13,10 +13,10 @@ import pytest
 
 from serde_lab.errors import RunError
 from serde_lab.gate.acknowledgement import acknowledge
-from serde_lab.gate.comparison import compare_sides
-from serde_lab.gate.documents import comparison_document, history_document
+from serde_lab.gate.compare.comparison import compare_sides
+from serde_lab.gate.compare.sides import side_of_run
 from serde_lab.gate.history import history
-from serde_lab.gate.sides import side_of_run
+from serde_lab.gate.output.documents import comparison_document, history_document
 from serde_lab.report import render
 from serde_lab.report.comparison.document import read_comparison
 from serde_lab.report.comparison.page import comparison_page

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from serde_lab.analysis.rounding import text as rounded_text
 from serde_lab.report import notation
 from serde_lab.report.page import Cell, Column, Section, Sentence, Table
 from serde_lab.report.run.factors import options_in_words
 from serde_lab.report.run.facts import ArmFacts, RunFacts
-from serde_lab.runs.rounding import text as rounded_text
 
 _COLUMNS = (
     Column("arm", "arm", numeric=False),
