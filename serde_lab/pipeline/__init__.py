@@ -1,1 +1,3 @@
-"""How records become a Hudi table: stages and exchanges, the coordinator, reads and table services."""
+"""Writes records to a Hudi table and reads them back: stages, exchanges, coordinator, reads, table
+services.
+"""
