@@ -16,7 +16,7 @@ LogBlocks = Literal["avro", "parquet"]
 
 @dataclass(frozen=True, slots=True)
 class HudiArm:
-    """One way to set Apache Hudi up; `tuned` are options that an expert would add in its favor."""
+    """One way to set Apache Hudi up; `tuned` are options that an advocate of Hudi would add."""
 
     name: str
     about: str

@@ -1,3 +1,1 @@
-"""Writes records to a Hudi table and reads them back: stages, exchanges, coordinator, reads, table
-services.
-"""
+"""Writes and reads Hudi tables: stages and exchanges, the coordinator, reads and table services."""

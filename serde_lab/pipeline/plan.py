@@ -48,9 +48,7 @@ class Operation(StrEnum):
 
     @property
     def merges(self) -> bool:
-        """Whether one row per key is kept, out of the write's rows and, if it looks up keys, the stored
-        row.
-        """
+        """Whether one row per key is kept, of the write's rows and, if it looks up keys, the stored one."""
         return self in _MERGING
 
     @property
@@ -117,8 +115,7 @@ class MiniBatches:
 
 @dataclass(frozen=True, slots=True)
 class PartialUpdates:
-    """The table behind records that leave out columns: all its data columns, and how to read which keys
-    it has.
+    """All data columns of a table whose records leave some out, and where to read which keys it has.
 
     `slices` maps (partition path, file id) to the latest file slice.
     """
@@ -168,8 +165,9 @@ class WritePlan:
 
     @property
     def buckets(self) -> int:
-        """Buckets of each partition that no rule of the table covers. A table without keys has no
-        buckets; there each task has its own file groups.
+        """Buckets of each partition without a rule of its own; without keys, the number of tasks.
+
+        A table without keys has no buckets: each task has its own file groups.
         """
         return self.targets if self.table.is_keyless else self.table.bucket_count or 1
 
@@ -194,9 +192,7 @@ class WritePlan:
         return self.table.merge_rules
 
     def combiner(self) -> Combiner | None:
-        """Combines two rows into one; None if merging picks one of them, and for writes that do not
-        merge.
-        """
+        """Combines two rows into one; None if merging picks one of them or the write does not merge."""
         if not self.operation.merges:
             return None
         ordering = self.schema.ordering if self.merge_mode is not MergeMode.COMMIT_TIME else ()

@@ -171,8 +171,8 @@ def _completed_by(table: HoodieTable, as_of: str) -> str:
 
 
 def _check_there(table: HoodieTable, option: str, time: str, times: Mapping[str, str]) -> None:
-    """Raise OptionError if files of that time may be gone. `times`: what `time` is compared with, by
-    instant.
+    """Raise OptionError if files of `time` may be gone. `times`, by instant: what `time` is compared
+    with.
     """
     timeline = table.timeline()
     first = min(times.values(), default="")

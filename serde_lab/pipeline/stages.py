@@ -48,8 +48,7 @@ def map_stage(
     timed: bool = False,
     hop: Hop = BY_BUCKET,
 ) -> Iterator[pa.RecordBatch]:
-    """Turn source batches, which have at least the columns of `plan.source_schema`, into batches of
-    ROUTED.
+    """Turn source batches, with at least the columns of `plan.source_schema`, into batches of ROUTED.
 
     `timed`: the batches time themselves, under a phase of their own; otherwise the wait for them is
     timed.
@@ -109,8 +108,8 @@ def enveloped_records(
 
 
 def _with_places(enveloped: pa.RecordBatch, names: pa.Array) -> pa.RecordBatch:
-    """Set each record's file group to that of the file that it was read from. A row from a log file names
-    only its file group there.
+    """Put records into the file groups that their rows were read from; rows from a log name just the
+    group.
     """
     file_ids = pc.list_element(pc.split_pattern(names, "_", max_splits=1), 0)
     nowhere = pc.sum(pc.fill_null(pc.equal(file_ids, ""), True), min_count=0).as_py()
@@ -131,7 +130,7 @@ def stored_form(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The columns of `schema`, in its order and types; other source columns are dropped.
 
     Missing columns become null, and narrower types are widened (`records.schema_evolution`). A decimal
-    may come as its unscaled long, as Spark's columns do (`spark_columns.handed_over`). Raises DataError
+    may come as its unscaled long, as Spark's columns do (`spark.columns.handed_over`). Raises DataError
     naming the column for text that is not UTF-8.
     """
     there = {name: place for place, name in enumerate(batch.schema.names)}
@@ -155,8 +154,8 @@ def _stored_column(name: str, column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _check_text(name: str, column: pa.Array) -> None:
-    """Arrow does not validate text when it reads files; later the error would come from a frame, without
-    a column name.
+    """Refuse text that is not UTF-8 here, where the column is known; Arrow reads files without this
+    check.
     """
     try:
         column.validate(full=True)
@@ -177,9 +176,7 @@ def _check_text(name: str, column: pa.Array) -> None:
 def _gathered(
     batches: Iterable[pa.RecordBatch], wanted: int, timeline: TaskTimeline
 ) -> Iterator[pa.RecordBatch]:
-    """Concatenate batches up to at least `wanted` rows or a limit in bytes; the last batch may be
-    smaller.
-    """
+    """Concatenate batches up to `wanted` rows or a limit in bytes; the last batch may be smaller."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -245,8 +242,8 @@ def reduce_columns_stage(
 def _check_arrival(
     plan: WritePlan, partition: int, source: pa.RecordBatch, enveloped: pa.RecordBatch
 ) -> None:
-    """Refuse records that the JVM may have sent to a wrong bucket: `spark_columns.java_bucket` hashes
-    whole texts.
+    """Refuse records in a wrong bucket: `spark.columns.java_bucket` hashes texts whole, separators
+    included.
     """
     fields = [values_at(source, name) for name in plan.table.record_key_fields]
     texts = [values for values in fields if pa.types.is_string(values.type)]

@@ -89,9 +89,7 @@ class Topology:
         return self.hops[stage] if stage < len(self.hops) else None
 
     def steps(self) -> Iterator[tuple[str, str]]:
-        """Stages and hops in order: a stage's label with what it does, or "" with a description of the
-        hop.
-        """
+        """Stages and hops in order: a stage's label with what it does, "" with the description of a hop."""
         if self.arrives_sorted:
             yield "", "==> the engine's own columns, sorted by partition path and key ==>"
         for number, stage in enumerate(self.stages):
@@ -190,7 +188,7 @@ def _assigning(lookup: type[IndexLookup] | None, what: str) -> Stage:
 
 
 def bucket() -> Topology:
-    """RFC-84's upsert with the simple bucket index: each record is shuffled once, and no key is looked
+    """RFC-84's upsert with the simple bucket index: each record is shuffled once, and nothing is looked
     up.
     """
     return Topology(
@@ -248,9 +246,7 @@ def step1() -> Topology:
 
 
 def step2() -> Topology:
-    """RFC-24's step 2: assigning and writing are separate stages, and writing scales with the file
-    groups.
-    """
+    """RFC-24's step 2: separate stages assign and write, so writing scales with the file groups."""
     return replace(state(), name="step2", about="assigners and writers are tasks of their own")
 
 

@@ -1,5 +1,4 @@
-"""Runs one write from options to commit, on the driver: opens or creates the table, plans, runs the
-exchange, commits.
+"""Runs one write on the driver: opens or creates the table, plans, runs the exchange, commits.
 
 The order of these steps keeps concurrent readers safe.
 """
@@ -145,11 +144,11 @@ class PreparedWrite:
             yield
 
     def commit(self, *exchanges: Exchange, timeline: TaskTimeline | None = None) -> Commit:
-        """Take the write from requested to completed; several exchanges are batches of one instant, in
-        order.
+        """Take the write from requested to completed; several exchanges are batches of one instant.
 
-        A write that fails while the driver is alive is rolled back at once, also if a warning is turned
-        into an error (`warnings.simplefilter("error", PortabilityWarning)`).
+        The batches are written in order. A write that fails while the driver is alive is rolled back at
+        once, also if a warning is turned into an error (`warnings.simplefilter("error",
+        PortabilityWarning)`).
 
         `timeline`, if given, collects the driver's own phases.
         """
@@ -190,9 +189,7 @@ class PreparedWrite:
         return None
 
     def serve(self, compactor: Compactor = compact_in_process) -> Served:
-        """Run the table services that the options ask for, after the commit. The write is committed
-        already.
-        """
+        """Run the table services that the options ask for, after the commit."""
         options = self.options
         format = BaseFileFormat(options.codec, options.codec_level)
         with self.hold():

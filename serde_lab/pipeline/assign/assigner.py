@@ -50,9 +50,7 @@ class Located:
     operations: pa.StringArray | None = None
 
     def told(self, bound: BoundSerde, timeline: TaskTimeline) -> Records:
-        """The records with file id, instant time and operation in their metadata, for a task that has
-        only these.
-        """
+        """The records with their file groups and operations in their metadata, to be sent on."""
         with timeline.phase("update_metadata"):
             values = MetadataValues(
                 file_id=self.file_ids,
@@ -137,8 +135,7 @@ class Assigner:
     def _distinct(
         self, keys: pa.StringArray, paths: pa.StringArray
     ) -> tuple[pa.Array | None, npt.NDArray[np.int64] | None]:
-        """The first record of each key, and for each record the number of its key; None if all keys are
-        distinct.
+        """The first record of each key, and each record's key number; None if all keys are distinct.
 
         Inserts skip this: each row counts as its own key.
         """
@@ -172,7 +169,9 @@ class Assigner:
         return file_ids, stored
 
     def _located_anywhere(self, records: Records, sent: Records | None) -> Located | None:
-        """Assign under a global index: one record per key, and a delete in the old partition if it moves."""
+        """Assign under a global index: one record per key, plus a delete where a record leaves its
+        partition.
+        """
         with self.timeline.phase("precombine"):
             candidates = precombined(self.plan, records)
             chosen = candidates.rows()
@@ -199,7 +198,7 @@ class Assigner:
             leaves = moved & ~late
             stays = ~late
             if candidates.deletes is not None:
-                # delete it in its old partition; no new partition needs the delete
+                # a marked record is deleted in its old partition and not sent to the new one
                 stays &= ~(leaves & candidates.deletes.marked)
             at = np.flatnonzero(stays)
             taken = pa.array(at)
@@ -269,9 +268,7 @@ class Assigner:
         return late
 
     def _deletes(self, keys: pa.StringArray, found: Places) -> Located:
-        """Deletes of `keys` where they are stored, by commit time: ordering values have been compared
-        already.
-        """
+        """Deletes of `keys` where they are stored, by commit time: ordering values are compared already."""
         rows, schema = len(keys), self.plan.schema.batch_schema
         with self.timeline.phase("from_arrow"):
             nowhere, deletes = pa.repeat("", rows), pa.repeat(DELETE, rows)

@@ -41,9 +41,7 @@ class Places:
 
 
 class IndexLookup(ABC):
-    """Finds where records are stored. It times its own phases on `timeline`; call it outside any other
-    phase.
-    """
+    """Finds where records are stored; times its phases on `timeline`, so call it outside other phases."""
 
     def __init__(self, plan: WritePlan, timeline: TaskTimeline) -> None:
         assert plan.index is not None
@@ -81,7 +79,7 @@ class SentIndex(IndexLookup):
 
 
 class StoredKeys(IndexLookup):
-    """Reads the stored keys itself, from the file slices of the records' partitions."""
+    """Reads the stored keys itself, from the records' partitions, or all partitions under a global index."""
 
     def find(self, keys: pa.StringArray, paths: pa.StringArray, sent: Records | None) -> Places:
         wanted = pc.unique(paths).to_pylist()

@@ -116,8 +116,8 @@ def assign_stage(
     hop: Hop,
     lookup: Lookup | None,
 ) -> Iterator[pa.RecordBatch]:
-    """Send records on with their file groups, as batches of ROUTED; `lookup` None: rings determine the
-    groups.
+    """Send records on with their file groups, as batches of ROUTED; without `lookup`, rings determine
+    them.
     """
 
     def assigned() -> Iterator[pa.RecordBatch]:

@@ -32,8 +32,7 @@ def run_batches(
     clock: TaskTimeline,
     given: RecordSchema | None = None,
 ) -> tuple[WriteStatus, ...]:
-    """Write the batches one after another under `instant`, which is inflight; one status per remaining
-    file.
+    """Write the batches in order under `instant`, which is inflight; one status per remaining file.
 
     `given`: the records' schema if they leave out table columns. Raises OptionError for an operation that
     cannot span several batches.

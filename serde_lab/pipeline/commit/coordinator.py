@@ -85,8 +85,8 @@ class Coordinator:
         """Roll back the write that `cause` ended, as far as the storage allows; the next writer does the
         rest.
 
-        `takes_table`: also remove the table if nothing was ever written to it. Does nothing if another
-        writer is the cause: the pending instant is then that writer's.
+        `takes_table`: also remove the table if nothing was ever written to it. If `cause` is another
+        writer, nothing is done: the pending instant is that writer's.
         """
         if isinstance(cause, ConcurrentWrite):
             return

@@ -43,8 +43,9 @@ class Served:
 def serve(
     coordinator: Coordinator, options: ServiceOptions, compactor: Compactor, format: BaseFileFormat
 ) -> Served:
-    """Run the services that are due; the caller holds the table. Raises whatever a service raises; the
-    earlier ones stay done.
+    """Run the services that are due; the caller holds the table.
+
+    Raises whatever a service raises; the services before it remain done.
     """
     table = coordinator.table
     compacted = None
@@ -56,8 +57,7 @@ def serve(
 
 
 def clean_now(table: HoodieTable, commits_retained: int) -> Cleaned | None:
-    """Remove the file slices that only commits before the last `commits_retained` need; None if there are
-    none.
+    """Remove the file slices that only commits before the last `commits_retained` need; None if none are.
 
     Raises ConcurrentWrite naming another writer, OptionError if no commit would be retained.
     """

@@ -51,8 +51,7 @@ class FrameReceiver:
         timed: bool = False,
         piece_bytes: int | None = None,
     ) -> Iterator[Arrived]:
-        """Yield one shard after another from batches of (position, frame); `timed`: the batches time
-        themselves.
+        """Yield one shard after another from batches of (position, frame); `timed`: they time themselves.
 
         `piece_bytes`: yield the records in pieces of about this size, for a task that handles records one
         by one; without it, or if there are index records, a shard comes whole. The caller releases the

@@ -1,6 +1,4 @@
-"""Defines the hops of topologies: the key by which each hop distributes records to the next stage's
-tasks.
-"""
+"""Defines the hops of topologies, each with the key that distributes records to the next tasks."""
 
 from __future__ import annotations
 
@@ -59,9 +57,7 @@ class Hop:
     in_order: bool = False
 
     def is_sorted(self, plan: WritePlan) -> bool:
-        """Whether frames are sorted by position: `in_order` needs it, and so does processing shard by
-        shard.
-        """
+        """Whether frames are sorted by position: for `in_order`, or to receive shard after shard."""
         return self.in_order or plan.shards > 1
 
     @property

@@ -1,5 +1,4 @@
-"""Defines the interface of exchanges, which carry batches between stages, and the exchange in one
-process.
+"""Defines the exchange interface, which carries batches between stages, and an exchange in one process.
 
 The in-process exchange takes milliseconds instead of seconds; hypothesis tests, codec work and most tests
 use it.
@@ -31,9 +30,7 @@ class Exchange(ABC):
 
     @abstractmethod
     def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
-        """Run all stages and hops; one status per written file. Raises the errors that stages raise on
-        purpose.
-        """
+        """Run all stages and hops; one status per written file. Raises the errors that stages raise."""
 
     def counters(self) -> Counter[str]:
         """The counters of the last run's tasks; empty if the exchange keeps none."""

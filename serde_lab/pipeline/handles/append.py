@@ -1,5 +1,4 @@
-"""Appends records to a file group's log: upserts and deletes on merge-on-read, and inserts where a bucket
-is a file group.
+"""Appends records to a file group's log, on merge-on-read: upserts and deletes, and inserts into buckets.
 
 It does not read stored rows, so every row counts as an update, as under Hudi's bucket index. Only for
 records that leave out columns does it check which keys are stored. Source:
@@ -92,9 +91,7 @@ class AppendHandle(WriteHandle):
                     self._append_partial(keys, data)
 
     def _append_partial(self, keys: pa.Array, data: pa.RecordBatch) -> None:
-        """Rows of stored keys keep the stored values of missing columns; in rows of new keys these are
-        null.
-        """
+        """Rows of stored keys keep the stored values of missing columns; rows of new keys get null."""
         is_stored = pc.is_in(keys, value_set=self._stored_keys)
         self._writer.append_partial(keys.filter(is_stored), data.filter(is_stored))
         is_new = pc.invert(is_stored)

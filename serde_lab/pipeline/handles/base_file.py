@@ -33,9 +33,7 @@ from serde_lab.table.files.row_schema import conform
 
 
 class BaseFileHandle(WriteHandle):
-    """Merges the records of one file group with its stored base file, if any, and writes the new base
-    file.
-    """
+    """Merges the records of one file group with its stored base file, if any, into a new base file."""
 
     def __init__(
         self, task: Task, partition_path: str, file_id: str, stored: StoredFileGroup | None
@@ -89,9 +87,7 @@ class BaseFileHandle(WriteHandle):
                 self._kept = np.ones(len(self._stored_keys), np.bool_)
 
     def write(self, records: Records) -> None:
-        """Merge `records` with the stored rows and write the winners; a delete only drops the stored
-        keys.
-        """
+        """Merge `records` with the stored rows and write the winners; a delete only drops stored keys."""
         if self.task.plan.operation is Operation.DELETE:
             self._delete(records)
             return
@@ -137,9 +133,7 @@ class BaseFileHandle(WriteHandle):
         return outcome.incoming
 
     def _write_made(self, made: Made) -> None:
-        """Combine each incoming row with the stored row of its key into one; rows of new keys are
-        appended.
-        """
+        """Combine each incoming row with the stored row of its key; rows of new keys are appended."""
         timeline, combiner = self.task.timeline, self.combiner
         assert combiner is not None
         is_row = made.row >= 0
@@ -227,7 +221,7 @@ class BaseFileHandle(WriteHandle):
     def finish(self) -> Iterator[WriteStatus]:
         """Copy the remaining stored rows, one row group at a time, and close the file.
 
-        A delete that matched no key here writes no new file.
+        A delete that matched no key here leaves the file group unchanged.
         """
         timeline = self.task.timeline
         if self.task.plan.operation is Operation.DELETE and not self._deletes:

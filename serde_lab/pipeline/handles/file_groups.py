@@ -185,7 +185,7 @@ class FileGroupWriter:
 
 
 def handle_of(task: Task, grouping: Grouping, part: Part) -> WriteHandle | None:
-    """The handle for the group of `part`, its first records; None for a delete from a group that does not
+    """The handle for the group of `part`, its first records; None for a delete if the group does not
     exist.
     """
     plan, key = task.plan, part.key

@@ -81,9 +81,7 @@ class Candidates:
         return len(self.keys)
 
     def rows(self, standing: Indices | None = None) -> Indices | None:
-        """Indexes into `records` of the candidates numbered `standing` (None: all); None means all
-        records.
-        """
+        """Indexes into `records` of the candidates numbered `standing` (None: all); None for all records."""
         if standing is None or len(standing) == len(self):
             return self.chosen
         return standing if self.chosen is None else self.chosen[standing]
@@ -189,7 +187,7 @@ class WriteHandle(ABC):
 
 
 def together(written: Sequence[WriteStatus]) -> WriteStatus:
-    """One status for base files written one after another in an instant: the last file, with summed
+    """One status for base files that an instant wrote one after another: the last file, with summed
     counts.
     """
     return replace(

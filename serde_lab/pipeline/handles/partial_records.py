@@ -1,5 +1,4 @@
-"""Decides which writes may bring records without all table columns, which keep stored values (Hudi's
-KEEP_VALUES).
+"""Checks writes whose records leave out table columns and keep their stored values (Hudi's KEEP_VALUES).
 
 On merge-on-read such records become log blocks of their columns (`IS_PARTIAL` in the header), and readers
 take the other values from older rows. Apache Hudi 1.2.0 does so in snapshots and compactions; an

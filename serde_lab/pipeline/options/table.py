@@ -104,9 +104,7 @@ def table_config(reader: OptionReader, stored: TableConfig | None) -> TableConfi
 
 
 def _told(stored: TableConfig, given: dict[str, Any], times: Mapping[str, str]) -> TableConfig:
-    """Complete `stored` with facts that Hudi does not store and every writer must state; removes them
-    from `given`.
-    """
+    """Complete `stored` with facts that Hudi does not store but writers need; removes them from `given`."""
     if not stored.index_type and not stored.is_keyless:
         index = {key: given.pop(key) for key in _INDEX if key in given}
         if index.setdefault("index_type", BUCKET) == BUCKET and "bucket_count" not in index:
@@ -290,9 +288,7 @@ _SETTLED = {
 
 
 def _by_strategy(given: dict[str, Any]) -> None:
-    """Set the merge mode that the payload class or strategy id means; a stated mode may not contradict
-    it.
-    """
+    """Set the merge mode that payload class or strategy id mean; a stated mode may not contradict it."""
     modes = {
         EVENT_TIME_STRATEGY: "EVENT_TIME_ORDERING",
         COMMIT_TIME_STRATEGY: "COMMIT_TIME_ORDERING",

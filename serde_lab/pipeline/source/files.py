@@ -1,5 +1,4 @@
-"""Decides from footers whether map tasks can read a write's Parquet files directly, without the JVM, and
-reads them.
+"""Reads a write's Parquet files in map tasks, without the JVM, if their footers allow it.
 
 A file qualifies only if Arrow gives exactly the rows that Spark would give, in the same types and order;
 anything unusual is refused.

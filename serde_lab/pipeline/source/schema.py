@@ -147,9 +147,7 @@ def _check_reconcilable(stored: pa.Schema, batch: pa.Schema) -> None:
 
 
 def _check_key_texts(table: TableConfig, stored: pa.Schema, batch: pa.Schema) -> None:
-    """Refuse a type change that changes the text of stored keys: Apache Hudi would then duplicate the
-    keys.
-    """
+    """Refuse type changes that change the text of stored keys: Apache Hudi would duplicate the keys."""
     for role, names in _identity(table).items():
         for name in names:
             before, after = find_field(stored, name), type_at(batch, name)

@@ -1,7 +1,7 @@
 """Prepares Spark's own columns inside the JVM: their form for Python, and the bucket hash.
 
 Hops without Python before them need the bucket hash in the JVM. It is Java's own String.hashCode, called
-through Catalyst's Invoke, since no SQL function computes it; it must equal that of `table.bucket_index`.
+through Catalyst's Invoke, since no SQL function computes it; it must equal `table.index.bucket_index`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ _INT_MAX = 0x7FFFFFFF
 
 
 def handed_over(source: DataFrame, schema: pa.Schema) -> list[Column]:
-    """The columns of `schema` that the source has, as Python receives them: short decimals as unscaled
-    longs.
+    """The columns of `schema` that the source has, as Python gets them: short decimals as unscaled longs.
 
     Spark's ArrowWriter makes a BigDecimal of each decimal, but copies longs. `stages.stored_form`
     restores the decimals. Same values, same frames.
@@ -57,7 +56,7 @@ def handed_over(source: DataFrame, schema: pa.Schema) -> list[Column]:
 
 
 def java_bucket(source: DataFrame, plan: WritePlan) -> Column:
-    """The reduce partition of each row, an int column: pmod of the bucket, as in `target_of`."""
+    """The reduce partition of each row, an int column: pmod of the bucket, as in `routing.targets_of`."""
     spark = source.sparkSession
     # List.hashCode: 31 * h + element, from 1, in wrapping 32-bit arithmetic
     wrapped = F.lit(1).cast("long")

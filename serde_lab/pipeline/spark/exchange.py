@@ -55,7 +55,7 @@ class SparkExchange(Exchange):
     """Hops of opaque frames over Spark's shuffle; `source` has the data columns.
 
     `reports` collects the task reports: JSON strings keyed by stage, partition and task attempt, one for
-    every attempt that finished. `own_reader`: if the source is a plain scan (`spark_source`), tasks read
+    every attempt that finished. `own_reader`: if the source is a plain scan (`spark.source`), tasks read
     its files themselves, and the JVM sends no rows.
     """
 
@@ -161,7 +161,7 @@ class ColumnsExchange(SparkExchange):
 
 
 def _frames_at_once(plan: WritePlan, rows: int) -> int:
-    """Frames per Arrow batch: about `rows` records, and at most a few frames if these hold many records.
+    """Frames per Arrow batch: `rows` if each holds one record, otherwise a few.
 
     Spark gathers a batch before it sends any of it, in vectors that double as they grow.
     """

@@ -57,9 +57,7 @@ class SliceCompactions:
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """`schema` in Spark's types; timestamps without zone stay so, since no session time zone may shift
-    them.
-    """
+    """`schema` in Spark's types; timestamps without zone stay so, and no session time zone shifts them."""
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 

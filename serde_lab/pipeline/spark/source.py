@@ -2,7 +2,7 @@
 
 Each input partition lists the files that Spark itself would read in it. With a filter, projection, join,
 cache, partition column, split file or unknown option it is no plain scan, and Spark reads the rows.
-`source_files` checks what is inside the files.
+`pipeline.source.files` checks the contents of the files.
 """
 
 from __future__ import annotations
