@@ -1,6 +1,6 @@
 """Sets up Spark for Apache Hudi, and reads tables with it.
 
-`serde_lab.lab.jars` finds or fetches Hudi's bundle jar; write options are in `hudi_options.py`.
+`lab/jars` finds or fetches its bundle; `hudi_options.py` has the options of writes.
 """
 
 from __future__ import annotations
