@@ -137,7 +137,7 @@ class RecordReader:
 
 
 def _read_record(record: bytes, code: RowCode, fields: int, fingerprint: int) -> list[Any]:
-    """Operation, instant time, file id, partition path, record key, is index record; then the row's values."""
+    """Operation, instant time, file id, partition path, record key, is-index flag, then the row's values."""
     form = record[1]
     fixed = code.fixed if form == WITH_ROW else struct.Struct(f"<{_ENVELOPE_CODES}")
     mark, form, found, *lengths_and_row = fixed.unpack_from(record)
