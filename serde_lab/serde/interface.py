@@ -25,7 +25,7 @@ Strategies, plug-ins included, share these functions: `records.types.check_suppo
 `serde.options.resolve` in `bind`, `serde.framing.cut` and `frames_of` in `encode`, `serde.framing.opened` and
 `frame_error` in `decode`, `serde.fingerprint.schema_fingerprint` for the head of a frame.
 
-Headline figures are the sum of these four verbs. The representation behind `Records` decides how the
+Headline figures are the sum of the four verbs above. The representation behind `Records` decides how the
 work divides into converting and serialising, so every strategy's module docstring describes it.
 
 The other verbs are RFC-46's record API and RFC-84's record, in bulk. Verbs that only read are methods of
