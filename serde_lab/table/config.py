@@ -137,14 +137,12 @@ class TableConfig:
         return self.index.is_global
 
     def buckets_of(self, partition_path: str) -> int | None:
-        """Bucket count that a partition's file ids encode; None unless the index is the simple bucket
-        index."""
+        """The bucket count of a partition; None unless the index is the simple bucket index."""
         return self.index.buckets_of(partition_path)
 
     @property
     def time_rule(self) -> TimeRule | None:
-        """How partition values become folder names by time, if the key generator or a field's kind is
-        TIMESTAMP.
+        """The rule that names folders by time, if the key generator or a field's kind is TIMESTAMP.
 
         None also if only the kind says so and the rule is not stored: Apache Hudi does not store it then.
         Raises OptionError for time properties that are missing, wrong or not supported.

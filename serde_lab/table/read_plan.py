@@ -112,7 +112,7 @@ def plan_incremental(
     *,
     columns: Sequence[str] | None = None,
 ) -> ReadPlan:
-    """Plan a read of rows that instants wrote which completed after `begin` and not after `end`.
+    """Plan a read of the rows written by instants that completed after `begin` and not after `end`.
 
     The rows are read as of `end`; deleted rows are not included. Raises OptionError for an empty range.
     """

@@ -122,7 +122,7 @@ class BloomLookup:
         files: Sequence[int],
         found: npt.NDArray[np.int64],
     ) -> None:
-        """Look up in `files` those keys that are at `rows` of the batch; sets `found`."""
+        """Look up `keys`, whose positions in the batch are `rows`, in `files`; sets `found`."""
         footers = [(n, self._cache.get(self._storage, self._files[n][2])) for n in files]
         ordered = _Ordered(keys, [footer for _, footer in footers])
         for number, footer in footers:

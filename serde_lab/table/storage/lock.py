@@ -1,8 +1,8 @@
 """The table's lock: it admits one writer at a time, and a file beside the timeline names the holder.
 
 On a local file system the operating system holds the lock for the process and releases it when the process
-ends, however it ends. In an object store it is a lease that its holder renews; other writers wait until the
-lease of a dead holder runs out.
+ends, however it ends. In an object store it is a lease that its holder renews; it runs out if
+the holder dies.
 """
 
 from __future__ import annotations

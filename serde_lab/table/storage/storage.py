@@ -138,8 +138,8 @@ class Storage:
         return True
 
     def replace(self, path: str, data: Bytes) -> None:
-        """Write the file, overwriting any. Only for files that Hudi rewrites too, such as
-        hoodie.properties."""
+        """Write the file, overwriting any: for hoodie.properties, which Hudi rewrites too, and others, but
+        never for instants and data files."""
         with self._sentences("write", path):
             self._put(path, data, "overwrite")
 
