@@ -1,6 +1,6 @@
 """Splitting and merging buckets of consistent hashing by the size of their file groups.
 
-`resizes_of` chooses the buckets; each resize of a plan is work for one task. Source:
+`resizes_of`, a pure function, chooses the buckets; each resize of a plan is work for one task. Source:
 org.apache.hudi.table.action.cluster.strategy.BaseConsistentHashingBucketClusteringPlanStrategy,
 HoodieSparkConsistentBucketIndex#updateLocation. Hudi's strategy also rewrites every other bucket to sort it;
 here those stay as they are.
