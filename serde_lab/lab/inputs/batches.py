@@ -1,4 +1,4 @@
-"""Writes the rows of a scenario's batches: generated, derived by shares, or read from the user's own files."""
+"""Writes the rows of a scenario's batches: generated, derived, or read from the user's own files."""
 
 from __future__ import annotations
 

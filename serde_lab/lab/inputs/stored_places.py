@@ -22,7 +22,7 @@ _ROW = "_row"
 
 
 def with_places(commit: CommitInput, table: Path, key: Sequence[str], folder: Path) -> CommitInput:
-    """`commit` with its rows copied into `folder`, each with the name of the file of `table` that has its key.
+    """`commit` with its rows copied into `folder`, each with the name of the file that holds its key.
 
     `key`: the columns that identify a stored row, including those of the partition. Raises LabError for
     rows that are not stored.
