@@ -97,7 +97,7 @@ def _small_calibration() -> None:
 @pytest.fixture(scope="session")
 def found_bundle() -> Path | SetupError:
     """Apache Hudi's bundle, fetched if it is not on this machine, or why it is not to be had."""
-    from serde_lab.lab.jars import HUDI, fetch_jar
+    from serde_lab.lab.jars.manifest import HUDI, fetch_jar
 
     try:
         return fetch_jar(HUDI).path

@@ -249,7 +249,7 @@ def layout_table(costs: Sequence[LayoutCost]) -> str:
 
 
 def origin(rows: int, repeats: int) -> str:
-    """A sentence that says on what machine and data the figures were measured."""
+    """A sentence that says how and where the figures were measured."""
     return (
         f"µs of CPU a record, the least of {repeats} times, {rows:,} records like lineitem's, one core of"
         f" {platform.machine()}, Python {platform.python_version()}, pyarrow {pa.__version__}.\n"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from serde_lab.errors import SetupError
 from serde_lab.lab.cells.peer import session_conf
-from serde_lab.lab.jars import HUDI, by_hand, find_jar
+from serde_lab.lab.jars.manifest import HUDI, by_hand, find_jar
 from serde_lab.peers import apache_hudi
 from serde_lab.scenario.model import Arm, Scenario
 

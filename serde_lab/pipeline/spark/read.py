@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
 from serde_lab.pipeline.read import open_table, parse_read_options, plan_read
+from serde_lab.pipeline.spark.interpreter import check_workers
 from serde_lab.pipeline.spark.slices import merged_slices, spark_schema
-from serde_lab.pipeline.spark_interpreter import check_workers
 from serde_lab.records.types import storage_type
 from serde_lab.table.files.base_file import BaseFileReader
 from serde_lab.table.files.file_system_view import FileSlice

@@ -19,8 +19,8 @@ from serde_lab.pipeline.plan import Operation
 from serde_lab.pipeline.spark.columns import computes_keys, holds_separators
 from serde_lab.pipeline.spark.exchange import ColumnsExchange, SparkExchange
 from serde_lab.pipeline.spark.exchange import batches_of as batches_of
+from serde_lab.pipeline.spark.interpreter import check_workers
 from serde_lab.pipeline.spark.slices import compactor_on
-from serde_lab.pipeline.spark_interpreter import check_workers
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable

@@ -1,7 +1,7 @@
 """Provides a drawing surface through matplotlib, written as SVG or PNG.
 
 Coordinates are pixels from the top left, sizes are pixels, and colours are roles of the palette. Text
-stays text: it is never parsed as mathematics, and characters that XML cannot hold are replaced.
+stays text: it is never parsed as mathematics, and characters that XML cannot hold are escaped.
 """
 
 from __future__ import annotations

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from serde_lab.errors import SetupError
 from serde_lab.inputs.parts import Progress, silent
-from serde_lab.lab.download import download
 from serde_lab.lab.inputs.batches import Say
 from serde_lab.lab.inputs.prepared import alone, default_cache
-from serde_lab.lab.maven_repository import homes, local_repositories, repository
+from serde_lab.lab.jars.download import download
+from serde_lab.lab.jars.repository import homes, local_repositories, repository
 
 
 @dataclass(frozen=True, slots=True)

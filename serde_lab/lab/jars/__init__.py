@@ -1,0 +1,1 @@
+"""Finds and downloads the pinned jars that pip does not install."""
