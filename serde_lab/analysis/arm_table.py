@@ -1,5 +1,6 @@
-"""Builds the table of arms that ends a run as plain data, with columns and rounding, so that the terminal and
-the report show the same table.
+"""Builds the table of arms that ends a run, as plain data for the terminal and the report.
+
+Columns and rounding are set here, so that both show the same table.
 """
 
 from __future__ import annotations
@@ -13,9 +14,7 @@ from serde_lab.analysis.rounding import NOTHING, text
 REFERENCE = "reference"
 
 COLUMNS = ("arm", "seconds", "ratio", "rows/s", "SerDe CPU", "shuffle", "checks")
-"""Each cell has up to two lines: the range of seconds below their median, the SerDe share below the SerDe
-CPU.
-"""
+"""A cell has one or two lines: the range of seconds below their median, the SerDe share below the CPU."""
 
 RAW_COLUMNS = (
     *("arm", "kind", "status", "rounds", "seconds", "seconds_min", "seconds_max", "ratio"),

@@ -26,8 +26,9 @@ def common_parts(calibration: Calibration) -> frozenset[str]:
 def calibration_s(
     calibration: Calibration, parts: frozenset[str] | None = None
 ) -> dict[int, float]:
-    """The calibration cell's seconds by round, summed over the parts that every round has, or over those of
-    them in `parts`; empty if there are none.
+    """The calibration cell's seconds by round; empty if no part was measured in every round.
+
+    Sums the parts that every round has; with `parts`, only those of them in `parts`.
     """
     wanted = common_parts(calibration)
     if parts is not None:

@@ -40,8 +40,7 @@ class CellValues:
 
 
 def cell_values(cell: Cell) -> CellValues:
-    """Combine the commits by each metric's own rule (sum, max, last or mean); whole-cell samples stay as they
-    are.
+    """Combine the commits by each metric's rule (sum, max, last, mean); keep whole-cell samples unchanged.
 
     If there are phases, `serde_cpu_s`, `serde_share` and `unattributed_share` are derived from them. SerDe is
     the four verbs and route over all stages; a share is a share of all slot seconds.
@@ -90,7 +89,7 @@ def _one(rule: str, values: list[float]) -> float:
 
 
 def _total(values: Sequence[float]) -> float:
-    """The sum: the same on every Python (built-in float sums differ by version); counts stay whole numbers."""
+    """The sum, equal on every Python (built-in float sums differ by version); counts stay whole numbers."""
     return sum(values) if all(isinstance(value, int) for value in values) else fsum(values)
 
 

@@ -1,8 +1,7 @@
-"""Derives from a codec run what a record, or a value of a type, costs each strategy: CPU µs by verb, and
-bytes.
+"""Derives the cost of a record, or of a value of a type, for each strategy: CPU µs by verb, and bytes.
 
 A type's cost is marginal: the cost of a batch with one bool column and eight columns of the type, minus the
-cost of a batch with the bool column alone, divided by eight. Input is a run's summary.
+cost of a batch with the bool column alone, divided by eight. Input is a codec run's summary.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ def by_width(costs: Sequence[CodecCost]) -> dict[tuple[int, float], dict[str, Co
 
 
 def type_cells(costs: Sequence[CodecCost]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The table of types: headings, and one row for each type with each arm's time and bytes for one value."""
+    """The table of types: headings, then a row per type with each arm's time and bytes for one value."""
     found = by_type(costs, usual_rows(costs))
     arms = list(dict.fromkeys(cost.arm for cost in costs))
     rows = [(kind, *(_both(of.get(arm)) for arm in arms)) for kind, of in found.items()]

@@ -19,9 +19,7 @@ from serde_lab.analysis.rounding import rounded, text
 MOST_EXPONENT = 1.05
 """The greatest k that counts as linear growth."""
 MOST_LAST_STEP = 1.05
-"""In the last step, seconds may grow by this factor times the growth of the swept value: from 3 to 10, by
-3.5.
-"""
+"""In the last step, seconds may grow by this times the growth of the swept value: from 3 to 10, by 3.5."""
 MOST_ERROR = 0.2
 """A k with a greater standard error decides nothing."""
 FEWEST_POINTS = 4
@@ -192,9 +190,7 @@ def headings(values: Sequence[float]) -> tuple[str, ...]:
 
 
 def fit_power(points: Sequence[GrowthPoint]) -> Fit | None:
-    """Fit a + b n^k by least squares of relative errors, with a and b not negative; None if points are too
-    few.
-    """
+    """Fit a + b n^k by least squares of relative errors, a and b not negative; None if points are too few."""
     if len(points) < FEWEST_POINTS:
         return None
     from scipy.optimize import OptimizeWarning, curve_fit

@@ -127,9 +127,8 @@ def _arm(entry: ArmEntry, run: Run) -> dict[str, Any]:
     summary["spark"] = None if hidden else _details(values, DETAIL_PREFIX)
     summary["driver"] = None if hidden else _details(values, DRIVER_PREFIX)
     by_hop = _details(values, HOP_PREFIX)
-    if (
-        by_hop
-    ):  # counts of an arm whose records cross more than one hop; shown even if its answer is wrong
+    # only if records cross more than one hop; the counts are shown even if the answer is wrong
+    if by_hop:
         summary["hop"] = by_hop
     summary["warmup_seconds"] = [] if hidden else _warmups(run, entry.arm)
     summary["checks"] = _aggregate(check for check in run.checks if check.arm == entry.arm)

@@ -1,20 +1,22 @@
 """Reads the limits of a gate from the scenario's `[gate]` table, with overrides by arm, phase and metric.
 
-[gate]
-relative = 0.05      a regression is larger than this share ...
-absolute = 0.02      ... and, for times, than this many seconds
-bytes = 0.005        compressed bytes may grow by this share; exact quantities never
-memory = 0.3         peak memory may grow by this share, and by 32 MiB
-alpha = 0.05         the level of significance, over all cells
-metrics = ["seconds", "serde_cpu_s", "frame_bytes", ...]   the gated metrics, by default all
-control = "spark_native"   the arm that times of other machine classes are divided by
+The keys:
 
-[[gate.limit]]       applies only to what it names; the last match wins
-arm = "avro"
-phase = "map.encode"
-metric = "phase_cpu_s"
-relative = 0.2
-absolute = 0.005
+    [gate]
+    relative = 0.05      a regression is larger than this share ...
+    absolute = 0.02      ... and, for times, than this many seconds
+    bytes = 0.005        compressed bytes may grow by this share; exact quantities never
+    memory = 0.3         peak memory may grow by this share, and by 32 MiB
+    alpha = 0.05         the level of significance, over all cells
+    metrics = ["seconds", "serde_cpu_s", "frame_bytes", ...]   the gated metrics, by default all
+    control = "spark_native"   across machine classes, times are ratios to this arm's time
+
+    [[gate.limit]]       applies only to what it names; the last match wins
+    arm = "avro"
+    phase = "map.encode"
+    metric = "phase_cpu_s"
+    relative = 0.2
+    absolute = 0.005
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def self_test(
     *,
     effects: Sequence[float] = EFFECTS,
 ) -> SelfTest:
-    """Judge a pool. `effects` are the candidates for the smallest detectable effect (empty: skip the search)."""
+    """Judge a pool. `effects` are tried to find the smallest detectable effect (empty: skip the search)."""
     policy = policy or Policy()
     plain = judge_groups(pool, plan, policy, slowed=False)
     slowed = judge_groups(pool, plan, policy, slowed=True)

@@ -26,9 +26,7 @@ INDEX = "index_"
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One sample: the metric's name, its value, and the phase if the metric is `phase_wall_s` or
-    `phase_cpu_s`.
-    """
+    """One sample: metric name, value, and the phase if the metric is `phase_wall_s` or `phase_cpu_s`."""
 
     metric: str
     value: float

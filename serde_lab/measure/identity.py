@@ -181,8 +181,10 @@ def _held(number: int, task: JoinedTask, cell: Interval) -> Held:
 
 
 def _waiting(tasks: Sequence[JoinedTask], stages: Sequence[StageAttempt]) -> list[Interval]:
-    """The intervals in which a task could have run but did not: from its stage's submission, or the end of a
-    failed attempt, to the next launch. Speculative attempts do not count as waiting.
+    """The intervals in which a task could have run but did not.
+
+    Each begins with the submission of the task's stage, or the end of a failed attempt, and ends with the
+    next launch. Speculative attempts do not count as waiting.
     """
     submitted = {(stage.stage_id, stage.attempt): stage.submitted_ms for stage in stages}
     ready_ms: dict[tuple[int, int, int], int | None] = {}

@@ -67,8 +67,7 @@ ASSIGNING = (
     Phase("assign", "pipeline", "file groups for records that are new, or leave their partition"),
     Phase("update_metadata", "pipeline", "records told their file groups"),
 )
-"""Verbs of topologies that look records up: reports show them by group, while VERBS have their own colours.
-"""
+"""Verbs of topologies that look records up: reports show them by group; VERBS have their own colours."""
 
 WHOLE_CELL = (
     Phase(IDLE_DRIVER, "idle", "no stage has a task to run: the driver plans, commits or waits"),

@@ -1,6 +1,6 @@
 """Joins the workers' reports with the task attempts in Spark's event log.
 
-Of each partition, exactly one attempt counts, and only its report is kept.
+At most one attempt at a partition of a stage counts, and only its report is kept.
 """
 
 from __future__ import annotations

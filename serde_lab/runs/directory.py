@@ -1,8 +1,8 @@
-"""Writes and reads the run directory `results/<scenario>/<run-id>/`, which holds a run while it is measured.
+"""Writes run directories, `results/<scenario>/<run-id>/`, while their runs are measured, and reads them.
 
 The files are `run.json`, `samples.jsonl` and `checks.jsonl`. A cell counts only with its `cell_end` line.
 Nothing written ever changes, except the state in `run.json` and, once a run has ended, the digests of the
-other two files.
+other two files, which are added there.
 
 While a run is measured, its process holds a lock on `samples.jsonl`. The kernel releases the lock when the
 process ends, so a run in state `running` without a lock was killed: it is read as `interrupted`.

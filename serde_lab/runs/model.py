@@ -27,8 +27,7 @@ class ArmEntry(BaseModel):
     fairness: dict[str, Any] | None = None
     missing: str | None = None
     prediction: dict[str, float] | None = None
-    """The author's predicted cost of a record for this strategy, see `serde.prediction`; None for controls.
-    """
+    """The author's predicted cost of a record with this strategy (`serde.prediction`); None for controls."""
     column_bytes: dict[str, float] | None = None
     """Frame bytes per record of each column, measured by leaving it out; None if that is impossible."""
 
@@ -63,8 +62,9 @@ class RunHeader(BaseModel):
     """What is alike between our arms and peers, and what differs; empty without peers."""
     started_at: str = ""
     digests: dict[str, str] | None = None
-    """SHA-256 of samples and checks by file name. None while the run is measured, for killed runs, and for
-    runs of versions without digests.
+    """SHA-256 of samples and checks by file name.
+
+    None while the run is measured, for killed runs, and for runs of versions without digests.
     """
 
 

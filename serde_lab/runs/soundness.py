@@ -78,7 +78,7 @@ def unchecked(run: Run, arm: str) -> str:
 
 
 def _of_name(cell: Cell, arms: set[str]) -> str:
-    """Whether the cell's name fits its round and arm: the problem in words, else ""."""
+    """How the cell's name contradicts its round and arm, in words; "" if it does not."""
     if cell.arm not in arms:
         return f"run.json has no arm {cell.arm!r}"
     if cell.round < 0 or cell.cell != f"r{cell.round:02d}-{cell.arm}":
@@ -87,7 +87,7 @@ def _of_name(cell: Cell, arms: set[str]) -> str:
 
 
 def _of_cpu(cell: Cell) -> str:
-    """Whether the cell used more CPU than its slots have in its time: the problem in words, else ""."""
+    """How the cell's CPU time exceeds what its slots allow, in words; "" if it does not."""
     slots = max((s.value for s in cell.samples if s.metric == "slots"), default=0.0)
     wall_s = _over(cell, "seconds")
     cpu_s = math.fsum(s.value for s in cell.samples if s.metric == "phase_cpu_s")

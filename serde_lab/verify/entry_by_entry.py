@@ -1,13 +1,12 @@
-"""Computes the expected rows of histories with delete markers or partial updates, entry by entry in plain
-Python.
+"""Computes the expected rows of histories with delete markers or partial updates, in plain Python.
 
 Each rule is implemented again from its source (BufferedRecordMergerFactory, PartialUpdateHandler),
 independently of the code that writes tables. Keys and ordering values are integers that DuckDB assigned.
 
 * An entry supersedes its key's earlier one if its ordering value is not lower, or if one of the two is a
   delete by commit time. Under commit-time ordering it always does.
-* A delete that supersedes leaves a tombstone if there is a log, and nothing otherwise, nor in the commit
-  that begins the file group.
+* A delete that supersedes leaves a tombstone if there is a log. Without a log, or in the commit that
+  begins the file group, it leaves nothing.
 * When partial update merges two rows, gaps in the winning row are filled from the other row.
 """
 
@@ -132,7 +131,7 @@ def filled_rows(
     together = pa.concat_tables(parts) if parts else rules.stored.empty_table()
     most = max((len(places) for places in made_of), default=0)
     result = _level(together, made_of, number, 0)
-    # from the last version to be asked to the first
+    # start from the last version, which is used only where all others have gaps
     columns = {
         name: _level(together, made_of, number, most - 1)[name] for name in result.schema.names
     }

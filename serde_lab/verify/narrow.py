@@ -29,7 +29,8 @@ POSITION_BITS = 40
 
 _ROWS_PER_STEP = 1 << 18
 _LOWEST = np.int64(np.iinfo(np.int64).min)
-# UTF-8's lead bytes 0xEE and 0xEF (U+E000 to U+FFFF) sort above 0xF0 to 0xF4 (surrogate pairs)
+# in UTF-16 order, UTF-8's lead bytes 0xEE and 0xEF (U+E000 to U+FFFF) come after 0xF0 to 0xF4
+# (surrogate pairs)
 _UTF16_ORDER = np.arange(256, dtype=np.uint8)
 _UTF16_ORDER[[0xEE, 0xEF]] = [0xFE, 0xFF]
 
@@ -44,8 +45,8 @@ class NarrowRows:
         self._rules = rules
         schema = rules.schema
         types = [storage_type(type_at(schema.data, name)) for name in schema.record_key]
-        # typed keys replace their text if different values never share a text; they are much
-        # smaller
+        # typed keys are smaller than their text, and replace it if different values never share a
+        # text
         self._keyless = not types
         bare_text = len(types) == 1 and is_string(types[0])
         self._typed = self._keyless or bare_text or all(map(_is_number, types))
@@ -175,7 +176,7 @@ class NarrowRows:
 
 
 def orderable(values: pa.Array, name: str) -> pa.Array:
-    """Values that DuckDB sorts as Java compares the originals. Raises SchemaError for a type without order."""
+    """Values that DuckDB sorts as Java compares these. Raises SchemaError for a type without order."""
     t = values.type
     if is_string(t):
         return _utf16_ordered(values.cast(pa.string()))

@@ -1,7 +1,6 @@
-"""Reads finished tables with hudi-rs, and defines the interface of other readers that did not write the
-table.
+"""Reads finished tables with readers that did not write them: hudi-rs, and an interface for others.
 
-Apache Hudi's own reader (`serde_lab.peers.apache_hudi.HudiSnapshot`) implements the same interface.
+Apache Hudi's own reader (`serde_lab.peers.apache_hudi.HudiSnapshot`) implements this interface.
 """
 
 from __future__ import annotations

@@ -50,9 +50,7 @@ class TableRules:
     time: Mapping[str, str] = field(default_factory=dict)
     """Hudi's options of the key generator TIMESTAMP, if the partition field names folders by time."""
     kinds: tuple[str, ...] = ()
-    """For the key generator CUSTOM: SIMPLE or TIMESTAMP for each partition field; `time` applies to the
-    latter.
-    """
+    """For the key generator CUSTOM: SIMPLE or TIMESTAMP (with `time`) for each partition field."""
     partial_update: Literal["", "IGNORE_DEFAULTS", "FILL_UNAVAILABLE"] = ""
     unavailable: str = ""
     delete_field: str = ""

@@ -20,9 +20,7 @@ _ENVIRONMENT_DEPTH = 1
 
 
 def record_of_side(side: Side) -> dict[str, Any]:
-    """The part of a side that a later comparison needs: values that may be gated, and the scenario's
-    settings.
-    """
+    """The part of a side that later comparisons need: values that may be gated, and what was asked."""
     arms = {name: _arm(arm) for name, arm in side.arms.items() if arm.values}
     rounds = sorted(side.calibration)
     record = {

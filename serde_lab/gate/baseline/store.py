@@ -114,9 +114,7 @@ def remove(
     reason: str,
     at: datetime | None = None,
 ) -> BaselineChange:
-    """Remove a baseline but keep its log in the file; raises UsageError without a reason, RunError if not
-    there.
-    """
+    """Remove a baseline but keep its log; raises UsageError without a reason, RunError if not there."""
     if not reason.strip():
         raise UsageError("a removal needs a reason", "--reason TEXT, which the file keeps")
     file = baseline_file(folder, machine_class, scenario)

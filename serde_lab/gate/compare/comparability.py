@@ -16,8 +16,10 @@ from serde_lab.gate.compare.sides import ArmSide, Side
 from serde_lab.scenario.identity import arm_with_defaults, with_defaults
 
 HostMismatch = Literal["refuse", "ratios", "ignore", "shared"]
-"""What happens to times if machine classes differ. `shared` ignores the class: other users of the machine
-influence every wall time, so only CPU times are compared, as ratios to CPU time.
+"""What happens to times if machine classes differ.
+
+`shared` ignores the class: other users of the machine influence every wall time, so that only CPU times are
+compared, as ratios to the control arm's CPU time.
 """
 HOST_MISMATCH: tuple[HostMismatch, ...] = ("refuse", "ratios", "ignore")
 """The values of `--host-mismatch`; `shared` has its own option, `--shared-machine`."""

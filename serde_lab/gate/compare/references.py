@@ -1,9 +1,11 @@
 """Resolves the two names given to `compare` into sides: runs, baselines, or arms of them.
 
-RUN            a path, an id or its beginning, a scenario (its latest run), "latest"
-FILE.json      a baseline file; FILE.json@NAME one of its baselines
-baseline:SCENARIO[@NAME]   the baseline of that scenario, of the other side's machine class
-any of these followed by #ARM: that arm of it
+A name is one of:
+
+    RUN            a path, an id or its beginning, a scenario (its latest run), "latest"
+    FILE.json      a baseline file; FILE.json@NAME one of its baselines
+    baseline:SCENARIO[@NAME]   the baseline of that scenario, of the other side's machine class
+    any of these followed by #ARM: that arm of it
 """
 
 from __future__ import annotations
@@ -36,10 +38,10 @@ def compare(
     *,
     arms: tuple[str, ...] = (),
 ) -> Comparison:
-    """Compare the sides that two names refer to; `arms` are names on both sides or, within one run, two
-    names.
+    """Compare the sides that two names refer to.
 
-    Raises UsageError for unknown arms, RunError for unknown runs and baselines.
+    `arms` are names that both sides have or, within one run, two names. Raises UsageError for unknown arms,
+    RunError for unknown runs and baselines.
     """
     options = options or CompareOptions()
     first_name, first_arm = _split(before)

@@ -22,8 +22,9 @@ PRIMARY = tuple(
     for m in METRICS
     if m.gated and m.name not in ("rows_per_s", "phase_wall_s", "phase_cpu_s")
 )
-"""The metrics compared by default: rows per second would count seconds twice, and phases would spend the
-level on explanations.
+"""The metrics compared by default.
+
+Rows per second would count seconds twice, and phases would spend the level on explanations.
 """
 
 

@@ -1,5 +1,4 @@
-"""Turns a run into one side of a comparison: the values of each arm by quantity and round, with their
-context.
+"""Turns a run into one side of a comparison: each arm's values by quantity and round, and their context.
 
 Combines commits into totals by the registry's rule, sums the SerDe verbs, and records which rounds
 interleave. A baseline has the same shape.

@@ -20,8 +20,8 @@ from serde_lab.gate.statistics.rounding import shown_ratio
 def resting_on_steady_rounds(row: Row, before: Side, after: Side) -> Row:
     """Withdraw a verdict that does not hold without the rounds in which calibration moved.
 
-    If both figures of a ratio were measured on the same machine state, such rounds are only reported: in a
-    sitting that measured its own noise (A/A), and for multiples of a control arm of the same round.
+    Such rounds are only reported if both figures of a ratio met the same state of the machine: in a sitting
+    that measured its own noise (A/A), and for multiples of a control arm of the same round.
     """
     found = row.evidence
     if found is None or row.metric.kind != "time":

@@ -1,14 +1,16 @@
 """Reaches the verdict on each cell, with the inequalities it evaluated as text and as data.
 
-same            within the margin (noisy), equal (exact), within the tolerance (compressed)
-faster, slower  better, worse: for bytes and counts as for seconds
-noise           a difference, but no larger than the noise floor
-inconclusive    neither a difference nor sameness can be shown
-insufficient    fewer than three rounds on a side
-not comparable  another question, data, measuring code, format or (for times) machine
-wrong answer    a check of contents failed: no timing of that arm is valid
-unchecked       a side was measured without a check: no timing of it is valid either
-missing         one side does not have it
+The verdicts:
+
+    same            within the margin (noisy), equal (exact), within the tolerance (compressed)
+    faster, slower  better, worse: for bytes and counts as for seconds
+    noise           a difference, but no larger than the noise floor
+    inconclusive    neither a difference nor sameness can be shown
+    insufficient    fewer than three rounds on a side
+    not comparable  another question, data, measuring code, format or (for times) machine
+    wrong answer    a check of contents failed: no timing of that arm is valid
+    unchecked       a side was measured without a check: no timing of it is valid either
+    missing         one side does not have it
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ def _groups(rows: list[Row], group_by: str) -> list[tuple[str, list[Row]]]:
 
 
 def _below(comparison: Comparison, rows: Sequence[Row]) -> list[str]:
-    """The lines below the table: reasons for rows that are not the same, outliers, notes and summary figures."""
+    """The lines below the table: reasons for rows not the same, outliers, notes and summary figures."""
     lines = []
     for row in rows:
         if row.verdict is not Verdict.SAME:

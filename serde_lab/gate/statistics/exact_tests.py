@@ -149,7 +149,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def separated(
     before: Sequence[float] | Floats, after: Sequence[float] | Floats, *, paired: bool
 ) -> bool:
-    """Whether all values of one side lie beyond the other side's; if paired, all ratios lie on one side of 1."""
+    """Whether one side's values all lie beyond the other's; if paired, all ratios on one side of 1."""
     first, second = np.asarray(before), np.asarray(after)
     if first.size == 0 or second.size == 0:
         return False

@@ -63,11 +63,15 @@ class AlphaSpending:
 
 
 DEFAULT_LOOKS = AlphaSpending(first=6, step=2, maximum=20)
-"""Six rounds are the fewest with a paired p below 0.05; at twenty, a 10 % change is detectable through 5 %
-noise per cell with heavy tails (tests/gate/test_gate_error_rates.py).
+"""Looks from 6 to 20 rounds.
+
+Six rounds are the fewest with a paired p below 0.05; at twenty, a 10 % change is detectable through 5 % noise
+per cell with heavy tails (tests/gate/test_gate_error_rates.py).
 """
 
 SITTING_LOOKS = AlphaSpending(first=8, step=4, maximum=40)
-"""For cells well under a second (`ab`, the self-test): in the same time, many short rounds show more than few
-long ones, since neighbouring rounds share the same noise.
+"""Looks from 8 to 40 rounds, for cells well under a second (`ab`, the self-test).
+
+In the same time, many short rounds show more than few long ones, since neighbouring rounds share the same
+noise.
 """
