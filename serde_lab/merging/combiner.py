@@ -55,7 +55,7 @@ class Folded:
     row: Indices
     present: Present | None = None
     always: Mask | None = None
-    """Deletes that count whatever ordering value they meet, as a merger's deletes do; None: no such delete."""
+    """Deletes decided by a merger, which count whatever ordering value they meet; None: no such delete."""
 
 
 class Combiner(Protocol):

@@ -91,7 +91,7 @@ class RecordMerger(ABC):
         schema: RecordSchema,
         properties: Mapping[str, str],
     ) -> Merged:
-        """Merge two records of one batch, before the merge with stored records; by default as `merge` does."""
+        """Merge two records of one batch, before the merge with stored ones; by default as `merge` does."""
         return self.merge(older, newer, schema, properties)
 
     def partial_merge(
