@@ -13,7 +13,8 @@ writes into record keys with the AVRO record type (`tests/peers/test_keys_of_hud
 | binary                 | its bytes as lower-case hexadecimal digits                            |
 | float, double          | 1.0, 1.0E10, NaN: as few digits as identify it, as in Java 19         |
 
-Before Java 19 a few floats and doubles had one digit more, or, as 2^-44, another last digit.
+Before Java 19 a few floats and doubles, such as 2E23, had more digits; others, such as 2^-44, ended in
+another digit.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def _date_text(values: pa.Date32Array) -> pa.StringArray:
 
 
 def _float_text(values: pa.Array) -> pa.StringArray:
-    """Plain from 1e-3 up to 1e7, where Arrow is plain too; otherwise scientific, with one digit before "."."""
+    """Plain from 1e-3 up to 1e7, where Arrow is plain too; otherwise one digit, a point and an exponent."""
     shortest = values.cast(pa.string())
     whole = pc.invert(pc.match_substring(shortest, "."))
     plain = pc.if_else(whole, pc.binary_join_element_wise(shortest, "0", "."), shortest)
