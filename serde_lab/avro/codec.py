@@ -60,7 +60,7 @@ class AvroCodec:
     def decode_spans(
         self, data: pa.Buffer | bytes, starts: Positions, ends: Positions, name: str = "avro"
     ) -> pa.RecordBatch:
-        """The rows of `data`: row i is in bytes starts[i] to ends[i]. Rows are in rising order, no overlap.
+        """The rows of `data`: row i is in bytes starts[i] to ends[i]. Rows rise and do not overlap.
 
         Raises DecodeError naming `name` and the row.
         """

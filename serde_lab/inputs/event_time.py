@@ -1,7 +1,7 @@
 """Makes the ordering values of derived batches: newer or older than every stored row, never tied.
 
-Rows of batch n have a time on day n after 2024-01-01, its late rows on day n before it. So a row is
-newer than every earlier batch, and a late row is older than all of them.
+Rows of batch n get a time on the n-th day after 2024-01-01, its late rows one on the n-th day before it.
+So a row is newer than every earlier batch, and a late row is older than all of them.
 """
 
 from __future__ import annotations

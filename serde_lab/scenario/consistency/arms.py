@@ -108,7 +108,7 @@ def factors(before: Arm, after: Arm) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     if before.strategy != after.strategy:
         found["representation"] = ["strategy"]
-    # compare only given keys: a key that is not given has the value of [table], not its default
+    # compare only given keys: a missing key has the value of [table], not its default
     for factor in ("merging", "table"):
         sections = [getattr(arm, factor) for arm in (before, after)]
         one, other = ({} if section is None else section.given for section in sections)
