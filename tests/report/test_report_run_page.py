@@ -301,7 +301,7 @@ def test_a_quiet_run_on_a_cluster_has_little_to_say_against_itself(tmp_path: Pat
         ("Wrong answers", (replace(made_up.PICKLE, wrong_in=2),), {}, "`pickle`"),
         ("Failed cells", (replace(made_up.PICKLE, fails_in=(2, 4)),), {}, "in round 2 and 4"),
         ("Missing arm", (made_up.PICKLE,), {"rounds": 0, "warmup": 0}, "no round of this arm"),
-        ("Incomplete", (made_up.PICKLE,), {"state": "running"}, "running"),
+        ("Incomplete", (made_up.PICKLE,), {"state": "interrupted"}, "interrupted"),
         ("Few rounds", (made_up.PICKLE,), {"rounds": 3}, "a p below 0.250"),
         (
             "Unequal rounds",
