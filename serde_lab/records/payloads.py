@@ -172,14 +172,15 @@ def _field_of(datum: Datum, path: str) -> Any:
 
 
 def comparable(value: Any) -> Any:
-    """A value that Python compares as Java would: NaN above, -0.0 below 0.0, strings by UTF-16."""
+    """A value that Python compares as Apache Hudi would: NaN above, -0.0 below 0.0."""
     if value is None:
         # below everything
         return (False,)
     if isinstance(value, float):
         not_number = value != value
         return True, not_number, 0.0 if not_number else value, not str(value).startswith("-")
-    return True, value.encode("utf-16-be", "surrogatepass") if isinstance(value, str) else value
+    # Python orders strings by code point, which is the order of their bytes of UTF-8
+    return True, value
 
 
 _MODEL = "org.apache.hudi.common.model"

@@ -1,8 +1,8 @@
 """Input rows reduced to what decides their fate: identity of the key, ordering values, position.
 
 Owns how keys and ordering values become columns that DuckDB groups and sorts as Hudi would: no nulls
-among keys, strings ordered by UTF-16 code units, NaN above and -0.0 below as Java's compareTo has
-them. Must not know commits or merging.
+among keys, strings ordered by their bytes of UTF-8, NaN above and -0.0 below as Java's compareTo
+has them. Must not know commits or merging.
 """
 
 from __future__ import annotations
@@ -29,9 +29,6 @@ POSITION_BITS = 40
 
 _ROWS_PER_STEP = 1 << 18
 _LOWEST = np.int64(np.iinfo(np.int64).min)
-# UTF-8's lead bytes 0xEE and 0xEF (U+E000 to U+FFFF) belong above 0xF0 to 0xF4 (surrogate pairs)
-_UTF16_ORDER = np.arange(256, dtype=np.uint8)
-_UTF16_ORDER[[0xEE, 0xEF]] = [0xFE, 0xFF]
 
 
 class NarrowRows:
@@ -171,10 +168,10 @@ class NarrowRows:
 
 
 def orderable(values: pa.Array, name: str) -> pa.Array:
-    """Values that DuckDB sorts as Java compares these. Raises SchemaError for a type without order."""
+    """Values that DuckDB sorts as Apache Hudi compares these. Raises SchemaError for a type without order."""
     t = values.type
     if is_string(t):
-        return _utf16_ordered(values.cast(pa.string()))
+        return values.cast(pa.binary())
     if pat.is_floating(t):
         floats = values.cast(pa.float64()).fill_null(0.0).to_numpy()
         bits = np.where(np.isnan(floats), np.nan, floats).view(np.int64)
@@ -220,15 +217,3 @@ def _absent(values: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         absent = pc.or_(absent, pc.fill_null(pc.equal(values.cast(pa.string()), ""), False))
     mask: np.ndarray[tuple[int], np.dtype[np.bool_]] = absent.to_numpy(zero_copy_only=False)
     return mask
-
-
-def _utf16_ordered(values: pa.Array) -> pa.Array:
-    """UTF-8 with its lead bytes renumbered, so that bytes sort as UTF-16 code units do."""
-    if not len(values):
-        return pa.array([], pa.binary())
-    validity, offsets, data = values.buffers()
-    if data is not None:
-        data = pa.py_buffer(_UTF16_ORDER[np.frombuffer(data, np.uint8)])
-    return pa.Array.from_buffers(
-        pa.binary(), len(values), [validity, offsets, data], values.null_count, values.offset
-    )

@@ -138,13 +138,9 @@ class History:
         """What `kinds` may ask for; of what differs from step to step, all values."""
         logs = self.kind.merge_on_read
         brings = [step for step in self.steps if step.brings_columns]
-        orders = [
-            str(row.get(n, "")) for s in brings for row in s.rows for n in self.kind.orderings
-        ]
         return {
             **asdict(self.kind),
             "several": bool(self.kind.second),
-            "beyond": any(ord(letter) > 0xFFFF for text in orders for letter in text),
             "empty": any(row.get("p") == "" for step in brings for row in step.rows),
             "percent": "escaped" not in self.kind.partitioning
             and any(

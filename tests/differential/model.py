@@ -158,6 +158,9 @@ class Model:
 
     def _put(self, place: Place, version: Version, new: bool) -> Iterator[Place]:
         """Where a version may go to. `new`: into a file group that was not there before."""
+        if version.partial and self._seen(place) is None:
+            # the row of a key that is not stored is whole: what it leaves out is null
+            version = replace(version, partial=False)
         merged = version if place.base is None else self._merged(place.base, version)
         # base files hold whole rows
         based = Place(None if merged.deletes else replace(merged, partial=False))
@@ -327,7 +330,7 @@ def _as_type(value: Any, of: str, wanted: str) -> Any:
 
 
 def _order(value: Any, of: str) -> tuple[Any, ...]:
-    """An ordering value as something that Python compares as Java compares the value; null is lowest."""
+    """An ordering value as something that Python compares as Apache Hudi does; null is lowest."""
     if value is None:
         return (0,)
     if isinstance(value, float):
@@ -340,8 +343,7 @@ def _order(value: Any, of: str) -> tuple[Any, ...]:
         return (1, date.fromisoformat(value).toordinal() - date(1970, 1, 1).toordinal())
     if of in ("moment", "local"):
         return (1, datetime.fromisoformat(value).isoformat())
-    if isinstance(value, str):
-        return (1, value.encode("utf-16-be", "surrogatepass"))
+    # Python orders texts by code point, which is the order of their bytes of UTF-8
     return (1, value)
 
 

@@ -89,6 +89,8 @@ class Trial:
         shutil.rmtree(self.path(who), ignore_errors=True)
         model = Model(self.history.kind)
         for number, step in enumerate(self.history.steps):
+            if not step.brings_columns and not self._is_made(who):
+                continue
             try:
                 in_full = self._turn(who, number).do(self.path(who), self.history.kind, step)
             except FailedError as exc:
@@ -97,12 +99,18 @@ class Trial:
                 continue
             if in_full:
                 model.apply(step)
+            if not self._is_made(who):
+                continue
             last = number == len(self.history.steps) - 1
             found = list(self._looks(who, number, model, last))
             if found:
                 return found
         self.oddities += model.oddities
         return []
+
+    def _is_made(self, who: str) -> bool:
+        """Whether there is a table: a first write that is refused or killed may leave none."""
+        return Path(self.path(who), ".hoodie", "hoodie.properties").exists()
 
     def _looks(self, who: str, number: int, model: Model, last: bool) -> Iterator[Difference]:
         """What each reader sees: those without Spark after every step, the others after the last."""
