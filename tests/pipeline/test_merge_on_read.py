@@ -21,7 +21,6 @@ from serde_lab.table.log_block import BlockType, LogBlock, parse_blocks
 from serde_lab.table.markers import Marker, list_markers
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage import Storage
-from serde_lab.verify.checks import rows_match
 from tests.pipeline.lab_table import (
     BACK,
     FIRST,
