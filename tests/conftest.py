@@ -97,7 +97,7 @@ def _small_calibration() -> None:
 @pytest.fixture(scope="session")
 def found_bundle() -> Path | SetupError:
     """Apache Hudi's bundle, fetched if it is not on this machine, or why it is not to be had."""
-    from serde_lab.lab.jars import HUDI, fetch_jar
+    from serde_lab.lab.jars.manifest import HUDI, fetch_jar
 
     try:
         return fetch_jar(HUDI).path
@@ -118,7 +118,7 @@ def spark(
     tmp_path_factory: pytest.TempPathFactory, found_bundle: Path | SetupError
 ) -> Iterator[SparkSession]:
     """The one session of the test run, with the Apache Hudi bundle where it was found."""
-    from serde_lab.lab.session import SessionSettings, start_session, stop_session
+    from serde_lab.lab.session.session import SessionSettings, start_session, stop_session
     from serde_lab.peers.apache_hudi import SESSION_CONF
 
     jars = (str(found_bundle),) if isinstance(found_bundle, Path) else ()

@@ -21,7 +21,7 @@ from serde_lab.cli.judge import GateFormat, Out, Strict, write_page
 from serde_lab.errors import UsageError
 
 if TYPE_CHECKING:
-    from serde_lab.gate.spending import AlphaSpending
+    from serde_lab.gate.statistics.spending import AlphaSpending
     from serde_lab.runs.model import Run
 
 BEFORE, AFTER, CONTROL = "before", "after", "control"
@@ -79,15 +79,15 @@ def ab(
       serde-lab ab --a-set arm.avro.options.execution=row --b-set arm.avro.options.execution=batch
     """
     from serde_lab.gate.adaptive import run_adaptively
-    from serde_lab.gate.documents import gate_document
-    from serde_lab.gate.gate_output import cells, render_gate
     from serde_lab.gate.gating import gate_sitting
+    from serde_lab.gate.output.documents import gate_document
+    from serde_lab.gate.output.gate import cells, render_gate
+    from serde_lab.gate.output.tables import aligned
     from serde_lab.gate.policy import Policy
-    from serde_lab.gate.spending import SITTING_LOOKS
-    from serde_lab.gate.tables import aligned
+    from serde_lab.gate.statistics.spending import SITTING_LOOKS
+    from serde_lab.lab.ab.side_environment import side_environment
+    from serde_lab.lab.ab.sitting import Asked, Side, Sitting
     from serde_lab.lab.inputs.prepared import default_cache
-    from serde_lab.lab.side_environment import side_environment
-    from serde_lab.lab.sitting import Asked, Side, Sitting
     from serde_lab.runs.directory import load_run
     from serde_lab.scenario.loading import load_scenario
     from serde_lab.scenario.lookup import find_scenario

@@ -48,7 +48,7 @@ def save(
     baselines: Baselines = None,
 ) -> int:
     """Keep a run as a new baseline."""
-    from serde_lab.gate import baseline
+    from serde_lab.gate.baseline import store as baseline
 
     _told(
         baseline.save(
@@ -68,8 +68,8 @@ def list_(
     format: Annotated[Format, typer.Option(help="How to print.")] = Format.TABLE,
 ) -> int:
     """List baselines by machine class, scenario and name."""
-    from serde_lab.gate.baseline import list_baselines
-    from serde_lab.gate.other_output import render_baselines
+    from serde_lab.gate.baseline.store import list_baselines
+    from serde_lab.gate.output.other import render_baselines
 
     entries = list_baselines(baselines or results / "baselines")
     emit(render_baselines(entries, cast(Any, format.value)))
@@ -84,7 +84,7 @@ def show(
     baselines: Baselines = None,
 ) -> int:
     """Print a baseline and what happened to it, as JSON."""
-    from serde_lab.gate.baseline import show as record
+    from serde_lab.gate.baseline.store import show as record
 
     for file in _files(baselines or results / "baselines", scenario, machine_class):
         print_json(record(file, name))
@@ -100,7 +100,7 @@ def promote(
     baselines: Baselines = None,
 ) -> int:
     """Replace a baseline by a run, for a reason that is kept."""
-    from serde_lab.gate import baseline
+    from serde_lab.gate.baseline import store as baseline
 
     _told(
         baseline.promote(
@@ -124,7 +124,7 @@ def remove(
     baselines: Baselines = None,
 ) -> int:
     """Take a baseline away; what happened to it stays in the file."""
-    from serde_lab.gate import baseline
+    from serde_lab.gate.baseline import store as baseline
 
     _told(
         baseline.remove(

@@ -81,8 +81,8 @@ def validate(
     """
     if _is_table(what):
         return _validate_table(what, deep, format)
+    from serde_lab.lab.checks.source_check import check_data, check_own_rows, try_arms
     from serde_lab.lab.plan import check_scenario, in_words_of_scenarios
-    from serde_lab.lab.source_check import check_data, check_own_rows, try_arms
     from serde_lab.scenario.loading import load_scenario
 
     scenario = load_scenario(what, overrides=set_ or (), folder=scenarios)
@@ -105,7 +105,7 @@ def _is_table(what: str) -> bool:
 
 def _validate_table(where: str, deep: bool, format: Format) -> int:
     from serde_lab.table.config import PROPERTIES_PATH
-    from serde_lab.table.storage import Storage
+    from serde_lab.table.storage.storage import Storage
     from serde_lab.table.validation.doctor import validate_table
     from serde_lab.verify.readers import HudiRs
 

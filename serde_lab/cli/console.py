@@ -15,7 +15,7 @@ from typing import IO, Any
 from rich.console import Console
 from rich.table import Table
 
-from serde_lab.gate.tables import TextTable, comma_separated, markdown
+from serde_lab.gate.output.tables import TextTable, comma_separated, markdown
 from serde_lab.runs.plain_text import plain, plain_json, plain_line
 
 

@@ -49,10 +49,10 @@ def history(
 
     Example: serde-lab history smoke --acknowledge 20260102T030405Z --arm avro --why "checksums"
     """
-    from serde_lab.gate.documents import history_document
     from serde_lab.gate.history import acknowledge_steps
     from serde_lab.gate.history import history as history_of
-    from serde_lab.gate.other_output import render_history
+    from serde_lab.gate.output.documents import history_document
+    from serde_lab.gate.output.other import render_history
 
     folder = acknowledgements or results / "acknowledged"
 

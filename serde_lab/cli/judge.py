@@ -83,11 +83,11 @@ def compare(
 
       serde-lab compare baseline:smoke smoke --only-changed
     """
-    from serde_lab.gate.comparison_output import render_comparison
-    from serde_lab.gate.documents import comparison_document
-    from serde_lab.gate.references import Places
-    from serde_lab.gate.references import compare as compared
-    from serde_lab.gate.rows import CompareOptions
+    from serde_lab.gate.compare.references import Places
+    from serde_lab.gate.compare.references import compare as compared
+    from serde_lab.gate.compare.rows import CompareOptions
+    from serde_lab.gate.output.comparison import render_comparison
+    from serde_lab.gate.output.documents import comparison_document
 
     by = frozenset({group_by} & {"phase", "commit"})
     options = CompareOptions(
@@ -170,9 +170,9 @@ def gate(
             results=results,
         )
         return run_self_test(asked, format.value)
-    from serde_lab.gate.documents import gate_document
-    from serde_lab.gate.gate_output import render_gate
     from serde_lab.gate.gating import gate_measured, gate_run
+    from serde_lab.gate.output.documents import gate_document
+    from serde_lab.gate.output.gate import render_gate
 
     folder = baselines or results / "baselines"
     mismatch = cast(Any, "shared" if shared else host_mismatch.value)

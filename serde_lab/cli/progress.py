@@ -141,7 +141,7 @@ class DownloadProgress:
 
 def fetch_hudi_bundle(stated: str = "") -> Path:
     """Apache Hudi's bundle, fetched with progress shown if it is not here. Raises SetupError."""
-    from serde_lab.lab.jars import HUDI, fetch_jar
+    from serde_lab.lab.jars.manifest import HUDI, fetch_jar
 
     with DownloadProgress() as progress:
         return fetch_jar(HUDI, stated, progress=progress, say=say).path

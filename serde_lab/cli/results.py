@@ -105,10 +105,10 @@ def show(
 
     Exit 4 on a wrong answer, 1 where an arm's contents are unchecked: no timing of such an arm is shown.
     """
+    from serde_lab.analysis.summary import exit_status, summarise
     from serde_lab.cli.run_table import print_run
     from serde_lab.runs.directory import load_run
     from serde_lab.runs.listing import resolve_run
-    from serde_lab.runs.summary import exit_status, summarise
 
     loaded = load_run(resolve_run(run, results))
     _say_messages(loaded)
@@ -149,10 +149,10 @@ def report(
 
         emit(f"quotations: {render_quotations(quoted_in)}")
         return 0
+    from serde_lab.analysis.summary import exit_status, summarise
     from serde_lab.cli.run_table import write_report
     from serde_lab.runs.directory import load_run
     from serde_lab.runs.listing import resolve_run
-    from serde_lab.runs.summary import exit_status, summarise
 
     loaded = load_run(resolve_run(run, results))
     _say_messages(loaded)
@@ -170,7 +170,7 @@ def seal(
 
     Without one `gate` and `baseline save` refuse them. One that does not fit is never replaced.
     """
-    from serde_lab.gate.baseline import seal as seal_baselines
+    from serde_lab.gate.baseline.store import seal as seal_baselines
     from serde_lab.runs.directory import seal_run
     from serde_lab.runs.listing import resolve_run
 

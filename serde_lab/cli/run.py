@@ -202,12 +202,12 @@ def _resume(name: str, settings: object, reports: Path, format: Format) -> int:
 def _measure(
     scenario: Scenario, settings: object, resume: Path | None, reports: Path, format: Format
 ) -> int:
+    from serde_lab.analysis.summary import summarise
     from serde_lab.cli.progress import RunProgress
     from serde_lab.cli.run_table import print_run, write_report
     from serde_lab.lab.plan import in_words_of_scenarios
     from serde_lab.lab.runner import RunSettings, run_scenario
     from serde_lab.runs.directory import load_run
-    from serde_lab.runs.summary import summarise
 
     assert isinstance(settings, RunSettings)
     with RunProgress(scenario.name) as progress, in_words_of_scenarios():
@@ -245,11 +245,11 @@ def _arm_names(scenario: Scenario, chosen: list[str] | None) -> tuple[str, ...]:
 
 
 def _print_plan(scenario: Scenario, arms: tuple[str, ...], settings: object, form: Format) -> None:
+    from serde_lab.lab.checks.source_check import check_data
     from serde_lab.lab.disk import check_disk
     from serde_lab.lab.estimate import estimate_seconds
     from serde_lab.lab.plan import cells_of, check_scenario, diagrams, in_words_of_scenarios
     from serde_lab.lab.runner import RunSettings, chosen_arms
-    from serde_lab.lab.source_check import check_data
     from serde_lab.scenario.loading import sweep_points
 
     assert isinstance(settings, RunSettings)

@@ -9,22 +9,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from serde_lab.cli.console import Format, print_rows, say, tell
-from serde_lab.runs.arm_table import COLUMNS, RAW_COLUMNS, arm_rows
-from serde_lab.runs.codec_costs import COLUMNS as COST_COLUMNS
-from serde_lab.runs.codec_costs import (
+from serde_lab.analysis.arm_table import COLUMNS, RAW_COLUMNS, arm_rows
+from serde_lab.analysis.codec_costs import COLUMNS as COST_COLUMNS
+from serde_lab.analysis.codec_costs import (
     codec_costs,
     records_of,
     type_cells,
     usual_rows,
     width_cells,
 )
-from serde_lab.runs.growth import growth, values_of
-from serde_lab.runs.growth import headings as growth_headings
+from serde_lab.analysis.growth import growth, values_of
+from serde_lab.analysis.growth import headings as growth_headings
+from serde_lab.analysis.peer_ratios import headings, peer_ratios
+from serde_lab.analysis.rfc84 import COLUMNS as CLAIM_COLUMNS
+from serde_lab.analysis.rfc84 import SOURCE, claims, rounds_said
+from serde_lab.cli.console import Format, print_rows, say, tell
 from serde_lab.runs.model import Run
-from serde_lab.runs.peer_ratios import headings, peer_ratios
-from serde_lab.runs.rfc84 import COLUMNS as CLAIM_COLUMNS
-from serde_lab.runs.rfc84 import SOURCE, claims, rounds_said
 
 RunTable: TypeAlias = tuple[Sequence[str], Sequence[Sequence[object]], str]
 

@@ -15,7 +15,7 @@ from serde_lab.errors import RunError, UsageError
 
 if TYPE_CHECKING:
     from serde_lab.gate.pool import Pool
-    from serde_lab.lab.gate_rounds import GateRounds
+    from serde_lab.lab.cells.gate_rounds import GateRounds
     from serde_lab.scenario.model import Scenario
 
 DEFAULT_SCENARIO = "gate_smoke"
@@ -36,11 +36,11 @@ class SelfTestOptions:
 
 def run_self_test(options: SelfTestOptions, format: str) -> int:
     """Record or read a pool, judge it, print the proof; 0 when both bounds hold."""
-    from serde_lab.gate.other_output import render_self_test
+    from serde_lab.gate.output.other import render_self_test
     from serde_lab.gate.policy import Policy
     from serde_lab.gate.pool import read_pool
     from serde_lab.gate.self_test import self_test
-    from serde_lab.gate.spending import SITTING_LOOKS
+    from serde_lab.gate.statistics.spending import SITTING_LOOKS
     from serde_lab.scenario.loading import load_scenario
 
     if format == "junit":
@@ -57,7 +57,7 @@ def run_self_test(options: SelfTestOptions, format: str) -> int:
 def _record(scenario: Scenario, options: SelfTestOptions) -> Pool:
     """Record in this process, and go on with what an interrupted recording left."""
     from serde_lab.gate.pool import record_pool, write_pool
-    from serde_lab.lab.gate_rounds import gate_rounds
+    from serde_lab.lab.cells.gate_rounds import gate_rounds
 
     arm = options.arm or scenario.reference
     empty = _empty_pool(scenario, arm, options)
@@ -89,7 +89,7 @@ def _record(scenario: Scenario, options: SelfTestOptions) -> Pool:
 
 def _measured(rounds: GateRounds, number: int) -> dict[str, Any]:
     from serde_lab.gate.pool import PoolRound
-    from serde_lab.lab.gate_rounds import METRICS
+    from serde_lab.lab.cells.gate_rounds import METRICS
 
     cells = rounds.measure(number)
     return {

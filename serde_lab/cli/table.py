@@ -14,7 +14,7 @@ import typer
 from serde_lab.cli.console import Format, print_json, tell
 
 if TYPE_CHECKING:
-    from serde_lab.pipeline.coordinator import Commit
+    from serde_lab.pipeline.commit.coordinator import Commit
     from serde_lab.table.table import HoodieTable
 
 Path_ = Annotated[str, typer.Argument(metavar="PATH", help="The table's folder or URL.")]
@@ -67,7 +67,7 @@ def compact(
 
     A merge-on-read table reads the same before and after.
     """
-    from serde_lab.pipeline.compaction import compact as compact_table
+    from serde_lab.pipeline.commit.compaction import compact as compact_table
 
     table = _open(path, drop).merging_by(merger or ())
     if in_process:
@@ -93,7 +93,7 @@ def clean(
     format: FormatOption = Format.TABLE,
 ) -> int:
     """Remove the file slices that only older commits need."""
-    from serde_lab.pipeline.table_services import clean_now
+    from serde_lab.pipeline.commit.table_services import clean_now
 
     done = clean_now(_open(path, drop), retain)
     if done is None:
@@ -117,7 +117,7 @@ def archive(
     format: FormatOption = Format.TABLE,
 ) -> int:
     """Move old instants from the active timeline to the history."""
-    from serde_lab.pipeline.table_services import archive_now
+    from serde_lab.pipeline.commit.table_services import archive_now
 
     done = archive_now(_open(path, drop), keep_min, keep_max)
     if done is None:
@@ -144,8 +144,8 @@ def resize_buckets(
 
     The rows stay: a clustering instant puts them into other file groups.
     """
-    from serde_lab.pipeline.table_services import resize_buckets_now
-    from serde_lab.table.bucket_resizing import ResizeRules
+    from serde_lab.pipeline.commit.table_services import resize_buckets_now
+    from serde_lab.table.services.bucket_resizing import ResizeRules
 
     rules = ResizeRules(int(split_above * (1 << 20)), int(merge_below * (1 << 20)))
     done = resize_buckets_now(_open(path), rules)
@@ -156,7 +156,7 @@ def resize_buckets(
 
 def rollback(path: Path_, drop: DropOption = False, format: FormatOption = Format.TABLE) -> int:
     """Undo what writers that died left pending, and finish their cleans."""
-    from serde_lab.pipeline.table_services import roll_back_now
+    from serde_lab.pipeline.commit.table_services import roll_back_now
 
     done = roll_back_now(_open(path, drop))
     instants = [f"{one.action} {one.instant}" for one in done.rolled_back]
@@ -189,15 +189,15 @@ def drop_metadata_table(path: Path_, format: FormatOption = Format.TABLE) -> int
 
 
 def _without_metadata_table(table: HoodieTable) -> HoodieTable:
-    from serde_lab.pipeline.table_services import drop_metadata_table_now
+    from serde_lab.pipeline.commit.table_services import drop_metadata_table_now
 
     return drop_metadata_table_now(table)
 
 
 def _compact_on_spark(table: HoodieTable, master: str) -> Commit | None:
-    from serde_lab.lab.session import SessionSettings, start_session, stop_session
-    from serde_lab.pipeline.compaction import compact as compact_table
-    from serde_lab.pipeline.spark_slices import compactor_on
+    from serde_lab.lab.session.session import SessionSettings, start_session, stop_session
+    from serde_lab.pipeline.commit.compaction import compact as compact_table
+    from serde_lab.pipeline.spark.slices import compactor_on
 
     # what cannot be is said before Spark is started
     table.config.merge_rules.check_merger()

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from serde_lab.errors import RunError, UsageError
-from serde_lab.gate.sides import Quantity
+from serde_lab.gate.compare.sides import Quantity
 
 FILE_FORMAT = 1
 

@@ -12,11 +12,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from serde_lab.gate.compare.evidence import Evidence
+from serde_lab.gate.compare.rows import Row
 from serde_lab.gate.decision import Finding, GateResult
-from serde_lab.gate.evidence import Evidence
 from serde_lab.gate.policy import Limits, Policy
-from serde_lab.gate.rows import Row
-from serde_lab.gate.spending import AlphaSpending
+from serde_lab.gate.statistics.spending import AlphaSpending
 
 
 @dataclass(frozen=True, slots=True)

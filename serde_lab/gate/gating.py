@@ -11,14 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from serde_lab.errors import RunError, UsageError
-from serde_lab.gate import baseline as baselines
-from serde_lab.gate.comparability import HostMismatch
-from serde_lab.gate.comparison import compare_sides
+from serde_lab.gate.baseline import store as baselines
+from serde_lab.gate.compare.comparability import HostMismatch
+from serde_lab.gate.compare.comparison import compare_sides
+from serde_lab.gate.compare.rows import PRIMARY, CompareOptions, Row
+from serde_lab.gate.compare.sides import Side, side_of_run
 from serde_lab.gate.decision import Finding, GateResult, decide
 from serde_lab.gate.policy import Policy
-from serde_lab.gate.rows import PRIMARY, CompareOptions, Row
-from serde_lab.gate.sides import Side, side_of_run
-from serde_lab.gate.spending import AlphaSpending
+from serde_lab.gate.statistics.spending import AlphaSpending
 from serde_lab.runs.model import Run
 
 Measure = Callable[[tuple[str, ...]], Run]

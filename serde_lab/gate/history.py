@@ -14,12 +14,12 @@ import numpy as np
 
 from serde_lab.errors import RunError, UsageError
 from serde_lab.gate.acknowledgement import Acknowledgement, acknowledge, acknowledged
-from serde_lab.gate.comparability import arms_differ, obstacles
-from serde_lab.gate.rounding import rounded_value
-from serde_lab.gate.rows import PRIMARY
-from serde_lab.gate.sides import Quantity, Side, side_of_run
-from serde_lab.gate.steps import Step, find_changes, find_steps
-from serde_lab.gate.verdict import Verdict, direction
+from serde_lab.gate.compare.comparability import arms_differ, obstacles
+from serde_lab.gate.compare.rows import PRIMARY
+from serde_lab.gate.compare.sides import Quantity, Side, side_of_run
+from serde_lab.gate.compare.verdict import Verdict, direction
+from serde_lab.gate.statistics.rounding import rounded_value
+from serde_lab.gate.statistics.steps import Step, find_changes, find_steps
 from serde_lab.measure.metrics import metric
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.listing import list_runs

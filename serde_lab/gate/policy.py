@@ -26,7 +26,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from serde_lab.errors import RunError, ScenarioError
-from serde_lab.gate.rows import Row
+from serde_lab.gate.compare.rows import Row
 from serde_lab.measure.metrics import metric
 
 MEMORY_ABSOLUTE_BYTES = 32 * 2**20

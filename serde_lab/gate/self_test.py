@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from serde_lab.gate.adaptive import look
+from serde_lab.gate.compare.sides import ArmSide, Quantity, Side
 from serde_lab.gate.decision import GateResult, Level
 from serde_lab.gate.exit_status import Status
 from serde_lab.gate.gating import gate_sides
-from serde_lab.gate.intervals import Rate, wilson
 from serde_lab.gate.policy import Policy
 from serde_lab.gate.pool import SECONDS, Pool, PoolRound
-from serde_lab.gate.rounding import rounded_change
-from serde_lab.gate.sides import ArmSide, Quantity, Side
-from serde_lab.gate.spending import DEFAULT_LOOKS, AlphaSpending
+from serde_lab.gate.statistics.intervals import Rate, wilson
+from serde_lab.gate.statistics.rounding import rounded_change
+from serde_lab.gate.statistics.spending import DEFAULT_LOOKS, AlphaSpending
 
 MOST_FALSE_ALARMS = 0.05
 LEAST_DETECTIONS = 0.85

@@ -7,8 +7,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from serde_lab.errors import SchemaError
-from serde_lab.records.fields import columns_of
-from serde_lab.records.schema import RecordSchema
+from serde_lab.records.schema import RecordSchema, columns_of
 
 _NULLS = 1 / 8
 _MOST_ITEMS = 3

@@ -18,8 +18,8 @@ from typing import Literal
 import psutil
 
 from serde_lab.errors import LabError
-from serde_lab.lab.jars import HUDI, by_hand, find_jar
-from serde_lab.lab.java import find_java
+from serde_lab.lab.jars.manifest import HUDI, by_hand, find_jar
+from serde_lab.lab.session.java import find_java
 
 Level = Literal["ok", "warning", "missing"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 from serde_lab.errors import LabError
-from serde_lab.lab.codec_cases import codec_cases
+from serde_lab.lab.cells.codec_cases import codec_cases
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.listing import resolve_run
 from serde_lab.scenario.model import Arm, Scenario

@@ -15,12 +15,12 @@ from typing import Any
 import pyarrow as pa
 
 import serde_lab
-from serde_lab.lab.codec_cases import codec_cases
-from serde_lab.lab.column_bytes import columns_of_arms
+from serde_lab.lab.cells.codec_cases import codec_cases
+from serde_lab.lab.cells.column_bytes import columns_of_arms
+from serde_lab.lab.cells.peer import hudi_options
 from serde_lab.lab.inputs.prepared import PreparedInputs
-from serde_lab.lab.java import find_java
-from serde_lab.lab.peer_cells import hudi_options
 from serde_lab.lab.plan import fairness_of, serde_options, topologies_of
+from serde_lab.lab.session.java import find_java
 from serde_lab.measure.code_version import code_version
 from serde_lab.measure.environment import capture_environment, machine_class
 from serde_lab.peers.likeness import as_records

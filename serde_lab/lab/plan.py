@@ -15,14 +15,14 @@ import pyarrow as pa
 
 from serde_lab.errors import LabError, ScenarioError, SetupError
 from serde_lab.pipeline import topologies
-from serde_lab.pipeline.options import WriteOptions
-from serde_lab.pipeline.plan import MiniBatches, Operation
-from serde_lab.pipeline.topology_options import (
+from serde_lab.pipeline.options.topology import (
     SortMode,
     as_written,
     check_topology,
     default_topology,
 )
+from serde_lab.pipeline.options.write import WriteOptions
+from serde_lab.pipeline.plan import MiniBatches, Operation
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.model import Arm, Files, Scenario, Topology
 from serde_lab.scenario.problems import in_scenario_keys
@@ -30,7 +30,7 @@ from serde_lab.serde.interface import Fairness, SerdeOptions
 from serde_lab.serde.registry import named, strategy
 from serde_lab.table.config import TableConfig
 from serde_lab.table.config_checks import check_creatable
-from serde_lab.table.log_file import LogFormat
+from serde_lab.table.files.log_file import LogFormat
 from serde_lab.verify.rules import TableRules
 
 TABLE_NAME = "lab"

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Protocol
 
 from serde_lab.errors import LabError
-from serde_lab.lab.cell_result import CellResult
+from serde_lab.lab.cells.result import CellResult
+from serde_lab.lab.checks.stand_alone import STAND_ALONE
 from serde_lab.lab.kept_tables import KeptTables
 from serde_lab.lab.plan import CellPlan
 from serde_lab.lab.progress import Progress
-from serde_lab.lab.stand_alone import STAND_ALONE
 from serde_lab.runs.directory import RunWriter
 from serde_lab.runs.model import Check
 from serde_lab.scenario.model import Arm

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 import pyarrow.parquet as pq
 
-from serde_lab.lab.codec_cases import check_rows
+from serde_lab.lab.cells.codec_cases import check_rows
+from serde_lab.lab.cells.peer_arms import PeerPlan, plan_peers
+from serde_lab.lab.checks.source_check import check_arms, check_data, check_own_rows, check_types
 from serde_lab.lab.inputs.prepared import PreparedInputs, are_prepared, prepare_inputs
-from serde_lab.lab.peer_arms import PeerPlan, plan_peers
 from serde_lab.lab.plan import Write, check_scenario, write_options
 from serde_lab.lab.progress import Progress
 from serde_lab.lab.run_settings import RunSettings
-from serde_lab.lab.source_check import check_arms, check_data, check_own_rows, check_types
-from serde_lab.pipeline.write_schema import record_schema
+from serde_lab.pipeline.source.schema import record_schema
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.model import Arm, Scenario
 from serde_lab.scenario.sweep import SweepPoint

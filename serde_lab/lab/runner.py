@@ -14,9 +14,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from serde_lab.errors import RunError, UsageError, worst
-from serde_lab.lab.cells import CellRunner
-from serde_lab.lab.checks import CellChecks
-from serde_lab.lab.codec_cells import CodecCells
+from serde_lab.lab.cells.codec import CodecCells
+from serde_lab.lab.cells.strategy import CellRunner
+from serde_lab.lab.checks.cell import CellChecks
+from serde_lab.lab.checks.stand_alone import Proof, frames_stand_alone
 from serde_lab.lab.disk import check_disk
 from serde_lab.lab.header import run_header, swept_header
 from serde_lab.lab.inputs.prepared import PreparedInputs, default_cache
@@ -24,14 +25,13 @@ from serde_lab.lab.plan import CellPlan, cells_of, serde_options
 from serde_lab.lab.progress import Progress, Silent
 from serde_lab.lab.rounds import Judge, Rounds, Runner, wrong_answer
 from serde_lab.lab.run_points import Point, planned, prepared
-from serde_lab.lab.run_session import RunSession, calibration, recorded_conf
 
 # `lab.sitting_side` looks for it here, in code of any commit
 from serde_lab.lab.run_settings import RunSettings as RunSettings
-from serde_lab.lab.sessions_apart import Measured, SessionsApart
-from serde_lab.lab.stand_alone import Proof, frames_stand_alone
+from serde_lab.lab.session.apart import Measured, SessionsApart
+from serde_lab.lab.session.run_session import RunSession, calibration, recorded_conf
+from serde_lab.lab.session.worker_environment import environment_archive
 from serde_lab.lab.work_folder import check_work, work_folder
-from serde_lab.lab.worker_environment import environment_archive
 from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.schema import RecordSchema
 from serde_lab.runs.directory import RunWriter, load_header, load_run

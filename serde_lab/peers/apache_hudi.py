@@ -1,6 +1,6 @@
 """Apache Hudi beside the lab: the Spark properties that it needs, and a table's rows as it reads them.
 
-Its bundle is a jar that `serde_lab.lab.jars` finds or fetches; options of writes are in `hudi_options.py`.
+`lab/jars` finds or fetches its bundle; `hudi_options.py` has the options of writes.
 """
 
 from __future__ import annotations

@@ -12,22 +12,22 @@ from enum import StrEnum
 
 import pyarrow as pa
 
-from serde_lab.records.combiner import Combiner
+from serde_lab.merging.combiner import Combiner
+from serde_lab.merging.rules import MergeRules
+from serde_lab.merging.survivors import MergeMode
 from serde_lab.records.keys import KeyGenerator
-from serde_lab.records.merge_rules import MergeRules
-from serde_lab.records.merging import MergeMode
 from serde_lab.records.schema import OPERATION, RecordSchema
 from serde_lab.serde.interface import BoundSerde, SerdeOptions
 from serde_lab.serde.registry import bind
-from serde_lab.table.base_file import BaseFileFormat
 from serde_lab.table.config import TableConfig
-from serde_lab.table.consistent_hashing import HashingMetadata
-from serde_lab.table.file_sizing import FileSizing, SmallFile
-from serde_lab.table.file_system_view import FileSlice, Visibility
-from serde_lab.table.log_file import LogFormat
-from serde_lab.table.meta_columns import FILE_NAME
+from serde_lab.table.files.base_file import BaseFileFormat
+from serde_lab.table.files.file_sizing import FileSizing, SmallFile
+from serde_lab.table.files.file_system_view import FileSlice, Visibility
+from serde_lab.table.files.log_file import LogFormat
+from serde_lab.table.files.meta_columns import FILE_NAME
+from serde_lab.table.index.consistent_hashing import HashingMetadata
 from serde_lab.table.read_plan import ReadPlan
-from serde_lab.table.storage import Storage
+from serde_lab.table.storage.storage import Storage
 
 
 class Operation(StrEnum):

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from serde_lab.errors import OptionError
-from serde_lab.pipeline.options import WriteOptions
+from serde_lab.pipeline.options.write import WriteOptions
 from serde_lab.pipeline.plan import (
     IndexPlan,
     Operation,
@@ -23,17 +23,17 @@ from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.schema import RecordSchema
 from serde_lab.serde.interface import SerdeOptions
 from serde_lab.serde.registry import strategy
-from serde_lab.table.base_file import BaseFileFormat
-from serde_lab.table.bucket_index import bucket_of_file_id
 from serde_lab.table.config import TableConfig
-from serde_lab.table.file_sizing import SmallFile, small_files, table_record_bytes
-from serde_lab.table.file_system_view import FileSlice, FileSystemView
-from serde_lab.table.hashing_metadata import load_hashing_metadata
-from serde_lab.table.index_kind import CONSISTENT_HASHING
-from serde_lab.table.meta_columns import RECORD_KEY
+from serde_lab.table.files.base_file import BaseFileFormat
+from serde_lab.table.files.file_sizing import SmallFile, small_files, table_record_bytes
+from serde_lab.table.files.file_system_view import FileSlice, FileSystemView
+from serde_lab.table.files.meta_columns import RECORD_KEY
+from serde_lab.table.index.bucket_index import bucket_of_file_id
+from serde_lab.table.index.hashing_metadata import load_hashing_metadata
+from serde_lab.table.index.index_kind import CONSISTENT_HASHING
 from serde_lab.table.read_plan import ReadPlan
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline import Instant
+from serde_lab.table.timeline.timeline import Instant
 
 COVERS_LOGS = frozenset({"INMEMORY", "FLINK_STATE"})
 """Indexes that know the keys of logs: inserts may join a file group by its log."""

@@ -17,16 +17,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from serde_lab.avro.container import read_single
 from serde_lab.errors import OptionError, TableError
-from serde_lab.pipeline.option_reader import OptionReader
-from serde_lab.table.archiving import history_of
-from serde_lab.table.avro_container import read_single
-from serde_lab.table.file_system_view import BaseFile
-from serde_lab.table.meta_columns import META_NAMES
+from serde_lab.pipeline.options.reader import OptionReader
+from serde_lab.table.files.file_system_view import BaseFile
+from serde_lab.table.files.meta_columns import META_NAMES
 from serde_lab.table.read_plan import ReadPlan, plan_incremental, plan_snapshot
-from serde_lab.table.storage import Storage
+from serde_lab.table.services.archiving import history_of
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline import WRITE_ACTIONS, format_instant_time
+from serde_lab.table.timeline.timeline import WRITE_ACTIONS, format_instant_time
 
 QueryType = Literal["snapshot", "read_optimized", "incremental"]
 

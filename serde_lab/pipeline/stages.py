@@ -17,20 +17,19 @@ import pyarrow.compute as pc
 
 from serde_lab.errors import DataError
 from serde_lab.measure.timeline import TaskTimeline
-from serde_lab.pipeline.file_groups import FileGroupWriter
-from serde_lab.pipeline.frame_receiver import FrameReceiver
-from serde_lab.pipeline.frame_sender import BATCH_BYTES, FrameSender
-from serde_lab.pipeline.hops import BY_BUCKET, Hop, Outgoing
+from serde_lab.pipeline.exchange.frame_receiver import FrameReceiver
+from serde_lab.pipeline.exchange.frame_sender import BATCH_BYTES, FrameSender
+from serde_lab.pipeline.exchange.hops import BY_BUCKET, Hop, Outgoing
+from serde_lab.pipeline.handles.file_groups import FileGroupWriter
+from serde_lab.pipeline.handles.handle import WriteStatus
 from serde_lab.pipeline.plan import Operation, WritePlan
-from serde_lab.pipeline.write_handle import WriteStatus
-from serde_lab.records.fields import values_at
 from serde_lab.records.keys import RowPlace
-from serde_lab.records.schema import FILE_ID, INSTANT_TIME
+from serde_lab.records.plain_form import scaled
+from serde_lab.records.schema import FILE_ID, INSTANT_TIME, values_at
 from serde_lab.records.schema_evolution import fit
 from serde_lab.records.types import holds_strings
-from serde_lab.records.unscaled import scaled
 from serde_lab.serde.record_verbs import STORED_FILE_GROUP
-from serde_lab.table.meta_columns import FILE_NAME
+from serde_lab.table.files.meta_columns import FILE_NAME
 from serde_lab.table.portability import list_columns, null_elements
 
 NULL_ELEMENTS_OF = "null_elements_of."

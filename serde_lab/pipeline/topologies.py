@@ -14,13 +14,19 @@ from typing import Any
 import pyarrow as pa
 
 from serde_lab.measure.timeline import TaskTimeline
-from serde_lab.pipeline.assign_stages import (
+from serde_lab.pipeline.assign.index_lookup import (
+    BaseFileBlooms,
+    IndexLookup,
+    SentIndex,
+    StoredKeys,
+)
+from serde_lab.pipeline.assign.stages import (
     assign_and_write_stage,
     assign_stage,
     bootstrap_stage,
     relay_stage,
 )
-from serde_lab.pipeline.hops import (
+from serde_lab.pipeline.exchange.hops import (
     BY_BUCKET,
     BY_FILE_GROUP,
     BY_FILE_GROUP_IN_ORDER,
@@ -29,10 +35,9 @@ from serde_lab.pipeline.hops import (
     TO_ONE,
     Hop,
 )
-from serde_lab.pipeline.index_lookup import BaseFileBlooms, IndexLookup, SentIndex, StoredKeys
-from serde_lab.pipeline.mini_batches import mini_batch_stage
+from serde_lab.pipeline.handles.mini_batches import mini_batch_stage
+from serde_lab.pipeline.handles.row_writer import write_rows_stage
 from serde_lab.pipeline.plan import WritePlan
-from serde_lab.pipeline.row_writer import write_rows_stage
 from serde_lab.pipeline.stages import map_stage, reduce_columns_stage, reduce_stage
 
 Batches = Iterable[pa.RecordBatch]

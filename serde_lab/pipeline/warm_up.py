@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from serde_lab.pipeline.exchange import InProcessExchange
-from serde_lab.pipeline.options import WriteOptions
+from serde_lab.pipeline.exchange.in_process import InProcessExchange
+from serde_lab.pipeline.options.write import WriteOptions
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.serde.interface import SerdeOptions
 from serde_lab.table.config import TableConfig
-from serde_lab.table.storage import Storage
+from serde_lab.table.storage.storage import Storage
 
 # the first time imports, the second one says how fast it is
 _ROWS = (2_000, 2_000, 20_000, 150_000)

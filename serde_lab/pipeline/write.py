@@ -14,19 +14,18 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from serde_lab.measure.timeline import TaskTimeline
-from serde_lab.pipeline.batches_of_instant import run_batches
-from serde_lab.pipeline.compaction import Compactor, compact_in_process
-from serde_lab.pipeline.coordinator import Commit, Coordinator
-from serde_lab.pipeline.exchange import Exchange, summed
-from serde_lab.pipeline.options import WriteOptions
-from serde_lab.pipeline.partial_records import partial_records
+from serde_lab.pipeline.commit.batches_of_instant import run_batches
+from serde_lab.pipeline.commit.compaction import Compactor, compact_in_process
+from serde_lab.pipeline.commit.coordinator import Commit, Coordinator
+from serde_lab.pipeline.commit.table_services import Served, drop_metadata_table_now, serve
+from serde_lab.pipeline.exchange.in_process import Exchange, summed
+from serde_lab.pipeline.handles.handle import WriteStatus
+from serde_lab.pipeline.handles.partial_records import partial_records
+from serde_lab.pipeline.options.topology import check_records
+from serde_lab.pipeline.options.write import WriteOptions
 from serde_lab.pipeline.plan import Operation
 from serde_lab.pipeline.planning import bound_options, key_generator
-from serde_lab.pipeline.stages import NULL_ELEMENTS_OF
-from serde_lab.pipeline.table_services import Served, drop_metadata_table_now, serve
-from serde_lab.pipeline.topology_options import check_records
-from serde_lab.pipeline.write_handle import WriteStatus
-from serde_lab.pipeline.write_schema import (
+from serde_lab.pipeline.source.schema import (
     avro_schema,
     check_unchanged,
     evolved_schema,
@@ -34,25 +33,25 @@ from serde_lab.pipeline.write_schema import (
     stored_schema,
     table_schema,
 )
-from serde_lab.records.fields import type_at
-from serde_lab.records.schema import RecordSchema
+from serde_lab.pipeline.stages import NULL_ELEMENTS_OF
+from serde_lab.records.schema import RecordSchema, type_at
 from serde_lab.serde.registry import strategy
-from serde_lab.table.base_file import BaseFileFormat
-from serde_lab.table.bucket_check import check_buckets
-from serde_lab.table.log_file import check_block_format
+from serde_lab.table.files.base_file import BaseFileFormat
+from serde_lab.table.files.log_file import check_block_format
+from serde_lab.table.index.bucket_check import check_buckets
 from serde_lab.table.portability import (
     list_columns,
     warn_of_kind,
     warn_of_null_elements,
     warn_of_types,
 )
-from serde_lab.table.replacing import (
+from serde_lab.table.services.replacing import (
     Replaced,
     replaced_by_delete_partition,
     replaced_by_insert_overwrite,
     replaced_by_insert_overwrite_table,
 )
-from serde_lab.table.storage import Storage
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 
 

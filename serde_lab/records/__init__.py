@@ -1,4 +1,1 @@
-"""What a record is: envelope fields, schemas (Arrow <-> Avro), key generation, mergers.
-
-Owns the meaning of a HoodieRecord, vectorised over batches. Must not know strategies, tables, Spark.
-"""
+"""What a record is: types, schema, keys, ordering values, and how schemas change."""

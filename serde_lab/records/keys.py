@@ -3,7 +3,7 @@
 Owns Hudi's encoding (SimpleKeyGenerator, ComplexKeyGenerator, NonpartitionedKeyGenerator,
 TimestampBasedKeyGenerator, CustomKeyGenerator, AutoRecordGenWrapperKeyGenerator and
 PartitionPathEncodeUtils): one key field gives the bare value, several give `f1:v1,f2:v2`, none at all a key
-made up of where the row stood. Fields are told by path (`fields.py`). Must not know tables or strategies.
+made up of where the row stood. Fields are told by path (`schema.py`). Must not know tables or strategies.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import DataError, LabError, OptionError, SchemaError
-from serde_lab.records.fields import columns_of, type_at, values_at
 from serde_lab.records.java_text import has_text, java_text
 from serde_lab.records.partition_time import TimeRule
-from serde_lab.records.schema import DELETE, ENVELOPE, INSERT, RecordSchema
+from serde_lab.records.schema import DELETE, INSERT, RecordSchema, columns_of, type_at, values_at
 
 OrderingNulls = Literal["refuse", "lowest"]
 PartitionKind = Literal["SIMPLE", "TIMESTAMP"]
@@ -221,11 +220,6 @@ class KeyGenerator:
             pa.array(np.zeros(rows, np.bool_)),
         ]
         return pa.RecordBatch.from_arrays([*envelope, *columns], schema=self.schema.batch_schema)
-
-
-def envelope_names() -> list[str]:
-    """Names of the envelope columns, in order."""
-    return list(ENVELOPE.names)
 
 
 text_of = java_text

@@ -21,6 +21,8 @@ from serde_lab.errors import DataError
 from serde_lab.records.types import is_binary, is_list, is_nested, is_string, plain_type
 
 _MAX_OFFSET = 2**31 - 1
+LONGEST = 18
+"""Digits of a decimal that always fit an int64."""
 _NARROW_DECIMALS = frozenset([lib.Type_DECIMAL32, lib.Type_DECIMAL64])
 
 
@@ -239,3 +241,18 @@ def reinterpret(array: pa.Array, t: pa.DataType) -> pa.Array:
         children = [reinterpret(array.values, t.value_type)]
     offsets = [] if pat.is_struct(t) else [array.buffers()[1]]
     return pa.Array.from_buffers(t, len(array), [validity, *offsets], array.null_count, 0, children)
+
+
+def scaled(unscaled: pa.Int64Array, kind: pa.Decimal128Type) -> pa.Array:
+    """Decimals of type `kind` (at most LONGEST digits) whose unscaled values are given."""
+    low = np.frombuffer(unscaled.buffers()[1] or b"", np.int64, len(unscaled), unscaled.offset * 8)
+    words = np.empty((len(unscaled), 2), np.int64)
+    words[:, 0] = low
+    np.right_shift(low, 63, out=words[:, 1])  # the sign, repeated
+    validity = None
+    if unscaled.null_count:
+        held = unscaled.is_valid().to_numpy(zero_copy_only=False)
+        validity = pa.py_buffer(np.packbits(held, bitorder="little"))
+    return pa.Array.from_buffers(
+        kind, len(unscaled), [validity, pa.py_buffer(words)], unscaled.null_count
+    )

@@ -35,8 +35,6 @@ from serde_lab.records.schema import ENVELOPE
 MAX_DEPTH = 3
 """Most levels of list, map and struct around a value."""
 
-MAX_PRECISION = 38
-
 _RESERVED = frozenset(
     [*ENVELOPE.names, "_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_file_name"]
 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -126,8 +125,3 @@ def _coded(text: str) -> Markup:
 
 def _paired(row: tuple[Cell, ...], table: Table) -> list[tuple[Cell, Column]]:
     return list(zip(row, table.columns, strict=True))
-
-
-def head_facts(page: Page) -> Mapping[str, str]:
-    """The facts under the title, by key."""
-    return dict(page.facts)

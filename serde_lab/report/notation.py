@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from serde_lab.runs.rounding import text as rounded_text
+from serde_lab.analysis.rounding import text as rounded_text
 
 NOTHING = "–"
 """What stands where there is no value."""

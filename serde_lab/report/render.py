@@ -7,7 +7,7 @@ directories alone, without Java, pyspark or a network.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -28,34 +28,18 @@ Format = Literal["html", "md", "csv", "json"]
 FORMATS: tuple[str, ...] = get_args(Format)
 
 
-def render_run(
-    run: Run | Path,
-    out: Path,
-    format: str = "html",
-    *,
-    verdicts: Mapping[str, Mapping[str, Any]] | None = None,
-    sentences: Sequence[str] = (),
-) -> Path:
+def render_run(run: Run | Path, out: Path, format: str = "html") -> Path:
     """Write the report of a run (or a run directory) to the file `out`; returns `out`.
 
-    `verdicts` and `sentences` are what a comparison found, see `run_page`. Raises RunError where the
-    directory is no sound run, UsageError on an unknown format.
+    Raises RunError where the directory is no sound run, UsageError on an unknown format.
     """
-    text = run_text(run, format, verdicts=verdicts, sentences=sentences)
-    _write(out, _encoded(text))
+    _write(out, _encoded(run_text(run, format)))
     return out
 
 
-def run_text(
-    run: Run | Path,
-    format: str = "html",
-    *,
-    verdicts: Mapping[str, Mapping[str, Any]] | None = None,
-    sentences: Sequence[str] = (),
-) -> str:
+def run_text(run: Run | Path, format: str = "html") -> str:
     """The report of a run as text."""
-    page = run_page(_loaded(run), verdicts=verdicts, sentences=sentences)
-    return page_text(page, format)
+    return page_text(run_page(_loaded(run)), format)
 
 
 def render_comparison(document: Mapping[str, Any], out: Path, format: str = "html") -> Path:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from serde_lab.errors import ScenarioError
-from serde_lab.scenario.model import ArmOptions, Scenario
+from serde_lab.scenario.model import Scenario
 
 Loc = tuple[int | str, ...]
 
@@ -219,9 +219,6 @@ def _literals(annotation: Any) -> list[Any]:
     if get_origin(annotation) in (Union, UnionType, tuple):
         return [value for inner in get_args(annotation) for value in _literals(inner)]
     return [value for value in get_args(annotation) if not isinstance(value, type)]
-
-
-COMMON_OPTIONS = keys_of(ArmOptions)
 
 
 _KEYS_OF_OPTIONS = {

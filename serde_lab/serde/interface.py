@@ -36,7 +36,7 @@ the records; what makes records of a schema is asked of the bound SerDe of that 
     bound.rewrite, join, update_metadata, index_records, copy
 
 Records are never changed in place. Law 6: every verb gives what the same change of an Arrow batch gives
-(`serde_lab.serde.conformance_verbs`). A strategy overrides `project` (rewrite, join) and
+(`serde_lab.serde.conformance.verbs`). A strategy overrides `project` (rewrite, join) and
 `update_metadata` to stay on its representation; what it does not override goes round through Arrow, in
 `serde_lab.serde.through_arrow` and nowhere else. `RECORD_API.md` has the table: verb, meaning, cost.
 """
@@ -54,18 +54,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from serde_lab.errors import DecodeError
-from serde_lab.records.delete_markers import DeleteMarkers
-from serde_lab.records.fields import column_of, columns_of, values_in
+from serde_lab.errors import DataError, DecodeError
+from serde_lab.merging.delete_markers import DeleteMarkers
 from serde_lab.records.schema import (
     IS_INDEX_RECORD,
     OPERATION,
     PARTITION_PATH,
     RECORD_KEY,
     RecordSchema,
+    column_of,
+    columns_of,
+    values_in,
 )
 from serde_lab.serde import through_arrow
-from serde_lab.serde.projection import Projection
+from serde_lab.serde.projection.plan import Projection
 from serde_lab.serde.record_verbs import Locations, MetadataValues
 
 Execution = Literal["row", "batch"]
@@ -262,20 +264,22 @@ class BoundSerde(ABC):
         without a row. Raises DataError where there are not as many of both, SchemaError naming a
         column that neither has.
         """
-        through_arrow.check_sides(left, right)
+        if len(left) != len(right):
+            raise DataError(f"{len(left)} records cannot be joined with {len(right)}, one to one")
         plan = Projection.joining(left.schema, right.schema, self.schema)
         return self.project(plan, [left, right])
 
     def project(self, projection: Projection, sides: Sequence[Records]) -> Records:
         """What `rewrite` and `join` come to: one plan over one or two sides of equal length."""
-        return through_arrow.project(self, projection, sides)
+        batches = [records.to_arrow() for records in sides]
+        return self.from_arrow(through_arrow.project(self.schema, projection, batches))
 
     def update_metadata(self, records: Records, values: MetadataValues) -> Records:
         """The same records with other file ids, instant times or operations; what is None stays.
 
         Raises DataError for values that do not fit the records, or an operation that Hudi has not.
         """
-        return through_arrow.update_metadata(self, records, values)
+        return self.from_arrow(through_arrow.update_metadata(records.to_arrow(), values))
 
     def index_records(
         self,
@@ -312,6 +316,23 @@ class BoundSerde(ABC):
 
     mark: ClassVar[bytes]
     """First byte of every frame of this strategy: proves on the wire which strategy was used."""
+
+
+_OVERRIDDEN_BY = {
+    "rewrite": "project",
+    "join": "project",
+    "update_metadata": "update_metadata",
+}
+"""The method by which a bound SerDe does a verb on its own representation."""
+
+
+def verbs_through_arrow(bound: BoundSerde) -> frozenset[str]:
+    """The verbs for which records of `bound` leave their representation, by what its class overrides."""
+    return frozenset(
+        verb
+        for verb, method in _OVERRIDDEN_BY.items()
+        if getattr(type(bound), method) is getattr(BoundSerde, method)
+    )
 
 
 @dataclass(frozen=True, slots=True)

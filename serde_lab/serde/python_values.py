@@ -30,10 +30,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from serde_lab.records.avro_schema import decimal_bytes
+from serde_lab.avro.schema import decimal_bytes
+from serde_lab.errors import DataError
 from serde_lab.records.plain_form import null_mask, validity_buffer
+from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD
 
 _LOW = (1 << 64) - 1
 
@@ -209,3 +212,19 @@ def _lists(
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists)), out=offsets[1:])
     return nulls, lists, offsets
+
+
+def rows_present(batch: pa.RecordBatch) -> npt.NDArray[np.bool_] | None:
+    """Which records of `batch` have a row; None if all have.
+
+    Raises DataError naming the column where an index record has a value.
+    """
+    is_index = batch.column(IS_INDEX_RECORD)
+    if not pc.any(is_index).as_py():
+        return None
+    for name in batch.schema.names[len(ENVELOPE) :]:
+        column = batch.column(name)
+        if column.null_count < len(column) and pc.any(pc.and_(is_index, column.is_valid())).as_py():
+            raise DataError(f"column {name!r} of an index record has a value, expected null")
+    present: npt.NDArray[np.bool_] = ~is_index.to_numpy(zero_copy_only=False)
+    return present

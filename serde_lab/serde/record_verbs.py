@@ -1,6 +1,6 @@
 """What the verbs of the record API take and give: places, and metadata to set.
 
-Owns these values and their rules, as arithmetic on envelope columns; `records/delete_markers.py` has those
+Owns these values and their rules, as arithmetic on envelope columns; `merging/delete_markers.py` has those
 of deletes. Must not know strategies: they hand
 in columns, however they hold them (`interface.py` has the verbs).
 """

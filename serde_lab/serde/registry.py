@@ -25,10 +25,10 @@ from serde_lab.serde.interface import BoundSerde, SerdeOptions, Strategy
 GROUP = "serde_lab.strategies"
 
 BUILT_IN: Mapping[str, str] = {
-    "pickle": "serde_lab.serde.pickle_records:PickleStrategy",
-    "avro": "serde_lab.serde.avro_records:AvroStrategy",
-    "internal_row": "serde_lab.serde.internal_row:InternalRowStrategy",
-    "arrow": "serde_lab.serde.arrow_batches:ArrowStrategy",
+    "pickle": "serde_lab.serde.pickle.records:PickleStrategy",
+    "avro": "serde_lab.serde.avro.records:AvroStrategy",
+    "internal_row": "serde_lab.serde.internal_row.strategy:InternalRowStrategy",
+    "arrow": "serde_lab.serde.arrow.records:ArrowStrategy",
 }
 
 

@@ -1,33 +1,30 @@
 """The way round through Arrow: the one place where a verb leaves a strategy's representation.
 
 What a strategy does not do on its own representation is done here: records are converted out, changed as
-columns, and converted in. That is always right and seldom fast; `detours` says which verbs of a bound
-SerDe take this way. Must not know any strategy, nor what else a bound SerDe does.
+columns, and converted in. That is always right and seldom fast; `interface.verbs_through_arrow` says
+which verbs of a bound SerDe take this way. Here are the columns; the caller converts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from serde_lab.errors import DataError
 from serde_lab.records.plain_form import from_plain, to_plain, to_plain_batch
-from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD
-from serde_lab.serde.projection import Projection
-from serde_lab.serde.projection_columns import projected
+from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD, RecordSchema
+from serde_lab.serde.projection.columns import projected
+from serde_lab.serde.projection.plan import Projection
 from serde_lab.serde.record_verbs import MetadataValues
 
-if TYPE_CHECKING:
-    from serde_lab.serde.interface import BoundSerde, Records
 
-
-def project(bound: BoundSerde, projection: Projection, sides: Sequence[Records]) -> Records:
-    """The projection of these records as records of `bound`."""
-    batches = [to_plain_batch(records.to_arrow()) for records in sides]
+def project(
+    target: RecordSchema, projection: Projection, sides: Sequence[pa.RecordBatch]
+) -> pa.RecordBatch:
+    """The projection of these records as a batch of `target`."""
+    batches = [to_plain_batch(side) for side in sides]
     first = batches[0]
     is_index = first.column(IS_INDEX_RECORD)
     present = None
@@ -39,24 +36,17 @@ def project(bound: BoundSerde, projection: Projection, sides: Sequence[Records])
         len(first),
         present,
     )
-    schema = bound.schema.batch_schema
+    schema = target.batch_schema
     columns = [*first.columns[: len(ENVELOPE)], *data]
     arrays = [from_plain(to_plain(a), f.type) for a, f in zip(columns, schema, strict=True)]
-    return bound.from_arrow(pa.record_batch(arrays, schema=schema))
+    return pa.record_batch(arrays, schema=schema)
 
 
-def update_metadata(bound: BoundSerde, records: Records, values: MetadataValues) -> Records:
+def update_metadata(batch: pa.RecordBatch, values: MetadataValues) -> pa.RecordBatch:
     """The same records with other metadata."""
-    batch = records.to_arrow()
-    for name, column in values.arrays(len(records)).items():
+    for name, column in values.arrays(len(batch)).items():
         batch = batch.set_column(ENVELOPE.get_field_index(name), ENVELOPE.field(name), column)
-    return bound.from_arrow(batch)
-
-
-def check_sides(left: Records, right: Records) -> None:
-    """Raise DataError unless records can be joined one to one."""
-    if len(left) != len(right):
-        raise DataError(f"{len(left)} records cannot be joined with {len(right)}, one to one")
+    return batch
 
 
 def index_batch(

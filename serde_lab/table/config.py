@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from serde_lab.errors import TableError
-from serde_lab.records.delete_markers import DeleteMarkers
+from serde_lab.merging.delete_markers import DeleteMarkers
+from serde_lab.merging.partial_update import PartialUpdate
+from serde_lab.merging.rules import MergeRules
+from serde_lab.merging.survivors import MergeMode as Mode
 from serde_lab.records.keys import PartitionKind
-from serde_lab.records.merge_rules import MergeRules
-from serde_lab.records.merging import MergeMode as Mode
-from serde_lab.records.partial_update import PartialUpdate
 from serde_lab.records.partition_time import INPUT_TYPE, OUTPUT_FORMAT, TimeRule
-from serde_lab.table.index_kind import BUCKET, SIMPLE_ENGINE, IndexKind
+from serde_lab.table.index.index_kind import BUCKET, SIMPLE_ENGINE, IndexKind
 from serde_lab.table.table_kind import (
     COMMIT_TIME,
     EVENT_TIME,

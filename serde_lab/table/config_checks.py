@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from serde_lab.errors import OptionError
-from serde_lab.records.delete_markers import DeleteMarkers
+from serde_lab.merging.delete_markers import DeleteMarkers
 from serde_lab.records.partition_time import TimeRule
 from serde_lab.table.config import TableConfig, inferred_key_generator
 from serde_lab.table.config_properties import MERGE_PROPERTY, PARTIAL_UPDATE, UNAVAILABLE

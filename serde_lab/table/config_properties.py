@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import cast
 
 from serde_lab.errors import TableError
-from serde_lab.records.merger import EVENT_TIME_STRATEGY, PAYLOAD_STRATEGY
+from serde_lab.merging.merger import EVENT_TIME_STRATEGY, PAYLOAD_STRATEGY
 from serde_lab.table.config import TableConfig, TableType, fields_of
-from serde_lab.table.index_kind import BUCKET_FIELDS, INDEX_KEYS, index_fields
+from serde_lab.table.index.index_kind import BUCKET_FIELDS, INDEX_KEYS, index_fields
 from serde_lab.table.properties import table_checksum
 from serde_lab.table.table_kind import (
     COMMIT_TIME_PAYLOAD,

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import PortabilityWarning
-from serde_lab.records.fields import is_nested
+from serde_lab.records.schema import is_nested
 from serde_lab.records.types import child_fields, is_list
 from serde_lab.table.config import TableConfig
 

@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 
 from serde_lab.errors import OptionError
 from serde_lab.table.config import TableConfig
-from serde_lab.table.file_slice_reader import FileSliceReader
-from serde_lab.table.file_system_view import FileSlice, Visibility
-from serde_lab.table.log_records import has_partial_rows
-from serde_lab.table.meta_columns import COMMIT_TIME, with_meta_columns
-from serde_lab.table.storage import Storage
+from serde_lab.table.files.file_slice_reader import FileSliceReader
+from serde_lab.table.files.file_system_view import FileSlice, Visibility
+from serde_lab.table.files.log_records import has_partial_rows
+from serde_lab.table.files.meta_columns import COMMIT_TIME, with_meta_columns
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 
 

@@ -13,10 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from serde_lab.avro.schema import avro_to_arrow
 from serde_lab.errors import TableError
-from serde_lab.records.avro_schema import avro_to_arrow
-from serde_lab.table.base_file import BaseFileReader
-from serde_lab.table.commit_metadata import SCHEMA_KEY, CommitMetadata
 from serde_lab.table.config import (
     INDEX_DEFINITIONS_PATH,
     METADATA_PARTITIONS,
@@ -25,20 +23,22 @@ from serde_lab.table.config import (
 )
 from serde_lab.table.config_checks import check_creatable
 from serde_lab.table.config_properties import from_properties, to_properties
-from serde_lab.table.file_names import in_partition
-from serde_lab.table.file_system_view import (
+from serde_lab.table.files.base_file import BaseFileReader
+from serde_lab.table.files.file_names import in_partition
+from serde_lab.table.files.file_system_view import (
     FileSystemView,
     list_table_files,
     replaced_file_groups,
     visibility_of,
 )
-from serde_lab.table.meta_columns import data_schema
-from serde_lab.table.partition_buckets import HashingConfig, save_hashing_config
-from serde_lab.table.partition_metadata import FILE_NAME as PARTITION_METADATA
+from serde_lab.table.files.meta_columns import data_schema
+from serde_lab.table.files.partition_metadata import FILE_NAME as PARTITION_METADATA
+from serde_lab.table.index.partition_buckets import HashingConfig, save_hashing_config
 from serde_lab.table.properties import format_properties, parse_properties
-from serde_lab.table.storage import Storage
-from serde_lab.table.table_lock import LOCK_FOLDER
-from serde_lab.table.timeline import Instant, Timeline
+from serde_lab.table.storage.lock import LOCK_FOLDER
+from serde_lab.table.storage.storage import Storage
+from serde_lab.table.timeline.commit_metadata import SCHEMA_KEY, CommitMetadata
+from serde_lab.table.timeline.timeline import Instant, Timeline
 
 _EMPTY_FOLDERS = (
     ".hoodie/.aux/.bootstrap/.fileids",

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, cast, get_args
 
 from serde_lab.errors import LabError, TableError
-from serde_lab.records.keys import PartitionKind
-from serde_lab.records.merger import (
+from serde_lab.merging.merger import (
     COMMIT_TIME_STRATEGY,
     EVENT_TIME_STRATEGY,
     PAYLOAD_STRATEGY,
 )
+from serde_lab.records.keys import PartitionKind
 from serde_lab.table.properties import table_checksum
 
 MergeMode = Literal["EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING", "CUSTOM"]

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from serde_lab.records.fields import values_at
+from serde_lab.records.schema import values_at
 from serde_lab.records.types import storage_type
 from serde_lab.verify.contents import (
     Fingerprinter,

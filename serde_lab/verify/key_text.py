@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from serde_lab.errors import SchemaError
-from serde_lab.records.fields import values_at
+from serde_lab.records.schema import values_at
 from serde_lab.records.types import is_decimal, is_string
 from serde_lab.verify.evolution import in_types
 from serde_lab.verify.rules import TableRules

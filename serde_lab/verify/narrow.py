@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from serde_lab.errors import DataError, SchemaError
-from serde_lab.records.fields import columns_of, type_at, values_at
+from serde_lab.records.schema import columns_of, type_at, values_at
 from serde_lab.records.types import is_decimal, is_string, storage_type
 from serde_lab.verify.evolution import in_types
 from serde_lab.verify.java_hash import bucket_ids

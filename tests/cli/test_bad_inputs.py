@@ -20,7 +20,7 @@ from serde_lab.lab.disk import _size
 from serde_lab.lab.kept_tables import KeptTables
 from serde_lab.runs.directory import RunWriter
 from serde_lab.runs.model import Check
-from serde_lab.serde.arrow_batches import ArrowStrategy
+from serde_lab.serde.arrow.records import ArrowStrategy
 from tests.cli.conftest import Call
 from tests.lab.small_scenario import rows
 from tests.runs.made_up_runs import header, small_run, whole_cell
@@ -193,7 +193,7 @@ def test_deep_names_the_arm_that_raises(
         raise KeyError("decimal")
 
     with monkeypatch.context() as patch:
-        patch.setattr("serde_lab.serde.arrow_batches.BoundArrow.from_arrow", lacking)
+        patch.setattr("serde_lab.serde.arrow.records.BoundArrow.from_arrow", lacking)
         said = call("validate", file, "--deep")
     assert said.status == 1
     assert "arm 'arrow' raised KeyError: 'decimal'" in said.sentence
@@ -268,7 +268,7 @@ def test_ctrl_c_speaks_of_resume_once_there_is_a_run(
         said = call("run", file, "--cache", "cache")
     assert (said.status, said.sentence) == (130, "serde-lab: interrupted")
     with monkeypatch.context() as patch:
-        patch.setattr("serde_lab.lab.cells.CellRunner.run", interrupted)
+        patch.setattr("serde_lab.lab.cells.strategy.CellRunner.run", interrupted)
         said = call("run", file, "--cache", "cache")
     (run,) = Path("results/small").iterdir()
     assert said.status == 130

@@ -86,7 +86,7 @@ def test_the_worst_of_several_scenarios_wins(call: Call, scenario_file: Write) -
 
 @pytest.mark.slow
 def test_130_ctrl_c(call: Call, scenario_file: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    from serde_lab.lab.cells import CellRunner
+    from serde_lab.lab.cells.strategy import CellRunner
 
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt

@@ -10,9 +10,9 @@ import pytest
 
 from serde_lab.cli.app import main
 from serde_lab.errors import OptionError
-from serde_lab.pipeline.coordinator import Coordinator
-from serde_lab.table.storage import Storage
-from serde_lab.table.table_lock import TableLock
+from serde_lab.pipeline.commit.coordinator import Coordinator
+from serde_lab.table.storage.lock import TableLock
+from serde_lab.table.storage.storage import Storage
 from tests.pipeline.lab_table import FIRST, MOR, SECOND, LabTable
 from tests.pipeline.test_merge_modes import CUSTOM, OF_PICKLE, SUMS, Sums, snapshot
 

@@ -13,7 +13,7 @@ import serde_lab
 from serde_lab.errors import LabError
 from serde_lab.peers.apache_hudi import HudiSnapshot, root_cause
 from serde_lab.table.read_plan import plan_snapshot
-from serde_lab.table.storage import Storage
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.verify.readers import HudiRs
 from tests.differential.columns import plain

@@ -17,20 +17,20 @@ import pyarrow.parquet as pq
 from serde_lab.errors import LabError, PortabilityWarning
 from serde_lab.peers.apache_hudi import root_cause
 from serde_lab.peers.hudi_options import HudiWrite, write_options
-from serde_lab.pipeline.compaction import compact
-from serde_lab.pipeline.exchange import InProcessExchange
-from serde_lab.pipeline.options import parse_options
-from serde_lab.pipeline.read import open_table
-from serde_lab.pipeline.spark_write import write
-from serde_lab.pipeline.table_services import (
+from serde_lab.pipeline.commit.compaction import compact
+from serde_lab.pipeline.commit.table_services import (
     archive_now,
     clean_now,
     resize_buckets_now,
     roll_back_now,
 )
+from serde_lab.pipeline.exchange.in_process import InProcessExchange
+from serde_lab.pipeline.options.write import parse_options
+from serde_lab.pipeline.read import open_table
+from serde_lab.pipeline.spark.write import write
 from serde_lab.pipeline.write import PreparedWrite
-from serde_lab.table.bucket_resizing import ResizeRules
-from serde_lab.table.storage import Storage
+from serde_lab.table.services.bucket_resizing import ResizeRules
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from tests.differential.columns import to_arrow
 from tests.differential.history import Step

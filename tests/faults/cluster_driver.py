@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from serde_lab.pipeline.coordinator import Commit
-from serde_lab.table.storage import Storage
+from serde_lab.pipeline.commit.coordinator import Commit
+from serde_lab.table.storage.storage import Storage
 from tests.faults.small_table import DEAD, batches, upsert
 from tests.spark_cluster import CONF
 
@@ -152,7 +152,7 @@ def drive(line: Connection, master: str, folder: Path) -> None:
     arrives, with so many executors that have nothing to do."""
     from pyspark import cloudpickle
 
-    from serde_lab.lab.session import SessionSettings, start_session, stop_session
+    from serde_lab.lab.session.session import SessionSettings, start_session, stop_session
     from serde_lab.measure.event_log import EventLogReader, event_log_file
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -192,7 +192,7 @@ def _write(
     notes: Path,
     executors: int,
 ) -> Outcome:
-    from serde_lab.pipeline.spark_exchange import SparkExchange
+    from serde_lab.pipeline.spark.exchange import SparkExchange
 
     # what an earlier fault took away is back, and who was beaten by a twin has let go of the slot
     while _idle_executors(spark) < executors:

@@ -15,9 +15,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal
 
-from serde_lab.pipeline.coordinator import Coordinator
-from serde_lab.pipeline.table_services import archive_now, clean_now
-from serde_lab.table.storage import Storage
+from serde_lab.pipeline.commit.coordinator import Coordinator
+from serde_lab.pipeline.commit.table_services import archive_now, clean_now
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from tests.faults.other_writes import OtherWork, other_write
 from tests.faults.small_table import DEAD, compact_all, upsert
@@ -131,7 +131,11 @@ def _live(mark: Connection, work: Work, place: Storage, table_type: str, point: 
 # children are forked from a process that has imported the pipeline and done nothing else
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["serde_lab.pipeline.write", "serde_lab.pipeline.exchange", "serde_lab.table.read_plan"]
+    [
+        "serde_lab.pipeline.write",
+        "serde_lab.pipeline.exchange.in_process",
+        "serde_lab.table.read_plan",
+    ]
 )
 
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from serde_lab.pipeline.exchange import Exchange, InProcessExchange
-from serde_lab.table.storage import Storage
+from serde_lab.pipeline.exchange.in_process import Exchange, InProcessExchange
+from serde_lab.table.storage.storage import Storage
 from tests.faults.small_table import KEPT, Row, Seen, batches, make, prepare, upsert
 
 OtherWork = Literal[

@@ -13,15 +13,15 @@ from pathlib import Path
 import pyarrow as pa
 from hudi import HudiReadOptions, HudiTableBuilder
 
-from serde_lab.pipeline.compaction import compact
-from serde_lab.pipeline.coordinator import Commit
-from serde_lab.pipeline.exchange import Exchange, InProcessExchange
-from serde_lab.pipeline.options import parse_options
+from serde_lab.pipeline.commit.compaction import compact
+from serde_lab.pipeline.commit.coordinator import Commit
+from serde_lab.pipeline.exchange.in_process import Exchange, InProcessExchange
+from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.write import PreparedWrite
-from serde_lab.table.archiving import archive
-from serde_lab.table.file_system_view import list_table_files
+from serde_lab.table.files.file_system_view import list_table_files
 from serde_lab.table.read_plan import plan_snapshot
-from serde_lab.table.storage import Storage
+from serde_lab.table.services.archiving import archive
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from tests.faults.looks import look
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from serde_lab.table import archiving
-from serde_lab.table.storage import Storage
+from serde_lab.table.services import archiving
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from tests.faults.killed_driver import KillPoint, StepStorage, Work, do, kill
 from tests.faults.small_table import (

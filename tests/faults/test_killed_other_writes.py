@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from serde_lab.pipeline.table_services import clean_now
-from serde_lab.table.storage import Storage
+from serde_lab.pipeline.commit.table_services import clean_now
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.validation import validate_table
 from tests.faults.killed_driver import KillPoint, StepStorage, do, kill

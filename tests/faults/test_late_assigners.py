@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.errors import ConcurrentWrite, StorageError
+from serde_lab.pipeline.handles.handle import WriteStatus
 from serde_lab.pipeline.plan import WritePlan
-from serde_lab.pipeline.write_handle import WriteStatus
 from serde_lab.table.table import HoodieTable
 from tests.faults.killed_driver import StepStorage
 from tests.faults.other_writes import (
@@ -239,7 +239,7 @@ def test_every_task_of_every_stage_fails_once(
     """Index bootstrap, map, assigners and writers: what the second attempt does is what the first did."""
     from pyspark import cloudpickle
 
-    from serde_lab.pipeline import spark_exchange
+    from serde_lab.pipeline.spark import exchange as spark_exchange
 
     # workers know nothing of the tests
     cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from serde_lab.errors import ConcurrentWrite, StorageError
-from serde_lab.pipeline.coordinator import Coordinator
-from serde_lab.pipeline.exchange import InProcessExchange
+from serde_lab.pipeline.commit.coordinator import Coordinator
+from serde_lab.pipeline.exchange.in_process import InProcessExchange
+from serde_lab.pipeline.handles.handle import WriteStatus
 from serde_lab.pipeline.plan import WritePlan
-from serde_lab.pipeline.write_handle import WriteStatus
-from serde_lab.table.archiving import archive
-from serde_lab.table.recovery import recover
-from serde_lab.table.storage import Storage
+from serde_lab.table.services.archiving import archive
+from serde_lab.table.services.recovery import recover
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from tests.faults.killed_driver import StepStorage
 from tests.faults.small_table import (

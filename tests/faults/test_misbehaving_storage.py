@@ -13,8 +13,8 @@ import pytest
 from obstore.exceptions import AlreadyExistsError
 
 from serde_lab.errors import ConcurrentWrite, StorageError
-from serde_lab.table.file_system_view import list_table_files
-from serde_lab.table.storage import Storage
+from serde_lab.table.files.file_system_view import list_table_files
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from tests.faults.killed_driver import CONTEXT, do
 from tests.faults.scripted_storage import Mode, ScriptedStorage

@@ -11,8 +11,8 @@ import pytest
 
 from serde_lab.cli.app import main
 from serde_lab.errors import ConcurrentWrite
-from serde_lab.pipeline.table_services import archive_now, clean_now
-from serde_lab.table.storage import Storage
+from serde_lab.pipeline.commit.table_services import archive_now, clean_now
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.validation import validate_table
 from tests.faults.killed_driver import CONTEXT, KillPoint, StepStorage, do, kill

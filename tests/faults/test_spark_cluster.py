@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from serde_lab.table.storage import Storage
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.validation.doctor import validate_table
 from tests.faults.cluster_driver import Outcome, drive
 from tests.faults.small_table import (

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from serde_lab.table.file_system_view import list_table_files
-from serde_lab.table.storage import Storage
+from serde_lab.table.files.file_system_view import list_table_files
+from serde_lab.table.storage.storage import Storage
 from tests.faults.small_table import (
     COW,
     DEAD,
@@ -39,7 +39,7 @@ from tests.faults.small_table import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from serde_lab.pipeline.spark_exchange import SparkExchange
+    from serde_lab.pipeline.spark.exchange import SparkExchange
 
 pytestmark = pytest.mark.spark
 _PATIENCE_S = 900
@@ -122,7 +122,7 @@ class LeavesAZombie:
 def faulty_exchange(spark: SparkSession, notes: Path, fault: Fault) -> SparkExchange:
     from pyspark import cloudpickle
 
-    from serde_lab.pipeline.spark_exchange import SparkExchange
+    from serde_lab.pipeline.spark.exchange import SparkExchange
 
     # workers know nothing of the tests
     cloudpickle.register_pickle_by_value(sys.modules[__name__])

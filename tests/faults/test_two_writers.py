@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.errors import ConcurrentWrite, SchemaError, StorageError
-from serde_lab.pipeline.exchange import InProcessExchange
+from serde_lab.pipeline.exchange.in_process import InProcessExchange
+from serde_lab.pipeline.handles.handle import WriteStatus
 from serde_lab.pipeline.plan import WritePlan
-from serde_lab.pipeline.write_handle import WriteStatus
-from serde_lab.table.rollback import rollback_pending
-from serde_lab.table.storage import Storage
+from serde_lab.table.services.rollback import rollback_pending
+from serde_lab.table.storage.lock import TableLock
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.table_lock import TableLock
 from tests.faults.killed_driver import CONTEXT, StepStorage, Work, do
 from tests.faults.small_table import (
     COW,

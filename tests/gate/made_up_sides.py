@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from serde_lab.gate.sides import ArmSide, Quantity, Side
+from serde_lab.gate.compare.sides import ArmSide, Quantity, Side
 from serde_lab.runs.directory import RunWriter
 from serde_lab.runs.model import ArmEntry, Check, RunHeader
 

@@ -17,8 +17,8 @@ from xml.etree import ElementTree
 import pytest
 
 from serde_lab.errors import RunError, UsageError
-from serde_lab.lab.side_environment import side_environment
-from serde_lab.lab.sitting import Asked, Side, Sitting
+from serde_lab.lab.ab.side_environment import side_environment
+from serde_lab.lab.ab.sitting import Asked, Side, Sitting
 from tests.cli.conftest import Call, call  # noqa: F401 (a fixture)
 from tests.gate.copied_package import copy_checkout
 from tests.lab.small_scenario import content, source, toml
@@ -62,7 +62,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     git(folder, "init", "-q", "-b", "main")
     git(folder, "add", "-A")
     git(folder, "commit", "-q", "-m", "as it is")
-    strategy = folder / "serde_lab" / "serde" / "arrow_batches.py"
+    strategy = folder / "serde_lab" / "serde" / "arrow" / "records.py"
     strategy.write_text(strategy.read_text() + _BUSY)
     git(folder, "commit", "-q", "-a", "-m", "slower")
     return folder
@@ -190,7 +190,7 @@ def test_ctrl_c_between_two_cells_leaves_nothing(
 
 
 def test_code_from_elsewhere_is_not_measured_by_mistake(small: Path, tmp_path: Path) -> None:
-    from serde_lab.lab.side_environment import SideEnvironment
+    from serde_lab.lab.ab.side_environment import SideEnvironment
 
     elsewhere = SideEnvironment("x", sys.executable, (), tmp_path / "tree")
     asked = Asked(small, tmp_path / "sitting", None)
@@ -205,7 +205,7 @@ def test_a_side_that_is_ending_is_not_interrupted_once_more() -> None:
     # its input ends, and a signal comes: whichever is second must not break into what the first began
     code = """
 import os, signal
-from serde_lab.lab.sitting_side import _interrupt
+from serde_lab.lab.ab.side import _interrupt
 signal.signal(signal.SIGINT, _interrupt)
 try:
     os.kill(os.getpid(), signal.SIGINT)

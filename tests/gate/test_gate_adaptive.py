@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from serde_lab.errors import UsageError
 from serde_lab.gate.adaptive import look, run_adaptively
+from serde_lab.gate.compare.sides import Side
 from serde_lab.gate.decision import GateResult
 from serde_lab.gate.gating import gate_sides, gate_sitting
-from serde_lab.gate.intervals import wilson
 from serde_lab.gate.policy import Policy
-from serde_lab.gate.sides import Side
-from serde_lab.gate.spending import DEFAULT_LOOKS, AlphaSpending
-from serde_lab.gate.statistics import smallest_paired_p
+from serde_lab.gate.statistics.exact_tests import smallest_paired_p
+from serde_lab.gate.statistics.intervals import wilson
+from serde_lab.gate.statistics.spending import DEFAULT_LOOKS, AlphaSpending
 from serde_lab.runs.directory import load_run
 from tests.gate.made_up_sides import STEADY, arm, log_normal, side, write_run
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from serde_lab.errors import RunError, UsageError
-from serde_lab.gate import baseline
-from serde_lab.gate.baseline_record import record_of_side, side_of_record
+from serde_lab.gate.baseline import store as baseline
+from serde_lab.gate.baseline.record import record_of_side, side_of_record
+from serde_lab.gate.compare.sides import side_of_run
 from serde_lab.gate.gating import gate_measured, gate_run
-from serde_lab.gate.sides import side_of_run
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import Run
 from tests.gate.made_up_sides import MACHINE, STEADY, write_run

@@ -11,17 +11,17 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from serde_lab.gate.comparability import HostMismatch
-from serde_lab.gate.comparison import compare_sides
+from serde_lab.gate.compare.comparability import HostMismatch
+from serde_lab.gate.compare.comparison import compare_sides
+from serde_lab.gate.compare.rows import CompareOptions, Comparison
+from serde_lab.gate.compare.sides import ArmSide, Quantity, Side
+from serde_lab.gate.compare.verdict import Verdict
 from serde_lab.gate.gating import gate_sides
-from serde_lab.gate.intervals import wilson
 from serde_lab.gate.policy import Policy
 from serde_lab.gate.pool import Pool, PoolRound
-from serde_lab.gate.rows import CompareOptions, Comparison
 from serde_lab.gate.self_test import self_test
-from serde_lab.gate.sides import ArmSide, Quantity, Side
-from serde_lab.gate.spending import DEFAULT_LOOKS, SITTING_LOOKS, AlphaSpending
-from serde_lab.gate.verdict import Verdict
+from serde_lab.gate.statistics.intervals import wilson
+from serde_lab.gate.statistics.spending import DEFAULT_LOOKS, SITTING_LOOKS, AlphaSpending
 from tests.gate.made_up_sides import arm, side
 
 pytestmark = pytest.mark.slow

@@ -21,7 +21,7 @@ from tests.gate.copied_package import CHECKOUT, copy_checkout
 
 pytestmark = pytest.mark.slow
 
-STRATEGY = Path("serde_lab/serde/pickle_records.py")
+STRATEGY = Path("serde_lab/serde/pickle/records.py")
 SCENARIO = "gate_smoke"
 
 # a phase takes one tick of CPU time by a clock that counts

@@ -10,19 +10,19 @@ from xml.etree import ElementTree
 import pytest
 
 from serde_lab.errors import UsageError
-from serde_lab.gate import baseline
-from serde_lab.gate.comparison import compare_sides
-from serde_lab.gate.comparison_output import render_comparison
-from serde_lab.gate.gate_output import render_gate
+from serde_lab.gate.baseline import store as baseline
+from serde_lab.gate.compare.comparison import compare_sides
+from serde_lab.gate.compare.rows import Comparison
+from serde_lab.gate.compare.sides import Side
 from serde_lab.gate.gating import gate_sides
 from serde_lab.gate.history import history
-from serde_lab.gate.other_output import render_baselines, render_history, render_self_test
+from serde_lab.gate.output.comparison import render_comparison
+from serde_lab.gate.output.gate import render_gate
+from serde_lab.gate.output.other import render_baselines, render_history, render_self_test
 from serde_lab.gate.policy import Policy
 from serde_lab.gate.pool import Pool, PoolRound
-from serde_lab.gate.rows import Comparison
 from serde_lab.gate.self_test import self_test
-from serde_lab.gate.sides import Side
-from serde_lab.gate.spending import AlphaSpending
+from serde_lab.gate.statistics.spending import AlphaSpending
 from serde_lab.runs.directory import load_run
 from tests.gate.made_up_sides import STEADY, arm, calm, log_normal, side, write_run
 

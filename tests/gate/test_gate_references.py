@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from serde_lab.errors import RunError, UsageError
-from serde_lab.gate import baseline
-from serde_lab.gate.references import Places, compare
-from serde_lab.gate.rows import Comparison
-from serde_lab.gate.verdict import Verdict
+from serde_lab.gate.baseline import store as baseline
+from serde_lab.gate.compare.references import Places, compare
+from serde_lab.gate.compare.rows import Comparison
+from serde_lab.gate.compare.verdict import Verdict
 from serde_lab.runs.directory import load_run
 from tests.gate.made_up_sides import STEADY, write_run
 

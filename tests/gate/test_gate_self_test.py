@@ -7,15 +7,15 @@ import pytest
 
 from serde_lab.cli.app import main
 from serde_lab.errors import RunError, ScenarioError
-from serde_lab.gate.intervals import wilson
 from serde_lab.gate.policy import Policy
 from serde_lab.gate.pool import Pool, PoolRound, read_pool, record_pool, write_pool
 from serde_lab.gate.self_test import groups_needed, judge_groups, self_test
-from serde_lab.gate.spending import SITTING_LOOKS, AlphaSpending
-from serde_lab.lab import slowdown
-from serde_lab.lab.gate_rounds import CELLS, gate_rounds
+from serde_lab.gate.statistics.intervals import wilson
+from serde_lab.gate.statistics.spending import SITTING_LOOKS, AlphaSpending
+from serde_lab.lab.cells import slowdown
+from serde_lab.lab.cells.gate_rounds import CELLS, gate_rounds
 from serde_lab.scenario.loading import load_scenario, parse_scenario
-from serde_lab.serde.arrow_batches import BoundArrow
+from serde_lab.serde.arrow.records import BoundArrow
 from tests.gate.made_up_sides import log_normal
 from tests.lab.small_scenario import content, source
 

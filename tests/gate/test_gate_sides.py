@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from serde_lab.gate.noise_floor import noise_floor, spread_of_equals
-from serde_lab.gate.sides import Quantity, interleaved, side_of_run
+from serde_lab.gate.compare.sides import Quantity, interleaved, side_of_run
+from serde_lab.gate.statistics.noise_floor import noise_floor, spread_of_equals
 from serde_lab.runs.directory import RunWriter, load_run
 from serde_lab.runs.model import ArmEntry, Check, RunHeader
 from tests.gate.made_up_sides import STEADY, arm, side, write_run

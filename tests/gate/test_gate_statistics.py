@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from serde_lab.gate.intervals import ratio_interval, wilson
-from serde_lab.gate.statistics import (
+from serde_lab.gate.statistics.exact_tests import (
     holm,
     outlier_positions,
     paired_test,
@@ -20,6 +19,7 @@ from serde_lab.gate.statistics import (
     unpaired_test,
     welch_p,
 )
+from serde_lab.gate.statistics.intervals import ratio_interval, wilson
 
 ROUNDS = range(1, 31)
 

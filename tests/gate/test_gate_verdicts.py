@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serde_lab.errors import UsageError
-from serde_lab.gate.comparability import host_mismatch_named, obstacles
-from serde_lab.gate.comparison import compare_sides
-from serde_lab.gate.evidence import gather, rounds_needed
-from serde_lab.gate.rows import CompareOptions, Comparison, Row
-from serde_lab.gate.sides import Side
-from serde_lab.gate.verdict import DECIDED, NoisyLimits, Verdict, judge_noisy
+from serde_lab.gate.compare.comparability import host_mismatch_named, obstacles
+from serde_lab.gate.compare.comparison import compare_sides
+from serde_lab.gate.compare.evidence import gather, rounds_needed
+from serde_lab.gate.compare.rows import CompareOptions, Comparison, Row
+from serde_lab.gate.compare.sides import Side
+from serde_lab.gate.compare.verdict import DECIDED, NoisyLimits, Verdict, judge_noisy
 from tests.gate.made_up_sides import MACHINE, STEADY, arm, calm, log_normal, one_metric, side
 
 SLOWER_BY_A_FIFTH = [1.2 * value for value in STEADY]

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from serde_lab.lab import jars, maven_repository
-from serde_lab.lab.jars import Jar
+from serde_lab.lab.jars import manifest as jars
+from serde_lab.lab.jars import maven_repository
+from serde_lab.lab.jars.manifest import Jar
 
 CONTENT = bytes(range(256)) * 16_000
 """4 MB, more than one read of the download."""

@@ -19,7 +19,7 @@ import psutil
 import pyarrow as pa
 
 from serde_lab.records.schema import RecordSchema
-from serde_lab.serde.arrow_batches import ArrowStrategy, BoundArrow
+from serde_lab.serde.arrow.records import ArrowStrategy, BoundArrow
 from serde_lab.serde.interface import (
     Bounds,
     BoundSerde,

@@ -8,15 +8,15 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from serde_lab.analysis.peer_ratios import peer_ratios
+from serde_lab.analysis.summary import summarise
 from serde_lab.errors import ScenarioError
-from serde_lab.lab.peer_cells import hudi_options, session_conf
+from serde_lab.lab.cells.peer import hudi_options, session_conf
 from serde_lab.lab.runner import RunSettings, run_scenario
 from serde_lab.report.run.answer import answer
 from serde_lab.report.run.factors import options_in_words
 from serde_lab.report.run.facts import read_facts
 from serde_lab.runs.directory import load_run
-from serde_lab.runs.peer_ratios import peer_ratios
-from serde_lab.runs.summary import summarise
 from serde_lab.scenario.loading import parse_scenario
 from serde_lab.scenario.model import Scenario
 from tests.lab.small_scenario import content, source

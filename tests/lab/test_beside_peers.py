@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from serde_lab.lab.jars import HUDI
-from serde_lab.lab.peer_arms import plan_peers
-from serde_lab.lab.peer_cells import hudi_options
+from serde_lab.analysis.summary import summarise
+from serde_lab.lab.cells.peer import hudi_options
+from serde_lab.lab.cells.peer_arms import plan_peers
+from serde_lab.lab.jars.manifest import HUDI
 from serde_lab.peers.apache_hudi import SESSION_CONF
 from serde_lab.peers.likeness import ASPECTS
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import Run
-from serde_lab.runs.summary import summarise
 from serde_lab.scenario.loading import parse_scenario
 from tests.lab.small_scenario import content, source, toml
 
@@ -41,7 +41,8 @@ NO_HOME = """
 import sys
 from pathlib import Path
 from serde_lab.cli.app import main
-from serde_lab.lab import jars, maven_repository
+from serde_lab.lab.jars import manifest as jars
+    from serde_lab.lab.jars import repository as maven_repository
 jars.homes = maven_repository.homes = lambda environ: []
 sys.exit(main(sys.argv[1:]))
 """

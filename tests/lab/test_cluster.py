@@ -15,14 +15,14 @@ import pytest
 
 from serde_lab.cli.app import main
 from serde_lab.errors import SetupError, UsageError
-from serde_lab.lab import worker_environment
 from serde_lab.lab.runner import RunSettings, run_scenario
-from serde_lab.lab.session import SessionSettings, spark_conf
-from serde_lab.lab.worker_environment import environment_archive, shipped_distributions
+from serde_lab.lab.session import worker_environment
+from serde_lab.lab.session.session import SessionSettings, spark_conf
+from serde_lab.lab.session.worker_environment import environment_archive, shipped_distributions
 from serde_lab.runs.directory import load_run
 from serde_lab.scenario.loading import load_scenario, parse_scenario
 from serde_lab.table.read_plan import plan_snapshot
-from serde_lab.table.storage import Storage
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.verify.contents import Fingerprint, fingerprint
 from tests.lab import where_it_runs

@@ -10,19 +10,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from serde_lab.analysis.summary import summarise
 from serde_lab.cli.run_table import run_tables
 from serde_lab.errors import ScenarioError
-from serde_lab.lab import codec_cells
-from serde_lab.lab.codec_cases import CodecBatch, CodecCase, codec_cases
-from serde_lab.lab.codec_cells import COME_BACK, CodecCells
+from serde_lab.lab.cells import codec as codec_cells
+from serde_lab.lab.cells.codec import COME_BACK, CodecCells
+from serde_lab.lab.cells.codec_cases import CodecBatch, CodecCase, batch_of, codec_cases, values_of
 from serde_lab.lab.progress import Silent
 from serde_lab.lab.runner import RunSettings, resumed, run_scenario
 from serde_lab.report.render import render_run
 from serde_lab.runs.directory import load_run
-from serde_lab.runs.summary import summarise
 from serde_lab.scenario.loading import load_scenario, parse_scenario
 from serde_lab.scenario.model import Arm, Scenario
-from serde_lab.serde.benchmark import batch_of, values_of
 from serde_lab.serde.interface import BoundSerde, Records
 from serde_lab.serde.registry import strategy
 from tests.lab.small_scenario import NAME, content, source
@@ -172,7 +171,7 @@ def test_a_strategy_that_gives_another_record_back_is_wrong(
     arm = Arm(name="arrow", strategy="arrow")
     result = cells.run("r00-arrow", arm)
     assert cells.judge(arm, result).passed
-    monkeypatch.setattr("serde_lab.lab.codec_cells.strategy", lambda name: Wrong())
+    monkeypatch.setattr("serde_lab.lab.cells.codec.strategy", lambda name: Wrong())
     verdict = cells.judge(arm, result)
     assert not verdict.passed
     assert verdict.results[0].detail.startswith("record x 5: column '_hoodie_record_key', row 0")

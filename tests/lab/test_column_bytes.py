@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from serde_lab.lab.column_bytes import ENVELOPE_AND_FRAMING, column_bytes
+from serde_lab.lab.cells.column_bytes import ENVELOPE_AND_FRAMING, column_bytes
 from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.schema import RecordSchema
 from serde_lab.serde.interface import Bounds, SerdeOptions

@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from serde_lab.lab.cell_result import CellResult
-from serde_lab.lab.cells import CellRunner
-from serde_lab.lab.checks import CellChecks
+from serde_lab.lab.cells.result import CellResult
+from serde_lab.lab.cells.strategy import CellRunner
+from serde_lab.lab.checks.cell import CellChecks
 from serde_lab.lab.inputs.prepared import prepare_inputs
-from serde_lab.table.storage import Storage
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from tests.lab.small_scenario import scenario, source
 

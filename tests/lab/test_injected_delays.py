@@ -17,15 +17,15 @@ from urllib.parse import unquote, urlparse
 import pyarrow as pa
 import pytest
 
-from serde_lab.lab import cells as cells_module
-from serde_lab.lab.bench import Bench
-from serde_lab.lab.cells import CellRunner
+from serde_lab.lab.cells import strategy as cells_module
+from serde_lab.lab.cells.bench import Bench
+from serde_lab.lab.cells.strategy import CellRunner
 from serde_lab.lab.inputs.prepared import prepare_inputs
 from serde_lab.measure.commit import CommitMeasure
 from serde_lab.measure.reports import AttemptReport
-from serde_lab.pipeline import spark_exchange
-from serde_lab.pipeline.hops import Hop
-from serde_lab.pipeline.spark_worker import SparkTask
+from serde_lab.pipeline.exchange.hops import Hop
+from serde_lab.pipeline.spark import exchange as spark_exchange
+from serde_lab.pipeline.spark.worker import SparkTask
 from serde_lab.pipeline.topologies import Stage, StageTask
 from tests.lab.small_scenario import rows, scenario, source
 

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from serde_lab.errors import SetupError
-from serde_lab.lab import download
-from serde_lab.lab.jars import HUDI, FoundJar, fetch_jar, find_jar, manifest
+from serde_lab.lab.jars import download
+from serde_lab.lab.jars.manifest import HUDI, FoundJar, fetch_jar, find_jar, manifest
 from tests.lab.jar_server import CONTENT, JAR, JarServer, no_other_home, served
 
 IN_MAVEN = ".m2/repository/org/example/small/small-bundle_2.12/1.0/small-bundle_2.12-1.0.jar"

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from serde_lab.errors import SetupError
-from serde_lab.lab import maven_repository
-from serde_lab.lab.maven_repository import class_constant, homes, local_repositories, repository
+from serde_lab.lab.jars import repository as maven_repository
+from serde_lab.lab.jars.repository import class_constant, homes, local_repositories, repository
 from tests.lab.jar_server import no_other_home
 
 REPOSITORY = Path(__file__).parents[2]

@@ -8,11 +8,11 @@ from typing import Any, get_args
 import pyarrow as pa
 import pytest
 
+from serde_lab.analysis.cell_values import cell_values
 from serde_lab.errors import LabError
 from serde_lab.lab.inputs.prepared import CommitInput
 from serde_lab.lab.inputs.stored_places import with_places
 from serde_lab.lab.runner import RunSettings, run_scenario
-from serde_lab.runs.cell_values import cell_values
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import Run
 from serde_lab.scenario.loading import parse_scenario

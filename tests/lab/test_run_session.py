@@ -6,8 +6,8 @@ import pytest
 from pyspark.errors import PySparkException
 
 from serde_lab.errors import LabError
-from serde_lab.lab import run_session
-from serde_lab.lab.run_session import RunSession
+from serde_lab.lab.session import run_session
+from serde_lab.lab.session.run_session import RunSession
 
 
 class _Bench:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from serde_lab.errors import SetupError
-from serde_lab.lab.session import SessionSettings, spark_conf, start_session
+from serde_lab.lab.session.session import SessionSettings, spark_conf, start_session
 
 
 @pytest.mark.parametrize(

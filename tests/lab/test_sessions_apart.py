@@ -11,10 +11,10 @@ import psutil
 import pytest
 
 from serde_lab.errors import LabError, SetupError
+from serde_lab.lab.cells.peer_arms import SessionPlan
 from serde_lab.lab.inputs.prepared import prepare_inputs
-from serde_lab.lab.peer_arms import SessionPlan
 from serde_lab.lab.run_settings import RunSettings
-from serde_lab.lab.sessions_apart import Measured, SessionsApart
+from serde_lab.lab.session.apart import Measured, SessionsApart
 from serde_lab.scenario.loading import parse_scenario
 from serde_lab.scenario.model import Scenario
 from tests.lab.small_scenario import content, source

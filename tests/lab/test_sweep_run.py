@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from serde_lab.analysis.summary import summarise
 from serde_lab.cli.run_table import run_tables
 from serde_lab.errors import SetupError
 from serde_lab.lab import disk
@@ -15,7 +16,6 @@ from serde_lab.lab.progress import Silent
 from serde_lab.lab.runner import RunSettings, resumed, run_scenario
 from serde_lab.report.render import render_run
 from serde_lab.runs.directory import load_run
-from serde_lab.runs.summary import summarise
 from serde_lab.scenario.loading import load_scenario, parse_scenario, sweep_points
 from serde_lab.scenario.model import Scenario
 from tests.lab.small_scenario import NAME, content, source

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from serde_lab.analysis.cell_values import cell_values
 from serde_lab.errors import ScenarioError
 from serde_lab.lab.plan import diagrams
 from serde_lab.lab.runner import RunSettings, run_scenario
-from serde_lab.runs.cell_values import cell_values
 from serde_lab.runs.directory import load_run
 from serde_lab.scenario.loading import parse_scenario
 from serde_lab.scenario.model import TopologyName

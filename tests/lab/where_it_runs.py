@@ -16,11 +16,11 @@ from pkgutil import walk_packages
 import pyarrow as pa
 
 from serde_lab.records.schema import RecordSchema
-from serde_lab.serde.arrow_batches import ArrowRecords, ArrowStrategy, BoundArrow
+from serde_lab.serde.arrow.records import ArrowRecords, ArrowStrategy, BoundArrow
 from serde_lab.serde.interface import Bounds, Frames, Records, SerdeOptions
 
-ROOMS = ("measure", "pipeline", "records", "serde", "table")
-FOR_DEVELOPERS = ("benchmark", "conformance", "__main__")
+ROOMS = ("avro", "measure", "merging", "pipeline", "records", "serde", "table")
+FOR_DEVELOPERS = ("conformance", "__main__")
 FOLDER = "SERDE_LAB_TEST_NOTES"
 """Names the folder of the notes in the environment of workers, and of nothing else."""
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from serde_lab.lab.jars import HUDI
+from serde_lab.lab.jars.manifest import HUDI
 
 _VERSIONS = "versions"
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from serde_lab.peers.hudi_options import HudiTable
-from serde_lab.pipeline.exchange import InProcessExchange, parquet_partitions
-from serde_lab.pipeline.options import parse_options
+from serde_lab.pipeline.exchange.in_process import InProcessExchange, parquet_partitions
+from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.write import PreparedWrite
-from serde_lab.table.log_file import BlockFormat
-from serde_lab.table.storage import Storage
+from serde_lab.table.files.log_file import BlockFormat
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from tests.peers.peer_tables import PeerTable, Step
 

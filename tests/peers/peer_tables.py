@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from serde_lab.errors import OptionError
-from serde_lab.lab.own_reader import OwnReader
+from serde_lab.lab.checks.own_reader import OwnReader
 from serde_lab.peers.apache_hudi import HudiSnapshot
 from serde_lab.peers.hudi_options import HudiTable, HudiWrite, write_options
 from serde_lab.records.schema import RecordSchema

@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from serde_lab.errors import SchemaError, TableError
+from serde_lab.merging.delete_markers import DeleteMarkers
 from serde_lab.peers.apache_hudi import HudiSnapshot
 from serde_lab.peers.hudi_options import HudiTable, HudiWrite, write_options
-from serde_lab.pipeline import write_schema
-from serde_lab.pipeline.compaction import compact
-from serde_lab.records.delete_markers import DeleteMarkers
+from serde_lab.pipeline.commit.compaction import compact
+from serde_lab.pipeline.source import schema as write_schema
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.table import HoodieTable
 from serde_lab.verify.checks import rows_match

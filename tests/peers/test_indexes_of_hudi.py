@@ -12,19 +12,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from serde_lab.pipeline.table_services import resize_buckets_now
-from serde_lab.table.base_file import BaseFileWriter
-from serde_lab.table.bucket_index import bucket_file_id, bucket_ids
-from serde_lab.table.bucket_resizing import (
+from serde_lab.pipeline.commit.table_services import resize_buckets_now
+from serde_lab.table.config import TableConfig
+from serde_lab.table.files.base_file import BaseFileWriter
+from serde_lab.table.index.bucket_index import bucket_file_id, bucket_ids
+from serde_lab.table.index.consistent_hashing import HashingMetadata
+from serde_lab.table.index.hashing_metadata import load_hashing_metadata
+from serde_lab.table.services.bucket_resizing import (
     ResizeRules,
     carry_out,
     complete_resizing,
     schedule_resizing,
 )
-from serde_lab.table.config import TableConfig
-from serde_lab.table.consistent_hashing import HashingMetadata
-from serde_lab.table.hashing_metadata import load_hashing_metadata
-from serde_lab.table.storage import Storage
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from tests.pipeline.lab_table import MOR
 from tests.pipeline.test_bucket_kinds import MERGE, SPLIT, RingTable

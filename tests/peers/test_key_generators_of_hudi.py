@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from serde_lab.avro.schema import arrow_to_avro
 from serde_lab.errors import DataError, OptionError
 from serde_lab.peers.apache_hudi import HudiSnapshot
 from serde_lab.peers.hudi_options import HudiTable, HudiWrite, write_options
-from serde_lab.pipeline.exchange import InProcessExchange
-from serde_lab.pipeline.options import parse_options
+from serde_lab.pipeline.exchange.in_process import InProcessExchange
+from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.read import ReadOptions, plan_read
 from serde_lab.pipeline.write import PreparedWrite
-from serde_lab.records.avro_schema import arrow_to_avro
 from serde_lab.records.keys import KeyGenerator, PartitionKind
 from serde_lab.records.partition_time import PREFIX, TimeRule
 from serde_lab.records.schema import RecordSchema
-from serde_lab.table.storage import Storage
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.table_kind import taken_apart
 from serde_lab.verify.key_text import partition_paths, record_keys

@@ -14,9 +14,9 @@ import pytest
 
 from serde_lab.peers.apache_hudi import HudiSnapshot
 from serde_lab.records.schema import RecordSchema
-from serde_lab.table.log_block import Header, LogBlock, parse_blocks
+from serde_lab.table.files.log_block import Header, LogBlock, parse_blocks
 from serde_lab.table.read_plan import plan_snapshot
-from serde_lab.table.storage import Storage
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.verify.rules import TableRules
 from tests.peers.lab_writer import LabWriter

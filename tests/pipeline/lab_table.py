@@ -12,15 +12,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from serde_lab.lab.own_reader import OwnReader
-from serde_lab.pipeline.compaction import compact
-from serde_lab.pipeline.coordinator import Commit
-from serde_lab.pipeline.exchange import InProcessExchange, parquet_partitions
-from serde_lab.pipeline.options import parse_options
+from serde_lab.lab.checks.own_reader import OwnReader
+from serde_lab.pipeline.commit.compaction import compact
+from serde_lab.pipeline.commit.coordinator import Commit
+from serde_lab.pipeline.exchange.in_process import InProcessExchange, parquet_partitions
+from serde_lab.pipeline.options.write import parse_options
+from serde_lab.pipeline.source.schema import record_schema
 from serde_lab.pipeline.write import PreparedWrite
-from serde_lab.pipeline.write_schema import record_schema
 from serde_lab.table.read_plan import plan_snapshot
-from serde_lab.table.storage import Storage
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.verify import oracle
 from serde_lab.verify.checks import Expected, check_path, check_table, rows_match

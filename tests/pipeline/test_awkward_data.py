@@ -14,12 +14,12 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.errors import DataError, LabError, StorageError
-from serde_lab.pipeline.compaction import compact
-from serde_lab.pipeline.exchange import InProcessExchange
-from serde_lab.pipeline.options import parse_options
+from serde_lab.pipeline.commit.compaction import compact
+from serde_lab.pipeline.exchange.in_process import InProcessExchange
+from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.table.read_plan import plan_snapshot
-from serde_lab.table.storage import Storage
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.validation import validate_table
 from serde_lab.verify.readers import HudiRs

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.errors import DataError, OptionError, TableError
-from serde_lab.pipeline.coordinator import Commit
-from serde_lab.pipeline.exchange import InProcessExchange
-from serde_lab.pipeline.options import parse_options
+from serde_lab.pipeline.commit.coordinator import Commit
+from serde_lab.pipeline.exchange.in_process import InProcessExchange
+from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.write import PreparedWrite
-from serde_lab.table.storage import Storage
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from tests.pipeline.test_awkward_data import (
     ENCODE,

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.errors import OptionError
-from serde_lab.pipeline.compaction import compact
-from serde_lab.pipeline.exchange import InProcessExchange
-from serde_lab.pipeline.options import parse_options
-from serde_lab.pipeline.table_services import archive_now, clean_now, resize_buckets_now
+from serde_lab.pipeline.commit.compaction import compact
+from serde_lab.pipeline.commit.table_services import archive_now, clean_now, resize_buckets_now
+from serde_lab.pipeline.exchange.in_process import InProcessExchange
+from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.write import PreparedWrite
-from serde_lab.table.bucket_resizing import ResizeRules
-from serde_lab.table.storage import Storage
+from serde_lab.table.services.bucket_resizing import ResizeRules
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.validation import validate_table
 from tests.pipeline.lab_table import (

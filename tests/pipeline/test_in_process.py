@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from serde_lab.errors import DataError, OptionError, SchemaError
-from serde_lab.pipeline import write_handle
-from serde_lab.pipeline.coordinator import Commit
-from serde_lab.pipeline.exchange import InProcessExchange, parquet_partitions
-from serde_lab.pipeline.frame_receiver import in_order
-from serde_lab.pipeline.options import parse_options
+from serde_lab.pipeline.commit.coordinator import Commit
+from serde_lab.pipeline.exchange.frame_receiver import in_order
+from serde_lab.pipeline.exchange.in_process import InProcessExchange, parquet_partitions
+from serde_lab.pipeline.handles import handle as write_handle
+from serde_lab.pipeline.options.write import parse_options
+from serde_lab.pipeline.source.schema import record_schema
 from serde_lab.pipeline.write import PreparedWrite
-from serde_lab.pipeline.write_schema import record_schema
-from serde_lab.table.storage import Storage
+from serde_lab.table.storage.storage import Storage
 from serde_lab.verify import oracle
 from serde_lab.verify.checks import Expected, check_path
 from serde_lab.verify.rules import TableRules

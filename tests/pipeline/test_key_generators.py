@@ -17,11 +17,11 @@ from serde_lab.errors import (
     SchemaError,
     TableError,
 )
-from serde_lab.pipeline.options import parse_options
+from serde_lab.pipeline.options.write import parse_options
 from serde_lab.table.config_properties import to_properties
 from serde_lab.table.properties import format_properties, parse_properties
 from serde_lab.table.read_plan import plan_snapshot
-from serde_lab.table.storage import Storage
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.validation import validate_table
 from tests.pipeline.lab_table import MOR, STRATEGIES, LabTable

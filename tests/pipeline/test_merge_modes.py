@@ -12,20 +12,20 @@ import pyarrow.compute as pc
 import pytest
 
 from serde_lab.errors import DataError, OptionError, SchemaError
-from serde_lab.pipeline.compaction import compact
-from serde_lab.pipeline.exchange import InProcessExchange
-from serde_lab.pipeline.options import parse_options
-from serde_lab.pipeline.plan import WritePlan
-from serde_lab.pipeline.read import parse_read_options, plan_read
-from serde_lab.records.merger import (
+from serde_lab.merging.merger import (
     COMMIT_TIME_STRATEGY,
     EVENT_TIME_STRATEGY,
     PAYLOAD_STRATEGY,
     Merged,
     RecordMerger,
 )
+from serde_lab.pipeline.commit.compaction import compact
+from serde_lab.pipeline.exchange.in_process import InProcessExchange
+from serde_lab.pipeline.options.write import parse_options
+from serde_lab.pipeline.plan import WritePlan
+from serde_lab.pipeline.read import parse_read_options, plan_read
 from serde_lab.records.schema import RecordSchema
-from serde_lab.table.log_block import BlockType
+from serde_lab.table.files.log_block import BlockType
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.verify.checks import rows_match
 from tests.pipeline.lab_table import FIRST, MOR, OPTIONS, PARTITIONED, SECOND, STRATEGIES, LabTable
@@ -152,7 +152,7 @@ def test_all_strategies_write_the_same(mode: str, tmp_path: Path) -> None:
 def test_shards_merge_as_a_whole_does(mode: str, tmp_path: Path) -> None:
     from dataclasses import replace
 
-    from serde_lab.pipeline import batches_of_instant
+    from serde_lab.pipeline.commit import batches_of_instant
 
     made = batches_of_instant.make_plan
 
@@ -407,7 +407,7 @@ def test_the_bridges_detour_is_a_phase_of_its_own(
 
 
 def test_a_payload_class_of_the_users_merges_and_is_read(tmp_path: Path) -> None:
-    name = "tests.records.test_mergers:Longest"
+    name = "tests.merging.test_mergers:Longest"
     table = LabTable(
         tmp_path, MOR | {"hoodie.datasource.write.payload.class": name}, LONGEST_SCHEMA
     )

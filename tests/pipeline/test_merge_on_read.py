@@ -12,15 +12,15 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.errors import DataError, OptionError, SchemaError, TableError
-from serde_lab.pipeline.exchange import InProcessExchange
-from serde_lab.pipeline.options import parse_options
+from serde_lab.pipeline.exchange.in_process import InProcessExchange
+from serde_lab.pipeline.handles.handle import WriteStatus
+from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.write import PreparedWrite
-from serde_lab.pipeline.write_handle import WriteStatus
-from serde_lab.table.log_block import BlockType, LogBlock, parse_blocks
-from serde_lab.table.markers import Marker, list_markers
+from serde_lab.table.files.log_block import BlockType, LogBlock, parse_blocks
 from serde_lab.table.read_plan import plan_snapshot
-from serde_lab.table.storage import Storage
+from serde_lab.table.storage.markers import Marker, list_markers
+from serde_lab.table.storage.storage import Storage
 from tests.pipeline.lab_table import (
     BACK,
     FIRST,

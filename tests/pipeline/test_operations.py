@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from serde_lab.errors import DataError, OptionError, SchemaError, StorageError
-from serde_lab.pipeline.exchange import InProcessExchange, parquet_partitions
-from serde_lab.pipeline.options import parse_options
+from serde_lab.pipeline.exchange.in_process import InProcessExchange, parquet_partitions
+from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.table.read_plan import plan_snapshot
-from serde_lab.table.storage import Storage
-from serde_lab.table.timeline import Timeline
+from serde_lab.table.storage.storage import Storage
+from serde_lab.table.timeline.timeline import Timeline
 from serde_lab.verify import oracle
 from tests.pipeline.lab_table import (
     FIRST,

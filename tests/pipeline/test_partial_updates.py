@@ -11,17 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from serde_lab.avro.schema import avro_to_arrow
 from serde_lab.errors import OptionError, SchemaError
-from serde_lab.pipeline import batches_of_instant
-from serde_lab.pipeline.options import parse_options
+from serde_lab.pipeline.commit import batches_of_instant
+from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.read import parse_read_options, plan_read
-from serde_lab.records.avro_schema import avro_to_arrow
 from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.schema import RecordSchema
 from serde_lab.serde.interface import SerdeOptions
 from serde_lab.serde.registry import strategy as registered
-from serde_lab.table.log_block import BlockType, Header, LogBlock, parse_blocks
-from serde_lab.table.meta_columns import META_NAMES
+from serde_lab.table.files.log_block import BlockType, Header, LogBlock, parse_blocks
+from serde_lab.table.files.meta_columns import META_NAMES
 from serde_lab.table.read_plan import plan_snapshot
 from tests.pipeline.lab_table import MOR, STRATEGIES, LabTable
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from serde_lab.pipeline.options import parse_options
+from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.planning import _shards
 
 OPTIONS = {

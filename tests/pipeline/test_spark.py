@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 import serde_lab
 from serde_lab.errors import DataError, OptionError, SchemaError
 from serde_lab.measure.timeline import TaskTimeline
-from serde_lab.pipeline.exchange import parquet_partitions
-from serde_lab.pipeline.options import parse_options
+from serde_lab.pipeline.exchange.in_process import parquet_partitions
+from serde_lab.pipeline.exchange.routing import murmur3_int, salts
+from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.planning import make_plan
-from serde_lab.pipeline.routing import murmur3_int, salts
 from serde_lab.pipeline.stages import map_stage
 from serde_lab.pipeline.write import PreparedWrite
-from serde_lab.table.storage import Storage
+from serde_lab.table.storage.storage import Storage
 from tests.pipeline.lab_table import FIRST, OPTIONS, SECOND, STRATEGIES
 from tests.pipeline.test_in_process import check, folder_of
 
@@ -65,8 +65,8 @@ def plan_of(tmp_path: Path, folder: Path, strategy: str) -> object:
 def test_the_same_frames_cross_both_exchanges(
     strategy: str, spark: SparkSession, tmp_path: Path
 ) -> None:
-    from serde_lab.pipeline.spark_exchange import SparkExchange
-    from serde_lab.pipeline.spark_worker import ReportsParam
+    from serde_lab.pipeline.spark.exchange import SparkExchange
+    from serde_lab.pipeline.spark.worker import ReportsParam
 
     folder = folder_of(tmp_path / "1", FIRST)
     plan = plan_of(tmp_path, folder, strategy)
@@ -183,8 +183,8 @@ def test_reading_an_empty_table_gives_no_rows(spark: SparkSession, tmp_path: Pat
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=6), min_size=1))
 @settings(deadline=None, max_examples=5)
 def test_the_jvms_bucket_is_the_workers_bucket(spark: SparkSession, texts: list[str]) -> None:
-    from serde_lab.pipeline.routing import buckets_of
-    from serde_lab.pipeline.spark_columns import java_bucket
+    from serde_lab.pipeline.exchange.routing import buckets_of
+    from serde_lab.pipeline.spark.columns import java_bucket
     from serde_lab.records.keys import KeyGenerator
     from serde_lab.records.schema import RecordSchema
     from serde_lab.table.config import TableConfig

@@ -14,7 +14,7 @@ import pytest
 
 from serde_lab.errors import SetupError
 from serde_lab.pipeline import spark_interpreter
-from serde_lab.pipeline.spark_interpreter import check_workers
+from serde_lab.pipeline.spark.interpreter import check_workers
 
 BARE = 'exec "{python}" -I -S "$@"\n'
 OTHER_VERSION = 'echo "which is Python 3.9"\n'

@@ -11,7 +11,7 @@ import pytest
 
 import serde_lab
 from serde_lab.errors import OptionError, StorageError, TableError
-from serde_lab.pipeline.compaction import CompactionWork, compact
+from serde_lab.pipeline.commit.compaction import CompactionWork, compact
 from serde_lab.pipeline.read import parse_read_options, plan_read
 from serde_lab.verify.checks import Expected, rows_match
 from serde_lab.verify.oracle import Commit
@@ -144,7 +144,7 @@ def test_paths_that_a_glob_or_a_filter_would_take_for_its_own(
 def test_a_compaction_on_spark_raises_what_its_task_raised_and_leaves_the_table(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    from serde_lab.pipeline.spark_slices import compactor_on
+    from serde_lab.pipeline.spark.slices import compactor_on
 
     table = spark_table(spark, tmp_path, MOR)
     LabTable.write(table, "upsert", table_of(FIRST))

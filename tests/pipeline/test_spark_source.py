@@ -15,15 +15,15 @@ import pytest
 
 import serde_lab
 from serde_lab.measure.timeline import TaskTimeline
-from serde_lab.pipeline.options import parse_options
+from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.planning import make_plan
-from serde_lab.pipeline.source_files import READ_SOURCE, SourceFiles
-from serde_lab.pipeline.spark_source import plain_files
-from serde_lab.pipeline.spark_worker import ReportsParam
-from serde_lab.pipeline.spark_write import arrow_schema, exchange_for
+from serde_lab.pipeline.source.files import READ_SOURCE, SourceFiles
+from serde_lab.pipeline.spark.source import plain_files
+from serde_lab.pipeline.spark.worker import ReportsParam
+from serde_lab.pipeline.spark.write import arrow_schema, exchange_for
 from serde_lab.pipeline.write import PreparedWrite
-from serde_lab.table.storage import Storage
-from serde_lab.table.timeline import Instant
+from serde_lab.table.storage.storage import Storage
+from serde_lab.table.timeline.timeline import Instant
 from tests.pipeline.lab_table import FIRST, OPTIONS
 from tests.pipeline.test_in_process import folder_of
 

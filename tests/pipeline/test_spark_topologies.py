@@ -17,7 +17,7 @@ from tests.pipeline.test_topologies import NO_BUCKETS, options_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from serde_lab.pipeline.coordinator import Commit
+    from serde_lab.pipeline.commit.coordinator import Commit
 
 pytestmark = pytest.mark.spark
 

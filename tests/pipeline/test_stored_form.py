@@ -7,7 +7,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 
-from serde_lab.pipeline.routing import buckets_of, buckets_of_batch
+from serde_lab.pipeline.exchange.routing import buckets_of, buckets_of_batch
 from serde_lab.pipeline.stages import stored_form
 from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.schema import RecordSchema

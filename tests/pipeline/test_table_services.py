@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.errors import DataError, LabError, StorageError
-from serde_lab.pipeline.compaction import CompactionWork, compact, deltacommits_to_compact
-from serde_lab.pipeline.coordinator import Coordinator
-from serde_lab.pipeline.write_handle import WriteStatus
+from serde_lab.pipeline.commit.compaction import CompactionWork, compact, deltacommits_to_compact
+from serde_lab.pipeline.commit.coordinator import Coordinator
+from serde_lab.pipeline.handles.handle import WriteStatus
 from tests.pipeline.lab_table import BACK, FIRST, GONE, MOR, PARTITIONED, SECOND, LabTable, table_of
 
 pytestmark = pytest.mark.slow

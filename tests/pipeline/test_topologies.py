@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 
 from serde_lab.errors import OptionError
 from serde_lab.measure.timeline import TaskTimeline
-from serde_lab.pipeline import batches_of_instant
-from serde_lab.pipeline.assign_stages import bootstrap_tasks
-from serde_lab.pipeline.exchange import InProcessExchange, by_target
-from serde_lab.pipeline.hops import Hop
-from serde_lab.pipeline.options import parse_options
+from serde_lab.pipeline.assign.stages import bootstrap_tasks
+from serde_lab.pipeline.commit import batches_of_instant
+from serde_lab.pipeline.exchange.hops import Hop
+from serde_lab.pipeline.exchange.in_process import InProcessExchange, by_target
+from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.planning import make_plan
 from serde_lab.pipeline.topologies import BOOTSTRAP, TOPOLOGIES, Stage, StageTask
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.table.read_plan import plan_snapshot
-from serde_lab.table.storage import Storage
+from serde_lab.table.storage.storage import Storage
 from tests.pipeline.lab_table import (
     BACK,
     FIRST,

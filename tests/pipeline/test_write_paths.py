@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from serde_lab.table.storage import Storage
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.validation import Severity, validate_table
 from tests.pipeline.write_paths import (
     Cell,

@@ -40,7 +40,7 @@ from serde_lab.serde.interface import (
 from serde_lab.serde.options import resolve
 
 EXPECTED = {"record": (110, 6000), "int64": (20, 300), "double": (19, 900), "string": (15, 350)}
-"""Bytes and nanoseconds of a value, as `python -m serde_lab.serde.benchmark` shows beside its own."""
+"""Bytes and nanoseconds of a value: a report shows what they come to beside what was measured."""
 
 _HEADER_BYTES = 20
 _DAMAGE = (ValueError, TypeError, OverflowError, LookupError, RecursionError, pa.ArrowException)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from serde_lab.serde.conformance import Conformance
-from serde_lab.serde.conformance_values import KINDS
+from serde_lab.serde.conformance.values import KINDS
 
 
 class TestJsonLines(Conformance):

@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 from serde_lab.errors import OptionError
-from serde_lab.serde import benchmark, registry
+from serde_lab.lab.cells.codec import VERBS, measure_verbs
+from serde_lab.lab.cells.codec_cases import batch_of, values_of
+from serde_lab.serde import registry
+from serde_lab.serde.interface import SerdeOptions
+from serde_lab.serde.prediction import predict
 
 HERE = Path(__file__).parent
 KNOWN = ("pickle", "avro", "internal_row", "arrow")
@@ -51,7 +55,12 @@ def test_it_takes_one_file_its_laws_and_its_golden_bytes() -> None:
     assert list((HERE / "golden" / "json_lines").glob("*.json"))
 
 
-def test_the_benchmark_measures_it_too(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--rows", "20", "--repeats", "1", "--strategy", "json_lines", "--kind", "int64"]
-    assert benchmark.main(arguments) == 0
-    assert "json_lines        row   int64" in capsys.readouterr().out
+def test_it_is_measured_like_the_others() -> None:
+    """Its verbs are timed, and what its author expected stands beside that."""
+    schema, batch = batch_of([values_of("int64", 20, 1)], 20)
+    times, frame_bytes = measure_verbs(registry.bind("json_lines", schema, SerdeOptions()), batch)
+    assert set(times) == set(VERBS)
+    assert frame_bytes > 20
+    predicted = predict(registry.strategy("json_lines"), "row", schema.data)
+    assert predicted is not None
+    assert predicted.frame_bytes_per_record == 110 + 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from serde_lab.records.fields import columns_of, find_field, is_nested, type_at, values_at
+from serde_lab.records.schema import columns_of, find_field, is_nested, type_at, values_at
 
 INNER = pa.struct([("y", pa.int32()), ("l", pa.list_(pa.struct([("z", pa.int32())])))])
 SCHEMA = pa.schema([("a", pa.int64()), ("s", pa.struct([("x", INNER), ("t", pa.string())]))])

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from serde_lab.errors import DataError
 from serde_lab.records.plain_form import from_plain, reinterpret, to_plain
 from serde_lab.records.types import plain_type
-from serde_lab.serde.conformance_cases import (
+from serde_lab.serde.conformance.cases import (
     awkward_case,
     cases,
     copied,
     with_garbage_under_nulls,
 )
-from serde_lab.serde.conformance_values import KINDS
+from serde_lab.serde.conformance.values import KINDS
 from serde_lab.serde.equality import first_difference
 
 
@@ -107,7 +107,7 @@ def test_reinterpreting_keeps_memory() -> None:
 @given(st.sampled_from(sorted(KINDS)))
 @settings(max_examples=30, deadline=None, derandomize=True)
 def test_empty_columns_of_every_kind(kind: str) -> None:
-    from serde_lab.serde.conformance_values import fixed_type
+    from serde_lab.serde.conformance.values import fixed_type
 
     t = fixed_type(kind)
     plain = to_plain(pa.array([], t))

@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serde_lab.records.unscaled import LONGEST, scaled
+from serde_lab.records.plain_form import LONGEST, scaled
 
 UNSCALED = st.integers(-(10**LONGEST) + 1, 10**LONGEST - 1)
 

@@ -13,13 +13,12 @@ import pytest
 
 from serde_lab.errors import RunError
 from serde_lab.gate.acknowledgement import acknowledge
-from serde_lab.gate.comparison import compare_sides
-from serde_lab.gate.documents import comparison_document, history_document
+from serde_lab.gate.compare.comparison import compare_sides
+from serde_lab.gate.compare.sides import side_of_run
 from serde_lab.gate.history import history
-from serde_lab.gate.rows import CompareOptions
-from serde_lab.gate.sides import side_of_run
+from serde_lab.gate.output.documents import comparison_document, history_document
 from serde_lab.report import render
-from serde_lab.report.comparison.document import read_comparison, verdicts_by_arm
+from serde_lab.report.comparison.document import read_comparison
 from serde_lab.report.comparison.page import comparison_page
 from serde_lab.report.history.page import history_page
 from serde_lab.report.page import Page
@@ -125,16 +124,6 @@ def test_a_gate_says_what_it_found(document: Any, status: int, text: str) -> Non
     assert text in words(page)
     assert page.sections[0].name == "findings"
     assert (page.answer.figure, page.answer.figure_about) == ("1 failed", "3 passed, of 4 judged")
-
-
-def test_arms_of_one_run_give_the_run_page_its_verdicts(tmp_path: Path) -> None:
-    run = load_run(made_up.make_run(tmp_path, (made_up.PICKLE, made_up.ARROW), rounds=8))
-    side = side_of_run(run)
-    options = CompareOptions(arms=(("pickle", "arrow"),), metrics=("seconds",))
-    compared = plain(comparison_document(compare_sides(side, side, options)))
-    verdicts = verdicts_by_arm(compared, "pickle")
-    assert verdicts["arrow"]["verdict"] == "faster"
-    assert "faster" in PageReader(render.run_text(run, verdicts=verdicts)).text
 
 
 @pytest.fixture(scope="module")

@@ -60,8 +60,19 @@ def test_a_row_without_a_figure_in_the_quoted_columns_is_left_out(document: Path
     assert "map.route" not in phases("pickle,avro")
 
 
-@pytest.mark.parametrize(("name", "least"), [("README.md", 2), ("DEVELOPERS.md", 1)])
+QUOTING = {"README.md": 1, "DEVELOPERS.md": 1, "docs/results.md": 10, "docs/hudi.md": 3}
+"""Documents that quote runs, with the least number of quotations in each."""
+
+
+@pytest.mark.parametrize(("name", "least"), QUOTING.items())
 def test_a_document_says_what_its_runs_say(name: str, least: int) -> None:
     text = (ROOT / name).read_text()
-    assert text.count("<!-- serde_lab: results/reference/") >= least
+    assert text.count("results/reference/") >= least
+    assert text.count("<!-- serde_lab: end -->") >= least
     assert requoted(ROOT / name) == text
+
+
+def test_no_other_document_quotes_runs() -> None:
+    documents = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
+    quoting = {str(d.relative_to(ROOT)) for d in documents if END in d.read_text()}
+    assert quoting == QUOTING.keys()

@@ -379,19 +379,6 @@ def test_the_commands_remake_the_run(tmp_path: Path) -> None:
     ]
 
 
-def test_verdicts_come_from_outside_as_they_are(tmp_path: Path) -> None:
-    run = load_run(made_up.make_run(tmp_path, (made_up.PICKLE, made_up.ARROW)))
-    page = run_page(
-        run,
-        verdicts={"arrow": {"verdict": "faster", "because": "p 0.0079 is at most 0.05"}},
-        sentences=["The gate passed."],
-    )
-    cells = row(table(page, "arms"), "arrow")
-    assert (cells["verdict"].text, cells["verdict"].tone) == ("faster", "good")
-    assert cells["verdict"].note == "p 0.0079 is at most 0.05"
-    assert "The gate passed." in said(page)
-
-
 def test_every_figure_says_what_it_shows(ladder: Page) -> None:
     assert [figure.name for figure in ladder.figures()] == [
         "phases",

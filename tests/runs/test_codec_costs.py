@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serde_lab.runs.codec_costs import (
+from serde_lab.analysis.codec_costs import (
     COLUMNS,
     by_width,
     codec_costs,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from serde_lab.runs.growth import GrowthPoint, fit_power, growth, headings, values_of
+from serde_lab.analysis.growth import GrowthPoint, fit_power, growth, headings, values_of
 
 VALUES = (0.1, 0.3, 1.0, 3.0, 10.0)
 

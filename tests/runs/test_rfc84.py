@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serde_lab.runs.rfc84 import claims, percentage, rfc84_json, rounds_said
+from serde_lab.analysis.rfc84 import claims, percentage, rfc84_json, rounds_said
 
 CONTENT = {"data": {"key_range": "third"}}
 

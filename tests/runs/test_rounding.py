@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serde_lab.runs.rounding import Quantity, rounded, text
+from serde_lab.analysis.rounding import Quantity, rounded, text
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from serde_lab.runs.arm_table import COLUMNS, RAW_COLUMNS, arm_rows
+from serde_lab.analysis.arm_table import COLUMNS, RAW_COLUMNS, arm_rows
+from serde_lab.analysis.summary import exit_status, summarise
 from serde_lab.runs.directory import RunWriter, load_run
 from serde_lab.runs.model import ArmEntry, Check
-from serde_lab.runs.summary import exit_status, summarise
 from tests.runs.made_up_runs import begin, end, header, whole_cell
 
 ARMS = (

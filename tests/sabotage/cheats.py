@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from serde_lab.records.schema import RECORD_KEY, RecordSchema
-from serde_lab.serde.arrow_batches import ArrowStrategy, BoundArrow
+from serde_lab.serde.arrow.records import ArrowStrategy, BoundArrow
 from serde_lab.serde.interface import (
     Bounds,
     BoundSerde,

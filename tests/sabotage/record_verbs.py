@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import DataError, SchemaError
-from serde_lab.records.delete_markers import DeleteMarkers
+from serde_lab.merging.delete_markers import DeleteMarkers
 from serde_lab.records.schema import FILE_ID, OPERATION, RECORD_KEY
 from serde_lab.serde import through_arrow
-from serde_lab.serde.arrow_batches import ArrowRecords, BoundArrow
+from serde_lab.serde.arrow.records import ArrowRecords, BoundArrow
 from serde_lab.serde.interface import Frames, Records
-from serde_lab.serde.projection import Projection
+from serde_lab.serde.projection.plan import Projection
 from serde_lab.serde.record_verbs import Locations, MetadataValues
 
 
@@ -156,7 +156,8 @@ class GoesRoundThroughArrow(BoundArrow):
     """Says that it projects by itself, and does not."""
 
     def project(self, projection: Projection, sides: Sequence[Records]) -> Any:
-        return through_arrow.project(self, projection, sides)
+        batches = [records.to_arrow() for records in sides]
+        return self.from_arrow(through_arrow.project(self.schema, projection, batches))
 
 
 class CopiesByDecoding(BoundArrow):

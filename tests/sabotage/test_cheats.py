@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from serde_lab.analysis.arm_table import COLUMNS, arm_rows
+from serde_lab.analysis.summary import summarise
 from serde_lab.lab.runner import RunSettings, run_scenario
-from serde_lab.runs.arm_table import COLUMNS, arm_rows
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import Run
-from serde_lab.runs.summary import summarise
 from tests.lab.plugin_folder import install
 from tests.lab.small_scenario import scenario, source
 

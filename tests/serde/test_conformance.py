@@ -14,11 +14,12 @@ from hypothesis import Phase
 
 from serde_lab.errors import DecodeError
 from serde_lab.records.schema import RecordSchema
-from serde_lab.serde import conformance, conformance_subject
-from serde_lab.serde.arrow_batches import ArrowRecords, ArrowStrategy, BoundArrow
+from serde_lab.serde.arrow.records import ArrowRecords, ArrowStrategy, BoundArrow
 from serde_lab.serde.conformance import Conformance
-from serde_lab.serde.conformance_cases import Reached, awkward_case
-from serde_lab.serde.conformance_values import KINDS
+from serde_lab.serde.conformance import kit as conformance
+from serde_lab.serde.conformance import subject as conformance_subject
+from serde_lab.serde.conformance.cases import Reached, awkward_case
+from serde_lab.serde.conformance.values import KINDS
 from serde_lab.serde.interface import (
     Bounds,
     Execution,

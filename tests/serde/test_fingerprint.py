@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.records.schema import RecordSchema
-from serde_lab.serde.conformance_values import KINDS, fixed_type
+from serde_lab.serde.conformance.values import KINDS, fixed_type
 from serde_lab.serde.fingerprint import schema_fingerprint
 
 

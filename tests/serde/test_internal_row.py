@@ -11,11 +11,11 @@ import pytest
 
 from serde_lab.errors import DataError, DecodeError
 from serde_lab.records.schema import RecordSchema
-from serde_lab.serde import internal_row_records
 from serde_lab.serde.conformance import Conformance
 from serde_lab.serde.fingerprint import schema_fingerprint
 from serde_lab.serde.interface import Bounds, SerdeOptions
-from serde_lab.serde.internal_row import BoundInternalRow, InternalRowStrategy
+from serde_lab.serde.internal_row import records as internal_row_records
+from serde_lab.serde.internal_row.strategy import BoundInternalRow, InternalRowStrategy
 
 
 class TestInternalRow(Conformance):
@@ -77,7 +77,7 @@ def frames_of(bound: BoundInternalRow, batch: pa.RecordBatch) -> list[bytes]:
 
 
 def by_hand(fingerprint: bytes) -> tuple[bytes, bytes]:
-    """The two records as `internal_row_layout.py` describes them, put together here."""
+    """The two records as `internal_row/layout.py` describes them, put together here."""
     envelope = b"\xa1\x01" + fingerprint + bytes([1, 4, 4, 0, 1, 0, 2, 0, 0, 0])
     items = b"\x03\0\0\0" + b"\x02" + b"\x01\0" + b"\0\0" + b"\xfe\xff"
     row = b"\0" + b"\x01" + b"\x80\xff\xff\xff" + b"\x02\0\0\0" + bytes([len(items), 0, 0, 0])

@@ -6,8 +6,8 @@ import pytest
 
 from serde_lab.errors import OptionError, SetupError
 from serde_lab.serde import registry
-from serde_lab.serde.arrow_batches import ArrowStrategy
-from serde_lab.serde.internal_row import InternalRowStrategy
+from serde_lab.serde.arrow.records import ArrowStrategy
+from serde_lab.serde.internal_row.strategy import InternalRowStrategy
 
 
 def install(monkeypatch: pytest.MonkeyPatch, **targets: str) -> None:
@@ -63,9 +63,9 @@ def test_a_name_that_two_claim_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     ("target", "problem"),
     [
         ("no_such_module:X", "cannot be loaded from no_such_module:X"),
-        ("serde_lab.serde.arrow_batches:NoSuchClass", "cannot be loaded from"),
-        ("serde_lab.serde.arrow_batches:ArrowRecords", "is no subclass of Strategy"),
-        ("serde_lab.serde.arrow_batches:ArrowStrategy", "calls itself 'arrow'"),
+        ("serde_lab.serde.arrow.records:NoSuchClass", "cannot be loaded from"),
+        ("serde_lab.serde.arrow.records:ArrowRecords", "is no subclass of Strategy"),
+        ("serde_lab.serde.arrow.records:ArrowStrategy", "calls itself 'arrow'"),
     ],
 )
 def test_an_entry_point_that_leads_nowhere_is_named(

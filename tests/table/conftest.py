@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from serde_lab.table.storage import Storage
+from serde_lab.table.storage.storage import Storage
 
 _names = itertools.count()
 

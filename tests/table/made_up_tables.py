@@ -15,17 +15,17 @@ from typing import Any
 import pyarrow as pa
 from hudi import HudiReadOptions, HudiTableBuilder
 
-from serde_lab.records.avro_schema import arrow_to_avro
-from serde_lab.table.base_file import BaseFileFormat, BaseFileReader, BaseFileWriter
-from serde_lab.table.commit_metadata import CommitMetadata, WriteStat
+from serde_lab.avro.schema import arrow_to_avro
 from serde_lab.table.config import TableConfig
-from serde_lab.table.log_file import LogFormat, LogTarget, LogWriter
-from serde_lab.table.markers import delete_markers
-from serde_lab.table.meta_columns import META_NAMES, RECORD_KEY
+from serde_lab.table.files.base_file import BaseFileFormat, BaseFileReader, BaseFileWriter
+from serde_lab.table.files.log_file import LogFormat, LogTarget, LogWriter
+from serde_lab.table.files.meta_columns import META_NAMES, RECORD_KEY
 from serde_lab.table.read_plan import plan_snapshot
-from serde_lab.table.storage import Storage
+from serde_lab.table.storage.markers import delete_markers
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline import Instant
+from serde_lab.table.timeline.commit_metadata import CommitMetadata, WriteStat
+from serde_lab.table.timeline.timeline import Instant
 
 Row = dict[str, Any]
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 
-from serde_lab.table.base_file import BaseFileWriter
-from serde_lab.table.commit_metadata import CommitMetadata, WriteStat
-from serde_lab.table.markers import delete_markers
-from serde_lab.table.replacing import (
+from serde_lab.table.files.base_file import BaseFileWriter
+from serde_lab.table.services.replacing import (
     Replaced,
     replaced_by_delete_partition,
     replaced_by_insert_overwrite,
     replaced_by_insert_overwrite_table,
     requested_content,
 )
-from serde_lab.table.timeline import Instant
+from serde_lab.table.storage.markers import delete_markers
+from serde_lab.table.timeline.commit_metadata import CommitMetadata, WriteStat
+from serde_lab.table.timeline.timeline import Instant
 from tests.table.made_up_tables import PlainWriter, Row, avro_schema, batch_of
 
 

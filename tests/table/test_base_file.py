@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serde_lab.errors import ConcurrentWrite, TableError
-from serde_lab.table.base_file import (
+from serde_lab.table.files.base_file import (
     BLOOM_KEY,
     BLOOM_TYPE_KEY,
     MAX_KEY,
@@ -20,11 +20,11 @@ from serde_lab.table.base_file import (
     base_file_name,
     read_base_file,
 )
-from serde_lab.table.bloom import BloomFilter
-from serde_lab.table.file_names import BaseFileName, LogFileName
-from serde_lab.table.key_range import KeyRange
-from serde_lab.table.meta_columns import META_NAMES
-from serde_lab.table.storage import Storage
+from serde_lab.table.files.bloom import BloomFilter
+from serde_lab.table.files.file_names import BaseFileName, LogFileName
+from serde_lab.table.files.key_range import KeyRange
+from serde_lab.table.files.meta_columns import META_NAMES
+from serde_lab.table.storage.storage import Storage
 
 SCHEMA = pa.schema([("id", pa.string()), ("word", pa.string()), ("number", pa.int64())])
 T1, T2 = "20240101000000000", "20240101000001000"

@@ -13,7 +13,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from serde_lab.errors import TableError
-from serde_lab.table.bloom import DYNAMIC_V0, SIMPLE, BloomBuilder, BloomFilter, bits_of, rounds_of
+from serde_lab.table.files.bloom import (
+    DYNAMIC_V0,
+    SIMPLE,
+    BloomBuilder,
+    BloomFilter,
+    bits_of,
+    rounds_of,
+)
 
 
 def murmur2(data: bytes, seed: int) -> int:

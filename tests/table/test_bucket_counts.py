@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.errors import TableError
-from serde_lab.table.bucket_check import check_buckets
-from serde_lab.table.bucket_index import bucket_ids, bucket_ids_of_integers
 from serde_lab.table.config import TableConfig
-from serde_lab.table.partition_buckets import CONFIG_FOLDER, load_hashing_config
-from serde_lab.table.storage import Storage
+from serde_lab.table.index.bucket_check import check_buckets
+from serde_lab.table.index.bucket_index import bucket_ids, bucket_ids_of_integers
+from serde_lab.table.index.partition_buckets import CONFIG_FOLDER, load_hashing_config
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.validation import validate_table
 from tests.table.made_up_tables import SMALL, PlainWriter
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serde_lab.errors import TableError
-from serde_lab.table.bucket_index import (
+from serde_lab.table.index.bucket_index import (
     bucket_file_id,
     bucket_ids,
     bucket_ids_of_integers,

@@ -13,9 +13,18 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.errors import ConcurrentWrite, OptionError, TableError
-from serde_lab.table.archiving import archive
-from serde_lab.table.base_file import BaseFileWriter
-from serde_lab.table.bucket_resizing import (
+from serde_lab.table.config import TableConfig
+from serde_lab.table.files.base_file import BaseFileWriter
+from serde_lab.table.files.file_system_view import BaseFile, FileSlice, LogFile
+from serde_lab.table.files.log_file import LogTarget, LogWriter
+from serde_lab.table.index.consistent_hashing import HashingMetadata
+from serde_lab.table.index.hashing_metadata import (
+    create_initial,
+    load_hashing_metadata,
+    metadata_path,
+)
+from serde_lab.table.services.archiving import archive
+from serde_lab.table.services.bucket_resizing import (
     ResizePlan,
     ResizeRules,
     carry_out,
@@ -23,19 +32,10 @@ from serde_lab.table.bucket_resizing import (
     resizes_of,
     schedule_resizing,
 )
-from serde_lab.table.cleaning import clean
-from serde_lab.table.config import TableConfig
-from serde_lab.table.consistent_hashing import HashingMetadata
-from serde_lab.table.file_system_view import BaseFile, FileSlice, LogFile
-from serde_lab.table.hashing_metadata import (
-    create_initial,
-    load_hashing_metadata,
-    metadata_path,
-)
-from serde_lab.table.log_file import LogTarget, LogWriter
-from serde_lab.table.recovery import recover
-from serde_lab.table.storage import Storage
-from serde_lab.table.timeline import Instant
+from serde_lab.table.services.cleaning import clean
+from serde_lab.table.services.recovery import recover
+from serde_lab.table.storage.storage import Storage
+from serde_lab.table.timeline.timeline import Instant
 from serde_lab.table.validation import validate_table
 from tests.table.made_up_tables import (
     SMALL,

@@ -8,7 +8,7 @@ from serde_lab.errors import OptionError, TableError
 from serde_lab.table.config import TableConfig
 from serde_lab.table.config_properties import from_properties
 from serde_lab.table.properties import table_checksum
-from serde_lab.table.storage import Storage
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 
 PLAIN = {

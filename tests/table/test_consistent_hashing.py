@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serde_lab.errors import TableError
-from serde_lab.table.bucket_index import hash_values
-from serde_lab.table.consistent_hashing import (
+from serde_lab.table.index.bucket_index import hash_values
+from serde_lab.table.index.consistent_hashing import (
     HASH_VALUE_MASK,
     HashingMetadata,
     HashingNode,
     HashingRing,
     key_hashes,
 )
-from serde_lab.table.hash_texts import hash_texts
-from serde_lab.table.xxhash import xxh32
+from serde_lab.table.index.hash_texts import hash_texts
+from serde_lab.table.index.xxhash import xxh32
 
 
 def plain_xxh32(data: bytes, seed: int = 0) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from serde_lab.table.config import TableConfig
-from serde_lab.table.storage import Storage
+from serde_lab.table.storage.storage import Storage
 from tests.table.made_up_tables import (
     EVERY_TYPE,
     SMALL,
@@ -87,7 +87,7 @@ def test_readers_go_back_in_time(storage: Storage) -> None:
 
 @pytest.mark.parametrize("codec", ["zstd", "gzip", "snappy", "none", "lz4"])
 def test_every_codec_is_read(local: Storage, codec: str) -> None:
-    from serde_lab.table.base_file import BaseFileFormat, BaseFileWriter
+    from serde_lab.table.files.base_file import BaseFileFormat, BaseFileWriter
 
     writer = PlainWriter(local, config(9), SMALL)
     instant = writer.begin()

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from serde_lab.errors import OptionError
-from serde_lab.table.commit_metadata import CommitMetadata, WriteStat
 from serde_lab.table.config import TableConfig
-from serde_lab.table.file_sizing import (
+from serde_lab.table.files.file_sizing import (
     FileSizing,
     SmallFile,
     average_record_bytes,
     small_files,
     table_record_bytes,
 )
-from serde_lab.table.file_system_view import FileSystemView, list_table_files, visibility_of
-from serde_lab.table.storage import Storage
-from serde_lab.table.timeline import Instant
+from serde_lab.table.files.file_system_view import FileSystemView, list_table_files, visibility_of
+from serde_lab.table.storage.storage import Storage
+from serde_lab.table.timeline.commit_metadata import CommitMetadata, WriteStat
+from serde_lab.table.timeline.timeline import Instant
 from tests.table.made_up_tables import SMALL, PlainWriter
 
 SIZING = FileSizing(small_file_limit_bytes=100, max_file_bytes=150)

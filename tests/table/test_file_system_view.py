@@ -6,14 +6,14 @@ import pytest
 
 from serde_lab.errors import TableError
 from serde_lab.table.config import TableConfig
-from serde_lab.table.file_system_view import (
+from serde_lab.table.files.file_system_view import (
     FileSystemView,
     Visibility,
     list_table_files,
     visibility_of,
 )
-from serde_lab.table.storage import Storage
-from serde_lab.table.timeline import Instant
+from serde_lab.table.storage.storage import Storage
+from serde_lab.table.timeline.timeline import Instant
 
 V9 = TableConfig("t", ("id",), table_type="MERGE_ON_READ")
 V6 = TableConfig("t", ("id",), table_type="MERGE_ON_READ", version=6)

@@ -8,8 +8,8 @@ import pytest
 
 from serde_lab.errors import OptionError, TableError
 from serde_lab.table.config import TableConfig
-from serde_lab.table.index_kind import BUCKETS, INDEX_TYPE, INDEX_TYPES
-from serde_lab.table.storage import Storage
+from serde_lab.table.index.index_kind import BUCKETS, INDEX_TYPE, INDEX_TYPES
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 
 PLAIN = TableConfig("t", ("id",))

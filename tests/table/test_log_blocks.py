@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serde_lab.errors import DataError, TableError
-from serde_lab.table.delete_block import decode_deletes, encode_deletes
-from serde_lab.table.log_block import (
+from serde_lab.table.files.delete_block import decode_deletes, encode_deletes
+from serde_lab.table.files.log_block import (
     BlockType,
     Damage,
     Header,
@@ -24,7 +24,7 @@ from serde_lab.table.log_block import (
     frame_block,
     parse_blocks,
 )
-from serde_lab.table.log_content import decode_avro, encode_avro
+from serde_lab.table.files.log_content import decode_avro, encode_avro
 
 LONG = (pa.int64(),)
 
@@ -158,7 +158,7 @@ def deletes(*records: tuple[str, object]) -> pa.Buffer:
     """A delete block by a plain writer, whose union may differ from record to record."""
     import io
 
-    from serde_lab.table.ordering_union import DELETE_LIST_SCHEMA
+    from serde_lab.table.files.ordering_union import DELETE_LIST_SCHEMA
 
     listed = [
         {"recordKey": key, "partitionPath": None, "orderingVal": value} for key, value in records

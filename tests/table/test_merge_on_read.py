@@ -9,10 +9,10 @@ import pytest
 
 from serde_lab.errors import OptionError, TableError
 from serde_lab.table.config import TableConfig
-from serde_lab.table.file_names import LogFileName
-from serde_lab.table.log_file import LogFormat, check_block_format
+from serde_lab.table.files.file_names import LogFileName
+from serde_lab.table.files.log_file import LogFormat, check_block_format
 from serde_lab.table.read_plan import plan_incremental
-from serde_lab.table.storage import Storage
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table_kind import COMMIT_TIME
 from tests.table.made_up_tables import (
     EVERY_TYPE,

@@ -8,11 +8,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from serde_lab.table import log_file
-from serde_lab.table.compaction import compact_slice, complete_compaction, schedule_compaction
 from serde_lab.table.config import TableConfig
-from serde_lab.table.log_block import Header
-from serde_lab.table.storage import Storage
+from serde_lab.table.files import log_file
+from serde_lab.table.files.log_block import Header
+from serde_lab.table.services.compaction import (
+    compact_slice,
+    complete_compaction,
+    schedule_compaction,
+)
+from serde_lab.table.storage.storage import Storage
 from tests.table.made_up_tables import (
     LogAppender,
     PlainWriter,

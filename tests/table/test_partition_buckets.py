@@ -7,13 +7,13 @@ import json
 import pytest
 
 from serde_lab.errors import OptionError, TableError
-from serde_lab.table.partition_buckets import (
+from serde_lab.table.index.partition_buckets import (
     HashingConfig,
     PartitionBucketRule,
     load_hashing_config,
     save_hashing_config,
 )
-from serde_lab.table.storage import Storage
+from serde_lab.table.storage.storage import Storage
 
 
 def test_the_first_pattern_that_is_found_decides() -> None:

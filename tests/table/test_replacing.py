@@ -9,14 +9,14 @@ import fastavro
 import pytest
 
 from serde_lab.errors import OptionError
-from serde_lab.table.archiving import archive
-from serde_lab.table.cleaning import clean
 from serde_lab.table.config import TableConfig
 from serde_lab.table.read_plan import plan_incremental
-from serde_lab.table.recovery import recover
-from serde_lab.table.replacing import replaced_by_delete_partition, requested_content
-from serde_lab.table.storage import Storage
-from serde_lab.table.timeline import Instant
+from serde_lab.table.services.archiving import archive
+from serde_lab.table.services.cleaning import clean
+from serde_lab.table.services.recovery import recover
+from serde_lab.table.services.replacing import replaced_by_delete_partition, requested_content
+from serde_lab.table.storage.storage import Storage
+from serde_lab.table.timeline.timeline import Instant
 from serde_lab.table.validation import validate_table
 from tests.table.made_up_tables import (
     SMALL,

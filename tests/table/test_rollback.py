@@ -10,10 +10,10 @@ import pytest
 
 from serde_lab.errors import ConcurrentWrite, StorageError, TableError
 from serde_lab.table.config import TableConfig
-from serde_lab.table.markers import create_marker, delete_markers, list_markers
-from serde_lab.table.rollback import rollback_pending
-from serde_lab.table.storage import Storage
-from serde_lab.table.timeline import Instant
+from serde_lab.table.services.rollback import rollback_pending
+from serde_lab.table.storage.markers import create_marker, delete_markers, list_markers
+from serde_lab.table.storage.storage import Storage
+from serde_lab.table.timeline.timeline import Instant
 from tests.table.made_up_tables import (
     SMALL,
     LogAppender,

@@ -10,21 +10,21 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.errors import OptionError, StorageError, TableError
-from serde_lab.table.archiving import archive, history_of
-from serde_lab.table.cleaning import clean
-from serde_lab.table.compaction import (
+from serde_lab.table.config import TableConfig
+from serde_lab.table.files.file_names import write_token
+from serde_lab.table.services.archiving import archive, history_of
+from serde_lab.table.services.cleaning import clean
+from serde_lab.table.services.compaction import (
     CompactionPlan,
     compact_slice,
     complete_compaction,
     schedule_compaction,
 )
-from serde_lab.table.config import TableConfig
-from serde_lab.table.file_names import write_token
-from serde_lab.table.lsm_history import ArchivedInstant, LsmHistory
-from serde_lab.table.recovery import recover
-from serde_lab.table.storage import Storage
+from serde_lab.table.services.recovery import recover
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline import Instant
+from serde_lab.table.timeline.lsm_history import ArchivedInstant, LsmHistory
+from serde_lab.table.timeline.timeline import Instant
 from tests.table.made_up_tables import (
     SMALL,
     LogAppender,

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.errors import StorageError, UsageError
-from serde_lab.table.storage import Storage
+from serde_lab.table.storage.storage import Storage
 
 
 def test_put_new_never_overwrites(storage: Storage) -> None:

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from serde_lab.errors import ConcurrentWrite
-from serde_lab.table.storage import Storage
-from serde_lab.table.table_lock import LOCK_PATH, Holder, TableLock
+from serde_lab.table.storage.lock import LOCK_PATH, Holder, TableLock
+from serde_lab.table.storage.storage import Storage
 
 LONG_AGO, NOT_SOON = 1e9, 1e11
 """Ends of leases, in seconds since 1970: in 2001, and in the year 5138."""
@@ -43,8 +43,8 @@ def test_the_lock_is_let_go_when_a_write_fails(storage: Storage) -> None:
 def test_a_killed_process_holds_nothing(local: Storage) -> None:
     script = (
         "import sys\n"
-        "from serde_lab.table.storage import Storage\n"
-        "from serde_lab.table.table_lock import TableLock\n"
+        "from serde_lab.table.storage.storage import Storage\n"
+        "from serde_lab.table.storage.lock import TableLock\n"
         f"TableLock(Storage.open({local.url!r}), 'upsert').__enter__()\n"
         "print('held', flush=True)\n"
         "sys.stdin.read()\n"

@@ -8,8 +8,8 @@ import pytest
 
 from serde_lab.errors import ConcurrentWrite
 from serde_lab.table.config import TableConfig
-from serde_lab.table.storage import Storage
-from serde_lab.table.timeline import (
+from serde_lab.table.storage.storage import Storage
+from serde_lab.table.timeline.timeline import (
     Instant,
     Timeline,
     following_time,

@@ -15,20 +15,24 @@ import pyarrow.parquet as pq
 import pytest
 
 from serde_lab.errors import LabError, TableError
-from serde_lab.table import timeline
-from serde_lab.table.archiving import archive
-from serde_lab.table.base_file import BaseFileWriter
-from serde_lab.table.cleaning import clean
-from serde_lab.table.commit_metadata import CommitMetadata
-from serde_lab.table.compaction import compact_slice, complete_compaction, schedule_compaction
 from serde_lab.table.config import TableConfig
-from serde_lab.table.consistent_hashing import INITIAL_INSTANT, HashingMetadata
-from serde_lab.table.hashing_metadata import create_initial, metadata_path
-from serde_lab.table.log_file import LogFormat
-from serde_lab.table.markers import delete_markers
-from serde_lab.table.replacing import replaced_by_insert_overwrite_table
-from serde_lab.table.storage import Storage
-from serde_lab.table.timeline import Instant
+from serde_lab.table.files.base_file import BaseFileWriter
+from serde_lab.table.files.log_file import LogFormat
+from serde_lab.table.index.consistent_hashing import INITIAL_INSTANT, HashingMetadata
+from serde_lab.table.index.hashing_metadata import create_initial, metadata_path
+from serde_lab.table.services.archiving import archive
+from serde_lab.table.services.cleaning import clean
+from serde_lab.table.services.compaction import (
+    compact_slice,
+    complete_compaction,
+    schedule_compaction,
+)
+from serde_lab.table.services.replacing import replaced_by_insert_overwrite_table
+from serde_lab.table.storage.markers import delete_markers
+from serde_lab.table.storage.storage import Storage
+from serde_lab.table.timeline import timeline
+from serde_lab.table.timeline.commit_metadata import CommitMetadata
+from serde_lab.table.timeline.timeline import Instant
 from serde_lab.table.validation import Diagnosis, Severity, validate_table
 from serde_lab.table.validation.finding import CATALOGUE
 from tests.table.made_up_tables import (
@@ -376,7 +380,7 @@ def _(writer: PlainWriter) -> None:
 
 @damage("log-unsupported", mor)
 def _(writer: PlainWriter) -> None:
-    from serde_lab.table.log_block import BlockType, Header, frame_block
+    from serde_lab.table.files.log_block import BlockType, Header, frame_block
 
     path = newest_log(writer)
     writer.storage.replace(path, frame_block(BlockType.CDC_DATA, {Header.INSTANT_TIME: "1"}, b""))

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from serde_lab.errors import LabError
+from serde_lab.lab.checks.own_reader import OwnReader
 from serde_lab.lab.inputs.prepared import CommitInput
-from serde_lab.lab.own_reader import OwnReader
-from serde_lab.table.meta_columns import FILE_NAME
+from serde_lab.table.files.meta_columns import FILE_NAME
 
 _ROW = "_row"
 

@@ -121,14 +121,3 @@ def _side(side: Document | None) -> Side | None:
         return None
     values = dict(zip(side["rounds"], side["values"], strict=True))
     return Side(side["median"], values, tuple(side["outlying_rounds"]))
-
-
-def verdicts_by_arm(
-    document: Document, reference: str, metric: str = "seconds"
-) -> dict[str, dict[str, str]]:
-    """Of a comparison of one run's arms: what `run_page` shows beside each arm."""
-    return {
-        row.after_arm: {"verdict": row.verdict, "because": row.because}
-        for row in read_comparison(document).rows
-        if row.before_arm == reference and row.quantity == metric
-    }

@@ -23,8 +23,8 @@ from serde_lab.report.run.growth import growth_headline
 FEWEST_ROUNDS = 3
 
 
-def answer(facts: RunFacts, verdicts: Sequence[str] = ()) -> Answer:
-    """`verdicts` are sentences of a judge, shown as they are."""
+def answer(facts: RunFacts) -> Answer:
+    """The question, and what the run says to it."""
     question = str(
         facts.content.get("question") or "What does the SerDe strategy cost, end to end?"
     )
@@ -36,7 +36,6 @@ def answer(facts: RunFacts, verdicts: Sequence[str] = ()) -> Answer:
         sentences=(
             *_alarms(facts),
             *sentences,
-            *(Sentence(text) for text in verdicts),
             *_correctness(facts),
         ),
     )

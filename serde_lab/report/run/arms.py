@@ -5,15 +5,13 @@ Owns which figures of an arm are shown first. Must not know where time goes insi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
+from serde_lab.analysis.rounding import text as rounded_text
 from serde_lab.report import notation
 from serde_lab.report.page import Cell, Column, Section, Sentence, Table
 from serde_lab.report.run.factors import options_in_words
 from serde_lab.report.run.facts import ArmFacts, RunFacts
-from serde_lab.report.tones import verdict_tone
-from serde_lab.runs.rounding import text as rounded_text
 
 _COLUMNS = (
     Column("arm", "arm", numeric=False),
@@ -29,13 +27,10 @@ _COLUMNS = (
 )
 
 
-def arms_section(facts: RunFacts, verdicts: Mapping[str, Mapping[str, Any]]) -> Section:
-    """`verdicts` by arm: {"verdict": …, "because": …}, as a comparison reached them."""
-    columns: tuple[Column, ...] = _COLUMNS
-    if verdicts:
-        columns = (*columns, Column("verdict", "verdict", numeric=False))
-    rows = tuple(_row(arm, facts, verdicts) for arm in facts.arms)
-    table = Table("arms", "The arms, each with its median over measured rounds", columns, rows)
+def arms_section(facts: RunFacts) -> Section:
+    """Each arm with its figures."""
+    rows = tuple(_row(arm, facts) for arm in facts.arms)
+    table = Table("arms", "The arms, each with its median over measured rounds", _COLUMNS, rows)
     notes = []
     if any(arm.kind == "control" for arm in facts.arms):
         notes.append(
@@ -78,16 +73,14 @@ def _commits(facts: RunFacts) -> Table | None:
     return Table("commits", caption, columns, rows, folded="Each timed commit by itself")
 
 
-def _row(
-    arm: ArmFacts, facts: RunFacts, verdicts: Mapping[str, Mapping[str, Any]]
-) -> tuple[Cell, ...]:
+def _row(arm: ArmFacts, facts: RunFacts) -> tuple[Cell, ...]:
     absent = Cell(notation.NOTHING, tone="muted")
     ratio = arm.summary["ratio_to_reference"]
     seconds = list(arm.seconds_by_round.values())
     between = notation.between(min(seconds), max(seconds)) if len(seconds) > 1 else ""
     per_record = arm.per_record("serde_cpu_s")
     share = arm.figure("serde_share")
-    cells = [
+    return (
         _name(arm, facts),
         Cell(rounded_text("seconds", arm.seconds), arm.seconds, between)
         if arm.seconds is not None
@@ -107,13 +100,7 @@ def _row(
             arm.figure("peak_worker_rss_bytes"),
         ),
         _checks(arm),
-    ]
-    if verdicts:
-        verdict = verdicts.get(arm.name, {})
-        word = str(verdict.get("verdict", ""))
-        because = str(verdict.get("because", ""))
-        cells.append(Cell(word or notation.NOTHING, word, because, verdict_tone(word)))
-    return tuple(cells)
+    )
 
 
 def _name(arm: ArmFacts, facts: RunFacts) -> Cell:

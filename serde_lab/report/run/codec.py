@@ -8,11 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from serde_lab.report import notation
-from serde_lab.report.page import Block, Cell, Column, Figure, Section, Sentence, Table
-from serde_lab.report.plots.drawings import Line, Lines
-from serde_lab.report.run.facts import RunFacts
-from serde_lab.runs.codec_costs import (
+from serde_lab.analysis.codec_costs import (
     VERBS,
     CodecCost,
     by_type,
@@ -21,6 +17,10 @@ from serde_lab.runs.codec_costs import (
     records_of,
     usual_rows,
 )
+from serde_lab.report import notation
+from serde_lab.report.page import Block, Cell, Column, Figure, Section, Sentence, Table
+from serde_lab.report.plots.drawings import Line, Lines
+from serde_lab.report.run.facts import RunFacts
 
 _ROLES = ("from_arrow", "precombine", "to_arrow", "write", "encode", "merge", "decode", "group")
 _LEAD = (

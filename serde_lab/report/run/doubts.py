@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
+from serde_lab.analysis.calibration import CALIBRATION_LIMIT
 from serde_lab.report import notation
 from serde_lab.report.page import Block, Figure, Points, Section, Sentence
 from serde_lab.report.plots.drawings import Line, Lines
 from serde_lab.report.run.answer import typical_spread
 from serde_lab.report.run.facts import RunFacts, calibration_by_round
 from serde_lab.report.run.provenance import is_dirty
-from serde_lab.runs.calibration import CALIBRATION_LIMIT
 
 FEW_ROUNDS = 5
 WIDE_SPREAD = 0.10

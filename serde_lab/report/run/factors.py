@@ -12,8 +12,6 @@ from typing import Any
 from serde_lab.report import notation
 from serde_lab.report.run.facts import ArmFacts
 
-FACTORS = ("representation", "execution", "framing", "integrity", "topology", "table")
-
 _FRAMING = ("rows_per_frame", "max_frame_bytes")
 _COMMON = frozenset({"execution", "integrity", "topology", *_FRAMING})
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from math import fsum
 from typing import Any
 
+from serde_lab.analysis.calibration import moved_rounds
+from serde_lab.analysis.cell_values import CellValues, cell_values
+from serde_lab.analysis.summary import measured_cells, summarise
 from serde_lab.measure import phases
-from serde_lab.runs.calibration import moved_rounds
-from serde_lab.runs.cell_values import CellValues, cell_values
 from serde_lab.runs.model import ArmEntry, Run
-from serde_lab.runs.summary import measured_cells, summarise
 
 
 @dataclass(frozen=True, slots=True)

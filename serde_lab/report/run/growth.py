@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from serde_lab.analysis.growth import MOST_EXPONENT, Growth, exponent, growth, values_of
+from serde_lab.analysis.rounding import text as rounded_text
 from serde_lab.report import notation
 from serde_lab.report.page import Cell, Column, Figure, Section, Sentence, Table
 from serde_lab.report.plots.drawings import Line, Lines
 from serde_lab.report.run.facts import RunFacts
-from serde_lab.runs.growth import MOST_EXPONENT, Growth, exponent, growth, values_of
-from serde_lab.runs.rounding import text as rounded_text
 
 _ROLES = ("from_arrow", "precombine", "to_arrow", "write", "encode", "merge", "decode", "group")
 

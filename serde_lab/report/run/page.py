@@ -5,9 +5,6 @@ Owns that order. Must not know HTML, nor what a section holds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 from serde_lab.report.page import Page, Section
 from serde_lab.report.run.answer import answer
 from serde_lab.report.run.arms import arms_section
@@ -33,21 +30,12 @@ _MOST_PHASE_VALUES = 24_000
 """Beyond so many single phase values a page would pass its two megabytes."""
 
 
-def run_page(
-    run: Run,
-    *,
-    verdicts: Mapping[str, Mapping[str, Any]] | None = None,
-    sentences: Sequence[str] = (),
-) -> Page:
-    """The page of a run.
-
-    `verdicts` by arm, as a comparison with the reference reached them: {"verdict": …, "because": …};
-    `sentences` are a judge's own words for the answer.
-    """
+def run_page(run: Run) -> Page:
+    """The page of a run."""
     facts = read_facts(run)
     phase_values = sum(sample.phase is not None for cell in run.cells for sample in cell.samples)
     sections = (
-        *_figures(facts, verdicts or {}),
+        *_figures(facts),
         checks_section(facts),
         fairness_section(facts),
         doubts_section(facts),
@@ -59,19 +47,17 @@ def run_page(
         kind="run",
         title=str(facts.content.get("title") or run.header.scenario),
         facts=_head(facts),
-        answer=answer(facts, sentences),
+        answer=answer(facts),
         sections=tuple(section for section in sections if section is not None),
         data=facts.summary,
     )
 
 
-def _figures(
-    facts: RunFacts, verdicts: Mapping[str, Mapping[str, Any]]
-) -> tuple[Section | None, ...]:
+def _figures(facts: RunFacts) -> tuple[Section | None, ...]:
     """The sections of what was measured: a table's, or those of a run of another kind."""
     if facts.exchange == "none":
         return (codec_section(facts),)
-    arms = arms_section(facts, verdicts)
+    arms = arms_section(facts)
     growth = growth_section(facts)
     if growth is not None:
         # arms of several sizes are no steps of one another, and expectations are of a record

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from serde_lab.analysis.peer_ratios import headings, peer_ratios
+from serde_lab.analysis.rounding import text as rounded_text
 from serde_lab.report import notation
 from serde_lab.report.page import Block, Cell, Column, Section, Sentence, Table
 from serde_lab.report.run.facts import ArmFacts, RunFacts
-from serde_lab.runs.peer_ratios import headings, peer_ratios
-from serde_lab.runs.rounding import text as rounded_text
 
 _TONES = {"ours": "good", "peer": "warn"}
 

@@ -9,11 +9,11 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from serde_lab.analysis.cell_values import CommitValues, PhaseSeconds, cell_values
 from serde_lab.measure import phases
 from serde_lab.report import notation
 from serde_lab.report.page import Block, Cell, Column, Commands, Facts, Section, Sentence, Table
 from serde_lab.report.run.facts import RunFacts
-from serde_lab.runs.cell_values import CommitValues, PhaseSeconds, cell_values
 
 _LONG_TEXT = 400
 

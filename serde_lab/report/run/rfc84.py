@@ -5,10 +5,10 @@ Owns how they are shown; `runs.rfc84` has the figures. Must not know other runs.
 
 from __future__ import annotations
 
+from serde_lab.analysis.rfc84 import SOURCE, Claim, claims, percentage, rounds_said
 from serde_lab.report import notation
 from serde_lab.report.page import Cell, Column, Section, Sentence, Table
 from serde_lab.report.run.facts import RunFacts
-from serde_lab.runs.rfc84 import SOURCE, Claim, claims, percentage, rounds_said
 
 _NOT_ALIKE = (
     "What differs: the RFC's prototype ran on Flink, where Avro records went through Kryo one by one;"

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from serde_lab.errors import LabError, TableError
-from serde_lab.records.fields import find_field
-from serde_lab.table.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, BaseFileReader
-from serde_lab.table.bloom import BloomFilter
-from serde_lab.table.delete_block import decode_deletes
-from serde_lab.table.file_system_view import BaseFile, LogFile
-from serde_lab.table.log_block import BlockType, Damage, Header, LogBlock, parse_blocks
-from serde_lab.table.log_content import decode_avro, decode_parquet
-from serde_lab.table.meta_columns import RECORD_KEY, data_schema
+from serde_lab.records.schema import find_field
+from serde_lab.table.files.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, BaseFileReader
+from serde_lab.table.files.bloom import BloomFilter
+from serde_lab.table.files.delete_block import decode_deletes
+from serde_lab.table.files.file_system_view import BaseFile, LogFile
+from serde_lab.table.files.log_block import BlockType, Damage, Header, LogBlock, parse_blocks
+from serde_lab.table.files.log_content import decode_avro, decode_parquet
+from serde_lab.table.files.meta_columns import RECORD_KEY, data_schema
 from serde_lab.table.validation import finding as kinds
 from serde_lab.table.validation.finding import Finding
 from serde_lab.table.validation.inspection import Inspection

@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 
 from serde_lab.errors import LabError
-from serde_lab.table.base_file import BaseFileReader
 from serde_lab.table.config import PROPERTIES_PATH
-from serde_lab.table.meta_columns import data_schema
-from serde_lab.table.storage import Storage
+from serde_lab.table.files.base_file import BaseFileReader
+from serde_lab.table.files.meta_columns import data_schema
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.validation import (
     content_checks,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from serde_lab.table.index_kind import CONSISTENT_HASHING
+from serde_lab.table.index.index_kind import CONSISTENT_HASHING
 from serde_lab.table.validation import finding as kinds
 from serde_lab.table.validation.finding import Finding
 from serde_lab.table.validation.inspection import Inspection

@@ -11,26 +11,26 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from serde_lab.errors import LabError, TableError
-from serde_lab.table.base_file import BaseFileReader
-from serde_lab.table.commit_metadata import CommitMetadata
 from serde_lab.table.config import PROPERTIES_PATH, TableConfig
 from serde_lab.table.config_properties import from_properties
-from serde_lab.table.consistent_hashing import HashingRing
-from serde_lab.table.file_system_view import (
+from serde_lab.table.files.base_file import BaseFileReader
+from serde_lab.table.files.file_system_view import (
     FileSystemView,
     TableFiles,
     Visibility,
     list_table_files,
     visibility_of,
 )
-from serde_lab.table.hashing_metadata import load_hashing_metadata
-from serde_lab.table.index_kind import CONSISTENT_HASHING
-from serde_lab.table.lsm_history import LsmHistory
-from serde_lab.table.meta_columns import COMMIT_TIME, RECORD_KEY
+from serde_lab.table.files.meta_columns import COMMIT_TIME, RECORD_KEY
+from serde_lab.table.index.consistent_hashing import HashingRing
+from serde_lab.table.index.hashing_metadata import load_hashing_metadata
+from serde_lab.table.index.index_kind import CONSISTENT_HASHING
 from serde_lab.table.properties import parse_properties
-from serde_lab.table.storage import Storage
+from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline import WRITE_ACTIONS, Instant, Timeline
+from serde_lab.table.timeline.commit_metadata import CommitMetadata
+from serde_lab.table.timeline.lsm_history import LsmHistory
+from serde_lab.table.timeline.timeline import WRITE_ACTIONS, Instant, Timeline
 
 
 @dataclass

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import LabError
-from serde_lab.records.fields import columns_of, values_at
 from serde_lab.records.key_hash import hash64
-from serde_lab.table.bucket_index import bucket_ids
+from serde_lab.records.schema import columns_of, values_at
 from serde_lab.table.config import TableConfig
-from serde_lab.table.file_slice_reader import FileSliceReader
-from serde_lab.table.file_system_view import FileSlice
-from serde_lab.table.meta_columns import PARTITION_PATH, RECORD_KEY
+from serde_lab.table.files.file_slice_reader import FileSliceReader
+from serde_lab.table.files.file_system_view import FileSlice
+from serde_lab.table.files.meta_columns import PARTITION_PATH, RECORD_KEY
+from serde_lab.table.index.bucket_index import bucket_ids
 from serde_lab.table.validation import finding as kinds
 from serde_lab.table.validation.finding import Finding
 from serde_lab.table.validation.inspection import Inspection

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from serde_lab.table.commit_metadata import SCHEMA_KEY
-from serde_lab.table.markers import list_markers
-from serde_lab.table.timeline import WRITE_ACTIONS
+from serde_lab.table.storage.markers import list_markers
+from serde_lab.table.timeline.commit_metadata import SCHEMA_KEY
+from serde_lab.table.timeline.timeline import WRITE_ACTIONS
 from serde_lab.table.validation import finding as kinds
 from serde_lab.table.validation.finding import Finding
 from serde_lab.table.validation.inspection import Inspection

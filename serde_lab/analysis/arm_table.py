@@ -1,0 +1,133 @@
+"""The table of arms that ends a run, as plain data: the terminal and the report draw the same.
+
+Owns columns and their rounding. Must not know terminals, HTML or colours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from serde_lab.analysis.rounding import NOTHING, text
+
+REFERENCE = "reference"
+
+COLUMNS = ("arm", "seconds", "ratio", "rows/s", "SerDe CPU", "shuffle", "checks")
+"""Two lines a cell: the range of seconds below their median, SerDe's share below its CPU."""
+
+RAW_COLUMNS = (
+    *("arm", "kind", "status", "rounds", "seconds", "seconds_min", "seconds_max", "ratio"),
+    *(
+        "rows_per_s",
+        "serde_cpu_s",
+        "serde_share",
+        "shuffle_bytes",
+        "checks_passed",
+        "checks_failed",
+    ),
+    "note",
+)
+
+Lines = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ArmRow:
+    """One arm: raw figures, None where there is nothing to show or to believe.
+
+    `serde_share` is the share of all slot time that the four verbs and route take; `ratio` is
+    seconds over the reference's seconds; `note` says in words what is wrong or missing.
+    """
+
+    arm: str
+    kind: str
+    status: str
+    rounds: int
+    seconds: float | None
+    seconds_min: float | None
+    seconds_max: float | None
+    ratio: float | None
+    rows_per_s: float | None
+    serde_cpu_s: float | None
+    serde_share: float | None
+    shuffle_bytes: float | None
+    checks_passed: int
+    checks_failed: int
+    note: str
+
+    def cells(self) -> tuple[Lines, ...]:
+        """The rounded texts under `COLUMNS`, each cell as its lines."""
+        shuffle_mb = None if self.shuffle_bytes is None else self.shuffle_bytes / 1e6
+        low, high = text("seconds", self.seconds_min), text("seconds", self.seconds_max)
+        role = "" if self.kind == "strategy" else self.kind
+        return (
+            (self.arm, self.note if self.note == REFERENCE else role),
+            (
+                text("seconds", self.seconds),
+                f"{low}–{high}" if self.rounds > 1 and self.seconds else "",
+            ),
+            (text("ratio", self.ratio), ""),
+            (text("rows_per_s", self.rows_per_s), ""),
+            (f"{text('seconds', self.serde_cpu_s)} s", text("share", self.serde_share))
+            if self.serde_cpu_s is not None
+            else (NOTHING, ""),
+            (f"{text('megabytes', shuffle_mb)} MB" if shuffle_mb is not None else NOTHING, ""),
+            self._checks(),
+        )
+
+    def raw(self) -> tuple[object, ...]:
+        """The unrounded values under `RAW_COLUMNS`: seconds, bytes, shares of 1."""
+        return tuple(getattr(self, name) for name in RAW_COLUMNS)
+
+    @property
+    def remark(self) -> str:
+        """A line for what is wrong, unchecked, missing or failed; "" where all is well."""
+        return "" if self.status == "ok" and self.note in ("", REFERENCE) else self.note
+
+    def _checks(self) -> Lines:
+        if not self.checks_passed and not self.checks_failed:
+            return ("none", "")
+        failed = f"{self.checks_failed} failed" if self.checks_failed else ""
+        return (f"{self.checks_passed} passed", failed)
+
+
+def arm_rows(summary: Mapping[str, Any]) -> list[ArmRow]:
+    """The rows of `summarise`'s arms, in their order; all rounding is `runs.rounding`'s."""
+    return [_row(arm, summary.get("reference")) for arm in summary["arms"]]
+
+
+def _row(arm: Mapping[str, Any], reference: str | None) -> ArmRow:
+    seconds = arm["seconds"] or {"median": None, "values": [None]}
+    failed = sum(check["failed"] for check in arm["checks"])
+    return ArmRow(
+        arm=arm["arm"],
+        kind=arm["kind"],
+        status=arm["status"],
+        rounds=arm["rounds"],
+        seconds=seconds["median"],
+        seconds_min=min(seconds["values"]),
+        seconds_max=max(seconds["values"]),
+        ratio=arm["ratio_to_reference"],
+        rows_per_s=arm["rows_per_s"],
+        serde_cpu_s=arm["serde_cpu_s"],
+        serde_share=arm["serde_share"],
+        shuffle_bytes=arm["shuffle_bytes"],
+        checks_passed=sum(check["times"] for check in arm["checks"]) - failed,
+        checks_failed=failed,
+        note=_note(arm, reference),
+    )
+
+
+def _note(arm: Mapping[str, Any], reference: str | None) -> str:
+    if arm["wrong"]:
+        failed = next((c for c in arm["checks"] if not c["passed"]), None)
+        why = f": {failed['name']}: {failed['detail']}" if failed else ""
+        return f"wrong answer{why}"
+    if arm["unchecked"]:
+        return f"unchecked: {arm['unchecked']}"
+    if arm["status"] == "missing":
+        return f"missing: {arm['missing']}"
+    if arm["error"]:
+        return f"failed: {arm['error']}"
+    return REFERENCE if arm["arm"] == reference else ""

@@ -1,0 +1,230 @@
+"""How cost grows along a sweep: a + b n^k through an arm's seconds, the last step, and memory.
+
+Owns the fit (scipy's least squares, relative errors: a small run counts as much as a large one) and
+the limits of a straight line. Works on a run's summary; must not know terminals or pages.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from serde_lab.analysis.rounding import rounded, text
+
+MOST_EXPONENT = 1.05
+"""The greatest k that counts as a straight line."""
+MOST_LAST_STEP = 1.05
+"""How many times as much as the swept value seconds may grow in the last step: 3 to 10 by 3.5."""
+MOST_ERROR = 0.2
+"""A k with a greater standard error decides nothing."""
+FEWEST_POINTS = 4
+"""A curve of three unknowns goes through three points whatever they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthPoint:
+    """One value of the sweep: median seconds, rows and peak memory of a worker, None if unknown."""
+
+    value: float
+    seconds: float
+    rows: float | None
+    peak_worker_bytes: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """seconds = a_s + b_s * value ** k; `k_error` is the standard error of k."""
+
+    a_s: float
+    b_s: float
+    k: float
+    k_error: float = 0.0
+
+    def seconds(self, value: float) -> float:
+        """The curve at `value`."""
+        return float(self.a_s + self.b_s * value**self.k)
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """An arm along a sweep; `missing` are the values at which it has no timing to believe."""
+
+    arm: str
+    key: str
+    points: tuple[GrowthPoint, ...]
+    missing: tuple[float, ...]
+    fit: Fit | None
+    worker_memory_bytes: int
+
+    @property
+    def last_step(self) -> float | None:
+        """How many times as many seconds the last value takes as the one before it."""
+        if len(self.points) < 2:
+            return None
+        return self.points[-1].seconds / self.points[-2].seconds
+
+    @property
+    def most_last_step(self) -> float | None:
+        """What `last_step` may be at most."""
+        if len(self.points) < 2:
+            return None
+        return MOST_LAST_STEP * self.points[-1].value / self.points[-2].value
+
+    @property
+    def peak_worker_bytes(self) -> float | None:
+        """Most memory of one worker at any value."""
+        return max((p.peak_worker_bytes for p in self.points if p.peak_worker_bytes), default=None)
+
+    @property
+    def is_straight(self) -> bool | None:
+        """Whether k and the last step, as they are shown, keep their limits; None if not known."""
+        step, most = self.last_step, self.most_last_step
+        if self.fit is None or self.missing or step is None or most is None:
+            return None
+        if self.fit.k_error > MOST_ERROR:
+            return None
+        within_step = rounded("ratio", step) <= rounded("ratio", most)
+        return rounded("ratio", self.fit.k) <= MOST_EXPONENT and within_step
+
+    @property
+    def fits_memory(self) -> bool | None:
+        """Whether every worker stayed below `worker_memory_mb`; None if not known."""
+        peak = self.peak_worker_bytes
+        return None if peak is None or self.missing else peak <= self.worker_memory_bytes
+
+    @property
+    def verdict(self) -> str:
+        """In words: whether cost grows in a straight line, and within memory."""
+        if self.missing:
+            return f"no timing at {', '.join(f'{value:g}' for value in self.missing)}"
+        if self.fit is None:
+            return f"{len(self.points)} points, too few for a curve ({FEWEST_POINTS})"
+        if self.is_straight is None:
+            return "not decided: k is too uncertain"
+        words = "a straight line" if self.is_straight else "more than a straight line"
+        if self.fits_memory is False:
+            words += ", beyond worker_memory_mb"
+        return words
+
+    def cells(self, values: Sequence[float]) -> tuple[str, ...]:
+        """Rounded texts under `headings` of these values."""
+        fit = self.fit
+        seconds = {point.value: point.seconds for point in self.points}
+        return (
+            self.arm,
+            *(text("seconds", seconds.get(value)) for value in values),
+            f"{exponent(fit)} (≤ {MOST_EXPONENT:g})",
+            f"{text('ratio', self.last_step)} (≤ {text('ratio', self.most_last_step)})",
+            f"{_megabytes(self.peak_worker_bytes)} (≤ {_megabytes(self.worker_memory_bytes)})",
+            self.verdict,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """For `show --format json`."""
+        fit = self.fit
+        return {
+            "arm": self.arm,
+            "key": self.key,
+            "points": [
+                {
+                    "value": point.value,
+                    "seconds": point.seconds,
+                    "rows": point.rows,
+                    "peak_worker_rss_bytes": point.peak_worker_bytes,
+                }
+                for point in self.points
+            ],
+            "missing": list(self.missing),
+            "fit": None if fit is None else asdict(fit),
+            "last_step": self.last_step,
+            "most_last_step": self.most_last_step,
+            "worker_memory_bytes": self.worker_memory_bytes,
+            "straight": self.is_straight,
+            "fits_memory": self.fits_memory,
+            "verdict": self.verdict,
+        }
+
+
+def growth(summary: Mapping[str, Any], content: Mapping[str, Any]) -> list[Growth]:
+    """The growth of every arm of a sweep; empty for a run without one."""
+    sweep = content.get("sweep")
+    if not sweep:
+        return []
+    arms: dict[str, list[Mapping[str, Any]]] = {}
+    for arm in summary["arms"]:
+        if arm.get("swept"):
+            arms.setdefault(arm["swept"]["arm"], []).append(arm)
+    memory = int(content.get("measure", {}).get("worker_memory_mb", 1024)) << 20
+    found = []
+    for name, entries in arms.items():
+        timed = [one for one in entries if one["seconds"] is not None]
+        points = tuple(
+            GrowthPoint(
+                float(one["swept"]["value"]),
+                float(one["seconds"]["median"]),
+                one["rows"],
+                one["peak_worker_rss_bytes"],
+            )
+            for one in timed
+        )
+        missing = tuple(float(e["swept"]["value"]) for e in entries if e not in timed)
+        found.append(Growth(name, str(sweep["key"]), points, missing, fit_power(points), memory))
+    return found
+
+
+def values_of(found: Sequence[Growth]) -> tuple[float, ...]:
+    """Every value of the sweep at which an arm has a timing, or should have."""
+    measured = {point.value for one in found for point in one.points}
+    return tuple(sorted(measured | {value for one in found for value in one.missing}))
+
+
+def headings(values: Sequence[float]) -> tuple[str, ...]:
+    """The columns of `Growth.cells`."""
+    times = (f"s at {value:g}" for value in values)
+    return ("arm", *times, "k", "last step", "peak worker MB", "verdict")
+
+
+def fit_power(points: Sequence[GrowthPoint]) -> Fit | None:
+    """a + b n^k by least squares of relative errors; a and b are not negative. None for too few points."""
+    if len(points) < FEWEST_POINTS:
+        return None
+    from scipy.optimize import OptimizeWarning, curve_fit
+
+    n = np.array([point.value for point in points], np.float64)
+    seconds = np.array([point.seconds for point in points], np.float64)
+    # values as multiples of the last: a and b then have the size of what is fitted
+    scaled = n / n[-1]
+
+    def curve(x: npt.NDArray[np.float64], a: float, b: float, k: float) -> npt.NDArray[np.float64]:
+        return a + b * x**k
+
+    with warnings.catch_warnings():
+        # of a covariance that cannot be told, where the points lie on the curve
+        warnings.simplefilter("ignore", OptimizeWarning)
+        (a, b, k), covariance = curve_fit(
+            curve,
+            scaled,
+            seconds,
+            p0=(seconds[0] / 2, seconds[-1], 1.0),
+            sigma=seconds,
+            bounds=((0.0, 0.0, 0.1), (np.inf, np.inf, 4.0)),
+            max_nfev=20_000,
+        )
+    error = float(np.sqrt(covariance[2, 2]))
+    return Fit(float(a), float(b / n[-1] ** k), float(k), error if np.isfinite(error) else 0.0)
+
+
+def exponent(fit: Fit | None) -> str:
+    """k with its standard error, rounded; a dash where there is no curve."""
+    if fit is None:
+        return text("ratio", None)
+    return f"{text('ratio', fit.k)} ± {text('ratio', fit.k_error)}"
+
+
+def _megabytes(value: float | None) -> str:
+    return text("count", None if value is None else value / (1 << 20))

@@ -1,0 +1,270 @@
+"""A run as one JSON object: what `show RUN --format json` prints, and what reports draw.
+
+Owns the medians over measured rounds, the verdict of an arm's checks, and the rule that an arm with
+a wrong answer or an unchecked one shows no timing. Nothing of it is ever stored. Must not know limits or
+regressions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from serde_lab.analysis.cell_values import CellValues, PhaseSeconds, cell_values
+from serde_lab.analysis.codec_costs import codec_costs
+from serde_lab.analysis.growth import growth
+from serde_lab.analysis.peer_ratios import peer_ratios
+from serde_lab.analysis.rfc84 import rfc84_json
+from serde_lab.errors import worst
+from serde_lab.measure import phases
+from serde_lab.measure.metrics import DETAIL_PREFIX, DRIVER_PREFIX, HOP_PREFIX, METRICS
+from serde_lab.runs.model import ArmEntry, Cell, Check, Run
+from serde_lab.runs.soundness import unchecked
+
+_TIMES = frozenset(metric.name for metric in METRICS if metric.kind == "time")
+_PLAIN = tuple(  # metrics that an arm shows as one number, in the registry's order
+    metric.name
+    for metric in METRICS
+    if metric.name not in ("seconds", "phase_wall_s", "phase_cpu_s", "rows", "rows_per_s")
+)
+
+
+def summarise(run: Run) -> dict[str, Any]:
+    """The summary of a run; per-arm figures are medians over measured rounds.
+
+    Arms come in the scenario's order, all of them: `status` is "ok", "wrong" (a check failed: all
+    timings are null), "unchecked" (no check of contents in some round, which `unchecked` names: all
+    timings are null too), "failed" (no round ended well) or "missing" (`missing` says why). Seconds in
+    seconds, bytes in bytes, shares of 1.
+    """
+    header = run.header
+    arms = [_arm(entry, run) for entry in header.arms]
+    reference = header.scenario_content.get("reference")
+    _add_ratios(arms, reference)
+    summary = {
+        "run": header.run,
+        "scenario": header.scenario,
+        "state": header.state,
+        "started_at": header.started_at,
+        "format_version": header.format_version,
+        "title": header.scenario_content.get("title"),
+        "question": header.scenario_content.get("question"),
+        "reference": reference,
+        "scenario_content": header.scenario_content,
+        "environment": header.environment,
+        "machine_class": header.machine_class,
+        "code_version": header.code_version,
+        "arms": arms,
+        "checks": _aggregate(check for check in run.checks if check.arm is None),
+        "calibration": _calibration(run),
+        "digests": header.digests,
+        "messages": list(run.messages),
+        **({"cases": cases} if (cases := _cases(run)) else {}),
+    }
+    more = {
+        "peer_ratios": [one.to_json() for one in peer_ratios(summary)],
+        "codec": [one.to_json() for one in codec_costs(summary, cases)],
+        "growth": [one.to_json() for one in growth(summary, header.scenario_content)],
+        "rfc84": rfc84_json(summary, header.scenario_content, header.settings),
+    }
+    return {**summary, **{name: found for name, found in more.items() if found}}
+
+
+def measured_cells(run: Run, arm: str) -> list[Cell]:
+    """The cells of an arm that count as measurements, by round: ended well, and no warm-up."""
+    cells = (cell for cell in run.cells if cell.arm == arm)
+    return sorted(
+        (cell for cell in cells if cell.status == "ok" and not cell.warmup),
+        key=lambda cell: cell.round,
+    )
+
+
+def is_wrong(run: Run, arm: str) -> bool:
+    """Whether a check of this arm, or of all arms, failed in any round, warm-up rounds included."""
+    return any(check.arm in (arm, None) and not check.passed for check in run.checks)
+
+
+def exit_status(summary: Mapping[str, Any]) -> int:
+    """What showing a run returns: 4 where an answer is wrong, 1 where an arm is unchecked."""
+    statuses = {"wrong": 4, "unchecked": 1}
+    return worst(statuses.get(arm["status"], 0) for arm in summary["arms"])
+
+
+def _arm(entry: ArmEntry, run: Run) -> dict[str, Any]:
+    cells = measured_cells(run, entry.arm)
+    values = [cell_values(cell) for cell in cells]
+    wrong = is_wrong(run, entry.arm)
+    not_checked = unchecked(run, entry.arm)
+    hidden = wrong or bool(not_checked)
+    errors = [c.error for c in run.cells if c.arm == entry.arm and c.status == "failed"]
+    summary: dict[str, Any] = {
+        "arm": entry.arm,
+        "kind": entry.kind,
+        "strategy": entry.strategy,
+        **({"swept": entry.swept} if entry.swept else {}),
+        **({"table": own} if (own := _own_table(entry, run.header.scenario_content)) else {}),
+        "options": entry.options,
+        "fairness": entry.fairness,
+        "status": "wrong" if wrong else _status(entry, cells, not_checked, errors),
+        "wrong": wrong,
+        "unchecked": not_checked or None,
+        "missing": None,
+        "error": (errors[0] or "the cell failed without a message") if errors else None,
+        "rounds": len(cells),
+        "round_numbers": [cell.round for cell in cells],
+        "rows": _median(_of(values, "rows")),
+        "seconds": _values(values, "seconds", hidden),
+        "rows_per_s": None if hidden else _median(_of(values, "rows_per_s")),
+        "commits": _commits(values, run, hidden),
+        "phases": None if hidden else _phases([value.phases for value in values]),
+    }
+    for name in _PLAIN:
+        timing = name in _TIMES
+        summary[name] = None if hidden and timing else _median(_of(values, name))
+    if entry.kind == "peer":  # its SerDe is inside its tasks, where nobody measures it
+        summary["serde_cpu_s"] = summary["serde_share"] = None
+    summary["spark"] = None if hidden else _details(values, DETAIL_PREFIX)
+    summary["driver"] = None if hidden else _details(values, DRIVER_PREFIX)
+    by_hop = _details(values, HOP_PREFIX)
+    if by_hop:  # counts, right or wrong, of an arm whose records cross more than once
+        summary["hop"] = by_hop
+    summary["warmup_seconds"] = [] if hidden else _warmups(run, entry.arm)
+    summary["checks"] = _aggregate(check for check in run.checks if check.arm == entry.arm)
+    if summary["status"] == "missing":
+        summary["missing"] = entry.missing or "no round of this arm was measured"
+    return summary
+
+
+def _status(
+    entry: ArmEntry, cells: Sequence[Cell], unchecked: str, errors: Sequence[object]
+) -> str:
+    if unchecked:
+        return "unchecked"
+    if cells:
+        return "ok"
+    return "failed" if errors and not entry.missing else "missing"
+
+
+def _commits(values: Sequence[CellValues], run: Run, hidden: bool) -> list[dict[str, Any]]:
+    content = run.header.scenario_content
+    operations = [case["name"] for case in _cases(run)] or [
+        one.get("operation") for one in content.get("commit", content.get("commits", []))
+    ]
+    by_number: dict[int, list[Any]] = {}
+    for value in values:
+        for commit in value.commits:
+            by_number.setdefault(commit.n, []).append(commit)
+    return [
+        {
+            "n": n,
+            "operation": operations[n - 1] if 0 < n <= len(operations) else None,
+            "rows": _median(_of(commits, "rows")),
+            "seconds": _values(commits, "seconds", hidden),
+            "serde_cpu_s": None if hidden else _median(_of(commits, "serde_cpu_s")),
+            "frame_bytes": _median(_of(commits, "frame_bytes")),
+            "phases": None if hidden else _phases([commit.phases for commit in commits]),
+        }
+        for n, commits in sorted(by_number.items())
+    ]
+
+
+def _cases(run: Run) -> list[dict[str, Any]]:
+    """What the commits of a codec run's samples stand for, in their order; else nothing."""
+    return list(run.header.settings.get("cases") or ())
+
+
+def _phases(rounds: Sequence[Any]) -> dict[str, dict[str, float]]:
+    """Medians by phase; a phase that a round does not have took no time in it."""
+    names = sorted({name for one in rounds for name in one}, key=phases.order)
+    none = PhaseSeconds(0.0, 0.0)
+    return {
+        name: {
+            "wall_s": float(np.median([one.get(name, none).wall_s for one in rounds])),
+            "cpu_s": float(np.median([one.get(name, none).cpu_s for one in rounds])),
+        }
+        for name in names
+    }
+
+
+def _of(values: Iterable[Any], name: str) -> list[float]:
+    return [value.metrics[name] for value in values if name in value.metrics]
+
+
+def _values(values: Sequence[Any], name: str, hidden: bool) -> dict[str, Any] | None:
+    """Median and raw values by round; None where there is nothing to believe."""
+    raw = _of(values, name)
+    return None if hidden or not raw else {"median": _median(raw), "values": raw}
+
+
+def _median(values: Sequence[float]) -> float | int | None:
+    """The median; whole numbers stay whole."""
+    if not values:
+        return None
+    median = float(np.median(values))
+    whole = all(isinstance(value, int) for value in values) and median.is_integer()
+    return int(median) if whole else median
+
+
+def _details(values: Sequence[CellValues], prefix: str) -> dict[str, float | int | None]:
+    names = sorted({n for value in values for n in value.metrics if n.startswith(prefix)})
+    return {name.removeprefix(prefix): _median(_of(values, name)) for name in names}
+
+
+def _warmups(run: Run, arm: str) -> list[float]:
+    cells = [c for c in run.cells if c.arm == arm and c.warmup and c.status == "ok"]
+    return _of([cell_values(cell) for cell in sorted(cells, key=lambda c: c.round)], "seconds")
+
+
+def _aggregate(checks: Iterable[Check]) -> list[dict[str, Any]]:
+    """One entry a name: passed only if passed every time, with the detail of the first failure."""
+    by_name: dict[str, list[Check]] = {}
+    for check in checks:
+        by_name.setdefault(check.name, []).append(check)
+    result = []
+    for name, found in by_name.items():
+        failed = [check for check in found if not check.passed]
+        result.append(
+            {
+                "name": name,
+                "passed": not failed,
+                "detail": (failed or found)[0].detail,
+                "times": len(found),
+                "failed": len(failed),
+            }
+        )
+    return result
+
+
+def _calibration(run: Run) -> dict[str, dict[str, Any]]:
+    by_part: dict[str, dict[int, float]] = {}
+    for one in run.calibrations:
+        by_part.setdefault(one.part, {})[one.round] = one.value
+    return {
+        part: {"rounds": list(values), "values": list(values.values()), "unit": "s"}
+        for part, values in by_part.items()
+    }
+
+
+def _own_table(entry: ArmEntry, content: Mapping[str, Any]) -> dict[str, Any]:
+    """In what the files of an arm's table differ from those of the others."""
+    name = entry.swept["arm"] if entry.swept else entry.arm
+    arms = (arm for arm in content.get("arm", ()) if arm.get("name") == name)
+    return next((arm.get("table") or {} for arm in arms), {})
+
+
+def _add_ratios(arms: list[dict[str, Any]], reference: str | None) -> None:
+    """Seconds over the reference's seconds, of medians: below 1 is faster than the reference.
+
+    None beside an arm that writes another kind of table than the reference does.
+    """
+    medians = {arm["arm"]: (arm["seconds"] or {}).get("median") for arm in arms}
+    tables = {arm["arm"]: arm.get("table") for arm in arms}
+    divisor = medians.get(reference) if reference else None
+    for arm in arms:
+        seconds = medians[arm["arm"]]
+        alike = tables[arm["arm"]] == tables.get(reference or "")
+        arm["ratio_to_reference"] = (
+            seconds / divisor if seconds is not None and divisor and alike else None
+        )

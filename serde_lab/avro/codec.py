@@ -1,0 +1,76 @@
+"""Avro's binary encoding for batches: bytes equal to a record-by-record writer's, without its loop.
+
+Owns the codec bound to one schema: Hudi's log blocks of type Avro and the `avro` strategy use it. Work
+is done by columns with numpy and pyarrow (`encoder.py`, `decoder.py`). Must not know files or
+strategies; schemas are the caller's (`schema.py` makes Hudi's).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from serde_lab.avro import decoder, encoder
+from serde_lab.avro.source import DamagedError, Source
+from serde_lab.avro.tree import fit, parse
+from serde_lab.avro.varint import Positions
+from serde_lab.errors import DecodeError
+from serde_lab.records.plain_form import from_plain_batch, to_plain
+from serde_lab.records.types import plain_schema
+
+
+class AvroCodec:
+    """Encodes and decodes batches of one Avro record. Picklable.
+
+    `avro` is the schema of the datums, as JSON text or parsed; `schema` is the Arrow schema of the
+    batches, by default what `schema.avro_to_arrow` gives. Columns and fields must have equal names
+    in equal order. Raises SchemaError naming the column.
+    """
+
+    def __init__(self, avro: Any, schema: pa.Schema | None = None) -> None:
+        root = parse(avro)
+        self.schema: pa.Schema = pa.schema(root.arrow_fields()) if schema is None else schema
+        self._root = fit(root, plain_schema(self.schema))
+
+    def encode(self, batch: pa.RecordBatch) -> pa.BinaryArray:
+        """One datum a row of `batch`, which has the columns of `schema`.
+
+        The bytes are those of fastavro's schemaless_writer and of Java's GenericDatumWriter. Raises
+        DataError where a row is null in a field whose type has no null, or where the datums have 2 GiB.
+        """
+        rows = to_plain(pa.StructArray.from_arrays(batch.columns, fields=list(self.schema)))
+        return encoder.encode(self._root, rows)
+
+    def decode(self, datums: pa.BinaryArray, name: str = "avro") -> pa.RecordBatch:
+        """The rows of `datums`, one a value. Raises DecodeError naming `name` and the row."""
+        _, offsets, data = datums.buffers()
+        if not len(datums):
+            return self.decode_spans(b"", np.empty(0, np.int64), np.empty(0, np.int64), name)
+        ends = np.frombuffer(offsets, np.int32, len(datums) + 1, 4 * datums.offset).astype(np.int64)
+        first = int(ends[0])
+        used = data.slice(first, int(ends[-1]) - first) if data is not None else b""
+        ends -= first
+        if datums.null_count:
+            null = int(datums.is_null().to_numpy(zero_copy_only=False).argmax())
+            raise DecodeError(name, null, "it is null")
+        return self.decode_spans(used, ends[:-1], ends[1:], name)
+
+    def decode_spans(
+        self, data: pa.Buffer | bytes, starts: Positions, ends: Positions, name: str = "avro"
+    ) -> pa.RecordBatch:
+        """The rows in bytes starts[i] to ends[i] of `data`; both rise, and no two rows overlap.
+
+        Raises DecodeError naming `name` and the row.
+        """
+        at = starts.copy()
+        try:
+            rows = decoder.decode(self._root, Source(data), at, ends)
+        except DamagedError as exc:
+            raise DecodeError(name, exc.index, exc.problem) from None
+        if (at != ends).any():
+            row = int((at != ends).argmax())
+            raise DecodeError(name, row, f"{ends[row] - at[row]} bytes stand behind its last field")
+        batch = pa.record_batch(rows.flatten(), schema=pa.schema(self._root.arrow_fields()))
+        return from_plain_batch(batch, self.schema)

@@ -1,0 +1,71 @@
+"""Avro object-container files with one record, as Hudi keeps commit metadata and plans.
+
+The schemas stand in `hudi/`. A container written here is what Hudi's
+own writers make: no codec, the schema as its only metadata, word for word (a library's writer would
+normalise it and draw a random sync marker, so that equal commits had unequal bytes).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any, cast
+
+import fastavro
+
+from serde_lab.errors import TableError
+
+_MAGIC = b"Obj\x01"
+
+
+def hudi_schema(name: str) -> dict[str, Any]:
+    """Hudi's record schema of this name, as its writers have it: `hudi/<name>.avsc`."""
+    text = (files("serde_lab.avro") / "hudi" / f"{name}.avsc").read_text(encoding="utf-8")
+    return cast(dict[str, Any], json.loads(text))
+
+
+def write_single(schema: Mapping[str, Any], record: Mapping[str, Any]) -> bytes:
+    """A container that holds `record`. Source: Avro 1.11 specification, object container files."""
+    text = json.dumps(schema, separators=(",", ":")).encode()
+    sync = hashlib.md5(text, usedforsecurity=False).digest()
+    datum = io.BytesIO()
+    fastavro.schemaless_writer(datum, fastavro.parse_schema(dict(schema)), record)
+    body = datum.getvalue()
+    return b"".join(
+        (
+            _MAGIC,
+            _long(1) + _bytes(b"avro.schema") + _bytes(text) + _long(0),
+            sync,
+            _long(1) + _bytes(body),  # one record, and the bytes of its block
+            sync,
+        )
+    )
+
+
+def read_single(content: bytes, where: str) -> dict[str, Any]:
+    """The one record of a container. Raises TableError, naming `where`, if it is none."""
+    try:
+        records = list(fastavro.reader(io.BytesIO(content)))
+    except (ValueError, EOFError, KeyError, IndexError, TypeError) as exc:
+        raise TableError(f"{where}: is no readable Avro file: {exc or type(exc).__name__}") from exc
+    if len(records) != 1:
+        raise TableError(f"{where}: holds {len(records)} Avro records; one was expected")
+    return cast(dict[str, Any], records[0])
+
+
+def _bytes(data: bytes) -> bytes:
+    return _long(len(data)) + data
+
+
+def _long(value: int) -> bytes:
+    """A number that is not negative as Avro's zigzag varint."""
+    value <<= 1
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

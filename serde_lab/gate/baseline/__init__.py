@@ -1,0 +1,1 @@
+"""Baselines: kept sides of earlier runs."""

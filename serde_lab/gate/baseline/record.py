@@ -1,0 +1,153 @@
+"""One baseline as JSON: a side made small, and made a side again.
+
+Rounds are listed once an arm, and a value that every round shares is stored once. Knows sides, not
+files or names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from serde_lab.gate.compare.sides import ArmSide, Quantity, Side
+from serde_lab.measure.metrics import DETAIL_PREFIX, metric
+from serde_lab.runs.soundness import check_value
+
+_DIGITS = 6
+# A baseline is no archive: of an environment it keeps what a reader asks for first.
+_ENVIRONMENT_DEPTH = 1
+
+
+def record_of_side(side: Side) -> dict[str, Any]:
+    """What a later comparison needs of a side: values that may be gated, and what was asked."""
+    arms = {name: _arm(arm) for name, arm in side.arms.items() if arm.values}
+    rounds = sorted(side.calibration)
+    record = {
+        "run": side.label,
+        "results_format": side.results_format,
+        "measuring_code": side.measuring_code,
+        "asked": side.asked,
+        "data_checksums": side.data_checksums,
+        "environment": _plain(side.environment, _ENVIRONMENT_DEPTH),
+        "calibration": {
+            "rounds": rounds,
+            "parts": {
+                part: [_short(side.calibration[n][part]) for n in rounds]
+                for part in sorted(side.calibration_parts)
+            },
+        },
+        "arms": arms,
+    }
+    return sealed(record)
+
+
+def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with the digest of all else in it."""
+    rest = {key: value for key, value in record.items() if key != "digest"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), default=str)
+    return {**rest, "digest": f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"}
+
+
+def side_of_record(record: Mapping[str, Any], name: str, scenario: str, machine_class: str) -> Side:
+    """A record as a side of a comparison.
+
+    Raises KeyError, TypeError or ValueError if damaged, RunError for a metric that there is not.
+    """
+    stated, found = record.get("digest"), sealed(record)["digest"]
+    if stated not in (None, found):
+        raise ValueError(f"its digest is {found[:19]}…, and it states {stated[:19]}…")
+    label = f"baseline {name} ({record['run']})"
+    without = f"{label} is without digest: nothing shows that it is what was measured"
+    calibration = record["calibration"]
+    return Side(
+        label=label,
+        scenario=scenario,
+        asked=record["asked"],
+        data_checksums=record["data_checksums"],
+        measuring_code=record["measuring_code"],
+        results_format=record["results_format"],
+        machine_class=machine_class,
+        arms={arm: _arm_side(arm, values) for arm, values in record["arms"].items()},
+        calibration={
+            n: {part: values[i] for part, values in calibration["parts"].items()}
+            for i, n in enumerate(calibration["rounds"])
+        },
+        environment=record["environment"],
+        messages=() if stated else (without,),
+        without_digest="" if stated else without,
+    )
+
+
+def _arm(arm: ArmSide) -> dict[str, Any]:
+    rounds = sorted({number for values in arm.values.values() for number in values})
+    stored = {
+        _key(quantity): _column(values, rounds)
+        for quantity, values in sorted(arm.values.items())
+        if _kept(quantity)
+    }
+    return {
+        "definition": arm.definition,
+        "checks_passed": arm.checks_passed,
+        "rounds": rounds,
+        "values": stored,
+    }
+
+
+def _kept(quantity: Quantity) -> bool:
+    return not quantity.metric.startswith(DETAIL_PREFIX) and (
+        metric(quantity.metric).gated and not (quantity.phase and quantity.commit)
+    )
+
+
+def _column(values: Mapping[int, float], rounds: Sequence[int]) -> Any:
+    column = [_short(values[n]) if n in values else None for n in rounds]
+    return column[0] if len(set(column)) == 1 else column
+
+
+def _arm_side(name: str, stored: Mapping[str, Any]) -> ArmSide:
+    rounds = stored["rounds"]
+    values: dict[Quantity, dict[int, float]] = {}
+    for key, column in stored["values"].items():
+        filled = column if isinstance(column, list) else [column] * len(rounds)
+        if len(filled) != len(rounds):
+            raise ValueError(f"{name}: {key} has {len(filled)} values of {len(rounds)} rounds")
+        pairs = zip(rounds, filled, strict=True)
+        quantity = _quantity(key)
+        metric(quantity.metric)  # raises on a name that does not exist
+        values[quantity] = {n: float(value) for n, value in pairs if value is not None}
+        for n, value in values[quantity].items():
+            check_value(f"{quantity.label} of {name}, round {n},", value)
+    if len(set(rounds)) != len(rounds):
+        raise ValueError(f"{name} has a round twice: {rounds}")
+    checks_passed = int(stored["checks_passed"])
+    return ArmSide(
+        arm=name,
+        definition=stored["definition"],
+        values=values,
+        checks_passed=checks_passed,
+        unchecked="" if checks_passed else "no check of contents",
+    )
+
+
+def _key(quantity: Quantity) -> str:
+    return f"{quantity.metric}|{quantity.phase}|{quantity.commit or ''}".rstrip("|")
+
+
+def _quantity(key: str) -> Quantity:
+    name, phase, commit = (*key.split("|"), "", "")[:3]
+    return Quantity(name, phase, int(commit or 0))
+
+
+def _short(value: float) -> int | float:
+    """Whole numbers in full, since one byte is a change; others to six digits."""
+    return int(value) if float(value).is_integer() else float(f"{value:.{_DIGITS}g}")
+
+
+def _plain(values: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    return {
+        key: _plain(value, depth - 1) if isinstance(value, Mapping) else value
+        for key, value in values.items()
+        if isinstance(value, str | int | float | bool) or (isinstance(value, Mapping) and depth > 0)
+    }

@@ -1,0 +1,298 @@
+"""Named baselines: what a gate holds a run against, kept in small files that are committed.
+
+    results/baselines/<machine class>/<scenario>.json
+
+One file holds the baselines of one scenario on one machine class and everything that ever happened
+to them. A baseline is created once; only a promotion with a reason replaces it, and the file keeps
+the reason, who gave it, and what it loosened. Equal contents give equal bytes. Knows runs and sides;
+reaches no verdict.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from serde_lab.errors import RunError, UsageError
+from serde_lab.gate.baseline.file import (
+    baseline_file,
+    new_document,
+    read_document,
+    record_named,
+    write_document,
+)
+from serde_lab.gate.baseline.record import record_of_side, sealed, side_of_record
+from serde_lab.gate.compare.rows import PRIMARY
+from serde_lab.gate.compare.sides import Side, side_of_run
+from serde_lab.gate.statistics.rounding import rounded_value
+from serde_lab.measure.metrics import metric
+from serde_lab.runs.model import Run
+
+MAIN = "main"
+"""The baseline that a gate takes when none is named."""
+
+SEAL = "`serde-lab seal PATH` vouches for a run or a baseline of an older version"
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineEntry:
+    """One line of `baseline list`."""
+
+    machine_class: str
+    scenario: str
+    name: str
+    run: str
+    arms: tuple[str, ...]
+    rounds: int
+    promoted_at: str
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineChange:
+    """What save, promote or remove did, in words; `loosened` names quantities that got worse."""
+
+    file: Path
+    text: str
+    loosened: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def save(
+    run: Run,
+    folder: Path,
+    *,
+    by: str,
+    name: str = MAIN,
+    reason: str = "",
+    at: datetime | None = None,
+) -> BaselineChange:
+    """Keep a run as a new baseline; raises UsageError if the name is taken or the run is unfit."""
+    side, notes = _fit_side(run)
+    file = baseline_file(folder, side.machine_class, side.scenario)
+    document = (
+        read_document(file) if file.exists() else new_document(side.scenario, side.machine_class)
+    )
+    if name in document["baselines"]:
+        taken = document["baselines"][name]["run"]
+        raise UsageError(
+            f"{file} already has the baseline {name!r} of run {taken}",
+            "promote the run with a reason to replace it",
+        )
+    return _put(file, document, side, name, "save", by=by, reason=reason, at=at, notes=notes)
+
+
+def promote(
+    run: Run, folder: Path, *, by: str, reason: str, name: str = MAIN, at: datetime | None = None
+) -> BaselineChange:
+    """Replace a baseline by a run, for a reason that is kept; raises UsageError without one."""
+    if not reason.strip():
+        raise UsageError("a promotion needs a reason", "--reason TEXT, which the file keeps")
+    side, notes = _fit_side(run)
+    file = baseline_file(folder, side.machine_class, side.scenario)
+    document = (
+        read_document(file) if file.exists() else new_document(side.scenario, side.machine_class)
+    )
+    return _put(file, document, side, name, "promote", by=by, reason=reason, at=at, notes=notes)
+
+
+def remove(
+    folder: Path,
+    machine_class: str,
+    scenario: str,
+    *,
+    name: str,
+    by: str,
+    reason: str,
+    at: datetime | None = None,
+) -> BaselineChange:
+    """Take a baseline away; what happened to it stays in the file. Raises RunError if not there."""
+    if not reason.strip():
+        raise UsageError("a removal needs a reason", "--reason TEXT, which the file keeps")
+    file = baseline_file(folder, machine_class, scenario)
+    document = read_document(file)
+    record = record_named(document, name, file)
+    del document["baselines"][name]
+    document["events"].append(_event("remove", name, record["run"], by, reason, at))
+    write_document(file, document)
+    return BaselineChange(file, f"removed the baseline {name} of {scenario} (run {record['run']})")
+
+
+def list_baselines(folder: Path) -> list[BaselineEntry]:
+    """All baselines under a folder, by machine class, scenario and name."""
+    entries = []
+    for file in sorted(folder.glob("*/*.json")):
+        document = read_document(file)
+        for name, record in sorted(document["baselines"].items()):
+            events = [one for one in document["events"] if one["baseline"] == name]
+            last = events[-1] if events else {}
+            arms = record["arms"]
+            entries.append(
+                BaselineEntry(
+                    machine_class=document["machine_class"],
+                    scenario=document["scenario"],
+                    name=name,
+                    run=record["run"],
+                    arms=tuple(sorted(arms)),
+                    rounds=max((len(arm["rounds"]) for arm in arms.values()), default=0),
+                    promoted_at=last.get("at", ""),
+                    by=last.get("by", ""),
+                    reason=last.get("reason", ""),
+                )
+            )
+    return entries
+
+
+def load(file: Path, name: str = MAIN) -> Side:
+    """A baseline as a side; raises RunError when file or name is not there, or is damaged."""
+    document = read_document(file)
+    record = record_named(document, name, file)
+    try:
+        return side_of_record(record, name, document["scenario"], document["machine_class"])
+    except (KeyError, TypeError, ValueError, AttributeError) as exc:
+        why = exc.args[0] if isinstance(exc, ValueError) and exc.args else repr(exc)
+        raise RunError(f"{file}: the baseline {name!r} is damaged: {why}") from exc
+    except RunError as exc:
+        raise RunError(f"{file}: the baseline {name!r} is damaged: {exc.message}") from exc
+
+
+def show(file: Path, name: str = MAIN) -> dict[str, Any]:
+    """The record of a baseline and everything that happened to it, as plain data."""
+    load(file, name)  # raises where it was edited
+    document = read_document(file)
+    record = record_named(document, name, file)
+    events = [event for event in document["events"] if event["baseline"] == name]
+    return {"file": str(file), "baseline": name, "events": events, **record}
+
+
+def seal(file: Path) -> list[str]:
+    """Give the baselines of a file that have no digest one each; their names."""
+    document = read_document(file)
+    names = [name for name in sorted(document["baselines"]) if load(file, name).without_digest]
+    for name in names:
+        document["baselines"][name] = sealed(document["baselines"][name])
+    if names:
+        write_document(file, document)
+    return names
+
+
+def find(folder: Path, after: Side, name: str = MAIN, *, other_machines: bool = False) -> Side:
+    """The baseline that a run is held against: of its own machine class, else of another if allowed.
+
+    Of several other classes, the one whose baseline was put there last. Raises RunError when there
+    is none: a missing baseline is never a pass.
+    """
+    own = baseline_file(folder, after.machine_class, after.scenario)
+    if own.exists() and name in read_document(own)["baselines"]:
+        return load(own, name)
+    others = [
+        (max((e["at"] for e in document["events"] if e["baseline"] == name), default=""), file)
+        for file in sorted(folder.glob(f"*/{after.scenario}.json"))
+        if name in (document := read_document(file))["baselines"]
+    ]
+    if others and other_machines:
+        return load(max(others)[1], name)
+    hint = (
+        f"other machine classes have one: {', '.join(sorted(f.parent.name for _, f in others))};"
+        " --host-mismatch ratios holds the run against it"
+        if others
+        else "baseline save RUN makes one"
+    )
+    raise RunError(
+        f"there is no baseline {name!r} of {after.scenario} for machine class"
+        f" {after.machine_class or 'unknown'} under {folder}",
+        hint,
+    )
+
+
+def _fit_side(run: Run) -> tuple[Side, tuple[str, ...]]:
+    side = side_of_run(run)
+    wrong = [*side.failures, *(f"{a.arm}: {f}" for a in side.arms.values() for f in a.failures)]
+    if wrong:
+        raise UsageError(f"run {side.label} cannot be a baseline: a check failed: {wrong[0]}")
+    if run.header.state != "complete":
+        raise UsageError(f"run {side.label} cannot be a baseline: it is {run.header.state}")
+    if side.without_digest:
+        raise UsageError(f"{side.without_digest}, so it cannot be a baseline", SEAL)
+    unchecked = [f"{a.arm}: {a.unchecked}" for a in side.arms.values() if a.unchecked]
+    if unchecked:
+        raise UsageError(f"run {side.label} cannot be a baseline: unchecked: {unchecked[0]}")
+    if run.failed_cells:
+        cells = ", ".join(sorted(run.failed_cells))
+        raise UsageError(f"run {side.label} cannot be a baseline: cells raised: {cells}")
+    if not any(arm.values for arm in side.arms.values()):
+        raise UsageError(f"run {side.label} cannot be a baseline: it measured nothing")
+    notes = [f"{a.arm} is left out: {'; '.join(a.errors)}" for a in side.arms.values() if a.errors]
+    rounds = max(len(arm.order) for arm in side.arms.values())
+    if rounds < 3:
+        notes.append(f"{rounds} rounds: times held against it will be insufficient")
+    if side.marked_rounds:
+        marked = ", ".join(map(str, sorted(side.marked_rounds)))
+        notes.append(f"calibration moved by more than 10 % in round {marked}")
+    return side, tuple(notes)
+
+
+def _put(
+    file: Path,
+    document: dict[str, Any],
+    side: Side,
+    name: str,
+    event: str,
+    *,
+    by: str,
+    reason: str,
+    at: datetime | None,
+    notes: tuple[str, ...],
+) -> BaselineChange:
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{name!r} cannot be the name of a baseline")
+    old = document["baselines"].get(name)
+    record = record_of_side(side)
+    loosened = () if old is None else _loosened(old, record)
+    document["baselines"][name] = record
+    entry = _event(event, name, side.label, by, reason, at)
+    if old is not None:
+        entry |= {"replaced": old["run"], "loosened": list(loosened)}
+    document["events"].append(entry)
+    write_document(file, document)
+    replaced = f", replacing run {old['run']}" if old else ""
+    text = f"baseline {name} of {side.scenario} is run {side.label}{replaced}"
+    return BaselineChange(file, text, loosened, notes)
+
+
+def _loosened(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
+    """Quantities whose median the new record makes worse, and arms that it no longer has."""
+    found = [f"{arm}: gone" for arm in sorted(old["arms"].keys() - new["arms"].keys())]
+    before = side_of_record(old, "", "", "").arms
+    after = side_of_record(new, "", "", "").arms
+    for arm in sorted(before.keys() & after.keys()):
+        for quantity in sorted(before[arm].values.keys() & after[arm].values.keys()):
+            if quantity.metric not in PRIMARY:
+                continue
+            first, second = (_median(one[arm].values[quantity]) for one in (before, after))
+            better = metric(quantity.metric).better
+            if first == second:
+                continue
+            if better == "equal" or (second > first) == (better == "lower"):
+                found.append(f"{arm}: {quantity.label} {first:.15g} -> {second:.15g}")
+    return tuple(found)
+
+
+def _median(values: Mapping[int, float]) -> float:
+    return rounded_value(float(np.median(list(values.values()))))
+
+
+def _event(
+    event: str, name: str, run: str, by: str, reason: str, at: datetime | None
+) -> dict[str, Any]:
+    moment = (at or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"event": event, "baseline": name, "run": run, "at": moment, "by": by, "reason": reason}

@@ -1,0 +1,1 @@
+"""Compares two sides cell by cell and gives each pair a verdict."""

@@ -1,0 +1,216 @@
+"""Compares two sides cell by cell and gives each cell a verdict that can be redone.
+
+Owns which rule judges which kind of quantity, and the family of Holm's correction. Knows no limits
+of a gate and no output format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from serde_lab.gate.compare.cells import ArmPair, arm_pairs, contents_of, contents_row, quantities
+from serde_lab.gate.compare.comparability import Obstacles, arms_differ, obstacles
+from serde_lab.gate.compare.control_ratio import (
+    WIDE_CHANGE,
+    control_of,
+    is_cpu_ratio,
+    ratios_to_control,
+)
+from serde_lab.gate.compare.evidence import (
+    Evidence,
+    Sample,
+    Values,
+    adjust,
+    gather,
+    sample,
+    unjudged,
+)
+from serde_lab.gate.compare.rows import CompareOptions, Comparison, Row
+from serde_lab.gate.compare.sides import Side
+from serde_lab.gate.compare.steadiness import notes, resting_on_steady_rounds
+from serde_lab.gate.compare.verdict import (
+    Judgement,
+    NoisyLimits,
+    Verdict,
+    judge_compressed,
+    judge_exact,
+    judge_noisy,
+)
+from serde_lab.gate.statistics.noise_floor import NoiseFloor, noise_floor
+from serde_lab.measure.metrics import metric
+
+
+def compare_sides(
+    before: Side, after: Side, options: CompareOptions | None = None, control: Side | None = None
+) -> Comparison:
+    """Compare two sides; the same object twice compares arms of one run.
+
+    `control` is a second run of `before`'s code in the same sitting, for its noise floor. Raises
+    UsageError on arms or metrics that neither side has.
+    """
+    options = options or CompareOptions()
+    stands = obstacles(before, after, options.host_mismatch, across_options=options.across_options)
+    pairs = arm_pairs(before, after, options)
+    rows: list[Row] = []
+    for pair in pairs:
+        rows += _rows_of_pair(pair, before, after, stands, options, control)
+    rows = _with_verdicts(rows, options)
+    rows = [resting_on_steady_rounds(row, before, after) for row in rows]
+    if before.failures or after.failures:
+        failed = "; ".join((*before.failures, *after.failures))
+        rows.insert(0, contents_row("all arms", "all arms", Verdict.WRONG_ANSWER, failed))
+    return Comparison(
+        before=before.label,
+        after=after.label,
+        scenario=after.scenario,
+        rows=tuple(rows),
+        notes=tuple(notes(before, after, pairs, rows, stands)),
+        raised=tuple(
+            f"{pair.after_arm}: {error}"
+            for pair in pairs
+            if pair.after is not None and pair.after.values
+            for error in pair.after.errors
+        ),
+        family=sum(row.evidence is not None and row.evidence.testable for row in rows),
+    )
+
+
+def _rows_of_pair(
+    pair: ArmPair,
+    before: Side,
+    after: Side,
+    stands: Obstacles,
+    options: CompareOptions,
+    control: Side | None,
+) -> Iterator[Row]:
+    contents = contents_of(pair)
+    yield contents
+    if contents.verdict is not Verdict.SAME:
+        return
+    old, new = pair.before, pair.after
+    if old is None or new is None:
+        return
+    reason = stands.everything
+    one_arm = before is not after and pair.before_arm == pair.after_arm
+    if not reason and one_arm and not options.across_options:
+        differs = arms_differ(old, new)
+        reason = f"the arm is asked differently: {differs}" if differs else ""
+    wide_control = control_of(before, after, options.control_arm) if stands.ratios else ""
+    for quantity in quantities(old, new, options):
+        kind = metric(quantity.metric)
+        base = Row(pair.before_arm, pair.after_arm, quantity, kind, _PENDING)
+        first, second = old.values.get(quantity, {}), new.values.get(quantity, {})
+        if reason:
+            yield _refused(base, first, second, reason)
+        elif not first or not second:
+            side = "before" if not first else "after"
+            gone = Judgement(Verdict.MISSING, f"no value {side}")
+            yield replace(base, judgement=gone, new=not first)
+        elif kind.kind == "exact":
+            samples = sample(first), sample(second)
+            verdict = judge_exact(*samples, kind.better, kind.unit)
+            yield replace(base, before=samples[0], after=samples[1], judgement=verdict)
+        elif kind.kind == "compressed":
+            samples = sample(first), sample(second)
+            verdict = judge_compressed(*samples, options.bytes_tolerance, kind.better)
+            yield replace(base, before=samples[0], after=samples[1], judgement=verdict)
+        elif stands.absolute:
+            yield _across_machines(base, before, after, stands, wide_control)
+        else:
+            yield replace(
+                base,
+                before=sample(first),
+                after=sample(second),
+                # Family and level follow once all cells are known.
+                evidence=unjudged(first, second, paired=pair.paired),
+                floor=noise_floor(
+                    quantity, before, after, (pair.before_arm, pair.after_arm), control
+                ),
+            )
+
+
+_PENDING = Judgement(Verdict.INSUFFICIENT, "not judged yet")
+
+
+def _refused(base: Row, first: Values, second: Values, reason: str) -> Row:
+    return replace(
+        base,
+        before=sample(first) if first else None,
+        after=sample(second) if second else None,
+        judgement=Judgement(Verdict.NOT_COMPARABLE, reason),
+    )
+
+
+def _across_machines(base: Row, before: Side, after: Side, stands: Obstacles, control: str) -> Row:
+    """Across machine classes only times can be compared: as ratios to a control arm, wide limits."""
+    machines = stands.absolute
+    is_time = base.metric.kind == "time"
+    if not control or not is_time or control in (base.before_arm, base.after_arm):
+        why = machines if not control else f"{machines}, and this is no time against a control arm"
+        return replace(base, judgement=Judgement(Verdict.NOT_COMPARABLE, why))
+    if stands.cpu_only and not all(
+        is_cpu_ratio(side, control, base.quantity) for side in (before, after)
+    ):
+        why = f"{machines}, and this is no CPU time against that of a control arm"
+        return replace(base, judgement=Judgement(Verdict.NOT_COMPARABLE, why))
+    first = ratios_to_control(before, base.before_arm, control, base.quantity)
+    second = ratios_to_control(after, base.after_arm, control, base.quantity)
+    if not first or not second:
+        why = f"{machines}, and the control arm {control} has no such time"
+        return replace(base, judgement=Judgement(Verdict.NOT_COMPARABLE, why))
+    return replace(
+        base,
+        before=sample(first),
+        after=sample(second),
+        evidence=unjudged(first, second, paired=False),
+        floor=NoiseFloor(WIDE_CHANGE, "the wide limit across machine classes"),
+        scale=f"x {control}",
+    )
+
+
+def _with_verdicts(rows: list[Row], options: CompareOptions) -> list[Row]:
+    """Verdicts of the noisy cells, corrected over as many as there are."""
+    noisy = [i for i, row in enumerate(rows) if row.evidence is not None]
+    judged = [i for i in noisy if _evidence(rows[i]).testable]
+    family = max(len(judged), 1)
+    # A sitting fixes its looks beforehand; how many cells it compares shows only here.
+    spending = None if options.spending is None else replace(options.spending, family=family)
+    found: dict[int, Evidence] = {}
+    for i in noisy:
+        row = rows[i]
+        level = options.alpha if spending is None else spending.level(_evidence(row).count)
+        again = gather(
+            _values(row.before),
+            _values(row.after),
+            paired=_evidence(row).paired,
+            family=family,
+            alpha=level,
+        )
+        found[i] = again
+        rows[i] = replace(row, evidence=again, alpha=level)
+    if spending is None:
+        # Under repeated looks each cell keeps Bonferroni's share of the level instead: Holm's steps
+        # would lean on cells that are still being measured.
+        holm = adjust([found[i] for i in judged])
+        found |= dict(zip(judged, holm, strict=True))
+    for i in noisy:
+        row = rows[i]
+        limits = _limits(row, options)
+        judgement = judge_noisy(found[i], limits, row.metric.better)
+        rows[i] = replace(row, evidence=found[i], judgement=judgement)
+    return rows
+
+
+def _limits(row: Row, options: CompareOptions) -> NoisyLimits:
+    margin = WIDE_CHANGE if row.scale else options.margin
+    return NoisyLimits(row.alpha, row.floor.change, row.floor.source, margin)
+
+
+def _evidence(row: Row) -> Evidence:
+    assert row.evidence is not None
+    return row.evidence
+
+
+def _values(side: Sample | None) -> Values:
+    return {} if side is None else dict(zip(side.rounds, side.values, strict=True))

@@ -1,0 +1,170 @@
+"""What two samples say about each other, before any limit is applied.
+
+Owns which test and which interval a pair of samples gets, and which p decides where the exact one
+cannot be small enough. Knows samples and rounds; knows no metrics, limits or verdicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from serde_lab.gate.statistics.exact_tests import (
+    holm,
+    outlier_positions,
+    paired_test,
+    separated,
+    smallest_paired_p,
+    smallest_unpaired_p,
+    student_p,
+    unpaired_test,
+    welch_p,
+)
+from serde_lab.gate.statistics.intervals import ratio_interval
+from serde_lab.gate.statistics.rounding import rounded_p, rounded_ratio, rounded_value
+
+SMALLEST_SAMPLE = 3
+"""Fewer values on a side are never judged by statistics."""
+
+Values = Mapping[int, float]
+"""One value per round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The values of one side: median, every value with its round, and the outlying rounds."""
+
+    values: tuple[float, ...]
+    rounds: tuple[int, ...]
+    median: float
+    outlying_rounds: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """How many rounds."""
+        return len(self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Ratio of medians with interval, p values and separation of one cell of a comparison.
+
+    `p` is exact; `deciding_p` is the one that Holm's correction and the verdict use: `p`, or
+    Student's t on logs where the exact test cannot reach the level and the samples are perfectly
+    separated. `ratio`, `low` and `high` are None where a value is not positive.
+    """
+
+    before: Sample
+    after: Sample
+    paired: bool
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    confidence: float = 0.95
+    interval_method: str = ""
+    p: float = 1.0
+    smallest_p: float = 1.0
+    test: str = ""
+    reachable: bool = False
+    separated: bool = False
+    deciding_p: float = 1.0
+    adjusted_p: float = 1.0
+    family: int = 1
+
+    @property
+    def count(self) -> int:
+        """The smaller side's rounds; the pairs, when paired."""
+        return min(self.before.count, self.after.count)
+
+    @property
+    def testable(self) -> bool:
+        """Whether a test can say anything: enough rounds, and logarithms of every value."""
+        return self.count >= SMALLEST_SAMPLE and min(*self.before.values, *self.after.values) > 0
+
+    @property
+    def all_zero(self) -> bool:
+        """Whether neither side ever had any of it: a control arm has no SerDe."""
+        return not any(self.before.values) and not any(self.after.values)
+
+    @property
+    def smallest_adjusted_p(self) -> float:
+        """The smallest adjusted p that this many rounds and cells leave."""
+        return min(1.0, self.smallest_p * self.family)
+
+
+def sample(values: Values) -> Sample:
+    """One side's values in the order of their rounds."""
+    rounds = tuple(sorted(values))
+    ordered = tuple(float(values[number]) for number in rounds)
+    return Sample(
+        values=ordered,
+        rounds=rounds,
+        median=rounded_value(float(np.median(ordered))) if ordered else float("nan"),
+        outlying_rounds=tuple(rounds[i] for i in outlier_positions(ordered)),
+    )
+
+
+def unjudged(before: Values, after: Values, *, paired: bool) -> Evidence:
+    """The samples that will be judged, and whether as pairs.
+
+    Paired: only the rounds that both sides have count. Too few of them, and the sides are taken as
+    independent samples.
+    """
+    common = before.keys() & after.keys()
+    if paired and len(common) >= SMALLEST_SAMPLE:
+        kept = [{number: values[number] for number in common} for values in (before, after)]
+        return Evidence(sample(kept[0]), sample(kept[1]), paired=True)
+    return Evidence(sample(before), sample(after), paired=False)
+
+
+def gather(
+    before: Values, after: Values, *, paired: bool, family: int, alpha: float = 0.05
+) -> Evidence:
+    """The evidence of one cell among `family` cells that are compared at level `alpha`."""
+    found = replace(unjudged(before, after, paired=paired), family=family)
+    first, second, paired = found.before, found.after, found.paired
+    if found.count == 0 or min(*first.values, *second.values) <= 0:
+        return found
+    interval = ratio_interval(first.values, second.values, paired=paired)
+    differences = np.log(second.values) - np.log(first.values) if paired else np.empty(0)
+    outcome = paired_test(differences) if paired else unpaired_test(first.values, second.values)
+    apart = separated(first.values, second.values, paired=paired)
+    reachable = outcome.smallest_p * family <= alpha
+    deciding = outcome.p
+    if not reachable and apart and found.count >= SMALLEST_SAMPLE:
+        deciding = student_p(differences) if paired else welch_p(first.values, second.values)
+    return replace(
+        found,
+        ratio=rounded_ratio(interval.ratio),
+        low=rounded_ratio(interval.low),
+        high=rounded_ratio(interval.high),
+        confidence=interval.confidence,
+        interval_method=interval.method,
+        p=rounded_p(outcome.p),
+        smallest_p=outcome.smallest_p,
+        test=outcome.method,
+        reachable=reachable,
+        separated=apart,
+        deciding_p=deciding,
+        adjusted_p=rounded_p(min(1.0, deciding * family)),
+    )
+
+
+def adjust(evidence: list[Evidence]) -> list[Evidence]:
+    """The same evidence with Holm's correction over all of it."""
+    adjusted = holm([found.deciding_p for found in evidence])
+    return [
+        replace(found, adjusted_p=rounded_p(p)) for found, p in zip(evidence, adjusted, strict=True)
+    ]
+
+
+def rounds_needed(family: int, alpha: float, *, paired: bool) -> int:
+    """The fewest rounds a side with which an exact p can pass level `alpha` in this family."""
+    rounds = SMALLEST_SAMPLE
+    while True:
+        smallest = smallest_paired_p(rounds) if paired else smallest_unpaired_p(rounds, rounds)
+        if smallest * family <= alpha:
+            return rounds
+        rounds += 1

@@ -1,0 +1,219 @@
+"""One side of a comparison: the values of each arm by quantity and round, and what they belong to.
+
+Owns how the cells of a run become comparable values (totals over commits by the registry's rule,
+the sum of the SerDe verbs, which rounds interleave). A baseline gives the same shape. Knows no
+statistics and no limits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from serde_lab.analysis.calibration import calibration_s, common_parts, moved_rounds
+from serde_lab.analysis.cell_values import (
+    PHASE_CPU,
+    PHASE_WALL,
+    CellValues,
+    CommitValues,
+    cell_values,
+)
+from serde_lab.runs.model import ArmEntry, Cell, Run
+from serde_lab.runs.soundness import unchecked
+from serde_lab.scenario.identity import asked_of
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Quantity:
+    """A metric, of one phase or all, of one commit or the whole cell."""
+
+    metric: str
+    phase: str = ""
+    commit: int = 0
+
+    @property
+    def label(self) -> str:
+        """`phase_cpu_s map.encode #1`"""
+        parts = [self.metric, self.phase, f"#{self.commit}" if self.commit else ""]
+        return " ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True, slots=True)
+class ArmSide:
+    """What one arm measured. `definition` is what the scenario asked of it."""
+
+    arm: str
+    definition: Mapping[str, Any]
+    values: Mapping[Quantity, Mapping[int, float]]
+    checks_passed: int = 0
+    failures: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
+    unchecked: str = ""
+    """Which rounds nobody checked, in words: such an arm has no values that count."""
+    order: tuple[tuple[int, int], ...] = ()
+    """(place in the run, round) of each cell, to see which arms were interleaved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A run or a baseline, as a comparison sees it."""
+
+    label: str
+    scenario: str
+    asked: Mapping[str, Any]
+    data_checksums: Mapping[str, Any]
+    measuring_code: str
+    results_format: int
+    machine_class: str
+    arms: Mapping[str, ArmSide]
+    calibration: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    gate_table: Mapping[str, Any] = field(default_factory=dict)
+    sitting: str = ""
+    failures: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
+    without_digest: str = ""
+    """Why nothing shows that the values are those that were measured; "" where a digest does."""
+
+    def calibration_s(self, parts: frozenset[str] | None = None) -> dict[int, float]:
+        """The calibration cell's time by round, over `parts` or all that every round has."""
+        return calibration_s(self.calibration, parts)
+
+    @property
+    def calibration_parts(self) -> frozenset[str]:
+        """The parts that every round's calibration has."""
+        return common_parts(self.calibration)
+
+    @property
+    def marked_rounds(self) -> frozenset[int]:
+        """Rounds in which the calibration cell moved by more than 10 % of its median."""
+        return frozenset(moved_rounds(self.calibration))
+
+    @property
+    def twins(self) -> tuple[tuple[str, str], ...]:
+        """A/A pairs: arms of other names that the scenario asked the very same of."""
+        names = sorted(self.arms)
+        return tuple(
+            (first, second)
+            for i, first in enumerate(names)
+            for second in names[i + 1 :]
+            if self.arms[first].definition == self.arms[second].definition
+        )
+
+
+def side_of_run(run: Run, label: str | None = None) -> Side:
+    """A run's measured rounds as one side; warm-up rounds, failed cells and unchecked arms give no values."""
+    header = run.header
+    asked = asked_of(header.scenario_content)
+    # Arms are compared one by one: another arm in the scenario changes nothing for the rest.
+    definitions = {one.pop("name", ""): one for one in asked.pop("arm")}
+    arms = {
+        entry.arm: _arm_side(run, entry, definitions.get(entry.arm, {})) for entry in header.arms
+    }
+    calibration: dict[int, dict[str, float]] = {}
+    measured = {cell.round for cell in run.cells if not cell.warmup}
+    for part in run.calibrations:
+        if part.round in measured:
+            calibration.setdefault(part.round, {})[part.part] = float(part.value)
+    return Side(
+        label=label or header.run,
+        scenario=header.scenario,
+        asked=asked,
+        data_checksums=header.data_checksums,
+        measuring_code=measuring_code(header.code_version),
+        results_format=header.format_version,
+        machine_class=header.machine_class,
+        arms=arms,
+        calibration=calibration,
+        environment=header.environment,
+        gate_table=header.scenario_content.get("gate") or {},
+        sitting=str(header.settings.get("sitting") or ""),
+        failures=tuple(
+            f"{check.name}: {check.detail}"
+            for check in run.checks
+            if check.arm is None and not check.passed
+        ),
+        messages=run.messages,
+        without_digest="" if header.digests else _without_digest(run),
+    )
+
+
+def _without_digest(run: Run) -> str:
+    if run.header.state == "running":
+        return f"run {run.header.run} has not ended, and has no digest yet"
+    return f"run {run.header.run} is without digest: nothing shows that it is what was measured"
+
+
+def measuring_code(code_version: Mapping[str, Any]) -> str:
+    """The hash of the code that measures; strategies, pipeline and table are what is judged."""
+    return str(code_version.get("measuring") or "")
+
+
+def content_hash(value: object) -> str:
+    """A short hash of anything JSON-like, the same for equal values in any order of keys."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def interleaved(first: ArmSide, second: ArmSide) -> bool:
+    """Whether the two arms' cells of each round ran side by side, as pairing by round supposes."""
+    places = sorted([*first.order, *second.order])
+    rounds = [number for _, number in places]
+    blocks = [n for i, n in enumerate(rounds) if i == 0 or rounds[i - 1] != n]
+    return bool(blocks) and len(blocks) == len(set(blocks))
+
+
+def _arm_side(run: Run, entry: ArmEntry, asked: Mapping[str, Any]) -> ArmSide:
+    cells = [(i, c) for i, c in enumerate(run.cells) if c.arm == entry.arm and not c.warmup]
+    values: dict[Quantity, dict[int, float]] = {}
+    not_checked = unchecked(run, entry.arm)
+    for _, cell in cells:
+        if cell.status == "ok" and not not_checked:
+            for quantity, value in _quantities(cell).items():
+                values.setdefault(quantity, {})[cell.round] = value
+    checks = [check for check in run.checks if check.arm == entry.arm]
+    errors = [
+        f"round {cell.round} raised: {cell.error or 'no message'}"
+        for cell in run.cells
+        if cell.arm == entry.arm and cell.status == "failed"
+    ]
+    return ArmSide(
+        arm=entry.arm,
+        # A run outside a scenario (an option set of `ab`) has only its own entry to say it.
+        definition={"kind": entry.kind, **(asked or _entry_alone(entry))},
+        values=values,
+        checks_passed=sum(check.passed for check in checks),
+        failures=tuple(
+            f"{check.name}{'' if check.round is None else f', round {check.round}'}: {check.detail}"
+            for check in checks
+            if not check.passed
+        ),
+        errors=tuple([entry.missing] if entry.missing else errors),
+        unchecked=not_checked,
+        order=tuple((place, cell.round) for place, cell in cells if cell.status == "ok"),
+    )
+
+
+def _entry_alone(entry: ArmEntry) -> dict[str, Any]:
+    return entry.model_dump(mode="json", exclude={"arm", "kind", "fairness", "missing"})
+
+
+def _quantities(cell: Cell) -> dict[Quantity, float]:
+    """The cell as a whole and, where it has more than one, each of its commits."""
+    whole = cell_values(cell)
+    values = _of(whole, 0)
+    if len(whole.commits) > 1:
+        for commit in whole.commits:
+            values |= _of(commit, commit.n)
+    return values
+
+
+def _of(part: CellValues | CommitValues, commit: int) -> dict[Quantity, float]:
+    values = {Quantity(name, "", commit): float(value) for name, value in part.metrics.items()}
+    for name, time in part.phases.items():
+        values[Quantity(PHASE_WALL, name, commit)] = time.wall_s
+        values[Quantity(PHASE_CPU, name, commit)] = time.cpu_s
+    return values

@@ -1,0 +1,285 @@
+"""The verdicts, and the inequality that each one evaluated, as text and as data.
+
+    same            within the margin (noisy), equal (exact), within the tolerance (compressed)
+    faster, slower  better, worse: for bytes and counts as for seconds
+    noise           a difference, but no larger than the noise floor
+    inconclusive    neither a difference nor sameness can be shown
+    insufficient    fewer than three rounds on a side
+    not comparable  not the same question, data, measuring code, format or (for times) machine
+    wrong answer    a check of contents failed: no timing of that arm is believed
+    unchecked       a side was measured, but not checked: no timing of it is believed either
+    missing         one side does not have it
+
+Knows evidence and limits; not where samples come from, nor what a gate makes of a verdict.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from serde_lab.gate.compare.evidence import SMALLEST_SAMPLE, Evidence, Sample
+from serde_lab.gate.statistics.rounding import (
+    rounded_change,
+    shown_change,
+    shown_p,
+    shown_ratio,
+    shown_value,
+)
+from serde_lab.measure.metrics import Better
+
+
+class Verdict(StrEnum):
+    """What a comparison of one cell comes to."""
+
+    SAME = "same"
+    FASTER = "faster"
+    SLOWER = "slower"
+    NOISE = "noise"
+    INCONCLUSIVE = "inconclusive"
+    INSUFFICIENT = "insufficient"
+    NOT_COMPARABLE = "not comparable"
+    WRONG_ANSWER = "wrong answer"
+    UNCHECKED = "unchecked"
+    MISSING = "missing"
+
+
+DECIDED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.NOISE})
+UNDECIDED = frozenset({Verdict.INCONCLUSIVE, Verdict.INSUFFICIENT, Verdict.NOT_COMPARABLE})
+
+MARKS = {
+    Verdict.SAME: "=",
+    Verdict.FASTER: "+",
+    Verdict.SLOWER: "-",
+    Verdict.NOISE: "~",
+    Verdict.INCONCLUSIVE: "?",
+    Verdict.INSUFFICIENT: "?",
+    Verdict.NOT_COMPARABLE: "x",
+    Verdict.WRONG_ANSWER: "!",
+    Verdict.UNCHECKED: "!",
+    Verdict.MISSING: "x",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Inequality:
+    """`left relation right`, what both sides are, and whether it holds."""
+
+    what: str
+    left: float
+    relation: str
+    right: float
+    holds: bool
+
+    @property
+    def text(self) -> str:
+        """For a reader who wants to redo it."""
+        holds = "" if self.holds else " does not hold"
+        return f"{self.what}: {self.left:.10g} {self.relation} {self.right:.10g}{holds}"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict, the sentence that explains it, and the inequalities that it rests on."""
+
+    verdict: Verdict
+    because: str
+    inequalities: tuple[Inequality, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyLimits:
+    """What noisy evidence is held against.
+
+    `floor` and `margin` are relative (0.03 is 3 %): a difference up to the floor is noise, an
+    interval within the margin is sameness.
+    """
+
+    alpha: float = 0.05
+    floor: float = 0.0
+    floor_source: str = "no noise floor known"
+    margin: float = 0.05
+
+
+def less(what: str, left: float, right: float) -> Inequality:
+    """`left <= right`, evaluated on the figures as given."""
+    return Inequality(what, left, "<=", right, left <= right)
+
+
+def more(what: str, left: float, right: float) -> Inequality:
+    """`left > right`, evaluated on the figures as given."""
+    return Inequality(what, left, ">", right, left > right)
+
+
+def changed(ratio: float) -> float:
+    """How far a ratio is from 1, the same for a factor and its inverse: 1.25 and 0.8 give 0.25."""
+    return rounded_change((ratio if ratio >= 1 else 1 / ratio) - 1) if ratio > 0 else math.inf
+
+
+def direction(increased: bool, better: Better) -> Verdict:
+    """`faster` or `slower` for a rise or a fall; any change of what must stay equal is worse."""
+    if better == "equal":
+        return Verdict.SLOWER
+    return Verdict.FASTER if increased == (better == "higher") else Verdict.SLOWER
+
+
+def judge_noisy(found: Evidence, limits: NoisyLimits, better: Better) -> Judgement:
+    """The verdict on times and memory: significant, above the floor, or shown to be the same."""
+    if found.all_zero:
+        return Judgement(Verdict.SAME, "zero on both sides")
+    if found.count < SMALLEST_SAMPLE:
+        few = Inequality("rounds", found.count, ">=", SMALLEST_SAMPLE, False)
+        return Judgement(
+            Verdict.INSUFFICIENT,
+            f"{found.before.count} and {found.after.count} rounds; at least "
+            f"{SMALLEST_SAMPLE} a side are needed",
+            (few,),
+        )
+    if found.ratio is None or found.low is None or found.high is None:
+        return Judgement(Verdict.INCONCLUSIVE, "a value is zero: there is no ratio")
+    significant = less(_name_of_p(found), found.adjusted_p, limits.alpha)
+    size = changed(found.ratio)
+    above = more(f"change against the noise floor ({limits.floor_source})", size, limits.floor)
+    if significant.holds and above.holds:
+        verdict = direction(found.ratio > 1, better)
+        return Judgement(verdict, _difference(found, limits), (significant, above))
+    if significant.holds or (found.separated and not above.holds):
+        return Judgement(
+            Verdict.NOISE,
+            f"{_size(found)}, no larger than the noise floor of "
+            f"{shown_change(limits.floor)} ({limits.floor_source})",
+            (significant, above),
+        )
+    margin = rounded_change(limits.margin)
+    widest = max(changed(found.low), changed(found.high))
+    within = less("farther end of the interval against the margin", widest, margin)
+    if within.holds and not found.separated:
+        return Judgement(
+            Verdict.SAME,
+            f"the interval {shown_ratio(found.low)} to {shown_ratio(found.high)} lies within "
+            f"a change of {shown_change(margin)}",
+            (significant, within),
+        )
+    lost = less("farther end of the interval against the noise floor", widest, limits.floor)
+    if lost.holds and not found.separated:
+        return Judgement(
+            Verdict.NOISE,
+            f"the interval {shown_ratio(found.low)} to {shown_ratio(found.high)} lies within the noise"
+            f" floor of {shown_change(limits.floor)} ({limits.floor_source})",
+            (significant, within, lost),
+        )
+    return Judgement(Verdict.INCONCLUSIVE, _doubt(found, limits, margin), (significant, within))
+
+
+def _name_of_p(found: Evidence) -> str:
+    corrected = f", Holm over {found.family} cells" if found.family > 1 else ""
+    if not found.reachable and found.separated:
+        return f"p of Student's t on logs{corrected}"
+    return f"p of {found.test}{corrected}"
+
+
+def _difference(found: Evidence, limits: NoisyLimits) -> str:
+    text = (
+        f"p {shown_p(found.adjusted_p)} is at most {limits.alpha:g}, and {_size(found)} is above "
+        f"the noise floor of {shown_change(limits.floor)}"
+    )
+    if not found.reachable:
+        return f"{_unreachable(found, limits)}; separated samples, decided by Student's t: {text}"
+    return text
+
+
+def _size(found: Evidence) -> str:
+    """A rise in per cent; a fall with the change that is compared, which is that of its inverse."""
+    ratio = found.ratio or 1.0
+    if ratio >= 1:
+        return f"a rise of {shown_change(changed(ratio))}"
+    fall = shown_change(1 - ratio)
+    return f"a fall of {fall} (1 / {shown_ratio(ratio)} - 1 = {shown_change(changed(ratio))})"
+
+
+def _unreachable(found: Evidence, limits: NoisyLimits) -> str:
+    return (
+        f"with {found.count} rounds and {found.family} cells no exact p below "
+        f"{shown_p(found.smallest_adjusted_p)} can be reached (level {limits.alpha:g})"
+    )
+
+
+def _doubt(found: Evidence, limits: NoisyLimits, margin: float) -> str:
+    interval = f"{shown_ratio(found.low)} to {shown_ratio(found.high)}"
+    if found.separated:
+        return (
+            f"perfectly separated, but {_unreachable(found, limits)}, and Student's t gives only "
+            f"{shown_p(found.adjusted_p)}"
+            if not found.reachable
+            else f"perfectly separated, yet p {shown_p(found.adjusted_p)} is above the level"
+        )
+    text = (
+        f"p {shown_p(found.adjusted_p)} shows no difference, and the interval {interval} is too "
+        f"wide to show sameness within {shown_change(margin)}"
+    )
+    return text if found.reachable else f"{_unreachable(found, limits)}; {text}"
+
+
+def judge_exact(before: Sample, after: Sample, better: Better, unit: str) -> Judgement:
+    """The verdict on deterministic quantities: any change is a change, whatever the rounds."""
+    first, second = sorted(set(before.values)), sorted(set(after.values))
+    if not first or not second:
+        return Judgement(Verdict.MISSING, "one side has no value")
+    equal = Inequality("worst value", second[-1], "=", first[-1], first == second)
+    steady = len(first) == len(second) == 1
+    if first == second:
+        if steady:
+            return Judgement(Verdict.SAME, "equal, compared exactly", (equal,))
+        return Judgement(
+            Verdict.INCONCLUSIVE,
+            f"declared exact, yet it varies between rounds, {_span(first, unit)} on both sides",
+            (equal,),
+        )
+    if steady or better == "equal":
+        change = second[-1] - first[-1]
+        text = f"{_span(first, unit)} to {_span(second, unit)}: any change counts"
+        return Judgement(direction(change > 0, better), text, (equal,))
+    # A side that varies is compared by its ends: worse only if an end got worse and none better.
+    rises = second[0] >= first[0] and second[-1] >= first[-1]
+    falls = second[0] <= first[0] and second[-1] <= first[-1]
+    text = f"declared exact, yet it varies: {_span(first, unit)} to {_span(second, unit)}"
+    if rises != falls:
+        return Judgement(direction(rises, better), text, (equal,))
+    return Judgement(Verdict.INCONCLUSIVE, text, (equal,))
+
+
+def _span(values: list[float], unit: str) -> str:
+    ends = values[:1] if len(values) == 1 else [values[0], values[-1]]
+    return " .. ".join(shown_value(end) for end in ends) + (f" {unit}" if unit != "1" else "")
+
+
+def judge_compressed(before: Sample, after: Sample, tolerance: float, better: Better) -> Judgement:
+    """The verdict on bytes after a codec: the same up to `tolerance` (0.005 is 0.5 %)."""
+    if not before.values or not after.values:
+        return Judgement(Verdict.MISSING, "one side has no value")
+    if before.median <= 0 or after.median <= 0:
+        same = before.median == after.median
+        size = 0.0 if same else math.inf
+    else:
+        size = changed(after.median / before.median)
+    within = less("change against the tolerance", size, tolerance)
+    if within.holds:
+        return Judgement(
+            Verdict.SAME,
+            f"a change of {shown_change(size)}, within {shown_change(tolerance)}",
+            (within,),
+        )
+    overlap = min(after.values) <= max(before.values) and min(before.values) <= max(after.values)
+    if overlap:
+        return Judgement(
+            Verdict.INCONCLUSIVE,
+            f"a change of {shown_change(size)}, beyond {shown_change(tolerance)}, but the rounds of "
+            "both sides overlap",
+            (within,),
+        )
+    return Judgement(
+        direction(after.median > before.median, better),
+        f"a change of {shown_change(size)}, beyond {shown_change(tolerance)}",
+        (within,),
+    )

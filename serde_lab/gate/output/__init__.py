@@ -1,0 +1,1 @@
+"""Comparisons, gates and histories as text, Markdown, CSV, JSON and JUnit."""

@@ -1,0 +1,217 @@
+"""Results of this room as plain JSON values: what scripts read and reports draw.
+
+Owns the keys, which users lean on. Every figure is the rounded one that was decided on; raw values
+stand beside it. Knows no text layout.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+from serde_lab.gate.compare.evidence import Sample
+from serde_lab.gate.compare.rows import Comparison, Row
+from serde_lab.gate.compare.verdict import MARKS, Inequality
+from serde_lab.gate.decision import WORST_FIRST, Finding, GateResult
+from serde_lab.gate.history import History, HistoryStep
+from serde_lab.gate.self_test import SelfTest
+from serde_lab.gate.statistics.intervals import Rate
+from serde_lab.gate.statistics.rounding import rounded_change
+from serde_lab.runs.plain_text import plain_json
+
+
+def comparison_document(comparison: Comparison) -> dict[str, Any]:
+    """A comparison: its rows, notes, geometric means and counts."""
+    return {
+        "before": comparison.before,
+        "after": comparison.after,
+        "scenario": comparison.scenario,
+        "family": comparison.family,
+        "rows": [_row(row) for row in comparison.rows],
+        "geometric_means": comparison.geometric_means(),
+        "counts": {
+            "worse": comparison.worse,
+            "better": comparison.better,
+            "undecided": comparison.undecided,
+            "compared": comparison.judged,
+        },
+        "notes": list(comparison.notes),
+        "raised": list(comparison.raised),
+    }
+
+
+def gate_document(result: GateResult) -> dict[str, Any]:
+    """A gate's findings with their inequalities, its exit status, and the comparison."""
+    return {
+        "exit_status": result.exit_status,
+        "strict": result.strict,
+        "measured_again": result.confirmed,
+        "findings": [_finding(finding) for finding in result.findings],
+        "counts": {level: len(result.of_level(level)) for level in WORST_FIRST},
+        "comparison": {
+            **comparison_document(result.comparison),
+            "rows": [
+                {**_row(row), "level": result.level_of(row)} for row in result.comparison.rows
+            ],
+        },
+    }
+
+
+def history_document(history: History) -> dict[str, Any]:
+    """A history: series with points, steps and breaks."""
+    return {
+        "scenario": history.scenario,
+        "runs": list(history.runs),
+        "messages": list(history.messages),
+        "series": [
+            {
+                "arm": series.arm,
+                "metric": series.quantity.metric,
+                "phase": series.quantity.phase or None,
+                "unit": series.unit,
+                "points": [asdict(point) for point in series.points],
+                "steps": [_step(step) for step in series.steps],
+                "breaks": [{"run": run, "why": why} for run, why in series.breaks],
+            }
+            for series in history.series
+        ],
+    }
+
+
+def self_test_document(result: SelfTest) -> dict[str, Any]:
+    """The proof: rates with Wilson's bounds, what is required, and every verdict."""
+    return {
+        "scenario": result.pool.scenario,
+        "machine_class": result.pool.machine_class,
+        "rounds": len(result.pool.rounds),
+        "injected": result.pool.injected,
+        "metrics": list(result.pool.metrics),
+        "wall_alone": None
+        if result.wall_alone is None
+        else {
+            "false_alarms": _rate(result.wall_alone.false_alarms),
+            "detections": _rate(result.wall_alone.detections),
+            "smallest_effect": result.wall_alone.smallest_effect,
+        },
+        "looks": list(result.plan.looks),
+        "false_alarms": _rate(result.false_alarms),
+        "false_alarms_held": result.false_alarms_held,
+        "detections": _rate(result.detections),
+        "detections_held": result.detections_held,
+        "smallest_effect": result.smallest_effect,
+        "exit_status": result.exit_status,
+        "plain_groups": [asdict(group) for group in result.plain_groups],
+        "slowed_groups": [asdict(group) for group in result.slowed_groups],
+    }
+
+
+def as_json(document: object) -> str:
+    """Deterministic JSON; what is not finite becomes null."""
+    return plain_json(_finite(document)) + "\n"
+
+
+def _row(row: Row) -> dict[str, Any]:
+    found = row.evidence
+    return {
+        "mark": MARKS[row.verdict],
+        "arm": row.arm,
+        "before_arm": row.before_arm,
+        "after_arm": row.after_arm,
+        "metric": row.quantity.metric,
+        "phase": row.quantity.phase or None,
+        "commit": row.quantity.commit or None,
+        "unit": row.unit,
+        "scale": row.scale or None,
+        "kind": row.metric.kind,
+        "better": row.metric.better,
+        "before": _sample(row.before if found is None else found.before),
+        "after": _sample(row.after if found is None else found.after),
+        "ratio": row.ratio,
+        "interval": None
+        if found is None
+        else {
+            "low": found.low,
+            "high": found.high,
+            "confidence": found.confidence,
+            "method": found.interval_method,
+        },
+        "test": None
+        if found is None
+        else {
+            "name": found.test,
+            "paired": found.paired,
+            "p": found.p,
+            "adjusted_p": found.adjusted_p,
+            "smallest_p": found.smallest_p,
+            "family": found.family,
+            "reachable": found.reachable,
+            "separated": found.separated,
+            "alpha": row.alpha,
+        },
+        "noise_floor": None
+        if found is None
+        else {"change": row.floor.change, "source": row.floor.source},
+        "marked_rounds": list(row.marked_rounds),
+        "verdict": str(row.verdict),
+        "because": row.judgement.because,
+        "inequalities": [_inequality(one) for one in row.judgement.inequalities],
+    }
+
+
+def _sample(sample: Sample | None) -> dict[str, Any] | None:
+    if sample is None or not sample.values:
+        return None
+    return {
+        "n": sample.count,
+        "median": sample.median,
+        "values": list(sample.values),
+        "rounds": list(sample.rounds),
+        "outlying_rounds": list(sample.outlying_rounds),
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    row = finding.row
+    return {
+        "level": finding.level,
+        "arm": None if row is None else row.arm,
+        "quantity": None if row is None else row.quantity.label,
+        "verdict": None if row is None else str(row.verdict),
+        "text": finding.text,
+        "inequalities": [_inequality(one) for one in finding.inequalities],
+    }
+
+
+def _inequality(one: Inequality) -> dict[str, Any]:
+    return {**asdict(one), "text": one.text}
+
+
+def _step(found: HistoryStep) -> dict[str, Any]:
+    known = found.acknowledgement
+    return {
+        "run": found.run,
+        "verdict": str(found.verdict),
+        **asdict(found.step),
+        "acknowledged": None if known is None else asdict(known),
+    }
+
+
+def _rate(rate: Rate) -> dict[str, Any]:
+    return {
+        "hits": rate.hits,
+        "trials": rate.trials,
+        "rate": rounded_change(rate.rate),
+        "low": rounded_change(rate.low),
+        "high": rounded_change(rate.high),
+    }
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return value

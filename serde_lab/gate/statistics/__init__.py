@@ -1,0 +1,1 @@
+"""Tests, intervals and levels that verdicts rest on."""

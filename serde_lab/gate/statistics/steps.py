@@ -1,0 +1,105 @@
+"""Where a series of results moved to another level, and stayed there.
+
+Binary segmentation as in E-divisive (Matteson and James 2014), with a rank statistic in place of
+distances, so that one wild run is no step; each split is tested by permuting the order. Knows
+numbers in order, not runs. (`ruptures` and `otava` would serve too; neither is among the locked
+dependencies, and both bring more than this one use.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from scipy import stats
+
+from serde_lab.gate.statistics.exact_tests import Floats
+from serde_lab.gate.statistics.rounding import rounded_p, rounded_ratio
+
+SMALLEST_SEGMENT = 3
+_PERMUTATIONS = 999
+_SEED = 20_250_602
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`index` is the first position of the new level; both levels are medians of their segments."""
+
+    index: int
+    before: float
+    after: float
+    ratio: float
+    p: float
+
+
+def find_steps(
+    values: Sequence[float], *, alpha: float = 0.05, smallest_change: float = 0.02
+) -> tuple[Step, ...]:
+    """Steps of positive values, in order; none in series too short to tell (about seven values).
+
+    A step is significant at `alpha` and changes the median by more than `smallest_change`.
+    """
+    series = np.asarray(values, dtype=np.float64)
+    cuts = sorted(_cuts(series, 0, series.size, alpha))
+    # Levels are those of the final segments: drop cuts whose levels hardly differ, smallest first.
+    while True:
+        steps = _steps(series, cuts)
+        small = [s for s in steps if abs(np.log(s.ratio)) <= np.log1p(smallest_change)]
+        if not small:
+            return steps
+        least = min(small, key=lambda s: abs(np.log(s.ratio)))
+        cuts = [(at, p) for at, p in cuts if at != least.index]
+
+
+def find_changes(values: Sequence[float]) -> tuple[Step, ...]:
+    """Steps of an exact quantity: every change is one."""
+    return tuple(
+        Step(i, values[i - 1], values[i], _ratio(values[i - 1], values[i]), 0.0)
+        for i in range(1, len(values))
+        if values[i] != values[i - 1]
+    )
+
+
+def _cuts(series: Floats, start: int, end: int, alpha: float) -> list[tuple[int, float]]:
+    part = series[start:end]
+    if part.size < 2 * SMALLEST_SEGMENT:
+        return []
+    ranks = stats.rankdata(part)
+    scores = _scores(ranks[None, :])[0]
+    observed = scores.max()
+    generator = np.random.default_rng([_SEED, start, end])
+    shuffled = generator.permuted(np.tile(ranks, (_PERMUTATIONS, 1)), axis=1)
+    exceeding = int((_scores(shuffled).max(axis=1) >= observed * (1 - 1e-12)).sum())
+    p = rounded_p((exceeding + 1) / (_PERMUTATIONS + 1))
+    if p > alpha:
+        return []
+    at = start + SMALLEST_SEGMENT + int(scores.argmax())
+    return [(at, p), *_cuts(series, start, at, alpha), *_cuts(series, at, end, alpha)]
+
+
+def _scores(ranks: Floats) -> Floats:
+    """The standardised rank-sum difference at each allowed split; `ranks` is (series, position)."""
+    count = ranks.shape[1]
+    left = np.arange(SMALLEST_SEGMENT, count - SMALLEST_SEGMENT + 1)
+    sums = np.cumsum(ranks, axis=1)[:, left - 1]
+    expected = left * (count + 1) / 2
+    spread = np.sqrt(left * (count - left))
+    scores: Floats = np.abs(sums - expected) / spread
+    return scores
+
+
+def _steps(series: Floats, cuts: Sequence[tuple[int, float]]) -> tuple[Step, ...]:
+    if not cuts:
+        return ()
+    bounds = [0, *(at for at, _ in cuts), series.size]
+    levels = [float(np.median(series[a:b])) for a, b in pairwise(bounds)]
+    return tuple(
+        Step(at, levels[i], levels[i + 1], _ratio(levels[i], levels[i + 1]), p)
+        for i, (at, p) in enumerate(cuts)
+    )
+
+
+def _ratio(before: float, after: float) -> float:
+    return rounded_ratio(after / before) if before else float("inf")

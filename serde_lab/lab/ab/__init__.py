@@ -1,0 +1,1 @@
+"""Measures two versions of the code in turns in one sitting."""

@@ -1,0 +1,214 @@
+"""A sitting: several sides measured in one go, cell by cell, in random order.
+
+Each side is a process of its own with an environment of its own (`side_environment`). One cell runs at
+a time; a turn ends when the side stands before its next cell, so that checks and calibration of one
+side never overlap with another's cell. Owns processes and turns; must not know how sides are judged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from serde_lab.errors import LabError, RunError, UsageError
+from serde_lab.lab.ab import side as sitting_side
+from serde_lab.lab.ab.side_environment import SideEnvironment
+
+_GRACE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What one side measures: where, by which code, with which changes of the scenario."""
+
+    label: str
+    environment: SideEnvironment
+    overrides: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What all sides measure; `scenario` is a file, `folder` takes runs and logs of the sitting."""
+
+    scenario: Path
+    folder: Path
+    cache: Path | None = None
+    seed: int = 7
+
+
+Heard = Callable[[str, Mapping[str, Any]], None]
+"""Hears of what a side says: its label, and the event."""
+
+
+class Sitting:
+    """Sides at work. A context manager: whatever happens, no process is left behind."""
+
+    def __init__(self, sides: Sequence[Side], asked: Asked, heard: Heard) -> None:
+        self.asked = asked
+        self._order = random.Random(asked.seed)
+        self._workers = [_Worker(side, asked, heard) for side in sides]
+
+    def __enter__(self) -> Self:
+        try:
+            for worker in self._workers:
+                worker.start()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end()
+
+    def measure(self, rounds: int, arms: tuple[str, ...]) -> dict[str, Path]:
+        """Bring the runs to `rounds` rounds of `arms` (all for none); each side's run by its label.
+
+        Raises LabError where a side cannot go on, with its sentence.
+        """
+        for worker in self._workers:
+            worker.send({"rounds": rounds, "arms": list(arms)})
+            # one after the other: the first makes the input that the next ones find
+            worker.wait()
+        while waiting := [worker for worker in self._workers if worker.at is not None]:
+            # a side that gave an arm up is ahead: it waits for the others' round
+            first = min(worker.round for worker in waiting)
+            turn = [worker for worker in waiting if worker.round == first]
+            self._order.shuffle(turn)
+            for worker in turn:
+                worker.send({})
+                worker.wait()
+        return {worker.side.label: worker.done() for worker in self._workers}
+
+    def _end(self) -> None:
+        for worker in self._workers:
+            worker.tell_to_end()
+        for worker in self._workers:
+            worker.end()
+
+
+@dataclass
+class _Worker:
+    side: Side
+    asked: Asked
+    heard: Heard
+    at: Mapping[str, Any] | None = None
+    """The cell that it stands before; None when it is through or has not begun."""
+    path: Path | None = None
+    _process: subprocess.Popen[str] | None = None
+    _log: IO[str] | None = field(default=None, repr=False)
+
+    @property
+    def round(self) -> int:
+        return int(self.at["round"]) if self.at else 0
+
+    @property
+    def folder(self) -> Path:
+        return self.asked.folder / self.side.label
+
+    def start(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._log = (self.folder / "messages.log").open("w", encoding="utf-8")
+        environment = self.side.environment
+        path = os.pathsep.join(map(str, environment.path))
+        self._process = subprocess.Popen(
+            [environment.python, "-P", str(Path(sitting_side.__file__).resolve())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            # code that is only looked at leaves nothing behind in its tree
+            env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+            # ctrl-C is for the one who leads the sitting, who then ends the sides
+            start_new_session=True,
+        )
+        self.send(
+            {
+                "scenario": str(self.asked.scenario.resolve()),
+                "overrides": list(self.side.overrides),
+                "results": str(self.folder),
+                "cache": None if self.asked.cache is None else str(self.asked.cache.resolve()),
+            }
+        )
+        package = Path(self._receive("hello")["package"])
+        if not package.is_relative_to(environment.root.resolve()):
+            raise RunError(
+                f"{self.side.label} would have measured {package}, not {environment.root}"
+            )
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # its last word says why
+            self._process.stdin.write(json.dumps(message) + "\n")
+            self._process.stdin.flush()
+
+    def wait(self) -> None:
+        """Until it stands before a cell, or is through."""
+        event = self._receive("ready", "done")
+        if event["event"] == "ready":
+            self.at = event
+        else:
+            self.at, self.path = None, Path(event["path"])
+
+    def done(self) -> Path:
+        assert self.path is not None
+        return self.path
+
+    def tell_to_end(self) -> None:
+        if self._process is None:
+            return
+        with contextlib.suppress(OSError):
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+        if self.at is not None and self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGINT)
+
+    def end(self) -> None:
+        if self._process is not None:
+            try:
+                self._process.wait(_GRACE_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            if self._process.stdout is not None:
+                self._process.stdout.close()
+        if self._log is not None:
+            self._log.close()
+
+    def _receive(self, *wanted: str) -> Mapping[str, Any]:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            event: Mapping[str, Any] = json.loads(line)
+            if event["event"] in wanted:
+                return event
+            if event["event"] == "error":
+                raise self._failed(event["text"])
+            self.heard(self.side.label, event)
+        raise self._failed(f"it ended with status {self._process.wait()}; {self._last_words()}")
+
+    def _failed(self, text: str) -> LabError:
+        assert self._process is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_GRACE_S)
+        kind = UsageError if self._process.returncode == UsageError.exit_status else RunError
+        return kind(f"{self.side.label} ({self.side.environment.name}): {text}")
+
+    def _last_words(self) -> str:
+        lines = (self.folder / "messages.log").read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"

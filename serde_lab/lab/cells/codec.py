@@ -1,0 +1,176 @@
+"""Measures a cell of a codec run: every case through the four verbs of one arm, and nothing else.
+
+Owns the loop around a verb and what of it counts. A sample's commit is the number of the case. No
+exchange, no table, no Spark: what is left is a strategy and its records. Must not know runs.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from serde_lab.lab.cells.codec_cases import CodecBatch, codec_batches
+from serde_lab.lab.cells.result import CellResult, CellSample
+from serde_lab.lab.inputs.prepared import PreparedInputs
+from serde_lab.lab.plan import serde_options
+from serde_lab.records.schema import RecordSchema
+from serde_lab.scenario.model import Arm, Scenario
+from serde_lab.serde.equality import first_difference
+from serde_lab.serde.interface import Bounds, BoundSerde
+from serde_lab.serde.registry import strategy
+from serde_lab.verify.checks import CheckResult, Verdict
+
+COME_BACK = "records_come_back"
+STAGE = "codec"
+VERBS = ("from_arrow", "encode", "decode", "to_arrow")
+
+_RECORDS_A_LOOP = 10_000
+_MOST_PASSES = 50
+_LOOPS, _LOOPS_NS = 5, 50_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class VerbTime:
+    """Nanoseconds of one pass: of the loop with the least CPU time."""
+
+    wall_ns: float
+    cpu_ns: float
+
+
+@dataclass
+class CodecCells:
+    """Runs and judges cells of a codec run. The batches are held in memory."""
+
+    batches: Sequence[CodecBatch]
+
+    @classmethod
+    def of(cls, scenario: Scenario, inputs: PreparedInputs, schema: RecordSchema) -> Self | None:
+        """The cells of a codec run; None for a scenario that writes tables."""
+        if not scenario.codec_only:
+            return None
+        return cls(tuple(codec_batches(scenario, inputs, schema)))
+
+    def set_up(self) -> None:
+        """Nothing is written before a cell."""
+
+    def run(self, cell: str, arm: Arm) -> CellResult:
+        """Every case by `arm`. Raises whatever the strategy raised."""
+        samples: list[CellSample] = []
+        total_ns = 0.0
+        with _one_thread():
+            for number, batch in enumerate(self.batches, start=1):
+                bound = _bound(arm, batch)
+                times, frame_bytes = measure_verbs(bound, batch.rows)
+                wall_ns = sum(found.wall_ns for found in times.values())
+                total_ns += wall_ns
+                samples += [
+                    CellSample("seconds", wall_ns / 1e9, number),
+                    CellSample("rows", len(batch.rows), number),
+                    CellSample("frame_bytes", frame_bytes, number),
+                ]
+                for verb, found in times.items():
+                    phase = f"{STAGE}.{verb}"
+                    samples.append(CellSample("phase_wall_s", found.wall_ns / 1e9, number, phase))
+                    samples.append(CellSample("phase_cpu_s", found.cpu_ns / 1e9, number, phase))
+        samples.append(CellSample("seconds", total_ns / 1e9))
+        samples.append(CellSample("slots", 1))
+        return CellResult(tuple(samples), None)
+
+    def discard(self, cell: str) -> None:
+        """Nothing is left behind."""
+
+    def judge(self, arm: Arm, result: CellResult) -> Verdict:
+        """Whether every record of every case comes back as it went in."""
+        lossy = bool(strategy(arm.strategy or "").losses())
+        records = 0
+        for batch in self.batches:
+            bound = _bound(arm, batch)
+            frames = bound.encode(bound.from_arrow(batch.rows), Bounds.single(len(batch.rows)))
+            found = bound.decode(frames.frame).to_arrow()
+            expected = batch.rows
+            if lossy:
+                # what it declares to lose comes back in its own way, and twice in the same way
+                expected = _again(bound, found)
+            difference = first_difference(found, expected)
+            if difference is not None:
+                detail = f"{batch.case.name}: {difference}"
+                return Verdict((CheckResult(COME_BACK, False, detail),), None)
+            records += len(found)
+        detail = f"{records:,} records of {len(self.batches)} cases"
+        return Verdict((CheckResult(COME_BACK, True, detail),), None)
+
+
+def measure_verbs(bound: BoundSerde, rows: pa.RecordBatch) -> tuple[dict[str, VerbTime], int]:
+    """Each verb's time for one pass over `rows`, and the bytes of their frames."""
+    bounds = Bounds.single(len(rows))
+    records = bound.from_arrow(rows)
+    frames = bound.encode(records, bounds).frame
+    # records keep what has been read of them: converting out begins with new ones, outside the clock
+    verbs: dict[str, tuple[Callable[[], object], Callable[[object], object]]] = {
+        "from_arrow": (lambda: None, lambda _: bound.from_arrow(rows)),
+        "encode": (lambda: None, lambda _: bound.encode(records, bounds)),
+        "decode": (lambda: None, lambda _: bound.decode(frames)),
+        "to_arrow": (lambda: bound.decode(frames), lambda made: made.to_arrow()),  # type: ignore[attr-defined]
+    }
+    passes = max(1, min(_MOST_PASSES, _RECORDS_A_LOOP // max(1, len(rows))))
+    times = {verb: least(prepare, act, passes) for verb, (prepare, act) in verbs.items()}
+    return times, int(pc.sum(pc.binary_length(frames), min_count=0).as_py())
+
+
+def least(
+    prepare: Callable[[], object],
+    act: Callable[[object], object],
+    passes: int = 1,
+    loops: int = _LOOPS,
+    most_ns: float = _LOOPS_NS,
+) -> VerbTime:
+    """The loop with the least CPU time, without Python's garbage collector, which hits at random.
+
+    No loop begins once the ones before took `most_ns`.
+    """
+    act(prepare())
+    best = VerbTime(0.0, float("inf"))
+    began = time.perf_counter_ns()
+    for loop in range(loops):
+        if loop and time.perf_counter_ns() - began > most_ns:
+            break
+        inputs = [prepare() for _ in range(passes)]
+        gc.disable()
+        try:
+            cpu_ns, wall_ns = time.process_time_ns(), time.perf_counter_ns()
+            for one in inputs:
+                act(one)
+            wall_ns = time.perf_counter_ns() - wall_ns
+            cpu_ns = time.process_time_ns() - cpu_ns
+        finally:
+            gc.enable()
+        if cpu_ns / passes < best.cpu_ns:
+            best = VerbTime(wall_ns / passes, cpu_ns / passes)
+    return best
+
+
+def _bound(arm: Arm, batch: CodecBatch) -> BoundSerde:
+    return strategy(arm.strategy or "").bind(batch.schema, serde_options(arm))
+
+
+def _again(bound: BoundSerde, rows: pa.RecordBatch) -> pa.RecordBatch:
+    frames = bound.encode(bound.from_arrow(rows), Bounds.single(len(rows)))
+    return bound.decode(frames.frame).to_arrow()
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """As in a worker: one thread, so that CPU time is that of the call."""
+    before = pa.cpu_count()
+    pa.set_cpu_count(1)
+    try:
+        yield
+    finally:
+        pa.set_cpu_count(before)

@@ -1,0 +1,1 @@
+"""The checks that a cell passes before its timing counts."""

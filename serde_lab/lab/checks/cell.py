@@ -1,0 +1,167 @@
+"""The checks of a cell, before its timing counts: the table's contents, and the bytes on the wire.
+
+Owns which checks a cell gets and their names; `verify` owns how contents are compared. Must not know
+rounds or runs.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+
+from serde_lab.errors import PortabilityWarning
+from serde_lab.lab.cells.result import CellResult
+from serde_lab.lab.checks.file_facts import files_alike
+from serde_lab.lab.checks.own_reader import OwnReader
+from serde_lab.lab.inputs.prepared import PreparedInputs
+from serde_lab.lab.plan import serde_options, table_config, table_rules
+from serde_lab.records.schema import RecordSchema
+from serde_lab.scenario.model import Arm, Merging, Scenario
+from serde_lab.serde.interface import SerdeOptions
+from serde_lab.serde.registry import BUILT_IN, strategy
+from serde_lab.table.portability import unreadable_by_rust, zoneless_columns
+from serde_lab.verify.checks import CheckResult, Expected, Verdict, check_path, check_table
+from serde_lab.verify.oracle import Commit, solve
+from serde_lab.verify.rules import TableRules
+
+WIRE = "wire_is_the_strategys"
+MOVED = "every_row_moved"
+UNATTRIBUTED = "work_is_inside_timers"
+
+_MOST_UNATTRIBUTED = 0.25
+_MOST_WAITING_CPU = 0.5
+# less than this, and whatever there is of less than twice as much, is what tasks cost anyway
+_LEAST_CPU_S = 0.25
+
+
+class CellChecks:
+    """Judges cells of one scenario; the right answer is worked out once.
+
+    `files_too` looks into every table's files: whether arms and peers did equal work for them.
+    """
+
+    def __init__(
+        self, scenario: Scenario, inputs: PreparedInputs, work: Path, files_too: bool = False
+    ) -> None:
+        self.files_too = files_too
+        self.rules = table_rules(scenario, inputs.record_schema)
+        self._scenario, self._schema, self._work = scenario, inputs.record_schema, work
+        self._history = [
+            # the model's own list
+            Commit(cast(Any, commit.operation), commit.folder, commit.partitions)
+            for commit in (*inputs.setups, *inputs.commits)
+        ]
+        self._answers: dict[tuple[Merging, str, str], tuple[TableRules, Expected]] = {}
+        self.expected = self._answer(None)[1]
+        self.zoneless = zoneless_columns(self.rules.stored)
+        # writes warn of it
+        self.unreadable = unreadable_by_rust(table_config(scenario))
+        if self.zoneless:
+            # said before anything is measured, since hudi-rs would end in a panic
+            warnings.warn(
+                f"columns {', '.join(self.zoneless)}: hudi-rs 0.5.0 cannot read timestamps without zone,"
+                " so that the lab's own reader judges every table of this run",
+                PortabilityWarning,
+                stacklevel=2,
+            )
+
+    def _answer(self, arm: Arm | None) -> tuple[TableRules, Expected]:
+        """What the table of `arm` must hold, worked out once for each way to merge, type and index."""
+        table = self._scenario.table_of(arm)
+        kind = table.merging, table.type, table.index
+        if kind not in self._answers:
+            rules = table_rules(self._scenario, self._schema, arm)
+            folder = self._work / "oracle" / str(len(self._answers))
+            self._answers[kind] = rules, Expected.of(solve(rules, self._history, folder))
+        return self._answers[kind]
+
+    def judge(self, arm: Arm, result: CellResult) -> Verdict:
+        """Every check of one cell; the fingerprint is None where no table was written or readable."""
+        found: list[CheckResult] = []
+        fingerprint = None
+        if arm.strategy is not None:
+            makes = self._scenario.topology_of(arm).makes_records
+            found += [_wire(arm, result) if makes else _no_wire(result), _timers(result)]
+        if result.table is None:
+            found.append(CheckResult(MOVED, True, f"{result.rows:,} rows"))
+        else:
+            contents = self._contents(str(result.table), arm)
+            fingerprint = contents.fingerprint
+            found += contents.results
+            if self.files_too:
+                found.append(files_alike(result.table, self._scenario.table_of(arm).codec))
+        return Verdict(tuple(found), fingerprint)
+
+    def _contents(self, table: str, arm: Arm) -> Verdict:
+        """The checks of a table's rows, by hudi-rs wherever it can read them."""
+        rules, expected = self._answer(arm)
+        if not self.zoneless and not self.unreadable:
+            return check_path(table, expected, rules)
+        own = OwnReader(table)
+        return check_table(own, expected, rules, own.facts())
+
+
+def _wire(arm: Arm, result: CellResult) -> CheckResult:
+    lender = _lender_of_mark(arm)
+    if lender:
+        return CheckResult(WIRE, False, f"{arm.strategy} says that the mark of {lender} is its own")
+    if not result.sniffed:
+        return CheckResult(WIRE, False, f"no frame of {arm.strategy} reached a reduce side")
+    sent = sum(s.value for s in result.samples if s.metric == "frames")
+    if result.foreign:
+        return CheckResult(
+            WIRE,
+            False,
+            f"{result.foreign:,} of {result.sniffed:,} frames do not bear the mark of {arm.strategy}",
+        )
+    if sent != result.sniffed:
+        return CheckResult(WIRE, False, f"{result.sniffed:,} frames arrived of {sent:,.0f} sent")
+    return CheckResult(WIRE, True, f"all {result.sniffed:,} frames bear the mark of {arm.strategy}")
+
+
+def _no_wire(result: CellResult) -> CheckResult:
+    return CheckResult(WIRE, not result.sniffed, f"{result.sniffed:,} frames, where none is made")
+
+
+def _lender_of_mark(arm: Arm) -> str:
+    """The built-in strategy whose mark a plug-in uses; "" if its mark is its own."""
+    anything = RecordSchema(pa.schema([pa.field("k", pa.string())]), ("k",))
+    mark = strategy(arm.strategy or "").bind(anything, serde_options(arm)).mark
+    for name in BUILT_IN:
+        if name != arm.strategy and strategy(name).bind(anything, SerdeOptions()).mark == mark:
+            return name
+    return ""
+
+
+def _timers(result: CellResult) -> CheckResult:
+    """Whether work happens where it is timed: a worker's CPU outside its phases, or in its waits."""
+    phases: dict[str, float] = {}
+    for sample in result.samples:
+        if sample.metric == "phase_cpu_s" and sample.phase is not None:
+            phases[sample.phase] = phases.get(sample.phase, 0.0) + sample.value
+    spine = {p: s for p, s in phases.items() if not p.startswith("idle.") and "worker_" not in p}
+    total = sum(spine.values())
+    outside = spine.get("unattributed", 0.0)
+    waiting = sum(s for p, s in spine.items() if p.endswith("_wait"))
+    if result.threads_left:
+        return CheckResult(
+            UNATTRIBUTED,
+            False,
+            f"{result.threads_left} times a thread still ran when the phase that it began in was over",
+        )
+    if total > 2 * _LEAST_CPU_S and outside > max(_MOST_UNATTRIBUTED * total, _LEAST_CPU_S):
+        return CheckResult(
+            UNATTRIBUTED,
+            False,
+            f"{outside:.2f} s of {total:.2f} s CPU of the workers lie outside every timer",
+        )
+    if total > 2 * _LEAST_CPU_S and waiting > _MOST_WAITING_CPU * total:
+        return CheckResult(
+            UNATTRIBUTED,
+            False,
+            f"{waiting:.2f} s of {total:.2f} s CPU of the workers were spent while they waited",
+        )
+    return CheckResult(UNATTRIBUTED, True, f"{outside:.2f} s of {total:.2f} s CPU outside timers")

@@ -1,0 +1,138 @@
+"""What is inside the files of a table: codec, footers, blocks of logs. The check `files_alike`.
+
+Owns the look into base and log files by which a run with peers shows that its tables were written on
+equal terms. Must not know arms, clocks or who wrote the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from serde_lab.errors import TableError
+from serde_lab.peers.likeness import FILES_ALIKE
+from serde_lab.table.files.base_file import BLOOM_KEY, MAX_KEY, MIN_KEY
+from serde_lab.table.files.log_block import BlockType, LogBlock, parse_blocks
+from serde_lab.table.files.meta_columns import META_NAMES
+from serde_lab.table.storage.storage import Storage
+from serde_lab.table.table import HoodieTable
+from serde_lab.verify.checks import CheckResult
+
+
+@dataclass
+class FileFacts:
+    """Sums over the files of a table's latest slices; bytes are compressed ones."""
+
+    base_files: int = 0
+    base_bytes: int = 0
+    bloom_bytes: int = 0
+    row_groups: int = 0
+    key_ranges: int = 0
+    log_files: int = 0
+    log_bytes: int = 0
+    blocks: dict[str, int] = field(default_factory=dict)
+    codecs: set[str] = field(default_factory=set)
+    statistics: set[str] = field(default_factory=set)
+    """Of how many columns there are statistics: "21 of 21", as seen."""
+    without_meta: int = 0
+
+    @property
+    def words(self) -> str:
+        """One line."""
+        said = [f"{self.base_files} base files of {self.base_bytes:,} B"]
+        if self.base_files:
+            bloom = f"{self.bloom_bytes:,} B" if self.bloom_bytes else "none"
+            said += [
+                f"bloom filters {bloom}",
+                f"key ranges in {self.key_ranges}",
+                f"statistics of {', '.join(sorted(self.statistics))} columns",
+                f"{self.row_groups} row groups",
+            ]
+        if self.log_files:
+            blocks = ", ".join(f"{n} {kind}" for kind, n in sorted(self.blocks.items()))
+            said.append(f"{self.log_files} log files of {self.log_bytes:,} B, blocks: {blocks}")
+        said.append(f"codec {', '.join(sorted(self.codecs)) or 'of no parquet'}")
+        return "; ".join(said)
+
+
+def read_facts(table: HoodieTable, folder: Path) -> FileFacts:
+    """The facts of a local table."""
+    facts = FileFacts()
+    for one in table.view().latest_file_slices():
+        if one.base_file is not None:
+            facts.base_files += 1
+            facts.base_bytes += one.base_file.size_bytes
+            _add_parquet(facts, pq.ParquetFile(folder / one.base_file.path), footer=True)
+        for log in one.log_files:
+            facts.log_files += 1
+            facts.log_bytes += log.size_bytes
+            _add_blocks(facts, folder / log.path)
+    return facts
+
+
+def _add_parquet(facts: FileFacts, file: pq.ParquetFile, footer: bool) -> None:
+    with file:
+        metadata = file.metadata
+        facts.codecs |= set(_codecs(metadata))
+        names = {metadata.schema.column(i).name for i in range(metadata.num_columns)}
+        facts.without_meta += not set(META_NAMES) <= names
+        if not footer:
+            return
+        keys = metadata.metadata or {}
+        facts.bloom_bytes += len(keys.get(BLOOM_KEY.encode(), b""))
+        facts.key_ranges += MIN_KEY.encode() in keys and MAX_KEY.encode() in keys
+        facts.row_groups += metadata.num_row_groups
+        if metadata.num_row_groups:
+            group = metadata.row_group(0)
+            seen = sum(group.column(i).is_stats_set for i in range(group.num_columns))
+            facts.statistics.add(f"{seen} of {group.num_columns}")
+
+
+def _codecs(metadata: pq.FileMetaData) -> Iterator[str]:
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        yield from (group.column(i).compression.lower() for i in range(group.num_columns))
+
+
+def _add_blocks(facts: FileFacts, path: Path) -> None:
+    with pa.memory_map(str(path)) as mapped:
+        for block in parse_blocks(mapped.read_buffer()):
+            kind = _kind(block) if isinstance(block, LogBlock) else "damaged"
+            facts.blocks[kind] = facts.blocks.get(kind, 0) + 1
+            if isinstance(block, LogBlock) and kind == "parquet":
+                _add_parquet(facts, pq.ParquetFile(pa.BufferReader(block.content)), footer=False)
+
+
+def _kind(block: LogBlock) -> str:
+    try:
+        return BlockType(block.type).name.lower().removesuffix("_data").removesuffix("_block")
+    except ValueError:
+        return f"type {block.type}"
+
+
+def files_alike(folder: Path, codec: str) -> CheckResult:
+    """Whether the table's files hold what equal work means: the codec that was asked for, meta columns,
+    and key ranges beside bloom filters. The detail says what there is besides.
+    """
+    try:
+        facts = read_facts(HoodieTable.open(Storage.open(folder)), folder)
+    except (TableError, pa.ArrowException, OSError) as exc:
+        return CheckResult(FILES_ALIKE, False, f"its files cannot be looked into: {exc}")
+    problems = list(_problems(facts, codec))
+    return CheckResult(FILES_ALIKE, not problems, "; ".join([*problems, facts.words]))
+
+
+def _problems(facts: FileFacts, codec: str) -> Iterable[str]:
+    wanted = {"lz4": {"lz4", "lz4_raw"}}.get(codec, {codec})
+    foreign = facts.codecs - wanted
+    if foreign:
+        yield f"asked for {codec}, but found {', '.join(sorted(foreign))}"
+    if facts.without_meta:
+        yield f"{facts.without_meta} files or blocks lack meta columns"
+    # Apache Hudi without bloom filters leaves the key range out, too
+    if facts.bloom_bytes and facts.key_ranges != facts.base_files:
+        yield f"only {facts.key_ranges} of {facts.base_files} base files say their key range"

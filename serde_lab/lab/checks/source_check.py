@@ -1,0 +1,143 @@
+"""Whether data can become a table: all that a write or a strategy would refuse, before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+
+from serde_lab.errors import LabError, SchemaError
+from serde_lab.inputs.parquet_rows import ParquetRows
+from serde_lab.lab.inputs import own_files
+from serde_lab.lab.inputs.batches import check_rows as check_batches
+from serde_lab.lab.plan import TABLE_NAME, Write, serde_options, write_options
+from serde_lab.pipeline.planning import key_generator
+from serde_lab.pipeline.source.schema import avro_schema, record_schema
+from serde_lab.pipeline.stages import stored_form
+from serde_lab.records.keys import NOWHERE
+from serde_lab.records.schema import RecordSchema
+from serde_lab.records.types import storage_schema
+from serde_lab.scenario.model import Arm, ParquetData, Scenario
+from serde_lab.serde.interface import Bounds
+from serde_lab.serde.registry import BUILT_IN, named, strategy
+from tpch import generate
+
+_ROWS_AT_A_TIME, _FEW_ROWS = 1 << 20, 1000
+_SMALL_FACTOR = 0.001
+
+
+def check_data(scenario: Scenario, arms: Sequence[Arm] | None = None) -> None:
+    """Raise DataError or SchemaError, naming file and column, for the user's own files.
+
+    `arms`: those that are to be measured, by default all. Reads no row, and does nothing for data of
+    TPC-H, which are not there before they are generated.
+    """
+    own_files.check_sources(scenario)
+    if isinstance(scenario.data, ParquetData):
+        records = _records(scenario, own_files.open_source(scenario.data).schema)
+        check_arms(scenario.arms if arms is None else arms, records)
+
+
+def check_own_rows(scenario: Scenario, made: bool = False) -> None:
+    """Raise DataError for rows that cannot be written: null or repeated keys, values that are no folder.
+
+    Reads the columns of key, partition and ordering of the user's own files, and makes nothing. Where the
+    batches are `made` already, their nulls and repeated keys were looked for then.
+    """
+    data = scenario.data
+    if not isinstance(data, ParquetData):
+        return
+    if not made:
+        check_batches(scenario)
+    source = own_files.open_source(data)
+    _check_names("data.path", data.path, source, scenario)
+    for key, batch in scenario.named_batches:
+        if batch.path is not None:
+            rows = own_files.open_batch(key, batch, source, scenario)
+            _check_names(f"{key}.path", batch.path, rows, scenario)
+
+
+def _check_names(key: str, path: str, rows: ParquetRows, scenario: Scenario) -> None:
+    """Make the record keys and partition paths of all rows, as a write does."""
+    columns = own_files.role_columns(scenario)
+    schema = pa.schema([rows.schema.field(name) for name in columns if name in rows.schema.names])
+    data = scenario.data
+    told = RecordSchema(storage_schema(schema), data.record_key, data.partition)
+    try:
+        keys = key_generator(told, write_options(scenario, None, Write()))
+        for table in rows.batches(_ROWS_AT_A_TIME, schema.names):
+            for batch in table.combine_chunks().to_batches():
+                stored = stored_form(batch, told.data)
+                if told.record_key:
+                    keys.record_keys(stored)
+                keys.partition_paths(stored)
+    except LabError as exc:
+        raise type(exc)(f"{key}: {path}: {exc.message}", exc.hint) from exc
+
+
+def check_types(scenario: Scenario, arms: Sequence[Arm]) -> None:
+    """Raise what plug-ins among `arms` say of the types of TPC-H, before its data are generated."""
+    plug_ins = [arm for arm in arms if arm.strategy is not None and arm.strategy not in BUILT_IN]
+    if plug_ins and not isinstance(scenario.data, ParquetData):
+        check_arms(plug_ins, _records(scenario, _first_rows(scenario).schema))
+
+
+def try_arms(scenario: Scenario) -> None:
+    """Have the strategy of each arm encode and decode a few rows of the data. Raises what it raises.
+
+    For data of TPC-H, rows at a thousandth of scale factor 1 are generated and removed again.
+    """
+    few = _first_rows(scenario)
+    records = _records(scenario, few.schema)
+    check_arms(scenario.arms, records)
+    keys = key_generator(records, write_options(scenario, None, Write()))
+    few = stored_form(few, records.data)
+    for name in scenario.ordering:
+        if few.column(name).null_count == len(few):  # event_ts, which derived batches add
+            at = few.schema.get_field_index(name)
+            few = few.set_column(at, few.schema.field(at), pa.array(range(len(few)), pa.int64()))
+    batch = keys.envelop(few, NOWHERE)
+    for arm in scenario.arms:
+        if arm.strategy is not None:
+            with named(f"arm {arm.name!r}"):
+                bound = strategy(arm.strategy).bind(records, serde_options(arm))
+                frames = bound.encode(bound.from_arrow(batch), Bounds.single(len(batch)))
+                bound.decode(frames.frame).to_arrow()
+
+
+def _first_rows(scenario: Scenario) -> pa.RecordBatch:
+    data = scenario.data
+    with TemporaryDirectory(prefix="serde_lab-rows-") as folder:
+        if isinstance(data, ParquetData):
+            rows = own_files.open_source(data)
+        else:
+            made = generate(data.table, _SMALL_FACTOR, Path(folder))
+            rows = ParquetRows(made.manifest.files(made.folder))
+        few = rows.read(0, min(rows.rows, _FEW_ROWS))
+    return few.combine_chunks().to_batches()[0]
+
+
+def _records(scenario: Scenario, source: pa.Schema) -> RecordSchema:
+    """The schema of the records that are made of rows of `source`. Raises SchemaError."""
+    schema = source.remove_metadata()
+    for name in scenario.ordering:
+        if name not in schema.names:  # event_ts, which derived batches add
+            schema = schema.append(pa.field(name, pa.int64()))
+    try:
+        records = record_schema(schema, write_options(scenario, None, Write()))
+        avro_schema(records.data, TABLE_NAME)
+    except SchemaError as exc:
+        where = scenario.data.path if isinstance(scenario.data, ParquetData) else "data"
+        raise SchemaError(f"{where}: {exc.message}", exc.hint) from exc
+    return records
+
+
+def check_arms(arms: Iterable[Arm], schema: RecordSchema) -> None:
+    """Raise SchemaError, naming arm and column, unless every strategy takes records of `schema`."""
+    for arm in arms:
+        if arm.strategy is None:
+            continue
+        with named(f"arm {arm.name!r}"):
+            strategy(arm.strategy).bind(schema, serde_options(arm))

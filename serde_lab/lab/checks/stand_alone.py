@@ -1,0 +1,190 @@
+"""The check that frames hold the records themselves: a fresh process must read them back.
+
+Before anything is measured each strategy encodes made-up records here; another process, which has seen
+neither these records nor the input, decodes them and must return the same rows. A strategy that sends
+tickets to rows which it keeps, or that reads the input again, cannot. Owns both sides of this check
+(`python -m serde_lab.lab.checks.stand_alone` is the other one). Must not know runs.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from serde_lab.errors import LabError
+from serde_lab.inputs.made_up_rows import made_up_rows
+from serde_lab.records.keys import NOWHERE, KeyGenerator
+from serde_lab.records.schema import RecordSchema
+from serde_lab.serde.equality import first_difference
+from serde_lab.serde.interface import Bounds, SerdeOptions
+from serde_lab.serde.registry import strategy
+from serde_lab.verify.checks import CheckResult
+
+STAND_ALONE = "frames_stand_alone"
+
+_MOST_ROWS = 2048
+# a process that has not answered by then never will, however busy the machine is
+_PATIENCE_S = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What one arm sends to the other process; all of it travels by pickle."""
+
+    strategy: str
+    options: SerdeOptions
+    schema: RecordSchema
+    frames: pa.BinaryArray
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A result for each arm whose frames were sent; why an arm raised before it had any."""
+
+    results: dict[str, CheckResult]
+    raised: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    sent: Sent
+    expected: pa.RecordBatch
+
+
+def frames_stand_alone(
+    arms: Mapping[str, tuple[str, SerdeOptions]],
+    schema: RecordSchema,
+    keys: KeyGenerator,
+    work: Path,
+    rows: int,
+    seed: int,
+) -> Proof:
+    """The proof of every arm; `arms` are strategies with their options, by the arms' names.
+
+    `rows`: how many records a batch of the input has, so that the sample looks like one.
+    """
+    made_up = made_up_rows(schema, max(2, min(rows, _MOST_ROWS)), seed)
+    enveloped = keys.envelop(made_up, NOWHERE)
+    samples: dict[str, _Sample] = {}
+    raised: dict[str, str] = {}
+    for name, (subject, options) in arms.items():
+        try:
+            samples[name] = _sample(subject, options, schema, enveloped)
+        except Exception as exc:  # a plug-in may raise anything
+            raised[name] = f"{subject} cannot encode made-up rows: {_said(exc)}"
+    answers = _read_back({name: sample.sent for name, sample in samples.items()}, work)
+    return Proof({n: _judged(sample, answers[n]) for n, sample in samples.items()}, raised)
+
+
+def _sample(
+    subject: str, options: SerdeOptions, schema: RecordSchema, enveloped: pa.RecordBatch
+) -> _Sample:
+    known = strategy(subject)
+    bound = known.bind(schema, options)
+    records = bound.from_arrow(enveloped)
+    frames = bound.encode(records, Bounds.single(len(enveloped))).frame
+    expected = enveloped
+    if known.losses():
+        # what it declares to lose comes back in its own way, in every process alike
+        expected = bound.decode(frames).to_arrow()
+    return _Sample(Sent(subject, options, schema, frames), expected)
+
+
+def _judged(sample: _Sample, answer: pa.RecordBatch | str) -> CheckResult:
+    if isinstance(answer, str):
+        return _failed(f"a fresh process cannot read the frames: {answer}")
+    difference = first_difference(answer, sample.expected)
+    if difference is not None:
+        return _failed(f"a fresh process reads other rows from the frames: {difference}")
+    frames, rows = len(sample.sent.frames), len(sample.expected)
+    detail = f"a fresh process reads {rows:,} made-up rows from {frames:,} frames"
+    return CheckResult(STAND_ALONE, True, detail)
+
+
+def _failed(detail: str) -> CheckResult:
+    return CheckResult(STAND_ALONE, False, detail)
+
+
+def _said(exc: BaseException) -> str:
+    if isinstance(exc, LabError):
+        return exc.message
+    return f"{type(exc).__name__}: {(str(exc).strip().splitlines() or [''])[0]}"
+
+
+def _read_back(sent: Mapping[str, Sent], work: Path) -> dict[str, pa.RecordBatch | str]:
+    """What another process reads, or why it cannot; one that a strategy ends is started again."""
+    answers: dict[str, pa.RecordBatch | str] = {}
+    while left := [name for name in sent if name not in answers]:
+        ended = _ask(sent, left, answers, work)
+        missing = [name for name in left if name not in answers]
+        if missing:
+            answers[missing[0]] = ended
+    return answers
+
+
+def _ask(
+    sent: Mapping[str, Sent],
+    names: Sequence[str],
+    answers: dict[str, pa.RecordBatch | str],
+    work: Path,
+) -> str:
+    """Start one process for `names` and add what it says to `answers`; returns how it ended."""
+    work.mkdir(parents=True, exist_ok=True)
+    question, answer = work / "frames.pickle", work / "rows.pickle"
+    question.write_bytes(pickle.dumps({name: sent[name] for name in names}))
+    answer.unlink(missing_ok=True)
+    # strategies are found on this process's own path
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-m", __name__, str(question), str(answer)]
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, timeout=_PATIENCE_S, check=False
+        )
+        ended = f"the process ended with status {done.returncode}"
+        ended += _last_line(done.stderr)
+    except subprocess.TimeoutExpired:
+        ended = f"no answer after {_PATIENCE_S} s"
+    if answer.exists():
+        with answer.open("rb") as file:
+            answers.update(_loaded(file))
+    return ended
+
+
+def _last_line(text: bytes) -> str:
+    lines = text.decode(errors="replace").strip().splitlines()
+    return f": {lines[-1]}" if lines else ""
+
+
+def _loaded(file: Any) -> Iterator[tuple[str, pa.RecordBatch | str]]:
+    while True:
+        try:
+            yield pickle.load(file)
+        except (EOFError, pickle.UnpicklingError):
+            return
+
+
+def decode_all(question: Path, answer: Path) -> None:
+    """The other side: decode every arm's frames, one pickle of (arm, batch or words) after another."""
+    asked: dict[str, Sent] = pickle.loads(question.read_bytes())
+    with answer.open("wb") as file:
+        for name, sent in asked.items():
+            found: pa.RecordBatch | str
+            try:
+                bound = strategy(sent.strategy).bind(sent.schema, sent.options)
+                found = bound.decode(sent.frames).to_arrow()
+            except Exception as exc:  # whatever a plug-in raises is its answer
+                found = _said(exc)
+            pickle.dump((name, found), file)
+            file.flush()
+
+
+if __name__ == "__main__":
+    decode_all(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,188 @@
+"""Finds the jars that `jars.toml` pins, or fetches them into the cache; no Maven client, no Java.
+
+A jar is looked for in this order: a file that the caller or the jar's environment variable names, the
+cache, Maven's local repositories and Ivy's caches in HOME and in the account's own home folder. What is
+found in the last three counts only if its SHA-256 is the pinned one. A named file is the user's choice:
+it is used as it is, and `FoundJar.note` says where it differs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from serde_lab.errors import SetupError
+from serde_lab.inputs.parts import Progress, silent
+from serde_lab.lab.inputs.batches import Say
+from serde_lab.lab.inputs.prepared import alone, default_cache
+from serde_lab.lab.jars.download import download
+from serde_lab.lab.jars.repository import homes, local_repositories, repository
+
+
+@dataclass(frozen=True, slots=True)
+class Jar:
+    """One pinned jar: its Maven coordinates, its contents, and the variable that replaces it."""
+
+    title: str
+    group: str
+    artifact: str
+    version: str
+    sha256: str
+    size_bytes: int
+    variable: str
+
+    @property
+    def coordinates(self) -> str:
+        """As Maven and Spark write them."""
+        return f"{self.group}:{self.artifact}:{self.version}"
+
+    @property
+    def file_name(self) -> str:
+        """The name that every Maven repository gives the file."""
+        return f"{self.artifact}-{self.version}.jar"
+
+    @property
+    def repository_path(self) -> str:
+        """Where a Maven repository has the file, relative to the repository's root."""
+        return "/".join((*self.group.split("."), self.artifact, self.version, self.file_name))
+
+
+@dataclass(frozen=True, slots=True)
+class FoundJar:
+    """A jar on this machine and who had it; `note` is a sentence if it is not the pinned file."""
+
+    path: Path
+    origin: str
+    note: str = ""
+
+
+def manifest() -> dict[str, Jar]:
+    """All pinned jars, by their names in `jars.toml`."""
+    with Path(__file__).with_name("jars.toml").open("rb") as file:
+        return {name: Jar(**entry) for name, entry in tomllib.load(file).items()}
+
+
+HUDI = manifest()["hudi"]
+
+
+def find_jar(
+    jar: Jar, stated: str = "", environ: Mapping[str, str] = os.environ
+) -> FoundJar | None:
+    """The jar on this machine, or None. `stated` is what `--hudi-jar` names, "" for nothing.
+
+    Raises SetupError if a named path holds no file, or if Maven's settings cannot be read.
+    """
+    for path, origin in ((stated, "--hudi-jar"), (environ.get(jar.variable, ""), jar.variable)):
+        if path:
+            return _named(jar, path, origin)
+    for place, origin in _places(jar, environ):
+        if _differs(jar, place) == "":
+            return FoundJar(place.resolve(), origin)
+    return None
+
+
+def fetch_jar(
+    jar: Jar,
+    stated: str = "",
+    environ: Mapping[str, str] = os.environ,
+    progress: Progress = silent,
+    say: Say = lambda text: None,
+) -> FoundJar:
+    """The jar, fetched into the cache if it is not on this machine yet.
+
+    One process fetches at a time. What an interrupted one has received is kept and continued.
+    Raises SetupError if the jar cannot be fetched or is not the pinned one.
+    """
+    found = find_jar(jar, stated, environ)
+    if found is not None:
+        return found
+    target = _cached(jar, environ)
+    try:
+        with alone(target.parent, f"waiting for another process that fetches {jar.title}", say):
+            found = find_jar(jar, stated, environ)
+            return found or _fetched(jar, target, environ, progress)
+    except OSError as exc:
+        why = f"{exc.strerror or exc}"
+        raise SetupError(
+            f"{target.parent} cannot be written: {why}", by_hand(jar, environ)
+        ) from exc
+
+
+def by_hand(jar: Jar, environ: Mapping[str, str] = os.environ) -> str:
+    """What to do without the lab: which file to fetch, and where to put it."""
+    try:
+        source = repository(environ).url + jar.repository_path
+    except SetupError:
+        source = f"{jar.repository_path} from a Maven repository"
+    target = _cached(jar, environ).absolute()
+    return f"fetch {source} by hand to {target}, or name the file in {jar.variable}"
+
+
+def _fetched(jar: Jar, target: Path, environ: Mapping[str, str], progress: Progress) -> FoundJar:
+    source = repository(environ)
+    url = source.url + jar.repository_path
+    part = target.with_name(f"{target.name}.part")
+
+    def report(done: int) -> None:
+        progress(f"{jar.artifact} {jar.version}", done, jar.size_bytes)
+
+    try:
+        download(url, part, jar.size_bytes, source.authorization, report, environ)
+    except SetupError as exc:
+        advice = "; ".join(filter(None, (exc.hint, by_hand(jar, environ))))
+        raise SetupError(
+            f"{jar.title} cannot be fetched from {url} ({source.origin}): {exc.message}", advice
+        ) from exc
+    wrong = _differs(jar, part)
+    if wrong:
+        part.unlink()
+        raise SetupError(
+            f"{url} ({source.origin}) is refused as {jar.title}: {wrong}", by_hand(jar, environ)
+        )
+    part.replace(target)
+    return FoundJar(target.resolve(), f"fetched from {source.url}")
+
+
+def _named(jar: Jar, path: str, origin: str) -> FoundJar:
+    if not Path(path).is_file():
+        raise SetupError(
+            f"{origin} names {path}, where there is no file", hint=f"expected {jar.coordinates}"
+        )
+    wrong = _differs(jar, Path(path))
+    note = f"{path} ({origin}) is not {jar.coordinates} as published: {wrong}" if wrong else ""
+    return FoundJar(Path(path).resolve(), origin, note)
+
+
+def _cached(jar: Jar, environ: Mapping[str, str]) -> Path:
+    return default_cache(environ) / "jars" / jar.file_name
+
+
+def _places(jar: Jar, environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
+    """Files that may be the jar, with who put them there; lazily, so that a hit ends the search."""
+    yield _cached(jar, environ), "the cache"
+    for folder in local_repositories(environ):
+        yield folder / jar.repository_path, "Maven's local repository"
+    for home in homes(environ):
+        files = [
+            *home.glob(f".ivy2*/cache/{jar.group}/{jar.artifact}/jars/{jar.file_name}"),
+            *home.glob(f".ivy2*/jars/{jar.group}_{jar.file_name}"),
+        ]
+        for file in sorted(files):
+            yield file, "Ivy's cache"
+
+
+def _differs(jar: Jar, file: Path) -> str:
+    """What tells `file` from the pinned jar, "" for nothing. A file that cannot be read differs."""
+    try:
+        size = file.stat().st_size
+        if size != jar.size_bytes:
+            return f"it has {size:,} bytes, expected {jar.size_bytes:,}"
+        with file.open("rb") as opened:
+            found = hashlib.file_digest(opened, "sha256").hexdigest()
+    except OSError as exc:
+        return f"it cannot be read: {exc.strerror}"
+    return "" if found == jar.sha256 else f"its SHA-256 is {found}, expected {jar.sha256}"

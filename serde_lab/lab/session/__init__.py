@@ -1,0 +1,1 @@
+"""Spark sessions of a run: settings, start and end, workers' environments."""

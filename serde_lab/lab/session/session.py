@@ -1,0 +1,226 @@
+"""Starts and stops the Spark session of a run, with settings that make measurements repeatable.
+
+Owns the session's configuration, all of which is recorded in run.json. Must not know what runs in it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from serde_lab.errors import SetupError
+from serde_lab.lab.session.java import find_java
+from serde_lab.lab.session.worker_environment import UNPACKED
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PATIENCE_S = 30
+_LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
+
+WORKER_ENVIRONMENT = {
+    # one task a core: a worker's own threads would take time that another task's clock counts
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    # pyarrow and numpy ask the kernel for the same pages again and again otherwise
+    "MALLOC_TRIM_THRESHOLD_": "2147483647",
+    "MALLOC_MMAP_THRESHOLD_": "2147483647",
+    "MIMALLOC_PURGE_DELAY": "-1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """What a session is started with; `master` empty means local mode. `cores` is the number of slots,
+    there and on a standalone cluster.
+
+    `local_folder`: where Spark and its JVM keep shuffles and what is temporary, "" for their default.
+    `worker_python`: the interpreter of the workers, "" for the one here at its path here. `archive`: what
+    each of them unpacks first, into a folder beside it, "" for nothing.
+    """
+
+    cores: int = 2
+    master: str = ""
+    driver_memory: str = "4g"
+    event_log_folder: str = ""
+    local_folder: str = ""
+    worker_python: str = ""
+    archive: str = ""
+    conf: Mapping[str, str] = field(default_factory=dict)
+    jars: tuple[str, ...] = ()
+
+    @property
+    def spark_master(self) -> str:
+        """`local[N,4]`, since plain `local[N]` never retries a task."""
+        return self.master or f"local[{self.cores},4]"
+
+
+def spark_conf(settings: SessionSettings) -> dict[str, str]:
+    """Every Spark property that the lab sets, for `settings`."""
+    memory = settings.conf.get("spark.driver.memory", settings.driver_memory)
+    java_options = f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()} -Duser.timezone=UTC"
+    # One size of heap from start to end: a heap that an arm made grow, and the collector's thresholds
+    # that went with it, would else be what the next arm starts from.
+    java_options += f" -Xms{memory}"
+    conf = {
+        "spark.app.name": "serde_lab",
+        "spark.master": settings.spark_master,
+        "spark.driver.memory": memory,
+        "spark.driver.extraJavaOptions": java_options,
+        "spark.driver.host": "127.0.0.1" if not settings.master else "",
+        "spark.driver.bindAddress": "127.0.0.1" if not settings.master else "",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "serde_lab-warehouse"),
+        "spark.python.worker.reuse": "true",
+        # one file, one input partition: a scenario fixes the partitions, not the number of cores
+        "spark.sql.files.maxPartitionBytes": str(1 << 40),
+        "spark.sql.files.openCostInBytes": str(1 << 40),
+    }
+    conf = {key: value for key, value in conf.items() if value}
+    conf |= {f"spark.executorEnv.{key}": value for key, value in WORKER_ENVIRONMENT.items()}
+    if settings.event_log_folder:
+        conf |= {
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": Path(settings.event_log_folder).resolve().as_uri(),
+            "spark.eventLog.compress": "false",
+        }
+    conf |= _cluster_conf(settings)
+    if settings.local_folder:
+        conf["spark.local.dir"] = settings.local_folder
+        conf["spark.sql.warehouse.dir"] = f"{settings.local_folder}/warehouse"
+        conf["spark.driver.extraJavaOptions"] += f" -Djava.io.tmpdir={settings.local_folder}"
+    if settings.jars:
+        conf["spark.jars"] = ",".join(settings.jars)
+    return conf | dict(settings.conf)
+
+
+def _cluster_conf(settings: SessionSettings) -> dict[str, str]:
+    """As many slots as were asked for, all of them there before anything is measured; the archive."""
+    if not settings.master:
+        return {}
+    conf = {
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        # Spark begins with whoever is there after half a minute, which executors that unpack an archive
+        # on a busy machine may miss
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "600s",
+    }
+    if settings.master.startswith("spark://"):
+        conf["spark.cores.max"] = str(settings.cores)
+    elif settings.master.startswith(("yarn", "k8s://")):
+        conf["spark.executor.instances"] = str(settings.cores)
+        conf["spark.executor.cores"] = "1"
+    if settings.archive:
+        yarn = settings.master.startswith("yarn")
+        key = "spark.yarn.dist.archives" if yarn else "spark.archives"
+        conf[key] = f"{settings.archive}#{UNPACKED}"
+    return conf
+
+
+def start_session(settings: SessionSettings) -> SparkSession:
+    """A new Spark session. Raises SetupError when Java or Spark cannot be started, or one is running, and
+    for a heap larger than the machine's memory."""
+    conf = spark_conf(settings)
+    _check_heap(conf["spark.driver.memory"])
+    java = find_java()
+    os.environ["JAVA_HOME"] = str(java.home)
+    # without it workers take another interpreter and fail with No module named 'pyarrow'
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = settings.worker_python or sys.executable
+    os.environ.update(WORKER_ENVIRONMENT)
+    os.environ.pop("SPARK_HOME", None)  # another Spark's jars would win over the locked pyspark's
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    if SparkContext._active_spark_context is not None:
+        raise SetupError("a Spark session is running in this process already", hint="stop it first")
+    # given at launch: extraJavaOptions and memory are read before the JVM starts
+    given = SparkConf().setAll(list(conf.items()))
+    try:
+        session = SparkSession.builder.config(conf=given).getOrCreate()
+    except Exception as exc:
+        reason = str(exc).strip().splitlines() or [type(exc).__name__]
+        raise SetupError(
+            f"Spark did not start: {reason[0]}", hint="see `serde-lab doctor`"
+        ) from exc
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, _interrupted)
+    return session
+
+
+def _check_heap(memory: str) -> None:
+    """The JVM takes its whole heap when it starts, and ends with a crash report where it does not get it."""
+    size = re.fullmatch(r"(\d+)([kmgt])b?", memory.strip().lower())
+    total = psutil.virtual_memory().total
+    # in another form Spark, or the JVM, says itself what is wrong with it
+    if size is not None and int(size[1]) << 10 * (" kmgt".index(size[2])) > total:
+        raise SetupError(
+            f"a heap of {memory} does not fit this machine's memory of {total >> 20} MiB",
+            hint="a scenario's measure.driver_memory_mb, or spark.driver.memory, says how large it is",
+        )
+
+
+def _interrupted(number: int, frame: object) -> None:
+    """On ctrl-C: cancel what Spark does, and raise KeyboardInterrupt.
+
+    pyspark's own handler asks over the connection on which the interrupted call waits for its answer,
+    and so breaks both calls. Here that connection is given up first: the next call makes another.
+    """
+    from pyspark import SparkContext
+
+    # py4j writes tracebacks of what ends in the middle
+    logging.disable(logging.CRITICAL)
+    gateway, context = SparkContext._gateway, SparkContext._active_spark_context
+    if gateway is not None and context is not None:
+        with suppress(Exception):  # nothing may stand between ctrl-C and the end
+            gateway._gateway_client.thread_connection.connection = None
+            context.cancelAllJobs()
+    raise KeyboardInterrupt
+
+
+def stop_session(spark: SparkSession) -> None:
+    """Stop the session and its JVM, whatever runs there, so that the next session starts afresh."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+
+    def stop() -> None:
+        with suppress(Exception):  # a JVM that is gone already is stopped too
+            spark.stop()
+            if gateway is not None:
+                gateway.shutdown()
+
+    # a thread of its own, so that a JVM which does not answer cannot hold the end up
+    stopping = threading.Thread(target=stop, name="stop-spark", daemon=True)
+    stopping.start()
+    stopping.join(_PATIENCE_S)
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        # the JVM ends when its standard input does
+        process.stdin.close()
+        try:
+            process.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    logging.disable(logging.NOTSET)
+    if signal.getsignal(signal.SIGINT) is _interrupted:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,0 +1,273 @@
+"""Combiners: what makes one row of several where choosing one of them is not enough.
+
+Handles and readers merge by this interface. `MergerCombiner` merges whole batches and logs by a record
+merger, which knows two versions of a record at a time: all keys at once, in turns. Source:
+BufferedRecordMergerFactory (CustomRecordMerger: deletes obey ordering values before a merger is asked;
+PartialUpdateBufferedRecordMerger).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from serde_lab.errors import SchemaError
+from serde_lab.merging.histories import History
+from serde_lab.merging.merger import Merged, RecordMerger, name_of
+from serde_lab.records.ordering import not_older
+from serde_lab.records.schema import RecordSchema, values_at
+
+Mask = npt.NDArray[np.bool_]
+Indices = npt.NDArray[np.int64]
+Present = Mapping[str, Mask]
+"""Of columns that some writers left out: which rows have them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """All entries of a batch or log: what `history` says of each, and `row`, its row in `rows` or -1.
+
+    `present` speaks of `rows`, and is given where they come from partial log blocks; what a row lacks is
+    null in it.
+    """
+
+    rows: pa.RecordBatch
+    history: History
+    row: Indices
+    present: Present | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A batch or log with one entry a key: `tops` are the entries that stand, in order of position.
+
+    `row` is each one's row in `rows`, or -1 for a delete. `present` speaks of `rows`; None where all
+    have all columns.
+    """
+
+    tops: Indices
+    rows: pa.RecordBatch
+    row: Indices
+    present: Present | None = None
+    always: Mask | None = None
+    """Deletes that a merger decided on count whatever ordering value they meet; None for no such."""
+
+
+class Combiner(Protocol):
+    """What merges rows where choosing one of them is not enough. Picklable."""
+
+    @property
+    def phase(self) -> str:
+        """The phase that its time is booked on."""
+
+    def fold(self, entries: Entries) -> Folded:
+        """One entry a key."""
+
+    def combine(
+        self,
+        older: pa.RecordBatch,
+        newer: pa.RecordBatch,
+        newer_wins: Mask,
+        present: Present | None = None,
+    ) -> Merged:
+        """Two versions of each record; `newer_wins` by ordering value. `present`, as of `Entries`, speaks of
+        `newer`."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergerCombiner:
+    """Whole batches by a RecordMerger. A key's versions are merged in turns, all keys at once."""
+
+    merger: RecordMerger
+    schema: RecordSchema
+    properties: Mapping[str, str] = field(default_factory=dict)
+    in_log: bool = False
+    """Whether `fold` works on a log, whose entries were written one after the other."""
+
+    @property
+    def phase(self) -> str:
+        """The merger's own."""
+        return self.merger.phase
+
+    def combine(
+        self,
+        older: pa.RecordBatch,
+        newer: pa.RecordBatch,
+        newer_wins: Mask,
+        present: Present | None = None,
+    ) -> Merged:
+        """By the merger, whatever the ordering values."""
+        if not older.num_rows:
+            return Merged(newer)
+        if present:
+            return self._by_given(older, newer, present)
+        return self._checked(newer, self.merger.merge(older, newer, self.schema, self.properties))
+
+    def pre_combine(self, older: pa.RecordBatch, newer: pa.RecordBatch, present: Present) -> Merged:
+        """Two entries of a batch or log."""
+        if self.in_log or present or not older.num_rows:
+            return self.combine(older, newer, np.ones(newer.num_rows, np.bool_), present)
+        merged = self.merger.pre_combine(older, newer, self.schema, self.properties)
+        return self._checked(newer, merged)
+
+    def _by_given(self, older: pa.RecordBatch, newer: pa.RecordBatch, present: Present) -> Merged:
+        """By `partial_merge`, all rows that have the same columns at once."""
+        masks = np.stack(list(present.values()), axis=1)
+        patterns, of_row = np.unique(masks, axis=0, return_inverse=True)
+        rows, places = [], []
+        deleted, stands = (np.zeros(newer.num_rows, np.bool_) for _ in range(2))
+        for number, pattern in enumerate(patterns):
+            at = np.flatnonzero(of_row.reshape(-1) == number)
+            lacking = {name for name, there in zip(present, pattern, strict=True) if not there}
+            given = [name for name in newer.schema.names if name not in lacking]
+            old, new = (side.take(pa.array(at)) for side in (older, newer))
+            one = self._checked(
+                new, self.merger.partial_merge(old, new, given, self.schema, self.properties)
+            )
+            rows.append(one.rows)
+            places.append(at)
+            deleted[at] = False if one.deleted is None else one.deleted
+            stands[at] = False if one.older_stands is None else one.older_stands
+        back = np.argsort(np.concatenate(places))
+        return Merged(pa.concat_batches(rows).take(pa.array(back)), deleted, stands)
+
+    def _checked(self, newer: pa.RecordBatch, merged: Merged) -> Merged:
+        """What the merger gave, if it is what it was asked for."""
+        if merged.rows.num_rows != newer.num_rows or merged.rows.schema != newer.schema:
+            raise SchemaError(
+                f"{name_of(self.merger)} was given {newer.num_rows} pairs of"
+                f" {', '.join(newer.schema.names)} and gave {merged.rows.num_rows} rows of"
+                f" {', '.join(merged.rows.schema.names)}"
+            )
+        return merged
+
+    def fold(self, entries: Entries) -> Folded:
+        """Turn t merges every key's entry t into what its entries before it have become."""
+        order = np.argsort(entries.history.group, kind="stable")
+        group = entries.history.group[order]
+        starts = np.flatnonzero(np.append(True, group[1:] != group[:-1])) if len(group) else group
+        sizes = np.diff(np.append(starts, len(group)))
+        # keys with many entries first: each turn works on a prefix of them
+        keys = np.argsort(-sizes, kind="stable")
+        starts, sizes = starts[keys], sizes[keys]
+        state = _State.first(entries, order[starts] if len(starts) else starts)
+        done: list[_State] = []
+        turn = 1
+        while len(state):
+            active = int(np.searchsorted(-sizes, -turn))
+            done.append(state.slice(active, len(state)))
+            state = state.slice(0, active)
+            if active:
+                state = state.after(self, entries, order[starts[:active] + turn])
+            turn += 1
+        return _State.gathered(done, entries)
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What the entries of some keys have become so far."""
+
+    tops: Indices
+    rows: pa.RecordBatch
+    """A row a key, which says nothing of keys that are deleted."""
+    ordering: list[pa.Array]
+    deleted: Mask
+    always: Mask
+    present: Present
+
+    def __len__(self) -> int:
+        return len(self.tops)
+
+    @classmethod
+    def first(cls, entries: Entries, at: Indices) -> _State:
+        history, row = entries.history, entries.row[at]
+        return cls(
+            at,
+            _rows_of(entries.rows, row),
+            [values.take(pa.array(at)) for values in history.ordering],
+            history.deleted[at],
+            history.always[at],
+            # the last place is that of entries without a row
+            {name: np.append(mask, False)[row] for name, mask in (entries.present or {}).items()},
+        )
+
+    def slice(self, start: int, end: int) -> _State:
+        return _State(
+            self.tops[start:end],
+            self.rows.slice(start, end - start),
+            [values.slice(start, end - start) for values in self.ordering],
+            self.deleted[start:end],
+            self.always[start:end],
+            {name: mask[start:end] for name, mask in self.present.items()},
+        )
+
+    def after(self, combiner: MergerCombiner, entries: Entries, at: Indices) -> _State:
+        new = _State.first(entries, at)
+        wins = np.ones(len(new), np.bool_)
+        if self.ordering:
+            wins = new.always | self.always | not_older(self.ordering, new.ordering)
+        wins &= ~(self.always & new.deleted)
+        is_pair = ~self.deleted & ~new.deleted
+        both = np.flatnonzero(is_pair)
+        taken = pa.array(both)
+        present = {name: mask[both] for name, mask in new.present.items()}
+        merged = combiner.pre_combine(self.rows.take(taken), new.rows.take(taken), present)
+        count = len(new)
+        source = np.where(wins, np.arange(count) + count, np.arange(count))
+        source[both] = np.arange(len(both)) + 2 * count
+        made = [values_at(merged.rows, name) for name in combiner.schema.ordering if self.ordering]
+        ordering = [
+            pa.concat_arrays([a, b, c]).take(pa.array(source))
+            for a, b, c in zip(self.ordering, new.ordering, made, strict=True)
+        ]
+        deleted = np.where(wins, new.deleted, self.deleted)
+        always = np.where(wins, new.always, self.always)
+        if merged.deleted is not None:
+            deleted[both] |= merged.deleted
+            always[both] |= merged.deleted
+        together = pa.concat_batches([self.rows, new.rows, merged.rows])
+        return _State(
+            # a merged record takes the place of the newest entry that it is made of
+            np.where(wins | is_pair, new.tops, self.tops),
+            together.take(pa.array(source)),
+            ordering,
+            deleted,
+            always,
+            {
+                name: np.where(
+                    is_pair, old | new.present[name], np.where(wins, new.present[name], old)
+                )
+                for name, old in self.present.items()
+            },
+        )
+
+    @staticmethod
+    def gathered(parts: Sequence[_State], entries: Entries) -> Folded:
+        """What all entries have become, `parts` being the states of all keys."""
+        tops = np.concatenate([part.tops for part in parts]) if parts else np.empty(0, np.int64)
+        if not parts:
+            return Folded(tops, entries.rows.slice(0, 0), tops)
+        rows = pa.concat_batches([part.rows for part in parts])
+        order = np.argsort(tops, kind="stable")
+        deleted = np.concatenate([part.deleted for part in parts])[order]
+        always = np.concatenate([part.always for part in parts])[order]
+        number = np.full(len(tops), -1, np.int64)
+        number[~deleted] = np.arange(int((~deleted).sum()))
+        kept = order[~deleted]
+        present = None
+        if entries.present is not None:
+            present = {
+                name: np.concatenate([part.present[name] for part in parts])[kept]
+                for name in entries.present
+            }
+        return Folded(tops[order], rows.take(pa.array(kept)), number, present, always)
+
+
+def _rows_of(rows: pa.RecordBatch, numbers: Indices) -> pa.RecordBatch:
+    """Rows by number; all null for -1."""
+    return rows.take(pa.array(numbers, mask=numbers < 0))

@@ -1,0 +1,313 @@
+"""Payload classes, and the bridge from mergers to them: RFC-46's HoodieAvroRecordMerger, with its detour.
+
+A payload is the older way to say how two versions of a record merge, one Avro datum at a time. A user's
+class derives from `RecordPayload` and is named as package.module:Class. The detour is what the bridge is
+there to show: rows become Avro bytes, a payload object each, a
+decoded datum each, merged in Python, and Avro bytes and columns again. Its time is the phase `payload`.
+Must not know files.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, Self
+
+import fastavro
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from serde_lab.avro.codec import AvroCodec
+from serde_lab.avro.schema import arrow_to_avro
+from serde_lab.merging.merger import PAYLOAD_STRATEGY, Merged, RecordMerger, named_class
+from serde_lab.records.schema import DELETE, RecordSchema, values_at
+
+Datum = dict[str, Any]
+Decode = Callable[[bytes], Datum]
+
+_IS_DELETED = "_hoodie_is_deleted"
+
+
+class RecordPayload:
+    """One version of a record: its Avro bytes and its ordering value.
+
+    `avro` is empty for a delete, `ordering` a tuple with a value per ordering field that compares as Hudi
+    compares them (empty by commit time). `decode` reads bytes of the record's schema.
+    """
+
+    __slots__ = ("avro", "decode", "ordering")
+
+    def __init__(self, avro: bytes, ordering: tuple[Any, ...], decode: Decode) -> None:
+        self.avro, self.ordering, self.decode = avro, ordering, decode
+
+    def pre_combine(self, older: Self, properties: Mapping[str, str]) -> Self:
+        """Which of two records of one batch stands, or what is made of both; `older` came before."""
+        raise NotImplementedError
+
+    def combine_and_get_update_value(
+        self, current: Datum, properties: Mapping[str, str]
+    ) -> Datum | None:
+        """What becomes of the stored record `current` now that this one has come; None deletes it."""
+        raise NotImplementedError
+
+    def get_insert_value(self, properties: Mapping[str, str]) -> Datum | None:
+        """The record as it is stored where there was none; None for a delete."""
+        if not self.avro:
+            return None
+        datum = self.decode(self.avro)
+        return None if self.is_delete(datum, properties) else datum
+
+    def is_delete(self, datum: Datum, properties: Mapping[str, str]) -> bool:
+        """Whether a datum says of itself that it is a delete."""
+        return datum.get(_IS_DELETED) is True
+
+
+class OverwriteWithLatestAvroPayload(RecordPayload):
+    """The later record, but within a batch that of the higher ordering value."""
+
+    __slots__ = ()
+
+    def pre_combine(self, older: Self, properties: Mapping[str, str]) -> Self:
+        """Ties go to the newer, as the lab's batches have it."""
+        return older if older.ordering > self.ordering else self
+
+    def combine_and_get_update_value(
+        self, current: Datum, properties: Mapping[str, str]
+    ) -> Datum | None:
+        """Whatever was stored is replaced."""
+        return self.get_insert_value(properties)
+
+
+class DefaultHoodieRecordPayload(OverwriteWithLatestAvroPayload):
+    """The record of the higher ordering value, the newer of equals; a field of its own marks deletes."""
+
+    __slots__ = ()
+
+    def combine_and_get_update_value(
+        self, current: Datum, properties: Mapping[str, str]
+    ) -> Datum | None:
+        """The stored record stays where its ordering value is higher."""
+        if self.ordering and ordering_of(current, properties) > self.ordering:
+            return current
+        return self.get_insert_value(properties)
+
+    def is_delete(self, datum: Datum, properties: Mapping[str, str]) -> bool:
+        """By the field and marker that the table states, or by `_hoodie_is_deleted`."""
+        key = properties.get("hoodie.payload.delete.field")
+        if not key or key not in datum:
+            return super().is_delete(datum, properties)
+        marker = properties.get("hoodie.payload.delete.marker", DELETE)
+        return datum[key] is not None and str(datum[key]) == marker
+
+
+class EventTimeAvroPayload(DefaultHoodieRecordPayload):
+    """As DefaultHoodieRecordPayload, without a field of its own for deletes."""
+
+    __slots__ = ()
+
+    def is_delete(self, datum: Datum, properties: Mapping[str, str]) -> bool:
+        """By `_hoodie_is_deleted` alone."""
+        return RecordPayload.is_delete(self, datum, properties)
+
+
+class OverwriteNonDefaultsWithLatestAvroPayload(OverwriteWithLatestAvroPayload):
+    """The later record, but for fields that are at their default (null): those keep what was stored."""
+
+    __slots__ = ()
+
+    def combine_and_get_update_value(
+        self, current: Datum, properties: Mapping[str, str]
+    ) -> Datum | None:
+        """Field by field."""
+        if not self.avro:
+            return None
+        new = self.decode(self.avro)
+        if self.is_delete(new, properties):
+            return None
+        return _filled(new, current)
+
+
+class PartialUpdateAvroPayload(OverwriteNonDefaultsWithLatestAvroPayload):
+    """Fields that the record of the higher ordering value leaves null are the other's."""
+
+    __slots__ = ()
+
+    def pre_combine(self, older: Self, properties: Mapping[str, str]) -> Self:
+        """Two records of a batch are filled from each other as well."""
+        if not older.avro or not self.avro:
+            return super().pre_combine(older, properties)
+        stands, other = (older, self) if older.ordering > self.ordering else (self, older)
+        top, below = self.decode(stands.avro), self.decode(other.avro)
+        if self.is_delete(top, properties) or self.is_delete(below, properties):
+            return stands
+        datum = _filled(top, below)
+        # what it is made of has no bytes, and needs none
+        return type(self)(stands.avro, stands.ordering, lambda _: datum)
+
+    def combine_and_get_update_value(
+        self, current: Datum, properties: Mapping[str, str]
+    ) -> Datum | None:
+        """The stored record stands where its ordering value is higher, and is filled from this one."""
+        if not self.avro:
+            return None
+        new = self.decode(self.avro)
+        lower = bool(self.ordering) and ordering_of(current, properties) > self.ordering
+        if self.is_delete(new, properties):
+            return current if lower else None
+        return _filled(current, new) if lower else _filled(new, current)
+
+
+def _filled(top: Datum, below: Datum) -> Datum:
+    return {key: below.get(key) if value is None else value for key, value in top.items()}
+
+
+def ordering_of(datum: Datum, properties: Mapping[str, str]) -> tuple[Any, ...]:
+    """The ordering values of a datum, comparable with `RecordPayload.ordering`."""
+    fields = [
+        name for name in properties.get("hoodie.table.ordering.fields", "").split(",") if name
+    ]
+    return tuple(comparable(_field_of(datum, name)) for name in fields)
+
+
+def _field_of(datum: Datum, path: str) -> Any:
+    """The value at the end of a path, null where a record on the way is."""
+    value: Any = datum
+    for name in path.split("."):
+        value = None if value is None else value[name]
+    return value
+
+
+def comparable(value: Any) -> Any:
+    """A value that Python compares as Apache Hudi would: NaN above, -0.0 below 0.0."""
+    if value is None:
+        # below everything
+        return (False,)
+    if isinstance(value, float):
+        not_number = value != value
+        return True, not_number, 0.0 if not_number else value, not str(value).startswith("-")
+    # Python orders strings by code point, which is the order of their bytes of UTF-8
+    return True, value
+
+
+_MODEL = "org.apache.hudi.common.model"
+HUDIS: Mapping[str, type[RecordPayload]] = {
+    f"{_MODEL}.{payload.__name__}": payload
+    for payload in (
+        OverwriteWithLatestAvroPayload,
+        DefaultHoodieRecordPayload,
+        EventTimeAvroPayload,
+        OverwriteNonDefaultsWithLatestAvroPayload,
+        PartialUpdateAvroPayload,
+    )
+}
+
+
+def load_payload(name: str) -> type[RecordPayload]:
+    """One of Hudi's classes by its Java name, or a user's as package.module:Class. Raises OptionError."""
+    if name in HUDIS:
+        return HUDIS[name]
+    return named_class(name, RecordPayload, f"payload class is {name!r}", HUDIS)
+
+
+class AvroRecordMerger(RecordMerger):
+    """Merges by the table's payload class, whatever a record is made of."""
+
+    strategy_id = PAYLOAD_STRATEGY
+    phase = "payload"
+
+    def merge(
+        self,
+        older: pa.RecordBatch,
+        newer: pa.RecordBatch,
+        schema: RecordSchema,
+        properties: Mapping[str, str],
+    ) -> Merged:
+        """By `combineAndGetUpdateValue` of the newer record."""
+        bridge = _Bridge(newer.schema, schema.ordering)
+        payload_class = load_payload(properties["hoodie.compaction.payload.class"])
+        results: list[Datum | None] = []
+        stands = np.zeros(newer.num_rows, np.bool_)
+        current_avro = bridge.encoded(older)
+        for row, payload in enumerate(bridge.payloads(newer, payload_class)):
+            current = bridge.decode(current_avro[row])
+            result = payload.combine_and_get_update_value(current, properties)
+            stands[row] = result is current
+            results.append(result)
+        return bridge.merged(results, newer, stands)
+
+    def pre_combine(
+        self,
+        older: pa.RecordBatch,
+        newer: pa.RecordBatch,
+        schema: RecordSchema,
+        properties: Mapping[str, str],
+    ) -> Merged:
+        """By `preCombine`, as records of one batch are."""
+        bridge = _Bridge(newer.schema, schema.ordering)
+        payload_class = load_payload(properties["hoodie.compaction.payload.class"])
+        before = bridge.payloads(older, payload_class)
+        after = bridge.payloads(newer, payload_class)
+        results: list[Datum | None] = []
+        stands = np.zeros(newer.num_rows, np.bool_)
+        for row, (old, new) in enumerate(zip(before, after, strict=True)):
+            kept = new.pre_combine(old, properties)
+            stands[row] = kept is old
+            # the record stays whole here: whether it is a delete is asked when it meets what is stored
+            results.append(kept.decode(kept.avro))
+        return bridge.merged(results, newer, stands)
+
+
+class _Bridge:
+    """Rows of one schema as datums and back."""
+
+    def __init__(self, schema: pa.Schema, ordering: tuple[str, ...]) -> None:
+        self._schema, self._ordering = schema, ordering
+        self._codec, self._avro = _codec(schema)
+
+    def encoded(self, rows: pa.RecordBatch) -> list[bytes]:
+        found: list[bytes] = self._codec.encode(rows).to_pylist()
+        return found
+
+    def decode(self, datum: bytes) -> Datum:
+        found: Any = fastavro.schemaless_reader(io.BytesIO(datum), self._avro, None)
+        return found
+
+    def payloads(
+        self, rows: pa.RecordBatch, payload_class: type[RecordPayload]
+    ) -> list[RecordPayload]:
+        columns = [values_at(rows, name).to_pylist() for name in self._ordering]
+        values = [tuple(map(comparable, each)) for each in zip(*columns, strict=True)]
+        if not columns:
+            values = [()] * rows.num_rows
+        return [
+            payload_class(datum, value, self.decode)
+            for datum, value in zip(self.encoded(rows), values, strict=True)
+        ]
+
+    def merged(
+        self, results: list[Datum | None], like: pa.RecordBatch, stands: npt.NDArray[np.bool_]
+    ) -> Merged:
+        deleted = np.array([result is None for result in results], np.bool_)
+        datums = [self._encoded_datum(result) for result in results if result is not None]
+        rows = self._codec.decode(pa.array(datums, pa.binary()), "payload")
+        number = np.cumsum(~deleted) - 1
+        if deleted.any():
+            rows = rows.take(pa.array(number, mask=deleted))
+        columns = [rows.column(field.name).cast(field.type) for field in like.schema]
+        made = pa.RecordBatch.from_arrays(columns, schema=like.schema)
+        return Merged(made, deleted if deleted.any() else None, stands)
+
+    def _encoded_datum(self, datum: Datum) -> bytes:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, self._avro, datum)
+        return out.getvalue()
+
+
+@lru_cache(maxsize=16)
+def _codec(schema: pa.Schema) -> tuple[AvroCodec, Any]:
+    # a row that deletes says nothing: every column may be null here
+    plain = pa.schema([pa.field(f.name, f.type) for f in schema])
+    avro = arrow_to_avro(plain, "record", "hoodie.payload")
+    return AvroCodec(avro, plain), fastavro.parse_schema(avro)

@@ -1,0 +1,1 @@
+"""Finds the file group of every record before it is written."""

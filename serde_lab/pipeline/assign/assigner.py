@@ -1,0 +1,300 @@
+"""The assigner: records find their file groups, stored ones first, then those that inserts open or join.
+
+Owns what becomes of a record that is new, that is stored, and that is stored in another partition. Must
+not know how records travel, nor how an index finds them. Source: org.apache.hudi.sink.partitioner.
+BucketAssignFunction; where a key may leave its partition, HoodieIndexUtils, which compares it with the
+stored row first, so that a late record moves nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from serde_lab.measure.timeline import TaskTimeline
+from serde_lab.merging.survivors import MergeMode, match
+from serde_lab.pipeline.assign.index_lookup import READ_BASE, IndexLookup, Places, stored_values
+from serde_lab.pipeline.exchange.hops import task_of_text
+from serde_lab.pipeline.handles.handle import Candidates, precombined
+from serde_lab.pipeline.plan import Operation, WritePlan
+from serde_lab.records.key_hash import HashedKeys, equal_neighbours
+from serde_lab.records.ordering import not_older
+from serde_lab.records.schema import DELETE, INSERT, PARTITION_PATH, UPDATE_AFTER
+from serde_lab.records.schema_evolution import fit
+from serde_lab.serde.interface import BoundSerde, Records
+from serde_lab.serde.record_verbs import NEW_FILE_GROUP, STORED_FILE_GROUP, MetadataValues
+from serde_lab.table.files.meta_columns import RECORD_KEY
+from serde_lab.table.index.bucket_assigner import BucketAssigner
+
+Mask = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Records beside what hops and writers look at: their keys, partition paths and file ids.
+
+    `stored`: whose file group exists before this write. `operations`: what the assigner found each record
+    to be, an insert or an update; None where they stay what they are. The records themselves bear none
+    of it until they travel on (`told`).
+    """
+
+    records: Records
+    keys: pa.StringArray
+    paths: pa.StringArray
+    file_ids: pa.StringArray
+    stored: Mask
+    operations: pa.StringArray | None = None
+
+    def told(self, bound: BoundSerde, timeline: TaskTimeline) -> Records:
+        """The records, bearing their places: for a task that has nothing else to know them by."""
+        with timeline.phase("update_metadata"):
+            values = MetadataValues(
+                file_id=self.file_ids,
+                instant_time=_chosen(self.stored, STORED_FILE_GROUP, NEW_FILE_GROUP),
+                operation=self.operations,
+            )
+            return bound.update_metadata(self.records, values)
+
+
+class Assigner:
+    """Assigns the records of one task, shard after shard.
+
+    `lookup`: None where nothing is looked for. `writer_tasks`: out of how many tasks a file group's
+    writer is told by the hop that follows; 0 where this task writes all that it assigns.
+    """
+
+    def __init__(
+        self,
+        plan: WritePlan,
+        task: int,
+        timeline: TaskTimeline,
+        bound: BoundSerde,
+        lookup: IndexLookup | None,
+        writer_tasks: int,
+    ) -> None:
+        assert plan.index is not None
+        self.plan, self.timeline, self.bound = plan, timeline, bound
+        self.index, self.lookup = plan.index, lookup
+
+        def task_of(file_id: str) -> int:
+            return int(task_of_text(pa.array([file_id]), writer_tasks)[0]) if writer_tasks else 0
+
+        self._new = BucketAssigner(
+            self.index.sizing,
+            self.index.record_bytes,
+            self.index.small_files,
+            # ids of another write, or of another task, are never drawn again
+            seed=f"{plan.seed}/{plan.instant}/{plan.batch}/{task}",
+            task=task if writer_tasks else 0,
+            task_of=task_of,
+        )
+
+    def locate(self, records: Records, sent: Records | None) -> Located | None:
+        """The records of one shard with their places; None where none is left to write.
+
+        `sent`: the index records that came with them.
+        """
+        if self.plan.moves and self.plan.operation in (Operation.UPSERT, Operation.DELETE):
+            return self._located_anywhere(records, sent)
+        with self.timeline.phase("group"):
+            keys, paths = records.record_keys(), records.partition_paths()
+            first, code = self._distinct(keys, paths)
+            some_keys, some_paths = (
+                (keys, paths) if first is None else (keys.take(first), paths.take(first))
+            )
+        found = None
+        if self.lookup is not None:
+            found = self.lookup.find(some_keys, some_paths, sent).file_ids
+        with self.timeline.phase("assign"):
+            if found is None:
+                found = pa.nulls(len(some_keys), pa.string())
+            hit = found.is_valid().to_numpy(zero_copy_only=False)
+            if self.plan.operation is Operation.DELETE:
+                # what is not stored need not go
+                kept = np.flatnonzero(hit if code is None else hit[code])
+                file_ids = found if code is None else found.take(pa.array(code))
+                operations, stored = None, np.ones(len(kept), np.bool_)
+                if len(kept) < len(records):
+                    at = pa.array(kept)
+                    records, file_ids = records.take(kept), file_ids.take(at)
+                    keys, paths = keys.take(at), paths.take(at)
+            else:
+                file_ids, stored = self._with_new(found, hit, some_paths)
+                if code is not None:
+                    at = pa.array(code)
+                    file_ids, hit, stored = file_ids.take(at), hit[code], stored[code]
+                operations = _chosen(hit, UPDATE_AFTER, INSERT)
+        if not len(records):
+            return None
+        return Located(records, keys, paths, file_ids, stored, operations)
+
+    def _distinct(
+        self, keys: pa.StringArray, paths: pa.StringArray
+    ) -> tuple[pa.Array | None, npt.NDArray[np.int64] | None]:
+        """The first record of each key, and for each record the number of its key; None where no key
+        occurs twice. Where rows are only added, each stands for itself."""
+        if not self.plan.operation.merges and self.plan.operation is not Operation.DELETE:
+            return None, None
+        partitioned = bool(self.plan.schema.partition)
+        told = pc.binary_join_element_wise(paths, keys, "\0") if partitioned else keys
+        left, _ = equal_neighbours(HashedKeys.of(told).hashes)
+        if not len(left):
+            return None, None
+        code = told.dictionary_encode().indices.to_numpy().astype(np.int64)
+        _, first = np.unique(code, return_index=True)
+        return pa.array(first), code
+
+    def _with_new(
+        self, found: pa.StringArray, hit: Mask, paths: pa.StringArray
+    ) -> tuple[pa.StringArray, Mask]:
+        """The file id of each record, and whether the group exists before this write."""
+        miss = np.flatnonzero(~hit)
+        if not len(miss):
+            return found, hit
+        wanted = paths.take(pa.array(miss)) if self.plan.schema.partition else None
+        drawn = self._new.assign_rows(wanted, len(miss))
+        numbers = np.full(len(hit), 0, np.int64)
+        numbers[miss] = np.arange(len(miss))
+        of_miss = drawn.dictionary_decode().cast(pa.string())
+        file_ids = pc.if_else(pa.array(hit), found, of_miss.take(pa.array(numbers)))
+        is_new = np.array([name in self._new.new_file_ids for name in drawn.dictionary.to_pylist()])
+        stored = hit.copy()
+        stored[miss] = ~is_new[drawn.indices.to_numpy()]
+        return file_ids, stored
+
+    def _located_anywhere(self, records: Records, sent: Records | None) -> Located | None:
+        """Where a key is told apart in the whole table: one record a key, and where it leaves its
+        partition, a delete for the place that it leaves."""
+        with self.timeline.phase("precombine"):
+            candidates = precombined(self.plan, records)
+            chosen = candidates.rows()
+            standing = records if chosen is None else records.take(chosen)
+            paths = standing.partition_paths()
+        keys = candidates.keys.values
+        assert self.lookup is not None
+        found = self.lookup.find(keys, paths, sent)
+        with self.timeline.phase("assign"):
+            hit = found.file_ids.is_valid().to_numpy(zero_copy_only=False)
+            there = pc.fill_null(pc.equal(found.paths, paths), False)
+            moved = hit & ~there.to_numpy(zero_copy_only=False)
+        if not self.index.updates_path and moved.any():
+            paths = pc.if_else(pa.array(hit), found.paths, paths)
+            standing = self._kept_in_place(standing, paths, moved)
+            moved = np.zeros(len(moved), np.bool_)
+        if self.plan.operation is Operation.DELETE:
+            stored_at = pa.array(np.flatnonzero(hit))
+            if not len(stored_at):
+                return None
+            return self._deletes(keys.take(stored_at), _take(found, stored_at))
+        late = self._late(candidates, found, np.flatnonzero(moved))
+        with self.timeline.phase("assign"):
+            leaves = moved & ~late
+            stays = ~late
+            if candidates.deletes is not None:
+                # it goes from where it is, and comes to no other place
+                stays &= ~(leaves & candidates.deletes.marked)
+            at = np.flatnonzero(stays)
+            taken = pa.array(at)
+            keys_in, paths_in = keys.take(taken), paths.take(taken)
+            # of one that leaves its partition, as of a new one, the place is yet to be found
+            remains = (hit & ~moved)[at]
+            file_ids, stored = self._with_new(found.file_ids.take(taken), remains, paths_in)
+            incoming = standing if len(at) == len(standing) else standing.take(at)
+            operations = _chosen(remains, UPDATE_AFTER, INSERT)
+            located = Located(incoming, keys_in, paths_in, file_ids, stored, operations)
+            gone = pa.array(np.flatnonzero(leaves))
+        if not len(gone):
+            return located if len(at) else None
+        left = self._deletes(keys.take(gone), _take(found, gone))
+        if not len(at):
+            return left
+        with self.timeline.phase("assign"):
+            return _joined(located, left)
+
+    def _kept_in_place(self, records: Records, paths: pa.StringArray, moved: Mask) -> Records:
+        """The records, those that `moved` marks with the partition path in which they are stored: no verb
+        changes it, so they are made anew. Source: HoodieIndexUtils, where update.partition.path is false.
+        """
+        others = records.take(np.flatnonzero(~moved))
+        at = np.flatnonzero(moved)
+        with self.timeline.phase("to_arrow"):
+            batch = records.take(at).to_arrow()
+        with self.timeline.phase("from_arrow"):
+            place = batch.schema.get_field_index(PARTITION_PATH)
+            field = batch.schema.field(place)
+            anew = self.bound.from_arrow(batch.set_column(place, field, paths.take(pa.array(at))))
+        with self.timeline.phase("assign"):
+            order = np.argsort(np.concatenate([np.flatnonzero(~moved), at]), kind="stable")
+            return type(records).concatenate([others, anew]).take(order)
+
+    def _late(self, candidates: Candidates, found: Places, moved: Rows) -> Mask:
+        """Which candidates among `moved` are older than the row that is stored in another partition."""
+        late = np.zeros(len(candidates), np.bool_)
+        plan = self.plan
+        if not len(moved) or plan.merge_mode is MergeMode.COMMIT_TIME or not candidates.ordering:
+            return late
+        with self.timeline.phase(READ_BASE):
+            at = pa.array(moved)
+            names = plan.table.merge_ordering
+            groups = pc.unique(found.file_ids.take(at)).to_pylist()
+            stored = stored_values(self.index, groups, [RECORD_KEY, *names])
+            place = match(
+                stored.column(RECORD_KEY).combine_chunks(),
+                candidates.keys.values.take(at),
+            )
+            met = np.flatnonzero(place >= 0)
+            kinds = plan.schema.data
+            wins = not_older(
+                [
+                    fit(stored.column(name).combine_chunks(), kinds.field(name).type).take(
+                        pa.array(place[met])
+                    )
+                    for name in names
+                ],
+                [values.take(pa.array(moved[met])) for values in candidates.ordering],
+            )
+            if candidates.deletes is not None:
+                wins |= candidates.deletes.always[moved[met]]
+            late[moved[met]] = ~wins
+        return late
+
+    def _deletes(self, keys: pa.StringArray, found: Places) -> Located:
+        """Deletes of `keys` where they were found: by commit time, since what they lose against has
+        been settled."""
+        rows, schema = len(keys), self.plan.schema.batch_schema
+        with self.timeline.phase("from_arrow"):
+            nowhere, deletes = pa.repeat("", rows), pa.repeat(DELETE, rows)
+            envelope = [
+                *(keys, found.paths, nowhere, nowhere, deletes),
+                pa.array(np.zeros(rows, np.bool_)),
+            ]
+            data = [pa.nulls(rows, field.type) for field in list(schema)[len(envelope) :]]
+            batch = pa.record_batch([*envelope, *data], schema=schema)
+            records = self.bound.from_arrow(batch)
+        stored = np.ones(rows, np.bool_)
+        return Located(records, keys, found.paths, found.file_ids, stored, deletes)
+
+
+def _take(places: Places, at: pa.Array) -> Places:
+    return Places(places.file_ids.take(at), places.paths.take(at))
+
+
+def _joined(one: Located, other: Located) -> Located:
+    return Located(
+        type(one.records).concatenate([one.records, other.records]),
+        pa.concat_arrays([one.keys, other.keys]),
+        pa.concat_arrays([one.paths, other.paths]),
+        pa.concat_arrays([one.file_ids, other.file_ids]),
+        np.concatenate([one.stored, other.stored]),
+        pa.concat_arrays([one.operations, other.operations]),
+    )
+
+
+def _chosen(where: Mask, yes: str, no: str) -> pa.StringArray:
+    """`yes` where it holds and `no` elsewhere."""
+    return pa.array([no, yes], pa.string()).take(pa.array(where.astype(np.int8)))

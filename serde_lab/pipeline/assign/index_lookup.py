@@ -1,0 +1,158 @@
+"""Where records are stored: the indexes that an assigner asks.
+
+Owns three ways to know: index records that were sent through the hop (RFC-84's state index), the stored
+keys themselves, and the base files' key ranges and Bloom filters (RFC-24, step 4). Must not know what an
+assigner makes of the answer.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from serde_lab.measure.timeline import TaskTimeline
+from serde_lab.merging.survivors import match
+from serde_lab.pipeline.plan import IndexPlan, WritePlan
+from serde_lab.records.key_hash import HashedKeys
+from serde_lab.records.schema import FILE_ID
+from serde_lab.serde.interface import Records
+from serde_lab.table.files.key_footers import FooterCache
+from serde_lab.table.files.meta_columns import RECORD_KEY
+from serde_lab.table.index.bloom_lookup import BloomLookup, bloom_files
+
+# a base file never changes: a worker reads its footer once, for all tasks that it runs
+_FOOTERS = FooterCache()
+
+READ_BASE = "read_base"
+"""The phase of looking into stored files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """File id and partition path of stored records, or of records that were looked for: null where
+    there is none."""
+
+    file_ids: pa.StringArray
+    paths: pa.StringArray
+
+
+class IndexLookup(ABC):
+    """Finds the places of records; phases of its own go to `timeline`, outside any other phase."""
+
+    def __init__(self, plan: WritePlan, timeline: TaskTimeline) -> None:
+        assert plan.index is not None
+        self.plan, self.timeline = plan, timeline
+        self.index: IndexPlan = plan.index
+
+    @abstractmethod
+    def find(self, keys: pa.StringArray, paths: pa.StringArray, sent: Records | None) -> Places:
+        """Places of these records, which no two of them share a key.
+
+        Under a global index `paths` play no part. `sent`: the index records that came with them.
+        """
+
+    def told_by(self, keys: pa.StringArray, paths: pa.StringArray) -> pa.StringArray:
+        """What a record is told by: its key, or under an index that is not global path and key."""
+        if not self.plan.schema.partition or self.index.is_global:
+            return keys
+        # no folder's name holds a NUL
+        return pc.binary_join_element_wise(paths, keys, "\0")
+
+
+class SentIndex(IndexLookup):
+    """RFC-84's state: what the index bootstrap sent of the keys that come to this task."""
+
+    def find(self, keys: pa.StringArray, paths: pa.StringArray, sent: Records | None) -> Places:
+        with self.timeline.phase("lookup"):
+            if sent is None:
+                return _nowhere(len(keys))
+            stored = Places(sent.column(FILE_ID), sent.partition_paths())
+            at = match(
+                self.told_by(sent.record_keys(), stored.paths),
+                HashedKeys.of(self.told_by(keys, paths)),
+            )
+            return _taken(stored, at)
+
+
+class StoredKeys(IndexLookup):
+    """What stands in the file slices of the partitions that records name, read by the task itself."""
+
+    def find(self, keys: pa.StringArray, paths: pa.StringArray, sent: Records | None) -> Places:
+        wanted = pc.unique(paths).to_pylist()
+        if self.index.is_global:
+            wanted = sorted({slice_.partition_path for slice_ in self.index.stored.slices})
+        stored_keys: list[pa.Array] = []
+        stored_ids: list[pa.Array] = []
+        stored_paths: list[pa.Array] = []
+        for path in wanted:
+            for file_id, found in self._keys_of(path):
+                stored_keys.append(found)
+                stored_ids.append(pa.repeat(pa.scalar(file_id), len(found)))
+                stored_paths.append(pa.repeat(pa.scalar(path), len(found)))
+        with self.timeline.phase("lookup"):
+            if not stored_keys:
+                return _nowhere(len(keys))
+            stored = Places(pa.concat_arrays(stored_ids), pa.concat_arrays(stored_paths))
+            at = match(
+                self.told_by(pa.concat_arrays(stored_keys), stored.paths),
+                HashedKeys.of(self.told_by(keys, paths)),
+            )
+            return _taken(stored, at)
+
+    def _keys_of(self, path: str) -> list[tuple[str, pa.Array]]:
+        """File ids of a partition, each with a batch of its keys."""
+        found = []
+        with self.timeline.phase(READ_BASE):
+            for slice_ in self.index.stored.slices:
+                if slice_.partition_path == path:
+                    batches = [
+                        batch.column(RECORD_KEY) for batch in self.index.stored.batches(slice_)
+                    ]
+                    found += [(slice_.file_id, batch) for batch in batches]
+        return found
+
+
+class BaseFileBlooms(IndexLookup):
+    """RFC-24's step 4: key ranges and Bloom filters of base files, then the candidates' own keys."""
+
+    def __init__(self, plan: WritePlan, timeline: TaskTimeline) -> None:
+        super().__init__(plan, timeline)
+        files = bloom_files(self.index.stored.slices)
+        self._places = Places(
+            pa.array([file_id for _, file_id, _ in files], pa.string()),
+            pa.array([path for path, _, _ in files], pa.string()),
+        )
+        self._lookup = BloomLookup(plan.storage, files, self.index.is_global, _FOOTERS)
+
+    def find(self, keys: pa.StringArray, paths: pa.StringArray, sent: Records | None) -> Places:
+        with self.timeline.phase("lookup"):
+            return _taken(self._places, self._lookup.find(keys, paths))
+
+
+def _nowhere(rows: int) -> Places:
+    nothing = pa.nulls(rows, pa.string())
+    return Places(nothing, nothing)
+
+
+def _taken(stored: Places, at: npt.NDArray[np.int64]) -> Places:
+    chosen = pa.array(at, mask=at < 0)
+    return Places(stored.file_ids.take(chosen), stored.paths.take(chosen))
+
+
+def stored_values(index: IndexPlan, file_ids: Sequence[str], columns: Sequence[str]) -> pa.Table:
+    """`columns` of the stored records of these file groups, their logs merged in."""
+    plan = replace(index.stored, columns=tuple(columns))
+    wanted = set(file_ids)
+    batches = [
+        batch
+        for slice_ in plan.slices
+        if slice_.file_id in wanted
+        for batch in plan.batches(slice_)
+    ]
+    return pa.Table.from_batches(batches, plan.schema)

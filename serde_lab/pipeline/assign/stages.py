@@ -1,0 +1,183 @@
+"""The stages of topologies that look for a record's file group before it is written.
+
+    bootstrap:  stored keys -> index records -> frames by record key
+    relay:      frames -> decode -> encode -> frames, for the next hop
+    assign:     frames -> decode -> look up, assign -> encode -> frames by file group
+    assign and write in one task, as RFC-24 began
+
+Owns what happens inside these tasks; `stages.py` has those around them. Must not import pyspark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import pyarrow as pa
+
+from serde_lab.measure.timeline import TaskTimeline
+from serde_lab.pipeline.assign.assigner import Assigner
+from serde_lab.pipeline.assign.index_lookup import READ_BASE, IndexLookup
+from serde_lab.pipeline.assign.ring import RingAssigner
+from serde_lab.pipeline.exchange.frame_receiver import FrameReceiver
+from serde_lab.pipeline.exchange.frame_sender import INDEX, INDEX_BIT, FrameSender
+from serde_lab.pipeline.exchange.hops import Hop, Outgoing
+from serde_lab.pipeline.handles.file_groups import FileGroupWriter
+from serde_lab.pipeline.handles.handle import WriteStatus
+from serde_lab.pipeline.plan import WritePlan
+from serde_lab.records.schema import FILE_ID, PARTITION_PATH, RECORD_KEY
+
+Lookup = Callable[[WritePlan, TaskTimeline], IndexLookup]
+
+# of frames that are decoded, and sent on, at a time: what fits the caches
+_RELAYED_BYTES = 4 << 20
+
+
+def bootstrap_tasks(plan: WritePlan) -> int:
+    """Tasks that send index records: none where nothing is stored, or nothing is looked up."""
+    if plan.index is None or not plan.operation.looks_up:
+        return 0
+    return min(plan.targets, len(plan.index.stored.slices))
+
+
+def bootstrap_stage(
+    plan: WritePlan, numbers: Iterable[pa.RecordBatch], timeline: TaskTimeline, hop: Hop
+) -> Iterator[pa.RecordBatch]:
+    """Where stored keys are, as index records over the hop that records take; batches of ROUTED.
+
+    `numbers`: in their first column, the numbers of tasks of `bootstrap_tasks` whose share this is.
+    """
+    yield from timeline.sink(_index_records(plan, timeline.source(numbers), timeline, hop))
+
+
+def _index_records(
+    plan: WritePlan, numbers: Iterable[pa.RecordBatch], timeline: TaskTimeline, hop: Hop
+) -> Iterator[pa.RecordBatch]:
+    with timeline.phase("bind"):
+        bound = plan.bind()
+    assert plan.index is not None
+    stored, tasks = plan.index.stored, bootstrap_tasks(plan)
+    for number in [number for batch in numbers for number in batch.column(0).to_pylist()]:
+        sender = FrameSender(plan, bound, hop, number, timeline, prefix=INDEX, mark=INDEX_BIT)
+        for slice_ in stored.slices[number::tasks]:
+            batches = stored.batches(slice_)
+            while True:
+                with timeline.phase(READ_BASE):
+                    batch = next(batches, None)
+                if batch is None:
+                    break
+                rows = batch.num_rows
+                with timeline.phase(f"{INDEX}from_arrow"):
+                    keys = batch.column(RECORD_KEY)
+                    paths = pa.repeat(pa.scalar(slice_.partition_path), rows)
+                    file_ids = pa.repeat(pa.scalar(slice_.file_id), rows)
+                    records = bound.index_records(keys, paths, file_ids)
+                with timeline.phase(f"{INDEX}route"):
+                    going = _envelope(keys, paths, file_ids)
+                    target, shard = hop.destinations(plan, Outgoing(going, number))
+                timeline.add(f"{INDEX}rows", rows)
+                yield from sender.send(records, target, shard)
+
+
+def relay_stage(
+    plan: WritePlan,
+    partition: int,
+    batches: Iterable[pa.RecordBatch],
+    timeline: TaskTimeline,
+    hop: Hop,
+) -> Iterator[pa.RecordBatch]:
+    """Records as they came, sent on over the next hop: an operator that looks at records only.
+
+    One task holds all frames of a write, and decodes some of them at a time.
+    """
+
+    def relayed() -> Iterator[pa.RecordBatch]:
+        with timeline.phase("bind"):
+            bound = plan.bind()
+        sender = FrameSender(plan, bound, hop, partition, timeline)
+        receiver = FrameReceiver(plan, bound, timeline)
+        for arrived in receiver.arrivals(batches, piece_bytes=_RELAYED_BYTES):
+            records = arrived.records
+            if records is None:
+                continue
+            with timeline.phase("route"):
+                target, shard = hop.destinations(plan, Outgoing(records, partition))
+            yield from sender.send(records, target, shard)
+            with timeline.phase("release"):
+                arrived.records = records = None
+
+    yield from timeline.sink(relayed())
+
+
+def assign_stage(
+    plan: WritePlan,
+    partition: int,
+    batches: Iterable[pa.RecordBatch],
+    timeline: TaskTimeline,
+    hop: Hop,
+    lookup: Lookup | None,
+) -> Iterator[pa.RecordBatch]:
+    """Records with their file groups, by batches of ROUTED; without `lookup` rings tell them."""
+
+    def assigned() -> Iterator[pa.RecordBatch]:
+        with timeline.phase("bind"):
+            bound = plan.bind()
+            assigner: Assigner | RingAssigner
+            if lookup is None:
+                assigner = RingAssigner(plan, timeline)
+            else:
+                index = _lookup(plan, timeline, lookup)
+                assigner = Assigner(plan, partition, timeline, bound, index, hop.tasks(plan))
+        sender = FrameSender(plan, bound, hop, partition, timeline)
+        receiver = FrameReceiver(plan, bound, timeline, with_index=True)
+        for arrived in receiver.arrivals(batches):
+            located = None
+            if arrived.records is not None:
+                located = assigner.locate(arrived.records, arrived.index)
+            with timeline.phase("release"):
+                arrived.records = arrived.index = None
+            if located is None:
+                continue
+            with timeline.phase("route"):
+                going = _envelope(located.keys, located.paths, located.file_ids)
+                target, shard = hop.destinations(plan, Outgoing(going, partition))
+            records = located.told(bound, timeline)
+            with timeline.phase("release"):
+                located = None
+            yield from sender.send(records, target, shard)
+
+    yield from timeline.sink(assigned())
+
+
+def assign_and_write_stage(
+    plan: WritePlan,
+    partition: int,
+    batches: Iterable[pa.RecordBatch],
+    timeline: TaskTimeline,
+    lookup: Lookup,
+) -> Iterator[WriteStatus]:
+    """Records looked up, assigned and written by the task to which their partition belongs."""
+    with timeline.phase("bind"):
+        bound = plan.bind()
+        assigner = Assigner(plan, partition, timeline, bound, _lookup(plan, timeline, lookup), 0)
+    writers = FileGroupWriter(plan, partition, timeline)
+    for arrived in FrameReceiver(plan, bound, timeline).arrivals(batches):
+        if arrived.records is not None:
+            located = assigner.locate(arrived.records, None)
+            if located is not None:
+                writers.write(located.records, located)
+            del located
+        with timeline.phase("release"):
+            arrived.records = None
+    yield from timeline.sink(writers.finish())
+
+
+def _lookup(plan: WritePlan, timeline: TaskTimeline, lookup: Lookup) -> IndexLookup | None:
+    return lookup(plan, timeline) if plan.operation.looks_up else None
+
+
+def _envelope(
+    keys: pa.StringArray, paths: pa.StringArray, file_ids: pa.StringArray
+) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [keys, paths, file_ids], names=[RECORD_KEY, PARTITION_PATH, FILE_ID]
+    )

@@ -1,0 +1,122 @@
+"""The exchange between stages, and the one that needs no Spark.
+
+Owns the interface that both exchanges have and `inprocess`: milliseconds instead of seconds, for
+hypothesis, codec work and most tests. Must not import pyspark.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from serde_lab.measure.timeline import TaskReport, TaskTimeline
+from serde_lab.pipeline.assign.stages import bootstrap_tasks
+from serde_lab.pipeline.exchange.hops import Hop
+from serde_lab.pipeline.handles.handle import WriteStatus
+from serde_lab.pipeline.handles.row_writer import sorted_ranges
+from serde_lab.pipeline.plan import WritePlan
+from serde_lab.pipeline.topologies import BOOTSTRAP, Stage, StageTask, topology_of
+
+
+class Exchange(ABC):
+    """Carries the source of one write through the stages of its topology."""
+
+    @abstractmethod
+    def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
+        """All stages and hops; one status a file written. Raises whatever a stage raised on purpose."""
+
+    def counters(self) -> Counter[str]:
+        """What the tasks of the last run counted; empty where an exchange does not keep it."""
+        return Counter()
+
+
+class InProcessExchange(Exchange):
+    """All stages in this process, one task after the other.
+
+    `partitions`: the source's input partitions, each an iterable of batches of the data columns.
+    `reports`: what the tasks of the last run said of themselves.
+    """
+
+    def __init__(self, partitions: Sequence[Iterable[pa.RecordBatch]]) -> None:
+        self.partitions = partitions
+        self.reports: list[TaskReport] = []
+
+    def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
+        self.reports = []
+        topology = topology_of(plan)
+        if not topology.stages:
+            return ()
+        inputs: Iterable[Iterable[pa.RecordBatch]] = self.partitions
+        if topology.arrives_sorted:
+            inputs = sorted_ranges(plan, inputs)
+        for number, hop in enumerate(topology.hops):
+            arrived: list[list[pa.RecordBatch]] = [[] for _ in range(hop.tasks(plan))]
+            sent = self._stage(plan, topology.stages[number], hop, inputs)
+            if number == topology.index_joins:
+                # a task is told its number
+                numbers = [[pa.record_batch({"id": [n]})] for n in range(bootstrap_tasks(plan))]
+                sent = chain(sent, self._stage(plan, BOOTSTRAP, hop, numbers))
+            for routed in sent:
+                for target, part in by_target(routed):
+                    arrived[target].append(part)
+            # as Spark sorts; the shard is in a position's upper bits
+            inputs = [_sorted(parts) if hop.is_sorted(plan) else parts for parts in arrived]
+        return tuple(self._stage(plan, topology.stages[-1], None, inputs))
+
+    def _stage(
+        self,
+        plan: WritePlan,
+        stage: Stage,
+        hop: Hop | None,
+        inputs: Iterable[Iterable[pa.RecordBatch]],
+    ) -> Iterator[Any]:
+        """What the tasks of one stage give, in turn."""
+        for number, batches in enumerate(inputs):
+            timeline = TaskTimeline(stage.label)
+            yield from stage.work(StageTask(plan, number, timeline, hop), batches)
+            self.reports.append(timeline.report())
+
+    def counters(self) -> Counter[str]:
+        return summed(report.counters for report in self.reports)
+
+
+def summed(counted: Iterable[Mapping[str, int]]) -> Counter[str]:
+    """The counters of several tasks as one."""
+    total: Counter[str] = Counter()
+    for one in counted:
+        total.update(one)
+    return total
+
+
+def by_target(routed: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The routed frames of each target, in order."""
+    targets = routed.column("target").to_numpy()
+    for target in sorted(set(targets.tolist())):
+        chosen = pa.array((targets == target).nonzero()[0])
+        yield target, routed.select(["position", "frame"]).take(chosen)
+
+
+def _sorted(parts: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    if not parts:
+        return parts
+    together = pa.concat_batches(parts)
+    return [together.sort_by("position")]
+
+
+def parquet_partitions(
+    files: Sequence[Path], columns: Sequence[str], rows: int = 10_000
+) -> list[Iterator[pa.RecordBatch]]:
+    """One input partition a file, in the order given, as the Spark source reads them."""
+
+    def read(file: Path) -> Iterator[pa.RecordBatch]:
+        with pq.ParquetFile(file) as source:
+            yield from source.iter_batches(batch_size=rows, columns=list(columns))
+
+    return [read(file) for file in files]

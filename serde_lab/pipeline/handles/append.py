@@ -1,0 +1,133 @@
+"""The handle that appends to a file group's log: on merge-on-read upserts and deletes, and inserts
+where a bucket is a file group.
+
+Owns the step from records to blocks; nothing that is stored is read, and so every row counts as an
+update, as Hudi's bucket index has it. Only records that leave columns out are told apart by whether
+their keys are stored. Must not know frames, base files or Spark. Source:
+org.apache.hudi.io.HoodieAppendHandle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from serde_lab.merging.survivors import Deletes, Indices
+from serde_lab.pipeline.handles.handle import Made, Task, WriteHandle, WriteStatus, refuse_markers
+from serde_lab.pipeline.plan import Operation, PartialUpdates, StoredFileGroup, WritePlan
+from serde_lab.records.schema import RECORD_KEY
+from serde_lab.serde.interface import Records
+from serde_lab.table.files.file_slice_reader import FileSliceReader
+from serde_lab.table.files.log_file import LogTarget, LogWriter
+
+
+class AppendHandle(WriteHandle):
+    """One file group that has data already: its new log files."""
+
+    def __init__(self, task: Task, partition_path: str, stored: StoredFileGroup) -> None:
+        super().__init__(task)
+        plan = task.plan
+        self._rows = 0
+        if plan.partial is not None:
+            with task.timeline.phase("read_base"):
+                self._stored_keys = _keys(plan, plan.partial, partition_path, stored.file_id)
+        base_name = "" if stored.base_path is None else stored.base_path.rpartition("/")[2]
+        with task.timeline.phase("write"):
+            self._writer = LogWriter(
+                plan.storage,
+                table_name=plan.table.name,
+                table_version=plan.table.version,
+                data_schema=plan.file_columns,
+                target=LogTarget(
+                    partition_path,
+                    stored.file_id,
+                    stored.base_instant,
+                    base_name,
+                    stored.log_version,
+                ),
+                write_token=task.write_token,
+                instant=plan.instant,
+                format=plan.log_format,
+                task_partition=task.partition,
+                inflight_path=plan.inflight_path,
+                rows_before=task.first_row,
+            )
+
+    def write(self, records: Records) -> None:
+        """Append `records`, one a key, or delete their keys by commit time; of an insert, all of them:
+        readers merge its rows like any others in a log."""
+        timeline, plan = self.task.timeline, self.task.plan
+        if self.combiner is not None:
+            self._write_made(self.made(records))
+            return
+        if plan.operation is Operation.INSERT:
+            refuse_markers(plan, records)
+            self._append(records, None)
+            return
+        candidates = self.precombined(records)
+        deletes = candidates.deletes
+        if plan.operation is Operation.DELETE:
+            with timeline.phase("write"):
+                self._writer.delete(candidates.keys.values)
+            return
+        with timeline.phase("precombine"):
+            standing = None if deletes is None else np.flatnonzero(~deletes.marked)
+            rows = candidates.rows(standing)
+        self._append(records, rows)
+        if deletes is not None:
+            with timeline.phase("write"):
+                self._delete(candidates.keys.values, candidates.ordering, deletes)
+
+    def _append(self, records: Records, rows: Indices | None) -> None:
+        plan = self.task.plan
+        for keys, data in self.converted(records, rows, "precombine"):
+            with self.task.timeline.phase("write"):
+                if plan.partial is None:
+                    self._writer.append(keys, data)
+                    self._rows += data.num_rows
+                else:
+                    self._append_partial(keys, data)
+
+    def _append_partial(self, keys: pa.Array, data: pa.RecordBatch) -> None:
+        """Rows of keys that are stored keep what they leave out; in new ones it is null."""
+        is_stored = pc.is_in(keys, value_set=self._stored_keys)
+        self._writer.append_partial(keys.filter(is_stored), data.filter(is_stored))
+        is_new = pc.invert(is_stored)
+        self._writer.append(keys.filter(is_new), data.filter(is_new))
+        self._rows += pc.sum(is_stored).as_py() or 0
+
+    def _write_made(self, made: Made) -> None:
+        with self.task.timeline.phase("write"):
+            is_row = made.row >= 0
+            rows = made.rows.take(pa.array(made.row[is_row]))
+            self._writer.append(made.keys.values.filter(pa.array(is_row)), rows)
+            self._rows += rows.num_rows
+            self._delete(made.keys.values, made.ordering, Deletes(~is_row, made.always))
+
+    def _delete(self, keys: pa.Array, ordering: Sequence[pa.Array], deletes: Deletes) -> None:
+        """Marked rows go to delete blocks: with their ordering values, or by commit time."""
+        by_value = pa.array(deletes.marked & ~deletes.always)
+        self._writer.delete(keys.filter(by_value), [v.filter(by_value) for v in ordering])
+        self._writer.delete(keys.filter(pa.array(deletes.marked & deletes.always)))
+
+    def finish(self) -> Iterator[WriteStatus]:
+        """Put the last file in its place."""
+        with self.task.timeline.phase("write"):
+            statuses = self._writer.close(updates=self._rows)
+        yield from statuses
+
+
+def _keys(plan: WritePlan, partial: PartialUpdates, partition_path: str, file_id: str) -> pa.Array:
+    """The record keys that a file group has rows of."""
+    reader = FileSliceReader(
+        plan.storage,
+        plan.table,
+        partial.slices[partition_path, file_id],
+        partial.table_columns,
+        partial.visibility,
+        columns=[RECORD_KEY],
+    )
+    return reader.read().column(RECORD_KEY).combine_chunks()

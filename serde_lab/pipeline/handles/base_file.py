@@ -1,0 +1,262 @@
+"""The handle that writes a base file: a file group's first one, or the next one on copy-on-write.
+
+Owns the merge with the base file that is stored: each shard is merged by itself, and rows that nothing
+replaced are carried over at the end. Must not know frames, logs or Spark. Sources:
+org.apache.hudi.io.HoodieCreateHandle, HoodieWriteMergeHandle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from serde_lab.merging.partial_update import PartialUpdateCombiner
+from serde_lab.merging.survivors import Indices, match, merge
+from serde_lab.pipeline.handles.handle import (
+    Candidates,
+    Made,
+    Task,
+    WriteHandle,
+    WriteStatus,
+    refuse_markers,
+)
+from serde_lab.pipeline.plan import Operation, StoredFileGroup
+from serde_lab.records.key_hash import HashedKeys
+from serde_lab.records.ordering import not_older
+from serde_lab.records.schema import RECORD_KEY, column_of, columns_of, values_in
+from serde_lab.records.schema_evolution import fit
+from serde_lab.serde.interface import Records
+from serde_lab.table.files.base_file import BaseFileReader, BaseFileWriter
+from serde_lab.table.files.row_schema import conform
+
+
+class BaseFileHandle(WriteHandle):
+    """One file group: the base file that is stored, if any, what replaces its rows, and the new one."""
+
+    def __init__(
+        self, task: Task, partition_path: str, file_id: str, stored: StoredFileGroup | None
+    ) -> None:
+        super().__init__(task)
+        plan = task.plan
+        self._columns = plan.file_columns
+        self._updates = self._deletes = 0
+        self._refilled: list[pa.RecordBatch] = []
+        self._reader: BaseFileReader | None = None
+        self._stored: pa.Table | None = None
+        previous = None if stored is None else stored.base_path
+        with task.timeline.phase("write"):
+            self._writer = BaseFileWriter(
+                plan.storage,
+                # a row of a new file group has nothing before it to keep: what it leaves out is null
+                data_schema=self._columns,
+                partition_path=partition_path,
+                file_id=file_id,
+                write_token=task.write_token,
+                instant=plan.instant,
+                previous=previous,
+                format=plan.base_file_format,
+                task_partition=task.partition,
+                inflight_path=plan.inflight_path,
+                rows_before=task.first_row,
+                may_give_way=plan.batches > 1 or plan.mini_batches is not None,
+            )
+        if previous is not None:
+            deletes = plan.operation is Operation.DELETE
+            ordering = () if deletes else plan.table.merge_ordering
+            told_by = columns_of(ordering)
+            with task.timeline.phase("read_base"):
+                self._reader = BaseFileReader(plan.storage, previous)
+                # with shards, memory does not hold all stored rows, and a delete may not want them
+                whole = plan.shards == 1 and not deletes
+                columns = [RECORD_KEY, *told_by, *(self._reader.carried_columns if whole else ())]
+                table = self._reader.read(list(dict.fromkeys(columns)))
+                self._stored = table if whole else None
+                stored_keys = table.column(RECORD_KEY).combine_chunks()
+                kinds = plan.schema.data
+                compared = {
+                    name: fit(table.column(name).combine_chunks(), kinds.field(name).type)
+                    for name in told_by
+                }
+                self._stored_ordering = [
+                    values_in(compared[column_of(path)], path) for path in ordering
+                ]
+            with task.timeline.phase("merge"):
+                self._stored_keys = HashedKeys.of(stored_keys)
+                self._kept = np.ones(len(self._stored_keys), np.bool_)
+
+    def write(self, records: Records) -> None:
+        """Merge `records` and write those that stand; of deletes, only forget what they name."""
+        if self.task.plan.operation is Operation.DELETE:
+            self._delete(records)
+            return
+        if self.combiner is not None:
+            self._write_made(self.made(records))
+            return
+        rows = None
+        if self.task.plan.operation.merges:
+            candidates = self.precombined(records)
+            with self.task.timeline.phase("merge"):
+                rows = candidates.rows(self._merged(candidates))
+            del candidates
+        else:
+            refuse_markers(self.task.plan, records)
+        for keys, data in self.converted(records, rows, "merge"):
+            with self.task.timeline.phase("write"):
+                self._writer.append(keys, conform(data, self._columns, self._writer.path))
+
+    def _delete(self, records: Records) -> None:
+        """Whatever its ordering value: a delete without a row is one by commit time."""
+        with self.task.timeline.phase("merge"):
+            gone = pc.is_in(self._stored_keys.values, value_set=records.record_keys())
+            rows = gone.to_numpy(zero_copy_only=False)
+            self._deletes += int((self._kept & rows).sum())
+            self._kept &= ~rows
+
+    def _merged(self, candidates: Candidates) -> Indices | None:
+        """Which candidates stand against what is stored, None for all of them."""
+        if self._reader is None:
+            deletes = candidates.deletes
+            return None if deletes is None else np.flatnonzero(~deletes.marked)
+        outcome = merge(
+            self._stored_keys,
+            self._stored_ordering,
+            candidates.keys,
+            candidates.ordering,
+            self.task.plan.merge_mode,
+            candidates.deletes,
+        )
+        self._kept &= outcome.stored_kept
+        self._updates += outcome.updates
+        self._deletes += outcome.deletes
+        return outcome.incoming
+
+    def _write_made(self, made: Made) -> None:
+        """Make one row of each stored row and the incoming one of its key; others are new."""
+        timeline, combiner = self.task.timeline, self.combiner
+        assert combiner is not None
+        is_row = made.row >= 0
+        if self._reader is None:
+            with timeline.phase("write"):
+                rows = made.rows.take(pa.array(made.row[is_row]))
+                self._writer.append(made.keys.values.filter(pa.array(is_row)), rows)
+            return
+        with timeline.phase("merge"):
+            found = match(self._stored_keys, made.keys)
+            hits = np.flatnonzero(found >= 0)
+            wins = np.ones(len(hits), np.bool_)
+            if made.ordering:
+                at = pa.array(found[hits])
+                older = [values.take(at) for values in self._stored_ordering]
+                wins = made.always[hits] | not_older(
+                    older, [values.take(pa.array(hits)) for values in made.ordering]
+                )
+            two = is_row[hits]
+            gone = found[hits[wins & ~two]]
+            self._kept[gone] = False
+            self._deletes += len(gone)
+            pairs, stored_rows = hits[two], found[hits[two]]
+        stored = self._stored_rows(stored_rows)
+        with timeline.phase(combiner.phase):
+            # the stored file may be older than some of the columns
+            data = conform(stored, made.rows.schema, self._writer.path)
+            newer = made.rows.take(pa.array(made.row[pairs]))
+            combined = combiner.combine(data, newer, wins[two])
+        with timeline.phase("merge"):
+            deleted, stands = combined.deleted, combined.older_stands
+            gone_too = np.zeros(len(pairs), np.bool_) if deleted is None else deleted
+            changed = ~gone_too if stands is None else ~gone_too & ~stands
+            self._kept[stored_rows[gone_too | changed]] = False
+            self._deletes += int(gone_too.sum())
+            self._updates += int(changed.sum())
+            # a stored row that stands and was filled keeps its commit time
+            refilled = changed & ~wins[two] & self._keeps_winner
+            self._refill(stored, combined.rows, np.flatnonzero(refilled))
+            written = np.flatnonzero(changed & ~refilled)
+            self._updates -= int(refilled.sum())
+            new = np.flatnonzero(is_row & (found < 0))
+            rows = pa.concat_batches(
+                [
+                    made.rows.take(pa.array(made.row[new])),
+                    combined.rows.take(pa.array(written)),
+                ]
+            )
+            keys = made.keys.values.take(pa.array(np.concatenate([new, pairs[written]])))
+        with timeline.phase("write"):
+            self._writer.append(keys, rows)
+
+    @property
+    def _keeps_winner(self) -> bool:
+        """Whether a made row is the winner of two, filled, and not something new."""
+        return isinstance(self.combiner, PartialUpdateCombiner)
+
+    def _refill(self, stored: pa.RecordBatch, rows: pa.RecordBatch, at: Indices) -> None:
+        if not len(at):
+            return
+        taken, filled = stored.take(pa.array(at)), rows.take(pa.array(at))
+        columns = dict(zip(taken.schema.names, taken.columns, strict=True))
+        columns |= dict(zip(filled.schema.names, filled.columns, strict=True))
+        self._refilled.append(pa.RecordBatch.from_pydict(columns))
+
+    def _stored_rows(self, numbers: Indices) -> pa.RecordBatch:
+        """Stored rows by number, in the columns that are carried over."""
+        assert self._reader is not None
+        if self._stored is not None:
+            with self.task.timeline.phase("merge"):
+                taken = self._stored.take(pa.array(numbers)).combine_chunks()
+                return _one_batch(taken)
+        with self.task.timeline.phase("read_base"):
+            # memory does not hold them all: those wanted are looked for batch by batch
+            order = np.argsort(numbers, kind="stable")
+            wanted, start, parts = numbers[order], 0, []
+            for batch in self._reader.batches(self._reader.carried_columns):
+                first, last = np.searchsorted(wanted, [start, start + batch.num_rows])
+                parts.append(batch.take(pa.array(wanted[first:last] - start)))
+                start += batch.num_rows
+            back = np.empty(len(order), np.int64)
+            back[order] = np.arange(len(order))
+            return _one_batch(pa.Table.from_batches(parts).take(pa.array(back)))
+
+    def finish(self) -> Iterator[WriteStatus]:
+        """Carry over the stored rows that stand, a row group at a time, and close the file.
+
+        A delete that met none of its keys here leaves the file group as it is.
+        """
+        timeline = self.task.timeline
+        if self.task.plan.operation is Operation.DELETE and not self._deletes:
+            return
+        for refilled in self._refilled:
+            with timeline.phase("write"):
+                self._writer.append_carried(refilled)
+        start = 0
+        for stored in self._carried():
+            mask = self._kept[start : start + stored.num_rows]
+            start += stored.num_rows
+            with timeline.phase("merge"):
+                standing = stored if mask.all() else stored.filter(pa.array(mask))
+            with timeline.phase("write"):
+                self._writer.append_carried(standing)
+        with timeline.phase("write"):
+            status = self._writer.close(updates=self._updates, deletes=self._deletes)
+        yield status
+
+    def _carried(self) -> Iterator[pa.RecordBatch]:
+        if self._reader is None or not self._kept.any():
+            return
+        if self._stored is not None:
+            yield from self._stored.to_batches()
+            return
+        batches = iter(self._reader.batches(self._reader.carried_columns))
+        while True:
+            with self.task.timeline.phase("read_base"):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)

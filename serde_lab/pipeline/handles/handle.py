@@ -1,0 +1,256 @@
+"""What a file group's writer is to its reduce task, whatever kind of file it writes.
+
+Owns the shape that all handles share, and the first step of each: one record a key. Must not know
+which handle a file group gets (`file_groups.py` chooses). Source: org.apache.hudi.io.HoodieWriteHandle.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from serde_lab.errors import DataError
+from serde_lab.measure.timeline import TaskTimeline
+from serde_lab.merging.combiner import Combiner, Entries
+from serde_lab.merging.delete_markers import deletes_of, null_among
+from serde_lab.merging.histories import History
+from serde_lab.merging.survivors import Deletes, Indices, MergeMode, precombine
+from serde_lab.pipeline.plan import Operation, WritePlan
+from serde_lab.records.key_hash import HashedKeys
+from serde_lab.records.schema import ENVELOPE, values_at
+from serde_lab.serde.interface import Records
+from serde_lab.table.files.file_names import write_token
+from serde_lab.table.timeline.commit_metadata import WriteStat
+
+WriteStatus = WriteStat
+
+_PIECE_ROWS = 1 << 18
+# names of one batch's files, before those of the next one begin
+_FLUSHES = 1_000_000
+_STAGE = 1  # in write tokens: the reduce stage, whatever number Spark gave it in this session
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The reduce task that a handle works for.
+
+    `convert_out` names the phase of converting records out; a hop without a strategy has no such verb.
+    `flush`: which of a file group's base files of this task it is, if one after the other is written;
+    `rows_before`: rows of this task that the ones before wrote.
+    """
+
+    plan: WritePlan
+    partition: int
+    timeline: TaskTimeline
+    convert_out: str = "to_arrow"
+    flush: int = 0
+    rows_before: int = 0
+
+    @property
+    def write_token(self) -> str:
+        """Names partition and stage but no attempt, so that all attempts aim at the same files."""
+        return write_token(self.partition, _STAGE, self.plan.batch * _FLUSHES + self.flush)
+
+    @property
+    def first_row(self) -> int:
+        """Where its rows' sequence numbers begin: no two rows of an instant share one."""
+        return (self.plan.batch << 40) + self.rows_before
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """One record a key of a batch: `chosen` indexes `records`, None means all of them.
+
+    `keys` and `ordering` are those of the chosen records, read and hashed once for all that follows;
+    the records themselves are gathered once, when it is known which of them are written (`rows`).
+    `deletes` says which of the chosen ones delete their keys; None where none does.
+    """
+
+    records: Records
+    chosen: Indices | None
+    keys: HashedKeys
+    ordering: list[pa.Array]
+    deletes: Deletes | None = None
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def rows(self, standing: Indices | None = None) -> Indices | None:
+        """Where in `records` the candidates numbered `standing` are (None: all); None where all records
+        are such."""
+        if standing is None or len(standing) == len(self):
+            return self.chosen
+        return standing if self.chosen is None else self.chosen[standing]
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """One entry a key of a batch where rows are made of several: as `Candidates`, but converted out.
+
+    `row` is each entry's row in `rows` (the data columns), or -1 where it deletes its key.
+    """
+
+    keys: HashedKeys
+    ordering: list[pa.Array]
+    row: Indices
+    always: npt.NDArray[np.bool_]
+    rows: pa.RecordBatch
+
+
+class WriteHandle(ABC):
+    """Writes the records of one file group: `write` shard by shard, then `finish` once."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.combiner: Combiner | None = task.plan.combiner()
+
+    @abstractmethod
+    def write(self, records: Records) -> None:
+        """Take the records of one shard, which stand in input order; a key is in one shard only."""
+
+    @abstractmethod
+    def finish(self) -> Iterator[WriteStatus]:
+        """Put the files in their places; one status a file."""
+
+    def precombined(self, records: Records) -> Candidates:
+        """One record a key: of a delete any of them, else the one that the table's order chooses."""
+        with self.task.timeline.phase("precombine"):
+            return precombined(self.task.plan, records)
+
+    def converted(
+        self, records: Records, rows: Indices | None, phase: str
+    ) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
+        """Record keys and data of the records at `rows` (None: all), gathered in a phase of this name.
+
+        A large shard goes out in pieces, so that it is never in memory as a whole in both forms.
+        """
+        pieces = records.pieces(_PIECE_ROWS, rows)
+        while True:
+            with self.task.timeline.phase(phase):
+                piece = next(pieces, None)
+            if piece is None:
+                return
+            with self.task.timeline.phase(self.task.convert_out):
+                batch = piece.to_arrow()
+                data = pa.RecordBatch.from_arrays(
+                    batch.columns[len(ENVELOPE) :], schema=self.task.plan.schema.data
+                )
+            del piece
+            yield batch.column(0), data
+
+    def made(self, records: Records) -> Made:
+        """One entry a key where one record may be made of several: converted out first, then merged."""
+        plan, timeline = self.task.plan, self.task.timeline
+        combiner = self.combiner
+        assert combiner is not None
+        with timeline.phase(self.task.convert_out):
+            batch = records.to_arrow()
+        with timeline.phase("precombine"):
+            data = pa.RecordBatch.from_arrays(
+                batch.columns[len(ENVELOPE) :], schema=plan.schema.data
+            )
+            keys = HashedKeys.of(batch.column(0))
+            by_event = plan.merge_mode is not MergeMode.COMMIT_TIME
+            fields = plan.schema.ordering if by_event else ()
+            ordering = [values_at(data, name) for name in fields]
+            marked = plan.merge_rules.markers.marked(data, data.schema.names)
+            if marked is None:
+                marked = np.zeros(len(keys), np.bool_)
+            deletes = _deletes(plan, data, marked, ordering)
+            row = np.where(deletes.marked, -1, np.arange(len(keys)))
+            once = precombine(keys, []) is None
+            if not once:
+                group = keys.values.dictionary_encode().indices.to_numpy().astype(np.int64)
+                history = History(group, ordering, deletes.marked, deletes.always)
+        if once:
+            return Made(keys, ordering, row, deletes.always, data)
+        with timeline.phase(combiner.phase if combiner.phase != "merge" else "precombine"):
+            folded = combiner.fold(Entries(data, history, row))
+            at = pa.array(folded.tops)
+            always = deletes.always[folded.tops] if folded.always is None else folded.always
+            is_row = folded.row >= 0
+            # a made row's own values: those of the record that stands may be of another
+            values = [
+                pc.if_else(
+                    pa.array(is_row),
+                    values_at(folded.rows, name).take(pa.array(folded.row, mask=~is_row)),
+                    old.take(at),
+                )
+                for name, old in zip(fields, ordering, strict=True)
+            ]
+            return Made(keys.take(folded.tops), values, folded.row, always, folded.rows)
+
+
+def together(written: Sequence[WriteStatus]) -> WriteStatus:
+    """One status of base files that followed one another in an instant: the last one's file, the counts
+    of all."""
+    return replace(
+        written[-1],
+        prevCommit=written[0].prevCommit,
+        prevBaseFile=written[0].prevBaseFile,
+        numInserts=sum(status.numInserts for status in written),
+        numUpdateWrites=sum(status.numUpdateWrites for status in written),
+        numDeletes=sum(status.numDeletes for status in written),
+    )
+
+
+def refuse_markers(plan: WritePlan, rows: Records | pa.RecordBatch) -> None:
+    """Raise DataError where a write that adds all its rows has some that are marked as deletes."""
+    marked = plan.merge_rules.markers.marked(rows, plan.schema.data.names)
+    if marked is not None:
+        raise DataError(
+            f"{int(marked.sum())} rows are marked as deletes, and {plan.operation} deletes nothing",
+            hint="write them by upsert",
+        )
+
+
+def precombined(plan: WritePlan, records: Records) -> Candidates:
+    """One record a key of `records`, which stand in input order."""
+    # deletes have no row, and so no ordering value; by commit time the later position wins, as Hudi's
+    # own writer has it
+    ordered = plan.operation is not Operation.DELETE and plan.merge_mode is MergeMode.EVENT_TIME
+    keys = HashedKeys.of(records.record_keys())
+    ordering = records.ordering_values() if ordered else []
+    deletes = None
+    if plan.operation.merges:
+        marked = plan.merge_rules.markers.marked(records, plan.marker_columns)
+        deletes = None if marked is None else _deletes(plan, records, marked, ordering)
+    chosen = precombine(keys, ordering, deletes=deletes)
+    if chosen is None:
+        return Candidates(records, None, keys, ordering, deletes)
+    at = pa.array(chosen)
+    of_chosen = None if deletes is None else deletes.take(chosen)
+    values = [v.take(at) for v in ordering]
+    return Candidates(records, chosen, keys.take(chosen), values, of_chosen)
+
+
+def _deletes(
+    plan: WritePlan,
+    rows: Records | pa.RecordBatch,
+    marked: npt.NDArray[np.bool_],
+    ordering: Sequence[pa.Array],
+) -> Deletes:
+    """Marked rows as deletes. Raises DataError for one that has a null ordering value.
+
+    Null is lower than any value, and a delete block cannot say so. The delete for the place that a
+    record leaves has been compared already, and deletes whatever is there.
+    """
+    deletes = deletes_of(marked, ordering)
+    nulls = null_among(ordering)
+    if nulls is None:
+        return deletes
+    by_column = plan.merge_rules.markers.marked(rows, plan.schema.data.names)
+    count = 0 if by_column is None else int((by_column & nulls).sum())
+    if count:
+        fields = ", ".join(repr(name) for name in plan.schema.ordering)
+        raise DataError(
+            f"{count} rows are marked as deletes and have a null ordering value ({fields})",
+            hint="give them one, or delete their keys by the operation delete",
+        )
+    return replace(deletes, always=deletes.always | (marked & nulls))

@@ -1,0 +1,171 @@
+"""Rows that become base files as they come: no record is made, nothing is looked up or merged.
+
+Owns the files of such a task: one after the other in each partition, each as large as file sizing has
+it. Must not know hops or Spark. Sources: RFC-84's diagrams of bulk insert and append, Hudi's
+BulkInsertWriterHelper and HoodieRowCreateHandle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from serde_lab.measure.timeline import TaskTimeline
+from serde_lab.pipeline.handles.handle import Task, WriteStatus, refuse_markers
+from serde_lab.pipeline.plan import WritePlan
+from serde_lab.pipeline.stages import count_null_elements, enveloped_records, stored_form
+from serde_lab.records.keys import RowPlace
+from serde_lab.records.schema import ENVELOPE, PARTITION_PATH, RECORD_KEY
+from serde_lab.table.files.base_file import BaseFileWriter
+from serde_lab.table.index.bucket_assigner import new_file_id
+
+
+def write_rows_stage(
+    plan: WritePlan,
+    partition: int,
+    batches: Iterable[pa.RecordBatch],
+    timeline: TaskTimeline,
+    timed: bool = False,
+    sorts: bool = False,
+) -> Iterator[WriteStatus]:
+    """Source batches to the statuses of the base files that they become.
+
+    `timed`: the batches time themselves. `sorts`: the task's rows are put into the order of partition
+    path and key first, for which it holds all of them.
+    """
+    source = batches if timed else timeline.source(batches)
+    writer = RowWriter(plan, partition, timeline)
+    rows = _enveloped(plan, partition, source, timeline)
+    for batch in _sorted(rows, timeline) if sorts else rows:
+        writer.write(batch)
+    yield from timeline.sink(writer.finish())
+
+
+def _enveloped(
+    plan: WritePlan, partition: int, batches: Iterable[pa.RecordBatch], timeline: TaskTimeline
+) -> Iterator[pa.RecordBatch]:
+    rows_before = 0
+    for batch in batches:
+        with timeline.phase("keygen"):
+            place = RowPlace(plan.instant, partition, rows_before)
+            enveloped = enveloped_records(plan, stored_form(batch, plan.source_schema), place)
+            count_null_elements(enveloped, timeline)
+        rows_before += batch.num_rows
+        timeline.add("rows", batch.num_rows)
+        yield enveloped
+
+
+def _sorted(batches: Iterable[pa.RecordBatch], timeline: TaskTimeline) -> Iterator[pa.RecordBatch]:
+    held = list(batches)
+    if not held:
+        return
+    with timeline.phase("order"):
+        together = pa.concat_batches(held)
+        order = pc.sort_indices(
+            together, [(PARTITION_PATH, "ascending"), (RECORD_KEY, "ascending")]
+        )
+        together = together.take(order)
+    yield together
+
+
+@dataclass(slots=True)
+class _Open:
+    """The base file of a partition that takes rows."""
+
+    writer: BaseFileWriter
+    room: int
+
+
+class RowWriter:
+    """The base files of one task."""
+
+    def __init__(self, plan: WritePlan, partition: int, timeline: TaskTimeline) -> None:
+        assert plan.index is not None
+        self.plan, self.timeline = plan, timeline
+        self._task = Task(plan, partition, timeline)
+        self._room = plan.index.sizing.rows_per_new_file(plan.index.record_bytes)
+        # ids of another write, or of another task, are never drawn again
+        self._seed = f"{plan.seed}/{plan.instant}/{partition}"
+        self._open: dict[str, _Open] = {}
+        self._files: dict[str, int] = {}
+        self._done: list[WriteStatus] = []
+
+    def write(self, enveloped: pa.RecordBatch) -> None:
+        """Append the rows of a batch with its envelope to the files of their partitions."""
+        refuse_markers(self.plan, enveloped)
+        for path, rows in self._by_path(enveloped):
+            start = 0
+            while start < rows.num_rows:
+                with self.timeline.phase("write"):
+                    current = self._open.get(path) or self._begin(path)
+                    part = rows.slice(start, current.room)
+                    data = pa.RecordBatch.from_arrays(
+                        part.columns[len(ENVELOPE) :], schema=self.plan.schema.data
+                    )
+                    current.writer.append(part.column(RECORD_KEY), data)
+                    current.room -= part.num_rows
+                    start += part.num_rows
+                    if not current.room:
+                        self._done.append(self._open.pop(path).writer.close())
+
+    def finish(self) -> Iterator[WriteStatus]:
+        """Close what is open; one status a file."""
+        yield from self._done
+        for current in self._open.values():
+            with self.timeline.phase("write"):
+                status = current.writer.close()
+            yield status
+
+    def _by_path(self, enveloped: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        if not self.plan.schema.partition:
+            yield "", enveloped
+            return
+        with self.timeline.phase("group"):
+            encoded = enveloped.column(PARTITION_PATH).dictionary_encode()
+            codes = encoded.indices.to_numpy()
+            parts = [
+                (path, np.flatnonzero(codes == code))
+                for code, path in enumerate(encoded.dictionary.to_pylist())
+            ]
+            whole = len(parts) == 1
+            taken = [
+                (path, enveloped if whole else enveloped.take(pa.array(at))) for path, at in parts
+            ]
+        yield from taken
+
+    def _begin(self, path: str) -> _Open:
+        plan, number = self.plan, self._files.get(path, 0)
+        self._files[path] = number + 1
+        writer = BaseFileWriter(
+            plan.storage,
+            data_schema=plan.schema.data,
+            partition_path=path,
+            file_id=new_file_id(self._seed, path, number),
+            write_token=self._task.write_token,
+            instant=plan.instant,
+            format=plan.base_file_format,
+            task_partition=self._task.partition,
+            inflight_path=plan.inflight_path,
+        )
+        self._open[path] = _Open(writer, self._room)
+        return self._open[path]
+
+
+def sorted_ranges(
+    plan: WritePlan, inputs: Iterable[Iterable[pa.RecordBatch]]
+) -> list[list[pa.RecordBatch]]:
+    """All rows of the source in the order of partition path and key, in as many ranges as tasks."""
+    held = [stored_form(batch, plan.source_schema) for batches in inputs for batch in batches]
+    if not held:
+        return []
+    together = pa.concat_batches(held)
+    enveloped = enveloped_records(plan, together, RowPlace(plan.instant, 0, 0))
+    keys = enveloped.select([PARTITION_PATH, RECORD_KEY])
+    order = pc.sort_indices(keys, [(PARTITION_PATH, "ascending"), (RECORD_KEY, "ascending")])
+    together = together.take(order)
+    step = max(1, -(-together.num_rows // plan.targets))
+    return [[together.slice(start, step)] for start in range(0, together.num_rows, step)]

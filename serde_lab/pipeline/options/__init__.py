@@ -1,0 +1,1 @@
+"""The options of a write by Hudi's own names, read into values."""

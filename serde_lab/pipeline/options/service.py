@@ -1,0 +1,90 @@
+"""The options of the table services that follow a write: compaction, cleaning, archiving.
+
+Owns their names, defaults (Hudi's own) and what they may not be together. Must not know how a service
+is carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from serde_lab.errors import OptionError
+from serde_lab.pipeline.options.reader import OptionReader
+from serde_lab.table.config import TableConfig
+
+_RETAINED, _RETAINED_OLDER = "hoodie.clean.commits.retained", "hoodie.cleaner.commits.retained"
+
+MEANING: Mapping[str, str] = {
+    "hoodie.compact.inline": "true: compact after a write, once enough deltacommits stand",
+    "hoodie.compact.inline.max.delta.commits": "how many deltacommits are enough (5)",
+    "hoodie.clean.automatic": "false: old file slices stay after a write",
+    "hoodie.clean.policy": "KEEP_LATEST_COMMITS",
+    _RETAINED: "how many commits keep their file slices (10)",
+    _RETAINED_OLDER: "the same, by its older name",
+    "hoodie.archive.automatic": "false: instants stay on the active timeline after a write",
+    "hoodie.keep.min.commits": "how many commits archiving leaves on the active timeline (20)",
+    "hoodie.keep.max.commits": "with more than so many commits archiving begins (30)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceOptions:
+    """What happens after a write. Each number counts commits; `compact_after` deltacommits."""
+
+    compact: bool = False
+    compact_after: int = 5
+    clean: bool = True
+    commits_retained: int = 10
+    archive: bool = True
+    keep_min: int = 20
+    keep_max: int = 30
+
+    def __post_init__(self) -> None:
+        if self.archive and self.keep_max <= self.keep_min:
+            raise OptionError(
+                f"hoodie.keep.max.commits is {self.keep_max}, which must be above"
+                f" hoodie.keep.min.commits, {self.keep_min}"
+            )
+        if self.archive and self.clean and self.keep_min <= self.commits_retained:
+            raise OptionError(
+                f"hoodie.keep.min.commits is {self.keep_min}, which must be above {_RETAINED},"
+                f" {self.commits_retained}: archiving may not overtake cleaning"
+            )
+
+
+NO_SERVICES = ServiceOptions(clean=False, archive=False)
+
+
+def service_options(reader: OptionReader, table: TableConfig) -> ServiceOptions:
+    """What `reader` asks for. Raises OptionError for numbers that cannot stand together, and for a
+    service that `table` does not have."""
+    compact, archive = reader.flag("hoodie.compact.inline"), reader.flag("hoodie.archive.automatic")
+    if compact and not table.is_mor:
+        raise OptionError(
+            f"hoodie.compact.inline is true, and the table {table.name} is {table.table_type}: it has"
+            " no logs to compact"
+        )
+    if archive and table.layout_version == 1:
+        raise OptionError(
+            f"hoodie.archive.automatic is true, and the table {table.name} is of version"
+            f" {table.version}, whose timeline is not archived"
+        )
+    reader.only("hoodie.clean.policy", ("KEEP_LATEST_COMMITS",))
+    default = ServiceOptions()
+    retained = reader.given(_RETAINED, _RETAINED_OLDER) or _RETAINED
+    retain = reader.number(retained, default.commits_retained, least=1)
+    # who asks for more file slices than the default timeline holds means a longer timeline, too
+    keep_min = reader.number("hoodie.keep.min.commits", max(default.keep_min, retain + 10), 1)
+    keep_max = reader.number("hoodie.keep.max.commits", max(default.keep_max, keep_min + 10), 1)
+    return ServiceOptions(
+        compact=compact or False,
+        compact_after=reader.number(
+            "hoodie.compact.inline.max.delta.commits", default.compact_after, least=1
+        ),
+        clean=reader.flag("hoodie.clean.automatic") is not False,
+        commits_retained=retain,
+        archive=archive is not False and table.layout_version == 2,
+        keep_min=keep_min,
+        keep_max=keep_max,
+    )

@@ -1,0 +1,335 @@
+"""The options that say what a table is, and their agreement with the table that is there.
+
+Owns the way from Hudi's option names to a TableConfig. Must not know what else a write is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from serde_lab.errors import OptionError
+from serde_lab.merging.merger import COMMIT_TIME_STRATEGY, EVENT_TIME_STRATEGY, PAYLOAD_STRATEGY
+from serde_lab.merging.rules import DEBEZIUM_UNAVAILABLE
+from serde_lab.pipeline.options.reader import OptionReader
+from serde_lab.records import partition_time
+from serde_lab.table.config import TableConfig
+from serde_lab.table.config_checks import check_creatable
+from serde_lab.table.index.index_kind import BUCKET, BUCKET_ENGINES, INDEX_TYPES
+from serde_lab.table.table_kind import KEY_GENERATOR_CLASSES, taken_apart
+
+_OPERATION = "hoodie.datasource.write.operation"
+# operations that look no key up, and so can do without
+_APPENDING = ("insert", "bulk_insert")
+# facts of indexes, which Hudi stores nowhere: whoever writes must know them
+_INDEX = (
+    *("index_type", "index_global", "bucket_count", "bucket_fields"),
+    *("bucket_engine", "bucket_expressions"),
+)
+PARTITION = "hoodie.datasource.write.partitionpath.field"
+GENERATOR = "hoodie.datasource.write.keygenerator.type"
+GENERATOR_CLASS = "hoodie.datasource.write.keygenerator.class"
+
+MEANING: Mapping[str, str] = {
+    "hoodie.table.name": "the table's name; needed when the table is made",
+    "hoodie.datasource.write.recordkey.field": (
+        "record key columns, by commas; a table without any is only inserted into, and makes keys up"
+    ),
+    PARTITION: (
+        "partition columns, by commas; empty for none; of the key generator CUSTOM each with its kind, as in"
+        " a:SIMPLE,b:TIMESTAMP"
+    ),
+    "hoodie.datasource.write.precombine.field": "the ordering columns, by commas",
+    "hoodie.table.ordering.fields": "the ordering columns, by their newer name",
+    "hoodie.datasource.write.table.type": "COPY_ON_WRITE or MERGE_ON_READ",
+    "hoodie.datasource.write.hive_style_partitioning": "true: folders are named field=value",
+    "hoodie.datasource.write.partitionpath.urlencode": "true: folder names are escaped",
+    "hoodie.index.type": (
+        "BUCKET; or BLOOM, SIMPLE, GLOBAL_BLOOM, GLOBAL_SIMPLE, INMEMORY or FLINK_STATE, where inserts"
+        " are given file groups"
+    ),
+    "index.global.enabled": "false: under INMEMORY or FLINK_STATE a key is told apart in each partition",
+    "hoodie.index.bucket.engine": "SIMPLE or CONSISTENT_HASHING",
+    "hoodie.bucket.index.num.buckets": "buckets of each partition, or of those without a rule",
+    "hoodie.bucket.index.partition.expressions": "rules as EXPRESSION,BUCKETS;EXPRESSION,BUCKETS",
+    "hoodie.bucket.index.partition.rule.type": "regex",
+    "hoodie.bucket.index.hash.field": "record key columns that the bucket hash takes",
+    "hoodie.write.record.merge.mode": "EVENT_TIME_ORDERING, COMMIT_TIME_ORDERING or CUSTOM",
+    "hoodie.write.record.merge.strategy.id": "UUID of the merge strategy, a property of the table",
+    "hoodie.write.record.merge.custom.implementation.classes": (
+        "mergers for this write, as package.module:Class, by commas; the first that fits is taken"
+    ),
+    "hoodie.datasource.write.payload.class": "a payload class of Hudi's, or package.module:Class",
+    "hoodie.table.partial.update.mode": "IGNORE_DEFAULTS or FILL_UNAVAILABLE",
+    "hoodie.write.partial.update.unavailable.value": "the marker of FILL_UNAVAILABLE",
+    "hoodie.payload.delete.field": "a row is a delete that has in this column",
+    "hoodie.payload.delete.marker": "this text",
+    "hoodie.write.table.version": "9 or 6",
+    GENERATOR: (
+        "SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP or CUSTOM; the first three follow from the columns"
+    ),
+    GENERATOR_CLASS: "the same by the name of Hudi's class",
+    **partition_time.MEANING,
+    "hoodie.metadata.enable": "false",
+}
+
+
+def table_config(reader: OptionReader, stored: TableConfig | None) -> TableConfig:
+    """The table as `reader` states it; what it leaves open comes from `stored`, if there is a table.
+
+    Raises OptionError where the two disagree, or where a new table lacks what it needs.
+    """
+    reader.only("hoodie.bucket.index.partition.rule.type", ("regex",))
+    reader.only("hoodie.metadata.enable", ("false",))
+    given = _given(reader) | _partition(reader, stored)
+    classes = reader.names("hoodie.write.record.merge.custom.implementation.classes")
+    times = {key: str(reader.options[key]) for key in partition_time.MEANING if reader.given(key)}
+    if stored is None:
+        given["extra"] = _of_time(times, given)
+        if reader.text(_OPERATION, "upsert") in _APPENDING:
+            given.setdefault("record_key_fields", ())
+        return replace(_new_table(given), merger_classes=classes)
+    _settle_strategy(given, stored)
+    stored = _told(stored, given, times)
+    for key, value in times.items():
+        if stored.extra.get(key) != value:
+            raise OptionError(
+                f"the table at hand has {key} {stored.extra.get(key)!r}, and this write says {value!r}"
+            )
+    for key, value in given.items():
+        have = getattr(stored, key)
+        if have != value:
+            raise OptionError(
+                f"the table at hand has {key.replace('_', ' ')} {have!r}, and this write says {value!r}"
+            )
+    return replace(stored, merger_classes=classes)
+
+
+def _told(stored: TableConfig, given: dict[str, Any], times: Mapping[str, str]) -> TableConfig:
+    """`stored` with what Hudi's tables do not state and every write must know; taken out of `given`."""
+    if not stored.index_type and not stored.is_keyless:
+        index = {key: given.pop(key) for key in _INDEX if key in given}
+        if index.setdefault("index_type", BUCKET) == BUCKET and "bucket_count" not in index:
+            raise OptionError(
+                "hoodie.bucket.index.num.buckets is missing; the table does not state its buckets"
+            )
+        stored = replace(stored, **index)
+    if stored.key_generator == "CUSTOM" and stored.partition_fields and not stored.partition_kinds:
+        kinds = given.pop("partition_kinds", ())
+        if not kinds:
+            raise OptionError(
+                f"{PARTITION} is missing; the table does not state the kinds of its partition fields",
+                hint="a:SIMPLE,b:TIMESTAMP",
+            )
+        stored = replace(stored, partition_kinds=kinds)
+    if stored.time_fields and stored.time_rule is None:
+        stored = replace(stored, extra={**stored.extra, **times})
+        # says what is missing
+        partition_time.TimeRule.from_properties(stored.extra)
+    return stored
+
+
+def _given(reader: OptionReader) -> dict[str, Any]:
+    older = "hoodie.datasource.write.precombine.field"
+    ordering = _names(reader, "hoodie.table.ordering.fields") or _names(reader, older)
+    stated: dict[str, Any] = {
+        "name": reader.text("hoodie.table.name", "") or None,
+        "record_key_fields": _names(reader, "hoodie.datasource.write.recordkey.field"),
+        "table_type": reader.choice(
+            "hoodie.datasource.write.table.type", ("COPY_ON_WRITE", "MERGE_ON_READ")
+        ),
+        "version": reader.number("hoodie.write.table.version", 0) or None,
+        "ordering_fields": ordering,
+        "merge_mode": reader.choice(
+            "hoodie.write.record.merge.mode",
+            ("EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING", "CUSTOM"),
+        ),
+        "merge_strategy_id": reader.text("hoodie.write.record.merge.strategy.id", "") or None,
+        "payload_class": reader.text("hoodie.datasource.write.payload.class", "") or None,
+        "partial_update_mode": reader.choice(
+            "hoodie.table.partial.update.mode", ("IGNORE_DEFAULTS", "FILL_UNAVAILABLE")
+        ),
+        "unavailable_value": (
+            reader.exact("hoodie.write.partial.update.unavailable.value") or None
+        ),
+        "delete_field": reader.text("hoodie.payload.delete.field", "") or None,
+        "delete_marker": reader.exact("hoodie.payload.delete.marker") or None,
+        "index_type": reader.choice("hoodie.index.type", INDEX_TYPES),
+        "index_global": reader.flag("index.global.enabled"),
+        "bucket_engine": reader.choice("hoodie.index.bucket.engine", BUCKET_ENGINES),
+        "bucket_expressions": (reader.exact("hoodie.bucket.index.partition.expressions") or None),
+        "bucket_count": reader.number("hoodie.bucket.index.num.buckets", 0) or None,
+        "bucket_fields": reader.names("hoodie.bucket.index.hash.field") or None,
+        "key_generator": _key_generator(reader),
+        "hive_style": reader.flag("hoodie.datasource.write.hive_style_partitioning"),
+        "url_encode": reader.flag("hoodie.datasource.write.partitionpath.urlencode"),
+    }
+    return {key: value for key, value in stated.items() if value is not None}
+
+
+def _key_generator(reader: OptionReader) -> str | None:
+    """By its type or by its class, which may both be stated if they agree."""
+    by_type = reader.choice(GENERATOR, tuple(KEY_GENERATOR_CLASSES))
+    if not reader.given(GENERATOR_CLASS):
+        return by_type
+    name = reader.text(GENERATOR_CLASS, "")
+    by_class = {value: key for key, value in KEY_GENERATOR_CLASSES.items()}.get(name)
+    if by_class is None or by_type not in (None, by_class):
+        expected = KEY_GENERATOR_CLASSES.get(by_type or "") or ", ".join(
+            KEY_GENERATOR_CLASSES.values()
+        )
+        raise OptionError(f"{GENERATOR_CLASS} is {name!r}, expected {expected}")
+    return by_class
+
+
+def _partition(reader: OptionReader, stored: TableConfig | None) -> dict[str, Any]:
+    """The partition fields, taken apart where the key generator is CUSTOM."""
+    names = _names(reader, PARTITION)
+    if names is None:
+        return {}
+    generator = _key_generator(reader) or ("" if stored is None else stored.key_generator)
+    if generator == "CUSTOM":
+        fields, kinds = taken_apart(names, PARTITION, OptionError)
+        return {"partition_fields": fields, "partition_kinds": kinds}
+    for name in names:
+        if ":" in name:
+            raise OptionError(
+                f"{PARTITION} has {name!r}: kinds of fields are for the key generator CUSTOM",
+                hint=f"{GENERATOR}=CUSTOM",
+            )
+    return {"partition_fields": names}
+
+
+def _of_time(times: dict[str, str], given: Mapping[str, Any]) -> dict[str, str]:
+    """The properties of folders named by time, which two key generators have a use for."""
+    by_time = given.get("key_generator") == "TIMESTAMP" or "TIMESTAMP" in given.get(
+        "partition_kinds", ()
+    )
+    if times and not by_time:
+        raise OptionError(
+            f"{next(iter(times))} is for the key generator TIMESTAMP, and for fields of that kind under"
+            " CUSTOM",
+            hint=f"{GENERATOR}=TIMESTAMP",
+        )
+    return times
+
+
+def _names(reader: OptionReader, key: str) -> tuple[str, ...] | None:
+    """None where it was not given: an empty list says that the table has no such columns."""
+    return reader.names(key) if reader.given(key) else None
+
+
+def _settle_strategy(given: dict[str, Any], stored: TableConfig) -> None:
+    """A write may name the strategy id that the table's mode implies; another one is refused."""
+    asked = given.pop("merge_strategy_id", None)
+    have = stored.merge_rules.strategy
+    if asked is not None and asked != have:
+        raise OptionError(
+            f"hoodie.write.record.merge.strategy.id is {asked}, and the table at hand merges by {have}:"
+            " the strategy is the table's for good"
+        )
+    asked_class = given.get("payload_class")
+    if asked_class is not None and stored.payload_class == "":
+        # what the class means is in the table's mode, if it means the same
+        wanted = payload_rules(asked_class)
+        for key, value in wanted.items():
+            given.setdefault(key, value)
+        if wanted["merge_mode"] != "CUSTOM":
+            del given["payload_class"]
+
+
+_DEBEZIUM_DELETE = {"delete_field": "_change_operation_type", "delete_marker": "d"}
+
+
+def payload_rules(payload_class: str) -> dict[str, Any]:
+    """What a payload class stands for in table version 9, by the names of TableConfig's fields.
+
+    Source: HoodieTableConfig.inferMergingConfigsForV9TableCreation.
+    """
+    name = payload_class.removeprefix("org.apache.hudi.common.model.")
+    known: dict[str, dict[str, Any]] = {
+        "DefaultHoodieRecordPayload": {"merge_mode": "EVENT_TIME_ORDERING"},
+        "EventTimeAvroPayload": {"merge_mode": "EVENT_TIME_ORDERING"},
+        "OverwriteWithLatestAvroPayload": {"merge_mode": "COMMIT_TIME_ORDERING"},
+        "PartialUpdateAvroPayload": {
+            "merge_mode": "EVENT_TIME_ORDERING",
+            "partial_update_mode": "IGNORE_DEFAULTS",
+        },
+        "OverwriteNonDefaultsWithLatestAvroPayload": {
+            "merge_mode": "COMMIT_TIME_ORDERING",
+            "partial_update_mode": "IGNORE_DEFAULTS",
+        },
+        "PostgresDebeziumAvroPayload": {
+            "merge_mode": "EVENT_TIME_ORDERING",
+            "partial_update_mode": "FILL_UNAVAILABLE",
+            "unavailable_value": DEBEZIUM_UNAVAILABLE,
+            **_DEBEZIUM_DELETE,
+            "ordering_fields": ("_event_lsn",),
+        },
+        "MySqlDebeziumAvroPayload": {
+            "merge_mode": "EVENT_TIME_ORDERING",
+            **_DEBEZIUM_DELETE,
+            "ordering_fields": ("_event_bin_file", "_event_pos"),
+        },
+        "AWSDmsAvroPayload": {
+            "merge_mode": "COMMIT_TIME_ORDERING",
+            "delete_field": "Op",
+            "delete_marker": "D",
+        },
+    }
+    return known.get(
+        name.removeprefix("debezium."),
+        {"merge_mode": "CUSTOM", "merge_strategy_id": PAYLOAD_STRATEGY},
+    )
+
+
+_SETTLED = {
+    "merge_mode": "hoodie.write.record.merge.mode",
+    "ordering_fields": "hoodie.table.ordering.fields",
+}
+
+
+def _by_strategy(given: dict[str, Any]) -> None:
+    """The mode that payload class and strategy id stand for, which a stated mode may not contradict."""
+    modes = {
+        EVENT_TIME_STRATEGY: "EVENT_TIME_ORDERING",
+        COMMIT_TIME_STRATEGY: "COMMIT_TIME_ORDERING",
+    }
+    wanted: dict[str, Any] = {}
+    asked = given.get("merge_strategy_id")
+    if given.get("payload_class") and given.get("version") != 6:
+        wanted = payload_rules(given["payload_class"])
+    elif given.get("payload_class"):
+        wanted = payload_rules(given["payload_class"])
+        if len(wanted) > 1:
+            # version 6 has no words but the class itself
+            wanted = {"merge_mode": "CUSTOM", "merge_strategy_id": PAYLOAD_STRATEGY}
+        else:
+            del given["payload_class"]
+    elif asked is not None:
+        wanted = {"merge_mode": modes.get(asked, "CUSTOM")}
+    if asked in modes:
+        del given["merge_strategy_id"]
+    for key, value in wanted.items():
+        stated = given.setdefault(key, value)
+        if key in _SETTLED and stated != value:
+            said, meant = (v if isinstance(v, str) else ",".join(v) for v in (stated, value))
+            raise OptionError(
+                f"{_SETTLED[key]} is {said}, and {given.get('payload_class') or asked} means {meant}"
+            )
+
+
+def _new_table(given: dict[str, Any]) -> TableConfig:
+    _by_strategy(given)
+    for key, option in (
+        ("name", "hoodie.table.name"),
+        ("record_key_fields", "hoodie.datasource.write.recordkey.field"),
+    ):
+        if key not in given:
+            raise OptionError(f"{option} is missing; the table is made by this write")
+    if given["record_key_fields"] and given.setdefault("index_type", BUCKET) == BUCKET:
+        given.setdefault("bucket_count", 8)
+    config = TableConfig(**given)
+    check_creatable(config)
+    return config

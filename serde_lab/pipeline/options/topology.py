@@ -1,0 +1,240 @@
+"""The options that choose how records travel, and what goes with what.
+
+Owns the choice of a topology by operation, index and option, with the reasons why some do not go
+together. Must not know how a topology works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal, cast
+
+from serde_lab.errors import OptionError
+from serde_lab.pipeline.options.reader import OptionReader
+from serde_lab.pipeline.plan import MiniBatches, Operation
+from serde_lab.records.schema import RecordSchema
+from serde_lab.table.config import TableConfig
+from serde_lab.table.files.file_sizing import SIZING_OPTIONS, FileSizing
+from serde_lab.table.index.index_kind import CONSISTENT_HASHING
+
+if TYPE_CHECKING:
+    from serde_lab.pipeline.options.write import WriteOptions
+
+SortMode = Literal["NONE", "GLOBAL_SORT", "PARTITION_SORT"]
+
+TOPOLOGY = "serde_lab.topology"
+SORT_MODE = "hoodie.bulkinsert.sort.mode"
+PARTITIONS_TO_DELETE = "hoodie.datasource.write.partitions.to.delete"
+_UPDATES_PATH = {
+    "GLOBAL_BLOOM": "hoodie.bloom.index.update.partition.path",
+    "GLOBAL_SIMPLE": "hoodie.simple.index.update.partition.path",
+}
+_BATCH_MB = "write.batch.size"
+_BUFFER_MB = "write.task.max.size"
+
+MEANING: Mapping[str, str] = {
+    TOPOLOGY: (
+        "the chain of stages: bucket, consistent, state, bloom, legacy, step1, step2, step3, compatible,"
+        " bulk or append; by itself what fits index and operation"
+    ),
+    SORT_MODE: "NONE, GLOBAL_SORT or PARTITION_SORT: in which order bulk_insert writes rows",
+    PARTITIONS_TO_DELETE: (
+        "delete_partition: partition paths by commas, blanks being part of them; * for any text, as %2A in"
+        " what is no partition's own path"
+    ),
+    _BATCH_MB: "step3: a file group is written once it has so many megabytes in the buffer (256)",
+    _BUFFER_MB: "step3: megabytes of a writing task's whole buffer (1024)",
+    **dict.fromkeys(SIZING_OPTIONS, "file sizing, as in Hudi"),
+    **dict.fromkeys(
+        _UPDATES_PATH.values(),
+        "false: a stored record stays in its partition, whatever its new values say (true)",
+    ),
+}
+
+BY_ASSIGNER = ("state", "bloom", "legacy", "step1", "step2", "step3", "compatible")
+"""Topologies that look records up and assign file groups."""
+WITHOUT_RECORDS = {"bulk": Operation.BULK_INSERT, "append": Operation.INSERT}
+"""Topologies in which no record is made, and the operation of each."""
+NAMES = ("bucket", "consistent", *BY_ASSIGNER, *WITHOUT_RECORDS)
+
+# the keys of these are in base files, and in their footers
+_IN_FOOTERS = ("BLOOM", "GLOBAL_BLOOM", "SIMPLE", "GLOBAL_SIMPLE")
+
+
+def topology_name(reader: OptionReader, operation: Operation, table: TableConfig) -> str:
+    """The topology that was asked for, or the one that fits. Raises OptionError where it does not."""
+    asked = reader.choice(TOPOLOGY, NAMES, lower=True)
+    name = asked or default_topology(operation, table)
+    check_topology(name, operation, table)
+    return as_written(name, operation, sort_mode(reader, name))
+
+
+def as_written(name: str, operation: Operation, sorts: SortMode = "NONE") -> str:
+    """What a write goes through, by its name in `topologies.py`: where places are known, or nothing is
+    written, less than was chosen."""
+    if operation is Operation.UPSERT_PREPPED:
+        return "prepped"
+    if operation is Operation.DELETE_PARTITION:
+        return "nothing"
+    return name if sorts == "NONE" else f"{name}_{sorts.lower()}"
+
+
+def default_topology(operation: Operation, table: TableConfig) -> str:
+    """The topology by index and operation."""
+    if table.bucket_engine == CONSISTENT_HASHING:
+        return "consistent"
+    if table.index_type in ("", "BUCKET"):
+        return "bucket"
+    if operation is Operation.BULK_INSERT:
+        return "bulk"
+    return "bloom" if table.index_type in ("BLOOM", "GLOBAL_BLOOM") else "state"
+
+
+def check_topology(name: str, operation: Operation, table: TableConfig) -> None:
+    """Raises OptionError for a topology that does not go with the operation or the table."""
+    bucketed = table.index_type in ("", "BUCKET")
+    if (name == "consistent") != (table.bucket_engine == CONSISTENT_HASHING):
+        raise OptionError(
+            f"{TOPOLOGY} is {name}, and the bucket engine of the table {table.name} is"
+            f" {table.bucket_engine}: consistent and {CONSISTENT_HASHING} go together"
+        )
+    if name == "consistent" and (operation is Operation.BULK_INSERT or operation.replaces):
+        raise OptionError(
+            f"hoodie.datasource.write.operation is {operation}, which a table with consistent hashing does"
+            " not take: its file ids are those of the ring for good",
+            hint="upsert, insert, delete",
+        )
+    if bucketed and name in BY_ASSIGNER:
+        raise OptionError(
+            f"{TOPOLOGY} is {name}, which assigns file groups, and in the table {table.name} the hash of"
+            " a key does",
+            hint="hoodie.index.type=BLOOM, SIMPLE or FLINK_STATE makes a table for it",
+        )
+    if name == "bucket" and not bucketed:
+        raise OptionError(
+            f"{TOPOLOGY} is bucket, and the table {table.name} has the index {table.index_type}"
+        )
+    wanted = WITHOUT_RECORDS.get(name)
+    if wanted is not None and operation is not wanted:
+        raise OptionError(
+            f"{TOPOLOGY} is {name}, which is for the operation {wanted}, and this one is {operation}"
+        )
+    if wanted is not None and bucketed and not table.is_keyless:
+        raise OptionError(
+            f"{TOPOLOGY} is {name}, which makes file groups as it likes, and the table {table.name} has"
+            " one a bucket"
+        )
+    if operation is Operation.BULK_INSERT and name in BY_ASSIGNER:
+        raise OptionError(
+            f"{TOPOLOGY} is {name}, and a bulk_insert assigns nothing", hint=f"{TOPOLOGY}=bulk"
+        )
+    if name == "bloom" and table.index_type not in _IN_FOOTERS:
+        raise OptionError(
+            f"{TOPOLOGY} is bloom, and under the index {table.index_type} of the table {table.name} keys"
+            " may be in logs, which have no Bloom filter"
+        )
+    if as_written(name, operation) in ("prepped", "nothing"):
+        # no key is looked up
+        return
+    if name == "bloom" and table.index_is_global and table.is_mor and table.partition_fields:
+        raise OptionError(
+            f"{TOPOLOGY} is bloom, and in the table {table.name} a record may leave its partition by a"
+            " delete in a log: its base file still says that it is there",
+            hint=f"{TOPOLOGY}=state",
+        )
+    if name in ("legacy", "step1") and table.index_is_global and table.partition_fields:
+        raise OptionError(
+            f"{TOPOLOGY} is {name}, where a task writes whole partitions by itself, and under the index"
+            f" {table.index_type} a record may leave its partition"
+        )
+
+
+def check_records(schema: RecordSchema, options: WriteOptions) -> None:
+    """Raises OptionError, or whatever a merger raises, for rows that the write cannot merge."""
+    if not options.operation.merges:
+        return
+    table = options.table
+    # a merger that is not there, or does not fit, leaves nothing behind
+    makes = table.merge_rules.combiner(schema, options.strategy.upper()) is not None
+    if makes and table.index_is_global and schema.partition:
+        raise OptionError(
+            f"the table {table.name} has the index {table.index_type}, under which a record may leave its"
+            " partition, and makes one row of several: together that is not supported"
+        )
+    marks = table.merge_rules.markers.used_in(schema.data.names)
+    if options.mini_batches is not None and (makes or marks):
+        why = "the table makes one row of several" if makes else f"{marks[0]} marks deletes"
+        raise OptionError(
+            f"{TOPOLOGY} is step3, which merges a key's records batch by batch, and {why}:"
+            " what stands would depend on where a batch ends"
+        )
+
+
+def updates_partition_path(reader: OptionReader, table: TableConfig) -> bool:
+    """Whether a record leaves its partition when its values say so. Raises OptionError where the index
+    that the option is for is another."""
+    for index, name in _UPDATES_PATH.items():
+        if reader.given(name) and table.index_type != index:
+            raise OptionError(
+                f"{name} is for the index {index}, and the table {table.name} has"
+                f" {table.index_type or 'none'}"
+            )
+    return reader.flag(_UPDATES_PATH.get(table.index_type, "")) is not False
+
+
+def sort_mode(reader: OptionReader, topology: str) -> SortMode:
+    """The order of a bulk_insert. Raises OptionError where nothing is sorted."""
+    known = ("NONE", "GLOBAL_SORT", "PARTITION_SORT")
+    asked = reader.choice(SORT_MODE, known)
+    if asked not in (None, "NONE") and topology != "bulk":
+        raise OptionError(
+            f"{SORT_MODE} is {asked}, which is for a bulk_insert into a table without the bucket index"
+        )
+    return cast(SortMode, asked or "NONE")
+
+
+def partitions_to_delete(reader: OptionReader, operation: Operation) -> tuple[str, ...]:
+    """Of a delete_partition, with their blanks: a name of blanks is a partition's, too. Raises OptionError
+    where there is none, or it is for another operation."""
+    given = reader.given(PARTITIONS_TO_DELETE) is not None
+    deletes = operation is Operation.DELETE_PARTITION
+    if given and not deletes:
+        raise OptionError(
+            f"{PARTITIONS_TO_DELETE} is for delete_partition, and this operation is {operation}"
+        )
+    found = tuple(name for name in reader.pieces(PARTITIONS_TO_DELETE) if name)
+    if deletes and not found:
+        raise OptionError(
+            f"{PARTITIONS_TO_DELETE} is missing: it names what delete_partition deletes"
+        )
+    return found
+
+
+def mini_batches(reader: OptionReader, topology: str) -> MiniBatches | None:
+    """The thresholds of `step3`. Raises OptionError where they are for nothing."""
+    given = reader.given(_BATCH_MB, _BUFFER_MB)
+    if topology != "step3":
+        # writes that need less of a chain than was chosen take its options all the same
+        if given and topology not in ("prepped", "nothing"):
+            raise OptionError(f"{given} is for {TOPOLOGY}=step3, and this one is {topology}")
+        return None
+    return MiniBatches(
+        _bytes(reader, _BATCH_MB, 256.0),
+        _bytes(reader, _BUFFER_MB, 1024.0),
+    )
+
+
+def _bytes(reader: OptionReader, option: str, default_mb: float) -> int:
+    text = reader.text(option, str(default_mb))
+    try:
+        found = float(text)
+    except ValueError as exc:
+        raise OptionError(f"{option} is {text!r}, expected megabytes") from exc
+    if not 0 < found < 1 << 20:
+        raise OptionError(f"{option} is {text!r}, expected megabytes above 0")
+    return max(1, int(found * (1 << 20)))
+
+
+def file_sizing(reader: OptionReader) -> FileSizing:
+    """How base files are sized, by Hudi's options."""
+    return FileSizing.from_options({k: str(v) for k, v in reader.options.items()})

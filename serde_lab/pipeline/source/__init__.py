@@ -1,0 +1,1 @@
+"""Where the rows of a write come from, and the schema that they get."""

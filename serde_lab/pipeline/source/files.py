@@ -1,0 +1,130 @@
+"""The source of a write as parquet files that map tasks read themselves, without a JVM in between.
+
+Owns which files can be read so: those of which Arrow gives exactly the rows that Spark would give, in
+the same types and order. That is decided from their footers, and anything unusual is refused. Must not
+know where the list of files comes from, nor pyspark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from serde_lab.errors import DataError
+from serde_lab.measure.timeline import TaskTimeline
+
+READ_SOURCE = "read_source"
+"""The phase of a map task that reads its files."""
+
+_MOST_FILES = 1000
+# Spark's marks of the two old calendars, and of the one that its own INT96 had
+_LEGACY = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+# no calendar that Spark ever wrote differs from today's after these
+_DATES_ALIKE = date(1900, 1, 1)
+_TIMES_ALIKE = datetime(1900, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFiles:
+    """Paths of local parquet files, read whole and in order, by input partition; `columns` of them."""
+
+    partitions: tuple[tuple[str, ...], ...]
+    columns: tuple[str, ...]
+
+    def batches(
+        self, partition: int, rows: int, timeline: TaskTimeline
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition, `rows` at a time but for the last batch of a file."""
+        for path in self.partitions[partition]:
+            with timeline.phase(READ_SOURCE):
+                file = _opened(path)
+                batches = file.iter_batches(rows, columns=list(self.columns), use_threads=False)
+            while True:
+                with timeline.phase(READ_SOURCE):
+                    batch = _next(batches, path)
+                if batch is None:
+                    break
+                yield batch
+            with timeline.phase(READ_SOURCE):
+                file.close()
+
+
+def readable(paths: Sequence[str], schema: pa.Schema) -> bool:
+    """Whether every file gives the columns of `schema` as Spark does."""
+    if not paths or len(paths) > _MOST_FILES:
+        return False
+    if any(pa.types.is_nested(field.type) for field in schema):
+        # Spark and Arrow read the older forms of lists and maps each in its own way
+        return False
+    try:
+        return all(_alike(path, schema) for path in paths)
+    except (pa.ArrowException, OSError, ValueError):
+        # Spark shall say what is wrong with it
+        return False
+
+
+def _alike(path: str, schema: pa.Schema) -> bool:
+    with pq.ParquetFile(path) as file:
+        found, footer = file.schema_arrow, file.metadata
+    names = [name.lower() for name in found.names]
+    if len(set(names)) != len(names):
+        return False
+    for field in schema:
+        number = found.get_field_index(field.name)
+        if number < 0 or not _same(found.field(number).type, field.type):
+            return False
+    return _one_calendar(footer, schema)
+
+
+def _same(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether values of type `found` are those of `wanted`: Arrow has several forms of strings."""
+    if pa.types.is_string(wanted):
+        return pa.types.is_string(found) or found in (pa.large_string(), pa.string_view())
+    return bool(found == wanted)
+
+
+def _one_calendar(footer: Any, schema: pa.Schema) -> bool:
+    """Whether no date or time is of a day on which calendars differ: Spark converts or refuses those."""
+    dated = {f.name for f in schema if pa.types.is_date(f.type) or pa.types.is_timestamp(f.type)}
+    if not dated:
+        return True
+    written_with = footer.metadata or {}
+    if any(key in written_with for key in _LEGACY):
+        return False
+    for group in range(footer.num_row_groups):
+        row_group = footer.row_group(group)
+        for number in range(row_group.num_columns):
+            column = row_group.column(number)
+            if column.path_in_schema in dated and not _after_the_change(column.statistics):
+                return False
+    return True
+
+
+def _after_the_change(statistics: Any) -> bool:
+    if statistics is None:
+        return False
+    if not statistics.has_min_max:
+        return bool(statistics.has_null_count and statistics.num_values == 0)
+    least = statistics.min
+    if isinstance(least, datetime):
+        return (least if least.tzinfo else least.replace(tzinfo=UTC)) >= _TIMES_ALIKE
+    return isinstance(least, date) and least >= _DATES_ALIKE
+
+
+def _opened(path: str) -> Any:
+    try:
+        return pq.ParquetFile(path, memory_map=True)
+    except (pa.ArrowException, OSError) as exc:
+        raise DataError(f"{path}: cannot be read: {exc}") from exc
+
+
+def _next(batches: Iterator[pa.RecordBatch], path: str) -> pa.RecordBatch | None:
+    try:
+        return next(batches, None)
+    except (pa.ArrowException, OSError) as exc:
+        raise DataError(f"{path}: cannot be read: {exc}") from exc

@@ -1,0 +1,232 @@
+"""Which records a batch makes of a table: the schema of a write, and its agreement with the table.
+
+Owns the checks of columns before anything is written. Must not know how records move.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from serde_lab.avro.schema import arrow_to_avro
+from serde_lab.errors import SchemaError, TableError
+from serde_lab.pipeline.options.write import WriteOptions
+from serde_lab.pipeline.plan import Operation
+from serde_lab.records.schema import RecordSchema, find_field, type_at
+from serde_lab.records.schema_evolution import evolved, is_wider, left_out
+from serde_lab.records.types import check_supported, storage_schema
+from serde_lab.table.config import TableConfig
+from serde_lab.table.files.log_records import columns_of_partial_rows
+from serde_lab.table.files.meta_columns import FILE_NAME, data_schema
+from serde_lab.table.table import HoodieTable
+
+
+def record_schema(source: pa.Schema, options: WriteOptions) -> RecordSchema:
+    """The schema of the records of a batch, in storage types. Raises SchemaError naming the column."""
+    if options.operation is Operation.UPSERT_PREPPED:
+        if FILE_NAME not in source.names:
+            raise SchemaError(
+                f"column {FILE_NAME!r} is not in the data: upsert_prepped goes by it, as a read of the"
+                " table gives it"
+            )
+        source = data_schema(source)
+    check_supported(source)
+    _check_case(pa.struct(source), "")
+    # a name that Avro does not have, at any depth, is refused before there is a table
+    avro_schema(source, options.table.name)
+    deletes = options.operation is Operation.DELETE
+    roles = _identity(options.table)
+    if not deletes:
+        roles["ordering"] = options.table.ordering_fields
+    for role, names in roles.items():
+        for name in names:
+            near = _siblings(source, name)
+            if find_field(source, name) is None:
+                raise SchemaError(
+                    f"{role} column {name!r} is not in the data, whose columns are {', '.join(near)}"
+                )
+    if not deletes:
+        options.table.merge_rules.markers.check(source)
+    return _record_schema(source, options.table, ordered=not deletes)
+
+
+def stored_schema(stored: pa.Schema, source: RecordSchema, table: HoodieTable) -> RecordSchema:
+    """The schema of the table's own records, for deletes, which bring no rows.
+
+    Raises SchemaError where key or partition columns are of another type than in the table.
+    """
+    found = _record_schema(stored, table.config, ordered=True)
+    for names in _identity(table.config).values():
+        for name in names:
+            _check_type(name, source.data, found.data)
+    return found
+
+
+def table_schema(table: HoodieTable) -> RecordSchema:
+    """The schema of the table's own records, for a write without any. Raises TableError if it has none."""
+    stored = table.data_schema()
+    if stored is None:
+        raise TableError(f"table {table.config.name} has no rows yet")
+    return _record_schema(stored, table.config, ordered=True)
+
+
+def evolved_schema(table: HoodieTable, batch: RecordSchema, options: WriteOptions) -> RecordSchema:
+    """The schema that the table has once `batch` is written: its own, made wider where it must be.
+
+    Raises SchemaError naming the column where the two cannot be reconciled.
+    """
+    stored = table.data_schema()
+    if stored is None:
+        return batch
+    stored = _record_schema(stored, table.config, ordered=True).data
+    if stored.equals(batch.data):
+        return batch
+    given = batch.data
+    if options.partial_updates:
+        # what the records leave out stays as it is; not so fields inside of columns that they have
+        given = pa.schema([*given, *(field for field in stored if field.name not in given.names)])
+    if options.reconcile:
+        _check_reconcilable(stored, given)
+    data = evolved(stored, given, fill=options.fill_missing or options.reconcile)
+    _check_case(pa.struct(data), "")
+    for name in table.config.ordering_fields:
+        before, after = find_field(stored, name), type_at(data, name)
+        if before is not None and pa.types.is_string(after) != pa.types.is_string(before.type):
+            raise SchemaError(
+                f"ordering column {name!r} is of type {type_at(batch.data, name)}, and the table has"
+                f" {before.type}: as text its values would be in another order"
+            )
+    _check_key_texts(table.config, stored, batch.data)
+    _check_partial_rows(table, stored, data)
+    return replace(batch, data=data)
+
+
+def _check_case(struct: pa.StructType, place: str) -> None:
+    """Refuse names that differ in case only: Spark, unless told otherwise, cannot tell them apart."""
+    seen: dict[str, str] = {}
+    for field in struct:
+        path = f"{place}{field.name}"
+        other = seen.setdefault(field.name.lower(), path)
+        if other != path:
+            raise SchemaError(
+                f"columns {other!r} and {path!r} differ in case only, and Spark cannot tell them apart"
+            )
+        if pa.types.is_struct(field.type):
+            _check_case(field.type, f"{path}.")
+
+
+def _check_partial_rows(table: HoodieTable, stored: pa.Schema, data: pa.Schema) -> None:
+    """Refuse another type for a column that partial log blocks hold: Apache Hudi 1.2.0 takes their bytes
+    for the new type, hudi-rs 0.5.0 cannot read them (tests/readers.toml)."""
+    changed = [field for field in stored if data.field(field.name).type != field.type]
+    if not changed or not table.config.is_mor:
+        return
+    view = table.view()
+    logs = [log for slice_ in view.latest_file_slices() for log in slice_.log_files]
+    held = columns_of_partial_rows(table.storage, logs, view.visibility)
+    for field in changed:
+        if field.name in held:
+            raise SchemaError(
+                f"column {field.name!r} of the table is of type {field.type} and would become"
+                f" {data.field(field.name).type}, but logs hold partial updates of it, which other readers"
+                " would not convert",
+                hint="compact the table first",
+            )
+
+
+def _check_reconcilable(stored: pa.Schema, batch: pa.Schema) -> None:
+    """Source: what Apache Hudi 1.2.0 refuses (tests/peers/test_evolved_tables.py)."""
+    lacking, added = left_out(stored, batch), left_out(batch, stored)
+    if lacking and added:
+        raise SchemaError(
+            f"column {lacking[0]!r} of the table is not in the data, and {added[0]!r} of the data is not in"
+            " the table: hoodie.datasource.write.reconcile.schema=true takes one of both",
+            hint="hoodie.write.set.null.for.missing.columns=true, in its place, takes both",
+        )
+
+
+def _check_key_texts(table: TableConfig, stored: pa.Schema, batch: pa.Schema) -> None:
+    """Refuse what gives keys that are stored another text: Apache Hudi makes two rows of one key then."""
+    for role, names in _identity(table).items():
+        for name in names:
+            before, after = find_field(stored, name), type_at(batch, name)
+            if before is None or not pa.types.is_integer(before.type):
+                continue
+            if role == "partition" and name in table.time_fields:
+                continue
+            if pa.types.is_floating(after):
+                raise SchemaError(
+                    f"{role} column {name!r} is of type {after}, and the table has {before.type}: what is"
+                    " stored as 1 would be looked for as 1.0",
+                    hint="cast it",
+                )
+
+
+def check_unchanged(table: HoodieTable, schema: RecordSchema, options: WriteOptions) -> None:
+    """Refuse a write whose schema another writer has made another one since it was settled."""
+    settled = replace(options, fill_missing=True, reconcile=False)
+    now = evolved_schema(table, schema, settled).data
+    if now.equals(schema.data):
+        return
+    names = dict.fromkeys([*schema.data.names, *now.names])
+    changed = [name for name in names if _field(now, name) != _field(schema.data, name)]
+    # the same columns otherwise, in another order
+    listed = ", ".join(map(repr, changed)) or "all of them, by order"
+    raise SchemaError(
+        f"columns of table {table.config.name} were changed by another writer meanwhile: {listed}",
+        hint="write again",
+    )
+
+
+def _siblings(schema: pa.Schema, path: str) -> list[str]:
+    """The fields of the deepest struct on the path that there is, by their own paths."""
+    above, _, _ = path.rpartition(".")
+    struct = find_field(schema, above) if above else None
+    if above and (struct is None or not pa.types.is_struct(struct.type)):
+        return _siblings(schema, above)
+    return schema.names if struct is None else [f"{above}.{field.name}" for field in struct.type]
+
+
+def _field(schema: pa.Schema, name: str) -> pa.Field | None:
+    return schema.field(name) if name in schema.names else None
+
+
+def avro_schema(data: pa.Schema, table_name: str) -> dict[str, Any]:
+    """The schema that a commit states: data columns only, named as Hudi names them."""
+    return arrow_to_avro(data, f"{table_name}_record", f"hoodie.{table_name}")
+
+
+def _identity(table: TableConfig) -> dict[str, tuple[str, ...]]:
+    """What tells a record, by role."""
+    return {"record key": table.record_key_fields, "partition": table.partition_fields}
+
+
+def _record_schema(data: pa.Schema, table: TableConfig, ordered: bool) -> RecordSchema:
+    # a batch without nulls today says nothing of the next one: every column may hold them
+    columns = [field.with_nullable(True) for field in storage_schema(data)]
+    return RecordSchema(
+        pa.schema(columns),
+        tuple(table.record_key_fields),
+        tuple(table.partition_fields),
+        tuple(table.ordering_fields) if ordered else (),
+    )
+
+
+def _check_type(name: str, batch: pa.Schema, stored: pa.Schema) -> None:
+    ours, theirs = find_field(batch, name), find_field(stored, name)
+    assert ours is not None
+    assert theirs is not None
+    if is_wider(theirs.type, ours.type):
+        return
+    if _value_type(ours) != _value_type(theirs):
+        raise SchemaError(
+            f"column {name!r} is of type {ours.type}, and the table has {theirs.type}"
+        )
+
+
+def _value_type(field: pa.Field) -> Any:
+    """The Avro type of a column, without the null that makes it optional."""
+    kind = avro_schema(pa.schema([field]), "t")["fields"][0]["type"]
+    return kind[1] if isinstance(kind, list) else kind

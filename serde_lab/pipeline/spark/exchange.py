@@ -1,0 +1,223 @@
+"""The exchange that is Spark's shuffle: mapInArrow, repartition by salt, mapInArrow.
+
+Owns the data frames of the hops, on the driver's side. Spark sees opaque frames only; `position` lets a
+reduce task put frames back into input order, and bring its shards in turn. Must not know what a stage
+does.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
+
+from serde_lab.errors import LabError, OptionError
+from serde_lab.pipeline.assign.stages import bootstrap_tasks
+from serde_lab.pipeline.exchange.in_process import Exchange, summed
+from serde_lab.pipeline.exchange.routing import salts
+from serde_lab.pipeline.handles.handle import WriteStatus
+from serde_lab.pipeline.plan import WritePlan
+from serde_lab.pipeline.source.files import SourceFiles
+from serde_lab.pipeline.spark.columns import (
+    computes_keys,
+    handed_over,
+    java_bucket,
+    path_and_key,
+)
+from serde_lab.pipeline.spark.source import plain_files
+from serde_lab.pipeline.spark.worker import (
+    BOOTSTRAP_STAGE,
+    COLUMNS_STAGE,
+    SALTED,
+    ReportsParam,
+    SparkTask,
+    WarmUp,
+    carried_error,
+)
+from serde_lab.pipeline.topologies import topology_of
+from serde_lab.pipeline.warm_up import DEFAULT_FRAMING
+from serde_lab.serde.interface import SerdeOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_FEW_FRAMES = 16
+
+
+class SparkExchange(Exchange):
+    """Hops of opaque frames over Spark's shuffle; `source` has the data columns.
+
+    `reports` collects what tasks say of themselves: JSON strings keyed by stage, partition and task
+    attempt, of every attempt that ran to its end. `own_reader`: tasks read the source's files
+    themselves where it is a plain scan (`spark_source`), instead of being sent its rows by the JVM.
+    """
+
+    def __init__(self, source: DataFrame, own_reader: bool = True) -> None:
+        self.source = source
+        self.spark = source.sparkSession
+        self.own_reader = own_reader
+        self.reports: list[str] = []
+
+    def frames(self, plan: WritePlan, reports: Any) -> DataFrame:
+        """The first stage, salted: what the first hop shuffles."""
+        files = self._files(plan)
+        return self._input(plan, files).mapInArrow(self._first(plan, reports, files), SALTED)
+
+    def _files(self, plan: WritePlan) -> SourceFiles | None:
+        topology = topology_of(plan)
+        if topology.arrives_sorted or not topology.stages:
+            return None
+        return plain_files(self.source, plan.source_schema) if self.own_reader else None
+
+    def _input(self, plan: WritePlan, files: SourceFiles | None) -> DataFrame:
+        """What the tasks of the first stage are sent: the source's rows, or nothing but their numbers."""
+        if files is None:
+            columns = handed_over(self.source, plan.source_schema)
+            if not topology_of(plan).arrives_sorted:
+                return self.source.select(*columns)
+            order = path_and_key(self.source, plan)
+            ranges = self.source.repartitionByRange(plan.targets, *order)
+            return ranges.sortWithinPartitions(*order).select(*columns)
+        tasks = len(files.partitions)
+        return self.spark.range(0, tasks, 1, tasks)
+
+    def _first(self, plan: WritePlan, reports: Any, files: SourceFiles | None) -> SparkTask:
+        return SparkTask(plan, 0, reports, files, self._batch_rows)
+
+    def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
+        reports = self.spark.sparkContext.accumulator([], ReportsParam())
+        topology, files = topology_of(plan), self._files(plan)
+        if not topology.stages:
+            return ()
+        moved, task = self._input(plan, files), self._first(plan, reports, files)
+        for number, hop in enumerate(topology.hops, start=1):
+            sent = moved.mapInArrow(task, SALTED)
+            if number - 1 == topology.index_joins and bootstrap_tasks(plan):
+                # behind the others, whose numbers are those of their partitions
+                sent = sent.union(self._index_records(plan, reports))
+            sent = sent.repartition(hop.tasks(plan), "salt")
+            if hop.is_sorted(plan):
+                sent = sent.sortWithinPartitions("position")
+            moved, task = sent.select("position", "frame"), SparkTask(plan, number, reports)
+        if files is None:
+            return self._collect(moved, task, reports)
+        # nothing but frames crosses to Python: their batches need not be as long as those of rows
+        with batches_of(self.spark, _frames_at_once(plan, self._batch_rows)):
+            return self._collect(moved, task, reports)
+
+    def _index_records(self, plan: WritePlan, reports: Any) -> DataFrame:
+        tasks = bootstrap_tasks(plan)
+        numbers = self.spark.range(0, tasks, 1, tasks)
+        return numbers.mapInArrow(SparkTask(plan, BOOTSTRAP_STAGE, reports), SALTED)
+
+    @property
+    def _batch_rows(self) -> int:
+        return int(self.spark.conf.get(BATCH_ROWS) or "10000")
+
+    def counters(self) -> Counter[str]:
+        return summed(json.loads(text)["report"]["counters"] for text in self.reports)
+
+    def _collect(self, moved: DataFrame, task: SparkTask, reports: Any) -> tuple[WriteStatus, ...]:
+        with on_purpose():
+            rows = moved.mapInArrow(task, "status binary").collect()
+        self.reports = list(reports.value)
+        return tuple(pickle.loads(row.status) for row in rows)
+
+
+class ColumnsExchange(SparkExchange):
+    """A hop that Spark's own columns cross as UnsafeRow: no HoodieRecord, no strategy.
+
+    The bucket hash is computed inside the JVM, so that rows reach Python only to be written. Used by
+    bulk_insert and by the control `spark_native`.
+    """
+
+    def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
+        if not computes_keys(self.source, plan.table):
+            raise OptionError(
+                f"Spark's own columns do not give the record keys or the folders of the table"
+                f" {plan.table.name}: their fields are of types, in structs, escaped or times, of which"
+                " Python makes the text"
+            )
+        reports = self.spark.sparkContext.accumulator([], ReportsParam())
+        salt_of = F.array(*[F.lit(int(salt)) for salt in salts(plan.targets)])
+        target = java_bucket(self.source, plan)
+        moved = (
+            self.source.select(
+                *handed_over(self.source, plan.source_schema),
+                F.monotonically_increasing_id().alias("position"),
+                F.element_at(salt_of, target + 1).alias("salt"),
+            )
+            .repartition(plan.targets, "salt")
+            .drop("salt")
+        )
+        return self._collect(moved, SparkTask(plan, COLUMNS_STAGE, reports), reports)
+
+
+def _frames_at_once(plan: WritePlan, rows: int) -> int:
+    """Frames of an Arrow batch: about as many records as `rows`, and a few frames at least.
+
+    Spark gathers a batch before it sends any of it, in vectors that double as they grow.
+    """
+    per_frame = plan.serde_options.rows_per_frame
+    return max(1, min(rows, _FEW_FRAMES)) if per_frame != 1 else rows
+
+
+@contextmanager
+def batches_of(spark: SparkSession, rows: int) -> Iterator[None]:
+    """Bound the Arrow batches between Spark and Python to `rows`, and put the setting back after."""
+    before = spark.conf.get(BATCH_ROWS) or "10000"
+    spark.conf.set(BATCH_ROWS, str(rows))
+    try:
+        yield
+    finally:
+        spark.conf.set(BATCH_ROWS, before)
+
+
+class on_purpose:  # noqa: N801 - reads as a statement: `with on_purpose():`
+    """Raises what a task raised on purpose as itself, instead of Spark's stack around it."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, LabError) or not isinstance(error, Exception):
+            return
+        # its text is only to be had while the JVM lives
+        text = str(error)
+        raise carried_error(text) or LabError(f"a Spark job failed: {reason_of(text)}") from error
+
+
+def reason_of(text: str) -> str:
+    """The one line of a Spark failure that says most: the last of the innermost Python traceback."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    python = [
+        line
+        for line in lines
+        if not line.startswith(("at ", "File ", "Traceback", "Caused by"))
+        and re.match(r"[\w.]+(Error|Exception|Exit|Interrupt)\b", line)
+    ]
+    return (python[0] if python else lines[0] if lines else "no reason was given")[:500]
+
+
+def warm_workers(
+    spark: SparkSession,
+    workers: int,
+    strategy: str = "",
+    serde: SerdeOptions = DEFAULT_FRAMING,
+    rows: int = 2_000,
+) -> list[dict[str, int]]:
+    """Start and warm one Python worker per slot; their process ids and their daemons'.
+
+    `strategy` and `serde`: what they will work with. `rows`: about how many a task of theirs will have.
+    """
+    warm_up = WarmUp(strategy, serde, rows)
+    found = spark.range(0, workers, 1, workers).mapInArrow(warm_up, "status binary").collect()
+    return [json.loads(bytes(row.status)) for row in found]

@@ -1,0 +1,1 @@
+"""Strategy `arrow`: a record is a row of an Arrow batch, a frame an Arrow IPC message."""

@@ -1,0 +1,92 @@
+"""The columns of a schema as Avro knows them: their names, their Avro schema, what reads and writes them.
+
+Names that Avro does not allow are replaced by ones that it does, down into structs; no name is in the
+bytes, so that a reader with the schema gives every column its own name back. Owns that change of names,
+and the Avro schema of a row for both executions. Must not know records or frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import fastavro
+import pyarrow as pa
+import pyarrow.types as pat
+
+from serde_lab.avro.codec import AvroCodec
+from serde_lab.avro.schema import AvroSchema, arrow_to_avro, with_avro_names
+from serde_lab.records.plain_form import to_plain
+from serde_lab.records.types import plain_schema
+
+
+@dataclass(frozen=True)
+class AvroColumnNames:
+    """The data columns of a schema, and what Avro calls them."""
+
+    data: pa.Schema
+
+    @cached_property
+    def plain(self) -> pa.Schema:
+        """The columns in plain form, nullable, under their own names."""
+        return pa.schema([f.with_nullable(True) for f in plain_schema(self.data)])
+
+    @cached_property
+    def named(self) -> pa.Schema:
+        """The same under names that Avro allows."""
+        return with_avro_names(self.plain)
+
+    @cached_property
+    def avro(self) -> AvroSchema:
+        """The Avro schema of a row."""
+        return arrow_to_avro(self.named, "row", "serde_lab")
+
+    @cached_property
+    def codec(self) -> AvroCodec:
+        return AvroCodec(self.avro, self.named)
+
+    @cached_property
+    def fastavro(self) -> AvroSchema:
+        """The Avro schema as fastavro takes it, without logical types."""
+        return fastavro.parse_schema(_physical(self.avro))
+
+    def to_avro_names(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Plain columns under Avro's names."""
+        return _relabelled(batch.columns, self.named)
+
+    def to_own_names(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Plain columns under their own names."""
+        return _relabelled(batch.columns, self.plain)
+
+
+def _physical(avro: AvroSchema) -> AvroSchema:
+    """`avro` without logical types, whose values are then what stands in the bytes."""
+    if isinstance(avro, list):
+        return [_physical(a) for a in avro]
+    if isinstance(avro, dict):
+        logical = ("logicalType", "precision", "scale")
+        return {key: _physical(a) for key, a in avro.items() if key not in logical}
+    return avro
+
+
+def _relabelled(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    arrays = [relabel(a, f.type) for a, f in zip(columns, schema, strict=True)]
+    return pa.record_batch(arrays, schema=schema)
+
+
+def relabel(array: pa.Array, t: pa.DataType) -> pa.Array:
+    """`array` as type `t`, which differs in the names of fields only."""
+    if array.type.equals(t):
+        return array
+    if array.offset:
+        array = to_plain(array)
+    if pat.is_struct(t):
+        children = [relabel(array.field(i), field.type) for i, field in enumerate(t)]
+    elif pat.is_map(t):
+        pairs = [array.keys, relabel(array.items, t.item_type)]
+        children = [pa.StructArray.from_arrays(pairs, fields=[t.key_field, t.item_field])]
+    else:
+        children = [relabel(array.values, t.value_type)]
+    buffers = array.buffers()[: 1 if pat.is_struct(t) else 2]
+    return pa.Array.from_buffers(t, len(array), buffers, array.null_count, 0, children)

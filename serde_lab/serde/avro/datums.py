@@ -1,0 +1,327 @@
+"""Avro records in memory: the envelope as columns, the rows as fastavro's datums or as plain columns.
+
+Owns the two `Records` of the strategy `avro` and the making of payloads from them and of them from
+payloads: row by row with fastavro (`AvroDatums`), by columns with `avro/codec.py`
+(`AvroColumns`). Both make the same bytes. Must not know frames.
+"""
+
+from __future__ import annotations
+
+import io
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, repeat
+from operator import itemgetter
+from typing import Any, Self
+
+import fastavro
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from serde_lab.errors import DataError, DecodeError
+from serde_lab.records.plain_form import from_plain, to_plain
+from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD, RecordSchema
+from serde_lab.records.types import child_fields
+from serde_lab.serde.avro.column_names import AvroColumnNames, relabel
+from serde_lab.serde.interface import Records
+from serde_lab.serde.projection.columns import changed_values, new_value, projected
+from serde_lab.serde.projection.plan import Change, Projection, TargetColumn
+from serde_lab.serde.python_values import PythonForm, rows_present
+from serde_lab.serde.record_verbs import MetadataValues
+
+_FORM = PythonForm(struct_as_dict=True, map_as_dict=True, decimal_as_bytes=True)
+
+
+_NOT_DATUM = (
+    EOFError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    MemoryError,
+    pa.ArrowException,
+)
+
+
+@dataclass(frozen=True)
+class AvroRecords(Records):
+    """Envelopes as columns, in the form of ENVELOPE; subclasses say what the rows are."""
+
+    schema: RecordSchema
+    columns: AvroColumnNames
+    envelope: pa.RecordBatch
+
+    def __len__(self) -> int:
+        return int(self.envelope.num_rows)
+
+    def to_arrow(self) -> pa.RecordBatch:
+        fields = list(self.schema.batch_schema)[len(ENVELOPE) :]
+        data = [from_plain(a, f.type) for a, f in zip(self._plain().columns, fields, strict=True)]
+        return pa.record_batch([*self.envelope.columns, *data], schema=self.schema.batch_schema)
+
+    def column(self, name: str) -> pa.Array:
+        if name in ENVELOPE.names:
+            return self.envelope.column(name)
+        array = self._plain_column(self.columns.plain.get_field_index(name))
+        return from_plain(array, self.schema.batch_schema.field(name).type)
+
+    def with_metadata(self, values: MetadataValues) -> Self:
+        """The same records with other metadata."""
+        envelope = self.envelope
+        for name, column in values.arrays(len(self)).items():
+            number = ENVELOPE.get_field_index(name)
+            envelope = envelope.set_column(number, ENVELOPE.field(number), to_plain(column))
+        return replace(self, envelope=envelope)
+
+    @classmethod
+    @abstractmethod
+    def of_projection(
+        cls,
+        schema: RecordSchema,
+        columns: AvroColumnNames,
+        projection: Projection,
+        sides: Sequence[Self],
+    ) -> Self:
+        """The projection of these records as records of `schema`."""
+
+    @abstractmethod
+    def _plain(self) -> pa.RecordBatch:
+        """The data columns in plain form."""
+
+    @abstractmethod
+    def _plain_column(self, index: int) -> pa.Array:
+        """One of them."""
+
+    @abstractmethod
+    def payload(self) -> pa.BinaryArray:
+        """The rows as Avro datums in bytes; empty for an index record."""
+
+
+@dataclass(frozen=True)
+class AvroDatums(AvroRecords):
+    """Rows as fastavro's datums: a dict a row, None for an index record."""
+
+    datums: list[dict[str, Any] | None]
+
+    @classmethod
+    def of_batch(
+        cls, schema: RecordSchema, columns: AvroColumnNames, batch: pa.RecordBatch
+    ) -> Self:
+        """The records of a plain batch."""
+        present = rows_present(batch)
+        named = columns.to_avro_names(batch.select(range(len(ENVELOPE), batch.num_columns)))
+        keys = named.schema.names
+        rows = zip(*_FORM.columns(named.columns), strict=True)
+        datums: list[Any] = [dict(zip(keys, row, strict=True)) for row in rows]
+        if present is not None:
+            datums = [d if is_row else None for d, is_row in zip(datums, present, strict=True)]
+        return cls(schema, columns, batch.select(range(len(ENVELOPE))), datums)
+
+    @classmethod
+    def of_payload(
+        cls,
+        schema: RecordSchema,
+        columns: AvroColumnNames,
+        envelope: pa.RecordBatch,
+        payload: pa.BinaryArray,
+    ) -> Self:
+        """The records of these payloads. Raises DecodeError naming the record."""
+        sizes = payload.to_pylist()
+        stream = io.BytesIO(b"".join(sizes))
+        read, tell, avro = fastavro.schemaless_reader, stream.tell, columns.fastavro
+        datums: list[Any] = []
+        end = 0
+        for size in map(len, sizes):
+            end += size
+            try:
+                datums.append(read(stream, avro, None) if size else None)
+            except _NOT_DATUM as exc:
+                raise DecodeError("avro", len(datums), f"fastavro: {exc!r}") from exc
+            if tell() != end:
+                raise DecodeError("avro", len(datums) - 1, "its payload is no datum of the schema")
+        return cls(schema, columns, envelope, datums)
+
+    @classmethod
+    def of_projection(
+        cls,
+        schema: RecordSchema,
+        columns: AvroColumnNames,
+        projection: Projection,
+        sides: Sequence[Self],
+    ) -> Self:
+        # an index record has no datum, whatever is joined to it
+        present = [i for i, datum in enumerate(sides[0].datums) if datum is not None]
+        rows_of = [side.datums for side in sides]
+        if len(present) < len(sides[0]):
+            rows_of = [[side.datums[i] for i in present] for side in sides]
+        found: list[Iterable[Any]] = []
+        for column in projection.columns:
+            if column.source is None:
+                t = columns.named.field(len(found)).type
+                found.append(repeat(new_value(column, _FORM, t), len(present)))
+                continue
+            side, number = column.source
+            name = sides[side].columns.named.field(number).name
+            after = columns.named.field(len(found)).type
+            found.append(_changed(_column(rows_of[side], name), column, after, sides[side], number))
+        keys = columns.named.names
+        made = [dict(zip(keys, row, strict=True)) for row in zip(*found, strict=True)]
+        datums: list[dict[str, Any] | None] = [None] * len(sides[0])
+        for i, datum in zip(present, made, strict=True):
+            datums[i] = datum
+        return cls(schema, columns, sides[0].envelope, datums)
+
+    def take(self, indices: npt.NDArray[np.int64]) -> Self:
+        datums = self.datums
+        taken = [datums[i] for i in indices.tolist()]
+        return type(self)(self.schema, self.columns, self.envelope.take(pa.array(indices)), taken)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        envelope = pa.concat_batches([part.envelope for part in parts])
+        datums = list(chain.from_iterable(part.datums for part in parts))
+        return cls(parts[0].schema, parts[0].columns, envelope, datums)
+
+    def payload(self) -> pa.BinaryArray:
+        stream = io.BytesIO()
+        write, tell, avro = fastavro.schemaless_writer, stream.tell, self.columns.fastavro
+        ends = [0]
+        for datum in self.datums:
+            if datum is not None:
+                write(stream, avro, datum)
+            ends.append(tell())
+        if ends[-1] > 2**31 - 1:
+            raise DataError(f"the payloads of {len(self)} records have {ends[-1]} bytes")
+        buffers = [None, pa.py_buffer(np.array(ends, np.int32)), pa.py_buffer(stream.getbuffer())]
+        return pa.Array.from_buffers(pa.binary(), len(self), buffers, 0)
+
+    def _plain(self) -> pa.RecordBatch:
+        arrays = [self._plain_column(i) for i in range(len(self.columns.plain))]
+        return pa.record_batch(arrays, schema=self.columns.plain)
+
+    def _plain_column(self, index: int) -> pa.Array:
+        field = self.columns.named.field(index)
+        name = field.name
+        try:
+            values = [None if datum is None else datum[name] for datum in self.datums]
+            found = _FORM.array(values, field.type)
+        except _NOT_DATUM as exc:
+            problem = f"its values are not of the schema: {exc}"
+            raise DecodeError("avro", None, problem) from exc
+        return relabel(found, self.columns.plain.field(index).type)
+
+
+def _column(datums: Sequence[Any], name: str) -> list[Any]:
+    if None in datums:
+        return [None if datum is None else datum[name] for datum in datums]
+    return list(map(itemgetter(name), datums))
+
+
+def _changed(
+    values: list[Any], column: TargetColumn, after: pa.DataType, side: AvroDatums, number: int
+) -> Sequence[Any]:
+    """The values of a column under Avro's names, which are those of the datums inside it too."""
+    before = side.columns.named.field(number).type
+    change = column.change
+    if change is None:
+        return values
+    return changed_values(values, replace(column, change=_renamed(change, before, after)), _FORM)
+
+
+def _renamed(change: Change, before: pa.DataType, after: pa.DataType) -> Change:
+    """`change` between the same types under Avro's names."""
+    if not change.is_nested:
+        return Change(before, after)
+    olds, news = ([f.type for f in child_fields(t)] for t in (before, after))
+    children = tuple(
+        (n, None if n is None or c is None else _renamed(c, olds[n], news[i]))
+        for i, (n, c) in enumerate(change.children)
+    )
+    return Change(before, after, children)
+
+
+@dataclass(frozen=True)
+class AvroColumns(AvroRecords):
+    """Rows as plain columns."""
+
+    rows: pa.RecordBatch
+
+    @classmethod
+    def of_batch(
+        cls, schema: RecordSchema, columns: AvroColumnNames, batch: pa.RecordBatch
+    ) -> Self:
+        """The records of a plain batch."""
+        rows_present(batch)
+        rows = batch.select(range(len(ENVELOPE), batch.num_columns))
+        return cls(schema, columns, batch.select(range(len(ENVELOPE))), rows)
+
+    @classmethod
+    def of_payload(
+        cls,
+        schema: RecordSchema,
+        columns: AvroColumnNames,
+        envelope: pa.RecordBatch,
+        payload: pa.BinaryArray,
+    ) -> Self:
+        """The records of these payloads. Raises DecodeError naming the record."""
+        present = pc.greater(pc.binary_length(payload), 0).to_numpy(zero_copy_only=False)
+        if not present.all():
+            rows = np.flatnonzero(present)
+            try:
+                found = columns.codec.decode(payload.take(pa.array(rows)), "avro")
+            except DecodeError as exc:
+                at = None if exc.record is None else int(rows[exc.record])
+                raise DecodeError("avro", at, exc.problem) from None
+            found = found.take(pa.array(np.cumsum(present) - 1, mask=~present))
+        else:
+            found = columns.codec.decode(payload, "avro")
+        return cls(schema, columns, envelope, columns.to_own_names(found))
+
+    @classmethod
+    def of_projection(
+        cls,
+        schema: RecordSchema,
+        columns: AvroColumnNames,
+        projection: Projection,
+        sides: Sequence[Self],
+    ) -> Self:
+        first = sides[0]
+        present = None
+        if pc.any(first.envelope.column(IS_INDEX_RECORD)).as_py():
+            present = ~first.envelope.column(IS_INDEX_RECORD).to_numpy(zero_copy_only=False)
+        data = projected(
+            projection, lambda side, number: sides[side].rows.column(number), len(first), present
+        )
+        return cls(schema, columns, first.envelope, pa.record_batch(data, schema=columns.plain))
+
+    def take(self, indices: npt.NDArray[np.int64]) -> Self:
+        places = pa.array(indices)
+        envelope, rows = self.envelope.take(places), self.rows.take(places)
+        return type(self)(self.schema, self.columns, envelope, rows)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        envelope = pa.concat_batches([part.envelope for part in parts])
+        rows = pa.concat_batches([part.rows for part in parts])
+        return cls(parts[0].schema, parts[0].columns, envelope, rows)
+
+    def payload(self) -> pa.BinaryArray:
+        is_index = self.envelope.column(IS_INDEX_RECORD)
+        rows = self.columns.to_avro_names(self.rows)
+        if not pc.any(is_index).as_py():
+            return self.columns.codec.encode(rows)
+        present = pc.invert(is_index)
+        datums = self.columns.codec.encode(rows.filter(present))
+        places = np.cumsum(present.to_numpy(zero_copy_only=False)) - 1
+        taken = datums.take(pa.array(places, mask=is_index.to_numpy(zero_copy_only=False)))
+        return taken.fill_null(b"")
+
+    def _plain(self) -> pa.RecordBatch:
+        return self.rows
+
+    def _plain_column(self, index: int) -> pa.Array:
+        return self.rows.column(index)

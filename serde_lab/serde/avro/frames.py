@@ -1,0 +1,199 @@
+"""The bytes of an `avro` frame: Hudi's HoodieRecord, its envelope around an Avro payload.
+
+A frame of one record, numbers little endian unless Avro says otherwise:
+
+    0        u8    the mark, 0xA4
+    1        u8    form: 1
+    2        u32   fingerprint of the schema (`fingerprint.py`)
+    6        …     the record
+
+A record is an Avro datum itself, of the fields that Hudi's serialiser writes for a HoodieRecord: its key,
+its location, its operation, its payload. "long" is Avro's zig-zag varint.
+
+    recordKey      string    long length, UTF-8
+    partitionPath  string    the same; 0x00 for a table without partitions
+    fileId         string    the location's file group, 0x00 until one is found
+    instantTime    string    the location's instant, or "I" and "U" as in Hudi's Flink writer
+    operation      string    I, -U, +U, D
+    isIndexRecord  boolean   0x00 or 0x01
+    payload        bytes     long length, then the row as an Avro datum; 0x00 for an index record,
+                             which has no row
+
+The row's datum is that of `avro_schema.arrow_to_avro`: every column a union with null, its branch in one
+byte, then the value.
+
+A frame of several records:
+
+    0        u8    the mark, 0xA4
+    1        u8    form: 2
+    2        u32   fingerprint of the schema
+    6        u32   n, the number of records, from 2
+    10       u32   × n, the length of each record
+    …        …     the records
+
+Lengths stand in front since an Avro datum ends where reading it ends: without them no record could be
+found before the one in front of it is read. Hudi's log blocks do the same.
+
+Owns these bytes, for both executions; must not know how payloads are made (`avro_records.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from serde_lab.avro.codec import AvroCodec
+from serde_lab.avro.schema import arrow_to_avro
+from serde_lab.errors import DataError, DecodeError
+from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD, RecordSchema
+from serde_lab.serde.fingerprint import schema_fingerprint
+from serde_lab.serde.framing import cut, frame_error, frames_of, opened
+from serde_lab.serde.interface import Bounds, Frames, SerdeOptions
+
+MARK = b"\xa4"
+_ONE, _SEVERAL = 1, 2
+_HEADER_BYTES = 6
+_COUNT_BYTES = _LENGTH_BYTES = 4
+_MAX_BYTES = 2**31 - 1
+
+_FIELDS = pa.schema(
+    [
+        *(pa.field(name, pa.string(), False) for name in (
+            "recordKey", "partitionPath", "fileId", "instantTime", "operation",
+        )),
+        pa.field("isIndexRecord", pa.bool_(), False),
+        pa.field("payload", pa.binary(), False),
+    ]
+)  # fmt: skip
+_CODEC = AvroCodec(arrow_to_avro(_FIELDS, "HoodieRecord", "org.apache.hudi.common.model"), _FIELDS)
+
+Positions = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class AvroFrames:
+    """Frames of one schema, by one setting of options."""
+
+    fingerprint: int
+    options: SerdeOptions
+
+    @classmethod
+    def of(cls, schema: RecordSchema, options: SerdeOptions) -> AvroFrames:
+        """The frames of records of `schema`."""
+        return cls(schema_fingerprint(schema), options)
+
+    def join(self, envelope: pa.RecordBatch, payload: pa.BinaryArray, bounds: Bounds) -> Frames:
+        """Frames of the records with these envelopes and payloads, which have one length.
+
+        Raises DataError where they have 2 GiB or more.
+        """
+        columns = [*envelope.columns, payload]
+        records = _CODEC.encode(pa.record_batch(columns, schema=_FIELDS))
+        data, ends = _bytes_of(records)
+        # each record of several takes its own bytes and those of its length
+        cost = ends + _LENGTH_BYTES * np.arange(len(ends))
+        cuts = cut(bounds, self.options, cost, _HEADER_BYTES + _COUNT_BYTES)
+        rows = cuts.rows
+        several = rows > 1
+        if not several.any():
+            parts = [pa.scalar(self._header(_ONE)), records]
+        else:
+            headers = pc.if_else(pa.array(several), self._header(_SEVERAL), self._header(_ONE))
+            # the numbers in front of records: for each frame of several, n and its n lengths
+            numbers = np.insert(np.diff(ends), cuts.offsets[:-1], rows).astype("<u4")
+            numbers = numbers[np.repeat(several, rows + 1)]
+            table_ends = np.append(0, np.cumsum(np.where(several, _LENGTH_BYTES * (rows + 1), 0)))
+            tables = _binary(numbers, table_ends)
+            parts = [headers, tables, _binary(data, ends[cuts.offsets])]
+        try:
+            frames = pc.binary_join_element_wise(*parts, b"")
+        except pa.ArrowInvalid as exc:
+            raise DataError(f"the frames of {len(records)} records have too many bytes") from exc
+        return frames_of(cuts, frames, self.options)
+
+    def split(self, frames: pa.BinaryArray) -> tuple[pa.RecordBatch, pa.BinaryArray]:
+        """Envelopes and payloads of all records of `frames`, in order. Raises DecodeError."""
+        data, starts, ends = self._records(opened("avro", frames, self.options))
+        batch = _CODEC.decode_spans(data, starts, ends, "avro")
+        payload = batch.column(len(ENVELOPE))
+        envelope = pa.record_batch(batch.columns[: len(ENVELOPE)], schema=ENVELOPE)
+        empty = pc.equal(pc.binary_length(payload), 0)
+        wrong = pc.not_equal(empty, envelope.column(IS_INDEX_RECORD))
+        if pc.any(wrong).as_py():
+            row = pc.index(wrong, True).as_py()
+            raise DecodeError("avro", row, "an index record, and none but it, has no payload")
+        return envelope, payload
+
+    def _header(self, form: int) -> bytes:
+        return MARK + bytes([form]) + self.fingerprint.to_bytes(4, "little")
+
+    def _records(self, frames: pa.BinaryArray) -> tuple[pa.Buffer, Positions, Positions]:
+        """The bytes of all frames, and where the records in them begin and end."""
+        data, ends = _bytes_of(frames)
+        starts, ends = ends[:-1], ends[1:]
+        self._refuse(ends - starts <= _HEADER_BYTES, "it is shorter than a header")
+        raw = np.frombuffer(data, np.uint8)
+        for place, byte in enumerate(self._header(_ONE)):
+            if place != 1:
+                what = "its mark is another one" if place == 0 else "it is of another schema"
+                self._refuse(raw[starts + place] != byte, what)
+        form = raw[starts + 1]
+        if (form == _ONE).all():
+            return data, starts + _HEADER_BYTES, ends
+        self._refuse((form != _ONE) & (form != _SEVERAL), "its form is unknown")
+        return data, *self._several(raw, form == _SEVERAL, starts + _HEADER_BYTES, ends)
+
+    def _several(
+        self,
+        raw: npt.NDArray[np.uint8],
+        several: npt.NDArray[np.bool_],
+        at: Positions,
+        end: Positions,
+    ) -> tuple[Positions, Positions]:
+        """Where records begin and end in frames some of which hold several."""
+        self._refuse(several & (at + _COUNT_BYTES > end), "it ends in the number of its records")
+        numbers = np.ndarray((max(0, len(raw) - 3),), "<u4", raw, 0, (1,))
+        rows = np.ones(len(at), np.int64)
+        rows[several] = numbers[at[several]]
+        at = np.where(several, at + _COUNT_BYTES, at)
+        room = (end - at) // _LENGTH_BYTES
+        self._refuse(several & ((rows < 2) | (rows > room)), "it has not so many records")
+        frame_of = np.repeat(np.arange(len(at)), rows)
+        place = np.arange(len(frame_of)) - np.repeat(np.cumsum(rows) - rows, rows)
+        sizes = (end - at)[frame_of]
+        listed = several[frame_of]
+        where = at[frame_of[listed]] + _LENGTH_BYTES * place[listed]
+        sizes[listed] = numbers[where]
+        at = np.where(several, at + _LENGTH_BYTES * rows, at)
+        upto = np.append(0, np.cumsum(sizes))
+        last = np.cumsum(rows)
+        wrong = upto[last] - upto[last - rows] != end - at
+        self._refuse(wrong, "its length is not that of its records")
+        starts = at[frame_of] + upto[:-1] - upto[(last - rows)[frame_of]]
+        return starts, starts + sizes
+
+    def _refuse(self, wrong: npt.NDArray[np.bool_], problem: str) -> None:
+        if wrong.any():
+            raise frame_error("avro", int(wrong.argmax()), self.options, problem)
+
+
+def _bytes_of(array: pa.BinaryArray) -> tuple[pa.Buffer, Positions]:
+    """The bytes of all values, and where they end: shape (n + 1,), from 0."""
+    if not len(array):
+        return pa.py_buffer(b""), np.zeros(1, np.int64)
+    _, offsets, data = array.buffers()
+    ends = np.frombuffer(offsets, np.int32, len(array) + 1, 4 * array.offset).astype(np.int64)
+    used = data if data is not None else pa.py_buffer(b"")
+    return used.slice(int(ends[0]), int(ends[-1] - ends[0])), ends - ends[0]
+
+
+def _binary(data: pa.Buffer | npt.NDArray[np.uint32], ends: npt.NDArray[np.integer]) -> pa.Array:
+    if int(ends[-1]) > _MAX_BYTES:
+        raise DataError(f"a batch has {ends[-1]} bytes in Avro, expected at most {_MAX_BYTES}")
+    offsets = pa.py_buffer(ends.astype(np.int32))
+    buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
+    return pa.Array.from_buffers(pa.binary(), len(ends) - 1, [None, offsets, buffer], 0)

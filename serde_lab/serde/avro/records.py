@@ -1,0 +1,198 @@
+"""Strategy `avro`: Hudi's Avro HoodieRecord, an envelope around an Avro payload.
+
+`execution = "row"` (default): `Records` holds Avro datums as fastavro has them, a dict a row, beside the
+envelope's six columns. Values are physical, as in Hudi's GenericRecords, whose Avro schema is taken
+without its logical types, which do not change the bytes: days, microseconds, a decimal as the bytes of its
+`fixed` (`python_values.py`). Converting is the making of dicts; serialising is one call of fastavro's
+schemaless_writer or schemaless_reader a record.
+
+`execution = "batch"`: `Records` holds the columns, in plain form; converting costs next to nothing, and
+serialising is `avro/codec.py`, which reads and writes the same bytes a column at a time. Between
+the two the format is the same and the execution differs, so that their difference is what a loop costs.
+
+Envelope and frames (`avro/frames.py`) are written by columns in both: fastavro would take 3 µs for what
+is no part of the payload.
+
+Names that Avro does not allow are replaced by ones that it does (`avro_schema.with_avro_names`): no name
+is in the bytes. A table with such names is refused elsewhere. A map that has a key twice is refused,
+as neither Java's nor Python's maps can hold it.
+
+Must not know how frames are cut (`framing.py`) or what the columns mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from serde_lab.errors import DataError
+from serde_lab.records.plain_form import to_plain_batch
+from serde_lab.records.schema import RecordSchema
+from serde_lab.records.types import check_supported, is_list, plain_schema
+from serde_lab.serde.avro.column_names import AvroColumnNames
+from serde_lab.serde.avro.datums import AvroColumns, AvroDatums, AvroRecords
+from serde_lab.serde.avro.frames import MARK, AvroFrames
+from serde_lab.serde.interface import (
+    Bounds,
+    BoundSerde,
+    Fairness,
+    Frames,
+    Records,
+    SerdeOptions,
+    Strategy,
+)
+from serde_lab.serde.options import resolve
+from serde_lab.serde.projection.plan import Projection
+from serde_lab.serde.record_verbs import MetadataValues
+
+EXPECTED: Mapping[str, tuple[float, float]] = {
+    "record": (82, 2000),
+    "bool": (2, 1100),
+    "int8": (2.5, 1300),
+    "int16": (3.8, 1300),
+    "int32": (6, 1300),
+    "int64": (10.5, 1300),
+    "float": (5, 1200),
+    "double": (9, 1200),
+    "decimal": (8, 1400),
+    "string": (14, 1400),
+    "binary": (14, 1300),
+    "date": (3.6, 1300),
+    "timestamp": (9, 1300),
+    "list": (34.5, 6000),
+    "map": (32, 5000),
+    "struct": (25.5, 4500),
+}
+"""Written down before this strategy was measured, for `execution = "row"`: bytes and nanoseconds (the four
+verbs together) of a value. The values are those of `pickle.records.EXPECTED`. Known was what fastavro alone
+takes for a lineitem record."""
+EXPECTED_BATCH_NS: Mapping[str, float] = {
+    "record": 250,
+    "bool": 25,
+    "int8": 50,
+    "int16": 55,
+    "int32": 60,
+    "int64": 70,
+    "float": 30,
+    "double": 30,
+    "decimal": 35,
+    "string": 60,
+    "binary": 55,
+    "date": 55,
+    "timestamp": 65,
+    "list": 250,
+    "map": 250,
+    "struct": 150,
+}
+"""The nanoseconds expected of `execution = "batch"`, whose bytes are the same. Known was what the codec
+takes for a lineitem record."""
+
+
+_DECODE_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class BoundAvro(BoundSerde):
+    """`avro` bound to a schema."""
+
+    schema: RecordSchema
+    options: SerdeOptions
+    mark = MARK
+
+    def __repr__(self) -> str:
+        return f"avro({self.options})"
+
+    @cached_property
+    def _columns(self) -> AvroColumnNames:
+        return AvroColumnNames(self.schema.data)
+
+    @cached_property
+    def _frames(self) -> AvroFrames:
+        return AvroFrames.of(self.schema, self.options)
+
+    @property
+    def decode_bytes(self) -> int | None:
+        # what columns are made of in between is read again while it is in the caches
+        return None if self.options.execution == "row" else _DECODE_BYTES
+
+    @property
+    def _records(self) -> type[AvroDatums] | type[AvroColumns]:
+        return AvroDatums if self.options.execution == "row" else AvroColumns
+
+    def from_arrow(self, batch: pa.RecordBatch) -> AvroRecords:
+        plain = to_plain_batch(batch)
+        for name, column in zip(plain.schema.names, plain.columns, strict=True):
+            _check_maps(name, column)
+        plain = pa.record_batch(plain.columns, schema=plain_schema(self.schema.batch_schema))
+        return self._records.of_batch(self.schema, self._columns, plain)
+
+    def encode(self, records: Records, bounds: Bounds) -> Frames:
+        assert isinstance(records, AvroRecords)
+        return self._frames.join(records.envelope, records.payload(), bounds)
+
+    def decode(self, frames: pa.BinaryArray) -> AvroRecords:
+        envelope, payload = self._frames.split(frames)
+        return self._records.of_payload(self.schema, self._columns, envelope, payload)
+
+    def project(self, projection: Projection, sides: Sequence[Records]) -> AvroRecords:
+        found: list[Any] = []
+        for side in sides:
+            assert isinstance(side, self._records)
+            found.append(side)
+        return self._records.of_projection(self.schema, self._columns, projection, found)
+
+    def update_metadata(self, records: Records, values: MetadataValues) -> AvroRecords:
+        assert isinstance(records, AvroRecords)
+        return records.with_metadata(values)
+
+
+class AvroStrategy(Strategy):
+    """Hudi's Avro records; see the module's docstring."""
+
+    name = "avro"
+    executions = ("row", "batch")
+    default_rows_per_frame = 1
+
+    def bind(self, schema: RecordSchema, options: SerdeOptions) -> BoundAvro:
+        check_supported(schema.data)
+        return BoundAvro(schema, resolve(self, options))
+
+    def fairness(self) -> Fairness:
+        return Fairness(
+            schema_known="both sides know the schema; a frame carries 4 bytes of its fingerprint, "
+            "not the schema as an Avro file does",
+            copies="row: every value becomes a Python object in a dict, its bytes are copied into the "
+            "payload, then into the frame; batch: columns are copied into datums, then into the frame",
+            batching="row: payloads are written one call of fastavro a record into one buffer; batch: "
+            "a column at a time; envelope and frames are built by columns in both",
+            trust="bytes are checked as they are read; row: fastavro accepts a union's branch of -1 "
+            "as the last, and what is no value of the schema raises when it is converted out",
+            notes="values are physical (days, microseconds, a decimal as its fixed), as in Hudi's own "
+            "Avro records; fastavro looks for the branch of every union by trying them",
+        )
+
+
+def _check_maps(path: str, array: pa.Array) -> None:
+    """Raise DataError naming the column where a map of the plain `array` has a key twice."""
+    t = array.type
+    if pat.is_map(t):
+        keys = array.keys.dictionary_encode()
+        sizes: Any = np.diff(np.frombuffer(array.buffers()[1], np.int32, len(array) + 1))
+        map_of = np.repeat(np.arange(len(array)), sizes)
+        pairs = map_of * len(keys.dictionary) + keys.indices.to_numpy()
+        if len(np.unique(pairs)) < len(pairs):
+            raise DataError(
+                f"column {path!r} has a map with a key twice, which Avro's maps cannot have"
+            )
+        _check_maps(f"{path}.value", array.items)
+    elif is_list(t):
+        _check_maps(f"{path}.element", array.values)
+    elif pat.is_struct(t):
+        for index, field in enumerate(t):
+            _check_maps(f"{path}.{field.name}", array.field(index))

@@ -1,0 +1,158 @@
+"""The strategy that the laws are checked for: what it declares, and what every law does with it.
+
+Owns the settings of hypothesis, the options that are tried, and the comparison of batches and frames.
+Must not know laws (`conformance.py`, `conformance_damage.py`) or strategies.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar, TypeVar
+
+import pyarrow as pa
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from serde_lab.errors import LabError
+from serde_lab.records.schema import RecordSchema
+from serde_lab.serde import registry
+from serde_lab.serde.conformance import cases, values
+from serde_lab.serde.equality import first_difference
+from serde_lab.serde.interface import Bounds, BoundSerde, Frames, SerdeOptions, Strategy
+
+EXAMPLES = int(os.environ.get("SERDE_LAB_EXAMPLES", "500"))
+PHASES: Sequence[Phase] = tuple(Phase)
+
+Case = tuple[RecordSchema, pa.RecordBatch]
+T = TypeVar("T")
+E = TypeVar("E", bound=LabError)
+
+
+def for_all(examples: int, data: st.SearchStrategy[T], law: Callable[[T], None]) -> None:
+    """Check `law` on this many values drawn from `data`; the same ones each time unless exploring."""
+    profile = settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=os.environ.get("SERDE_LAB_EXPLORE") != "1",
+        suppress_health_check=list(HealthCheck),
+        phases=PHASES,
+        report_multiple_bugs=False,
+    )
+
+    @profile
+    @given(data)
+    def check(value: T) -> None:
+        law(value)
+
+    check()
+
+
+class Subject:
+    """The strategy called `name`, and what it declares that it does not promise."""
+
+    name: ClassVar[str]
+    golden: ClassVar[Path]
+    """Folder of golden frames; they stand in its subfolder `name`."""
+    kinds: ClassVar[frozenset[str]] = values.KINDS
+    """The kinds of types that the strategy supports."""
+    max_depth: ClassVar[int] = 3
+    own_options: ClassVar[Sequence[Mapping[str, object]]] = ({},)
+    """Settings of the strategy's own options to try; the first is the default."""
+    survives_flipped_bits: ClassVar[bool] = True
+    """False where `fairness()` says that a damaged frame may do anything unless it is sealed."""
+    allocation_slack_bytes: ClassVar[int] = 512 << 10
+    """What decoding may allocate whatever the frame's size: Python objects, tables of the schema."""
+
+    def strategy(self) -> Strategy:
+        """The strategy under test."""
+        return registry.strategy(self.name)
+
+    def expected(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """What comes back for `batch`: override it where `losses()` declares a loss."""
+        return batch
+
+    def bind(self, schema: RecordSchema, options: SerdeOptions | None = None) -> BoundSerde:
+        """The strategy bound to `schema`."""
+        return self.strategy().bind(schema, options or SerdeOptions(own=self.own_options[0]))
+
+    def drawn(
+        self,
+        min_rows: int = 0,
+        max_rows: int = 6,
+        first: tuple[str, str] | None = None,
+        inside: bool = False,
+    ) -> st.SearchStrategy[Case]:
+        """Batches within the strategy's limits."""
+        return cases.cases(self.kinds, self.max_depth, min_rows, max_rows, first, inside)
+
+    def awkward(self) -> Case:
+        """The batch of all awkward values, within the strategy's limits."""
+        return cases.awkward_case(self.kinds, self.max_depth)
+
+    def drawn_options(self) -> st.SearchStrategy[SerdeOptions]:
+        """Options, the strategy's own among them."""
+        return st.builds(
+            SerdeOptions,
+            execution=st.sampled_from(["", *self.strategy().executions]),
+            rows_per_frame=st.sampled_from([1, 1, 2, 3, 0]),
+            max_frame_bytes=st.sampled_from([8 << 20, 8 << 20, 1, 300]),
+            integrity=st.sampled_from(["none", "none", "crc32c"]),
+            own=st.sampled_from(list(self.own_options)),
+        )
+
+    def fixed_options(self) -> list[SerdeOptions]:
+        """Each option changed once, from the default."""
+        first = SerdeOptions(own=self.own_options[0])
+        changed = [replace(first, execution=e) for e in self.strategy().executions]
+        changed += [replace(first, rows_per_frame=0), replace(first, integrity="crc32c")]
+        return changed + [replace(first, rows_per_frame=0, own=own) for own in self.own_options[1:]]
+
+    def check_batch(self, found: pa.RecordBatch, batch: pa.RecordBatch, what: object) -> None:
+        """Fail unless `found` is what should come back for `batch`."""
+        found.validate(full=True)
+        difference = first_difference(found, self.expected(batch))
+        assert difference is None, f"{self.name} ({what}): {difference}"
+
+    def round_trip(self, case: Case, options: SerdeOptions) -> Frames:
+        """Check that a batch comes back; returns its frames."""
+        schema, batch = case
+        bound = self.bind(schema, options)
+        records = bound.from_arrow(batch)
+        assert len(records) == len(batch)
+        frames = bound.encode(records, Bounds.single(len(batch)))
+        decoded = bound.decode(frames.frame)
+        assert len(decoded) == len(batch)
+        self.check_batch(decoded.to_arrow(), batch, options)
+        return frames
+
+    def encode(self, bound: BoundSerde, batch: pa.RecordBatch) -> Frames:
+        """The frames of `batch`, all for one target."""
+        return bound.encode(bound.from_arrow(batch), Bounds.single(len(batch)))
+
+
+def raised(kind: type[E], act: Callable[[], object], what: str) -> E:
+    """The error of this kind that `act` raises; any other outcome fails."""
+    try:
+        outcome = act()
+    except kind as error:
+        return error
+    raise AssertionError(f"no {kind.__name__} but {outcome} for {what}")
+
+
+def some() -> int:
+    """Examples of the laws beside the main one."""
+    return max(10, EXAMPLES // 5)
+
+
+def check_frames(found: Frames, expected: Frames, what: str) -> None:
+    """Fail unless both are the same bytes, cut alike."""
+    assert found.rows.equals(expected.rows), f"{what}: {found.rows}, expected {expected.rows}"
+    assert found.target.equals(expected.target), what
+    for i, (a, b) in enumerate(
+        zip(found.frame.to_pylist(), expected.frame.to_pylist(), strict=True)
+    ):
+        assert a == b, f"{what}: frame {i} is {a.hex()}, expected {b.hex()}"

@@ -1,0 +1,195 @@
+"""The bytes of an `internal_row` record: RFC-84's HoodieFlinkInternalRow, flat, as typed binary row.
+
+A record is the envelope, then the row, in one piece. Numbers are little endian; "length" is in bytes.
+
+    0        u8    mark, 0xA1
+    1        u8    form: 1 a record with a row, 2 an index record (RFC-84: it has no row)
+    2        u32   fingerprint of the schema (`fingerprint.py`)
+    6        u8    length of the operation
+    7        u8    length of the instant time
+    8        u16   length of the file id
+    10       u16   length of the partition path
+    12       u32   length of the record key
+    16       …     the row's fixed part (none in an index record), see below
+    …        …     operation, instant time, file id, partition path, as UTF-8
+    …        …     the row's variable part (none in an index record)
+    …        …     record key, as UTF-8
+
+What most often has one length in all records of a batch stands first among the strings, since the
+batch execution reads and writes such strings like fixed-width slots. The key, which seldom has, is last.
+
+A row, of the data columns or of a struct's fields, in their order:
+
+    null bits      one bit a field, bit 0 of byte 0 first, 1 is null; the bits behind the last are 0
+    slots          one for each field of fixed width, zero under a null
+    lengths        u32 for each field of variable width, 0 under a null
+    variable part  the bytes of those fields, one behind the other
+
+| type                    | slot                             | variable part                        |
+|-------------------------|----------------------------------|--------------------------------------|
+| bool                    | 1 byte, 0 or 1                   |                                      |
+| int8, int16, int32, int64 | 1, 2, 4, 8 bytes               |                                      |
+| float, double           | 4, 8 bytes, IEEE 754             |                                      |
+| date                    | 4 bytes, days since 1970         |                                      |
+| timestamp               | 8 bytes, microseconds since 1970 |                                      |
+| decimal to 9, 18, 38 digits | 4, 8, 16 bytes, unscaled     |                                      |
+| string, binary          |                                  | the bytes                            |
+| struct                  |                                  | a row of its fields                  |
+| list                    |                                  | u32 items, then their sequence       |
+| map                     |                                  | u32 entries, then the sequence of the |
+|                         |                                  | keys (without null bits), then that of |
+|                         |                                  | the values                           |
+
+A sequence of n values: null bits for n values, then n slots if the type has one, else n lengths (u32)
+and the bytes of the values, one behind the other.
+
+A frame of one record is that record. A frame of several:
+
+    0        u8    mark, 0xA1
+    1        u8    form: 3
+    2        u16   0
+    4        u32   n, the number of records, from 2
+    8        u32   × n, the length of each record
+    …        …     the records, each with its own first 16 bytes
+
+Owns this description and what follows from a schema: slots, lengths, numpy's structured type of the
+fixed part. Must not know how records are read or written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from serde_lab.records.schema import (
+    FILE_ID,
+    INSTANT_TIME,
+    OPERATION,
+    PARTITION_PATH,
+    RECORD_KEY,
+)
+from serde_lab.records.types import is_decimal, is_nested
+
+MARK = 0xA1
+WITH_ROW, INDEX, SEVERAL = 1, 2, 3
+FRAME_HEADER_BYTES = 8
+
+STRINGS_BEFORE_ROW = (OPERATION, INSTANT_TIME, FILE_ID, PARTITION_PATH)
+MOST_BYTES = {
+    OPERATION: 0xFF,
+    INSTANT_TIME: 0xFF,
+    FILE_ID: 0xFFFF,
+    PARTITION_PATH: 0xFFFF,
+    RECORD_KEY: 0xFFFF_FFFF,
+}
+"""The longest that each of the envelope's strings may be, which its length's width says."""
+
+_ENVELOPE_DTYPE = [
+    # mark, form, fingerprint and the two lengths of one byte as one number: one comparison, one store
+    ("head", "<u8"),
+    ("file_id_bytes", "<u2"),
+    ("partition_bytes", "<u2"),
+    ("key_bytes", "<u4"),
+]
+
+
+def head(form: int, fingerprint: int) -> int:
+    """The first 8 bytes of a record as a number, with operation and instant time of length 0."""
+    return MARK | form << 8 | fingerprint << 16
+
+
+def slot_dtype(t: pa.DataType) -> np.dtype[np.void] | np.dtype[np.integer] | None:
+    """The slot of a plain type as numpy sees it (floats as their bits); None if it has no slot."""
+    if pat.is_boolean(t):
+        return np.dtype("u1")
+    if is_decimal(t):
+        return np.dtype("<i4" if t.precision <= 9 else "<i8" if t.precision <= 18 else "V16")
+    if is_nested(t) or pat.is_string(t) or pat.is_binary(t):
+        return None
+    return np.dtype(f"<i{t.bit_width // 8}")
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a row: `slot` is its width, or None where it has a length and bytes instead."""
+
+    name: str
+    number: int
+    type: pa.DataType
+    slot: np.dtype[np.void] | np.dtype[np.integer] | None
+
+    @property
+    def part(self) -> str:
+        """The name of its slot, or of its length, in the structured type."""
+        return f"f{self.number}"
+
+
+@dataclass(frozen=True)
+class RowLayout:
+    """The fixed part of a row of these fields."""
+
+    fields: tuple[Field, ...]
+
+    @cached_property
+    def fixed(self) -> tuple[Field, ...]:
+        """The fields that have slots."""
+        return tuple(f for f in self.fields if f.slot is not None)
+
+    @cached_property
+    def variable(self) -> tuple[Field, ...]:
+        """The fields that have lengths."""
+        return tuple(f for f in self.fields if f.slot is None)
+
+    @cached_property
+    def null_bytes(self) -> int:
+        """Bytes of the null bits."""
+        return -(-len(self.fields) // 8)
+
+    @cached_property
+    def parts(self) -> list[tuple[object, ...]]:
+        """The fixed part, for a structured type: null bits, slots, lengths."""
+        nulls: tuple[object, ...] = ("nulls", "u1", (self.null_bytes,))
+        slots: list[tuple[object, ...]] = [(f.part, f.slot) for f in self.fixed]
+        return [nulls, *slots, *((f.part, "<u4") for f in self.variable)]
+
+    @cached_property
+    def struct_dtype(self) -> np.dtype[np.void]:
+        """The fixed part of a struct's value."""
+        return np.dtype(self.parts)
+
+    def record_dtype(self, string_bytes: tuple[int, ...] = ()) -> np.dtype[np.void]:
+        """The envelope's first bytes and the fixed part of a record with a row.
+
+        Then fields s0, s1, … for strings of these lengths behind it; one of length 0 has no field.
+        """
+        if string_bytes not in self._record_dtypes:
+            strings = [(f"s{i}", f"V{n}") for i, n in enumerate(string_bytes) if n]
+            dtype = np.dtype([*_ENVELOPE_DTYPE, *self.parts, *strings])
+            if len(self._record_dtypes) > 1000:
+                self._record_dtypes.clear()
+            self._record_dtypes[string_bytes] = dtype
+        return self._record_dtypes[string_bytes]
+
+    @cached_property
+    def _record_dtypes(self) -> dict[tuple[int, ...], np.dtype[np.void]]:
+        return {}
+
+
+@lru_cache(maxsize=256)
+def layout_of(names: tuple[str, ...], types: tuple[pa.DataType, ...]) -> RowLayout:
+    """The layout of a row of plain types."""
+    fields = zip(names, types, strict=True)
+    return RowLayout(tuple(Field(n, i, t, slot_dtype(t)) for i, (n, t) in enumerate(fields)))
+
+
+def struct_layout(t: pa.StructType) -> RowLayout:
+    """The layout of a struct's value."""
+    return layout_of(tuple(f.name for f in t), tuple(f.type for f in t))
+
+
+INDEX_DTYPE: np.dtype[np.void] = np.dtype(_ENVELOPE_DTYPE)
+"""The fixed part of an index record."""

@@ -1,0 +1,209 @@
+"""Batch execution of `internal_row`: binary rows into whole columns, without a loop over rows.
+
+Reading mirrors writing (`internal_row/write.py`): fixed parts are cut out of all records at once and
+seen as one structured numpy array; the variable parts of all records are cut at offsets that are sums
+of lengths, and each column's pieces are then gathered by Arrow.
+Owns reading records; values are read by `internal_row/values.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD
+from serde_lab.serde.internal_row.layout import (
+    INDEX,
+    INDEX_DTYPE,
+    STRINGS_BEFORE_ROW,
+    WITH_ROW,
+    Field,
+    RowLayout,
+    head,
+)
+from serde_lab.serde.internal_row.rows import Pieces, Rows, refuse_where
+from serde_lab.serde.internal_row.values import NullBits, from_bytes, from_slots, text
+from serde_lab.serde.internal_row.write import Numbers, Part, binary
+
+_HEAD = np.uint64(0xFFFF_FFFF_FFFF)
+
+
+class RecordReader:
+    """Reads the columns of records of one layout; what has been read once is kept."""
+
+    def __init__(self, rows: Rows, layout: RowLayout, fingerprint: int) -> None:
+        """Raises Damaged unless every record has the form that `layout` says."""
+        self._rows = rows
+        self.layout = layout
+        self._row_part: _RowPart | None = None
+        self._index_part: EnvelopePart | None = None
+        dtype = layout.record_dtype()
+        if len(rows) and int(rows.lengths.min()) >= dtype.itemsize:
+            fixed = rows.head(dtype)
+            if (fixed["head"] & _HEAD == head(WITH_ROW, fingerprint)).all():
+                self._row_part = _RowPart(rows, fixed, layout)
+                self._place: npt.NDArray[np.int64] | None = None
+                return
+        forms = rows.head(INDEX_DTYPE)["head"] & _HEAD
+        is_index = forms == head(INDEX, fingerprint)
+        refuse_where(
+            ~is_index & (forms != head(WITH_ROW, fingerprint)),
+            "it is no record of this strategy and schema",
+        )
+        numbers = [np.flatnonzero(~is_index), np.flatnonzero(is_index)]
+        self._place = np.argsort(np.concatenate(numbers), kind="stable")
+        with_row, index = (rows.select(n) for n in numbers)
+        self._row_part = _RowPart(with_row, with_row.head(dtype), layout)
+        self._index_part = EnvelopePart(index, index.head(INDEX_DTYPE))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def with_row(self) -> npt.NDArray[np.integer] | None:
+        """The numbers of the records with a row; None if all have one."""
+        return None if self._index_part is None else self.row_part.rows.of
+
+    @property
+    def row_part(self) -> _RowPart:
+        """The records with a row."""
+        assert self._row_part is not None
+        return self._row_part
+
+    @property
+    def forms(self) -> list[EnvelopePart]:
+        """The records with a row, then the index records, if there are any."""
+        return [self.row_part] if self._index_part is None else [self.row_part, self._index_part]
+
+    def placed(self, forms: Sequence[pa.Array]) -> pa.Array:
+        """What belongs to each of `forms`, in the order of the records."""
+        return forms[0] if self._place is None else self._placed(pa.concat_arrays(forms))
+
+    def part(self, field: Field, numbers: Numbers | None) -> Part:
+        """A field as it stands in these records (None: all), null where one has no row."""
+        part = self.row_part.part(field)
+        if self._place is None:
+            return part if numbers is None else part.take(numbers, None)
+        place = self._place if numbers is None else self._place[numbers]
+        missing = place >= len(self.row_part)
+        return part.take(np.where(missing, 0, place), missing)
+
+    def column(self, name: str) -> pa.Array:
+        """One column in plain form. Raises Damaged where a value of it is none."""
+        part, index = self._row_part, self._index_part
+        assert part is not None
+        if name in ENVELOPE.names:
+            if name == IS_INDEX_RECORD:
+                flags = [pa.repeat(False, len(part)), pa.repeat(True, len(index or ()))]
+                return self._placed(pa.concat_arrays(flags))
+            if index is None:
+                return part.string(name)
+            return self._placed(pa.concat_arrays([part.string(name), index.string(name)]))
+        column = part.value(next(f for f in self.layout.fields if f.name == name))
+        if index is None:
+            return column
+        assert self._place is not None
+        return column.take(pa.array(self._place, mask=self._place >= len(part)))
+
+    def _placed(self, array: pa.Array) -> pa.Array:
+        return array if self._place is None else array.take(pa.array(self._place))
+
+
+class EnvelopePart:
+    """Records of one form: their envelope."""
+
+    def __init__(self, rows: Rows, fixed: npt.NDArray[np.void]) -> None:
+        self.rows = rows
+        self.fixed = fixed
+        self._width = fixed.dtype.itemsize
+        heads = fixed["head"]
+        self._lengths: list[npt.NDArray[np.integer]] = [
+            (heads >> np.uint64(48) & np.uint64(0xFF)).astype(np.int32),
+            (heads >> np.uint64(56)).astype(np.int32),
+            fixed["file_id_bytes"],
+            fixed["partition_bytes"],
+            *self._row_lengths(),
+            fixed["key_bytes"],
+        ]
+        shared = self._constant
+        self._pieces = Pieces(rows, self._width + sum(shared), self._lengths[len(shared) :])
+
+    def _row_lengths(self) -> list[npt.NDArray[np.integer]]:
+        return []
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def string(self, name: str) -> pa.StringArray:
+        """A string of the envelope."""
+        numbers = {n: j for j, n in enumerate(STRINGS_BEFORE_ROW)}
+        return text(self.piece(numbers.get(name, len(self._lengths) - 1)), self.rows.of)
+
+    @property
+    def strings(self) -> list[pa.BinaryArray]:
+        """The bytes of the envelope's strings, the key last."""
+        return [self.piece(j) for j in (*range(len(STRINGS_BEFORE_ROW)), len(self._lengths) - 1)]
+
+    @property
+    def string_lengths(self) -> list[npt.NDArray[np.integer]]:
+        """Bytes of each of the strings before the row's variable part."""
+        return self._lengths[: len(STRINGS_BEFORE_ROW)]
+
+    def piece(self, j: int) -> pa.BinaryArray:
+        """Variable part j of each record."""
+        if j < len(self._constant):
+            return self._constant_piece(j)
+        return self._pieces[j - len(self._constant)]
+
+    @cached_property
+    def _constant(self) -> tuple[int, ...]:
+        """The lengths of the first variable parts, as long as each is the same in all records."""
+        found: list[int] = []
+        for lengths in self._lengths:
+            if not len(lengths) or not (lengths == lengths[0]).all():
+                break
+            found.append(int(lengths[0]))
+        return tuple(found)
+
+    def _constant_piece(self, j: int) -> pa.BinaryArray:
+        start = self._width + sum(self._constant[:j])
+        length = self._constant[j]
+        if not length:
+            return binary(np.zeros(len(self) + 1, np.int32), b"")
+        return pc.binary_slice(self.rows.array, start, start + length)
+
+
+class _RowPart(EnvelopePart):
+    """Records with a row: their envelope, and the fields of the row."""
+
+    def __init__(self, rows: Rows, fixed: npt.NDArray[np.void], layout: RowLayout) -> None:
+        self._layout = layout
+        super().__init__(rows, fixed)
+        self._nulls = NullBits(fixed["nulls"], layout, rows.of)
+
+    def _row_lengths(self) -> list[npt.NDArray[np.integer]]:
+        return [self.fixed[f.part] for f in self._layout.variable]
+
+    def part(self, field: Field) -> Part:
+        """A field of the row as it stands there, unchecked."""
+        mask = self._nulls.of_field(field)
+        if field.slot is not None:
+            return Part(mask, slots=self.fixed[field.part])
+        return Part(mask, data=self.piece(self._number(field)))
+
+    def _number(self, field: Field) -> int:
+        return len(STRINGS_BEFORE_ROW) + self._layout.variable.index(field)
+
+    def value(self, field: Field) -> pa.Array:
+        """A field of the row, in plain form."""
+        mask = self._nulls.of_field(field)
+        if field.slot is not None:
+            return from_slots(self.fixed[field.part], mask, field.type, self.rows.of)
+        return from_bytes(
+            Rows.over(self.piece(self._number(field)), self.rows.of), mask, field.type
+        )

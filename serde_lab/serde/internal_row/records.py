@@ -1,0 +1,245 @@
+"""`Records` of `internal_row`: binary rows in one buffer, and what is kept of reading them.
+
+`Shape` says what the bytes depend on: it chooses between the executions (`row`, `batch`) and the layouts
+(`flat`, `nested`). `RowRecords` says when a record's form is checked, which columns stay read, and
+how a part of records is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from serde_lab.errors import DataError, DecodeError
+from serde_lab.records.plain_form import from_plain
+from serde_lab.records.schema import RECORD_KEY, RecordSchema, columns_of
+from serde_lab.records.types import plain_type
+from serde_lab.serde.fingerprint import schema_fingerprint
+from serde_lab.serde.interface import Records, SerdeOptions
+from serde_lab.serde.internal_row import loop as internal_row_loop
+from serde_lab.serde.internal_row import nested as internal_row_nested
+from serde_lab.serde.internal_row import read as internal_row_read
+from serde_lab.serde.internal_row import verbs as internal_row_verbs
+from serde_lab.serde.internal_row import write as internal_row_write
+from serde_lab.serde.internal_row.layout import RowLayout, layout_of
+from serde_lab.serde.internal_row.loop import RecordReader as LoopReader
+from serde_lab.serde.internal_row.rows import Damaged, Rows
+from serde_lab.serde.projection.plan import Projection
+
+Reader = LoopReader | internal_row_read.RecordReader | internal_row_nested.RecordReader
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the bytes of records depend on, and who reads and writes them; made once for a schema."""
+
+    schema: RecordSchema
+    batch_schema: pa.Schema
+    layout: RowLayout
+    fingerprint: int
+    execution: str
+    is_nested: bool = False
+
+    @classmethod
+    def of(cls, schema: RecordSchema, options: SerdeOptions) -> Shape:
+        """The shape of the records of `schema` by these options."""
+        types = tuple(plain_type(t) for t in schema.data.types)
+        layout = layout_of(tuple(schema.data.names), types)
+        nested = options.own["layout"] == "nested"
+        fingerprint = schema_fingerprint(schema)
+        return cls(schema, schema.batch_schema, layout, fingerprint, options.execution, nested)
+
+    def write(self, batch: pa.RecordBatch) -> pa.BinaryArray:
+        """The records of a batch in plain form."""
+        if self.execution == "row":
+            columns = [internal_row_loop.stored_values(column) for column in batch.columns]
+            return self.write_values(columns, self.layout, self.fingerprint)
+        by_columns = internal_row_nested if self.is_nested else internal_row_write
+        return by_columns.write_records(batch, self.layout, self.fingerprint)
+
+    @property
+    def write_values(self) -> internal_row_verbs.Write:
+        """What writes columns of stored values in the loop."""
+        return (internal_row_nested if self.is_nested else internal_row_loop).write_values
+
+    def reader(self, rows: pa.BinaryArray) -> Reader:
+        """Reads columns of these records; making it checks the form of every record."""
+        layout, fingerprint = self.layout, self.fingerprint
+        if self.execution == "row":
+            loop = internal_row_nested.LoopReader if self.is_nested else LoopReader
+            return loop(rows, layout, fingerprint)
+        if self.is_nested:
+            return internal_row_nested.RecordReader(Rows.over(rows), layout, fingerprint)
+        return internal_row_read.RecordReader(Rows.over(rows), layout, fingerprint)
+
+    def project(self, projection: Projection, readers: Sequence[Any]) -> pa.BinaryArray:
+        """The projection of what these read, as records of this shape."""
+        plan = readers, projection
+        if self.execution == "row":
+            write = self.write_values
+            return internal_row_verbs.project_in_loop(*plan, write, self.layout, self.fingerprint)
+        by_columns = internal_row_nested if self.is_nested else internal_row_verbs
+        return by_columns.project(*plan, self.layout, self.fingerprint)
+
+    def update_metadata(self, reader: Any, given: internal_row_verbs.Given) -> pa.BinaryArray:
+        """What `reader` reads, with other metadata."""
+        if self.execution == "row":
+            write = self.write_values
+            return internal_row_verbs.update_metadata_in_loop(
+                reader, given, write, self.layout, self.fingerprint
+            )
+        by_columns = internal_row_nested if self.is_nested else internal_row_verbs
+        return by_columns.update_metadata(reader, given, self.fingerprint)
+
+
+BLOCK_ROWS = 1 << 14
+"""So many records are read together, all columns of them, while their bytes are near the processor."""
+MOST_KEPT_ROWS = 1 << 18
+"""What was read of more records is not kept for the next reading: it is larger than their bytes."""
+
+
+@dataclass(frozen=True)
+class RowRecords(Records):
+    """Records as binary rows in one buffer: `own_rows`, one value a record, or some of another's rows.
+
+    `chosen_of`, given instead, is other records and the numbers of those that these are. Only records
+    that have been read are held so: their columns, checked already, are cut down when they are wanted,
+    which costs half of gathering the rows and reading them anew.
+    """
+
+    shape: Shape
+    own_rows: pa.BinaryArray | None
+    chosen_of: tuple[Self, npt.NDArray[np.int64]] | None = None
+
+    # a Records holds its schema; here the shape has it, and nobody sets it anew
+    @property
+    def schema(self) -> RecordSchema:  # type: ignore[override]
+        """The schema of these records."""
+        return self.shape.schema
+
+    def __len__(self) -> int:
+        return len(self.rows) if self.chosen_of is None else len(self.chosen_of[1])
+
+    @cached_property
+    def rows(self) -> pa.BinaryArray:
+        """The binary rows, one value a record."""
+        if self.chosen_of is None:
+            return self.own_rows
+        whole, numbers = self.chosen_of
+        return whole.rows.take(pa.array(numbers))
+
+    @cached_property
+    def reader(self) -> Reader:
+        """Reads columns of all these records; making it checks the form of every record."""
+        return self.shape.reader(self.rows)
+
+    @cached_property
+    def blocks(self) -> tuple[Reader, ...]:
+        """The same by blocks of BLOCK_ROWS, where columns are read as columns."""
+        if self.shape.execution == "row" or len(self.rows) <= BLOCK_ROWS:
+            return (self.reader,)
+        return tuple(self._read_by_block())
+
+    def check_form(self) -> None:
+        """Raise Damaged, counting from the first record, unless each has the form of its layout."""
+        _ = self._told_apart_by if self._are_many else self.blocks
+
+    @property
+    def _are_many(self) -> bool:
+        return self.shape.execution == "batch" and len(self.rows) > MOST_KEPT_ROWS
+
+    @cached_property
+    def _told_apart_by(self) -> Mapping[str, pa.Array]:
+        """Of many records, what every write asks for first: read while their form is checked."""
+        names = [RECORD_KEY, *columns_of(self.schema.ordering)]
+        return dict(zip(names, self._read_through(names), strict=True))
+
+    def _read_by_block(self) -> Iterator[Reader]:
+        for first in range(0, len(self.rows), BLOCK_ROWS):
+            with _counted_from(first):
+                reader = self.shape.reader(self.rows.slice(first, BLOCK_ROWS))
+            yield reader
+            del reader
+
+    def column(self, name: str) -> pa.Array:
+        return self._columns([name])[0]
+
+    def to_arrow(self) -> pa.RecordBatch:
+        schema = self.shape.batch_schema
+        return pa.record_batch(self._columns(schema.names), schema=schema)
+
+    def _columns(self, names: Sequence[str]) -> list[pa.Array]:
+        whole, numbers = (self, None) if self.chosen_of is None else self.chosen_of
+        try:
+            columns = whole._plain_columns(names)
+        except Damaged as exc:
+            raise DecodeError("internal_row", exc.record, exc.problem) from exc
+        if numbers is not None:
+            # in plain form, since Arrow takes from every plain type and not from every type
+            taken = pa.array(numbers)
+            columns = [column.take(taken) for column in columns]
+        fields = [self.shape.batch_schema.field(name) for name in names]
+        return [from_plain(c, field.type) for c, field in zip(columns, fields, strict=True)]
+
+    def _plain_columns(self, names: Sequence[str]) -> list[pa.Array]:
+        if not self._are_many:
+            return self._read(names, self.blocks)
+        kept = self.__dict__.get("_told_apart_by", {})
+        others = [name for name in names if name not in kept]
+        read = dict(zip(others, self._read_through(others), strict=True)) if others else {}
+        return [kept[name] if name in kept else read[name] for name in names]
+
+    def _read_through(self, names: Sequence[str]) -> list[pa.Array]:
+        return self._read(names, self._read_by_block())
+
+    def _read(self, names: Sequence[str], blocks: Iterable[Reader]) -> list[pa.Array]:
+        read = []
+        for number, block in enumerate(blocks):
+            with _counted_from(number * BLOCK_ROWS):
+                read.append([block.column(name) for name in names])
+        return read[0] if len(read) == 1 else [*map(pa.concat_arrays, zip(*read, strict=True))]
+
+    def take(self, indices: npt.NDArray[np.int64]) -> Self:
+        if self.chosen_of is not None:
+            whole, numbers = self.chosen_of
+            return whole.take(numbers[indices])
+        # of a small part no more is converted than that part
+        if self.shape.execution == "batch" and self._is_read and 2 * len(indices) > len(self):
+            return type(self)(self.shape, None, (self, indices))
+        return type(self)(self.shape, self.rows.take(pa.array(indices)))
+
+    def slice(self, start: int, stop: int) -> Self:
+        return type(self)(self.shape, self.rows.slice(start, stop - start))
+
+    def forget_columns(self) -> None:
+        for name in ("blocks", "reader", "_told_apart_by"):
+            self.__dict__.pop(name, None)
+
+    @property
+    def _is_read(self) -> bool:
+        return "blocks" in self.__dict__ or "reader" in self.__dict__
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        try:
+            rows = pa.concat_arrays([part.rows for part in parts])
+        except pa.ArrowInvalid as exc:
+            total = sum(part.rows.nbytes for part in parts)
+            raise DataError(f"{total} bytes of records do not fit one buffer of 2 GiB") from exc
+        return cls(parts[0].shape, rows)
+
+
+@contextmanager
+def _counted_from(first: int) -> Iterator[None]:
+    """A damaged record inside is counted from `first`."""
+    try:
+        yield
+    except Damaged as exc:
+        raise Damaged(first + exc.record, exc.problem) from exc

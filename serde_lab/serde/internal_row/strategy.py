@@ -1,0 +1,252 @@
+"""Strategy `internal_row`: RFC-84's HoodieFlinkInternalRow, a typed binary row behind its envelope.
+
+`Records` holds one contiguous buffer of binary rows with offsets, whose bytes `internal_row/layout.py`
+describes. Converting in builds that buffer, which is where the work is; serialising one record a frame
+hands out a view of it. Deserialising checks the form of every record, and the values of a column are
+checked when the column is read: what is never read, as in a hop that only routes, costs nothing.
+
+What is kept of the records that were read is said in `internal_row/records.py`.
+
+Two executions with the same bytes (`Shape` chooses): `batch` works on whole columns with
+Arrow and numpy (`internal_row/write.py`, `internal_row/read.py`), `row` is a loop with `struct`
+(`internal_row/loop.py`).
+Other metadata and other columns are made of such bytes too (`internal_row/verbs.py`).
+`layout = "nested"` puts the envelope into the record as a row of its own (`internal_row/nested.py`), which
+RFC-84's discussion measured and left: an option to measure it here, against the flat one that is default.
+A frame of one record is that record; a frame of several has a table of lengths before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from serde_lab.errors import DecodeError
+from serde_lab.records.plain_form import to_plain_batch
+from serde_lab.records.schema import RecordSchema
+from serde_lab.records.types import check_supported
+from serde_lab.serde.framing import Cuts, cut, frame_error, frames_of, opened
+from serde_lab.serde.interface import (
+    Bounds,
+    BoundSerde,
+    Fairness,
+    Frames,
+    Records,
+    SerdeOptions,
+    Strategy,
+)
+from serde_lab.serde.internal_row.layout import FRAME_HEADER_BYTES, MARK, SEVERAL, WITH_ROW
+from serde_lab.serde.internal_row.records import RowRecords, Shape
+from serde_lab.serde.internal_row.rows import Damaged, Rows, refuse_where
+from serde_lab.serde.internal_row.write import binary
+from serde_lab.serde.options import resolve
+from serde_lab.serde.projection.plan import Projection
+from serde_lab.serde.record_verbs import MetadataValues
+
+_FIRST_WORD = MARK | SEVERAL << 8
+_WORD = 4
+
+
+def frames_from(records: pa.BinaryArray, cuts: Cuts) -> pa.BinaryArray:
+    """The frames of records that are cut like this."""
+    if len(cuts) == len(records):
+        return records
+    rows = Rows.over(records)
+    bodies = binary(rows.ends[cuts.offsets], rows.data)
+    # the words before the records of each frame: mark, count and lengths; none before a single one
+    counts = np.diff(cuts.offsets)
+    several = counts > 1
+    words = np.where(several, counts + FRAME_HEADER_BYTES // _WORD, 0)
+    ends = np.append(0, np.cumsum(words))
+    tables = np.empty(int(ends[-1]), "<u4")
+    starts = ends[:-1][several]
+    tables[starts] = _FIRST_WORD
+    tables[starts + 1] = counts[several]
+    is_length = np.ones(len(tables), np.bool_)
+    is_length[starts] = is_length[starts + 1] = False
+    tables[is_length] = rows.lengths[np.repeat(several, counts)]
+    return pc.binary_join_element_wise(binary((ends * _WORD).astype(np.int32), tables), bodies, b"")
+
+
+def records_in(frames: pa.BinaryArray) -> tuple[pa.BinaryArray, npt.NDArray[np.int64]]:
+    """All records of `frames`, and for each frame the number of its first record.
+
+    Raises Damaged, whose record is the number of the frame, where a table is none.
+    """
+    rows = Rows.over(frames)
+    lengths = rows.lengths.astype(np.int64)
+    refuse_where(lengths < 2, "it has less than two bytes")
+    data = np.frombuffer(rows.data, np.uint8)
+    several = np.flatnonzero(data[rows.ends[:-1] + 1] == SEVERAL) if len(rows) else np.zeros(0, int)
+    if not len(several):
+        return frames, np.arange(len(frames), dtype=np.int64)
+    words = np.zeros((len(frames), FRAME_HEADER_BYTES // _WORD), "<u4")
+    too_short = np.zeros(len(frames), np.bool_)
+    too_short[several] = lengths[several] < FRAME_HEADER_BYTES
+    refuse_where(too_short, "it ends inside its header")
+    at = rows.ends[several].astype(np.int64)[:, None] + np.arange(FRAME_HEADER_BYTES)
+    words[several] = data[at].view("<u4")
+    wrong = np.zeros(len(frames), np.bool_)
+    counts = np.ones(len(frames), np.int64)
+    counts[several] = words[several, 1]
+    wrong[several] = (words[several, 0] != _FIRST_WORD) | (counts[several] < 2)
+    refuse_where(wrong, "its header says what no header says")
+    table_bytes = np.zeros(len(frames), np.int64)
+    table_bytes[several] = FRAME_HEADER_BYTES + _WORD * counts[several]
+    refuse_where(table_bytes > lengths, "it ends inside its table of lengths")
+    # each frame in three pieces: header, lengths, records
+    ends = np.empty(3 * len(frames) + 1, np.int32)
+    header_bytes = np.where(table_bytes > 0, FRAME_HEADER_BYTES, 0)
+    ends[0:-1:3] = rows.ends[:-1]
+    ends[1::3] = rows.ends[:-1] + header_bytes
+    ends[2::3] = rows.ends[:-1] + table_bytes
+    ends[-1] = rows.ends[-1]
+    cut = binary(ends, rows.data)
+    numbers = np.arange(0, 3 * len(frames), 3)
+    tables = np.frombuffer(cut.take(pa.array(numbers + 1)).buffers()[2], "<u4")
+    bodies = cut[2:] if len(frames) == 1 else cut.take(pa.array(numbers + 2))
+    # a frame without a table is one record, as long as it is
+    record_bytes = np.empty(int(counts.sum()), np.int64)
+    has_table = np.repeat(table_bytes > 0, counts)
+    record_bytes[has_table] = tables
+    record_bytes[~has_table] = lengths[table_bytes == 0]
+    first = np.append(0, np.cumsum(counts))
+    sums = np.append(0, np.cumsum(record_bytes))
+    body = Rows.over(bodies)
+    stated = sums[first[1:]] - sums[first[:-1]]
+    refuse_where(stated != body.lengths, "its records do not have the lengths that it states")
+    return binary((sums + int(body.ends[0])).astype(np.int32), body.data), first[:-1]
+
+
+EXPECTED: Mapping[str, tuple[float, float]] = {
+    "record": (85, 150),
+    "bool": (1.1, 8),
+    "int8": (1.1, 7),
+    "int16": (2.1, 7),
+    "int32": (4.1, 7),
+    "int64": (8.1, 7),
+    "float": (4.1, 7),
+    "double": (8.1, 7),
+    "decimal": (8.1, 14),
+    "string": (16.1, 38),
+    "binary": (16.1, 35),
+    "date": (4.1, 7),
+    "timestamp": (8.1, 7),
+    "list": (33.1, 160),
+    "map": (39.1, 350),
+    "struct": (29.1, 130),
+}
+"""Written down before columns were measured one by one: bytes and nanoseconds of a value.
+
+For `execution = "batch"` at one record a frame; the values are those of `pickle.records.EXPECTED`."""
+EXPECTED_ROW_NS: Mapping[str, float] = {
+    "record": 4000,
+    "bool": 450,
+    "int8": 350,
+    "int16": 350,
+    "int32": 350,
+    "int64": 350,
+    "float": 350,
+    "double": 350,
+    "decimal": 700,
+    "string": 600,
+    "binary": 500,
+    "date": 350,
+    "timestamp": 350,
+    "list": 2500,
+    "map": 4000,
+    "struct": 3000,
+}
+"""The nanoseconds expected of `execution = "row"`; its bytes are the same."""
+
+_LENGTH_BYTES = 4
+
+
+@dataclass(frozen=True)
+class BoundInternalRow(BoundSerde):
+    """`internal_row` bound to a schema."""
+
+    schema: RecordSchema
+    options: SerdeOptions
+    mark = bytes([MARK])
+
+    def __repr__(self) -> str:
+        return f"internal_row({self.options})"
+
+    @cached_property
+    def _shape(self) -> Shape:
+        return Shape.of(self.schema, self.options)
+
+    def from_arrow(self, batch: pa.RecordBatch) -> RowRecords:
+        return RowRecords(self._shape, self._shape.write(to_plain_batch(batch)))
+
+    def project(self, projection: Projection, sides: Sequence[Records]) -> RowRecords:
+        readers = []
+        for side in sides:
+            assert isinstance(side, RowRecords)
+            readers.append(side.reader)
+        try:
+            return RowRecords(self._shape, self._shape.project(projection, readers))
+        except Damaged as exc:
+            raise DecodeError("internal_row", exc.record, exc.problem) from exc
+
+    def update_metadata(self, records: Records, values: MetadataValues) -> RowRecords:
+        assert isinstance(records, RowRecords)
+        given = values.columns(len(records))
+        if not given:
+            return records
+        return RowRecords(self._shape, self._shape.update_metadata(records.reader, given))
+
+    def encode(self, records: Records, bounds: Bounds) -> Frames:
+        assert isinstance(records, RowRecords)
+        ends = Rows.over(records.rows).ends
+        if self.options.rows_per_frame != 1:
+            # a record costs its bytes and its length in the frame's table
+            ends = ends + _LENGTH_BYTES * np.arange(len(ends))
+        cuts = cut(bounds, self.options, ends, FRAME_HEADER_BYTES)
+        return frames_of(cuts, frames_from(records.rows, cuts), self.options)
+
+    def decode(self, frames: pa.BinaryArray) -> RowRecords:
+        payloads = opened("internal_row", frames, self.options)
+        try:
+            rows, _ = records_in(payloads)
+        except Damaged as exc:
+            raise frame_error("internal_row", exc.record, self.options, exc.problem) from exc
+        records = RowRecords(self._shape, rows)
+        try:
+            # the form of every record is checked here, its values when they are read
+            records.check_form()
+        except Damaged as exc:
+            raise DecodeError("internal_row", exc.record, exc.problem) from exc
+        return records
+
+
+class InternalRowStrategy(Strategy):
+    """RFC-84's typed binary rows; see the module's docstring."""
+
+    name = "internal_row"
+    executions = ("batch", "row")
+    default_rows_per_frame = 1
+
+    def bind(self, schema: RecordSchema, options: SerdeOptions) -> BoundInternalRow:
+        check_supported(schema.data)
+        own = {"layout": ("flat", "nested")}
+        return BoundInternalRow(schema, resolve(self, options, own))
+
+    def fairness(self) -> Fairness:
+        return Fairness(
+            schema_known="both sides know the schema; a record carries 4 bytes of its fingerprint",
+            copies="one into the rows, none into frames of one record; out, one per column",
+            batching="execution batch: fixed parts as one numpy array, calls shared by all records; "
+            "execution row: nothing",
+            trust="every length is checked against the bytes that are there; damage raises",
+            notes=f"form {WITH_ROW} of the layout; the envelope's strings are limited to 255 bytes "
+            "(operation, instant time), 64 KiB (file id, partition path) and 4 GiB (record key); "
+            "layout nested: the envelope is a row of its own, with null bits and lengths of 4 bytes",
+        )

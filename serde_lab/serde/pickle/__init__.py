@@ -1,0 +1,1 @@
+"""Strategy `pickle`: a record is a Python object, a frame a pickle of protocol 5."""

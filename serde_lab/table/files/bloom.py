@@ -1,0 +1,251 @@
+"""Bloom filters over record keys, as the footers of Hudi's base files hold them.
+
+Owns both forms, SIMPLE (written here, sized to the rows) and DYNAMIC_V0 (read), and the hash under
+them: Hadoop's murmur2, 32 bits, chained (the hash of round k is the seed of round k + 1). Must not
+know files. Source: org.apache.hudi.common.bloom, org.apache.hadoop.util.hash.MurmurHash.
+
+A key is mixed once; only the cheap outer half of murmur2 runs once a round, for many keys of equal
+length at a time. Cost: about 0.2 µs a key of 30 bytes with 20 rounds.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from serde_lab.errors import TableError
+from serde_lab.table.index.string_bytes import StringBytes
+
+SIMPLE = "SIMPLE"
+DYNAMIC_V0 = "DYNAMIC_V0"
+
+FALSE_POSITIVE_RATE = 1e-9
+"""Hudi's own default (hoodie.index.bloom.fpp), for which it makes 30 rounds and 43 bits a key."""
+
+# version -1, rounds, hash type 1 (murmur), bits
+_HEADER = struct.Struct(">iibi")
+_MURMUR = 1
+_M = np.uint32(0x5BD1E995)
+# such keys are hashed one by one: for so few, a call of numpy a word costs more
+_FEW_KEYS, _LONG_BYTES = 32, 1024
+_KEYS_AT_ONCE = 8192  # 8 words each stay inside the second-level cache
+
+
+def rounds_of(false_positive_rate: float = FALSE_POSITIVE_RATE) -> int:
+    """Hashes a key: two thirds of those that the smallest filter takes, as BloomFilterUtils makes it.
+
+    At the same rate of false positives that is a third of the work less for 6 % more bits; the filter
+    says its rounds, and every reader goes by them.
+    """
+    return max(1, round(-math.log2(false_positive_rate) * 2 / 3))
+
+
+def bits_of(keys: int, false_positive_rate: float = FALSE_POSITIVE_RATE) -> int:
+    """Bits with which `keys` keys of so many rounds have that rate of false positives."""
+    rounds = rounds_of(false_positive_rate)
+    return max(8, math.ceil(keys * rounds / -math.log1p(-(false_positive_rate ** (1 / rounds)))))
+
+
+@dataclass(frozen=True, slots=True)
+class BloomFilter:
+    """One filter or, in the dynamic form, several of one size: a key is in if it is in any of them."""
+
+    rounds: int
+    bits: int
+    rows: tuple[npt.NDArray[np.uint8], ...]
+    """One byte array a filter; bit i is byte i >> 3, bit i & 7 from the lowest."""
+
+    def may_contain(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
+        """Whether each key may be among those that were added; never wrong when it says no."""
+        found = np.zeros(len(keys), bool)
+        for places, positions in _positions(keys, self.rounds, self.bits):
+            for row in self.rows:
+                hit = np.ones(len(places), bool)
+                for position in positions:
+                    hit &= (row[position >> 3] >> (position & 7).astype(np.uint8) & 1).astype(bool)
+                found[places] |= hit
+        return found
+
+    @classmethod
+    def from_footer(cls, text: str, type_code: str, where: str) -> BloomFilter:
+        """Read the base64 value of `org.apache.hudi.bloomfilter`. Raises TableError naming `where`."""
+        try:
+            return _parse(base64.b64decode(text, validate=True), type_code)
+        except (ValueError, struct.error) as exc:
+            raise TableError(f"{where}: its bloom filter ({type_code}) is damaged: {exc}") from exc
+
+
+class BloomBuilder:
+    """Adds keys batch by batch to a SIMPLE filter that is sized for `expected_keys`."""
+
+    def __init__(
+        self, expected_keys: int, false_positive_rate: float = FALSE_POSITIVE_RATE
+    ) -> None:
+        self._bits = bits_of(expected_keys, false_positive_rate)
+        self._rounds = rounds_of(false_positive_rate)
+        self._set = np.zeros(self._bits, np.uint8)  # a byte a bit, packed at the end
+
+    def add(self, keys: pa.Array | pa.ChunkedArray) -> None:
+        """Add all of `keys`; nulls must not be among them."""
+        chunks = keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
+        for chunk in chunks:
+            for _, positions in _positions(chunk, self._rounds, self._bits):
+                self._set[positions.reshape(-1)] = 1
+
+    def to_footer(self) -> str:
+        """The base64 text of the filter, for type code SIMPLE."""
+        packed = np.packbits(self._set, bitorder="little")
+        header = _HEADER.pack(-1, self._rounds, _MURMUR, self._bits)
+        return base64.b64encode(header + packed.tobytes()).decode("ascii")
+
+
+def _parse(raw: bytes, type_code: str) -> BloomFilter:
+    version, rounds, kind, bits = _HEADER.unpack_from(raw)
+    if version != -1 or kind != _MURMUR or bits <= 0 or rounds <= 0:
+        raise ValueError(f"its header says version {version}, hash {kind}, {bits} bits")
+    size = (bits + 7) // 8
+    starts = [_HEADER.size]
+    if type_code == DYNAMIC_V0:
+        # the outer filter has no bits of its own: keys a row, keys in the last row, rows
+        _, _, row_count = struct.unpack_from(">iii", raw, _HEADER.size)
+        first = 2 * _HEADER.size + 12
+        starts = [first + i * (_HEADER.size + size) for i in range(row_count)]
+    elif type_code != SIMPLE:
+        raise ValueError(f"type code {type_code} is not known")
+    if len(raw) < starts[-1] + size:
+        raise ValueError(f"it has {len(raw)} bytes; {starts[-1] + size} were expected")
+    rows = tuple(np.frombuffer(raw, np.uint8, size, start) for start in starts)
+    return BloomFilter(rounds, bits, rows)
+
+
+def _positions(
+    keys: pa.Array | pa.ChunkedArray, rounds: int, bits: int
+) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    """For keys of equal length, some at a time: which keys, shape (n,), and their bits, (rounds, n)."""
+    strings = StringBytes.of(keys)
+    lengths = strings.lengths
+    if not len(lengths):
+        return
+    order = np.arange(len(lengths))
+    if int(lengths.min()) != int(lengths.max()):
+        # side by side, keys of one length are a matrix of bytes as they stand
+        order = np.argsort(lengths, kind="stable")
+        strings = StringBytes.of(keys.take(pa.array(order)))
+        lengths = strings.lengths
+    edges = [0, *(np.flatnonzero(np.diff(lengths)) + 1).tolist(), len(lengths)]
+    for first, last in pairwise(edges):
+        length = int(lengths[first])
+        for start in range(first, last, _KEYS_AT_ONCE):
+            stop = min(start + _KEYS_AT_ONCE, last)
+            cut = strings.data[strings.offsets[start] : strings.offsets[stop]]
+            yield order[start:stop], _bits(cut.reshape(stop - start, length), rounds, bits)
+
+
+def _bits(matrix: npt.NDArray[np.uint8], rounds: int, bits: int) -> npt.NDArray[np.int64]:
+    """The bit of each key (a row of `matrix`) in every round; shape (rounds, n).
+
+    All rounds before any bit is written: writing bits between rounds drives the words that they share
+    out of the second-level cache. The bits are int64, numpy's own kind of index: others it converts
+    first, at the cost of writing them.
+    """
+    count, length = matrix.shape
+    if count <= _FEW_KEYS and length >= _LONG_BYTES * count:
+        return np.array([_bits_of_one(key, rounds, bits) for key in matrix], np.int64).T
+    words, tail = _mixed(matrix)
+    modulus, seed = np.uint32(bits), np.uint32(length)
+    h = np.zeros(count, np.uint32)
+    spare, multiple = np.empty_like(h), np.empty_like(h)
+    found = np.empty((rounds, count), np.int64)
+    for row in found:
+        h ^= seed
+        _finish(h, words, tail, spare)
+        # |h|; 2³¹ stays itself
+        np.abs(h.view(np.int32), out=spare.view(np.int32))
+        np.floor_divide(spare, modulus, out=multiple)
+        multiple *= modulus
+        np.subtract(spare, multiple, out=row, casting="unsafe")
+    return found
+
+
+def _bits_of_one(key: npt.NDArray[np.uint8], rounds: int, bits: int) -> list[int]:
+    """The bits of one long key: 33 ns a round and word of 4 bytes."""
+    whole = len(key) - len(key) % 4
+    words = key[:whole].view("<u4") * _M
+    words ^= words >> np.uint32(24)
+    words *= _M
+    _, tail = _mixed(key[None, whole:])
+    found, h, spare = [], np.zeros(1, np.uint32), np.empty(1, np.uint32)
+    for _ in range(rounds):
+        h[0] = _over_words(int(h[0]) ^ len(key), words)
+        _finish(h, [], tail, spare)
+        found.append(abs(int(h.view(np.int32)[0])) % bits)
+    return found
+
+
+def _over_words(seed: int, words: npt.NDArray[np.uint32]) -> int:
+    """What `h` becomes by h = h * M ^ word, word for word, from `seed` on.
+
+    Bit by bit, over all words at once: of a product with an odd factor, bit n is bit n of `h`, exclusive
+    or bit n of what the lower bits of `h` give. So over the words each bit is a running exclusive or of
+    things that are known once the lower bits are.
+    """
+    h = np.zeros(len(words) + 1, np.uint32)  # before each word, and after the last
+    steps = np.empty_like(h)
+    for n in range(32):
+        steps[0] = seed
+        np.multiply(h[:-1], _M, out=steps[1:])
+        steps[1:] ^= words
+        steps &= np.uint32(1 << n)
+        h |= np.bitwise_xor.accumulate(steps)
+    return int(h[-1])
+
+
+def _mixed(
+    matrix: npt.NDArray[np.uint8],
+) -> tuple[list[npt.NDArray[np.uint32]], npt.NDArray[np.uint32] | None]:
+    """The half of murmur2 that no seed touches: each 4-byte word mixed, and the tail as one int."""
+    whole, left = divmod(matrix.shape[1], 4)
+    words = []
+    if whole:
+        block = np.ascontiguousarray(matrix[:, : 4 * whole]).view("<u4")
+        for column in range(whole):
+            k = block[:, column] * _M
+            k ^= k >> np.uint32(24)
+            k *= _M
+            words.append(k)
+    if not left:
+        return words, None
+    # Hadoop's tail: signed bytes, the last one lowest
+    signed = matrix[:, 4 * whole :].view(np.int8).astype(np.int32)
+    tail = signed[:, left - 1].copy()
+    if left >= 2:
+        tail ^= signed[:, left - 2] << 8
+    if left >= 3:
+        tail ^= signed[:, left - 3] << 16
+    return words, tail.view(np.uint32)
+
+
+def _finish(
+    h: npt.NDArray[np.uint32],
+    words: list[npt.NDArray[np.uint32]],
+    tail: npt.NDArray[np.uint32] | None,
+    spare: npt.NDArray[np.uint32],
+) -> None:
+    """The half of murmur2 that depends on the seed, which `h` holds and the hash then replaces."""
+    for word in words:
+        h *= _M
+        h ^= word
+    if tail is not None:
+        h ^= tail
+        h *= _M
+    h ^= np.right_shift(h, np.uint32(13), out=spare)
+    h *= _M
+    h ^= np.right_shift(h, np.uint32(15), out=spare)

@@ -1,0 +1,257 @@
+"""Delete blocks: record keys that are gone, each with the ordering value as of which it is.
+
+Owns HoodieDeleteRecordList in its Avro form, the wrapper union of ordering values included; must not
+know frames or merging. A record whose union has a given branch reads like a record with an int (the
+branch) and a value, so that whole blocks go through the vectorised codec; blocks that mix branches
+are taken record by record. Source: HoodieDeleteBlock (version 3),
+org.apache.hudi.avro.HoodieAvroWrapperUtils.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import fastavro
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from serde_lab.avro.codec import AvroCodec
+from serde_lab.errors import DecodeError, TableError
+from serde_lab.table.files.ordering_union import (
+    AVRO_TYPES,
+    DELETE_LIST_SCHEMA,
+    INT,
+    NULL,
+    OF_VARINT,
+    WIDTHS,
+    array_of_wrappers,
+    assembled,
+    parts_of,
+    unwrapped,
+    wrapped,
+)
+
+_VERSION = 3
+_HEAD = struct.Struct(">ii")
+
+
+@dataclass(frozen=True, slots=True)
+class Deletes:
+    """Deleted keys in order. `ordering` has one array an ordering field, null where `commit_time`.
+
+    A delete by commit time has no ordering value (Hudi writes the int 0): it wins over whatever came
+    before it. `ordering` is empty if all of them are such.
+    """
+
+    keys: pa.Array
+    commit_time: npt.NDArray[np.bool_]
+    ordering: tuple[pa.Array, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+def encode_deletes(
+    keys: pa.Array, partition_path: str, ordering: Sequence[pa.Array] = ()
+) -> pa.Buffer:
+    """The content of a delete block. `ordering` has an array an ordering field; none means deletes by
+    commit time.
+
+    Raises DataError for an ordering value that Hudi's wrapper cannot hold.
+    """
+    if len(ordering) > 1:
+        return _encode_each(keys, partition_path, ordering)
+    branch, values = (
+        wrapped(ordering[0]) if ordering else (INT, pa.array(np.zeros(len(keys), np.int32)))
+    )
+    codec = _codec(branch)
+    rows = len(keys)
+    partitions = pa.array([partition_path]).take(pa.array(np.zeros(rows, np.int64)))
+    branches = pa.array(np.full(rows, branch, np.int32))
+    batch = pa.RecordBatch.from_arrays([keys, partitions, branches, values], schema=codec.schema)
+    datums = codec.encode(batch)
+    _, offsets, data = datums.buffers()
+    first, last = np.frombuffer(offsets, np.int32, rows + 1, 4 * datums.offset)[[0, -1]]
+    records = b"" if data is None else data.slice(first, last - first).to_pybytes()
+    # an Avro array: how many, the items, and a 0 for no more
+    listed = (_zigzag(rows) + records if rows else b"") + b"\x00"
+    return pa.py_buffer(_HEAD.pack(_VERSION, len(listed)) + listed)
+
+
+def decode_deletes(
+    content: pa.Buffer, ordering_types: tuple[pa.DataType, ...], where: str
+) -> Deletes:
+    """The deletes of a block, ordering values in `ordering_types`. Raises TableError."""
+    view = memoryview(content)
+    if len(view) < _HEAD.size:
+        raise TableError(f"{where}: its content has {len(view)} bytes, which is no delete block")
+    version, size = _HEAD.unpack_from(view)
+    if version != _VERSION:
+        raise TableError(f"{where}: is a delete block of version {version}; {_VERSION} is known")
+    if size < 0 or _HEAD.size + size > len(view):
+        raise TableError(f"{where}: its list says {size} bytes, {len(view) - _HEAD.size} are there")
+    datum = content.slice(_HEAD.size, size)
+    fast = _decode_uniform(datum, ordering_types, where)
+    return _decode_each(datum, ordering_types, where) if fast is None else fast
+
+
+def _encode_each(keys: pa.Array, partition_path: str, ordering: Sequence[pa.Array]) -> pa.Buffer:
+    """Several ordering fields: an array of wrappers a record, for which there is no vectorised form."""
+    columns = [
+        [(branch, value) for value in values.to_pylist()]
+        for branch, values in map(wrapped, ordering)
+    ]
+    records = [
+        {
+            "recordKey": key,
+            "partitionPath": partition_path,
+            "orderingVal": array_of_wrappers(parts),
+        }
+        for key, *parts in zip(keys.to_pylist(), *columns, strict=True)
+    ]
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, DELETE_LIST_SCHEMA, {"deleteRecordList": records})
+    return pa.py_buffer(_HEAD.pack(_VERSION, out.tell()) + out.getvalue())
+
+
+def _zigzag(number: int) -> bytes:
+    number <<= 1
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+@lru_cache(maxsize=16)
+def _codec(branch: int) -> AvroCodec:
+    """Of one delete record whose ordering value has this branch."""
+    return AvroCodec(
+        {
+            "type": "record",
+            "name": "HoodieDeleteRecord",
+            "fields": [
+                {"name": "recordKey", "type": ["null", "string"]},
+                {"name": "partitionPath", "type": ["null", "string"]},
+                {"name": "branch", "type": "int"},
+                {"name": "value", "type": AVRO_TYPES[branch]},
+            ],
+        }
+    )
+
+
+def _decode_uniform(
+    datum: pa.Buffer, ordering_types: tuple[pa.DataType, ...], where: str
+) -> Deletes | None:
+    """All records in one go, or None if they have not all the same branch."""
+    data = datum.to_pybytes()
+    try:
+        branch, starts, ends = _spans(data)
+        records = _codec(branch).decode_spans(datum, starts, ends, where)
+    except (DecodeError, IndexError, KeyError, _UnlikeError):
+        return None
+    keys, values = records.column(0), records.column(3)
+    if keys.null_count:
+        return None
+    commit_time = values.to_numpy() == 0 if branch == INT else np.zeros(len(keys), np.bool_)
+    if commit_time.all() or not ordering_types:
+        return Deletes(keys, commit_time)
+    return Deletes(keys, commit_time, (unwrapped(branch, values, ordering_types[0], where),))
+
+
+class _UnlikeError(Exception):
+    """Records that have not all the form of the first one."""
+
+
+def _spans(data: bytes) -> tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The branch of all records, and where each of them begins and ends.
+
+    Raises IndexError where the data ends too early, _UnlikeError or KeyError where it takes the slow way.
+    """
+    starts: list[int] = []
+    ends: list[int] = []
+    branch, at = -1, 0
+    count, at = _varint(data, at)
+    while count:
+        if count < 0:
+            count = -count
+            _, at = _varint(data, at)  # the bytes of this part of the array
+        for _ in range(count):
+            starts.append(at)
+            for _ in range(2):
+                if data[at] != 2:  # no value: branch 0 of ["null", "string"]
+                    raise _UnlikeError
+                size = data[at + 1]
+                if size < 0x80:
+                    at += 2 + (size >> 1)
+                else:
+                    size, at = _varint(data, at + 1)
+                    at += size
+            found, at = data[at] >> 1, at + 1
+            if found != branch:
+                if branch >= 0:
+                    raise _UnlikeError
+                branch = found
+            width = WIDTHS[branch]
+            if width > 0:
+                at += width
+            elif width == OF_VARINT:
+                while data[at] >= 0x80:
+                    at += 1
+                at += 1
+            else:
+                size, at = _varint(data, at)
+                at += size
+            ends.append(at)
+        count, at = _varint(data, at)
+    if branch < 0 or at != len(data):
+        raise _UnlikeError
+    return branch, np.array(starts, np.int64), np.array(ends, np.int64)
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """The zigzag number at a place, and the place after it."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value >> 1 ^ -(value & 1), at
+
+
+def _decode_each(datum: pa.Buffer, ordering_types: tuple[pa.DataType, ...], where: str) -> Deletes:
+    """Record by record, for blocks that mix branches or order by several fields."""
+    try:
+        found: Any = fastavro.schemaless_reader(io.BytesIO(datum), DELETE_LIST_SCHEMA, None)
+    except (ValueError, EOFError, IndexError, KeyError, TypeError) as exc:
+        raise TableError(f"{where}: its list of deletes cannot be read: {exc}") from exc
+    keys: list[str] = []
+    commit_time: list[bool] = []
+    columns: list[list[tuple[int, Any]]] = [[] for _ in ordering_types]
+    for record in found["deleteRecordList"]:
+        parts = parts_of(record["orderingVal"])
+        # both forms stand for "no ordering value": null, and an int that is 0
+        bare = parts in ([(NULL, None)], [(INT, 0)])
+        if bare:
+            parts = [(NULL, None)] * len(columns)
+        if columns and len(parts) != len(columns):
+            raise TableError(
+                f"{where}: a delete has {len(parts)} ordering values; the table has {len(columns)}"
+            )
+        keys.append(record["recordKey"])
+        commit_time.append(bare)
+        for column, part in zip(columns, parts, strict=False):
+            column.append(part)
+    ordering = tuple(
+        assembled(column, kind, where) for column, kind in zip(columns, ordering_types, strict=True)
+    )
+    return Deletes(pa.array(keys, pa.string()), np.array(commit_time, np.bool_), ordering)

@@ -1,0 +1,287 @@
+"""Which files a reader of the table takes: file groups, their slices, and what is visible when.
+
+Owns visibility by the timeline and the rule that ties log files to base files; must not know what the
+files hold. Source: org.apache.hudi.common.table.view.AbstractTableFileSystemView, and what Hudi
+1.2.0 and hudi-rs were seen to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from serde_lab.errors import TableError
+from serde_lab.table.config import TableConfig
+from serde_lab.table.files.file_names import BaseFileName, LogFileName
+from serde_lab.table.files.partition_metadata import FILE_NAME as PARTITION_METADATA
+from serde_lab.table.storage.storage import Storage, StoredFile
+from serde_lab.table.timeline.commit_metadata import CommitMetadata
+from serde_lab.table.timeline.timeline import WRITE_ACTIONS, Instant, Timeline
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class BaseFile:
+    """A base file in its place. `path` is relative to the table."""
+
+    instant: str
+    file_id: str
+    partition_path: str
+    path: str
+    size_bytes: int
+    write_token: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LogFile:
+    """A log file in its place. `instant` is the deltacommit's own, or before version 8 the base's."""
+
+    instant: str
+    version: int
+    write_token: str
+    file_id: str
+    partition_path: str
+    path: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileSlice:
+    """A base file with the log files on top of it, oldest first; either may be missing."""
+
+    partition_path: str
+    file_id: str
+    base_instant: str
+    base_file: BaseFile | None
+    log_files: tuple[LogFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TableFiles:
+    """All files of a table outside `.hoodie`, sorted out by their names."""
+
+    base_files: tuple[BaseFile, ...]
+    log_files: tuple[LogFile, ...]
+    partitions: tuple[str, ...]
+    """Folders with partition metadata."""
+    others: tuple[StoredFile, ...]
+    """Files of data folders that are none of these."""
+
+    @property
+    def data_files(self) -> tuple[BaseFile | LogFile, ...]:
+        """Base files, then log files."""
+        return (*self.base_files, *self.log_files)
+
+
+@dataclass(frozen=True, slots=True)
+class Visibility:
+    """Which instants' files count. An instant that is older than the active timeline counts as
+    committed: archiving took it away, and that is what every reader assumes."""
+
+    completion_times: dict[str, str]
+    start: str
+    pending: frozenset[str] = frozenset()
+    as_of: str | None = None
+    """A completion time (in layout 1 an instant time) beyond which nothing counts."""
+
+    def completion_of(self, instant: str) -> str | None:
+        """When the instant completed, or None if its files do not count."""
+        known = self.completion_times.get(instant)
+        if known is None:
+            if instant in self.pending or not instant < self.start:
+                return None
+            known = instant
+        return None if self.as_of is not None and known > self.as_of else known
+
+
+class FileSystemView:
+    """The table at one moment: the listing and the timeline as they were when the view was made."""
+
+    def __init__(
+        self,
+        config: TableConfig,
+        files: TableFiles,
+        visibility: Visibility,
+        replaced: Iterable[tuple[str, str, str]] = (),
+    ) -> None:
+        self.config, self.files, self.visibility = config, files, visibility
+        # (partition, file id) -> when the group was replaced
+        self._replaced = {(partition, file_id): time for partition, file_id, time in replaced}
+        self._slices = self._build()
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """Partition paths with data that counts, sorted; "" is a table without partitions."""
+        return tuple(sorted({partition for partition, _ in self._slices}))
+
+    def latest_file_slices(self, partition_path: str | None = None) -> tuple[FileSlice, ...]:
+        """The newest slice of every file group, of one partition or of all, by partition and id."""
+        return tuple(
+            slices[-1]
+            for (partition, _), slices in sorted(self._slices.items())
+            if partition_path is None or partition == partition_path
+        )
+
+    def latest_base_files(self, partition_path: str | None = None) -> tuple[BaseFile, ...]:
+        """What a read-optimised reader takes: the newest base file of each group that has one."""
+        found = []
+        for (partition, _), slices in sorted(self._slices.items()):
+            if partition_path is None or partition == partition_path:
+                bases = [s.base_file for s in slices if s.base_file is not None]
+                found += bases[-1:]
+        return tuple(found)
+
+    def file_slices(self) -> tuple[FileSlice, ...]:
+        """All slices of all file groups, older ones too, oldest first within a group."""
+        return tuple(s for _, slices in sorted(self._slices.items()) for s in slices)
+
+    @property
+    def replaced_file_groups(self) -> frozenset[tuple[str, str]]:
+        """(partition path, file id) of groups that were replaced. Readers leave out what is written
+        under these ids again, as long as the instant that replaced them is on the active timeline."""
+        return frozenset(self._replaced)
+
+    def replaced_before(self, instant: str) -> tuple[str, ...]:
+        """Paths of files whose group was replaced by an instant that completed before `instant`."""
+        return tuple(
+            file.path
+            for file in self.files.data_files
+            if self._replaced.get((file.partition_path, file.file_id), instant) < instant
+        )
+
+    def _build(self) -> dict[tuple[str, str], list[FileSlice]]:
+        groups: dict[tuple[str, str], _FileGroup] = {}
+        for base in sorted(self.files.base_files):
+            if self._counts(base.partition_path, base.file_id, base.instant):
+                group = groups.setdefault((base.partition_path, base.file_id), _FileGroup())
+                if group.bases and group.bases[-1].instant == base.instant:
+                    raise TableError(
+                        f"file group {base.file_id} of partition {base.partition_path!r} has two "
+                        f"base files of instant {base.instant}: {group.bases[-1].path} and "
+                        f"{base.path}"
+                    )
+                group.bases.append(base)
+        for log in sorted(self.files.log_files):
+            if self._counts(log.partition_path, log.file_id, log.instant):
+                groups.setdefault((log.partition_path, log.file_id), _FileGroup()).logs.append(log)
+        return {
+            key: group.slices(*key, self.config.layout_version, self.visibility)
+            for key, group in groups.items()
+        }
+
+    def _counts(self, partition_path: str, file_id: str, instant: str) -> bool:
+        # a replaced group is gone for good, whatever is written to it later: readers go by its id
+        replaced = (partition_path, file_id) in self._replaced
+        return not replaced and self.visibility.completion_of(instant) is not None
+
+
+@dataclass(slots=True)
+class _FileGroup:
+    bases: list[BaseFile] = field(default_factory=list)
+    logs: list[LogFile] = field(default_factory=list)
+
+    def slices(
+        self, partition_path: str, file_id: str, layout_version: int, visibility: Visibility
+    ) -> list[FileSlice]:
+        """From version 8 on a log belongs to the newest base whose instant is not after the log's
+        completion; before, to the base of the instant that its name carries."""
+        logs: dict[str, list[LogFile]] = {}
+        for log in self.logs:
+            moment = log.instant
+            if layout_version == 2:
+                moment = visibility.completion_of(log.instant) or log.instant
+            owners = [b.instant for b in self.bases if b.instant <= moment]
+            logs.setdefault(owners[-1] if owners else "", []).append(log)
+
+        def ordered(owner: str) -> tuple[LogFile, ...]:
+            def age(log: LogFile) -> tuple[str, str, int, str]:
+                completed = visibility.completion_of(log.instant) or log.instant
+                if layout_version == 1:
+                    completed = ""  # the version alone counts up over instants
+                return completed, log.instant, log.version, log.write_token
+
+            return tuple(sorted(logs.get(owner, ()), key=age))
+
+        slices = []
+        if "" in logs:
+            first = ordered("")
+            slices.append(FileSlice(partition_path, file_id, first[0].instant, None, first))
+        for base in self.bases:
+            slices.append(
+                FileSlice(partition_path, file_id, base.instant, base, ordered(base.instant))
+            )
+        return slices
+
+
+def list_table_files(storage: Storage) -> TableFiles:
+    """List every file outside `.hoodie` and sort them out by name."""
+    folders, files = storage.list_folder()
+    for folder in folders:
+        if folder != ".hoodie":
+            files = files + storage.list_files(folder)
+    bases: list[BaseFile] = []
+    logs: list[LogFile] = []
+    partitions: list[str] = []
+    others: list[StoredFile] = []
+    for file in files:
+        base, log = BaseFileName.parse(file.name), LogFileName.parse(file.name)
+        if base is not None:
+            bases.append(
+                BaseFile(
+                    base.instant,
+                    base.file_id,
+                    file.folder,
+                    file.path,
+                    file.size_bytes,
+                    base.write_token,
+                )
+            )
+        elif log is not None:
+            logs.append(
+                LogFile(
+                    log.instant,
+                    log.version,
+                    log.write_token,
+                    log.file_id,
+                    file.folder,
+                    file.path,
+                    file.size_bytes,
+                )
+            )
+        elif file.name == PARTITION_METADATA:
+            partitions.append(file.folder)
+        else:
+            others.append(file)
+    return TableFiles(tuple(bases), tuple(logs), tuple(partitions), tuple(others))
+
+
+def visibility_of(instants: Iterable[Instant], as_of: str | None = None) -> Visibility:
+    """Which instants count, from the instants of the active timeline."""
+    known = tuple(instants)
+    done = [i for i in known if i.is_completed and i.action in WRITE_ACTIONS]
+    # the first write starts the active timeline; a savepoint keeps its instant there for ever
+    kept = {i.time for i in known if i.action == "savepoint"}
+    writes = (i.time for i in known if i.completed_action in WRITE_ACTIONS)
+    start = min((time for time in writes if time not in kept), default="")
+    return Visibility(
+        completion_times={i.time: i.completion_time or i.time for i in done},
+        start=start,
+        pending=frozenset(i.time for i in known if not i.is_completed),
+        as_of=as_of,
+    )
+
+
+def replaced_file_groups(
+    timeline: Timeline, visibility: Visibility, instants: Iterable[Instant]
+) -> list[tuple[str, str, str]]:
+    """(partition, file id, completion time) of every group that a replacecommit took away."""
+    found = []
+    for instant in instants:
+        if not instant.is_completed or instant.action != "replacecommit":
+            continue
+        completion = visibility.completion_of(instant.time)
+        if completion is None:
+            continue
+        metadata = CommitMetadata.from_bytes(timeline.read(instant), timeline.path(instant))
+        for partition, ids in (metadata.replaced_file_ids or {}).items():
+            found += [(partition, file_id, completion) for file_id in ids]
+    return found

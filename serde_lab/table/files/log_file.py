@@ -1,0 +1,274 @@
+"""Log files: what one instant appends to a file group, as blocks in one or more new files.
+
+Owns which blocks are made, how rows get their meta columns, and when a file is full; must not know
+merging. From table version 8 on a log file carries the deltacommit's own instant and versions begin
+at 1; before, the base file's instant, and versions count on. A log file is never appended to: object
+stores cannot, and a file that appears whole needs no recovery. Source: HoodieAppendHandle.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from serde_lab.avro.schema import arrow_to_avro
+from serde_lab.errors import OptionError
+from serde_lab.table.files.base_file import BaseFileFormat
+from serde_lab.table.files.delete_block import encode_deletes
+from serde_lab.table.files.file_names import LogFileName, in_partition
+from serde_lab.table.files.log_block import BlockType, Header, frame_block
+from serde_lab.table.files.log_content import encode_avro, encode_parquet
+from serde_lab.table.files.meta_columns import META_NAMES, with_meta_columns
+from serde_lab.table.files.row_schema import conform
+from serde_lab.table.storage.data_files import Writing, place_data_file
+from serde_lab.table.storage.markers import APPEND, CREATE
+from serde_lab.table.storage.storage import Storage
+from serde_lab.table.timeline.commit_metadata import WriteStat
+
+BlockFormat = Literal["avro", "parquet"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogFormat:
+    """How log files are made. `block_bytes`: most bytes of rows (in memory) in one data block;
+    `file_bytes`: a file this large gets no further block."""
+
+    blocks: BlockFormat = "avro"
+    compression: BaseFileFormat = field(default_factory=BaseFileFormat)
+    block_bytes: int = 64 << 20
+    file_bytes: int = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class LogTarget:
+    """The file group that is appended to, and what log names need to know of it.
+
+    `base_instant` and `base_file` are those of its latest slice; `latest_version` the version of the
+    slice's newest log file, 0 if it has none (both count only before table version 8).
+    """
+
+    partition_path: str
+    file_id: str
+    base_instant: str
+    base_file: str = ""
+    latest_version: int = 0
+
+
+def check_block_format(blocks: BlockFormat, ordering: tuple[pa.DataType, ...]) -> None:
+    """Raises OptionError for Parquet blocks on a table that orders by a string.
+
+    Hudi 1.2.0 compares every row of such a block with the last row's ordering value, so that updates
+    are lost and late rows win.
+    """
+    if blocks == "parquet" and any(pa.types.is_string(kind) for kind in ordering):
+        raise OptionError(
+            "hoodie.logfile.data.block.format is parquet and the ordering field is a string, which "
+            "Hudi 1.2.0 merges wrong",
+            hint="take avro blocks, or an ordering field of another type",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _BlockKind:
+    """What data blocks hold: their columns (meta columns too), the same as Avro, and whether the table
+    has others besides."""
+
+    schema: pa.Schema
+    avro: str
+    partial: bool
+
+
+class LogWriter:
+    """Appends one instant's rows and deletes to one file group, in the order of the calls.
+
+    Files appear when they are full and at `close`. `inflight_path` and `rows_before` as in
+    BaseFileWriter.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        table_name: str,
+        table_version: int,
+        data_schema: pa.Schema,
+        target: LogTarget,
+        write_token: str,
+        instant: str,
+        format: LogFormat | None = None,
+        task_partition: int = 0,
+        inflight_path: str | None = None,
+        rows_before: int = 0,
+    ) -> None:
+        self._storage, self._target, self._instant = storage, target, instant
+        self._format = format or LogFormat()
+        self._own_instant = table_version >= 8
+        self._token = write_token
+        self._writing = Writing(instant, inflight_path)
+        self._table_name = table_name
+        self._data_schema = data_schema.remove_metadata()
+        self._kind = self._whole = self._block_kind(self._data_schema, partial=False)
+        self._seqno_prefix = f"{instant}_{task_partition}_"
+        self._version = 1 if self._own_instant else target.latest_version + 1
+        self._rows = rows_before
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
+        self._blocks: list[bytes] = []
+        self._block_bytes = self._file_rows = self._file_deletes = 0
+        self._stats: list[WriteStat] = []
+
+    def _block_kind(self, data_schema: pa.Schema, partial: bool) -> _BlockKind:
+        schema = with_meta_columns(data_schema)
+        avro = arrow_to_avro(schema, f"{self._table_name}_record", f"hoodie.{self._table_name}")
+        return _BlockKind(schema, json.dumps(avro), partial)
+
+    def append(self, record_keys: pa.Array, data: pa.RecordBatch) -> None:
+        """Rows that this instant writes, with their record keys."""
+        where = self._storage.describe(self._target.partition_path)
+        self._append(record_keys, conform(data, self._data_schema, where), self._whole)
+
+    def append_partial(self, record_keys: pa.Array, data: pa.RecordBatch) -> None:
+        """The same of rows that have some of the columns; the others keep what is stored.
+
+        Every key must be stored: Apache Hudi reads memory that is not its own where no whole row is to
+        be found. Source: KEEP_VALUES, HoodieAppendHandle's partial updates.
+        """
+        kind = self._kind
+        if not kind.partial or kind.schema != with_meta_columns(data.schema):
+            kind = self._block_kind(data.schema, partial=True)
+        self._append(record_keys, data, kind)
+
+    def _append(self, record_keys: pa.Array, data: pa.RecordBatch, kind: _BlockKind) -> None:
+        rows = data.num_rows
+        if not rows:
+            return
+        if kind is not self._kind:
+            self._flush()
+            self._kind = kind
+        # counted from 1, as Hudi's append handle does
+        numbers = pa.array(np.arange(self._rows + 1, self._rows + rows + 1)).cast(pa.string())
+        self._rows += rows
+        meta = {
+            "_hoodie_commit_time": _repeated(self._instant, rows),
+            "_hoodie_commit_seqno": pc.binary_join_element_wise(
+                pa.scalar(self._seqno_prefix), numbers, ""
+            ),
+            "_hoodie_record_key": record_keys,
+            "_hoodie_partition_path": _repeated(self._target.partition_path, rows),
+            # in a log only the file id: rows get a file's name when they are compacted into one
+            "_hoodie_file_name": _repeated(self._target.file_id, rows),
+        }
+        batch = pa.RecordBatch.from_arrays(
+            [*(meta[name] for name in META_NAMES), *data.columns], schema=kind.schema
+        )
+        # a batch larger than a block is cut by its average row
+        size = max(1, data.nbytes)
+        step = max(1, rows * self._format.block_bytes // size)
+        for start in range(0, rows, step):
+            part = batch.slice(start, step)
+            self._waiting.append(part)
+            self._waiting_bytes += size * part.num_rows // rows
+            if self._waiting_bytes >= self._format.block_bytes:
+                self._flush()
+
+    def delete(self, record_keys: pa.Array, ordering: Sequence[pa.Array] = ()) -> None:
+        """Deletes, after the rows that were appended before them.
+
+        With `ordering` (an array an ordering field) a delete counts only for rows that are not newer;
+        without, for all there are.
+        Raises DataError for an ordering value that a delete block cannot hold.
+        """
+        if not len(record_keys):
+            return
+        self._flush()
+        content = encode_deletes(record_keys, self._target.partition_path, ordering)
+        self._add(BlockType.DELETE, content, deletes=len(record_keys))
+
+    def close(self, updates: int = 0) -> list[WriteStat]:
+        """Put what is left in its place; one stat a file, none where nothing was written.
+
+        Of the appended rows the first `updates` replace a stored one, and the others are new; each
+        file's stat counts those of its own rows.
+        """
+        self._flush()
+        self._place()
+        counted = []
+        for stat in self._stats:
+            replaced = min(updates, stat.numWrites)
+            updates -= replaced
+            counted.append(
+                replace(stat, numUpdateWrites=replaced, numInserts=stat.numWrites - replaced)
+            )
+        return counted
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        rows = pa.Table.from_batches(self._waiting).combine_chunks().to_batches()[0]
+        self._waiting, self._waiting_bytes = [], 0
+        if self._format.blocks == "parquet":
+            content = encode_parquet(rows, self._format.compression)
+            self._add(BlockType.PARQUET_DATA, content, rows=rows.num_rows)
+        else:
+            self._add(BlockType.AVRO_DATA, encode_avro(rows, self._kind.avro), rows=rows.num_rows)
+
+    def _add(self, type: BlockType, content: pa.Buffer, rows: int = 0, deletes: int = 0) -> None:
+        kind = self._whole if type is BlockType.DELETE else self._kind
+        header: dict[int, str] = {Header.INSTANT_TIME: self._instant, Header.SCHEMA: kind.avro}
+        if kind.partial:
+            header[Header.IS_PARTIAL] = "true"
+        block = frame_block(type, header, content)
+        self._blocks.append(block)
+        self._block_bytes += len(block)
+        self._file_rows += rows
+        self._file_deletes += deletes
+        if self._block_bytes >= self._format.file_bytes:
+            self._place()
+
+    def _place(self) -> None:
+        if not self._blocks:
+            return
+        target = self._target
+        name = LogFileName(
+            target.file_id,
+            self._instant if self._own_instant else target.base_instant,
+            self._version,
+            self._token,
+        )
+        path = in_partition(target.partition_path, str(name))
+        size = place_data_file(
+            self._storage,
+            self._writing,
+            target.partition_path,
+            path,
+            CREATE if self._own_instant else APPEND,
+            b"".join(self._blocks),
+        )
+        self._stats.append(
+            WriteStat(
+                fileId=target.file_id,
+                path=path,
+                prevCommit=self._instant if self._own_instant else target.base_instant,
+                partitionPath=target.partition_path,
+                numWrites=self._file_rows,
+                numDeletes=self._file_deletes,
+                totalWriteBytes=size,
+                fileSizeInBytes=size,
+                logVersion=self._version,
+                logOffset=0,
+                baseFile="" if self._own_instant else target.base_file,
+                logFiles=(str(name),),
+            )
+        )
+        self._version += 1
+        self._blocks, self._block_bytes, self._file_rows, self._file_deletes = [], 0, 0, 0
+
+
+def _repeated(value: str, rows: int) -> pa.Array:
+    return pa.array([value]).take(pa.array(np.zeros(rows, np.int64)))

@@ -1,0 +1,188 @@
+"""The BLOOM index: which stored file group, if any, holds each record key.
+
+Owns the three steps, each for many keys at once: files whose key range spans a key, of those the ones
+whose filter does not deny it, and of those the one that holds it, found by reading its key column.
+Must not know frames or file groups to come. Source: org.apache.hudi.index.bloom.HoodieBloomIndex and
+HoodieGlobalBloomIndex.
+
+The rule for logs: this index knows base files only. It is right for merge-on-read because a key enters
+a file group with its base file: inserts go to new base files or rewrite a small one that has no logs,
+never to a log; updates and deletes go to the log of the group whose base file has the key (and a key
+that a log deleted is still found there, so that writing it anew lands in the same group). File groups
+that begin with a log, as other indexes make them, would have their keys written twice without a word:
+they are refused.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from serde_lab.errors import TableError
+from serde_lab.table.files.base_file import BaseFileReader
+from serde_lab.table.files.file_system_view import FileSlice
+from serde_lab.table.files.key_footers import FooterCache, KeyFooter
+from serde_lab.table.files.meta_columns import RECORD_KEY
+from serde_lab.table.index.string_bytes import StringBytes
+from serde_lab.table.storage.storage import Storage
+
+NOWHERE = -1
+
+BloomFile = tuple[str, str, str]
+"""Partition path, file id, and the path of the newest base file, relative to the table."""
+
+
+@dataclass(slots=True)
+class LookupCounts:
+    """What a lookup had to do, for measuring: sums over all calls."""
+
+    keys: int = 0
+    in_range: int = 0
+    """Pairs of a key and a file whose range spans it."""
+    candidates: int = 0
+    """Pairs that the file's filter did not deny either."""
+    found: int = 0
+    files_read: int = 0
+
+
+def bloom_files(slices: Iterable[FileSlice]) -> tuple[BloomFile, ...]:
+    """What BloomLookup takes, of the latest slices of a view.
+
+    Raises TableError for a file group without a base file, which this index cannot see.
+    """
+    found = []
+    for slice_ in slices:
+        if slice_.base_file is None:
+            raise TableError(
+                f"file group {slice_.file_id} of partition {slice_.partition_path!r} has no base file"
+                " yet, only logs, whose keys the BLOOM index does not know",
+                hint="compact the table first, or write it with the index that it was written with",
+            )
+        found.append((slice_.partition_path, slice_.file_id, slice_.base_file.path))
+    return tuple(found)
+
+
+class BloomLookup:
+    """Looks keys up in `files`. Keep the cache to read a footer once, whatever the number of lookups.
+
+    With `is_global` a key is looked for in every partition, else in its own. `counts` grows.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        files: Sequence[BloomFile],
+        is_global: bool = False,
+        cache: FooterCache | None = None,
+    ) -> None:
+        self._storage, self._files = storage, files
+        self._cache = cache or FooterCache()
+        self._by_partition: dict[str, list[int]] = {}
+        for number, (partition, _, _) in enumerate(files):
+            self._by_partition.setdefault("" if is_global else partition, []).append(number)
+        self._is_global = is_global
+        self.counts = LookupCounts()
+
+    def find(
+        self, keys: pa.Array, partition_paths: pa.Array | None = None
+    ) -> npt.NDArray[np.int64]:
+        """The index into `files` of the file that holds each key, NOWHERE (-1) if none does; shape (n,).
+
+        `keys` must be without nulls; `partition_paths` may be None where there are no partitions, or
+        for a global index. Of several files that hold a key, which a sound table does not have, the
+        first in `files` is told.
+        """
+        if isinstance(keys, pa.ChunkedArray):
+            keys = keys.combine_chunks()
+        self.counts.keys += len(keys)
+        found = np.full(len(keys), NOWHERE, np.int64)
+        if self._is_global or partition_paths is None:
+            self._find(keys, np.arange(len(keys)), self._by_partition.get("", []), found)
+            return found
+        encoded = (
+            partition_paths
+            if pa.types.is_dictionary(partition_paths.type)
+            else partition_paths.dictionary_encode()
+        )
+        codes = encoded.indices.to_numpy(zero_copy_only=False)
+        for code, path in enumerate(encoded.dictionary.to_pylist()):
+            files = self._by_partition.get(path, [])
+            rows = np.flatnonzero(codes == code) if files else ()
+            if len(rows):
+                self._find(keys.take(pa.array(rows)), np.asarray(rows), files, found)
+        return found
+
+    def _find(
+        self,
+        keys: pa.Array,
+        rows: npt.NDArray[np.int64],
+        files: Sequence[int],
+        found: npt.NDArray[np.int64],
+    ) -> None:
+        """Look `keys`, which are at `rows` of the batch, up in `files`; sets `found`."""
+        footers = [(n, self._cache.get(self._storage, self._files[n][2])) for n in files]
+        ordered = _Ordered(keys, [footer for _, footer in footers])
+        for number, footer in footers:
+            places = ordered.spanned(footer)
+            self.counts.in_range += len(places)
+            # a key that an earlier file holds is not looked for again
+            places = places[found[rows[places]] == NOWHERE]
+            if len(places) and footer.bloom is not None:
+                places = places[footer.bloom.may_contain(keys.take(pa.array(places)))]
+            if not len(places):
+                continue
+            self.counts.candidates += len(places)
+            held = self._held(self._files[number][2], keys.take(pa.array(places)))
+            found[rows[places[held]]] = number
+            self.counts.found += int(held.sum())
+
+    def _held(self, path: str, keys: pa.Array) -> npt.NDArray[np.bool_]:
+        """Which of `keys` the file has. Source: HoodieIndexUtils#filterKeysFromFile."""
+        self.counts.files_read += 1
+        wanted = keys.cast(pa.string())
+        held = np.zeros(len(keys), bool)
+        for batch in BaseFileReader(self._storage, path).batches([RECORD_KEY]):
+            stored = batch.column(0).cast(pa.string())
+            held |= pc.is_in(wanted, value_set=stored).to_numpy(zero_copy_only=False)
+        return held
+
+
+class _Ordered:
+    """Keys in Java's order of strings, in which a footer states its range.
+
+    That is the order of UTF-8 bytes, unless a character beyond the first plane is about.
+    """
+
+    def __init__(self, keys: pa.Array, footers: Sequence[KeyFooter]) -> None:
+        bounds = [b for f in footers for b in (f.least, f.greatest) if b is not None]
+        data = StringBytes.of(keys).data
+        beyond = bool(len(data)) and int(data.max()) >= 0xF0
+        self._by_units = beyond or any(max(b, default="") > "\uffff" for b in bounds)
+        if self._by_units:
+            values = pa.array([self._form(k) for k in keys.to_pylist()], pa.binary())
+        else:
+            values = keys.cast(pa.string()).cast(pa.binary())
+        self._order = pc.sort_indices(values).to_numpy().astype(np.int64)
+        self._sorted = values.take(pa.array(self._order))
+
+    def spanned(self, footer: KeyFooter) -> npt.NDArray[np.int64]:
+        """The places of the keys within the footer's range; all of them where it states none."""
+        if footer.least is None or footer.greatest is None:
+            return np.sort(self._order)
+        first = bisect_left(self._sorted, self._form(footer.least), key=_plain)
+        last = bisect_right(self._sorted, self._form(footer.greatest), key=_plain)
+        return np.sort(self._order[first:last])
+
+    def _form(self, text: str) -> bytes:
+        return text.encode("utf-16-be" if self._by_units else "utf-8", "surrogatepass")
+
+
+def _plain(value: pa.Scalar) -> bytes:
+    plain: bytes = value.as_py()
+    return plain

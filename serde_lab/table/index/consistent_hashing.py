@@ -1,0 +1,211 @@
+"""Consistent hashing: a ring of hash ranges for each partition, each range one file group.
+
+Owns the ring (which node, and so which file group, a record key belongs to), its first form for a new
+partition, the splitting and merging of nodes, and Hudi's JSON for it; must not know storage
+(`hashing_metadata`) or sizes (`bucket_resizing`). Source: org.apache.hudi.common.model.
+HoodieConsistentHashingMetadata and ConsistentHashingNode, org.apache.hudi.index.bucket.
+ConsistentBucketIdentifier.
+
+A node's value is the upper end of its range, inclusive; what lies above the last node belongs to the
+first. The hash is xxHash32 with seed 0, without its highest bit, of the index fields' values run
+together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from serde_lab.errors import TableError
+from serde_lab.table.index.hash_texts import hash_texts
+from serde_lab.table.index.xxhash import xxh32
+
+HASH_VALUE_MASK = 0x7FFFFFFF
+INITIAL_INSTANT = "00000000000000"
+
+NodeTag = Literal["NORMAL", "REPLACE", "DELETE"]
+
+
+@dataclass(frozen=True, slots=True)
+class HashingNode:
+    """One range. `tag`: of a plan's nodes, whether it takes the place of a node or removes it."""
+
+    value: int
+    file_id_prefix: str | None
+    tag: NodeTag = "NORMAL"
+
+    @property
+    def file_id(self) -> str:
+        """The one file group of the range."""
+        return f"{self.file_id_prefix}-0"
+
+    def to_record(self) -> dict[str, Any]:
+        """As Hudi's JSON has it."""
+        return {"value": self.value, "fileIdPrefix": self.file_id_prefix, "tag": self.tag}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Self:
+        """Raises KeyError or ValueError for what is no node."""
+        return cls(int(record["value"]), record["fileIdPrefix"], record.get("tag") or "NORMAL")
+
+
+@dataclass(frozen=True, slots=True)
+class HashingMetadata:
+    """The ring of one partition, from `instant` on. `sequence` counts its changes."""
+
+    partition_path: str
+    nodes: tuple[HashingNode, ...]
+    instant: str = INITIAL_INSTANT
+    bucket_count: int = 0
+    """How many nodes the partition began with."""
+    sequence: int = 0
+
+    @classmethod
+    def initial(cls, partition_path: str, bucket_count: int) -> Self:
+        """Equal ranges; every writer makes the same ids of the same partition."""
+        step = (HASH_VALUE_MASK + bucket_count - 1) // bucket_count
+        ends = [min(step * number, HASH_VALUE_MASK) for number in range(1, bucket_count + 1)]
+        starts = [0, *ends[:-1]]
+        nodes = tuple(
+            HashingNode(end, _range_uuid(partition_path, start, end))
+            for start, end in zip(starts, ends, strict=True)
+        )
+        return cls(partition_path, nodes, bucket_count=bucket_count)
+
+    def ring(self) -> HashingRing:
+        """For looking records up."""
+        return HashingRing(self.nodes)
+
+    def changed(self, children: Sequence[HashingNode], instant: str) -> Self:
+        """The ring after nodes were replaced, added and deleted as `children` say.
+
+        Raises TableError for a child that says neither, or deletes what is not there.
+        """
+        ring = {node.value: node for node in self.nodes}
+        for child in children:
+            if child.tag == "REPLACE":
+                ring[child.value] = replace(child, tag="NORMAL")
+            elif child.tag == "DELETE" and child.value in ring:
+                del ring[child.value]
+            else:
+                raise TableError(
+                    f"partition {self.partition_path!r}: a hashing node at {child.value} is to be"
+                    f" {child.tag}, which cannot be done"
+                )
+        nodes = tuple(ring[value] for value in sorted(ring))
+        return replace(self, nodes=nodes, instant=instant, sequence=self.sequence + 1)
+
+    def to_bytes(self) -> bytes:
+        """Hudi's JSON."""
+        return json.dumps(
+            {
+                "version": 0,
+                "partitionPath": self.partition_path,
+                "instant": self.instant,
+                "numBuckets": self.bucket_count,
+                "seqNo": self.sequence,
+                "nodes": [node.to_record() for node in self.nodes],
+            },
+            indent=2,
+        ).encode()
+
+    @classmethod
+    def from_bytes(cls, content: bytes, where: str) -> Self:
+        """Raises TableError naming `where` for what is no hashing metadata."""
+        try:
+            record = json.loads(content)
+            nodes = tuple(HashingNode.from_record(node) for node in record["nodes"])
+            found = cls(
+                record["partitionPath"],
+                tuple(sorted(nodes, key=lambda node: node.value)),
+                record["instant"],
+                int(record["numBuckets"]),
+                int(record["seqNo"]),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as exc:
+            raise TableError(f"{where}: is no hashing metadata: {exc!r}") from exc
+        if not found.nodes:
+            raise TableError(f"{where}: has no nodes")
+        return found
+
+
+class HashingRing:
+    """The nodes of a partition in order of their values."""
+
+    def __init__(self, nodes: Sequence[HashingNode]) -> None:
+        self.nodes = tuple(sorted(nodes, key=lambda node: node.value))
+        self.file_ids = tuple(node.file_id for node in self.nodes)
+        self._values = np.array([node.value for node in self.nodes], np.int64)
+        self._numbers = {file_id: number for number, file_id in enumerate(self.file_ids)}
+
+    def nodes_of_hashes(self, hashes: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
+        """The number of the node of each hash value, shape (n,)."""
+        found = np.searchsorted(self._values, hashes.astype(np.int64), side="left")
+        return (found % len(self._values)).astype(np.int32)
+
+    def nodes_of(
+        self,
+        record_keys: pa.Array | pa.ChunkedArray,
+        key_fields: Sequence[str],
+        hash_fields: Sequence[str],
+    ) -> npt.NDArray[np.int32]:
+        """The number of the node of each record key, an index into `nodes` and `file_ids`."""
+        return self.nodes_of_hashes(key_hashes(record_keys, key_fields, hash_fields))
+
+    def number_of(self, file_id: str) -> int | None:
+        """The number of the node whose file group this is."""
+        return self._numbers.get(file_id)
+
+    def former(self, number: int) -> int:
+        """The node before it on the ring."""
+        return (number - 1) % len(self.nodes)
+
+    def latter(self, number: int) -> int:
+        """The node after it on the ring."""
+        return (number + 1) % len(self.nodes)
+
+    def split(self, number: int, prefixes: tuple[str, str]) -> tuple[HashingNode, ...] | None:
+        """Two nodes in place of one, cut in the middle of its range; None if it cannot be cut."""
+        before, end = self.nodes[self.former(number)].value, self.nodes[number].value
+        around = 0 if before < end else HASH_VALUE_MASK + 1
+        middle = (before + end + around >> 1) & HASH_VALUE_MASK
+        if middle in (before, end):
+            return None
+        return (
+            HashingNode(middle, prefixes[0], "REPLACE"),
+            HashingNode(end, prefixes[1], "REPLACE"),
+        )
+
+    def merge(self, numbers: Sequence[int], prefix: str) -> tuple[HashingNode, ...]:
+        """One node in place of several that follow each other: the last grows, the others go."""
+        for first, second in pairwise(numbers):
+            if self.latter(first) != second:
+                raise TableError("hashing nodes that do not follow each other cannot be merged")
+        gone = tuple(HashingNode(self.nodes[n].value, None, "DELETE") for n in numbers[:-1])
+        return (*gone, HashingNode(self.nodes[numbers[-1]].value, prefix, "REPLACE"))
+
+
+def key_hashes(
+    record_keys: pa.Array | pa.ChunkedArray, key_fields: Sequence[str], hash_fields: Sequence[str]
+) -> npt.NDArray[np.uint32]:
+    """The hash value of each record key on the ring, shape (n,)."""
+    hashes = xxh32(hash_texts(record_keys, key_fields, hash_fields))
+    return hashes & np.uint32(HASH_VALUE_MASK)
+
+
+def _range_uuid(partition_path: str, start: int, end: int) -> str:
+    """java.util.UUID#nameUUIDFromBytes of both ends and the path."""
+    digest = hashlib.md5(
+        struct.pack(">qq", start, end) + partition_path.encode(), usedforsecurity=False
+    ).digest()
+    return str(uuid.UUID(bytes=digest, version=3))

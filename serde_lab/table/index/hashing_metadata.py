@@ -1,0 +1,143 @@
+"""The files that store the rings of consistent hashing: `<instant>.hashing_meta` and `<instant>.commit`
+below `.hoodie/.bucket_index/consistent_hashing_metadata/<partition>`.
+
+Source: org.apache.hudi.index.bucket.ConsistentBucketIndexUtils.
+
+A ring that a clustering made is written before the clustering completes, and is in force once it has:
+the instant on the timeline says so, or the `.commit` file, which stays when the instant is archived.
+A partition keeps its ring when it has no rows any more: a write that began the ring anew would use file
+ids that the clustering has replaced, and readers leave those out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from serde_lab.errors import TableError
+from serde_lab.table.index.consistent_hashing import INITIAL_INSTANT, HashingMetadata
+from serde_lab.table.index.partition_buckets import CONFIG_FOLDER
+from serde_lab.table.index.partition_buckets import SUFFIX as CONFIG_SUFFIX
+from serde_lab.table.storage.storage import Storage
+from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.timeline import WRITE_ACTIONS
+
+METADATA_FOLDER = ".hoodie/.bucket_index/consistent_hashing_metadata"
+SUFFIX, COMMIT_SUFFIX = ".hashing_meta", ".commit"
+
+
+def load_hashing_metadata(
+    table: HoodieTable, partitions: Iterable[str] | None = None
+) -> dict[str, HashingMetadata]:
+    """The ring in force of each of `partitions` that has one; by default of every partition, with rows or
+    without. Raises TableError for a file that is no ring."""
+    instants = table.timeline().instants()
+    done = {i.time for i in instants if i.is_completed and i.action in WRITE_ACTIONS}
+    begun = {i.time for i in instants if not i.is_completed}
+    if partitions is None:
+        stored = _stored_names(table.storage)
+    else:
+        stored = {path: _names_in(table.storage, path) for path in partitions}
+    found = {}
+    for partition, names in stored.items():
+        metadata = _in_force(table, partition, names, done, begun)
+        if metadata is not None:
+            found[partition] = metadata
+    return found
+
+
+def create_initial(storage: Storage, partition_path: str, bucket_count: int) -> HashingMetadata:
+    """The first ring of a partition, written unless it is there; which of several writers does it
+    makes no difference. Raises TableError if it is there with another number of buckets."""
+    metadata = HashingMetadata.initial(partition_path, bucket_count)
+    path = metadata_path(partition_path, metadata.instant)
+    if storage.put_new(path, metadata.to_bytes()):
+        return metadata
+    stored = HashingMetadata.from_bytes(storage.get(path), storage.describe(path))
+    if len(stored.nodes) != bucket_count:
+        raise TableError(
+            f"{storage.describe(path)}: the partition began with {len(stored.nodes)} buckets, and this"
+            f" write begins it with {bucket_count}"
+        )
+    return stored
+
+
+def save_hashing_metadata(storage: Storage, metadata: HashingMetadata) -> None:
+    """Write a ring of a clustering that is under way; a second attempt writes the same."""
+    storage.replace(metadata_path(metadata.partition_path, metadata.instant), metadata.to_bytes())
+
+
+def confirm_hashing_metadata(storage: Storage, instants: Collection[str]) -> None:
+    """Note that the clusterings of these instants, of those that made rings, have completed."""
+    for partition, names in _stored_names(storage).items():
+        for instant in instants:
+            if f"{instant}{SUFFIX}" in names and f"{instant}{COMMIT_SUFFIX}" not in names:
+                storage.put_new(f"{_folder(partition)}/{instant}{COMMIT_SUFFIX}")
+
+
+def delete_index_files(storage: Storage, instant: str) -> None:
+    """Remove the rings and bucket rules that an instant left which is rolled back."""
+    for file in storage.list_files(METADATA_FOLDER):
+        if file.name == f"{instant}{SUFFIX}":
+            storage.delete(file.path)
+    for file in storage.list_folder(CONFIG_FOLDER)[1]:
+        if file.name == f"{instant}{CONFIG_SUFFIX}":
+            storage.delete(file.path)
+
+
+def metadata_path(partition_path: str, instant: str) -> str:
+    """Where a ring stands, relative to the table."""
+    return f"{_folder(partition_path)}/{instant}{SUFFIX}"
+
+
+def _folder(partition_path: str) -> str:
+    return f"{METADATA_FOLDER}/{partition_path}" if partition_path else METADATA_FOLDER
+
+
+def _stored_names(storage: Storage) -> dict[str, set[str]]:
+    """Names of the files of each partition that has a ring."""
+    found: dict[str, set[str]] = {}
+    for file in storage.list_files(METADATA_FOLDER):
+        partition = file.folder.removeprefix(METADATA_FOLDER).removeprefix("/")
+        found.setdefault(partition, set()).add(file.name)
+    return found
+
+
+def _names_in(storage: Storage, partition_path: str) -> set[str]:
+    return {file.name for file in storage.list_folder(_folder(partition_path))[1]}
+
+
+def _in_force(
+    table: HoodieTable, partition: str, names: Collection[str], done: set[str], begun: set[str]
+) -> HashingMetadata | None:
+    storage = table.storage
+    rings = sorted(n.removesuffix(SUFFIX) for n in names if _is(n, SUFFIX))
+    confirmed = {n.removesuffix(COMMIT_SUFFIX) for n in names if _is(n, COMMIT_SUFFIX)}
+    for number in reversed(range(len(rings))):
+        if rings[number] in begun:
+            continue
+        metadata = _read(storage, partition, rings[number])
+        if rings[number] == INITIAL_INSTANT or rings[number] in confirmed | done:
+            return metadata
+        # its instant was archived before anyone noted that it completed: its own file groups tell
+        former = _read(storage, partition, rings[number - 1]) if number else None
+        if _has_data(table, metadata, former):
+            return metadata
+    return None
+
+
+def _read(storage: Storage, partition: str, instant: str) -> HashingMetadata:
+    path = metadata_path(partition, instant)
+    return HashingMetadata.from_bytes(storage.get(path), storage.describe(path))
+
+
+def _has_data(
+    table: HoodieTable, metadata: HashingMetadata, former: HashingMetadata | None
+) -> bool:
+    own = {node.file_id for node in metadata.nodes}
+    own -= {node.file_id for node in former.nodes} if former is not None else set()
+    slices = table.view().latest_file_slices(metadata.partition_path)
+    return any(slice_.file_id in own for slice_ in slices)
+
+
+def _is(name: str, suffix: str) -> bool:
+    return name.endswith(suffix) and not name.startswith(".")

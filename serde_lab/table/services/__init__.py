@@ -1,0 +1,1 @@
+"""Compaction, cleaning, archiving, rollback and resizing, as plans on storage."""

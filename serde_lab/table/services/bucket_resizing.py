@@ -1,0 +1,309 @@
+"""Splitting and merging buckets of consistent hashing by the size of their file groups.
+
+Owns which buckets (`resizes_of`, pure), the plan's form on the timeline, and the making of the new
+file groups; must not know who runs it: each resize of a plan is work for one task. Source:
+org.apache.hudi.table.action.cluster.strategy.BaseConsistentHashingBucketClusteringPlanStrategy,
+HoodieSparkConsistentBucketIndex#updateLocation. Hudi's strategy also rewrites every other bucket to sort
+it; here those are left as they are.
+
+To readers it is a clustering: `<t>.clustering.requested` with the plan, `.clustering.inflight` (before
+table version 8 `replacecommit` in both), new base files, the new rings, then `<t>_<c>.replacecommit`
+that replaces the old file groups. Rows keep commit time and sequence number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from serde_lab.errors import ConcurrentWrite, OptionError, TableError
+from serde_lab.table.config import TableConfig
+from serde_lab.table.files.base_file import BaseFileFormat, BaseFileWriter
+from serde_lab.table.files.file_slice_reader import FileSliceReader
+from serde_lab.table.files.file_system_view import FileSlice, Visibility
+from serde_lab.table.files.meta_columns import RECORD_KEY
+from serde_lab.table.index.bucket_assigner import new_file_id
+from serde_lab.table.index.consistent_hashing import HashingMetadata, HashingNode, HashingRing
+from serde_lab.table.index.hashing_metadata import (
+    confirm_hashing_metadata,
+    delete_index_files,
+    load_hashing_metadata,
+    save_hashing_metadata,
+)
+from serde_lab.table.index.index_kind import CONSISTENT_HASHING
+from serde_lab.table.services.clustering_plan import clustering_content
+from serde_lab.table.services.replacing import REPLACE_COMMIT
+from serde_lab.table.storage.markers import delete_markers
+from serde_lab.table.storage.storage import Storage
+from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.commit_metadata import CommitMetadata, WriteStat
+from serde_lab.table.timeline.timeline import Instant
+
+CLUSTERING = "clustering"
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeRules:
+    """When a bucket is split or merged. Defaults: Hudi's thresholds 2.0 and 0.2 of 120 MiB."""
+
+    split_above_bytes: int = 240 << 20
+    merge_below_bytes: int = 24 << 20
+    min_buckets: int = 1
+    """hoodie.bucket.index.min.num.buckets, of a partition."""
+    max_buckets: int = 1 << 20
+    """hoodie.bucket.index.max.num.buckets, of a partition."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min_buckets <= self.max_buckets:
+            raise OptionError(
+                f"hoodie.bucket.index.min.num.buckets is {self.min_buckets} and .max.num.buckets"
+                f" {self.max_buckets}; they must be at least 1 and in this order"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """File groups of one partition that become others; `children` tell the ring's new nodes."""
+
+    slices: tuple[FileSlice, ...]
+    children: tuple[HashingNode, ...]
+
+    @property
+    def partition_path(self) -> str:
+        return self.slices[0].partition_path
+
+    @property
+    def kept(self) -> tuple[HashingNode, ...]:
+        """The nodes that come of it."""
+        return tuple(node for node in self.children if node.tag == "REPLACE")
+
+
+@dataclass(frozen=True, slots=True)
+class ResizePlan:
+    """What one resizing does; picklable. Each resize is carried out independently of others."""
+
+    storage: Storage
+    config: TableConfig
+    instant: str
+    action: str
+    inflight_path: str
+    data_schema: pa.Schema
+    resizes: tuple[Resize, ...]
+    rings: Mapping[str, HashingMetadata]
+    """As they were, by partition path."""
+    visibility: Visibility
+
+
+def resizes_of(
+    metadata: HashingMetadata, slices: Sequence[FileSlice], rules: ResizeRules, seed: str
+) -> list[Resize]:
+    """Which of a partition's latest slices are split, and which merged: first the large ones, as long
+    as there may be more buckets, then runs of small neighbours. `seed` makes the new file ids.
+
+    Raises TableError for a file group that is on no node.
+    """
+    ring = metadata.ring()
+    numbers = {slice_.file_id: _number(ring, slice_) for slice_ in slices}
+    ids = _NewIds(seed, metadata.partition_path)
+    resizes, left = [], []
+    slots = rules.max_buckets - len(ring.nodes)
+    split = 0
+    for slice_ in slices:
+        children = None
+        if _bytes(slice_) > rules.split_above_bytes and split < slots:
+            children = ring.split(numbers[slice_.file_id], (ids.draw(), ids.draw()))
+        if children is None:
+            left.append(slice_)
+        else:
+            split += 1
+            resizes.append(Resize((slice_,), children))
+    left.sort(key=lambda slice_: numbers[slice_.file_id])
+    slots = len(ring.nodes) - rules.min_buckets + split
+    for run in _small_neighbours(ring, left, rules.merge_below_bytes, slots):
+        merged = ring.merge([numbers[s.file_id] for s in run], ids.draw())
+        resizes.append(Resize(tuple(run), merged))
+    return resizes
+
+
+def schedule_resizing(
+    table: HoodieTable, rules: ResizeRules, partitions: Iterable[str] | None = None
+) -> ResizePlan | None:
+    """Plan the resizing of `partitions`, or of all; None if there is nothing to do. The plan stands on
+    the timeline, inflight, when this returns.
+
+    The caller holds the table: no write may be pending. Raises TableError if one is, and for a table
+    of another index.
+    """
+    if table.config.bucket_engine != CONSISTENT_HASHING:
+        raise TableError(
+            f"table {table.config.name} is not written with consistent hashing; its buckets are fixed"
+        )
+    pending = table.timeline().pending()
+    if pending:
+        raise TableError(
+            f"{table.storage.url}: {pending[0].action} {pending[0].time} is pending; "
+            "resizing must wait until it is completed or rolled back"
+        )
+    view, schema = table.view(), table.data_schema()
+    paths = view.partitions if partitions is None else tuple(partitions)
+    rings = load_hashing_metadata(table, paths)
+    timeline = table.timeline()
+    action = CLUSTERING if table.config.layout_version == 2 else REPLACE_COMMIT
+    instant = timeline.new_instant(action)
+    resizes = tuple(
+        resize
+        for path, metadata in rings.items()
+        for resize in resizes_of(metadata, view.latest_file_slices(path), rules, instant.time)
+    )
+    if not resizes or schema is None:
+        return None
+    groups = [(r.slices, r.children, rings[r.partition_path].sequence) for r in resizes]
+    timeline.create_requested(instant, clustering_content(table.storage, groups))
+    inflight = timeline.create_inflight(instant)
+    touched = {r.partition_path for r in resizes}
+    return ResizePlan(
+        table.storage,
+        table.config,
+        instant.time,
+        action,
+        timeline.path(inflight),
+        schema,
+        resizes,
+        {path: rings[path] for path in sorted(touched)},
+        view.visibility,
+    )
+
+
+def carry_out(
+    plan: ResizePlan, resize: Resize, write_token: str, format: BaseFileFormat | None = None
+) -> list[WriteStat]:
+    """Write the file groups that one resize makes; a node that no row falls on gets none yet.
+
+    Raises TableError for a row that belongs to none of them: it was in the wrong file group.
+    """
+    config = plan.config
+    ring = plan.rings[resize.partition_path].changed(resize.children, plan.instant).ring()
+    writers = {
+        ring.number_of(node.file_id): BaseFileWriter(
+            plan.storage,
+            data_schema=plan.data_schema,
+            partition_path=resize.partition_path,
+            file_id=node.file_id,
+            write_token=write_token,
+            instant=plan.instant,
+            format=format,
+            inflight_path=plan.inflight_path,
+        )
+        for node in resize.kept
+    }
+    rows = dict.fromkeys(writers, 0)
+    for slice_ in resize.slices:
+        reader = FileSliceReader(plan.storage, config, slice_, plan.data_schema, plan.visibility)
+        for batch in reader.batches():
+            keys = batch.column(batch.schema.get_field_index(RECORD_KEY))
+            numbers = ring.nodes_of(keys, config.record_key_fields, config.bucket_fields)
+            for number in np.unique(numbers).tolist():
+                if number not in writers:
+                    key = keys[int(np.flatnonzero(numbers == number)[0])].as_py()
+                    raise TableError(
+                        f"{plan.storage.url}: file group {slice_.file_id} holds the record key {key!r},"
+                        " which belongs to another hashing node"
+                    )
+                own = batch.filter(pa.array(numbers == number))
+                writers[number].append_carried(own)
+                rows[number] += own.num_rows
+    stats = [writer.close() for number, writer in writers.items() if rows[number]]
+    return [replace(stat, numInserts=stat.numWrites) for stat in stats]
+
+
+def complete_resizing(
+    table: HoodieTable, plan: ResizePlan, stats: Iterable[WriteStat], schema: str
+) -> Instant:
+    """Put the new rings in force and the old file groups out. `schema`: the table's Avro schema.
+
+    Raises ConcurrentWrite if the resizing was rolled back meanwhile.
+    """
+    timeline = table.timeline()
+    inflight = Instant(plan.instant, plan.action, "inflight")
+    timeline.check_inflight(inflight)
+    gone: dict[str, tuple[str, ...]] = {}
+    for path, metadata in plan.rings.items():
+        own = [r for r in plan.resizes if r.partition_path == path]
+        children = [node for r in own for node in r.children]
+        save_hashing_metadata(table.storage, metadata.changed(children, plan.instant))
+        gone[path] = tuple(s.file_id for r in own for s in r.slices)
+    metadata_of_commit = CommitMetadata(
+        "CLUSTER", tuple(stats), {"schema": schema}, replaced_file_ids=gone
+    )
+    content = metadata_of_commit.to_bytes(table.config.layout_version)
+    try:
+        done = timeline.create_completed(inflight, content)
+    except ConcurrentWrite:
+        if not any(i.is_completed and i.time == plan.instant for i in timeline.instants()):
+            delete_index_files(table.storage, plan.instant)
+        raise
+    confirm_hashing_metadata(table.storage, [plan.instant])
+    delete_markers(table.storage, plan.instant)
+    return done
+
+
+@dataclass(slots=True)
+class _NewIds:
+    """File id prefixes of one plan, in their order."""
+
+    seed: str
+    partition_path: str
+    drawn: int = 0
+
+    def draw(self) -> str:
+        self.drawn += 1
+        return new_file_id(self.seed, self.partition_path, self.drawn).removesuffix("-0")
+
+
+def _number(ring: HashingRing, slice_: FileSlice) -> int:
+    number = ring.number_of(slice_.file_id)
+    if number is None:
+        raise TableError(
+            f"file group {slice_.file_id} of partition {slice_.partition_path!r} is on no hashing node"
+        )
+    return number
+
+
+def _small_neighbours(
+    ring: HashingRing, slices: Sequence[FileSlice], limit_bytes: int, slots: int
+) -> list[list[FileSlice]]:
+    """Runs of at least two slices, in order of the ring, that become one each: grown from a small
+    slice backwards and then forwards, as long as what it holds so far and the next are small. `slots`:
+    buckets that may go."""
+    count = len(slices)
+    numbers = [_number(ring, slice_) for slice_ in slices]
+    sizes = [_bytes(slice_) for slice_ in slices]
+    taken = [False] * count
+    runs = []
+    for start in range(count):
+        if taken[start] or sizes[start] > limit_bytes:
+            continue
+        ends, total = [start, start], sizes[start]
+        for side, beside in enumerate((ring.former, ring.latter)):
+            while slots > 0 and total <= limit_bytes:
+                at = (ends[side] + (1 if side else -1)) % count
+                follows = beside(numbers[ends[side]]) == numbers[at]
+                if taken[at] or not follows or sizes[at] > limit_bytes or at == ends[1 - side]:
+                    break
+                total += sizes[at]
+                ends[side] = at
+                slots -= 1
+        places = [(ends[0] + n) % count for n in range((ends[1] - ends[0]) % count + 1)]
+        if len(places) > 1:
+            for place in places:
+                taken[place] = True
+            runs.append([slices[place] for place in places])
+    return runs
+
+
+def _bytes(slice_: FileSlice) -> int:
+    base = 0 if slice_.base_file is None else slice_.base_file.size_bytes
+    return base + sum(log.size_bytes for log in slice_.log_files)

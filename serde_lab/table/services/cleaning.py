@@ -1,0 +1,180 @@
+"""Cleaning: removing file slices that no kept commit needs any more.
+
+Owns which files go (by commits kept), and the `.clean` instant that tells of it; must not touch what
+any kept commit, and the newest slice of any group, consists of. Source: CleanPlanner with the policy
+KEEP_LATEST_COMMITS.
+
+A clean that dies is finished by the next one, from its plan: deleting twice does no harm.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from serde_lab.avro.container import hudi_schema, read_single, write_single
+from serde_lab.errors import OptionError, TableError
+from serde_lab.table.files.file_names import in_partition
+from serde_lab.table.files.file_system_view import FileSystemView
+from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.timeline import Instant
+
+CLEAN = "clean"
+POLICY = "KEEP_LATEST_COMMITS"
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """What one clean removed, by path, and the oldest commit whose files it kept."""
+
+    earliest_kept: str
+    deleted_files: tuple[str, ...]
+
+
+def clean(table: HoodieTable, commits_kept: int) -> Cleaned | None:
+    """Remove what only commits before the last `commits_kept` need; None if that is nothing.
+
+    The caller holds the table. Raises OptionError for fewer than one commit.
+    """
+    if commits_kept < 1:
+        raise OptionError(f"hoodie.clean.commits.retained is {commits_kept}; 1 is the least")
+    finish_pending_cleans(table)
+    timeline = table.timeline()
+    instants = timeline.instants()
+    kept = _earliest_kept(instants, commits_kept)
+    if kept is None:
+        return None
+    paths = _removable(table.view(), kept.time)
+    if not paths:
+        return None
+    newest = max(i.time for i in timeline.completed())
+    requested = timeline.create_requested(
+        timeline.new_instant(CLEAN), _plan_bytes(table, kept, newest, paths)
+    )
+    # before layout 2 the inflight file repeats the plan
+    content = timeline.read(requested) if timeline.layout_version == 1 else b""
+    return _execute(table, timeline.create_inflight(requested, content))
+
+
+def finish_pending_cleans(table: HoodieTable) -> tuple[Cleaned, ...]:
+    """Carry out every clean that was planned and never completed, ours or another writer's."""
+    done = []
+    for pending in table.timeline().pending():
+        if pending.action == CLEAN:
+            timeline = table.timeline()
+            if pending.state == "requested":
+                content = timeline.read(pending) if timeline.layout_version == 1 else b""
+                pending = timeline.create_inflight(pending, content)
+            done.append(_execute(table, pending))
+    return tuple(done)
+
+
+def _earliest_kept(instants: Iterable[Instant], commits_kept: int) -> Instant | None:
+    """The first of the last `commits_kept` commits; savepoints keep everything from theirs on."""
+    known = tuple(instants)
+    writes = [
+        i
+        for i in known
+        if i.is_completed and i.action in ("commit", "deltacommit", "replacecommit")
+    ]
+    if len(writes) <= commits_kept:
+        return None
+    earliest = writes[len(writes) - commits_kept]
+    pinned = [i.time for i in known if i.action == "savepoint"]
+    pinned += [i.time for i in known if not i.is_completed]
+    if pinned and min(pinned) < earliest.time:
+        before = [i for i in writes if i.time <= min(pinned)]
+        return before[-1] if before else None
+    return earliest
+
+
+def _removable(view: FileSystemView, earliest: str) -> list[str]:
+    paths: list[str] = []
+    groups: dict[tuple[str, str], list[Any]] = {}
+    for slice_ in view.file_slices():
+        groups.setdefault((slice_.partition_path, slice_.file_id), []).append(slice_)
+    for slices in groups.values():
+        needed = [i for i, s in enumerate(slices) if s.base_instant <= earliest]
+        # the newest slice that the earliest kept commit saw, and all after it, stay
+        for slice_ in slices[: needed[-1] if needed else 0]:
+            if slice_.base_file is not None:
+                paths.append(slice_.base_file.path)
+            paths += [log.path for log in slice_.log_files]
+    for base in view.replaced_before(earliest):
+        paths.append(base)
+    return sorted(set(paths))
+
+
+def _plan_bytes(table: HoodieTable, kept: Instant, newest: str, paths: list[str]) -> bytes:
+    by_partition: dict[str, list[dict[str, Any]]] = {}
+    for path in paths:
+        entry = {"filePath": table.storage.describe(path), "isBootstrapBaseFile": False}
+        by_partition.setdefault(path.rpartition("/")[0], []).append(entry)
+    return write_single(
+        hudi_schema("HoodieCleanerPlan"),
+        {
+            "earliestInstantToRetain": {
+                "timestamp": kept.time,
+                "action": kept.action,
+                "state": "COMPLETED",
+            },
+            "lastCompletedCommitTimestamp": newest,
+            "policy": POLICY,
+            "filesToBeDeletedPerPartition": None,
+            "version": 2,
+            "filePathsToBeDeletedPerPartition": by_partition,
+            "partitionsToBeDeleted": [],
+        },
+    )
+
+
+def _execute(table: HoodieTable, inflight: Instant) -> Cleaned:
+    started = time.perf_counter_ns()
+    timeline = table.timeline()
+    where = table.storage.describe(timeline.path(replace(inflight, state="requested")))
+    plan = read_single(timeline.read(replace(inflight, state="requested")), where)
+    partitions: dict[str, dict[str, Any]] = {}
+    deleted: list[str] = []
+    for partition, paths in sorted(_planned(plan, where).items()):
+        for path in paths:
+            table.storage.delete(path)
+            deleted.append(path)
+        full = [table.storage.describe(path) for path in paths]
+        partitions[partition] = {
+            "partitionPath": partition,
+            "policy": plan.get("policy") or POLICY,
+            "deletePathPatterns": full,
+            "successDeleteFiles": full,
+            "failedDeleteFiles": [],
+            "isPartitionDeleted": False,
+        }
+    earliest = (plan.get("earliestInstantToRetain") or {}).get("timestamp") or ""
+    metadata = {
+        "startCleanTime": inflight.time,
+        "timeTakenInMillis": (time.perf_counter_ns() - started) // 1_000_000,
+        "totalFilesDeleted": len(deleted),
+        "earliestCommitToRetain": earliest,
+        "lastCompletedCommitTimestamp": plan.get("lastCompletedCommitTimestamp") or "",
+        "partitionMetadata": partitions,
+        "version": 2,
+        "bootstrapPartitionMetadata": {},
+    }
+    timeline.create_completed(inflight, write_single(hudi_schema("HoodieCleanMetadata"), metadata))
+    return Cleaned(earliest, tuple(deleted))
+
+
+def _planned(plan: dict[str, Any], where: str) -> dict[str, list[str]]:
+    """Paths by partition; a plan names them in full, and only their last part is trusted."""
+    if plan.get("partitionsToBeDeleted"):
+        raise TableError(f"{where}: plans to delete whole partitions, which is not supported")
+    found: dict[str, list[str]] = {}
+    for partition, entries in (plan.get("filePathsToBeDeletedPerPartition") or {}).items():
+        names = [entry["filePath"].rpartition("/")[2] for entry in entries if entry["filePath"]]
+        found[partition] = [in_partition(partition, name) for name in names]
+    for partition, names in (plan.get("filesToBeDeletedPerPartition") or {}).items():
+        found.setdefault(partition, []).extend(
+            in_partition(partition, name.rpartition("/")[2]) for name in names
+        )
+    return found

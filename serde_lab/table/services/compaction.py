@@ -1,0 +1,168 @@
+"""Compaction: turning file slices with logs into base files that need none.
+
+Owns the plan, its form on the timeline, and the making of one new base file; must not know who runs
+it: each operation of a plan is work for one task. Source: org.apache.hudi.table.action.compact.
+
+Order: plan as `<t>.compaction.requested`, `.compaction.inflight`, files with their markers, then
+`<t>_<c>.commit`. Rows keep commit time and sequence number and get the new file's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from serde_lab.avro.container import hudi_schema, write_single
+from serde_lab.errors import TableError
+from serde_lab.table.config import TableConfig
+from serde_lab.table.files.base_file import BaseFileFormat, BaseFileWriter
+from serde_lab.table.files.file_slice_reader import FileSliceReader
+from serde_lab.table.files.file_system_view import FileSlice, Visibility
+from serde_lab.table.storage.markers import delete_markers
+from serde_lab.table.storage.storage import Storage
+from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.commit_metadata import NO_PREVIOUS_COMMIT, CommitMetadata, WriteStat
+from serde_lab.table.timeline.timeline import Instant
+
+COMPACTION = "compaction"
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    """What one compaction does; picklable. Each slice becomes one base file, independently of others."""
+
+    storage: Storage
+    config: TableConfig
+    instant: str
+    inflight_path: str
+    data_schema: pa.Schema
+    slices: tuple[FileSlice, ...]
+    visibility: Visibility
+
+
+def schedule_compaction(table: HoodieTable, min_log_files: int = 1) -> CompactionPlan | None:
+    """Plan the compaction of every slice with at least `min_log_files` log files; None if there is
+    nothing to do. The plan stands on the timeline, inflight, when this returns.
+
+    The caller holds the table: no write may be pending. Raises TableError if one is, OptionError where
+    the table merges by a strategy that nothing given implements.
+    """
+    pending = table.timeline().pending()
+    if pending:
+        raise TableError(
+            f"{table.storage.url}: {pending[0].action} {pending[0].time} is pending; "
+            "compaction must wait until it is completed or rolled back"
+        )
+    view = table.view()
+    slices = tuple(
+        s for s in view.latest_file_slices() if len(s.log_files) >= max(1, min_log_files)
+    )
+    schema = table.data_schema()
+    if not slices or schema is None:
+        return None
+    table.config.merge_rules.check_merger()
+    timeline = table.timeline()
+    instant = timeline.new_instant(COMPACTION)
+    timeline.create_requested(instant, _plan_bytes(slices))
+    inflight = timeline.create_inflight(instant)
+    return CompactionPlan(
+        table.storage,
+        table.config,
+        instant.time,
+        timeline.path(inflight),
+        schema,
+        slices,
+        view.visibility,
+    )
+
+
+def compact_slice(
+    plan: CompactionPlan,
+    slice_: FileSlice,
+    write_token: str,
+    format: BaseFileFormat | None = None,
+) -> WriteStat:
+    """Write the base file that one slice of the plan becomes."""
+    reader = FileSliceReader(plan.storage, plan.config, slice_, plan.data_schema, plan.visibility)
+    writer = BaseFileWriter(
+        plan.storage,
+        data_schema=plan.data_schema,
+        partition_path=slice_.partition_path,
+        file_id=slice_.file_id,
+        write_token=write_token,
+        instant=plan.instant,
+        previous=None if slice_.base_file is None else slice_.base_file.path,
+        format=format,
+        inflight_path=plan.inflight_path,
+    )
+    for batch in reader.batches():
+        writer.append_carried(batch)
+    stat = writer.close(deletes=reader.count.deleted)
+    log = reader.count.log
+    return replace(
+        stat,
+        prevCommit=slice_.base_instant if slice_.base_file is not None else NO_PREVIOUS_COMMIT,
+        numUpdateWrites=reader.count.updated,
+        numInserts=reader.count.inserted,
+        totalLogRecords=log.records,
+        totalLogFiles=log.files,
+        totalLogFilesCompacted=log.files,
+        totalLogBlocks=log.blocks,
+        totalLogSizeCompacted=log.size_bytes,
+        totalUpdatedRecordsCompacted=reader.count.updated,
+    )
+
+
+def complete_compaction(
+    table: HoodieTable, plan: CompactionPlan, stats: Iterable[WriteStat], schema: str
+) -> Instant:
+    """Make the new base files visible. `schema`: the table's Avro schema as a commit states it.
+
+    Raises ConcurrentWrite if the compaction was rolled back meanwhile.
+    """
+    metadata = CommitMetadata("COMPACT", tuple(stats), {"schema": schema}, compacted=True)
+    content = metadata.to_bytes(table.config.layout_version)
+    done = table.timeline().create_completed(Instant(plan.instant, COMPACTION, "inflight"), content)
+    delete_markers(table.storage, plan.instant)
+    return done
+
+
+def _plan_bytes(slices: tuple[FileSlice, ...]) -> bytes:
+    return write_single(
+        hudi_schema("HoodieCompactionPlan"),
+        {
+            "operations": [_operation(slice_) for slice_ in slices],
+            "extraMetadata": {},
+            "version": 2,
+            "strategy": None,
+            "preserveHoodieMetadata": False,
+            "missingSchedulePartitions": [],
+        },
+    )
+
+
+def _operation(slice_: FileSlice) -> dict[str, Any]:
+    log_bytes = sum(log.size_bytes for log in slice_.log_files)
+    base_bytes = 0 if slice_.base_file is None else slice_.base_file.size_bytes
+    mib = 1 << 20
+    return {
+        "baseInstantTime": slice_.base_instant,
+        # names only from plan version 2 on; the partition stands beside them
+        "deltaFilePaths": [log.path.rpartition("/")[2] for log in slice_.log_files],
+        "dataFilePath": (
+            None if slice_.base_file is None else slice_.base_file.path.rpartition("/")[2]
+        ),
+        "fileId": slice_.file_id,
+        "partitionPath": slice_.partition_path,
+        "metrics": {
+            "TOTAL_LOG_FILES": float(len(slice_.log_files)),
+            "TOTAL_LOG_FILES_SIZE": float(log_bytes),
+            "TOTAL_IO_READ_MB": float((log_bytes + base_bytes) // mib),
+            "TOTAL_IO_WRITE_MB": float(base_bytes // mib),
+            "TOTAL_IO_MB": float((log_bytes + 2 * base_bytes) // mib),
+        },
+        "bootstrapFilePath": None,
+    }

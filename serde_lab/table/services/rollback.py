@@ -1,0 +1,223 @@
+"""Rolling back: undoing an instant that was begun and never completed.
+
+Owns which files go and in which order, and the `.rollback` instant that tells of it. Must not know
+whether the instant's writer still lives: the caller has made sure that it does not.
+
+Order, so that a rollback that dies is taken up by the next one: plan, inflight, data files, the failed
+instant's own files, completed, markers. Files are found by the instant's markers and, beyond them, by
+the instant in their names, which also finds what a writer without markers left behind. With a
+replacecommit go the rings and bucket rules that it was to put in force.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from serde_lab.avro.container import hudi_schema, read_single, write_single
+from serde_lab.errors import TableError
+from serde_lab.table.files.file_names import LogFileName, in_partition
+from serde_lab.table.files.file_system_view import list_table_files
+from serde_lab.table.files.log_block import LogBlock, parse_blocks
+from serde_lab.table.index.hashing_metadata import delete_index_files
+from serde_lab.table.storage.markers import delete_markers, list_markers
+from serde_lab.table.storage.storage import Storage
+from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.timeline import WRITE_ACTIONS, Instant, Timeline
+
+ROLLBACK = "rollback"
+_SCHEDULED = frozenset({"compaction", "logcompaction"})
+_SERVICES = frozenset({"clean", "indexing", "restore", "savepoint"})
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """What one rollback undid."""
+
+    instant: str
+    action: str
+    deleted_files: tuple[str, ...]
+
+
+def rollback_pending(table: HoodieTable) -> tuple[RolledBack, ...]:
+    """Roll back every pending write, and finish every pending rollback. Oldest first.
+
+    Raises TableError for a pending instant of a kind that cannot be undone here.
+    """
+    undone = []
+    for pending in table.timeline().pending():
+        if pending.action == ROLLBACK:
+            undone += _resume(table, pending)
+    for pending in table.timeline().pending():
+        if pending.action in _SCHEDULED and table.config.layout_version == 1:
+            # later log files carry the instant of its base file, which would never come to be
+            raise TableError(
+                f"{table.storage.url}: {pending.action} is pending at {pending.time} on a table of "
+                f"version {table.config.version}; only Apache Hudi can finish it"
+            )
+        if pending.completed_action in WRITE_ACTIONS:
+            undone.append(rollback_instant(table, pending))
+        elif pending.action in _SERVICES - {"clean"}:
+            raise TableError(
+                f"{table.storage.url}: {pending.action} of another writer is pending at "
+                f"{pending.time}; only that writer can finish it"
+            )
+    return tuple(undone)
+
+
+def rollback_instant(table: HoodieTable, failed: Instant) -> RolledBack:
+    """Undo one pending instant, with a `.rollback` instant of its own on the timeline."""
+    timeline = table.timeline()
+    files = files_of(table, failed.time)
+    rollback = timeline.new_instant(ROLLBACK)
+    rollback = timeline.create_requested(rollback, _plan(table.storage, failed, files))
+    rollback = timeline.create_inflight(rollback)
+    return _execute(table, timeline, rollback, failed.time, failed.action, files)
+
+
+def files_of(table: HoodieTable, instant: str) -> tuple[str, ...]:
+    """Every data file that an instant wrote or was about to write, by path.
+
+    Raises TableError for a log file that holds blocks of other instants too (before table version 8).
+    """
+    found = {marker.path for marker in list_markers(table.storage, instant)}
+    if table.config.layout_version == 1:
+        for path in found:
+            _check_own_log(table.storage, path, instant)
+    files = list_table_files(table.storage)
+    found |= {file.path for file in files.base_files if file.instant == instant}
+    if table.config.layout_version == 2:
+        # before, a log file's name carries the base file's instant, and others' blocks are in it too
+        found |= {file.path for file in files.log_files if file.instant == instant}
+    return tuple(sorted(found))
+
+
+def _check_own_log(storage: Storage, path: str, instant: str) -> None:
+    if LogFileName.parse(path.rpartition("/")[2]) is None:
+        return
+    content = storage.get_if_present(path)
+    for block in parse_blocks(pa.py_buffer(content or b"")):
+        if isinstance(block, LogBlock) and block.instant != instant:
+            raise TableError(
+                f"{storage.describe(path)}: instant {instant} appended to it and never completed, and "
+                f"it holds a block of instant {block.instant} too; only Apache Hudi can undo that"
+            )
+
+
+def _resume(table: HoodieTable, rollback: Instant) -> list[RolledBack]:
+    """Take up a rollback that died. Its plan says what it was about."""
+    timeline = table.timeline()
+    requested = replace(rollback, state="requested")
+    where = table.storage.describe(timeline.path(requested))
+    content = timeline.read(requested)
+    if not content:
+        # it had not begun: the failed instant is still there for a new rollback
+        timeline.delete(replace(rollback, state="inflight"))
+        timeline.delete(requested)
+        return []
+    plan = read_single(content, where)
+    target = plan.get("instantToRollback") or {}
+    failed, action = target.get("commitTime"), target.get("action")
+    if not failed or not action:
+        raise TableError(f"{where}: names no instant to roll back")
+    if any(i.is_completed and i.time == failed for i in timeline.instants()):
+        raise TableError(
+            f"{where}: rolls back instant {failed}, which completed; only the writer that planned "
+            "it can finish it"
+        )
+    planned = {
+        in_partition(request["partitionPath"], path.rpartition("/")[2])
+        for request in plan.get("RollbackRequests") or ()
+        for path in request.get("filesToBeDeleted") or ()
+    }
+    if rollback.state == "requested":
+        rollback = timeline.create_inflight(rollback)
+    files = tuple(sorted(planned | set(files_of(table, failed))))
+    return [_execute(table, timeline, rollback, failed, action, files)]
+
+
+def _execute(
+    table: HoodieTable,
+    timeline: Timeline,
+    rollback: Instant,
+    failed: str,
+    action: str,
+    files: tuple[str, ...],
+) -> RolledBack:
+    started = time.perf_counter_ns()
+    storage = table.storage
+    # the inflight file goes first: a worker that still lives then refuses to place a file
+    timeline.delete(Instant(failed, action, "inflight"))
+    late = files_of(table, failed)
+    deleted = []
+    for path in sorted({*files, *late}):
+        if storage.exists(path):
+            storage.delete(path)
+            deleted.append(path)
+    if Instant(failed, action, "inflight").completed_action == "replacecommit":
+        delete_index_files(storage, failed)
+    timeline.delete(Instant(failed, action, "requested"))
+    elapsed_ms = (time.perf_counter_ns() - started) // 1_000_000
+    metadata = _metadata(storage, rollback, failed, action, deleted, elapsed_ms)
+    timeline.create_completed(rollback, metadata)
+    delete_markers(storage, failed)
+    return RolledBack(failed, action, tuple(deleted))
+
+
+def _plan(storage: Storage, failed: Instant, files: tuple[str, ...]) -> bytes:
+    return write_single(
+        hudi_schema("HoodieRollbackPlan"),
+        {
+            "instantToRollback": {"commitTime": failed.time, "action": failed.action},
+            "RollbackRequests": [
+                {
+                    "partitionPath": path.rpartition("/")[0],
+                    "fileId": "",
+                    "latestBaseInstant": "",
+                    "filesToBeDeleted": [storage.describe(path)],
+                    "logBlocksToBeDeleted": {},
+                }
+                for path in files
+            ],
+            "version": 1,
+        },
+    )
+
+
+def _metadata(
+    storage: Storage,
+    rollback: Instant,
+    failed: str,
+    action: str,
+    deleted: list[str],
+    elapsed_ms: int,
+) -> bytes:
+    partitions: dict[str, dict[str, Any]] = {}
+    for path in deleted:
+        partition = path.rpartition("/")[0]
+        entry = partitions.setdefault(
+            partition,
+            {
+                "partitionPath": partition,
+                "successDeleteFiles": [],
+                "failedDeleteFiles": [],
+                "rollbackLogFiles": {},
+                "logFilesFromFailedCommit": {},
+            },
+        )
+        entry["successDeleteFiles"].append(storage.describe(path))
+    return write_single(
+        hudi_schema("HoodieRollbackMetadata"),
+        {
+            "startRollbackTime": rollback.time,
+            "timeTakenInMillis": elapsed_ms,
+            "totalFilesDeleted": len(deleted),
+            "commitsRollback": [failed],
+            "partitionMetadata": partitions,
+            "version": 1,
+            "instantsRollback": [{"commitTime": failed, "action": action}],
+        },
+    )

@@ -1,0 +1,239 @@
+"""One writer at a time: a lock beside the timeline that names its holder.
+
+Owns the lock file and who holds it; must not know what is written meanwhile. On a local file system
+the operating system holds it for the process and lets go when the process ends, however it ends. In
+an object store it is a lease that its holder renews; a holder that died is waited out.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self
+
+import obstore
+from obstore.exceptions import BaseError, NotFoundError, PreconditionError
+
+from serde_lab.errors import ConcurrentWrite, StorageError
+from serde_lab.table.storage.storage import Storage
+
+LOCK_FOLDER = ".hoodie/.locks"
+LOCK_PATH = f"{LOCK_FOLDER}/serde_lab.lock"
+LEASE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a table. `valid_until_epoch_s` counts only where there is a lease."""
+
+    host: str
+    pid: int
+    since: str
+    purpose: str
+    valid_until_epoch_s: float
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host} ({self.purpose}, since {self.since})"
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(
+            {
+                "host": self.host,
+                "pid": self.pid,
+                "since": self.since,
+                "purpose": self.purpose,
+                "valid_until_epoch_s": self.valid_until_epoch_s,
+            }
+        ).encode()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Holder | None:
+        """The holder that a lock file names; None if it names none."""
+        try:
+            found: dict[str, Any] = json.loads(content)
+            return cls(
+                str(found["host"]),
+                int(found["pid"]),
+                str(found["since"]),
+                str(found["purpose"]),
+                float(found["valid_until_epoch_s"]),
+            )
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+class TableLock:
+    """Holds one table for one writer: `with TableLock(storage, "upsert") as lock: …`.
+
+    Raises ConcurrentWrite, naming the holder, if another writer has it.
+    """
+
+    def __init__(
+        self, storage: Storage, purpose: str, lease_seconds: float = LEASE_SECONDS
+    ) -> None:
+        self._storage, self._lease_seconds = storage, lease_seconds
+        now = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+        self._holder = Holder(socket.gethostname(), os.getpid(), now, purpose, 0.0)
+        self._local: int | None = None
+        self._lease: _Lease | None = None
+
+    def __enter__(self) -> Self:
+        if self._storage.is_local:
+            self._local = self._lock_locally()
+        else:
+            self._lease = _Lease(self._storage, self._holder, self._lease_seconds)
+            self._lease.take()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._local is not None:
+            os.ftruncate(self._local, 0)
+            os.close(self._local)  # which lets go of the lock
+            self._local = None
+        if self._lease is not None:
+            self._lease.leave()
+            self._lease = None
+
+    def check(self) -> None:
+        """Raises ConcurrentWrite if the lock was lost: asked just before an instant completes."""
+        if self._lease is not None:
+            self._lease.check()
+
+    def _lock_locally(self) -> int:
+        path = self._storage.local_path(LOCK_PATH)
+        assert path is not None
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # the file stays for good: a lock on a file that someone removes is no lock
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as exc:
+            raise StorageError(
+                f"{self._storage.describe(LOCK_PATH)}: cannot lock the table: {exc.strerror}"
+            ) from exc
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            holder = Holder.from_bytes(os.pread(descriptor, 4096, 0))
+            os.close(descriptor)
+            raise _held(self._storage, holder) from exc
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, self._holder.to_bytes(), 0)
+        except BaseException as exc:
+            os.close(descriptor)  # a lock that nobody would let go of keeps every writer out
+            if isinstance(exc, OSError):
+                raise StorageError(
+                    f"{self._storage.describe(LOCK_PATH)}: cannot lock the table: {exc.strerror}"
+                ) from exc
+            raise
+        return descriptor
+
+
+class _Lease:
+    """A lock file in an object store, renewed by a thread and replaced only where its tag fits."""
+
+    def __init__(self, storage: Storage, holder: Holder, seconds: float) -> None:
+        self._storage, self._holder, self._seconds = storage, holder, seconds
+        self._tag: str | None = None
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._lost = False
+
+    def take(self) -> None:
+        """Raises ConcurrentWrite if another holder's lease still runs."""
+        if self._storage.put_new(LOCK_PATH, self._content()):
+            self._tag = self._read()[1]
+        else:
+            content, tag = self._read()
+            holder = Holder.from_bytes(content)
+            if holder is not None and self._alive(holder):
+                raise _held(self._storage, holder)
+            if not self._replace(self._content(), tag):
+                raise _held(self._storage, Holder.from_bytes(self._read()[0]))
+        self._thread = threading.Thread(target=self._renew, name="table-lease", daemon=True)
+        self._thread.start()
+
+    def leave(self) -> None:
+        """Stop renewing, and give the lease back if it is still ours."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        if not self._lost:
+            self._replace(b"", self._tag)
+
+    def check(self) -> None:
+        """Raises ConcurrentWrite if the lease is not ours any more."""
+        if self._lost or self._read()[1] != self._tag:
+            raise ConcurrentWrite(
+                f"{self._storage.url}: our lease on the table ran out and another writer took it; "
+                "nothing of this write was committed"
+            )
+
+    def _alive(self, holder: Holder) -> bool:
+        if holder.valid_until_epoch_s <= time.time():
+            return False
+        if holder.host != self._holder.host:
+            return True
+        try:
+            os.kill(holder.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        return True
+
+    def _content(self) -> bytes:
+        holder = self._holder
+        return Holder(
+            holder.host, holder.pid, holder.since, holder.purpose, time.time() + self._seconds
+        ).to_bytes()
+
+    def _renew(self) -> None:
+        while not self._stop.wait(self._seconds / 3):
+            try:
+                if not self._replace(self._content(), self._tag):
+                    self._lost = True
+                    return
+            except StorageError:
+                continue  # tried again at a third of the lease; `check` finds out if it was lost
+
+    def _read(self) -> tuple[bytes, str | None]:
+        try:
+            found = obstore.get(self._storage.connection, LOCK_PATH)
+            return bytes(found.bytes()), found.meta["e_tag"]
+        except (NotFoundError, FileNotFoundError):
+            return b"", None
+        except (BaseError, OSError) as exc:
+            raise StorageError(f"{self._storage.describe(LOCK_PATH)}: cannot read: {exc}") from exc
+
+    def _replace(self, content: bytes, tag: str | None) -> bool:
+        if tag is None:
+            return False
+        try:
+            done = obstore.put(self._storage.connection, LOCK_PATH, content, mode={"e_tag": tag})
+        except PreconditionError:
+            return False
+        except (BaseError, OSError) as exc:
+            raise StorageError(f"{self._storage.describe(LOCK_PATH)}: cannot write: {exc}") from exc
+        self._tag = done["e_tag"]
+        return True
+
+
+def _held(storage: Storage, holder: Holder | None) -> ConcurrentWrite:
+    who = "another writer" if holder is None else str(holder)
+    return ConcurrentWrite(
+        f"{storage.url}: the table is being written by {who}",
+        hint="wait until it is done, and try again",
+    )

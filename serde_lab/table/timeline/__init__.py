@@ -1,0 +1,1 @@
+"""The instants of a table: active, completed with their metadata, archived."""

@@ -1,0 +1,197 @@
+"""The archived timeline of layout 2: instants in Parquet files, listed by a manifest.
+
+Owns the files of the history folder and how a new one joins; must not know which instants are
+archived, or why. Source: org.apache.hudi.client.timeline.versioning.v2.LSMTimelineWriter,
+org.apache.hudi.common.table.timeline.LSMTimeline.
+
+    <first instant>_<last instant>_<layer>.parquet    rows of HoodieLSMTimelineInstant
+    manifest_<n>                                      which of them count, as JSON
+    _version_                                         the newest n
+
+A manifest is written before `_version_` points to it, so that a reader sees the old state or the new.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from serde_lab.avro.container import hudi_schema
+from serde_lab.errors import TableError
+from serde_lab.table.storage.storage import Storage
+
+FILES_PER_LAYER = 10
+"""So many files of one layer become one of the next (Hudi's default)."""
+MANIFESTS_KEPT = 3
+
+_NAME = re.compile(r"^(\d+)_(\d+)_(\d+)\.parquet$")
+_SCHEMA = pa.schema(
+    [
+        ("instantTime", pa.string()),
+        ("completionTime", pa.string()),
+        ("action", pa.string()),
+        ("metadata", pa.binary()),
+        ("plan", pa.binary()),
+        pa.field("version", pa.int32(), nullable=False),
+    ]
+)
+_AVRO = json.dumps(hudi_schema("HoodieLSMTimelineInstant"))
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedInstant:
+    """One archived action. `metadata`: content of its completed file; `plan`: of its requested one."""
+
+    time: str
+    completion_time: str | None
+    action: str
+    metadata: bytes | None = None
+    plan: bytes | None = None
+
+
+class LsmHistory:
+    """The history folder of one table."""
+
+    def __init__(self, storage: Storage, folder: str) -> None:
+        self._storage, self._folder = storage, folder
+
+    def instants(self) -> list[ArchivedInstant]:
+        """All archived instants, by time; one entry an instant and action."""
+        found: dict[tuple[str, str], ArchivedInstant] = {}
+        for name in self._files():
+            for row in self._read(name).to_pylist():
+                instant = ArchivedInstant(
+                    row["instantTime"],
+                    row["completionTime"],
+                    row["action"],
+                    row["metadata"],
+                    row["plan"],
+                )
+                found[(instant.time, instant.action)] = instant
+        return [found[key] for key in sorted(found)]
+
+    def times(self) -> set[tuple[str, str]]:
+        """(time, action) of all archived instants, without reading what they hold."""
+        return {
+            (row["instantTime"], row["action"])
+            for name in self._files()
+            for row in self._read(name, ["instantTime", "action"]).to_pylist()
+        }
+
+    def add(self, instants: Sequence[ArchivedInstant]) -> None:
+        """Append instants, in order of time, and merge small files into larger ones."""
+        if not instants:
+            return
+        ordered = sorted(instants, key=lambda instant: (instant.time, instant.action))
+        self._add_file(_table(ordered), (ordered[0].time, ordered[-1].time, 0), [])
+        layer = 0
+        while self._merge_layer(layer):
+            layer += 1
+        self._drop_old_manifests()
+
+    def _merge_layer(self, layer: int) -> bool:
+        names = [name for name in self._files() if _parts(name)[2] == layer]
+        if len(names) < FILES_PER_LAYER:
+            return False
+        oldest = sorted(names)[:FILES_PER_LAYER]
+        rows = pa.concat_tables([self._read(name) for name in oldest])
+        first = min(_parts(name)[0] for name in oldest)
+        last = max(_parts(name)[1] for name in oldest)
+        self._add_file(rows, (first, last, layer + 1), oldest)
+        return True
+
+    def _add_file(self, rows: pa.Table, parts: tuple[str, str, int], instead: list[str]) -> None:
+        name = "{}_{}_{}.parquet".format(*parts)
+        out = pa.BufferOutputStream()
+        with pq.ParquetWriter(out, _SCHEMA, compression="gzip", compression_level=6) as writer:
+            writer.write_table(rows)
+            writer.add_key_value_metadata({"parquet.avro.schema": _AVRO})
+        content = out.getvalue()
+        # whatever stands there and is in no manifest was left by an archiving that died
+        self._storage.replace(f"{self._folder}/{name}", content)
+        version = self._version()
+        entries = [e for e in self._manifest(version) if e["fileName"] not in (name, *instead)]
+        entries.append({"fileName": name, "fileLen": content.size})
+        text = json.dumps({"files": entries}, indent=2)
+        self._storage.replace(f"{self._folder}/manifest_{version + 1}", text.encode())
+        self._storage.replace(f"{self._folder}/_version_", str(version + 1).encode())
+
+    def _drop_old_manifests(self) -> None:
+        newest = self._version()
+        kept: set[str] = set()
+        manifests = sorted(self._manifest_versions())
+        for version in manifests[-MANIFESTS_KEPT:]:
+            kept.update(entry["fileName"] for entry in self._manifest(version))
+        for version in manifests[:-MANIFESTS_KEPT]:
+            if version != newest:
+                self._storage.delete(f"{self._folder}/manifest_{version}")
+        for file in self._storage.list_folder(self._folder)[1]:
+            if _NAME.match(file.name) and file.name not in kept:
+                self._storage.delete(file.path)
+
+    def _files(self) -> list[str]:
+        return [entry["fileName"] for entry in self._manifest(self._version())]
+
+    def _version(self) -> int:
+        """The newest manifest's number, 0 if there is none."""
+        content = self._storage.get_if_present(f"{self._folder}/_version_")
+        if content is not None and content.strip().isdigit():
+            return int(content)
+        return max(self._manifest_versions(), default=0)
+
+    def _manifest_versions(self) -> list[int]:
+        names = [f.name for f in self._storage.list_folder(self._folder)[1]]
+        numbers = [n.removeprefix("manifest_") for n in names if n.startswith("manifest_")]
+        return [int(number) for number in numbers if number.isdigit()]
+
+    def _manifest(self, version: int) -> list[dict[str, Any]]:
+        if version < 1:
+            return []
+        path = f"{self._folder}/manifest_{version}"
+        try:
+            files = json.loads(self._storage.get(path))["files"]
+        except (ValueError, KeyError, TypeError) as exc:
+            raise TableError(f"{self._storage.describe(path)}: is no manifest: {exc}") from exc
+        return list(files)
+
+    def _read(self, name: str, columns: list[str] | None = None) -> pa.Table:
+        path = f"{self._folder}/{name}"
+        try:
+            table = pq.read_table(self._storage.open_input(path), columns=columns)
+        except (pa.ArrowInvalid, OSError) as exc:
+            raise TableError(
+                f"{self._storage.describe(path)}: is no readable Parquet file: {exc}"
+            ) from exc
+        if columns is not None:
+            return table
+        return table.select(_SCHEMA.names).cast(_SCHEMA)
+
+
+def _table(instants: Sequence[ArchivedInstant]) -> pa.Table:
+    return pa.Table.from_pylist(
+        [
+            {
+                "instantTime": i.time,
+                "completionTime": i.completion_time,
+                "action": i.action,
+                "metadata": i.metadata,
+                "plan": i.plan,
+                "version": 1,
+            }
+            for i in instants
+        ],
+        schema=_SCHEMA,
+    )
+
+
+def _parts(name: str) -> tuple[str, str, int]:
+    match = _NAME.match(name)
+    if match is None:
+        raise TableError(f"{name}: is no name of a history file")
+    return match[1], match[2], int(match[3])

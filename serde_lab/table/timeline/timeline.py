@@ -1,0 +1,216 @@
+"""The timeline: which instants there are, in which state, and how one moves on.
+
+Owns instant times, the names of instant files in both layouts, and their create-only writes. Must not
+know what is inside them. Source: org.apache.hudi.common.table.timeline (InstantFileNameGeneratorV1
+and V2).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Literal, cast
+
+from serde_lab.errors import ConcurrentWrite, TableError
+from serde_lab.table.config import TableConfig
+from serde_lab.table.storage.storage import Bytes, Storage
+
+State = Literal["requested", "inflight", "completed"]
+
+WRITE_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
+"""Actions whose completed instants make data visible."""
+
+# what an instant is called until it completes, where that differs from what it is called after
+_PENDING_ACTIONS = {"compaction": "commit", "logcompaction": "deltacommit"}
+_COMPLETED_AS = {**_PENDING_ACTIONS, "clustering": "replacecommit"}
+
+_LAYOUT_1 = re.compile(r"^(\d{14,17})(?:\.([a-z]+))?(?:\.(requested|inflight))?$")
+_LAYOUT_2 = re.compile(r"^(\d{14,17})(?:_(\d{14,17}))?(?:\.([a-z]+))?(?:\.(requested|inflight))?$")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Instant:
+    """One action at one time. `action` is what its files say: `compaction` completes as `commit`."""
+
+    time: str
+    action: str
+    state: State
+    completion_time: str | None = None
+    """Set on completed instants; in layout 1, which does not store it, it is the instant's own time."""
+
+    @property
+    def is_completed(self) -> bool:
+        return self.state == "completed"
+
+    @property
+    def completed_action(self) -> str:
+        """The action under which it completes."""
+        return _COMPLETED_AS.get(self.action, self.action)
+
+
+class Timeline:
+    """The active timeline of a table. Every question lists the storage anew; nothing is cached."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        config: TableConfig,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._storage = storage
+        self._now = now
+        self.folder = config.timeline_folder
+        self.history_folder = config.history_folder
+        self.layout_version = config.layout_version
+
+    def instants(self) -> tuple[Instant, ...]:
+        """All instants of the active timeline by time, each in its furthest state."""
+        _, files = self._storage.list_folder(self.folder)
+        furthest: dict[tuple[str, str], Instant] = {}
+        order = ("requested", "inflight", "completed")
+        for file in files:
+            found = parse_instant_name(file.name, self.layout_version)
+            if found is None:
+                continue
+            key = (found.time, found.completed_action)
+            known = furthest.get(key)
+            if known is None or order.index(found.state) > order.index(known.state):
+                furthest[key] = found
+        return tuple(sorted(furthest.values(), key=lambda instant: (instant.time, instant.action)))
+
+    def completed(self) -> tuple[Instant, ...]:
+        """Completed instants whose data is visible, by completion time."""
+        done = [i for i in self.instants() if i.is_completed and i.action in WRITE_ACTIONS]
+        return tuple(sorted(done, key=lambda i: (i.completion_time or "", i.time)))
+
+    def pending(self) -> tuple[Instant, ...]:
+        """Instants that were begun and not completed, by time."""
+        return tuple(i for i in self.instants() if not i.is_completed)
+
+    def new_time(self) -> str:
+        """A time after every time on the timeline: 17 digits, UTC, to the millisecond."""
+        now = self._now().astimezone(UTC)
+        latest = max(
+            (max(i.time, i.completion_time or "") for i in self.instants()),
+            default="",
+        )
+        time = format_instant_time(now)
+        if time <= latest:
+            time = following_time(latest)
+        return time
+
+    def new_instant(self, action: str) -> Instant:
+        """An instant that is on no storage yet."""
+        return Instant(self.new_time(), action, "requested")
+
+    def create_requested(self, instant: Instant, content: Bytes = b"") -> Instant:
+        """Write the requested file. Raises ConcurrentWrite if another writer took the time."""
+        requested = replace(instant, state="requested", completion_time=None)
+        if not self._storage.put_new(self.path(requested), content):
+            raise ConcurrentWrite(
+                f"{self._storage.url}: instant {instant.time} was taken by another writer"
+            )
+        return requested
+
+    def create_inflight(self, instant: Instant, content: Bytes = b"") -> Instant:
+        """Write the inflight file, after the requested one."""
+        inflight = replace(instant, state="inflight")
+        if not self._storage.put_new(self.path(inflight), content):
+            raise ConcurrentWrite(
+                f"{self._storage.url}: instant {instant.time} is already inflight by another writer"
+            )
+        return inflight
+
+    def check_inflight(self, instant: Instant) -> None:
+        """Raises ConcurrentWrite if the instant's inflight file is gone: someone rolled it back."""
+        inflight = replace(instant, state="inflight", completion_time=None)
+        if not self._storage.exists(self.path(inflight)):
+            raise ConcurrentWrite(
+                f"{self._storage.url}: another writer rolled back our instant {instant.time}; "
+                "nothing of it was committed"
+            )
+
+    def create_completed(self, instant: Instant, content: Bytes) -> Instant:
+        """Complete the instant: from here on readers see it. It must still be inflight.
+
+        Raises ConcurrentWrite if it is not, or if it was completed by someone else.
+        """
+        self.check_inflight(instant)
+        completion = self.new_time() if self.layout_version == 2 else instant.time
+        done = Instant(instant.time, instant.completed_action, "completed", completion)
+        if not self._storage.put_new(self.path(done), content):
+            raise ConcurrentWrite(
+                f"{self._storage.url}: instant {instant.time} was completed by another writer"
+            )
+        return done
+
+    def read(self, instant: Instant) -> bytes:
+        """The content of the instant's file in its state."""
+        return self._storage.get(self.path(instant))
+
+    def read_if_present(self, instant: Instant) -> bytes | None:
+        """Like `read`, or None if there is no such file."""
+        return self._storage.get_if_present(self.path(instant))
+
+    def delete(self, instant: Instant) -> None:
+        """Remove the instant's file in its state; fine if it is gone."""
+        self._storage.delete(self.path(instant))
+
+    def path(self, instant: Instant) -> str:
+        return f"{self.folder}/{instant_name(instant, self.layout_version)}"
+
+
+def instant_name(instant: Instant, layout_version: int) -> str:
+    """The file name of an instant in its state."""
+    if instant.state == "completed":
+        if layout_version == 1:
+            return f"{instant.time}.{instant.completed_action}"
+        if instant.completion_time is None:
+            raise TableError(f"completed instant {instant.time} has no completion time")
+        return f"{instant.time}_{instant.completion_time}.{instant.completed_action}"
+    if instant.action == "commit" and instant.state == "inflight":
+        # the oldest name of all, from when there was no other action
+        return f"{instant.time}.inflight"
+    return f"{instant.time}.{instant.action}.{instant.state}"
+
+
+def parse_instant_name(name: str, layout_version: int) -> Instant | None:
+    """The instant that a file name stands for, or None for any other file of the folder."""
+    if layout_version == 1:
+        match = _LAYOUT_1.match(name)
+        if match is None:
+            return None
+        time, action, state = match[1], match[2], match[3]
+        completion = time
+    else:
+        match = _LAYOUT_2.match(name)
+        if match is None:
+            return None
+        time, completion, action, state = match[1], match[2], match[3], match[4]
+    if action in ("inflight", "requested") and state is None:
+        action, state = "commit", action
+    if action is None:
+        return None
+    if state is not None:
+        return Instant(time, action, cast(State, state))
+    if completion is None:
+        return None
+    return Instant(time, action, "completed", completion)
+
+
+def format_instant_time(moment: datetime) -> str:
+    """`yyyyMMddHHmmssSSS` of a moment in UTC."""
+    return f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}"
+
+
+def parse_instant_time(time: str) -> datetime:
+    """The moment of an instant time of 14 or 17 digits."""
+    moment = datetime.strptime(time[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+    return moment + timedelta(milliseconds=int(time[14:17] or 0))
+
+
+def following_time(time: str) -> str:
+    """The instant time one millisecond after `time`."""
+    return format_instant_time(parse_instant_time(time) + timedelta(milliseconds=1))
