@@ -88,8 +88,10 @@ class Trial:
     def _of_writer(self, who: str) -> list[Difference]:
         shutil.rmtree(self.path(who), ignore_errors=True)
         model = Model(self.history.kind)
+        made = False
         for number, step in enumerate(self.history.steps):
-            if not step.brings_columns and not self._is_made(who):
+            # a first write that is refused or killed may leave no table
+            if not (made or step.brings_columns):
                 continue
             try:
                 in_full = self._turn(who, number).do(self.path(who), self.history.kind, step)
@@ -98,8 +100,9 @@ class Trial:
                     return [Difference(number, who, NOBODY, failed=str(exc))]
                 continue
             if in_full:
+                made = True
                 model.apply(step)
-            if not self._is_made(who):
+            if not made:
                 continue
             last = number == len(self.history.steps) - 1
             found = list(self._looks(who, number, model, last))
@@ -107,10 +110,6 @@ class Trial:
                 return found
         self.oddities += model.oddities
         return []
-
-    def _is_made(self, who: str) -> bool:
-        """Whether there is a table: a first write that is refused or killed may leave none."""
-        return Path(self.path(who), ".hoodie", "hoodie.properties").exists()
 
     def _looks(self, who: str, number: int, model: Model, last: bool) -> Iterator[Difference]:
         """What each reader sees: those without Spark after every step, the others after the last."""
