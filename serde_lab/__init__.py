@@ -1,4 +1,4 @@
-"""serde_lab: what a SerDe strategy costs a Spark write pipeline, on real Hudi tables, checked.
+"""serde_lab measures what a SerDe strategy costs in a Spark pipeline that writes real Hudi tables.
 
 `write` and `read` are the Python interface; `python -m serde_lab` is the command line. Importing this
 package imports neither Java nor pyspark: the two names are looked up when they are first used.

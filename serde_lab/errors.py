@@ -1,23 +1,23 @@
-"""Every error that serde_lab raises on purpose, and the exit status each one means.
+"""Defines every error that serde_lab raises on purpose, and the exit status of each.
 
     LabError                     1  the tool or its environment failed
      ├── SetupError              1  Java, Spark, a jar or a folder is missing
-     ├── StorageError            1  the storage refused, or answered too late
-     ├── UsageError              2  the caller asked for something that cannot be
+     ├── StorageError            1  the storage refused an operation, or answered too late
+     ├── UsageError              2  the caller asked for something impossible or unsupported
      │    ├── ScenarioError      2  a scenario file: names file and key
      │    ├── OptionError        2  an option of a write, a strategy or a table
      │    ├── SchemaError        2  a column or type that the table does not support
      │    └── DataError          2  data that cannot be written: a null key, a null ordering value
-     ├── RunError                1  a run directory that is damaged, or of another format version
+     ├── RunError                1  a run directory that is damaged or has another format version
      ├── TableError              1  a Hudi table that is damaged, or of an unsupported kind
-     │    └── ConcurrentWrite    1  another writer holds the table, or rolled this one back
-     ├── DecodeError             1  bytes that are no frame of this strategy and schema
+     │    └── ConcurrentWrite    1  another writer holds the table, or rolled this write back
+     ├── DecodeError             1  bytes that are not a frame of this strategy and schema
      ├── WrongAnswer             4  a table's contents differ from the independent answer
      └── Interrupted           130  ctrl-C
 
-The message is one sentence that names the file, key or column, what was found and what was
-expected; `hint`, where there is one, says what to do. Statuses 3 (a regression) and 5 (not
-decidable) are outcomes, not errors: `serde_lab.gate` returns them.
+A message is one sentence that names the file, key or column, what was found and what was
+expected. An optional `hint` says what to do. Statuses 3 (a regression) and 5 (not decidable)
+are outcomes, not errors: `serde_lab.gate` returns them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class StorageError(LabError):
 
 
 class UsageError(LabError):
-    """The caller asked for something that cannot be."""
+    """The caller asked for something that is impossible or unsupported."""
 
     exit_status = 2
 
@@ -70,7 +70,7 @@ class DataError(UsageError):
 
 
 class RunError(LabError):
-    """A run directory, baseline or history that is missing, damaged or of another version."""
+    """A run directory, baseline or history that is missing, damaged or has another format version."""
 
 
 class TableError(LabError):
@@ -100,11 +100,11 @@ class WrongAnswer(LabError):
 
 
 class PortabilityWarning(UserWarning):
-    """What is written reads right here, and some version of Hudi cannot read it or write on."""
+    """The lab reads what was written correctly, but some Hudi version cannot read or extend it."""
 
 
 class Interrupted(LabError):
-    """The user pressed ctrl-C; what was measured is kept."""
+    """The user pressed ctrl-C; everything measured so far is kept."""
 
     exit_status = 130
 
@@ -113,9 +113,10 @@ WORST_FIRST = (130, 1, 2, 4, 3, 5, 0)
 
 
 def worst(statuses: Iterable[int]) -> int:
-    """The exit status that wins of several; 0 of nothing.
+    """The most severe of several exit statuses; 0 if there are none.
 
-    The order of the contract is 1, 2, 4, 3, 5, 0. Ctrl-C stands above all, since nothing was ended.
+    The documented order is 1, 2, 4, 3, 5, 0. Ctrl-C (130) comes before all of them, since the work
+    did not finish.
     """
     found = set(statuses)
     return next((status for status in WORST_FIRST if status in found), max(found, default=0))

@@ -1,7 +1,7 @@
-"""TPC-H's tables as parquet folders.
+"""Generates TPC-H's tables as folders of Parquet files.
 
-`TABLES` has the facts of the eight tables, `generate` makes one by the program tpchgen-cli. serde_lab
-imports this module and none below it.
+`TABLES` describes the eight tables; `generate` makes one with the program tpchgen-cli. serde_lab imports
+only this module, none below it.
 """
 
 from tpch.generator import Generated, generate, generator_version

@@ -1,4 +1,4 @@
-"""The command line of `python -m tpch`: parses, shows progress, maps outcomes to exit statuses."""
+"""The command line of `python -m tpch`: parses arguments, shows progress, returns exit statuses."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ exit status: 0 all right, 1 the generator is missing or failed, 2 wrong usage, 1
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one sentence instead of after a page of usage."""
+    """Reports a usage error in one sentence instead of after a page of usage."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, f"see `{self.prog} --help`")
@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
 def _generate(tables: str, scale_factor: float, out: Path, parts: int | None) -> None:
     names = list(TABLES) if tables == "all" else [name.strip() for name in tables.split(",")]
     for name in names:
-        find_table(name)  # all names before any work
+        find_table(name)  # check all names before any work
     grid = Grid("table", "rows", "files", "checksum", "folder", box=None, pad_edge=False)
     with _bars() as report:
         for name in dict.fromkeys(names):
@@ -116,8 +116,8 @@ def _bars() -> Iterator[Report]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status, and says in one sentence what went wrong."""
-    # a shell that starts this in the background leaves ctrl-C ignored
+    """Run the command line and return the exit status; an error is printed as one sentence."""
+    # a shell that starts this in the background makes it ignore ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         given = _parser().parse_args(arguments)

@@ -1,7 +1,7 @@
-"""Makes TPC-H tables as parquet folders by the program `tpchgen-cli`.
+"""Makes TPC-H tables as folders of Parquet files, with the program `tpchgen-cli`.
 
-The program's files have view types
-and one row group of 7 MiB after the other; they are rewritten with plain types, one at a time.
+The program's files have view types and row groups of 7 MiB. They are rewritten with plain types, one file
+at a time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ROWS_AT_A_TIME = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """One table as it stands on disk; `reused` tells whether it stood there before."""
+    """One table on disk; `reused` is true if it existed before."""
 
     table: str
     folder: Path
@@ -48,11 +48,11 @@ def generate(
     parts: int | None = None,
     progress: Progress = silent,
 ) -> Generated:
-    """Make `out/<table>` unless it is there already; a half-made folder is done again.
+    """Make `out/<table>` unless it exists; an unfinished folder is made again.
 
-    `parts` is the number of files, by default one for a million rows. Raises UsageError for an
-    unknown table, an impossible number, or a folder that holds something else, and SetupError where
-    tpchgen-cli is missing or fails.
+    `parts` is the number of files, by default one per million rows. Raises UsageError for an unknown
+    table, an impossible number, or a folder that holds something else, and SetupError if tpchgen-cli is
+    missing or fails.
     """
     wanted = find_table(table)
     if not (math.isfinite(scale_factor) and scale_factor > 0):
@@ -60,7 +60,7 @@ def generate(
     if parts is not None and not 1 <= parts <= 99_999:
         raise UsageError(f"parts {parts}: expected a number from 1 to 99999")
     if not wanted.scales:
-        # of 5 and 25 rows at any factor, and the program makes them in one piece only
+        # these tables have 5 and 25 rows at any factor, and the program makes them only in one piece
         scale_factor, parts = 1.0, 1
     elif parts is None:
         parts = max(1, math.ceil(wanted.rows_at(scale_factor) / ROWS_PER_PART))
@@ -72,7 +72,7 @@ def generate(
             _check_same(there, asked, target.folder)
             return Generated(table, target.folder, there, reused=True)
         if target.half_made():
-            # what the program wrote, so that nothing but our own files is left to clear
+            # remove the program's files; `begin` clears only our own
             shutil.rmtree(target.folder / _RAW, ignore_errors=True)
         target.begin()
         manifest = _make(target, wanted, scale_factor, asked, progress)
@@ -84,7 +84,7 @@ def generate(
 
 
 def find_table(name: str) -> Table:
-    """The table of that name. Raises UsageError with the known names."""
+    """The table with this name. Raises UsageError with the known names."""
     if name in TABLES:
         return TABLES[name]
     close = get_close_matches(name.lower(), TABLES, 1)
@@ -95,7 +95,7 @@ def find_table(name: str) -> Table:
 
 
 def generator_version() -> str:
-    """Name and version of what makes the rows: other versions may make other rows."""
+    """Name and version of the program that makes the rows; other versions may make other rows."""
     return f"tpchgen-cli {version('tpchgen-cli')}"
 
 
@@ -140,7 +140,7 @@ def _rewrite(
                 done += len(batch)
                 progress(task, done, max(expected, done + 1))
             part = writer.close()
-        # a table of factor 1000 should not need its space twice
+        # delete each file at once, so that a large table does not need its space twice
         file.unlink()
         yield part
     progress(task, done, done)
@@ -175,7 +175,7 @@ def _run_generator(
         "--quiet",
     ]
     task = f"{table.name}: tpchgen-cli"
-    # a size that has been about right for every table; only the bar depends on it
+    # roughly right for every table; only the progress bar depends on it
     expected_bytes = max(1, table.rows_at(scale_factor) * 40)
     progress(task, 0, expected_bytes)
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
@@ -203,7 +203,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _program() -> str:
-    """The program of the running environment, else one on the PATH."""
+    """The program in the running Python's environment, else on the PATH."""
     for folder in (sysconfig.get_path("scripts"), str(Path(sys.executable).parent), None):
         found = shutil.which("tpchgen-cli", path=folder)
         if found:

@@ -1,6 +1,6 @@
-"""The eight tables of TPC-H and which of their columns can play which role in a Hudi table.
+"""Describes the eight TPC-H tables, and which columns suit as key, partition or ordering field in Hudi.
 
-Names, keys and sizes are those of the TPC-H specification 3.0.1, sections 1.4 and 4.2.5.
+Names, keys and sizes are from the TPC-H specification 3.0.1, sections 1.4 and 4.2.5.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table: its columns in order and what they can serve as.
+    """One table: its columns in order and the roles that they can have.
 
     `primary_key` is unique (partsupp's only from scale factor 0.01 on, where there are enough
-    suppliers to choose from); its first column is an int64, so that keys which TPC-H does not have can
-    be made by adding to it. `key_candidates` are unique too, the primary key first.
-    `partition_candidates` have few values, the fewest first. `ordering_candidates` are the source's
-    own columns that grow with time; none is free of ties.
+    suppliers to choose from). Its first column is an int64, so that new keys can be made by adding to it.
+    `key_candidates` are unique too, the primary key first. `partition_candidates` have few values; the
+    column with the fewest is first. `ordering_candidates` are columns that grow with time; all have ties.
     `rows_at_factor_1` is exact except for lineitem, whose orders have 1 to 7 lines.
     """
 
@@ -106,4 +105,4 @@ TABLES: Mapping[str, Table] = {
         ),
     )
 }  # fmt: skip
-"""Every table by its name, the smallest first."""
+"""Every table by name, the smallest first."""

@@ -1,1 +1,1 @@
-"""From the samples of a run to the values that pages, gates and scripts show, each computed once."""
+"""Computes the values that pages, gates and scripts show from a run's samples, each value once."""

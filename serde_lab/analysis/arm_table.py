@@ -1,6 +1,6 @@
-"""The table of arms that ends a run, as plain data: the terminal and the report draw the same.
+"""Builds the table of arms that ends a run, as plain data for the terminal and the report.
 
-Owns columns and their rounding. Must not know terminals, HTML or colours.
+Columns and rounding are set here, so that both show the same table.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from serde_lab.analysis.rounding import NOTHING, text
 REFERENCE = "reference"
 
 COLUMNS = ("arm", "seconds", "ratio", "rows/s", "SerDe CPU", "shuffle", "checks")
-"""Two lines a cell: the range of seconds below their median, SerDe's share below its CPU."""
+"""A cell has one or two lines: the range of seconds below their median, the SerDe share below the CPU."""
 
 RAW_COLUMNS = (
     *("arm", "kind", "status", "rounds", "seconds", "seconds_min", "seconds_max", "ratio"),
@@ -34,10 +34,10 @@ Lines = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class ArmRow:
-    """One arm: raw figures, None where there is nothing to show or to believe.
+    """One arm's raw figures; None where a figure is missing or cannot be trusted.
 
-    `serde_share` is the share of all slot time that the four verbs and route take; `ratio` is
-    seconds over the reference's seconds; `note` says in words what is wrong or missing.
+    `serde_share` is the share of all slot time spent in the four verbs and route; `ratio` is seconds over the
+    reference's seconds; `note` says in words what is wrong or missing.
     """
 
     arm: str
@@ -82,7 +82,7 @@ class ArmRow:
 
     @property
     def remark(self) -> str:
-        """A line for what is wrong, unchecked, missing or failed; "" where all is well."""
+        """A line that says what is wrong, unchecked, missing or failed; "" if the arm is fine."""
         return "" if self.status == "ok" and self.note in ("", REFERENCE) else self.note
 
     def _checks(self) -> Lines:
@@ -93,7 +93,7 @@ class ArmRow:
 
 
 def arm_rows(summary: Mapping[str, Any]) -> list[ArmRow]:
-    """The rows of `summarise`'s arms, in their order; all rounding is `runs.rounding`'s."""
+    """The rows of the arms of `summarise`, in their order. All rounding follows `analysis.rounding`."""
     return [_row(arm, summary.get("reference")) for arm in summary["arms"]]
 
 

@@ -1,7 +1,7 @@
-"""Which rounds met a machine that was not itself: the one rule on the calibration cell.
+"""Marks the rounds in which the machine ran at another speed than in the rest of the run.
 
-A round whose calibration lies farther than 10 % from the run's median is marked. Must not know what
-is made of marked rounds.
+Each round times a calibration cell. A round is marked if its calibration differs by more than 10 % from the
+run's median.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from math import fsum
 from statistics import median
 
 CALIBRATION_LIMIT = 0.10
-"""A round is marked where its calibration cell lies farther than this from the run's median."""
+"""A round is marked if its calibration differs from the run's median by more than this share."""
 
 Calibration = Mapping[int, Mapping[str, float]]
 """Seconds of each part of the calibration cell, by round."""
 
 
 def common_parts(calibration: Calibration) -> frozenset[str]:
-    """The parts that every round has."""
+    """The parts that every round has measured."""
     rounds = [frozenset(parts) for parts in calibration.values()]
     return frozenset.intersection(*rounds) if rounds else frozenset()
 
@@ -26,7 +26,10 @@ def common_parts(calibration: Calibration) -> frozenset[str]:
 def calibration_s(
     calibration: Calibration, parts: frozenset[str] | None = None
 ) -> dict[int, float]:
-    """The cell's time by round, over `parts` or all that every round has; empty where there are none."""
+    """The calibration cell's seconds by round; empty if no part was measured in every round.
+
+    Sums the parts that every round has; with `parts`, only those of them in `parts`.
+    """
     wanted = common_parts(calibration)
     if parts is not None:
         wanted &= parts
@@ -36,7 +39,7 @@ def calibration_s(
 
 
 def moved_rounds(calibration: Calibration) -> dict[int, float]:
-    """The rounds to mark, each with its calibration as a multiple of the median."""
+    """The marked rounds, each with its calibration as a multiple of the median."""
     times = calibration_s(calibration)
     middle = median(times.values()) if times else 0.0
     if not middle:

@@ -1,7 +1,4 @@
-"""The values of one cell: samples of several commits turned into one value a metric.
-
-Owns the rule from commits to cell. Must not know rounds, checks or verdicts.
-"""
+"""Combines the samples of a cell's commits into one value for each metric."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ class PhaseSeconds:
 
 @dataclass(frozen=True, slots=True)
 class CommitValues:
-    """What one timed commit of a cell took."""
+    """The values of one timed commit of a cell."""
 
     n: int
     metrics: Mapping[str, float]
@@ -35,7 +32,7 @@ class CommitValues:
 
 @dataclass(frozen=True, slots=True)
 class CellValues:
-    """One value a metric for the whole cell, its phases, and its commits."""
+    """One value for each metric over the whole cell, its phases, and its commits."""
 
     metrics: Mapping[str, float]
     phases: Mapping[str, PhaseSeconds]
@@ -43,10 +40,10 @@ class CellValues:
 
 
 def cell_values(cell: Cell) -> CellValues:
-    """Commits become one value by the metric's own rule; a whole-cell sample stands as it is.
+    """Combine the commits by each metric's rule (sum, max, last, mean); keep whole-cell samples unchanged.
 
-    `serde_cpu_s`, `serde_share` and `unattributed_share` follow from the phases, where there are
-    any: SerDe is the four verbs and route over all stages, a share is one of all slot seconds.
+    If there are phases, `serde_cpu_s`, `serde_share` and `unattributed_share` are derived from them. SerDe is
+    the four verbs and route over all stages; a share is a share of all slot seconds.
     """
     metrics: dict[int | None, dict[str, float]] = {}
     walls: dict[int | None, dict[str, float]] = {}
@@ -92,7 +89,7 @@ def _one(rule: str, values: list[float]) -> float:
 
 
 def _total(values: Sequence[float]) -> float:
-    """The same on every Python, whose own sums of floats differ; counts stay whole numbers."""
+    """The sum, equal on every Python (built-in float sums differ by version); counts stay whole numbers."""
     return sum(values) if all(isinstance(value, int) for value in values) else fsum(values)
 
 

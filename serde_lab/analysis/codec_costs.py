@@ -1,8 +1,7 @@
-"""What a record, or a value of a type, costs each strategy: microseconds by verb, and bytes.
+"""Derives the cost of a record, or of a value of a type, for each strategy: CPU µs by verb, and bytes.
 
-Owns the step from the cases of a codec run to costs. A type's cost is marginal: a batch of eight such
-columns beside one of bool, less that column alone, over eight. Works on a run's summary; must not know
-terminals or pages.
+A type's cost is marginal: the cost of a batch with one bool column and eight columns of the type, minus the
+cost of a batch with the bool column alone, divided by eight. Input is a codec run's summary.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ _PREFIX = "codec."
 
 @dataclass(frozen=True, slots=True)
 class CodecCost:
-    """CPU microseconds and bytes of one record, or of one value where `group` is "type".
+    """CPU microseconds and bytes of one record, or of one value if `group` is "type".
 
-    `write_us` is from_arrow and encode, `read_us` decode and to_arrow: what a strategy does in which
-    of the two is its own affair. `columns`, `type` and `string_share` say which case it is.
+    `write_us` is from_arrow plus encode and `read_us` is decode plus to_arrow: each strategy decides which of
+    the two verbs does the work. `columns`, `type` and `string_share` identify the case.
     """
 
     arm: str
@@ -64,7 +63,7 @@ class CodecCost:
 
 
 def codec_costs(summary: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> list[CodecCost]:
-    """Every arm's cost of every case, types as their margin; arms without a timing are in none."""
+    """The cost of every case for every arm, marginal for types; arms without a timing are left out."""
     found = []
     for arm in summary["arms"]:
         measured = {
@@ -72,7 +71,7 @@ def codec_costs(summary: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) 
             for number, case in enumerate(cases, start=1)
             if (cost := _cost(arm, number, case)) is not None
         }
-        # the column of bool that stands beside every type, by the rows of the batch
+        # the batch with the bool column alone, which every type's batch also has, by rows
         bare = {
             cost.rows: cost
             for cost in measured.values()
@@ -87,18 +86,18 @@ def codec_costs(summary: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) 
 
 
 def records_of(costs: Sequence[CodecCost]) -> list[CodecCost]:
-    """The costs of the scenario's own records, one a size of batch and arm."""
+    """The costs of the scenario's own records: one for each batch size and arm."""
     return [cost for cost in costs if cost.group == "record"]
 
 
 def usual_rows(costs: Sequence[CodecCost], most: int = 10_000) -> int:
-    """The size of batch that tables of types show: the largest up to `most`, as the pipeline has."""
+    """The batch size that type tables show: the largest up to `most`, which is the pipeline's size."""
     sizes = sorted({cost.rows for cost in costs if cost.group == "type"})
     return max((rows for rows in sizes if rows <= most), default=sizes[0] if sizes else 0)
 
 
 def by_type(costs: Sequence[CodecCost], rows: int) -> dict[str, dict[str, CodecCost]]:
-    """Type -> arm -> the cost of a value, in batches of `rows`."""
+    """Type -> arm -> the cost of one value, in batches of `rows` rows."""
     found: dict[str, dict[str, CodecCost]] = {}
     for cost in costs:
         if cost.group == "type" and cost.rows == rows:
@@ -107,7 +106,7 @@ def by_type(costs: Sequence[CodecCost], rows: int) -> dict[str, dict[str, CodecC
 
 
 def by_width(costs: Sequence[CodecCost]) -> dict[tuple[int, float], dict[str, CodecCost]]:
-    """(columns, share of strings) -> arm -> the cost of a record."""
+    """(columns, share of strings) -> arm -> the cost of one record."""
     found: dict[tuple[int, float], dict[str, CodecCost]] = {}
     for cost in costs:
         if cost.group == "width":
@@ -116,7 +115,7 @@ def by_width(costs: Sequence[CodecCost]) -> dict[tuple[int, float], dict[str, Co
 
 
 def type_cells(costs: Sequence[CodecCost]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """A table of all types: headings, then a row a type with each arm's time and bytes of a value."""
+    """The table of types: headings, then a row per type with each arm's time and bytes for one value."""
     found = by_type(costs, usual_rows(costs))
     arms = list(dict.fromkeys(cost.arm for cost in costs))
     rows = [(kind, *(_both(of.get(arm)) for arm in arms)) for kind, of in found.items()]
@@ -124,7 +123,7 @@ def type_cells(costs: Sequence[CodecCost]) -> tuple[tuple[str, ...], list[tuple[
 
 
 def width_cells(costs: Sequence[CodecCost]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The same of all widths and shares of strings, a record each."""
+    """The table of widths and shares of strings, with each arm's time and bytes for one record."""
     arms = list(dict.fromkeys(cost.arm for cost in costs))
     rows = [
         (str(width), f"{100 * share:g} %", *(_both(of.get(arm)) for arm in arms))

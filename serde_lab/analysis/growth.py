@@ -1,7 +1,7 @@
-"""How cost grows along a sweep: a + b n^k through an arm's seconds, the last step, and memory.
+"""Measures how cost grows along a sweep: a + b n^k fitted to an arm's seconds, the last step, and memory.
 
-Owns the fit (scipy's least squares, relative errors: a small run counts as much as a large one) and
-the limits of a straight line. Works on a run's summary; must not know terminals or pages.
+The fit is scipy's least squares with relative errors, so that small runs count as much as large ones. This
+module also holds the limits up to which growth counts as linear. Input is a run's summary.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import numpy.typing as npt
 from serde_lab.analysis.rounding import rounded, text
 
 MOST_EXPONENT = 1.05
-"""The greatest k that counts as a straight line."""
+"""The greatest k that counts as linear growth."""
 MOST_LAST_STEP = 1.05
-"""How many times as much as the swept value seconds may grow in the last step: 3 to 10 by 3.5."""
+"""In the last step, seconds may grow by this times the growth of the swept value: from 3 to 10, by 3.5."""
 MOST_ERROR = 0.2
 """A k with a greater standard error decides nothing."""
 FEWEST_POINTS = 4
-"""A curve of three unknowns goes through three points whatever they are."""
+"""With three unknowns, a curve passes through any three points."""
 
 
 @dataclass(frozen=True, slots=True)
 class GrowthPoint:
-    """One value of the sweep: median seconds, rows and peak memory of a worker, None if unknown."""
+    """One value of the sweep: median seconds, rows and peak memory of a worker; None if unknown."""
 
     value: float
     seconds: float
@@ -52,7 +52,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """An arm along a sweep; `missing` are the values at which it has no timing to believe."""
+    """An arm along a sweep; `missing` holds the values at which it has no valid timing."""
 
     arm: str
     key: str
@@ -63,26 +63,26 @@ class Growth:
 
     @property
     def last_step(self) -> float | None:
-        """How many times as many seconds the last value takes as the one before it."""
+        """Seconds at the last value over seconds at the value before it."""
         if len(self.points) < 2:
             return None
         return self.points[-1].seconds / self.points[-2].seconds
 
     @property
     def most_last_step(self) -> float | None:
-        """What `last_step` may be at most."""
+        """The upper limit of `last_step`."""
         if len(self.points) < 2:
             return None
         return MOST_LAST_STEP * self.points[-1].value / self.points[-2].value
 
     @property
     def peak_worker_bytes(self) -> float | None:
-        """Most memory of one worker at any value."""
+        """The peak memory of one worker over all values."""
         return max((p.peak_worker_bytes for p in self.points if p.peak_worker_bytes), default=None)
 
     @property
     def is_straight(self) -> bool | None:
-        """Whether k and the last step, as they are shown, keep their limits; None if not known."""
+        """Whether k and the last step, rounded as shown, keep their limits; None if not known."""
         step, most = self.last_step, self.most_last_step
         if self.fit is None or self.missing or step is None or most is None:
             return None
@@ -99,7 +99,7 @@ class Growth:
 
     @property
     def verdict(self) -> str:
-        """In words: whether cost grows in a straight line, and within memory."""
+        """In words: whether cost grows linearly and memory stays within its limit."""
         if self.missing:
             return f"no timing at {', '.join(f'{value:g}' for value in self.missing)}"
         if self.fit is None:
@@ -112,7 +112,7 @@ class Growth:
         return words
 
     def cells(self, values: Sequence[float]) -> tuple[str, ...]:
-        """Rounded texts under `headings` of these values."""
+        """Rounded texts under `headings(values)`."""
         fit = self.fit
         seconds = {point.value: point.seconds for point in self.points}
         return (
@@ -178,7 +178,7 @@ def growth(summary: Mapping[str, Any], content: Mapping[str, Any]) -> list[Growt
 
 
 def values_of(found: Sequence[Growth]) -> tuple[float, ...]:
-    """Every value of the sweep at which an arm has a timing, or should have."""
+    """Every value of the sweep, with or without a timing."""
     measured = {point.value for one in found for point in one.points}
     return tuple(sorted(measured | {value for one in found for value in one.missing}))
 
@@ -190,21 +190,21 @@ def headings(values: Sequence[float]) -> tuple[str, ...]:
 
 
 def fit_power(points: Sequence[GrowthPoint]) -> Fit | None:
-    """a + b n^k by least squares of relative errors; a and b are not negative. None for too few points."""
+    """Fit a + b n^k by least squares of relative errors, a and b not negative; None if points are too few."""
     if len(points) < FEWEST_POINTS:
         return None
     from scipy.optimize import OptimizeWarning, curve_fit
 
     n = np.array([point.value for point in points], np.float64)
     seconds = np.array([point.seconds for point in points], np.float64)
-    # values as multiples of the last: a and b then have the size of what is fitted
+    # Scale values by the last one: a and b then have the magnitude of the fitted seconds.
     scaled = n / n[-1]
 
     def curve(x: npt.NDArray[np.float64], a: float, b: float, k: float) -> npt.NDArray[np.float64]:
         return a + b * x**k
 
     with warnings.catch_warnings():
-        # of a covariance that cannot be told, where the points lie on the curve
+        # warns that the covariance cannot be estimated, if the points lie exactly on the curve
         warnings.simplefilter("ignore", OptimizeWarning)
         (a, b, k), covariance = curve_fit(
             curve,
@@ -220,7 +220,7 @@ def fit_power(points: Sequence[GrowthPoint]) -> Fit | None:
 
 
 def exponent(fit: Fit | None) -> str:
-    """k with its standard error, rounded; a dash where there is no curve."""
+    """k with its standard error, rounded; a dash if there is no curve."""
     if fit is None:
         return text("ratio", None)
     return f"{text('ratio', fit.k)} ± {text('ratio', fit.k_error)}"

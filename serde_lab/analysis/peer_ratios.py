@@ -1,7 +1,6 @@
-"""How many times faster an arm is than what it is set against: peers, and controls that write the table.
+"""Computes how many times faster an arm is than peers, and than controls that write the table.
 
-Owns the ratios of a run with peers, commit by commit, and their geometric mean. Works on a run's
-summary; must not know terminals or pages.
+The ratios are per commit, with their geometric mean. Input is the summary of a run with peers.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from serde_lab.analysis.rounding import text
 
 @dataclass(frozen=True, slots=True)
 class PeerRatio:
-    """`against`'s median seconds over `arm`'s, of each commit: above 1 the arm is faster."""
+    """`against`'s median seconds over `arm`'s, for each commit: above 1 the arm is faster."""
 
     arm: str
     against: str
@@ -29,7 +28,7 @@ class PeerRatio:
         return float(np.exp(np.mean(np.log(self.commits))))
 
     def cells(self) -> tuple[str, ...]:
-        """Rounded texts: the arm, what it is set against, each commit, the mean."""
+        """Rounded texts: the arm, the arm it is compared with, each commit, the mean."""
         ratios = (*self.commits, self.mean)
         return (self.arm, self.against, *(text("ratio", ratio) for ratio in ratios))
 
@@ -39,10 +38,10 @@ class PeerRatio:
 
 
 def peer_ratios(summary: Mapping[str, Any]) -> list[PeerRatio]:
-    """Every strategy against every control and peer, every control against every peer, among arms that
-    write the same kind of table.
+    """The ratio of every strategy to every control and peer, and of every control to every peer.
 
-    Arms without a timing, or with a wrong answer, are in none. Empty for a run without peers.
+    Only arms that write the same kind of table are compared. Arms without a timing, or with a wrong answer,
+    are left out. Empty for a run without peers.
     """
     arms = summary["arms"]
     if not any(arm["kind"] == "peer" for arm in arms):
@@ -67,7 +66,7 @@ def headings(ratios: list[PeerRatio]) -> tuple[str, ...]:
 
 
 def _commits(arm: Mapping[str, Any]) -> tuple[float, ...]:
-    """Median seconds of each commit; () where any is missing."""
+    """Median seconds of each commit; () if any is missing."""
     found = [one["seconds"]["median"] if one["seconds"] else 0.0 for one in arm["commits"]]
     return tuple(found) if all(found) else ()
 

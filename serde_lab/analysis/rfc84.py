@@ -1,8 +1,7 @@
-"""RFC-84's own figures, beside those of a run of its workload.
+"""Sets the figures published for RFC-84 beside those of a run of the same workload.
 
-Owns what the RFC's prototype measured on Flink (Apache Hudi's pull request 12722: 60 million rows of
-lineitem with 20 million keys, MOR upsert, 8 write tasks) and what of a run stands against it. Works on
-a run's summary; must not know terminals or pages.
+The published figures are those of the RFC's prototype on Flink (Apache Hudi's pull request 12722: 60 million
+rows of lineitem with 20 million keys, MOR upsert, 8 write tasks). Input is a run's summary.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ SOURCE = "apache/hudi pull request 12722"
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One quantity: `before` on the Avro arm, `after` on the typed row, and RFC-84's change of it."""
+    """One quantity: `before` with Avro, `after` with the typed row, and the change that RFC-84 reports."""
 
     quantity: str
     before: float
@@ -29,7 +28,7 @@ class Claim:
 
     @property
     def change(self) -> float:
-        """after over before, less one."""
+        """The relative change: after / before - 1."""
         return self.after / self.before - 1
 
     def cells(self) -> tuple[str, ...]:
@@ -50,14 +49,14 @@ class Claim:
 
 
 def is_rfc84(content: Mapping[str, Any]) -> bool:
-    """Whether a scenario asks for the workload: lineitem, its keys on a third of their range."""
+    """Whether a scenario asks for this workload: lineitem with its keys on a third of their range."""
     return bool((content.get("data") or {}).get("key_range", "whole") != "whole")
 
 
 def claims(summary: Mapping[str, Any], content: Mapping[str, Any]) -> list[Claim]:
-    """The four quantities of the first arm of `avro` and the first of `internal_row`.
+    """The four quantities, from the first arm of `avro` and the first arm of `internal_row`.
 
-    Empty for another workload, or where one of the two has no timing to believe.
+    Empty for another workload, or if one of the two arms has no valid timing.
     """
     if not is_rfc84(content):
         return []
@@ -86,7 +85,7 @@ def claims(summary: Mapping[str, Any], content: Mapping[str, Any]) -> list[Claim
 
 
 def rounds_said(summary: Mapping[str, Any]) -> str:
-    """On how many rounds the figures rest, and that one round is a single sample."""
+    """The number of rounds that the figures rest on, in words; one round is a single sample."""
     rounds = min((arm["rounds"] for arm in summary["arms"] if arm["rounds"]), default=0)
     return "a single sample" if rounds == 1 else f"medians of {rounds} rounds"
 
@@ -122,7 +121,7 @@ def _first(summary: Mapping[str, Any], strategy: str) -> Mapping[str, Any] | Non
 
 
 def _cpu_s(arm: Mapping[str, Any], verbs: tuple[str, ...]) -> float:
-    """CPU of these verbs in all stages: what a strategy converts is a part of what it serialises."""
+    """CPU seconds of these verbs over all stages; serialising includes the strategy's conversions."""
     return sum(
         float(times["cpu_s"])
         for name, times in (arm["phases"] or {}).items()

@@ -1,7 +1,6 @@
-"""How figures are rounded: the same way where they are shown and where they decide.
+"""Rounds figures the same way for display and for decisions, with one precision for each quantity.
 
-Owns the precision of each quantity. A verdict compares rounded figures, so that a reader who redoes
-it from the page comes to the same verdict. Must not know metrics or verdicts.
+A verdict compares rounded figures, so that a reader who recomputes it from the page gets the same verdict.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Literal
 
 Quantity = Literal["seconds", "ratio", "share", "rows_per_s", "megabytes", "bytes", "count", "p"]
 
-NOTHING = "–"  # what is shown where there is no figure
+NOTHING = "–"  # shown if there is no figure
 
 _SIGNIFICANT_DIGITS: dict[Quantity, int] = {"seconds": 4, "rows_per_s": 4}
 _DECIMALS: dict[Quantity, int] = {
@@ -25,7 +24,7 @@ _DECIMALS: dict[Quantity, int] = {
 
 
 def rounded(quantity: Quantity, value: float) -> float:
-    """`value` as it is shown and as it decides; `megabytes` takes and gives units of 10^6 bytes."""
+    """`value` rounded for display and for decisions; `megabytes` takes and returns units of 10^6 bytes."""
     if quantity in _SIGNIFICANT_DIGITS:
         return float(f"{value:.{_SIGNIFICANT_DIGITS[quantity]}g}")
     return round(value, _DECIMALS[quantity])

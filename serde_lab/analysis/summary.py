@@ -1,8 +1,7 @@
-"""A run as one JSON object: what `show RUN --format json` prints, and what reports draw.
+"""Summarises a run as one JSON object, which `show RUN --format json` prints and reports draw.
 
-Owns the medians over measured rounds, the verdict of an arm's checks, and the rule that an arm with
-a wrong answer or an unchecked one shows no timing. Nothing of it is ever stored. Must not know limits or
-regressions.
+Figures are medians over measured rounds. An arm with a wrong or unchecked answer shows no timing. The summary
+is computed from the samples each time and never stored.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from serde_lab.runs.model import ArmEntry, Cell, Check, Run
 from serde_lab.runs.soundness import unchecked
 
 _TIMES = frozenset(metric.name for metric in METRICS if metric.kind == "time")
-_PLAIN = tuple(  # metrics that an arm shows as one number, in the registry's order
+_PLAIN = tuple(  # metrics shown as one number for each arm, in the registry's order
     metric.name
     for metric in METRICS
     if metric.name not in ("seconds", "phase_wall_s", "phase_cpu_s", "rows", "rows_per_s")
@@ -32,12 +31,12 @@ _PLAIN = tuple(  # metrics that an arm shows as one number, in the registry's or
 
 
 def summarise(run: Run) -> dict[str, Any]:
-    """The summary of a run; per-arm figures are medians over measured rounds.
+    """The summary of a run; the figures of an arm are medians over measured rounds.
 
-    Arms come in the scenario's order, all of them: `status` is "ok", "wrong" (a check failed: all
-    timings are null), "unchecked" (no check of contents in some round, which `unchecked` names: all
-    timings are null too), "failed" (no round ended well) or "missing" (`missing` says why). Seconds in
-    seconds, bytes in bytes, shares of 1.
+    All arms are listed, in the scenario's order. `status` is "ok", "wrong" (a check failed: all timings are
+    null), "unchecked" (some round, named in `unchecked`, had no check of contents: all timings are null too),
+    "failed" (no round succeeded) or "missing" (`missing` says why). Times are in seconds, sizes in bytes,
+    shares are of 1.
     """
     header = run.header
     arms = [_arm(entry, run) for entry in header.arms]
@@ -73,7 +72,7 @@ def summarise(run: Run) -> dict[str, Any]:
 
 
 def measured_cells(run: Run, arm: str) -> list[Cell]:
-    """The cells of an arm that count as measurements, by round: ended well, and no warm-up."""
+    """The cells of an arm that count as measurements, by round: successful and not warm-up."""
     cells = (cell for cell in run.cells if cell.arm == arm)
     return sorted(
         (cell for cell in cells if cell.status == "ok" and not cell.warmup),
@@ -82,12 +81,12 @@ def measured_cells(run: Run, arm: str) -> list[Cell]:
 
 
 def is_wrong(run: Run, arm: str) -> bool:
-    """Whether a check of this arm, or of all arms, failed in any round, warm-up rounds included."""
+    """Whether a check of this arm, or of all arms, failed in any round, including warm-up rounds."""
     return any(check.arm in (arm, None) and not check.passed for check in run.checks)
 
 
 def exit_status(summary: Mapping[str, Any]) -> int:
-    """What showing a run returns: 4 where an answer is wrong, 1 where an arm is unchecked."""
+    """The exit status of showing a run: 4 if an answer is wrong, 1 if an arm is unchecked."""
     statuses = {"wrong": 4, "unchecked": 1}
     return worst(statuses.get(arm["status"], 0) for arm in summary["arms"])
 
@@ -123,12 +122,13 @@ def _arm(entry: ArmEntry, run: Run) -> dict[str, Any]:
     for name in _PLAIN:
         timing = name in _TIMES
         summary[name] = None if hidden and timing else _median(_of(values, name))
-    if entry.kind == "peer":  # its SerDe is inside its tasks, where nobody measures it
+    if entry.kind == "peer":  # a peer's SerDe runs inside its tasks and is not measured
         summary["serde_cpu_s"] = summary["serde_share"] = None
     summary["spark"] = None if hidden else _details(values, DETAIL_PREFIX)
     summary["driver"] = None if hidden else _details(values, DRIVER_PREFIX)
     by_hop = _details(values, HOP_PREFIX)
-    if by_hop:  # counts, right or wrong, of an arm whose records cross more than once
+    # only if records cross more than one hop; the counts are shown even if the answer is wrong
+    if by_hop:
         summary["hop"] = by_hop
     summary["warmup_seconds"] = [] if hidden else _warmups(run, entry.arm)
     summary["checks"] = _aggregate(check for check in run.checks if check.arm == entry.arm)
@@ -171,12 +171,12 @@ def _commits(values: Sequence[CellValues], run: Run, hidden: bool) -> list[dict[
 
 
 def _cases(run: Run) -> list[dict[str, Any]]:
-    """What the commits of a codec run's samples stand for, in their order; else nothing."""
+    """The cases of a codec run that its commits stand for, in order; empty for other runs."""
     return list(run.header.settings.get("cases") or ())
 
 
 def _phases(rounds: Sequence[Any]) -> dict[str, dict[str, float]]:
-    """Medians by phase; a phase that a round does not have took no time in it."""
+    """Medians by phase; a phase missing from a round took 0 s in it."""
     names = sorted({name for one in rounds for name in one}, key=phases.order)
     none = PhaseSeconds(0.0, 0.0)
     return {
@@ -193,7 +193,7 @@ def _of(values: Iterable[Any], name: str) -> list[float]:
 
 
 def _values(values: Sequence[Any], name: str, hidden: bool) -> dict[str, Any] | None:
-    """Median and raw values by round; None where there is nothing to believe."""
+    """Median and raw values by round; None if hidden or never measured."""
     raw = _of(values, name)
     return None if hidden or not raw else {"median": _median(raw), "values": raw}
 
@@ -218,7 +218,7 @@ def _warmups(run: Run, arm: str) -> list[float]:
 
 
 def _aggregate(checks: Iterable[Check]) -> list[dict[str, Any]]:
-    """One entry a name: passed only if passed every time, with the detail of the first failure."""
+    """One entry for each check name: passed if it passed every time, with the detail of the first failure."""
     by_name: dict[str, list[Check]] = {}
     for check in checks:
         by_name.setdefault(check.name, []).append(check)
@@ -248,16 +248,16 @@ def _calibration(run: Run) -> dict[str, dict[str, Any]]:
 
 
 def _own_table(entry: ArmEntry, content: Mapping[str, Any]) -> dict[str, Any]:
-    """In what the files of an arm's table differ from those of the others."""
+    """The properties in which an arm's table files differ from those of the other arms."""
     name = entry.swept["arm"] if entry.swept else entry.arm
     arms = (arm for arm in content.get("arm", ()) if arm.get("name") == name)
     return next((arm.get("table") or {} for arm in arms), {})
 
 
 def _add_ratios(arms: list[dict[str, Any]], reference: str | None) -> None:
-    """Seconds over the reference's seconds, of medians: below 1 is faster than the reference.
+    """Add median seconds over the reference's median seconds: below 1 is faster than the reference.
 
-    None beside an arm that writes another kind of table than the reference does.
+    None for an arm that writes another kind of table than the reference.
     """
     medians = {arm["arm"]: (arm["seconds"] or {}).get("median") for arm in arms}
     tables = {arm["arm"]: arm.get("table") for arm in arms}

@@ -1,1 +1,1 @@
-"""Avro: whole columns as datums and back, schemas (Arrow <-> Avro), containers, Hudi's own schemas."""
+"""Avro: converts columns to datums and back, maps schemas (Arrow <-> Avro), and has Hudi's own schemas."""

@@ -1,8 +1,8 @@
-"""Avro's binary encoding for batches: bytes equal to a record-by-record writer's, without its loop.
+"""Encodes Arrow batches as Avro datums and decodes them, without a loop over records.
 
-Owns the codec bound to one schema: Hudi's log blocks of type Avro and the `avro` strategy use it. Work
-is done by columns with numpy and pyarrow (`encoder.py`, `decoder.py`). Must not know files or
-strategies; schemas are the caller's (`schema.py` makes Hudi's).
+The bytes equal those of a record-by-record writer. Hudi's Avro log blocks and the `avro` strategy use
+`AvroCodec`, which is bound to one schema. It works by column with numpy and pyarrow (`encoder.py`,
+`decoder.py`). The caller provides the Avro schema (`schema.py` makes Hudi's).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from serde_lab.records.types import plain_schema
 
 
 class AvroCodec:
-    """Encodes and decodes batches of one Avro record. Picklable.
+    """Encodes and decodes batches of one Avro record type. Picklable.
 
-    `avro` is the schema of the datums, as JSON text or parsed; `schema` is the Arrow schema of the
-    batches, by default what `schema.avro_to_arrow` gives. Columns and fields must have equal names
-    in equal order. Raises SchemaError naming the column.
+    `avro` is the schema of the datums, as JSON text or parsed. `schema` is the Arrow schema of the
+    batches, by default the result of `schema.avro_to_arrow`. Columns and fields must have the same names
+    in the same order. Raises SchemaError naming the column.
     """
 
     def __init__(self, avro: Any, schema: pa.Schema | None = None) -> None:
@@ -35,16 +35,16 @@ class AvroCodec:
         self._root = fit(root, plain_schema(self.schema))
 
     def encode(self, batch: pa.RecordBatch) -> pa.BinaryArray:
-        """One datum a row of `batch`, which has the columns of `schema`.
+        """One datum per row of `batch`, which has the columns of `schema`.
 
         The bytes are those of fastavro's schemaless_writer and of Java's GenericDatumWriter. Raises
-        DataError where a row is null in a field whose type has no null, or where the datums have 2 GiB.
+        DataError if a value is null where its Avro type has no null, or if the datums reach 2 GiB.
         """
         rows = to_plain(pa.StructArray.from_arrays(batch.columns, fields=list(self.schema)))
         return encoder.encode(self._root, rows)
 
     def decode(self, datums: pa.BinaryArray, name: str = "avro") -> pa.RecordBatch:
-        """The rows of `datums`, one a value. Raises DecodeError naming `name` and the row."""
+        """One row per datum. Raises DecodeError naming `name` and the row."""
         _, offsets, data = datums.buffers()
         if not len(datums):
             return self.decode_spans(b"", np.empty(0, np.int64), np.empty(0, np.int64), name)
@@ -60,7 +60,7 @@ class AvroCodec:
     def decode_spans(
         self, data: pa.Buffer | bytes, starts: Positions, ends: Positions, name: str = "avro"
     ) -> pa.RecordBatch:
-        """The rows in bytes starts[i] to ends[i] of `data`; both rise, and no two rows overlap.
+        """The rows of `data`: row i is in bytes starts[i] to ends[i]. Rows rise and do not overlap.
 
         Raises DecodeError naming `name` and the row.
         """

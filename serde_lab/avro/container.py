@@ -1,8 +1,8 @@
-"""Avro object-container files with one record, as Hudi keeps commit metadata and plans.
+"""Reads and writes Avro object-container files with one record, as Hudi stores commit metadata and plans.
 
-The schemas stand in `hudi/`. A container written here is what Hudi's
-own writers make: no codec, the schema as its only metadata, word for word (a library's writer would
-normalise it and draw a random sync marker, so that equal commits had unequal bytes).
+Hudi's schemas are in `hudi/`. Containers have the form that Hudi's own writers give them: no codec, and
+the schema, word for word, as the only metadata. A library's writer would normalise the schema and draw
+a random sync marker, so that equal commits would have different bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAGIC = b"Obj\x01"
 
 
 def hudi_schema(name: str) -> dict[str, Any]:
-    """Hudi's record schema of this name, as its writers have it: `hudi/<name>.avsc`."""
+    """Hudi's record schema of this name, as its writers use it: `hudi/<name>.avsc`."""
     text = (files("serde_lab.avro") / "hudi" / f"{name}.avsc").read_text(encoding="utf-8")
     return cast(dict[str, Any], json.loads(text))
 
@@ -39,14 +39,14 @@ def write_single(schema: Mapping[str, Any], record: Mapping[str, Any]) -> bytes:
             _MAGIC,
             _long(1) + _bytes(b"avro.schema") + _bytes(text) + _long(0),
             sync,
-            _long(1) + _bytes(body),  # one record, and the bytes of its block
+            _long(1) + _bytes(body),  # the number of records, then the block's size and bytes
             sync,
         )
     )
 
 
 def read_single(content: bytes, where: str) -> dict[str, Any]:
-    """The one record of a container. Raises TableError, naming `where`, if it is none."""
+    """The record of a one-record container. Raises TableError naming `where` if `content` is no such file."""
     try:
         records = list(fastavro.reader(io.BytesIO(content)))
     except (ValueError, EOFError, KeyError, IndexError, TypeError) as exc:
@@ -61,7 +61,7 @@ def _bytes(data: bytes) -> bytes:
 
 
 def _long(value: int) -> bytes:
-    """A number that is not negative as Avro's zigzag varint."""
+    """A non-negative number as Avro's zigzag varint."""
     value <<= 1
     out = bytearray()
     while value >= 0x80:

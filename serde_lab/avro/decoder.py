@@ -1,9 +1,8 @@
-"""Avro datums as Arrow arrays, a column at a time.
+"""Decodes Avro datums into Arrow arrays, one column at a time.
 
-Owns the building of arrays. All datums are read side by side: a cursor for each, moved over one field
-after the other, so that every step reads the same field of all rows. The rows in which a field is null
-step aside while it is read. Items of lists are found first (`source.py`), then read all at once like
-rows. Must not know names of strategies, files or Spark.
+Each datum has a cursor. A step reads the same field of all rows and moves all cursors behind it. Rows
+in which a field is null are skipped while that field is read. Items of lists are located first
+(`source.py`), then all are decoded at once, like rows.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ CHUNK_ROWS = 8192
 def decode(node: Node, source: Source, at: Positions, end: Positions) -> pa.Array:
     """The values of type `node` at the positions `at`, each within its `end`; moves `at` behind them.
 
-    Raises DamagedError with the index of the first value found to be none. Positions must rise.
+    Positions must rise. Raises DamagedError with the index of the first damaged value found.
     """
     if len(at) <= CHUNK_ROWS:
         return _Columns(source).read(node, at, end)
@@ -107,7 +106,7 @@ class _Columns:
 
     def _text(self, node: Node, at: Positions, end: Positions) -> pa.Array:
         sizes = self._source.lengths(at, end)
-        # every second piece of the buffer is a value, those between are other fields
+        # every second piece of the buffer is a value; the pieces between them are other fields
         ends = np.empty(2 * len(at) + 1, np.int32)
         ends[:-1:2] = at
         at += sizes
@@ -142,12 +141,12 @@ def _refuse(wrong: Mask, node: Node, problem: str) -> None:
 
 
 def _signed(words: Any, size: int) -> Any:
-    """The number in the first `size` bytes, big-endian, of each word."""
+    """The big-endian number in the first `size` bytes of each word."""
     return words.byteswap().view(np.int64) >> (64 - 8 * size)
 
 
 def _too_large(halves: Any, precision: int) -> Mask:
-    """Which 128-bit numbers, given as low and high word, have more digits than `precision`."""
+    """Which 128-bit numbers, given as low and high words, have more digits than `precision`."""
     low, high = halves[:, 0].view(np.uint64), halves[:, 1]
     top = 10**precision
     if precision <= 18:
@@ -166,7 +165,7 @@ def _checked_text(node: Node, values: pa.Array) -> pa.Array:
     _, offsets, data = values.buffers()
     size = np.frombuffer(offsets, np.int32)[len(values)] if len(values) else 0
     if not size or np.frombuffer(data, np.uint8, size).max() < 0x80:
-        # ASCII, which needs no look at each value
+        # all ASCII, so every value is valid UTF-8
         return pa.Array.from_buffers(pa.string(), len(values), values.buffers(), 0)
     try:
         return values.cast(pa.string())

@@ -1,13 +1,13 @@
-"""Arrow arrays as Avro datums, a column at a time.
+"""Encodes Arrow arrays as Avro datums, one column at a time.
 
-Owns how bytes are put together. For each field the encoder knows, for all rows at once, which bytes
-the field contributes; these *slots* (a union's branch, the bytes of a varint, of a double) are laid
-side by side in one matrix of rows and slots, beside a matrix of which slots each row has, and Arrow's
-filter closes the gaps. Text and the items of lists stand in memory as they stand in the datum: they
-are joined between the matrices. Items of a list are encoded as datums of their own, whose runs are
-then the list. So the work is a number of passes over columns, and no loop over rows.
+The encoder computes the bytes that a field contributes for all rows at once. These *slots* (a union's
+branch, the bytes of a varint or a double) are the columns of a byte matrix with one row per record. A
+second matrix marks which slots each row has, and Arrow's filter drops the others. Text has the same
+bytes in memory and in the datum, so it is joined between the matrices. Items of a list are encoded as
+datums of their own, and each list is a run of them. The work is a number of passes over columns, without
+a loop over rows.
 
-Takes plain arrays (`plain_form`). Must not know names, files or strategies.
+Arrays are in plain form (`plain_form`).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from serde_lab.records.plain_form import null_mask, to_plain
 
 CHUNK_ROWS = 8192
 _CHUNK_SLOTS = 1 << 20
-"""Rows times slots of one matrix: what stays in a core's cache."""
+"""Rows times slots of one matrix, so that it fits into a core's cache."""
 
 
 def encode(node: Node, array: pa.Array) -> pa.BinaryArray:
-    """The datums of `array`, one a row, for the type `node`. Raises DataError."""
+    """One datum of type `node` per value of `array`. Raises DataError."""
     slots = _slots(node)
     step = max(64, min(CHUNK_ROWS, _CHUNK_SLOTS // slots))
     try:
@@ -50,7 +50,7 @@ def _encode_rows(node: Node, array: pa.Array) -> pa.BinaryArray:
 
 
 def _slots(node: Node) -> int:
-    """About how many bytes a datum has beside its text and its items."""
+    """About how many bytes a datum has without its text and list items."""
     if node.kind == "record":
         return 1 + sum(_slots(child) for child in node.children)
     return 1 + max(5, node.size)
@@ -81,14 +81,14 @@ class _Datums:
         _PUT[node.kind](self, node, array, present)
 
     def joined(self) -> pa.BinaryArray:
-        """All that was put, one datum a row."""
+        """One datum per row, of everything that was put."""
         self._close()
         if len(self._parts) == 1:
             return self._parts[0]
         return pc.binary_join_element_wise(*self._parts, b"")
 
     def _slot(self, column: Any, present: Mask | None, width: int = 1) -> None:
-        """A byte a row (an array of bytes, or one byte for all), or `width` of them as void."""
+        """Add one byte per row (an array of bytes, or one byte for all), or `width` bytes as void."""
         self._slots.append((column, width, present))
 
     def _varint(self, folded: npt.NDArray[np.unsignedinteger[Any]], present: Mask | None) -> None:
@@ -145,13 +145,13 @@ class _Datums:
             self.put(child, array.field(index), present)
 
     def _join(self, offsets: pa.Buffer, data: pa.Buffer | None) -> None:
-        """Close the open matrix and append what is already as it should be."""
+        """Close the open matrix and append bytes that already have the datum's form."""
         self._close()
         buffers = [None, offsets, data or pa.py_buffer(b"")]
         self._parts.append(pa.Array.from_buffers(pa.binary(), self._rows, buffers, 0))
 
     def _close(self) -> None:
-        """Turn the open slots into bytes a row."""
+        """Turn the open slots into each row's bytes."""
         if not self._slots and self._parts:
             return
         total = sum(width for _, width, _ in self._slots)

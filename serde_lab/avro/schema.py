@@ -1,7 +1,6 @@
-"""Arrow schemas as Avro schemas and back, with Hudi's naming.
+"""Converts Arrow schemas to Avro schemas and back, with Hudi's names for nested types.
 
-Owns the mapping of types and names below and the check that every name is one that Avro allows. Must
-not know values (`codec.py` has those), strategies, tables or Spark.
+Every name is checked against Avro's rules. `codec.py` converts the values.
 
 | Arrow                                    | Avro                                                        |
 |------------------------------------------|-------------------------------------------------------------|
@@ -17,11 +16,11 @@ not know values (`codec.py` has those), strategies, tables or Spark.
 | map with string keys                     | map of ["null", value]                                      |
 | struct                                   | record, named like its field                                |
 
-A nullable field is the union ["null", T] with default null. Named types take their namespace from the
-path to them, as in Hudi's HoodieAvroUtils and Spark's SchemaConverters: a struct `s` of the record
-`hoodie.t.t_record` is the record `s` in `hoodie.t.t_record`, a decimal `d` the fixed `fixed` in
-`hoodie.t.t_record.d`. What is lost on the way back: int8 and int16 come back as int32, a time zone
-as UTC, layouts as their plain form.
+A nullable field is the union ["null", T] with default null. The namespace of a named type is the path
+to it, as in Hudi's HoodieAvroUtils and Spark's SchemaConverters. In the record `hoodie.t.t_record` a
+struct `s` is the record `s` with namespace `hoodie.t.t_record`, and a decimal `d` is the fixed `fixed`
+with namespace `hoodie.t.t_record.d`. A round trip loses three things: int8 and int16 become int32, a
+time zone becomes UTC, and layouts become their plain form.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def arrow_to_avro(schema: pa.Schema, name: str, namespace: str) -> dict[str, AvroSchema]:
     """The Avro record `namespace`.`name` with the columns of `schema`.
 
-    Raises SchemaError naming the column where a name or a type is none that Avro has.
+    Raises SchemaError naming the column if Avro does not allow its name or has no form for its type.
     """
     for part in (name, *namespace.split(".")):
         if not _NAME.fullmatch(part):
@@ -61,16 +60,16 @@ def arrow_to_avro(schema: pa.Schema, name: str, namespace: str) -> dict[str, Avr
 def avro_to_arrow(schema: AvroSchema) -> pa.Schema:
     """The columns of the Avro record `schema`, given as JSON text or parsed.
 
-    Raises SchemaError naming the column where the type is none that Arrow or the codec has.
+    Raises SchemaError naming the column if Arrow or the codec has no form for its type.
     """
     return pa.schema(parse(schema).arrow_fields())
 
 
 def with_avro_names(schema: pa.Schema) -> pa.Schema:
-    """`schema` in which every name that Avro does not allow is replaced by one that it does.
+    """`schema` with every name that Avro does not allow replaced by one that it does.
 
-    For Avro that no one reads by name. A replaced name has the field's place in it, `_2_l_tax` for
-    `l-tax` in third place, and no two fields get the same.
+    For Avro whose readers do not look fields up by name. A new name contains the field's position,
+    `_2_l_tax` for `l-tax` as the third field, and is unique.
     """
     return pa.schema(_renamed(schema))
 

@@ -1,14 +1,14 @@
-"""The bytes that Avro datums are read from, and the skipping of values in them.
+"""Reads numbers and lengths from the bytes of Avro datums, and skips values in them, with bounds checks.
 
-Owns bounds: nothing is believed before it is checked against the end of its datum, so that damaged
-bytes raise `DamagedError` and never make a read outside the buffer, a long loop or a large array.
-Arrow arrays are built in `decoder.py`.
+Every count and length is checked against the end of its datum before it is used. So damaged bytes raise
+`DamagedError`; they never cause a read outside the buffer, a long loop or a large array. `decoder.py`
+builds the Arrow arrays.
 
-Positions are offsets into the buffer, one a value, int64. The functions that take `at` and `end` read
-what begins at each position of `at` and move `at` behind it, in place. Datums have no table of
-contents, so where a list's items begin is only known after skipping the items before them: this is
-done in rounds, the first item of every list at once, then the second, …; the few lists that are longer
-than all others are finished one by one, by plain loops, with a function per type (`skipper`).
+Positions are offsets into the buffer, int64, one per value. Functions that take `at` and `end` read the
+value at each position of `at` and move `at` behind it, in place. An Avro list has no index of its items,
+so the start of an item is known only after the items before it are skipped. This happens in rounds: the
+first item of every list at once, then the second, and so on. The few lists that are longer than all
+others are finished one by one in plain loops, with one function per type (`skipper`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from serde_lab.avro.varint import (
 )
 
 Skip = Callable[[bytes, int, int], int]
-"""(data, at, end) -> the position behind the value at `at`. Raises ValueError or IndexError where the
+"""(data, at, end) -> the position behind the value at `at`. Raises ValueError or IndexError if the
 value does not end by `end`."""
 
 
@@ -132,13 +132,13 @@ def _blocks(item: Skip, least_bytes: int) -> Skip:
 
 
 _FEW = 24
-"""Fewer lists than this are cheaper to finish one by one."""
+"""With fewer lists than this left, finishing them one by one is cheaper."""
 
 _PADDING_BYTES = 64
 
 
 class DamagedError(Exception):
-    """Bytes that are no datum: which of the values at hand, and what is wrong with it."""
+    """Bytes that are not a datum: the index of the damaged value, and what is wrong with it."""
 
     def __init__(self, index: int, problem: str) -> None:
         super().__init__(problem)
@@ -152,20 +152,20 @@ class Source:
         raw = np.frombuffer(buffer, np.uint8) if len(buffer) else np.empty(0, np.uint8)
         self.data: Bytes = np.zeros(len(raw) + _PADDING_BYTES, np.uint8)
         self.data[: len(raw)] = raw
-        # words[p] is the word of bytes p to p + 7; numpy reads it although it is not aligned
+        # words[p] is the word of bytes p to p + 7; numpy can read unaligned words
         self.words = np.ndarray((len(self.data) - 8,), "<u8", self.data, 0, (1,))
         self.buffer = pa.py_buffer(self.data)
         self._skips: dict[int, tuple[Node, Skip]] = {}
         self._bytes: bytes | None = None
 
     def check(self, at: Positions, end: Positions) -> None:
-        """Raise DamagedError where a value has run over the end of its datum."""
+        """Raise DamagedError if a value runs over the end of its datum."""
         over = at > end
         if over.any():
             raise DamagedError(int(over.argmax()), "it ends in the middle of a value")
 
     def valid(self, node: Node, at: Positions) -> Mask | None:
-        """Read the branch of a union with null: which are not null (None: all of them)."""
+        """Read the branch of a union with null. Returns which values are not null; None: all."""
         branch = self.data[at]
         at += 1
         is_value = branch == 2 * node.value_branch
@@ -187,7 +187,7 @@ class Source:
         return unzigzag(folded)
 
     def lengths(self, at: Positions, end: Positions) -> Positions:
-        """Read the lengths of strings; `at` is then where they begin, and all end within bounds."""
+        """Read the lengths of strings and move `at` to their first bytes. All end within bounds."""
         sizes = self.longs(at, end)
         wrong = (sizes < 0) | (sizes > end - at)
         if wrong.any():
@@ -198,11 +198,11 @@ class Source:
         return sizes
 
     def items(self, item: Node, at: Positions, end: Positions) -> tuple[Positions, Positions]:
-        """Read the blocks of arrays or maps: how many items each has, and where every item begins."""
+        """Read the blocks of arrays or maps. Returns each one's number of items, and every item's start."""
         found: list[Positions] = []
         counts = self._blocks(item, at, end, found.append)
         positions = np.concatenate(found) if found else np.empty(0, np.int64)
-        # found round by round; lists lie behind one another, so that sorting brings them together
+        # positions were found round by round; sorting groups them by list
         positions.sort()
         return counts, positions
 
@@ -239,7 +239,7 @@ class Source:
     def _blocks(
         self, item: Node, at: Positions, end: Positions, found: Callable[[Positions], None] | None
     ) -> Positions:
-        """Read all blocks, telling `found` where items begin; the number of items of each list."""
+        """Read all blocks and pass the starts of items to `found`. Returns each list's number of items."""
         counts = np.zeros(len(at), np.int64)
         rows = np.arange(len(at))
         least = item.least_bytes()
@@ -249,7 +249,7 @@ class Source:
                 block = self.longs(inner, limit)
                 sized = block < 0
                 if sized.any():
-                    # a negative count is followed by the block's bytes, for readers that skip it
+                    # after a negative count comes the block's size in bytes, for readers that skip it
                     np.negative(block, out=block, where=sized)
                     tail = inner[sized]
                     with inside(np.flatnonzero(sized)):
@@ -306,7 +306,7 @@ class Source:
         if self._bytes is None:
             self._bytes = self.data.tobytes()
         if id(item) not in self._skips:
-            # the node is kept, since its id would be used again
+            # keep the node: Python could reuse the id of a freed one
             self._skips[id(item)] = (item, skipper(item))
         data, skip = self._bytes, self._skips[id(item)][1]
         positions = np.empty(items if found is not None else 0, np.int64)
@@ -320,7 +320,7 @@ class Source:
 
 
 class inside:  # noqa: N801 -- reads as a word of the `with` statement
-    """Errors of the values `rows` of a selection, as errors of what was selected from."""
+    """Turns the index of a DamagedError in a selection of rows into the index before the selection."""
 
     def __init__(self, rows: Positions) -> None:
         self._rows = rows

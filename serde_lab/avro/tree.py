@@ -1,11 +1,10 @@
-"""An Avro schema as a tree of nodes: parsed once, then walked for every batch.
+"""Parses an Avro schema into a tree of nodes, which is walked for every batch.
 
-Owns `Node`, what each Avro type reads as in Arrow, and the fitting of a tree to a given Arrow schema.
-Must not know bytes (`encoder.py`, `decoder.py`) or how a schema is written (`schema.py`).
+`parse` gives each Avro type its Arrow type; `fit` replaces these by the types of a given Arrow schema.
 
-Supported: what `avro_schema.arrow_to_avro` writes, and beyond it unions of one type with null in either
-order, references to named types, and timestamps in milliseconds. Enums, decimals over bytes, fixed
-without a decimal, times and larger unions are refused by name.
+Supported is everything that `schema.arrow_to_avro` writes, and also unions of one type with null in
+either order, references to named types, and timestamps in milliseconds. Enums, decimals over bytes,
+fixed without a decimal, times and larger unions are refused by name.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One Avro type, and the Arrow type that its values have in memory.
+    """One Avro type, and the Arrow type of its values in memory.
 
-    `null_branch` is the place of null in the union around the type, None where there is no union.
-    Children: an array's item; a map's entry, a record of `key` and `value`; a record's fields.
+    `null_branch` is the index of null in the union around the type; None without a union. Children are
+    an array's item, a map's entry (a record of `key` and `value`), or a record's fields.
     """
 
     kind: Kind
@@ -48,12 +47,12 @@ class Node:
     name: str = ""
     null_branch: int | None = None
     size: int = 0
-    """Bytes of a decimal."""
+    """The size of a decimal in bytes."""
     children: tuple[Node, ...] = ()
 
     @property
     def value_branch(self) -> int:
-        """The place of the type itself in the union around it."""
+        """The index of the type itself in the union around it."""
         return 1 - (self.null_branch or 0)
 
     @property
@@ -65,7 +64,7 @@ class Node:
         return [child.field for child in self.children]
 
     def least_bytes(self) -> int:
-        """The fewest bytes that a value takes: what bounds the length of a list of them."""
+        """The fewest bytes that a value takes; this limits how many items a list can claim to have."""
         if self.null_branch is not None:
             return 1
         if self.kind == "record":
@@ -87,7 +86,7 @@ def parse(schema: Any) -> Node:
 
 
 def fit(root: Node, schema: pa.Schema) -> Node:
-    """`root` with the Arrow types of `schema`, whose columns it must have in the same order.
+    """`root` with the Arrow types of `schema`; both must have the same columns in the same order.
 
     `schema` may narrow int to int8 and int16, name another zone, and be nullable where `root` is not.
     """
@@ -170,7 +169,7 @@ class _Parser:
         return replace(inner, type=_LOGICAL[kind, logical])
 
     def _define(self, schema: Mapping[str, Any], namespace: str, path: str) -> str:
-        """Remember a named type; its full name."""
+        """Remember a named type and return its full name."""
         name = schema.get("name")
         if not isinstance(name, str):
             raise SchemaError(f"column {path!r} has an Avro {schema['type']} without a name")

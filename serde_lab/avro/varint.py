@@ -1,8 +1,8 @@
-"""Avro's zig-zag varints, many at a time: the kernels that encoder and decoder share.
+"""Encodes and decodes arrays of Avro's zig-zag varints; the encoder and the decoder share these kernels.
 
-Owns the arithmetic on arrays of numbers. An Avro int or long is zig-zagged (0, -1, 1, -2 become 0, 1,
-2, 3), then written seven bits a byte, lowest first, the top bit set on all bytes but the last: 1 to 10
-bytes (Avro specification, "Binary encoding"). Must not know schemas.
+An Avro int or long is zig-zagged (0, -1, 1, -2 become 0, 1, 2, 3), then written with seven bits per byte,
+the lowest first. All bytes but the last have the top bit set. A varint has 1 to 10 bytes (Avro
+specification, "Binary encoding").
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CLOSE = (
 
 
 def zigzag(values: npt.NDArray[Any]) -> npt.NDArray[np.unsignedinteger[Any]]:
-    """Signed numbers of 8 to 64 bits as unsigned ones of the same width, small where they are near 0."""
+    """Signed numbers of 8 to 64 bits as unsigned ones of the same width; numbers near 0 become small."""
     bits = values.dtype.itemsize * 8
     folded = values << 1
     folded ^= values >> (bits - 1)
@@ -51,19 +51,22 @@ def unzigzag(folded: Words) -> npt.NDArray[np.int64]:
 def varint_bytes(
     folded: npt.NDArray[np.unsignedinteger[Any]],
 ) -> Iterator[tuple[Bytes, Mask | None]]:
-    """The bytes of varints by place: the k-th pair holds byte k of each, and which have one (None: all)."""
+    """The bytes of varints by position: pair k holds byte k of each, and a mask of those that have it.
+
+    A mask of None means all.
+    """
     if not len(folded):
         return
     largest, least = int(folded.max()), int(folded.min())
     if folded.dtype == np.uint64 and largest < 1 << 32:
-        # half the memory to pass over
+        # halves the memory to read
         folded = folded.astype(np.uint32)
     places = max(1, -(-largest.bit_length() // 7))
     has: Mask | None = None
     for place in range(places):
         byte = (folded >> folded.dtype.type(7 * place)).astype(np.uint8)
         if place == places - 1:
-            # nothing is above these bits in any number
+            # no number has higher bits than these
             yield byte, has
             return
         limit = 1 << 7 * (place + 1)
@@ -82,17 +85,17 @@ def varint_bytes(
 def varints_at(
     data: Bytes, words: Words, at: Positions
 ) -> tuple[Words, npt.NDArray[np.integer[Any]] | int, Mask | None]:
-    """The varints that begin at the positions `at`: folded numbers, their bytes, and which are too long.
+    """The varints at the positions `at`: folded numbers, their sizes in bytes, and which are too long.
 
     `data` has at least 10 bytes behind each position; `words[p]` is the little-endian word of the 8
-    bytes from p. Too long (None: none is) means more than 64 bits.
+    bytes from p. Too long means more than 64 bits; None means that none is.
     """
     word = words[at]
     if not (word & np.uint64(0x80)).any():
         return word & np.uint64(0x7F), 1, None
     ends = ~word
     ends &= _TOP_BITS
-    ends &= ~ends + _ONE  # the top bit of the last byte alone; 0 if that is not among these 8
+    ends &= ~ends + _ONE  # only the top bit of the last byte; 0 if that is not among these 8
     unended = ends == 0
     ends -= _ONE
     sizes = (np.bitwise_count(ends) + np.uint8(1)) >> np.uint8(3)
@@ -113,7 +116,7 @@ def varints_at(
 def _long_varints(
     data: Bytes, at: Positions, word: Words, sizes: npt.NDArray[np.uint8], rows: Positions
 ) -> tuple[Words, npt.NDArray[np.uint8], Mask | None]:
-    """Finish those of `rows`, which have a ninth byte and perhaps a tenth."""
+    """Finish the varints of `rows`, which have a ninth byte and perhaps a tenth."""
     ninth = data[at[rows] + 8].astype(np.uint64)
     tenth = data[at[rows] + 9].astype(np.uint64)
     has_tenth = ninth > 0x7F

@@ -1,1 +1,1 @@
-""""""
+"""The command line, `serde-lab`: one module for each group of commands."""

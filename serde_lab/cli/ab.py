@@ -1,7 +1,7 @@
-"""`ab`: two commits, versions or option sets of serde_lab in one sitting, and what the gate makes of it.
+"""Implements `ab`: compares two commits, versions or option sets of serde_lab in one sitting.
 
-Owns the options and the progress; the lab measures the sides, the gate judges them and says which arms
-need more rounds. Works without Java where the scenario does.
+The lab measures the sides. The gate judges them and says which arms need more rounds. Works without Java
+if the scenario does.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def ab(
 ) -> int:
     """Compare two commits, versions or option sets, measured in turns in one sitting.
 
-    REF_A runs twice, so that the sitting knows its own noise. Arms are measured until they are
-    decided, or cannot be. Exit 3 on a regression, 4 on a wrong answer.
+    REF_A runs twice, to show the noise of the sitting. Each arm is measured until its verdict is decided,
+    or until more rounds cannot decide it. Exit 3 on a regression, 4 on a wrong answer.
 
     Examples:
 
@@ -150,7 +150,7 @@ def ab(
 
 
 def _sitting_folder(above: Path, scenario: str) -> Path:
-    """A new folder, named by the time; a number tells sittings of the same second apart."""
+    """A new folder named by the time; a number distinguishes sittings of the same second."""
     stamp, number = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{scenario}", 1
     while True:
         folder = above / (stamp if number == 1 else f"{stamp}-{number:02d}")
@@ -173,7 +173,7 @@ def _known_arms(asked: Mapping[str, Any], arms: list[str] | None) -> None:
 
 
 def _label(side: Any) -> str:
-    """Which side, of what code, with which options of its own."""
+    """The side, its code, and the options that are its own."""
     sets = f" with {', '.join(side.overrides)}" if side.overrides else ""
     return f"{side.label}: {side.environment.name}{sets}"
 

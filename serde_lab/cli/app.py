@@ -1,6 +1,6 @@
-"""The command line's frame: the verbs, and the exit status that each outcome gets.
+"""Dispatches the commands and turns every outcome into an exit status.
 
-Owns the process edge: errors become one sentence on standard error and a status. Must hold no logic.
+Errors become one sentence on standard error.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
         say("serde-lab: standard output is closed")
         return 1
     for stream in (sys.stdout, sys.stderr):
-        # a character that the terminal's encoding lacks is shown by its code
+        # characters that the terminal's encoding lacks are shown as escapes
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")
     with warnings.catch_warnings():
@@ -73,7 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _showing(others: Callable[..., None]) -> Callable[..., None]:
-    """Our own warnings as one line on standard error each, `others` as ever."""
+    """Show the project's own warnings as one line each on standard error; `others` shows the rest."""
 
     def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
         if not issubclass(category, PortabilityWarning):
@@ -102,7 +102,7 @@ def _run(arguments: list[str] | None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _interrupted()
     except SystemExit as exc:
-        # typer's own way to say that the reader of a pipe left
+        # how typer reports that the reader of a pipe has left
         if isinstance(exc.__context__, BrokenPipeError):
             nobody_reads(sys.__stdout__)
             return 0
@@ -111,7 +111,7 @@ def _run(arguments: list[str] | None) -> int:
         _explain(exc)
         say(f"serde-lab: {_shortened(_of_system(exc))}", style="bold red")
         return 2 if exc.errno == errno.ENAMETOOLONG else 1
-    except Exception as exc:  # the edge of the process: what is not foreseen is still one sentence
+    except Exception as exc:  # the process edge: unforeseen errors get one sentence too
         _explain(exc)
         say(
             f"serde-lab: internal error: {type(exc).__name__}: {' '.join(str(exc).split())[:300]}"
@@ -119,7 +119,7 @@ def _run(arguments: list[str] | None) -> int:
             style="bold red",
         )
         return 1
-    if outcome == 130:  # typer's word for ctrl-C
+    if outcome == 130:  # typer's status for ctrl-C
         return _interrupted()
     return outcome if isinstance(outcome, int) else 0
 
@@ -130,7 +130,7 @@ def _interrupted() -> int:
 
 
 def _flush() -> None:
-    """Write what is still in the buffer, so that a write error is not met while the interpreter ends."""
+    """Write what is still buffered now, since a write error at the interpreter's end would be unhandled."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -146,7 +146,7 @@ def _of_system(exc: OSError) -> str:
 
 
 def _shortened(text: str) -> str:
-    """`text` with the middle of very long words left out."""
+    """`text` with very long words cut in their middle."""
     return _LONG_WORD.sub(lambda word: f"{word[0][:100]}…{word[0][-20:]}", text)
 
 
@@ -156,11 +156,11 @@ def _explain(exc: BaseException) -> None:
 
 
 def entry() -> None:
-    """The installed command `serde-lab`."""
+    """The entry point of the installed command `serde-lab`."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            # the next file to be opened would take the place of a standard stream that is closed
+            # otherwise the next opened file would become that standard stream
             os.open(os.devnull, os.O_RDWR)
     sys.exit(main())

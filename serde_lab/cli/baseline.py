@@ -1,6 +1,6 @@
-"""`baseline`: keep, show and replace what the gate compares with.
+"""Implements `baseline`: saves, lists, shows, promotes and removes the gate's baselines.
 
-Owns the options of these commands; the files are the gate's. Works without Java and pyspark.
+Works without Java and pyspark.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def show(
     results: Results = Path("results"),
     baselines: Baselines = None,
 ) -> int:
-    """Print a baseline and what happened to it, as JSON."""
+    """Print a baseline and its history, as JSON."""
     from serde_lab.gate.baseline.store import show as record
 
     for file in _files(baselines or results / "baselines", scenario, machine_class):
@@ -99,7 +99,7 @@ def promote(
     results: Results = Path("results"),
     baselines: Baselines = None,
 ) -> int:
-    """Replace a baseline by a run, for a reason that is kept."""
+    """Replace a baseline by a run; the reason is stored."""
     from serde_lab.gate.baseline import store as baseline
 
     _told(
@@ -123,7 +123,7 @@ def remove(
     results: Results = Path("results"),
     baselines: Baselines = None,
 ) -> int:
-    """Take a baseline away; what happened to it stays in the file."""
+    """Remove a baseline; its history stays in the file."""
     from serde_lab.gate.baseline import store as baseline
 
     _told(

@@ -1,7 +1,4 @@
-"""`doctor` and `validate`: is this machine, this scenario, this table sound?
-
-Owns the printing of findings. Must hold no logic of its own.
-"""
+"""Implements `doctor` and `validate`: checks of this machine, a scenario or a table."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ def doctor(
     ] = False,
     format: Annotated[Format, typer.Option(help="How to print.")] = Format.TABLE,
 ) -> int:
-    """Say what a run needs, what is here, and what to do where something is missing.
+    """List what a run needs and what is here, with advice where something is missing.
 
     Exit status 1 if the lab cannot run.
     """
@@ -70,14 +67,14 @@ def validate(
     ] = False,
     format: Annotated[Format, typer.Option(help="How to print.")] = Format.TABLE,
 ) -> int:
-    """Check a scenario without running it, or say whether a Hudi table is sound.
+    """Check a scenario without running it, or check whether a Hudi table is sound.
 
-    A scenario is read, its options are bound and its impossible combinations are refused, each in a
-    sentence that names file and key. With --deep its rows are looked at too: null and repeated keys,
-    partition values, and whether each strategy encodes and decodes rows of these types.
+    Of a scenario, the file, the options and their combinations are checked; each error is a sentence that
+    names file and key. With --deep its rows are checked too: null and repeated keys, partition values,
+    and whether each strategy encodes and decodes rows of these types.
 
-    A table (anyone's, of version 6, 8 or 9) is only read. Each finding says how bad it is, what a reader
-    would see and what mends it; exit status 4 if rows could be lost or wrong.
+    A table (from any writer, version 6, 8 or 9) is only read. Each finding says how severe it is, what a
+    reader would see and how to repair it; exit status 4 if rows could be lost or wrong.
     """
     if _is_table(what):
         return _validate_table(what, deep, format)
@@ -145,7 +142,7 @@ def _by_kind(findings: Sequence[Finding]) -> dict[Kind, list[Finding]]:
 
 
 def _tell_kind(kind: Kind, findings: Sequence[Finding]) -> None:
-    """A kind of damage once, with the first places where it is."""
+    """Print a kind of damage once, with the first places where it occurs."""
     places = f"{len(findings)} places" if len(findings) > 1 else "1 place"
     tell(f"{kind.severity.value}: {kind.name}, {places}")
     tell(f"  what a reader sees: {kind.effect}")

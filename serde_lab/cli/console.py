@@ -1,7 +1,7 @@
-"""Where words go: results to standard output, progress and messages to standard error.
+"""Prints results to standard output, and progress and messages to standard error.
 
-All text is printed as it is: no markup, no emoji codes, control characters shown (`runs.plain_text`).
-NO_COLOR and non-terminals are respected by rich itself.
+Text is printed unchanged: no markup, no emoji codes; control characters are made visible
+(`runs.plain_text`). rich itself respects NO_COLOR and non-terminals.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from serde_lab.runs.plain_text import plain, plain_json, plain_line
 
 
 def nobody_reads(stream: IO[str] | None) -> None:
-    """Send the rest of a stream nowhere: the reader of the pipe left, and the command goes on."""
+    """Discard the rest of a stream, so that the command goes on after the reader of a pipe left."""
     if stream is None:
         return
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -34,11 +34,11 @@ class _Console(Console):
 
 
 stderr = _Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
-# a pipe has no width: what is read by others is never cut
+# a pipe has no width, and what other programs read must not be cut
 _WIDE = None if sys.stdout is not None and sys.stdout.isatty() else 200
 stdout = _Console(highlight=False, soft_wrap=True, width=_WIDE, markup=False, emoji=False)
 
-_GAP = 2  # rich's blanks between two columns
+_GAP = 2  # blanks that rich puts between two columns
 
 
 class Format(StrEnum):
@@ -51,12 +51,12 @@ class Format(StrEnum):
 
 
 def say(text: str, style: str | None = None) -> None:
-    """A message of one line on standard error."""
+    """Print a one-line message on standard error."""
     stderr.print(plain_line(text), style=style)
 
 
 def emit(text: str) -> None:
-    """A result as it is, on its lines."""
+    """Print a result unchanged, line by line."""
     try:
         sys.stdout.write(text if text.endswith("\n") else text + "\n")
     except BrokenPipeError:
@@ -67,7 +67,7 @@ def emit(text: str) -> None:
 
 
 def tell(text: str) -> None:
-    """A result that is a sentence."""
+    """Print a result that is a sentence."""
     emit(plain_line(text))
 
 
@@ -77,7 +77,7 @@ def print_rows(
     form: Format = Format.TABLE,
     title: str = "",
 ) -> None:
-    """Rows of cells, shape (len(rows), len(columns)), in the asked format; a tuple is a cell of lines."""
+    """Print rows of cells, shape (len(rows), len(columns)); a cell that is a tuple has several lines."""
     if form is Format.JSON:
         print_json([dict(zip(columns, row, strict=True)) for row in rows])
         return
@@ -91,7 +91,7 @@ def print_rows(
 
 
 def print_json(value: Any) -> None:
-    """A value as JSON, for scripts."""
+    """Print a value as JSON."""
     emit(plain_json(value))
 
 
@@ -104,7 +104,7 @@ def _lines(cell: object) -> tuple[str, ...]:
 def _print_table(
     columns: Sequence[str], rows: Sequence[tuple[tuple[str, ...], ...]], title: str
 ) -> None:
-    """A table as wide as the terminal at most: text is wrapped, figures only where they must be."""
+    """Print a table within the terminal's width; text wraps, figures only if there is no other way."""
     numeric = [
         bool(rows) and all(_is_number(line) for row in rows for line in row[i])
         for i in range(len(columns))

@@ -1,6 +1,6 @@
-"""`history`: a scenario's results over time, and who acknowledged a step in them.
+"""Implements `history`: shows a scenario's results over time, and acknowledges steps in them.
 
-Owns the options; steps and acknowledgements are the gate's. Works without Java and pyspark.
+Works without Java and pyspark.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""`compare` and `gate`: judging runs.
+"""Implements `compare` and `gate`, and the options that all judging commands share.
 
-Owns the options of these commands, and those that others which judge have in common with them; the
-verdicts are the gate's. Works without Java and pyspark, but for `gate --run`, which measures.
+Works without Java and pyspark, except `gate --run`, which measures.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Out = Annotated[
 
 
 class HostMismatch(StrEnum):
-    """What to do when two sides were measured on machines of different classes."""
+    """What to do if the two sides were measured on different machine classes."""
 
     REFUSE = "refuse"
     RATIOS = "ratios"
@@ -75,7 +74,7 @@ def compare(
     report: Out = None,
     format: Annotated[Format, typer.Option(help="How to print.")] = Format.TABLE,
 ) -> int:
-    """Compare two runs, a baseline and a run, or two arms: verdicts, each with its inequality.
+    """Compare two runs, a baseline and a run, or two arms; each verdict is shown with its inequality.
 
     Examples:
 
@@ -146,8 +145,8 @@ def gate(
 ) -> int:
     """Judge a run against its baseline: exit 3 on a regression, 4 on a wrong answer.
 
-    A regression is significant, larger than the scenario's [gate] limits and above the noise. A
-    missing baseline, an arm that vanished or an empty comparison is never a pass.
+    A regression is significant, larger than the scenario's [gate] limits, and larger than the noise. A
+    missing baseline, a missing arm or an empty comparison is never a pass.
 
     Examples:
 
@@ -200,7 +199,7 @@ def gate(
 
 
 def named_run(name: str, results: Path) -> Run:
-    """The run that a name, as `runs.listing` understands it, stands for."""
+    """The run called `name`, in the forms that `runs.listing` accepts."""
     from serde_lab.runs.directory import load_run
     from serde_lab.runs.listing import resolve_run
 
@@ -208,7 +207,7 @@ def named_run(name: str, results: Path) -> Run:
 
 
 def _measurer(scenario: str, results: Path) -> Any:
-    """Measures arms of a scenario (all for none), with progress, as `gate_measured` asks for it."""
+    """A function that measures arms of a scenario (all for none) with progress, for `gate_measured`."""
     from serde_lab.cli.progress import RunProgress
     from serde_lab.lab.runner import RunSettings, run_scenario
     from serde_lab.runs.directory import load_run
@@ -225,7 +224,7 @@ def _measurer(scenario: str, results: Path) -> Any:
 
 
 def write_page(target: Path | None, document: dict[str, Any]) -> None:
-    """Write the page of a comparison or a gate, where one is asked for, and say where."""
+    """Write the page of a comparison or a gate if one is asked for, and print its path."""
     if target is not None:
         from serde_lab.report.render import render_comparison
 
@@ -233,5 +232,5 @@ def write_page(target: Path | None, document: dict[str, Any]) -> None:
 
 
 def wrote(page: Path) -> None:
-    """On standard error, since standard output may be JSON or XML."""
+    """Print the page's path on standard error, since standard output may be JSON or XML."""
     say(f"report: {page.absolute()}")

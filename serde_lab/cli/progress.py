@@ -1,4 +1,4 @@
-"""Progress of a run or a download on standard error: a live line on a terminal, plain lines elsewhere."""
+"""Shows progress of runs and downloads on standard error: live on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from serde_lab.runs.plain_text import plain_line
 
 
 class RunProgress:
-    """Shows scenario, arm, round and time left; every cell also leaves one line behind."""
+    """Shows scenario, arm, round and remaining time; every cell also leaves one line."""
 
     def __init__(self, scenario: str) -> None:
         self.scenario = scenario
@@ -58,13 +58,13 @@ class RunProgress:
         if self._bar is not None:
             self._bar.stop()
         if isinstance(error, KeyboardInterrupt):
-            # the runner's notes say where the run is, if there is one already
+            # the runner's notes on the exception name the run, if there is one already
             raise Interrupted(
                 "; ".join(["interrupted", *getattr(error, "__notes__", ())])
             ) from error
 
     def message(self, text: str) -> None:
-        """A step that is no cell."""
+        """Show a step that is not a cell."""
         say(f"{self.scenario}: {text}")
         self._describe(text)
 
@@ -84,7 +84,7 @@ class RunProgress:
         self._describe(f"round {round}{' (warm-up)' if warmup else ''} · {arm}")
 
     def cell_ended(self, arm: str, round: int, seconds: float | None, note: str) -> None:
-        """A cell is through."""
+        """A cell has ended."""
         self._done += 1
         share = 100 * self._done / max(1, self._total)
         figure = f"{seconds:7.2f} s" if seconds is not None else f"no timing: {note}"
@@ -104,7 +104,7 @@ class RunProgress:
 
 
 class DownloadProgress:
-    """Shows bytes, speed and time left of downloads; without a terminal, a line for each tenth."""
+    """Shows bytes, speed and remaining time of downloads; without a terminal, one line per tenth."""
 
     def __init__(self) -> None:
         self._tenths: dict[str, int] = {}
@@ -140,7 +140,7 @@ class DownloadProgress:
 
 
 def fetch_hudi_bundle(stated: str = "") -> Path:
-    """Apache Hudi's bundle, fetched with progress shown if it is not here. Raises SetupError."""
+    """Apache Hudi's bundle, downloaded with progress if it is not here. Raises SetupError."""
     from serde_lab.lab.jars.manifest import HUDI, fetch_jar
 
     with DownloadProgress() as progress:

@@ -1,6 +1,6 @@
-"""`list`, `show`, `report` and `seal`: what was measured, printed, drawn or vouched for.
+"""Implements `list`, `show`, `report` and `seal`: prints what was measured, draws it, or vouches for it.
 
-Owns the printing; the figures come from `runs`, the page from `report`. Works without Java and pyspark.
+Works without Java and pyspark.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def list_(
     ] = False,
     format: Annotated[Format, typer.Option(help="How to print.")] = Format.TABLE,
 ) -> int:
-    """List the scenarios there are, the runs that were made (--runs), or the strategies (--strategies)."""
+    """List the scenarios, the stored runs (--runs), or the strategies (--strategies)."""
     if runs and strategies:
         raise UsageError("--runs and --strategies are two lists: ask for one")
     if strategies:
@@ -101,9 +101,9 @@ def show(
     results: Results = Path("results"),
     format: Annotated[Format, typer.Option(help="How to print.")] = Format.TABLE,
 ) -> int:
-    """Print the figures of a run: one row an arm, or everything with --format json.
+    """Print the figures of a run: one row per arm, or everything with --format json.
 
-    Exit 4 on a wrong answer, 1 where an arm's contents are unchecked: no timing of such an arm is shown.
+    Exit 4 on a wrong answer, 1 if an arm's contents are unchecked; such an arm's timing is not shown.
     """
     from serde_lab.analysis.summary import exit_status, summarise
     from serde_lab.cli.run_table import print_run
@@ -166,9 +166,9 @@ def seal(
     ],
     results: Results = Path("results"),
 ) -> int:
-    """Give runs and baselines of older versions a digest: you vouch that they are as they were measured.
+    """Add a digest to runs and baselines of older versions: you vouch that they are as measured.
 
-    Without one `gate` and `baseline save` refuse them. One that does not fit is never replaced.
+    Without a digest `gate` and `baseline save` refuse them. A digest that does not match is never replaced.
     """
     from serde_lab.gate.baseline.store import seal as seal_baselines
     from serde_lab.runs.directory import seal_run

@@ -1,7 +1,4 @@
-"""`run`: measure scenarios, show progress, end with a table and the path of a report.
-
-Owns the options of `run`. Must hold no logic: the lab measures, `runs` computes, `report` draws.
-"""
+"""Implements `run`: measures scenarios, shows progress, prints a table and writes a report."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 
 class _RunCommand(TyperCommand):
-    """`--resume` without a run means the latest one."""
+    """Lets `--resume` without a run mean the latest one."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         given = []
@@ -115,7 +112,7 @@ def run(
     ] = False,
     format: Annotated[Format, typer.Option(help="How to print the table.")] = Format.TABLE,
 ) -> int:
-    """Measure scenarios: every arm in every round, checked, then a table and a report.
+    """Measure scenarios: every arm in every round, with checks; prints a table and writes a report.
 
     Examples:
 
@@ -176,7 +173,7 @@ def run(
 
 
 def _fetch_hudi(required: bool) -> None:
-    """Without the bundle the other arms can be measured still, and the run says what is missing."""
+    """Fetch the bundle; if that fails and it is not required, the other arms can still be measured."""
     from serde_lab.errors import SetupError
 
     try:
@@ -232,7 +229,7 @@ def _properties(given: Sequence[str]) -> dict[str, str]:
 
 
 def _arm_names(scenario: Scenario, chosen: list[str] | None) -> tuple[str, ...]:
-    """Arms by name; where none has it, all arms of that strategy, control or peer."""
+    """The arms with the chosen names; a name without an arm means all arms of that strategy or kind."""
     names: list[str] = []
     for one in chosen or ():
         found = [arm.name for arm in scenario.arms if arm.name == one]

@@ -1,7 +1,4 @@
-"""A run at the end of a command: the table of arms, and the report's path.
-
-Owns the joining of `runs` and `report` for the terminal. Must hold no figures of its own.
-"""
+"""Prints the table of arms at the end of a command, and writes the run's report."""
 
 from __future__ import annotations
 
@@ -30,11 +27,11 @@ RunTable: TypeAlias = tuple[Sequence[str], Sequence[Sequence[object]], str]
 
 
 def print_run(summary: Mapping[str, Any], form: Format) -> None:
-    """One row an arm: seconds with their range, ratio to the reference, SerDe CPU, shuffle, checks.
+    """One row per arm: seconds with their range, ratio to the reference, SerDe CPU, shuffle, checks.
 
-    With peers in the run, a second table has how many times faster each arm is than each peer; a sweep
-    has one of growth, RFC-84's workload one of its claims. A codec run has tables of its own kind. What
-    is wrong with an arm follows as a line of its own. CSV is one table of raw values.
+    A run with peers gets a second table, with how many times faster each arm is than each peer; a sweep
+    gets one of growth, RFC-84's workload one of its claims. A codec run has different tables. Problems of
+    an arm follow on separate lines. CSV is a single table of raw values.
     """
     if form is Format.CSV:
         print_rows(*raw_table(summary), form)
@@ -48,7 +45,7 @@ def print_run(summary: Mapping[str, Any], form: Format) -> None:
 
 
 def raw_table(summary: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
-    """The main table with unrounded values, units in its headings."""
+    """The main table with unrounded values, and units in its headings."""
     costs = records_of(codec_costs(summary, summary.get("cases", ())))
     if not costs:
         return RAW_COLUMNS, [row.raw() for row in arm_rows(summary)]
@@ -57,7 +54,7 @@ def raw_table(summary: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[Seque
 
 
 def run_tables(summary: Mapping[str, Any]) -> Iterator[RunTable]:
-    """Headings, rows and title of every table that ends a run, the main one first."""
+    """Headings, rows and title of every table at the end of a run, the main one first."""
     name = f"{summary['scenario']} {summary['run']}"
     costs = codec_costs(summary, summary.get("cases", ()))
     if costs:

@@ -1,7 +1,4 @@
-"""`gate --self-test`: records rounds with and without a slowdown, and shows how the gate judges them.
-
-Owns the options' meaning and the progress; the lab measures, the gate judges and keeps.
-"""
+"""Implements `gate --self-test`: records rounds with and without a slowdown, and tests the gate on them."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ DEFAULT_SCENARIO = "gate_smoke"
 
 @dataclass(frozen=True, slots=True)
 class SelfTestOptions:
-    """What a self-test was asked for; with `judge` that pool is judged and nothing is measured."""
+    """The options of a self-test; with `judge`, that pool is judged and nothing is measured."""
 
     scenario: str
     arm: str
@@ -35,7 +32,7 @@ class SelfTestOptions:
 
 
 def run_self_test(options: SelfTestOptions, format: str) -> int:
-    """Record or read a pool, judge it, print the proof; 0 when both bounds hold."""
+    """Record or read a pool, judge it and print the result; returns 0 if both bounds hold."""
     from serde_lab.gate.output.other import render_self_test
     from serde_lab.gate.policy import Policy
     from serde_lab.gate.pool import read_pool
@@ -55,7 +52,7 @@ def run_self_test(options: SelfTestOptions, format: str) -> int:
 
 
 def _record(scenario: Scenario, options: SelfTestOptions) -> Pool:
-    """Record in this process, and go on with what an interrupted recording left."""
+    """Record in this process, continuing an interrupted recording."""
     from serde_lab.gate.pool import record_pool, write_pool
     from serde_lab.lab.cells.gate_rounds import gate_rounds
 
@@ -116,7 +113,7 @@ def _empty_pool(scenario: Scenario, arm: str, options: SelfTestOptions) -> Pool:
 
 
 def _begun(file: Path, empty: Pool) -> Pool:
-    """The rounds that are there already; raises RunError where they are of something else."""
+    """The rounds recorded so far; raises RunError if they belong to a different recording."""
     from serde_lab.gate.pool import read_pool
 
     if not file.exists():

@@ -1,7 +1,7 @@
-"""`table`: the services of a Hudi table by hand, each on the table at a path.
+"""Implements `table`: runs table services by hand on the table at a path.
 
-Owns the options and the words of `table compact`, `clean`, `archive`, `resize-buckets`, `rollback` and
-`drop-metadata-table`. Must hold no logic: the pipeline does the work.
+The commands are `table compact`, `clean`, `archive`, `resize-buckets`, `rollback` and
+`drop-metadata-table`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def compact(
     drop: DropOption = False,
     format: FormatOption = Format.TABLE,
 ) -> int:
-    """Turn every file slice that has logs into a base file, one Spark task a slice.
+    """Turn every file slice that has logs into a base file, one Spark task per slice.
 
     A merge-on-read table reads the same before and after.
     """
@@ -142,7 +142,7 @@ def resize_buckets(
 ) -> int:
     """Split and merge the buckets of a table with consistent hashing by their sizes.
 
-    The rows stay: a clustering instant puts them into other file groups.
+    The rows do not change: a clustering instant moves them to other file groups.
     """
     from serde_lab.pipeline.commit.table_services import resize_buckets_now
     from serde_lab.table.services.bucket_resizing import ResizeRules
@@ -155,7 +155,7 @@ def resize_buckets(
 
 
 def rollback(path: Path_, drop: DropOption = False, format: FormatOption = Format.TABLE) -> int:
-    """Undo what writers that died left pending, and finish their cleans."""
+    """Undo the pending work of writers that died, and finish their cleans."""
     from serde_lab.pipeline.commit.table_services import roll_back_now
 
     done = roll_back_now(_open(path, drop))
@@ -176,8 +176,8 @@ def rollback(path: Path_, drop: DropOption = False, format: FormatOption = Forma
 def drop_metadata_table(path: Path_, format: FormatOption = Format.TABLE) -> int:
     """Remove the metadata table that Apache Hudi built, so that the table can be written without it.
 
-    The rows stay. Have Apache Hudi go on with hoodie.metadata.enable=false: else its next write
-    builds a new one.
+    The rows do not change. Let Apache Hudi continue with hoodie.metadata.enable=false, or its next write
+    builds a new metadata table.
     """
     table = _open(path)
     partitions = table.config.metadata_partitions
@@ -199,7 +199,7 @@ def _compact_on_spark(table: HoodieTable, master: str) -> Commit | None:
     from serde_lab.pipeline.commit.compaction import compact as compact_table
     from serde_lab.pipeline.spark.slices import compactor_on
 
-    # what cannot be is said before Spark is started
+    # report invalid options before Spark starts
     table.config.merge_rules.check_merger()
     spark = start_session(SessionSettings(cores=os.cpu_count() or 1, master=master))
     try:

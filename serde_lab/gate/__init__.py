@@ -1,5 +1,4 @@
-"""Judges runs: what changed, whether that can be defended, and what a gate makes of it.
+"""Judges runs: compares them, decides whether a change is significant, and turns that into an exit status.
 
-Owns comparisons, verdicts, baselines, history and the gate's own proof. Reads run directories
-only; knows neither Spark nor Java nor how a run was made.
+Holds comparisons, verdicts, baselines, history and the gate's self-test. Works on run directories only.
 """

@@ -1,8 +1,8 @@
-"""Changes that somebody has looked at and accepted: who, why, and which.
+"""Stores acknowledged changes: which change was accepted, by whom, and why.
 
     results/acknowledged/<scenario>.json
 
-Kept beside baselines and committed; never made by the tool itself. Knows files, not statistics.
+The files are kept beside the baselines and committed. Only a user's command adds an entry.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FILE_FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """One accepted change: first seen in `run`; an empty arm, metric or phase covers all."""
+    """One accepted change, first seen in `run`; an empty arm, metric or phase matches all."""
 
     run: str
     by: str
@@ -31,7 +31,7 @@ class Acknowledgement:
     phase: str = ""
 
     def covers(self, arm: str, quantity: Quantity, run: str) -> bool:
-        """Whether this speaks of a step of that arm and quantity, first seen in that run."""
+        """Whether this covers a step of that arm and quantity, first seen in that run."""
         return (
             self.run == run
             and self.arm in ("", arm)
@@ -41,7 +41,7 @@ class Acknowledgement:
 
 
 def acknowledged(folder: Path, scenario: str) -> tuple[Acknowledgement, ...]:
-    """What was acknowledged of a scenario; raises RunError when the file is damaged."""
+    """The acknowledged changes of a scenario; raises RunError if the file is damaged."""
     file = folder / f"{scenario}.json"
     try:
         document = json.loads(file.read_bytes())

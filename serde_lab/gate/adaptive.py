@@ -1,9 +1,9 @@
-"""Adaptive rounds: which arms of a sitting are measured further, and when it ends.
+"""Decides after each look which arms of a sitting (an interleaved A/B measurement) are measured further.
 
-A sitting looks at its rounds at times fixed beforehand (`AlphaSpending`) and goes on only for arms
-with a cell that is undecided and can still be decided by the last look. The verdict of a cell uses
-the level of the look it stopped at, so that the error rate holds under this peeking, and judging
-the finished run again gives the same verdict. Knows results of the gate; measures nothing.
+A sitting looks at its results at fixed numbers of rounds (`AlphaSpending`). It continues only for arms with a
+cell that is undecided and can still be decided by the last look. A cell's verdict uses the level of the look
+at which it stopped, so that repeated looks keep the error rate and judging the finished run again gives the
+same verdict.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from serde_lab.gate.statistics.spending import AlphaSpending
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a sitting knows after some rounds: `go_on` names the arms to measure further.
+    """The state of a sitting after some rounds: `go_on` names the arms to measure further.
 
-    `until` is the number of rounds of the next look; `reasons` says for each open arm why.
+    `until` is the number of rounds of the next look; `reasons` says for each open arm why it continues.
     """
 
     rounds: int
@@ -34,14 +34,14 @@ class Look:
 
 
 JudgeAt = Callable[[AlphaSpending], GateResult]
-"""Judges everything measured so far; `gate_sides` with the plan bound as `spending`."""
+"""Judges everything measured so far; this is `gate_sides` with the plan bound as `spending`."""
 
 MeasureUntil = Callable[[int, tuple[str, ...]], None]
-"""Measures rounds up to this number for these arms; all of them when empty."""
+"""Measures up to this number of rounds for these arms; for all arms if empty."""
 
 
 def look(rounds: int, result: GateResult, plan: AlphaSpending, policy: Policy) -> Look:
-    """Which arms go on after a look at `rounds` rounds."""
+    """Which arms continue after a look at `rounds` rounds."""
     later = [n for n in plan.looks if n > rounds]
     until = later[0] if later else rounds
     open_arms: dict[str, str] = {}
@@ -66,7 +66,7 @@ def run_adaptively(
     judge: JudgeAt,
     looked: Callable[[Look], None] = lambda look: None,
 ) -> Sequence[Look]:
-    """Measure and look until nothing is open or the maximum is reached; the last look decides."""
+    """Measure and look until no cell is open or the maximum is reached; the last look decides."""
     looks: list[Look] = []
     arms: tuple[str, ...] = ()
     for rounds in plan.looks:
@@ -80,7 +80,7 @@ def run_adaptively(
 
 
 def _may_be_decided(finding: Finding, plan: AlphaSpending, policy: Policy) -> str:
-    """Why a cell goes on: "" when it is decided, or no number of rounds up to the maximum helps."""
+    """Why a cell continues; "" if it is decided, or if it cannot be decided within the maximum of rounds."""
     row = finding.row
     if row is None or finding.level != "undecided" or row.evidence is None:
         return ""
@@ -96,7 +96,7 @@ def _may_be_decided(finding: Finding, plan: AlphaSpending, policy: Policy) -> st
 
 @dataclass(frozen=True, slots=True)
 class _PossibleEnd:
-    """Log ratios that the last look may still see: the estimate's range, and its half interval."""
+    """Log ratios possible at the last look: the range of the estimate, and half its interval."""
 
     lowest: float
     highest: float
@@ -104,7 +104,7 @@ class _PossibleEnd:
 
 
 def _possible_end(found: Evidence, maximum: int) -> _PossibleEnd:
-    """An interval shrinks with the root of the rounds, and what it loses is how far it may move."""
+    """The interval shrinks with the root of the rounds; the estimate may move by as much as it shrinks."""
     assert found.ratio is not None
     assert found.low is not None
     assert found.high is not None
@@ -115,7 +115,7 @@ def _possible_end(found: Evidence, maximum: int) -> _PossibleEnd:
 
 
 def _could_fail(end: _PossibleEnd, row: Row, limits: Limits) -> bool:
-    """A regression is possible: the ratio beyond the limits, and its interval clear of 1."""
+    """A regression is possible: the ratio may exceed the limits, with an interval that excludes 1."""
     large = math.log1p(max(limits.relative, row.floor.change))
     return end.highest > large and end.highest - end.half > 0
 

@@ -1,13 +1,12 @@
-"""What a gate makes of a comparison: findings, and the one exit status they come to.
+"""Turns a comparison into a gate's findings and one exit status.
 
     1  nothing was compared, an arm vanished or raised, or its contents went unchecked
     4  a wrong answer
     3  a regression: significant, above the noise floor, and beyond both limits
     5  nothing wrong, but something could not be decided (only under `strict`, else 0)
 
-The worst wins, in the order 1, 2, 4, 3, 5. A cell passes because its interval excludes a regression
-larger than the limits, not because no regression was found. Knows comparisons and policies; not
-where baselines are kept.
+The worst status wins, in the order 1, 2, 4, 3, 5. A cell passes because its interval excludes a regression
+larger than the limits, not because no regression was found.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _STATUS: dict[Level, Status] = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What the gate says of one row, or of the comparison where `row` is None."""
+    """The gate's finding on one row, or on the whole comparison if `row` is None."""
 
     level: Level
     text: str
@@ -53,19 +52,19 @@ class Finding:
 
     @property
     def status(self) -> Status:
-        """The exit status that this finding alone means, under strict."""
+        """The exit status of this finding alone, under strict."""
         return _STATUS[self.level]
 
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """Findings for every row, and what they come to."""
+    """The findings on all rows, and the exit status they lead to."""
 
     comparison: Comparison
     findings: tuple[Finding, ...]
     strict: bool = False
     confirmed: bool = False
-    """Whether failing cells were measured again, and failed again."""
+    """Whether failing cells were measured again and failed again."""
 
     @property
     def exit_status(self) -> int:
@@ -78,12 +77,12 @@ class GateResult:
         return tuple(finding for finding in self.findings if finding.level == level)
 
     def level_of(self, row: Row) -> Level:
-        """What the gate makes of one row of the comparison: the one verdict that a gate shows."""
+        """The gate's verdict on one row of the comparison; a gate shows no other."""
         return next(f.level for f in self.findings if f.row is not None and _same_cell(f.row, row))
 
     @property
     def failing_arms(self) -> tuple[str, ...]:
-        """Arms with a regression in a noisy quantity: measuring them again may clear them."""
+        """Arms with a regression in a noisy quantity, which a second measurement may clear."""
         return tuple(
             sorted(
                 {
@@ -104,7 +103,7 @@ def _same_cell(one: Row, other: Row) -> bool:
 
 
 def decide(comparison: Comparison, policy: Policy, *, strict: bool = False) -> GateResult:
-    """Hold every row of a comparison against the limits."""
+    """Compare every row of a comparison with the limits."""
     findings = [Finding("failed", raised) for raised in comparison.raised]
     findings += [_finding(row, policy) for row in comparison.rows]
     wrong = any(finding.level == "wrong answer" for finding in findings)
@@ -123,7 +122,7 @@ def _finding(row: Row, policy: Policy) -> Finding:
         case Verdict.UNCHECKED:
             return Finding("failed", f"unchecked: {because}", row)
         case Verdict.MISSING:
-            # What vanished fails; what is new has nothing to be held against.
+            # A vanished cell fails; a new cell has nothing to be compared with.
             return Finding("undecided" if row.new else "failed", because, row)
         case Verdict.NOT_COMPARABLE | Verdict.INSUFFICIENT:
             return Finding("undecided", f"{row.verdict}: {because}", row, reasons)
@@ -142,7 +141,7 @@ def _noisy(row: Row, limits: Limits) -> Finding:
     if found.ratio is None or found.low is None or found.high is None:
         level: Level = "passed" if row.verdict is Verdict.SAME else "undecided"
         return Finding(level, row.judgement.because, row)
-    # A ratio to a control arm has no seconds; the wide floor stands in for the relative limit.
+    # A ratio to a control arm has no seconds: the wide floor serves as the relative limit.
     relative = max(limits.relative, row.floor.change) if row.scale else limits.relative
     absolute = 0.0 if row.scale else limits.absolute
     lower_is_better = row.metric.better != "higher"
@@ -153,7 +152,7 @@ def _noisy(row: Row, limits: Limits) -> Finding:
         more("change against the absolute limit", step, absolute),
     )
     if row.scale:
-        # machines differ in more than a sample knows: all that the samples allow must lie beyond
+        # machines differ by more than a sample shows: the whole interval must lie beyond the limit
         best = found.low if lower_is_better else 1 / found.high
         end = "better end of the interval against the limit"
         beyond += (more(end, rounded_ratio(best), rounded_ratio(1 + relative)),)
@@ -171,17 +170,17 @@ def _excluded(
     beyond: tuple[Inequality, ...],
     lower_is_better: bool,
 ) -> Finding:
-    """Passed if the interval's worse end is within a limit; undecided if it might lie beyond."""
+    """Passed if the interval's worse end is within a limit, undecided if it may lie beyond."""
     found = row.evidence
     assert found is not None
     assert found.low is not None
     assert found.high is not None
     end = found.high if lower_is_better else (1 / found.low if found.low else math.inf)
-    # The larger of both limits counts, since a regression must exceed both.
+    # The larger limit counts, since a regression must exceed both.
     bound = rounded_ratio(max(1 + relative, 1 + absolute / median if median else 1.0))
     excluded = less("worse end of the interval against the limits", rounded_ratio(end), bound)
     reasons = (*row.judgement.inequalities, *beyond, excluded)
-    # Marked rounds may be all that the interval rests on: then it excludes nothing.
+    # The interval may rest on marked rounds alone: then it excludes nothing.
     shaken = row.verdict is Verdict.INCONCLUSIVE and bool(row.marked_rounds)
     if row.verdict is Verdict.FASTER or (excluded.holds and not shaken):
         text = f"a regression beyond {shown_ratio(bound)} is excluded; {row.judgement.because}"

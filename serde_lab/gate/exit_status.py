@@ -1,4 +1,4 @@
-"""The exit statuses of verdicts by name; which of several wins is in `errors`.
+"""Names the exit statuses of verdicts; `errors` ranks them if several apply.
 
 0  all right
 1  the tool failed, nothing was compared, or what was asked for is missing

@@ -1,7 +1,7 @@
-"""The gate: a run against its baseline, or one side of a sitting against the other.
+"""Runs the gate: judges a run against its baseline, or one side of a sitting against the other.
 
-Owns how a policy becomes a comparison, where the baseline comes from, and the second measurement
-before a gate fails. Knows runs and baselines; how a scenario is measured is a callable's business.
+Derives the comparison from a policy, finds the baseline, and measures a second time before a gate fails. A
+callable does the measuring.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from serde_lab.gate.statistics.spending import AlphaSpending
 from serde_lab.runs.model import Run
 
 Measure = Callable[[tuple[str, ...]], Run]
-"""Measures the scenario anew, the named arms only (all of them when empty), and gives the run."""
+"""Measures the named arms of the scenario (all if empty) and returns the run."""
 
 
 def gate_sides(
@@ -37,9 +37,9 @@ def gate_sides(
     spending: AlphaSpending | None = None,
     across_options: bool = False,
 ) -> GateResult:
-    """Judge `after` against `before`: two runs of one sitting, or (the same side twice) two arms.
+    """Judge `after` against `before`: two runs of one sitting or, if both are the same side, two arms.
 
-    The policy is that of `after`'s scenario unless given.
+    The policy defaults to that of `after`'s scenario.
     """
     policy = policy or Policy.from_table(after.gate_table)
     options = compare_options(policy, arms, host_mismatch, spending)
@@ -58,11 +58,11 @@ def gate_sitting(
     across_options: bool = False,
     labels: tuple[str, str] = ("before", "after"),
 ) -> GateResult:
-    """Judge the two sides of a sitting (`ab`), paired by round.
+    """Judge the two sides of a sitting (an interleaved A/B measurement of `ab`), paired by round.
 
-    The runs carry the same name under `settings.sitting` of their header, which vouches for rounds
-    that were interleaved; `control` is a second run of `before`'s code in it. `plan` holds the looks
-    at which the sitting could have stopped. Raises UsageError on runs of different sittings.
+    Both runs have the same name under `settings.sitting` in their headers, which shows that their rounds were
+    interleaved; `control` is a second run of `before`'s code in it. `plan` holds the looks at which the
+    sitting could have stopped. Raises UsageError for runs of different sittings.
     """
     sides = [side_of_run(run, name) for run, name in zip((before, after), labels, strict=True)]
     yardstick = None if control is None else side_of_run(control, "control")
@@ -95,7 +95,7 @@ def gate_run(
 ) -> GateResult:
     """Judge a run against a baseline under `folder`, or in the file that `baseline` names.
 
-    Raises RunError when there is no such baseline, or one side has no digest: that is never a pass.
+    Raises RunError if the baseline does not exist or a side has no digest: neither is ever a pass.
     """
     after = side_of_run(run)
     if baseline.endswith(".json"):
@@ -125,11 +125,11 @@ def gate_measured(
     arms: Sequence[str] = (),
     strict: bool = False,
 ) -> GateResult:
-    """Measure a scenario and judge it; what fails by its times is measured once more before it fails.
+    """Measure a scenario and judge it; a failure by times is measured once more before the gate fails.
 
-    A regression stands only if the second run, judged by itself, shows it again; exact quantities
-    are not measured again, since they would come out the same. `arms` are judged, all of them when
-    empty; all are measured, since verdicts lean on controls.
+    A regression counts only if the second run, judged by itself, shows it again. Exact quantities would not
+    change and are not measured again. `arms` are judged (all if empty); all are measured, since verdicts also
+    need the controls.
     """
     run = measure(())
 
@@ -157,7 +157,7 @@ def compare_options(
     host_mismatch: HostMismatch,
     spending: AlphaSpending | None,
 ) -> CompareOptions:
-    """The comparison that a policy asks for: phases only where a limit names them."""
+    """The comparison that a policy asks for, by phase only if a limit names phases."""
     return CompareOptions(
         arms=tuple(arms),
         metrics=(*(policy.metrics or PRIMARY), *policy.phase_metrics),
@@ -172,7 +172,7 @@ def compare_options(
 
 
 def _with_yardsticks(side: Side, arms: Sequence[str]) -> tuple[str, ...]:
-    """The arms and what their verdicts lean on: controls, and arms that are A/A with them."""
+    """The arms with those that their verdicts depend on: controls, and arms that are A/A with them."""
     wanted = set(arms)
     wanted |= {n for n, arm in side.arms.items() if arm.definition.get("kind") == "control"}
     wanted |= {name for pair in side.twins if set(pair) & set(arms) for name in pair}
@@ -180,10 +180,10 @@ def _with_yardsticks(side: Side, arms: Sequence[str]) -> tuple[str, ...]:
 
 
 def _confirmed(first: GateResult, second: GateResult) -> GateResult:
-    """The first result, in which a noisy regression stands only if the second has it too."""
+    """The first result, with noisy regressions kept only if the second result has them too."""
     again = {_cell(f.row): f for f in second.findings if f.row is not None}
     findings = [_second_opinion(found, again.get(_cell(found.row))) for found in first.findings]
-    # What the second measurement newly found wrong counts; its noise on other cells does not.
+    # New failures of the second measurement count; its noise on other cells does not.
     findings += [f for f in second.findings if f.level in ("failed", "wrong answer")]
     return replace(first, findings=tuple(findings), confirmed=True)
 

@@ -1,7 +1,7 @@
-"""Results over time: one series an arm and quantity, its steps, and who acknowledged them.
+"""Builds the history of a scenario: a series for each arm and quantity, its steps, and who acknowledged them.
 
-A series breaks where what is asked, the data, the measuring code, the format or the machine changed:
-levels are compared only within a stretch. Knows runs and acknowledgements; draws nothing.
+A series breaks if the scenario, data, measuring code, format or machine changed: levels are compared only
+within an unbroken stretch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from serde_lab.runs.listing import list_runs
 
 @dataclass(frozen=True, slots=True)
 class HistoryPoint:
-    """The median of one run's measured rounds, with all of them."""
+    """The median of one run's measured rounds, and their values."""
 
     run: str
     started_at: str
@@ -38,7 +38,7 @@ class HistoryPoint:
 
 @dataclass(frozen=True, slots=True)
 class HistoryStep:
-    """A step, the run in which it was first seen, and who acknowledged it (None: nobody yet)."""
+    """A step, the run in which it first appeared, and who acknowledged it (None: nobody yet)."""
 
     step: Step
     run: str
@@ -48,7 +48,7 @@ class HistoryStep:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One arm and quantity over time. `breaks` says at which run and why a new stretch began."""
+    """One arm and quantity over time. `breaks` holds the runs at which a new stretch began, and why."""
 
     arm: str
     quantity: Quantity
@@ -60,7 +60,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All series of a scenario; `messages` name runs that were left out, and why."""
+    """All series of a scenario; `messages` name the runs left out, and why."""
 
     scenario: str
     series: tuple[Series, ...]
@@ -79,7 +79,7 @@ class History:
 
     @property
     def exit_status(self) -> int:
-        """1 when there is nothing to show, else 0: history reports, the gate judges."""
+        """1 if there is nothing to show, else 0: history reports, the gate judges."""
         return 0 if self.series else 1
 
 
@@ -94,9 +94,8 @@ def history(
 ) -> History:
     """The history of a scenario under `results`, oldest run first.
 
-    `acknowledgements` is the folder of acknowledged changes, by default `results/acknowledged`.
-    Arms with a wrong answer, or unchecked, give no point.
-    Raises RunError when there is no run of the scenario.
+    `acknowledgements` is the folder of acknowledged changes, by default `results/acknowledged`. Arms with a
+    wrong or unchecked answer give no point. Raises RunError if there is no run of the scenario.
     """
     sides: list[tuple[str, Side]] = []
     messages: list[str] = []
@@ -145,9 +144,9 @@ def acknowledge_steps(
     arms: Sequence[str] = (),
     metrics: Sequence[str] = (),
 ) -> tuple[Acknowledgement, ...]:
-    """Acknowledge what was first seen in `run`, of these arms and metrics (all for none).
+    """Acknowledge the steps first seen in `run`, of these arms and metrics (all if empty).
 
-    Raises UsageError where the history shows no such step, naming the runs in which it does.
+    Raises UsageError if there is no such step, naming the runs that have one.
     """
     steps = [
         (series.arm, series.quantity.metric, step.run)
@@ -216,7 +215,7 @@ def _series(
 
 
 def _break(last: Side, side: Side, arm: str, quantity: Quantity) -> str:
-    """Why two neighbouring points do not belong to one stretch; "" when they do."""
+    """Why two neighbouring points are in different stretches; "" if they are in the same."""
     stands = obstacles(last, side, "refuse")
     absolute = stands.absolute if metric(quantity.metric).kind in ("time", "memory") else ""
     return stands.everything or absolute or arms_differ(last.arms[arm], side.arms[arm])

@@ -1,4 +1,6 @@
-"""The limits of a gate: the scenario's `[gate]` table, with overrides by arm, phase and metric.
+"""Reads the limits of a gate from the scenario's `[gate]` table, with overrides by arm, phase and metric.
+
+The keys:
 
     [gate]
     relative = 0.05      a regression is larger than this share ...
@@ -6,17 +8,15 @@
     bytes = 0.005        compressed bytes may grow by this share; exact quantities never
     memory = 0.3         peak memory may grow by this share, and by 32 MiB
     alpha = 0.05         the level of significance, over all cells
-    metrics = ["seconds", "serde_cpu_s", "frame_bytes", ...]   what is gated, by default all
-    control = "spark_native"   the arm against which times of other machine classes are held
+    metrics = ["seconds", "serde_cpu_s", "frame_bytes", ...]   the gated metrics, by default all
+    control = "spark_native"   across machine classes, times are ratios to this arm's time
 
-    [[gate.limit]]       narrows to what it names; the last that fits wins
+    [[gate.limit]]       applies only to what it names; the last match wins
     arm = "avro"
     phase = "map.encode"
     metric = "phase_cpu_s"
     relative = 0.2
     absolute = 0.005
-
-Owns these keys and their meaning. Knows no samples and reaches no verdict.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MEMORY_ABSOLUTE_BYTES = 32 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one cell may change by: both must be exceeded for a regression."""
+    """The allowed change of one cell; a regression exceeds both limits."""
 
     relative: float
     absolute: float
@@ -42,7 +42,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class LimitOverride:
-    """One `[[gate.limit]]`: what it applies to (empty is everything), and what it sets."""
+    """One `[[gate.limit]]`: the cells it applies to (empty means all), and the limits it sets."""
 
     arm: str = ""
     phase: str = ""
@@ -51,7 +51,7 @@ class LimitOverride:
     absolute: float | None = None
 
     def fits(self, arm: str, metric_name: str, phase: str) -> bool:
-        """Whether the override speaks of this cell."""
+        """Whether the override applies to this cell."""
         return (
             self.arm in ("", arm) and self.metric in ("", metric_name) and self.phase in ("", phase)
         )
@@ -90,7 +90,7 @@ class Policy:
         return policy
 
     def limits_of(self, row: Row) -> Limits:
-        """The limits of one row, after all overrides that fit it."""
+        """The limits of one row, after all matching overrides."""
         if row.metric.kind == "memory":
             relative, absolute = self.memory, float(MEMORY_ABSOLUTE_BYTES)
         else:
@@ -103,13 +103,13 @@ class Policy:
 
     @property
     def phase_metrics(self) -> tuple[str, ...]:
-        """Metrics of phases that an override asks for: only these are gated by phase."""
+        """The phase metrics that an override names: only these are gated by phase."""
         asked = {one.metric or "phase_cpu_s" for one in self.limits if one.phase}
         return tuple(sorted(asked))
 
     @property
     def phases(self) -> tuple[str, ...]:
-        """Phases that an override asks for."""
+        """The phases that an override names."""
         return tuple(sorted({one.phase for one in self.limits if one.phase}))
 
 

@@ -1,7 +1,6 @@
-"""A pool of interleaved rounds with and without a slowdown that was really injected.
+"""Records and stores a pool of interleaved rounds (`pool.json`), with and without an injected slowdown.
 
-Owns the file format (`pool.json`) and the loop that records it; what a round measures is a
-callable's business. Knows no statistics.
+A callable measures each round.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ SECONDS = "seconds"
 
 @dataclass(frozen=True, slots=True)
 class PoolRound:
-    """One interleaved round, in seconds, its cells in random order.
+    """One interleaved round: seconds of its cells, which ran in random order.
 
-    `plain` and `plain_again` are the same arm twice, `slowed` has the busy loop. `control` is a
-    third plain cell, or None where a pool saves that time.
+    `plain` and `plain_again` are the same arm measured twice, `slowed` contains the busy loop. `control` is a
+    third plain cell, or None if the pool saves that time.
     """
 
     plain: float
@@ -35,10 +34,10 @@ class PoolRound:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Rounds of one scenario on one machine; `injected` is the slowdown's share of a cell.
+    """Rounds of one scenario on one machine; `injected` is the slowdown as a share of a cell's time.
 
-    `rounds` holds wall seconds; `others` holds further metrics of the very same cells, in seconds
-    too, under their names in the registry.
+    `rounds` holds wall seconds. `others` holds further metrics of the same cells, also in seconds, by their
+    names in the registry.
     """
 
     scenario: str
@@ -50,7 +49,7 @@ class Pool:
 
     @property
     def metrics(self) -> Mapping[str, tuple[PoolRound, ...]]:
-        """Every metric's rounds, `seconds` first."""
+        """The rounds of every metric, `seconds` first."""
         return {SECONDS: self.rounds, **self.others}
 
     @property
@@ -60,15 +59,15 @@ class Pool:
 
     @property
     def plain_median(self) -> float:
-        """The median of the plain cells in seconds; 0 of an empty pool."""
+        """The median of the plain cells in seconds; 0 for an empty pool."""
         return median(one.plain for one in self.rounds) if self.rounds else 0.0
 
     def only(self, metric: str) -> Pool:
-        """The same cells by one metric alone, which then stands for their time."""
+        """The same cells with this metric alone, in the place of their wall seconds."""
         return replace(self, rounds=self.metrics[metric], others={})
 
     def slowed_by(self, effect: float) -> Pool:
-        """The same pool with `slowed` made of `plain_again`, and this share of its wall seconds more."""
+        """The same pool with `slowed` replaced by `plain_again` plus this share of its wall seconds."""
         return replace(
             self,
             injected=effect,
@@ -84,7 +83,7 @@ class Pool:
 
 
 MeasureRound = Callable[[int], Mapping[str, PoolRound]]
-"""Measures the round of this number, from 1: its cells by metric, `seconds` among them."""
+"""Measures the round of this number, from 1; returns its cells by metric, including `seconds`."""
 
 
 def record_pool(
@@ -96,9 +95,9 @@ def record_pool(
     clock: Callable[[], float],
     kept: Callable[[Pool], None] = lambda pool: None,
 ) -> Pool:
-    """Go on with a pool, perhaps an empty one, up to `rounds` rounds.
+    """Extend a pool, which may be empty, up to `rounds` rounds.
 
-    No round begins after `budget_s` by `clock` (seconds). `kept` hears of the pool after each round.
+    No round starts after `budget_s` seconds by `clock`. `kept` is called with the pool after each round.
     """
     begun = clock()
     pool = begun_with
@@ -116,7 +115,7 @@ def _with_round(pool: Pool, measured: Mapping[str, PoolRound]) -> Pool:
 
 
 def write_pool(pool: Pool, file: Path) -> None:
-    """Write a pool, in one step: one line a round, the cells of one metric after the other's."""
+    """Write a pool atomically: one line per round, metric after metric."""
     head = {
         "format_version": POOL_FORMAT,
         "scenario": pool.scenario,
@@ -141,7 +140,7 @@ def _row(one: PoolRound) -> list[float | None]:
 
 
 def read_pool(file: Path) -> Pool:
-    """Raises RunError when the file is missing, damaged or of another format version."""
+    """Read a pool; raises RunError if the file is missing, damaged or of another format version."""
     try:
         document = json.loads(file.read_bytes())
         if document["format_version"] != POOL_FORMAT:

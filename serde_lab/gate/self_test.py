@@ -1,9 +1,8 @@
-"""The gate's proof of itself: how often it cries wolf, and how often it sleeps.
+"""Measures the gate's false-alarm and detection rates on this machine.
 
-A pool of rounds is cut into disjoint groups. Each group is judged as a sitting on a pull request
-would be, looks and all, by the very functions of the gate: once with two identical sides (a
-regression found is a false alarm), once with the slowed side (a regression found is a detection).
-Each round serves one verdict of each kind. Knows pools and the gate; measures nothing.
+A pool of rounds is cut into disjoint groups. The gate's own functions judge each group as a sitting on a pull
+request, with its looks: once with two identical sides (a regression found is a false alarm), once with the
+slowed side (a regression found is a detection). Each round serves one verdict of each kind.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _ARM = "subject"
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One verdict of the self-test: the rounds that it used up, and what the gate said."""
+    """One verdict of the self-test: the rounds that it used, and the gate's finding."""
 
     first_round: int
     rounds: int
@@ -41,9 +40,9 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class SelfTest:
-    """Rates with Wilson's 95 % intervals, and the smallest effect that is detected as required.
+    """Rates with Wilson's 95 % intervals, and the smallest effect detected at the required rate.
 
-    `smallest_effect` is None when no effect up to 50 % meets the bound on this pool.
+    `smallest_effect` is None if no effect up to 50 % meets the bound on this pool.
     """
 
     pool: Pool
@@ -55,7 +54,7 @@ class SelfTest:
     plain_groups: tuple[Group, ...] = field(repr=False)
     slowed_groups: tuple[Group, ...] = field(repr=False)
     wall_alone: SelfTest | None = field(default=None, repr=False)
-    """The same pool judged by its wall seconds alone, where it holds more: told, not required."""
+    """The same pool judged by wall seconds alone, if it holds other metrics: reported, not required."""
 
     @property
     def false_alarms_held(self) -> bool:
@@ -69,7 +68,7 @@ class SelfTest:
 
     @property
     def exit_status(self) -> int:
-        """0 when both bounds hold; 1 when the gate cannot be trusted, or it cannot be told."""
+        """0 if both bounds hold; 1 if the gate cannot be trusted, or the pool is too small to decide."""
         held = self.false_alarms_held and self.detections_held
         return int(Status.PASSED if held else Status.FAILED)
 
@@ -81,7 +80,7 @@ def self_test(
     *,
     effects: Sequence[float] = EFFECTS,
 ) -> SelfTest:
-    """Judge a pool. `effects` are tried for the smallest detectable one (empty: none is sought)."""
+    """Judge a pool. `effects` are tried to find the smallest detectable effect (empty: skip the search)."""
     policy = policy or Policy()
     plain = judge_groups(pool, plan, policy, slowed=False)
     slowed = judge_groups(pool, plan, policy, slowed=True)
@@ -103,12 +102,12 @@ def self_test(
 def judge_groups(
     pool: Pool, plan: AlphaSpending, policy: Policy, *, slowed: bool
 ) -> tuple[Group, ...]:
-    """Disjoint groups in the order they were measured; a group ends when its sitting would."""
+    """Disjoint groups in measuring order; a group ends when its sitting would."""
     groups: list[Group] = []
     start = 0
     while start + plan.looks[0] <= len(pool.rounds):
         group = _judge_one(pool, start, plan, policy, slowed)
-        if group is None:  # the pool ended in the middle of a sitting
+        if group is None:  # the pool ended before the sitting did
             break
         groups.append(group)
         start += group.rounds
@@ -116,7 +115,7 @@ def judge_groups(
 
 
 def groups_needed(most: float = MOST_FALSE_ALARMS) -> int:
-    """How many groups without one false alarm bring Wilson's upper bound down to `most`."""
+    """The number of groups without a false alarm that brings Wilson's upper bound down to `most`."""
     groups = 1
     while wilson(0, groups).high > most:
         groups += 1
@@ -153,8 +152,8 @@ def _judge(
     elif slowed:
         control = _side("control", {_ARM: again})
     else:
-        # The two plain cells are under judgement, so that those of the rounds just before (the
-        # last of the pool, for its first group) are the yardstick.
+        # Both plain cells are judged, so the plain cells of the preceding rounds (for the first
+        # group, the last rounds of the pool) give the noise floor.
         places = [(start - 1 - i) % len(pool.rounds) for i in range(rounds)]
         earlier = {name: [of[i] for i in places] for name, of in pool.metrics.items()}
         twins = {
@@ -208,7 +207,7 @@ def _alarms(groups: Sequence[Group]) -> Rate:
 def _smallest_effect(
     pool: Pool, plan: AlphaSpending, policy: Policy, effects: Sequence[float]
 ) -> float | None:
-    """By bisection: a larger effect is detected no less often."""
+    """The smallest detected effect by bisection; assumes that larger effects are detected no less often."""
     low, high = 0, len(effects)
     while low < high:
         middle = (low + high) // 2

@@ -1,1 +1,1 @@
-"""Rows from Parquet files: read by position, derived as streams of updates, written as checksummed parts."""
+"""Input rows: reads Parquet files by position, derives streams of updates, writes parts with checksums."""

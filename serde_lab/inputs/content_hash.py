@@ -1,7 +1,7 @@
-"""A checksum of values and their order, whatever the parquet file around them looks like.
+"""Computes a checksum of rows that does not depend on the Parquet file they are stored in.
 
-Defines "the same data" across machines: writer version, codec, row groups and Arrow's
-memory layout do not count; column names, types, values, nulls and row order do.
+It defines "the same data" across machines. Column names, types, values, nulls and row order count;
+writer version, codec, row groups and Arrow's memory layout do not.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from serde_lab.records.types import child_fields, is_binary, is_list, is_string,
 
 
 class ContentHash:
-    """SHA-256 over rows fed in any number of pieces; equal however the rows were cut."""
+    """SHA-256 over rows that arrive in pieces; how the rows are cut into pieces does not change it."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = plain_schema(schema)
@@ -27,7 +27,7 @@ class ContentHash:
         self.rows = 0
 
     def update(self, rows: pa.Table | pa.RecordBatch) -> None:
-        """Add rows, whose columns are those of the schema, in its order."""
+        """Add rows, which have the columns of the schema in its order."""
         batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
         for batch in batches:
             for column, array in zip(self._columns, batch.columns, strict=True):
@@ -38,7 +38,7 @@ class ContentHash:
         """`sha256:` and 64 hex digits."""
         whole = hashlib.sha256(f"rows {self.rows}\n".encode())
         for field, column in zip(self._schema, self._columns, strict=True):
-            # lengths keep two unlike schemas from running into one text
+            # with the length in front, different schemas cannot give the same text
             whole.update(f"{len(field.name)} {field.name} {field.type}\n".encode())
             whole.update(column.digest())
         return f"sha256:{whole.hexdigest()}"
@@ -52,12 +52,12 @@ def checksum(rows: pa.Table) -> str:
 
 
 def combined(checksums: Iterable[str]) -> str:
-    """One checksum for pieces that follow each other, such as the parts of a folder."""
+    """One checksum for consecutive pieces, such as the parts of a folder."""
     return f"sha256:{hashlib.sha256(' '.join(checksums).encode()).hexdigest()}"
 
 
 class _Column:
-    """Nulls, lengths, bytes and children of one column, each hashed apart so that cuts do not show."""
+    """Hashes one column's nulls, lengths, bytes and children separately, so that cuts do not matter."""
 
     def __init__(self, t: pa.DataType) -> None:
         self._nulls, self._lengths, self._data = (hashlib.sha256() for _ in range(3))
@@ -86,7 +86,7 @@ class _Column:
             if len(array):
                 self._data.update(array.buffers()[2] or b"")
         elif pat.is_boolean(t):
-            # bits of two pieces would have to be shifted into each other
+            # one byte per value: the bits of two pieces would have to be shifted together
             bits = array.fill_null(False).to_numpy(zero_copy_only=False)
             self._data.update(bits.astype(np.uint8).tobytes())
         elif len(array):
@@ -99,7 +99,7 @@ class _Column:
             self._lengths.update(np.diff(offsets).astype("<i4").tobytes())
 
     def digest(self) -> bytes:
-        """Nulls, lengths, bytes, then children; pieces of 32 bytes each, so that none runs into another."""
+        """The hash of the digests of nulls, lengths, bytes and children; each digest has 32 bytes."""
         pieces = [part.digest() for part in (self._nulls, self._lengths, self._data)]
         pieces += [child.digest() for child in self._children]
         return hashlib.sha256(b"".join(pieces)).digest()

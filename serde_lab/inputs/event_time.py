@@ -1,7 +1,7 @@
-"""Ordering values of derived batches: newer or older than what is stored, never tied.
+"""Makes the ordering values of derived batches: newer or older than every stored row, never tied.
 
-Batch n has day n after 2024-01-01, its late rows day n before it, so that a row is
-newer than every earlier batch and a late row older than all of them, whatever was stored when.
+Rows of batch n get a time on the n-th day after 2024-01-01, its late rows one on the n-th day before it.
+So a row is newer than every earlier batch, and a late row is older than all of them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from serde_lab.errors import DataError
 EVENT_TS = "event_ts"
 """The ordering field that update streams add: int64, microseconds since 1970-01-01 UTC.
 
-TPC-H itself has only DATE columns for that role: many rows of one key could tie, and Apache Hudi
-1.2.0 fails on DATE ordering fields when it updates copy-on-write tables.
+TPC-H itself has only DATE columns for this role. With them many rows of one key could tie, and Apache
+Hudi 1.2.0 fails on DATE ordering fields when it updates copy-on-write tables.
 """
 
 DAY_US = 86_400_000_000
@@ -45,11 +45,11 @@ class OrderingValues(Protocol):
         repeat: Ints,
         own: pa.Array | None,
     ) -> pa.Array:
-        """One value a row.
+        """One value per row.
 
-        `batch` counts from 0 and has `rows` rows in all; `rank` is unique in 0..rows; `repeat` is 0
-        for the first row of a key in the batch, else a number unique for that key, of either sign;
-        `own` is what the source has in the column, for the row of this key.
+        `batch` counts from 0 and has `rows` rows in all. `rank` is unique in 0..rows. `repeat` is 0
+        for the first row of a key in the batch, else a number unique for that key, of either sign.
+        `own` holds the source's values of the column, for the row of each key.
         """  # fmt: skip
         ...
 
@@ -63,13 +63,13 @@ class AddedEventTime:
         self, batch: int, rows: int, *, rank: Ints, late: npt.NDArray[np.bool_], repeat: Ints,
         own: pa.Array | None,
     ) -> pa.Array:  # fmt: skip
-        """See `OrderingValues`; `repeat` and `own` do not matter here."""
+        """See `OrderingValues`; ignores `repeat` and `own`."""
         day = np.where(late, -batch, batch)
         return pa.array(FIRST_DAY_US + day * DAY_US + rank * (DAY_US // rows), pa.int64())
 
 
 class KeptOrdering:
-    """The user's own ordering column as it is: enough for a single batch without duplicates."""
+    """The user's own ordering column, unchanged: enough for a single batch without duplicates."""
 
     def __init__(self, column: str) -> None:
         self.column = column
@@ -78,16 +78,16 @@ class KeptOrdering:
         self, batch: int, rows: int, *, rank: Ints, late: npt.NDArray[np.bool_], repeat: Ints,
         own: pa.Array | None,
     ) -> pa.Array:  # fmt: skip
-        """See `OrderingValues`; gives `own`."""
+        """See `OrderingValues`; returns `own`."""
         assert own is not None
         return own
 
 
 class ShiftedOrdering:
-    """The user's own ordering column, its values moved by a whole extent of the column per batch.
+    """The user's own ordering column, its values moved by more than the column's extent per batch.
 
-    Batch 0 keeps the source's values. Raises DataError for a type that cannot be moved, or values
-    that would leave its range.
+    Batch 0 keeps the source's values. Raises DataError for a type whose values cannot be moved, or if
+    values would leave the type's range.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class ShiftedOrdering:
         self, batch: int, rows: int, *, rank: Ints, late: npt.NDArray[np.bool_], repeat: Ints,
         own: pa.Array | None,
     ) -> pa.Array:  # fmt: skip
-        """See `OrderingValues`; `rank` does not matter here."""
+        """See `OrderingValues`; ignores `rank`."""
         assert own is not None
         stored = own.cast(pa.int32()) if pat.is_date32(self._type) else own
         numbers = stored.cast(pa.int64()).to_numpy(zero_copy_only=False)
@@ -127,7 +127,7 @@ class ShiftedOrdering:
 
 
 def _limits(t: pa.DataType) -> tuple[int, int] | None:
-    """Least and greatest number of an ordering type; dates and times end where Python's do."""
+    """Least and greatest number of an ordering type; dates and times have Python's limits."""
     if pat.is_signed_integer(t):
         return -(1 << (t.bit_width - 1)), (1 << (t.bit_width - 1)) - 1
     if pat.is_date32(t):

@@ -1,4 +1,4 @@
-"""Rows that no input holds: values drawn at random for every column of a schema, by a seed."""
+"""Makes rows with random values for every column of a schema, reproducible by a seed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_ITEMS = 3
 
 
 def made_up_rows(schema: RecordSchema, rows: int, seed: int) -> pa.RecordBatch:
-    """`rows` rows of `schema.data`; nulls only in columns that neither tell nor order records."""
+    """`rows` rows of `schema.data`; columns of key, partition and ordering fields have no nulls."""
     rng = np.random.default_rng([seed, rows])
     roles = set(columns_of([*schema.record_key, *schema.partition, *schema.ordering]))
     columns = []
@@ -22,7 +22,7 @@ def made_up_rows(schema: RecordSchema, rows: int, seed: int) -> pa.RecordBatch:
         values = _values(field.type, rows, rng)
         if field.nullable and field.name not in roles:
             missing = rng.random(rows) < _NULLS
-            # taking at a null index gives a null, whatever the type
+            # `take` gives null for a null index, for every type
             values = values.take(pa.array(np.arange(rows), mask=missing))
         columns.append(values)
     return pa.RecordBatch.from_arrays(columns, schema=schema.data)
@@ -69,7 +69,7 @@ def _lengths(n: int, rng: np.random.Generator) -> list[int]:
 
 
 def _decimals(t: pa.DataType, n: int, rng: np.random.Generator) -> pa.Array:
-    """Of at most 18 digits, so that the low half of the 16 bytes says all but the sign."""
+    """Decimals of at most 18 digits, so that the high half of their 16 bytes holds only the sign."""
     top = 10 ** min(t.precision, 18)
     low = rng.integers(-top + 1, top, n)
     halves = np.stack([low, low >> 63], axis=1).astype(np.int64)

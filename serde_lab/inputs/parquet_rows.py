@@ -1,7 +1,7 @@
-"""Rows of parquet files by their position, without holding a file in memory.
+"""Reads rows of Parquet files by position, without holding a file in memory.
 
-Files in a given order are one long table, of which any range can be read. Columns come
-in their plain types (`serde_lab.records.types`), since writers leave view types behind.
+The files, in a given order, form one long table, and any range of it can be read. Columns have their
+plain types (`serde_lab.records.types`), because some writers store view types.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _CACHED_ROW_GROUPS = 4
 
 
 class ParquetRows:
-    """The rows of `files`, numbered through from 0 in the order of the files.
+    """The rows of `files`, numbered from 0 across all files in their order.
 
-    `schema` has plain types and nullable columns, as Spark reads parquet. Raises DataError for a file
-    that is no parquet, SchemaError for an unsupported type or for files that do not agree.
+    `schema` has plain types and nullable columns, as Spark reads Parquet. Raises DataError for a file
+    that is not Parquet, SchemaError for an unsupported type or for files with different schemas.
     """
 
     def __init__(self, files: Sequence[Path], columns: Sequence[str] | None = None) -> None:
@@ -50,7 +50,7 @@ class ParquetRows:
         self.rows = position
 
     def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> pa.Table:
-        """Rows `start` to before `stop`, in order; `columns` in the order asked for, else all."""
+        """Rows from `start` up to, not including, `stop`; `columns` in the given order, by default all."""
         if not 0 <= start <= stop <= self.rows:
             raise IndexError(f"rows {start} to {stop} of {self.rows}")
         names = tuple(self.schema.names if columns is None else columns)
@@ -66,7 +66,7 @@ class ParquetRows:
         return pa.concat_tables(pieces) if pieces else schema.empty_table()
 
     def read_around(self, start: int, rows: int, columns: Sequence[str]) -> pa.Table:
-        """`rows` rows from `start` on, going on at row 0 after the last one, any number of times."""
+        """`rows` rows from `start` on; after the last row it continues at row 0, as often as needed."""
         pieces = []
         while rows:
             first = start % self.rows
@@ -82,7 +82,7 @@ class ParquetRows:
             yield self.read(start, min(self.rows, start + rows), columns)
 
     def extent(self, column: str) -> tuple[object, object] | None:
-        """Least and greatest value of a column, or None if it has none."""
+        """Least and greatest value of a column, or None if it has only nulls or no rows."""
         least: object = None
         greatest: object = None
         for batch in self.batches(1 << 20, [column]):
@@ -121,7 +121,7 @@ def _reader(file: Path) -> pq.ParquetFile:
 
 
 def _plain(found: pa.Schema, file: Path, columns: Sequence[str] | None) -> pa.Schema:
-    """The plain schema of a file, or of its `columns` only, which are then in that order."""
+    """The plain schema of a file, or of only `columns`, in that order."""
     names = list(found.names if columns is None else columns)
     missing = [name for name in names if name not in found.names]
     if missing:

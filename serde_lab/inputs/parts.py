@@ -1,8 +1,8 @@
-"""A folder of parquet parts of equal row counts, in order, with a manifest written last.
+"""Writes and reads folders of ordered Parquet parts with equal row counts and a manifest.
 
-The files are `part-00000.parquet …` and `_manifest.json`. A folder without its manifest is
-half-made: `PartFolder.begin` leaves a mark first, which tells its leftovers from files of somebody
-else; those are never touched.
+The files are `part-00000.parquet …` and `_manifest.json`, which is written last. A folder without its
+manifest is unfinished. `PartFolder.begin` first writes a marker file, so that its leftovers can be told
+from somebody else's files; those are never touched.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from serde_lab.inputs.draws import share_of
 
 FORMAT_VERSION = 1
 MANIFEST = "_manifest.json"
-"""Starts with an underscore, so that Spark and pyarrow do not take it for data."""
+"""The name starts with an underscore, so that Spark and pyarrow do not read the file as data."""
 UNFINISHED = "_unfinished.json"
 ROWS_PER_GROUP = 1 << 17
 
 
 class Progress(Protocol):
-    """Called with a task's name, what is done and how much there is, in any one unit (rows, bytes).
+    """Called with a task's name, how much is done and the total, in one unit (rows, bytes).
 
-    A task's last call has `done == total`. Calls come a few times a second, never once a row.
+    A task's last call has `done == total`. Calls come a few times per second, never once per row.
     """
 
     def __call__(self, task: str, done: int, total: int) -> None: ...
@@ -54,7 +54,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a finished folder holds, and `asked`: the request that made it."""
+    """What a finished folder holds; `asked` is the request that made it."""
 
     asked: Mapping[str, Any]
     rows: int
@@ -68,13 +68,13 @@ class Manifest:
 
 
 class PartFolder:
-    """One folder, from nothing or half-made to finished."""
+    """One folder of parts: absent, unfinished or finished."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def manifest(self) -> Manifest | None:
-        """What is there, or None if the folder is not finished or has lost a part since."""
+        """The folder's manifest, or None if the folder is unfinished or has lost a part since."""
         try:
             found = json.loads((self.folder / MANIFEST).read_text())
             if found["format_version"] != FORMAT_VERSION:
@@ -96,12 +96,12 @@ class PartFolder:
         return manifest
 
     def half_made(self) -> bool:
-        """Whether this program began the folder and did not finish it, or a part was lost since."""
+        """Whether this program began the folder and did not finish it, or the folder lost a part since."""
         ours = (self.folder / UNFINISHED).exists() or (self.folder / MANIFEST).exists()
         return ours and self.manifest() is None
 
     def begin(self) -> None:
-        """Make the folder empty and mark it unfinished. Raises UsageError if it holds other files."""
+        """Empty the folder and mark it unfinished. Raises UsageError if it holds other files."""
         self.folder.mkdir(parents=True, exist_ok=True)
         there = sorted(path.name for path in self.folder.iterdir())
         strangers = [name for name in there if not _is_ours(name)]
@@ -112,7 +112,7 @@ class PartFolder:
                 f"{self.folder}: holds {name!r}, which was not made here, expected an empty folder",
                 "name another folder",
             )
-        # the mark before the manifest goes: never a moment in which the parts look like a stranger's
+        # write the marker before deleting the manifest, so that the parts always count as ours
         write_json(self.folder / UNFINISHED, {"format_version": FORMAT_VERSION})
         for name in there:
             if name != UNFINISHED:
@@ -141,7 +141,7 @@ class PartFolder:
 
 
 class PartWriter:
-    """Writes one part, row group by row group, and hashes its rows; use it as a context."""
+    """A context manager that writes one part, row group by row group, and hashes its rows."""
 
     def __init__(self, folder: Path, number: int, schema: pa.Schema) -> None:
         self._file = folder / f"part-{number:05d}.parquet"
@@ -156,7 +156,7 @@ class PartWriter:
         self._content.update(rows)
 
     def close(self) -> Part:
-        """Finish the file and say what it holds."""
+        """Finish the file and return its description."""
         self._writer.close()
         return Part(
             name=self._file.name,
@@ -181,10 +181,10 @@ class PartWriter:
 def write_parts(
     folder: Path, tables: Iterable[pa.Table], schema: pa.Schema, rows: int, parts: int
 ) -> Iterator[Part]:
-    """Write `tables` one after the other as `parts` files whose row counts differ by one at most.
+    """Write the rows of `tables`, in order, as `parts` files whose row counts differ by one at most.
 
-    `rows` is how many rows `tables` will have. Yields each part as it is finished; a part may be
-    empty. Holds one table at a time.
+    `rows` is the number of rows that `tables` have together. Yields each part when it is finished; a part
+    may be empty. Holds one table in memory at a time.
     """
     stream = iter(tables)
     rest: pa.Table = schema.empty_table()
@@ -205,7 +205,7 @@ def write_parts(
 
 
 def write_json(file: Path, content: Mapping[str, Any]) -> None:
-    """Write a file of JSON in one step: readers see the old content or the new, never half of it."""
+    """Write a JSON file atomically: readers see the old content or the new, never half of it."""
     temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
     temporary.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
     temporary.replace(file)

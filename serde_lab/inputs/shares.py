@@ -1,4 +1,4 @@
-"""The shares of updates, duplicates, late rows and deletes in a derived batch, and their numbers of rows."""
+"""Converts a batch's shares of updates, duplicates, late rows and deletes into numbers of rows."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from serde_lab.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """What is asked of one batch of `rows` rows; shares are of 0 to 1.
+    """The requested composition of one batch of `rows` rows; shares are from 0 to 1.
 
     `duplicates`: share of the rows that repeat the key of another row of the batch. `updates`: share
     of the batch's different keys that are stored already; the others are inserts. `late`: share of
-    the rows whose ordering value is older than what is stored. `deletes`: share of the rows that
-    carry the delete marker. Late rows and deletes are updates. A batch of operation `delete` has
-    `updates` 1 in effect: each of its rows deletes a stored key.
+    the rows whose ordering value is older than the stored one. `deletes`: share of the rows that
+    carry the delete marker. Late rows and deletes count as updates. For operation `delete` `updates`
+    counts as 1: each row deletes a stored key.
     """
 
     operation: str
@@ -29,7 +29,10 @@ class Shares:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The same in rows: `rows` = `updates` + `inserts` + `duplicates`, each key once in the first two."""
+    """The same as numbers of rows. `rows` = `updates` + `inserts` + `duplicates`.
+
+    A key occurs once among updates and inserts.
+    """
 
     rows: int
     updates: int
@@ -45,7 +48,7 @@ class Counts:
 
 
 def count(batch: Shares) -> Counts:
-    """Round the shares to rows. Raises UsageError for shares that cannot all hold."""
+    """Round the shares to rows. Raises UsageError for shares that contradict each other."""
     for name in ("updates", "duplicates", "late", "deletes"):
         share = getattr(batch, name)
         if not 0 <= share <= 1:
@@ -73,5 +76,5 @@ def count(batch: Shares) -> Counts:
 
 
 def _round(x: float) -> int:
-    # halves go up, as everybody expects of a share; Python's own round goes to even
+    # halves go up, as people expect; Python's own round goes to even
     return math.floor(x + 0.5)

@@ -1,15 +1,15 @@
 """Derives batches of inserts, updates, late rows, duplicates and deletes from the rows of any table.
 
-`shares.py` defines updates, late rows, duplicates and deletes. A row is put together from two places: its
-*identity* (key, partition and own ordering columns) from the row that stands for its key, and its
-*payload* (all other columns) from another row, so that an update changes what a user would change.
+`shares.py` defines updates, late rows, duplicates and deletes. A derived row combines two source rows.
+Its *identity* (key, partition and own ordering columns) comes from the row with its key, its *payload*
+(all other columns) from another row. So an update changes the columns that a user would change.
 
-The source's rows are the keys, in their order: batch 0 takes the first ones, inserts of later batches
-the next ones. Where the source ends, keys that it does not have are made, if the caller allows it: in
-pass g over the source (the first is 0), key column one is its value + g * (1 + greatest value).
+Each source row provides one key. Batch 0 takes the keys of the first rows, inserts of later batches those
+of the next rows. At the end of the source new keys are made, if the caller allows it: in pass g over the
+source (the first is 0), the first key column is its value + g * (1 + greatest value).
 
 All choices are pure functions of the seed and of positions. A batch is made in pieces of about half a
-million rows, so that memory stays bounded; rows are shuffled, and keys are repeated, within a piece.
+million rows, which bounds memory. Rows are shuffled and keys are repeated within a piece.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from serde_lab.inputs.parquet_rows import ParquetRows
 from serde_lab.inputs.shares import Counts, Shares, count
 
 IS_DELETED = "_hoodie_is_deleted"
-"""Hudi's delete marker: a boolean data column; true makes an upserted row a delete."""
+"""Hudi's delete marker, a boolean data column; true makes an upserted row a delete."""
 
 ROWS_PER_PIECE = 1 << 19
 
 DERIVATION = "tpch.updates 1"
-"""Counts up when equal requests begin to give other rows, so that kept data is made again."""
+"""The number grows when equal requests begin to give different rows, so that kept data is made again."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
     """The rows of one piece of a batch, as positions.
 
-    `stored` is the range of key numbers that `updates` were drawn from, `new` that of the inserts.
-    A row's key is number `key_of[row]` of the updates and then the inserts.
+    `updates` holds key numbers from the range `stored`; `new` is the range of key numbers of the inserts.
+    `key_of[row]` is the position of a row's key in the updates followed by the inserts.
     """
 
     first_row: int
@@ -62,12 +62,12 @@ class _Piece:
 
 
 class UpdateStream:
-    """The batches of one table, each as a stream of Arrow tables of the columns of `schema`.
+    """The batches of one table, each as a stream of Arrow tables with the columns of `schema`.
 
-    `key` must be unique in `source`; `names` are what messages call the batches. Without `ordering`
-    the column event_ts is added; else the first of `ordering` is moved. Where it is None rows stay as they
-    are, which needs batches of nothing but inserts, and a `key` only for `new_keys`. Raises UsageError or
-    DataError where the batches cannot be derived.
+    `key` must be unique in `source`; `names` are the batches' names in messages. If `ordering` is empty,
+    the column event_ts is added; otherwise the first ordering column is moved. If it is None, rows stay as
+    they are: all batches must be inserts only, and `key` is needed only with `new_keys`. Raises UsageError
+    or DataError if the batches cannot be derived.
     """
 
     def __init__(
@@ -157,18 +157,18 @@ class UpdateStream:
         return pa.schema(fields)
 
     def tables(self, number: int) -> Iterator[pa.Table]:
-        """The rows of batch `number` (from 0) in input order, a piece at a time."""
+        """The rows of batch `number` (from 0) in input order, one piece at a time."""
         alive = self._alive(number)
         for piece in self._plan(number, alive):
             yield self._fill(number, piece)
 
     def _pieces(self, number: int) -> int:
         counts = self.counts[number]
-        # every piece should have keys that its duplicates can repeat
+        # every piece needs keys for its duplicates to repeat
         return max(1, min(-(-counts.rows // self._rows_per_piece), counts.keys // 1000))
 
     def _alive(self, number: int) -> npt.NDArray[np.bool_] | None:
-        """Which key numbers are stored before a batch; None means all that were ever inserted."""
+        """Which key numbers are stored before a batch; None means all that were inserted before."""
         earlier = range(number)
         if not any(self._deletes(n) for n in earlier):
             return None
@@ -250,7 +250,7 @@ class UpdateStream:
         )
 
     def _in_table_order(self, number: int) -> bool:
-        """A batch of nothing but inserts comes as the source has it, payload and all."""
+        """Whether a batch has only inserts; its rows are then the source's, payload included."""
         counts = self.counts[number]
         return counts.inserts == counts.rows
 
@@ -282,7 +282,7 @@ class UpdateStream:
         return pa.table([columns[name] for name in self.schema.names], schema=self.schema)
 
     def _keys(self, first: int, stop: int) -> pa.Table:
-        """The identity columns of key numbers `first` to before `stop`."""
+        """The identity columns of key numbers from `first` up to, not including, `stop`."""
         rows = self._source.read_around(first, stop - first, self._identity).combine_chunks()
         if stop <= self._source.rows or first == stop:
             return rows
@@ -296,7 +296,7 @@ class UpdateStream:
 
 
 def _stored_before(counts: Sequence[Counts]) -> list[int]:
-    """Keys inserted before each batch, and after the last."""
+    """How many keys were inserted before each batch, and after the last."""
     stored = [0]
     for batch in counts:
         stored.append(stored[-1] + batch.inserts)
@@ -306,7 +306,7 @@ def _stored_before(counts: Sequence[Counts]) -> list[int]:
 def _roles(
     counts: Counts, first: int, rows: int
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Which of the updates number `first` and on are late, and which are deletes."""
+    """Masks over `rows` updates from number `first` on: which are late, and which are deletes."""
     number = np.arange(first, first + rows, dtype=np.int64)
     special = counts.late + counts.deletes
     chosen = spread(number, special, counts.updates)

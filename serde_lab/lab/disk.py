@@ -1,7 +1,7 @@
-"""How much disk a run needs, before it makes anything; a run that would fill the disk is refused.
+"""Estimates the disk space of a run before it starts, and refuses a run that would fill the disk.
 
-Owns the estimate: bytes a row, measured on lineitem with zstd, and for the user's own files in
-proportion to theirs. Must not know what is measured.
+The estimate is in bytes per row, measured on lineitem with zstd; rows of the user's own files count in
+proportion to their size.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from serde_lab.lab.inputs.prepared import are_prepared, default_cache
 from serde_lab.scenario.model import Arm, ParquetData, Scenario
 from tpch import TABLES
 
-# of lineitem, a row: as generated, as a batch of the input, in the shuffle, in a table, in the oracle
+# bytes per row of lineitem: as generated, as a batch of the input, in the shuffle, in a table, in the oracle
 _GENERATED, _INPUT, _SHUFFLE, _TABLE, _ORACLE = 36, 48, 120, 90, 110
 _SHUFFLES = 2
-"""Spark removes the files of a shuffle when nobody refers to it any more: of the last cell, later."""
+"""Spark deletes the files of a shuffle some time after its last use, so the previous cell's may remain."""
 _WORTH_SAYING = 1 << 30
 
 
 class Places(Protocol):
-    """Where a run keeps its data and works."""
+    """The folders in which a run keeps its data and works."""
 
     @property
     def cache(self) -> Path | None: ...
@@ -38,7 +38,7 @@ class Places(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DiskNeed:
-    """Bytes that a run will write, at most, below the cache and in its work folder at once."""
+    """Upper bounds of the bytes that a run writes to the cache, and has in its work folder at one time."""
 
     cache_bytes: int
     work_bytes: int
@@ -47,7 +47,7 @@ class DiskNeed:
 def disk_need(
     points: Sequence[tuple[Scenario, Sequence[Arm]]], cache: Path | None = None
 ) -> DiskNeed:
-    """For the scenarios of all points, one after the other; input that is there needs nothing."""
+    """The need of all points, which run one after the other; inputs that exist already need nothing."""
     kept, work = 0.0, 0.0
     for scenario, _ in points:
         source_rows, scale = _source(scenario)
@@ -59,7 +59,7 @@ def disk_need(
             continue
         timed = [batch.rows_of(source_rows) for batch in scenario.commits]
         shuffles = _SHUFFLES * max(timed) * _SHUFFLE
-        # a cell's table shares the files of the set-up, and copy-on-write keeps what it replaces
+        # a cell's table links the files of the set-up, and copy-on-write keeps the files it replaces
         tables = _TABLE * (sum(rows) + sum(timed))
         work = max(work, scale * (shuffles + tables + sum(rows) * _ORACLE))
     return DiskNeed(int(kept), int(work))
@@ -68,7 +68,7 @@ def disk_need(
 def check_disk(
     points: Sequence[tuple[Scenario, Sequence[Arm]]], places: Places, say: Callable[[str], None]
 ) -> DiskNeed:
-    """Say what is needed where it is much. Raises SetupError where it is not there."""
+    """Report the need if it is large. Raises SetupError if the disk has less free space."""
     cache = default_cache() if places.cache is None else places.cache
     work = Path(gettempdir()) if places.work is None else places.work
     need = disk_need(points, cache)
@@ -92,7 +92,7 @@ def check_disk(
 
 
 def _source(scenario: Scenario) -> tuple[int, float]:
-    """Rows of the source, and how large one of them is beside one of lineitem."""
+    """The number of rows of the source, and the size of its rows relative to those of lineitem."""
     data = scenario.data
     if not isinstance(data, ParquetData):
         return TABLES[data.table].rows_at(data.scale_factor), 1.0
@@ -102,7 +102,7 @@ def _source(scenario: Scenario) -> tuple[int, float]:
 
 
 def _existing(folder: Path) -> Path:
-    """The folder itself, or the nearest above it that is there."""
+    """The folder itself, or its nearest parent that exists."""
     folder = folder.absolute()
     return next(place for place in (folder, *folder.parents) if place.exists())
 

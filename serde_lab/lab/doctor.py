@@ -1,7 +1,4 @@
-"""What this machine has and lacks for a run, one line a prerequisite.
-
-Owns the list of prerequisites and what to do where one is missing. Must not print.
-"""
+"""Checks what a run needs on this machine, prerequisite by prerequisite, with advice where one is missing."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ _PYTHONS = ((3, 11), (3, 13))
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One prerequisite: what was found, and what to do where that is not enough."""
+    """One prerequisite: what was found, and what to do if that is not enough."""
 
     name: str
     level: Level
@@ -39,7 +36,7 @@ class Finding:
 
 
 def examine(results: Path, hudi_jar: str = "") -> list[Finding]:
-    """All prerequisites; the lab can run when none is `missing`."""
+    """Examine all prerequisites; the lab can run if none is `missing`."""
     return [
         _python(),
         _java(),

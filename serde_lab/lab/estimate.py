@@ -1,7 +1,7 @@
-"""How long a run will take, before it starts.
+"""Estimates how long a run takes, before it starts.
 
-Owns the estimate: from an earlier run of the same scenario where there is one, else from rows and rough
-costs. Must not measure anything.
+The estimate comes from an earlier run of the same scenario if there is one, else from the number of rows
+and rough costs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from serde_lab.runs.listing import resolve_run
 from serde_lab.scenario.model import Arm, Scenario
 from tpch import TABLES
 
-# seconds of Spark's start, data and checks; microseconds a row on two cores, by what an arm is
+# seconds for Spark's start, data and checks; microseconds per row on two cores, by kind of arm
 _FIXED_S, _CELL_S = 25.0, 2.5
 _MICROSECONDS = {
     "avro": 18.0,
@@ -33,7 +33,7 @@ _RECORD_COLUMNS = 17
 
 
 def estimate_seconds(scenario: Scenario, arms: Sequence[Arm], results: Path) -> tuple[float, str]:
-    """Seconds for the whole run, and what the figure rests on."""
+    """Seconds for the whole run, and a description of what the estimate is based on."""
     cells = scenario.measure.warmup + scenario.measure.rounds
     if scenario.codec_only:
         cases = len(codec_cases(scenario, _RECORD_COLUMNS))

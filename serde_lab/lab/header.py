@@ -1,7 +1,4 @@
-"""The header of a run: everything about it that is known before it measures.
-
-Owns what is recorded of scenario, arms, machine and code. Must not know cells or samples.
-"""
+"""Makes the header of a run: scenario, arms, machine, code and settings, as known before it measures."""
 
 from __future__ import annotations
 
@@ -50,9 +47,9 @@ def run_header(
 ) -> RunHeader:
     """The header of a new run in `results`.
 
-    `schema` is that of the records which every arm sends, `conf` the Spark session's, `peer_conf` that
-    of a session which peers have to themselves; `overrides` are KEY=VALUE, `missing` says by peer why
-    it cannot run.
+    `schema` is that of the records which every arm sends. `conf` is the Spark session's configuration,
+    `peer_conf` that of a session for peers alone. `overrides` are KEY=VALUE; `missing` says for each peer
+    that cannot run why.
     """
     columns = columns_of_arms(scenario, arms, inputs, schema)
     java = find_java()
@@ -93,7 +90,7 @@ def run_header(
 def swept_header(
     scenario: Scenario, chosen: Sequence[str], headers: Mapping[float, RunHeader]
 ) -> RunHeader:
-    """One header of those of the points of a sweep: arms in the scenario's order, then by value.
+    """Merge the headers of a sweep's points into one: arms in the scenario's order, then by value.
 
     `chosen`: names of the arms that are measured, () for all.
     """
@@ -123,7 +120,7 @@ def swept_header(
 
 
 def _topologies(scenario: Scenario, arms: Sequence[Arm]) -> dict[str, Any]:
-    """Stages and hops of each topology, as they were when the run was made."""
+    """Stages and hops of each topology at the time of the run."""
     if scenario.measure.exchange == "none":
         return {}
     return {
@@ -135,20 +132,20 @@ def _topologies(scenario: Scenario, arms: Sequence[Arm]) -> dict[str, Any]:
 
 
 def _different_keys(inputs: PreparedInputs) -> dict[str, Any]:
-    """How many keys each commit has, where rows were made to share keys."""
+    """The number of different keys of each commit, if rows were made to share keys."""
     counted = {str(n): c.different_keys for n, c in enumerate(inputs.commits, start=1)}
     return {"different_keys": counted} if any(n is not None for n in counted.values()) else {}
 
 
 def _cases(scenario: Scenario, schema: RecordSchema) -> dict[str, Any]:
-    """What the commits of a codec run's samples stand for."""
+    """The cases of a codec run, to which the commit numbers of its samples refer."""
     if not scenario.codec_only:
         return {}
     return {"cases": [case.to_json() for case in codec_cases(scenario, len(schema.data))]}
 
 
 def _placeless(conf: Mapping[str, str]) -> dict[str, str]:
-    """Settings without this machine's paths: a run is read elsewhere, and may be committed."""
+    """The settings without this machine's paths, since runs are read elsewhere and may be committed."""
     places = {str(_PACKAGES): "<packages>", str(Path.cwd()): ".", str(Path.home()): "~"}
     found = {}
     for key, value in conf.items():
@@ -159,7 +156,7 @@ def _placeless(conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def _arm_entry(arm: Arm, data: pa.Schema, columns: Mapping[str, float] | None) -> ArmEntry:
-    """The arm as the run keeps it: options with all defaults, its fairness card, what was expected."""
+    """The arm as the run stores it: options with all defaults, fairness card, the author's prediction."""
     options: dict[str, Any] = dict(arm.options.given)
     prediction = None
     if arm.strategy is not None:
@@ -187,6 +184,6 @@ def _arm_entry(arm: Arm, data: pa.Schema, columns: Mapping[str, float] | None) -
 
 
 def _peer_entry(scenario: Scenario, arm: Arm, missing: str | None) -> ArmEntry:
-    """A peer as the run keeps it: every option of its first commit, by Apache Hudi's own names."""
+    """A peer as the run stores it: every option of its first commit, under Apache Hudi's own names."""
     options: dict[str, Any] = dict(hudi_options(scenario, arm, 1))
     return ArmEntry(arm=arm.name, kind="peer", options=options, missing=missing)

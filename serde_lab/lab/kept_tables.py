@@ -1,7 +1,7 @@
-"""`--keep-tables DIR`: a copy of each arm's last table at `DIR/<arm>`.
+"""Implements `--keep-tables DIR`: a copy of each arm's last table at `DIR/<arm>`.
 
-A folder is replaced only if an earlier run kept a table there, which a file in its `.hoodie` says, or if
-the caller allows it. A copy gets its name when it is whole.
+A non-empty folder is replaced only if an earlier run kept a table there, marked by a file in its
+`.hoodie`, or if the caller allows it. A copy gets its final name when it is complete.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from pathlib import Path
 from serde_lab.errors import StorageError, UsageError
 
 MARK = Path(".hoodie") / "serde_lab.kept"
-"""Marks a table as a copy that a run made. No reader of Hudi tables looks at it."""
+"""Marks a table as a run's copy. Readers of Hudi tables ignore this file."""
 _UNFINISHED = ".serde_lab-keeping-"
 
 
 @dataclass(frozen=True, slots=True)
 class KeptTables:
-    """Where the tables of a run are kept. `replace` allows any folder to be replaced."""
+    """The folder for the tables of a run. `replace` allows any folder to be replaced."""
 
     folder: Path
     replace: bool = False
 
     def check(self, arms: Sequence[str]) -> None:
-        """Raise UsageError unless the tables of `arms` can be kept; nothing is changed."""
+        """Raise UsageError unless the tables of `arms` can be kept; changes nothing."""
         above = self.folder.absolute()
         while not os.path.lexists(above):
             above = above.parent
@@ -59,7 +59,7 @@ class KeptTables:
             )
 
     def keep(self, table: Path, arm: str) -> None:
-        """Copy `table` to its place. Raises UsageError or StorageError; what was there stays then."""
+        """Copy `table` to its place. On UsageError or StorageError the previous content stays."""
         target = self.folder / arm
         self._check_target(target)
         try:
@@ -84,7 +84,7 @@ class KeptTables:
 
 
 def _reason(exc: OSError) -> str:
-    """The first reason of several that `shutil` collects."""
+    """The first of the reasons that `shutil` collects."""
     if isinstance(exc, shutil.Error) and exc.args and exc.args[0]:
         return str(exc.args[0][0][2])
     return exc.strerror or str(exc)

@@ -1,7 +1,4 @@
-"""What a scenario means for a run: the arms with their write options, and the cells in their order.
-
-Owns the step from the scenario's words to options of a write. Must not know Spark or clocks.
-"""
+"""Translates a scenario into what a run needs: options of the arms' writes, and cells in their order."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ TABLE_NAME = "lab"
 
 @dataclass(frozen=True, slots=True)
 class CellPlan:
-    """One arm in one round; `order` is its place in the round."""
+    """One arm in one round; `order` is its position in the round."""
 
     name: str
     arm: str
@@ -48,7 +45,7 @@ class CellPlan:
 
 
 def cells_of(scenario: Scenario, arms: Sequence[Arm], first_round: int = 0) -> list[CellPlan]:
-    """Every cell in the order of measuring: warm-up rounds first, the arms of a round shuffled by seed.
+    """Every cell in measuring order: warm-up rounds first; the seed shuffles the arms of a round.
 
     Rounds are numbered from `first_round`, warm-up rounds included.
     """
@@ -67,7 +64,7 @@ def cells_of(scenario: Scenario, arms: Sequence[Arm], first_round: int = 0) -> l
 
 
 def serde_options(arm: Arm) -> SerdeOptions:
-    """The options of a strategy arm, with the strategy's default framing where it gives none."""
+    """The options of a strategy arm, with the strategy's default framing if it gives none."""
     options, default = arm.options, SerdeOptions()
     rows = options.rows_per_frame
     if rows is None:
@@ -82,7 +79,7 @@ def serde_options(arm: Arm) -> SerdeOptions:
 
 
 def table_config(scenario: Scenario, arm: Arm | None = None) -> TableConfig:
-    """The table that every arm writes, or `arm` if it is to merge in its own way."""
+    """The table that every arm writes, with `arm`'s own merging and files if it has any."""
     table, data = scenario.table_of(arm), scenario.data
     return TableConfig(
         name=TABLE_NAME,
@@ -109,7 +106,7 @@ def table_config(scenario: Scenario, arm: Arm | None = None) -> TableConfig:
 
 
 def table_rules(scenario: Scenario, schema: RecordSchema, arm: Arm | None = None) -> TableRules:
-    """The same table as the checks see it."""
+    """The rules of the same table for the checks."""
     table = scenario.table_of(arm)
     return TableRules(
         schema=schema,
@@ -130,10 +127,10 @@ def table_rules(scenario: Scenario, schema: RecordSchema, arm: Arm | None = None
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """What one write does, and how large its rows are.
+    """What one write does, and the size of its rows.
 
-    `partitions` are those of a delete_partition. `row_bytes` bounds the Arrow batches between Spark and
-    Python, which Spark bounds by rows alone. `source_bytes`: of all input files, 0 where unknown.
+    `partitions` are those of a delete_partition. `row_bytes` limits the Arrow batches between Spark and
+    Python, which Spark limits by rows alone. `source_bytes` is the size of all input files, 0 if unknown.
     """
 
     operation: str = "upsert"
@@ -143,12 +140,12 @@ class Write:
 
 
 def write_options(scenario: Scenario, arm: Arm | None, write: Write) -> WriteOptions:
-    """The options of a write of `arm`, or of the set-up where `arm` is None."""
+    """The options of a write of `arm`, or of the set-up if `arm` is None."""
     table, topology = table_config(scenario, arm), scenario.topology_of(arm)
     files = scenario.table_of(arm)
     wanted = Operation(write.operation)
     if arm is not None and topology.name == "bulk":
-        wanted = Operation.BULK_INSERT  # an insert by another name
+        wanted = Operation.BULK_INSERT  # the bulk topology runs inserts as bulk_insert
     bulk_set_up = arm is None and wanted is Operation.BULK_INSERT
     name = default_topology(wanted, table) if bulk_set_up else topology.name
     subject = arm.strategy if arm is not None and arm.strategy else "arrow"
@@ -172,7 +169,7 @@ def write_options(scenario: Scenario, arm: Arm | None, write: Write) -> WriteOpt
 
 
 def set_up_options(scenario: Scenario, arm: Arm | None, write: Write) -> WriteOptions:
-    """One untimed write of the table that `arm` begins with: by columns wherever that can be."""
+    """The options of an untimed write of `arm`'s set-up table: by columns where possible."""
     table = table_config(scenario, arm)
     options, files = write_options(scenario, None, write), scenario.table_of(arm)
     name = default_topology(options.operation, table)
@@ -205,7 +202,7 @@ _SORTS = {"none": "NONE", "partition": "PARTITION_SORT", "global": "GLOBAL_SORT"
 
 
 def hops_of(scenario: Scenario, arm: Arm) -> int:
-    """How often a record of `arm` crosses."""
+    """How many exchanges a record of `arm` passes."""
     return len(_topology_of(scenario, arm).hops)
 
 
@@ -216,13 +213,13 @@ def topologies_of(scenario: Scenario, arms: Sequence[Arm]) -> dict[str, topologi
 
 
 def _topology_of(scenario: Scenario, arm: Arm) -> topologies.Topology:
-    """The whole chain, of which some operations need less."""
+    """The topology of an upsert, which has all steps; some operations need fewer."""
     asked = scenario.topology_of(arm)
     return topologies.TOPOLOGIES[as_written(asked.name, Operation.UPSERT, _sorts(asked))]()
 
 
 def diagrams(scenario: Scenario, arms: Sequence[Arm]) -> list[str]:
-    """The same as text."""
+    """The topologies of `arms` as text diagrams."""
     return [topology.diagram() for topology in topologies_of(scenario, arms).values()]
 
 
@@ -230,13 +227,13 @@ _BATCH_BYTES = 16 << 20
 
 
 def batch_rows(row_bytes: int) -> int:
-    """Rows of an Arrow batch, at most Spark's own 10,000, so that the batch stays below 16 MiB."""
+    """Rows of an Arrow batch below 16 MiB, at most Spark's own limit of 10,000."""
     return max(1, min(10_000, _BATCH_BYTES // max(1, row_bytes)))
 
 
 @contextmanager
 def in_words_of_scenarios() -> Iterator[None]:
-    """Errors that name options of a write name the scenario's keys instead."""
+    """Translate option names in errors of a write into the scenario's keys."""
     try:
         yield
     except LabError as exc:
@@ -250,7 +247,7 @@ def in_words_of_scenarios() -> Iterator[None]:
 
 
 def check_scenario(scenario: Scenario) -> None:
-    """Raise ScenarioError for what only strategies and the pipeline can refuse, before anything runs."""
+    """Raise ScenarioError, before anything runs, for what only strategies and the pipeline can refuse."""
     try:
         for arm in (None, *scenario.arms):
             check_creatable(table_config(scenario, arm))
@@ -260,7 +257,7 @@ def check_scenario(scenario: Scenario) -> None:
         raise ScenarioError(f"{scenario.name}: {exc}") from exc
     except LabError as exc:
         raise ScenarioError(f"{scenario.name}: table: {in_scenario_keys(str(exc))}") from exc
-    # types are checked against the data; here only the options are
+    # only the options are checked here; types are checked against the data
     anything = RecordSchema(pa.schema([pa.field("k", pa.string())]), ("k",))
     for arm in scenario.arms:
         if arm.strategy is None:
@@ -273,14 +270,14 @@ def check_scenario(scenario: Scenario) -> None:
                     options = write_options(scenario, arm, Write(batch.operation, batch.partitions))
                     asked = scenario.topology_of(arm).name
                     check_topology(asked, options.operation, options.table)
-        except SetupError:  # an arm that raises, or that is not installed as it should be
+        except SetupError:  # a plug-in that raises, or is not installed correctly
             raise
         except LabError as exc:
             raise ScenarioError(f"{scenario.name}: {in_scenario_keys(str(exc))}") from exc
 
 
 def fairness_of(arm: Arm) -> dict[str, Any] | None:
-    """What the arm's strategy says it gets for free; None for controls and peers."""
+    """The advantages that the arm's strategy declares (fairness card); None for controls and peers."""
     if arm.strategy is None:
         return None
     with named(f"arm {arm.name!r}"):

@@ -1,13 +1,13 @@
-"""What each verb of the record API costs, strategy by strategy; and RFC-84's nested layout beside the flat.
+"""Measures the cost of each verb of the record API per strategy, and RFC-84's nested layout beside the flat.
 
     python -m serde_lab.lab.record_api [--rows 20000] [--repeats 7] [--format md|json]
     python -m serde_lab.lab.record_api --document serde_lab/serde/RECORD_API.md
 
-Records are like lineitem's: 16 columns, a key of 28 letters, a file id of 38, as they come out of frames.
-Figures are microseconds of CPU time of this process a record, the least of all repeats, one core. With
-`--document` the tables between that document's marks are made anew, so that none of its figures is typed
-by hand. Which strategies leave their representation is read off their classes (`verbs_through_arrow`).
-Owns these measurements. For regressions and claims the lab's own runs count, not these.
+Records are like lineitem's: 16 columns, a key of 28 letters, a file id of 38, decoded from frames.
+Figures are microseconds of CPU time of this process per record, the minimum of all repeats, on one core.
+`--document` remakes the tables between that document's marks, so that no figure is typed by hand. A
+strategy's class says which verbs leave its representation (`verbs_through_arrow`). For regressions and
+claims the lab's runs count, not these figures.
 """
 
 from __future__ import annotations
@@ -63,20 +63,20 @@ MEANING: Mapping[str, str] = {
     "concatenate": "all of several; here of two halves",
     "copy": "frames to other targets, undecoded (RFC-84's `copy(source, target)`)",
 }
-"""Every verb, and what it means; the methods of RFC-46 and RFC-84 in brackets."""
+"""Every verb and its meaning; the methods of RFC-46 and RFC-84 in parentheses."""
 
 BESIDE: Mapping[str, str] = {
     "rewrite, through Arrow": "what `rewrite` would cost by converting out and in",
     "decode and encode": "what `copy` saves",
 }
-"""What is measured beside the verbs, to compare."""
+"""Further measurements to compare the verbs with."""
 
 ALL_OWN = "all"
 
 
 @dataclass(frozen=True, slots=True)
 class VerbCost:
-    """Microseconds a record of one verb."""
+    """Microseconds per record of one verb."""
 
     strategy: str
     execution: str
@@ -87,7 +87,7 @@ class VerbCost:
 
 @dataclass(frozen=True, slots=True)
 class LayoutCost:
-    """The four verbs of `internal_row` in one layout, microseconds and bytes a record."""
+    """The four verbs of `internal_row` in one layout, microseconds and bytes per record."""
 
     layout: str
     execution: str
@@ -102,7 +102,7 @@ class LayoutCost:
 
 
 def arms() -> list[tuple[str, Execution]]:
-    """Every strategy in each of its executions."""
+    """Every strategy with each of its executions."""
     return [(n, e) for n in registry.BUILT_IN for e in registry.strategy(n).executions]
 
 
@@ -117,7 +117,7 @@ def _bind(name: str, execution: Execution, schema: RecordSchema, **own: object) 
 
 
 def verb_costs(name: str, execution: Execution, rows: int, repeats: int) -> list[VerbCost]:
-    """The cost of every verb, and of what is measured beside them."""
+    """The cost of every verb, and of the measurements beside them."""
     schema, batch = _case(rows)
     bound = _bind(name, execution, schema)
     frames = bound.encode(bound.from_arrow(batch), Bounds.single(rows))
@@ -180,13 +180,13 @@ def _halves(
 
 
 def _least_us(act: Callable[[], object], rows: int, repeats: int) -> float:
-    """Microseconds of CPU a record."""
+    """The minimum of all repeats, in microseconds of CPU per record."""
     found = least(lambda: None, lambda _: act(), loops=repeats, most_ns=float("inf"))
     return found.cpu_ns / rows / 1000
 
 
 def layout_costs(execution: Execution, rows: int, repeats: int) -> list[LayoutCost]:
-    """The flat and the nested layout, measured in turn so that neither has the better moment."""
+    """The flat and the nested layout, measured in turn so that neither gets the quieter moments."""
     schema, batch = _case(rows)
     layouts = ("flat", "nested")
     bound = {one: _bind("internal_row", execution, schema, layout=one) for one in layouts}
@@ -209,11 +209,8 @@ def layout_costs(execution: Execution, rows: int, repeats: int) -> list[LayoutCo
     return costs
 
 
-# -- tables ------------------------------------------------------------------------------------------
-
-
 def verb_table(costs: Sequence[VerbCost]) -> str:
-    """A line a verb: meaning, who does it on its own representation, µs a record of each arm."""
+    """One line per verb: meaning, which strategies do it natively, µs per record of each arm."""
     arms = list(dict.fromkeys((c.strategy, c.execution) for c in costs))
     found = {(c.strategy, c.execution, c.verb): c for c in costs}
     heads = ["verb", "meaning", "on its own representation", *(f"{n} ({e})" for n, e in arms)]
@@ -236,7 +233,7 @@ def _us(cost: VerbCost) -> str:
 
 
 def layout_table(costs: Sequence[LayoutCost]) -> str:
-    """The nested layout beside the flat one, execution by execution."""
+    """The nested layout beside the flat one, for each execution."""
     heads = ["execution", "layout", "bytes a record", *VERBS, "together", "update_metadata"]
     lines = [heads, ["---", "---", *["---:"] * (len(heads) - 2)]]
     for cost in costs:
@@ -252,7 +249,7 @@ def layout_table(costs: Sequence[LayoutCost]) -> str:
 
 
 def origin(rows: int, repeats: int) -> str:
-    """A sentence that says on what the figures were measured."""
+    """A sentence that says how and where the figures were measured."""
     return (
         f"µs of CPU a record, the least of {repeats} times, {rows:,} records like lineitem's, one core of"
         f" {platform.machine()}, Python {platform.python_version()}, pyarrow {pa.__version__}.\n"
@@ -260,9 +257,9 @@ def origin(rows: int, repeats: int) -> str:
 
 
 def redone(text: str, tables: Mapping[str, str]) -> str:
-    """A document's text with the tables between its marks replaced.
+    """The text of a document with the tables between its marks replaced.
 
-    Raises UsageError naming a mark that it has not.
+    Raises UsageError naming a mark that is missing.
     """
     for name, table in tables.items():
         mark = re.compile(rf"<!-- record_api: {name} -->\n.*?<!-- end -->", re.DOTALL)
@@ -274,7 +271,7 @@ def redone(text: str, tables: Mapping[str, str]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
+    """Run the command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m serde_lab.lab.record_api")
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--repeats", type=int, default=7)

@@ -1,7 +1,6 @@
-"""The loop over the cells of a run: measured in their order, judged, written down.
+"""Runs the cells of a run in order: measures, checks and records each.
 
-Owns what becomes of an arm that raises or answers wrongly: marked, and not measured any further. Must
-not know sessions, inputs or what a cell does.
+An arm that raises, or whose contents are wrong, is marked and not measured any further.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Runner(Protocol):
     """Measures cells."""
 
     def set_up(self) -> None:
-        """Make what every cell begins with."""
+        """Make the table that every cell starts with."""
 
     def run(self, cell: str, arm: Arm) -> CellResult:
         """Measure one cell. Raises whatever the arm raised."""
@@ -41,7 +40,7 @@ class Runner(Protocol):
 
 
 class Judge(Protocol):
-    """Checks what a cell made."""
+    """Checks the output of a cell."""
 
     def judge(self, arm: Arm, result: CellResult) -> Verdict:
         """Every check of one cell."""
@@ -50,7 +49,7 @@ class Judge(Protocol):
 
 @dataclass
 class Rounds:
-    """The loop over cells, and what is known of each arm so far."""
+    """The loop over cells, with the state of each arm."""
 
     arms: tuple[Arm, ...]
     checks: Judge
@@ -60,7 +59,7 @@ class Rounds:
     unproven: Mapping[str, str]
     given_up: dict[str, str] = field(default_factory=dict)
     kinds: Mapping[str, Hashable] = field(default_factory=dict)
-    """By arm, what decides which rows are right: arms of one kind must end with the same."""
+    """By arm, what determines the right rows: arms with equal values must end with the same rows."""
     not_kept: list[str] = field(default_factory=list)
     """Arms whose tables could not be copied."""
     prints: dict[tuple[int, Hashable], dict[str, Fingerprint | None]] = field(default_factory=dict)
@@ -102,7 +101,7 @@ class Rounds:
             return
         except (
             Exception
-        ) as exc:  # an arm may be a plug-in, or Spark itself: it fails, the run goes on
+        ) as exc:  # a plug-in or Spark may raise anything: the arm fails, the run goes on
             lines = str(exc).strip().splitlines() or [""]
             self._failed(cell, arm, runner, f"{type(exc).__name__}: {lines[0]}")
             return
@@ -111,12 +110,12 @@ class Rounds:
                 cell.name, sample.metric, sample.value, commit=sample.commit, phase=sample.phase
             )
         found = list(verdict.results)
-        if arm.name in self.unproven:  # it raised before, and does not now: nothing stands for it
+        if arm.name in self.unproven:  # it raised in the check of its frames, so they are unproven
             found.insert(0, CheckResult(STAND_ALONE, False, self.unproven[arm.name]))
         for check in found:
             self._check(check.name, check.passed, check.detail, arm.name, cell)
         if result.table is not None:
-            # arms that merge in their own way end with rows of their own
+            # only arms of the same kind must agree: different merging gives different rows
             alike = self.prints.setdefault((cell.round, self.kinds.get(arm.name)), {})
             alike[arm.name] = verdict.fingerprint
             if keep:
@@ -144,12 +143,12 @@ class Rounds:
             return
         try:
             self.kept_tables.keep(table, arm.name)
-        except LabError as exc:  # what was measured stands all the same
+        except LabError as exc:  # the measurements count all the same
             self.not_kept.append(arm.name)
             self.progress.message(f"the table of {arm.name} is not kept: {exc}")
 
     def _compare_arms(self) -> None:
-        """Hold the tables of the round against each other."""
+        """Compare the tables of the round between arms."""
         for (number, _), prints in self.prints.items():
             if len(prints) < 2:
                 continue
@@ -164,5 +163,5 @@ class Rounds:
 
 
 def wrong_answer(check: str, detail: str) -> str:
-    """Why an arm whose check failed is not measured any further."""
+    """The reason why an arm whose check failed is not measured any further."""
     return f"wrong answer, {check}: {detail}"

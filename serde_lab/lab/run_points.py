@@ -1,6 +1,6 @@
-"""The points of a run: what it measures at each value of its sweep, or once without one.
+"""Prepares the points of a run: one for each value of its sweep, or a single one without a sweep.
 
-Owns what is checked before there is data, and once there is. Must not know sessions, cells or runs.
+`planned` checks a point before there is data; `prepared` makes its input and checks the point against it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from serde_lab.scenario.sweep import SweepPoint
 
 @dataclass(frozen=True, slots=True)
 class AskedPoint:
-    """What a run measures at one value of its sweep, checked; nothing is made of it yet.
+    """A point that is checked, but has no data yet.
 
-    `value` is None without a sweep.
+    `value` is the value of the sweep, None without a sweep.
     """
 
     scenario: Scenario
@@ -37,7 +37,7 @@ class AskedPoint:
 
 @dataclass(frozen=True, slots=True)
 class Point(AskedPoint):
-    """The same with its input on disk."""
+    """A point with its input on disk."""
 
     inputs: PreparedInputs
     schema: RecordSchema
@@ -51,7 +51,7 @@ class Point(AskedPoint):
 def planned(
     point: SweepPoint, arms: tuple[Arm, ...], settings: RunSettings, isolated: bool
 ) -> AskedPoint:
-    """One point as far as it can be checked before there is any data."""
+    """Check a point as far as possible before there is any data."""
     check_scenario(point.scenario)
     check_data(point.scenario, arms)
     made = are_prepared(point.scenario, settings.cache)
@@ -69,7 +69,7 @@ def planned(
 
 
 def prepared(one: AskedPoint, settings: RunSettings, progress: Progress) -> Point:
-    """The point with its input made, or found, in the cache. Raises LabError for data that do not fit."""
+    """The point with its input made or found in the cache. Raises LabError if the data do not fit."""
     inputs = prepare_inputs(one.scenario, settings.cache, progress.message)
     schema = _stored_records(one.scenario, inputs)
     check_arms(one.arms, schema)

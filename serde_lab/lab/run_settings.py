@@ -1,7 +1,4 @@
-"""Where a run works and keeps things: what the command line says beside the scenario.
-
-Must not know what is done with it.
-"""
+"""Defines the settings of a run that come from the command line, not from the scenario."""
 
 from __future__ import annotations
 
@@ -13,10 +10,10 @@ from serde_lab.lab.kept_tables import KeptTables
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """Where a run works and keeps things; nothing of it changes what is asked.
+    """Folders and choices of a run; none of them changes what the scenario asks for.
 
-    `arms`: names of the arms to measure, () for all. `keep_tables`: a folder for each arm's final
-    table; `replace`: whatever is in the way there is deleted. `master`: a Spark master, "" for local mode.
+    `arms`: names of the arms to measure, () for all. `keep_tables`: a folder for each arm's final table;
+    `replace` deletes what is in the way there. `master`: a Spark master, "" for local mode.
     """
 
     results: Path = Path("results")
@@ -27,22 +24,21 @@ class RunSettings:
     arms: tuple[str, ...] = ()
     master: str = ""
     overrides: tuple[str, ...] = ()
-    """The `key=value` changes that were made to the scenario, so that a report can say how to remake it."""
+    """The `key=value` changes made to the scenario, from which a report builds the command to repeat it."""
     conf: dict[str, str] = field(default_factory=dict)
     hudi_jar: str = ""
     require_peers: bool = False
-    """A peer that cannot run is an error, not an arm reported as missing."""
+    """Whether a peer that cannot run is an error; otherwise it is reported as missing."""
     isolate_peers: bool = False
-    """Peers get a process and a Spark session of their own, beside that of the other arms: shows what
-    sharing does."""
+    """Whether peers get their own process and Spark session, which shows the effect of sharing one."""
     ship_environment: bool = False
-    """Nothing is installed on the workers of `master`: they get this environment, packed into the cache."""
+    """Whether to send this environment, packed into the cache, to workers without an installation."""
     worker_python: str = ""
-    """The workers' Python, "" for the path of the one here; what a shipped environment links to."""
+    """The workers' Python, "" for the same path as here; a shipped environment links to it."""
     archive: Path | None = None
-    """The environment that is shipped, once it is packed."""
+    """The archive of the shipped environment, once it is packed."""
 
     @property
     def kept_tables(self) -> KeptTables | None:
-        """Where tables are kept; None where none is."""
+        """Where tables are kept; None if none are."""
         return None if self.keep_tables is None else KeptTables(self.keep_tables, self.replace)

@@ -1,7 +1,4 @@
-"""Runs a scenario: data, session, rounds of cells, checks, and the run directory they go into.
-
-Owns the order of a whole run and what becomes of arms that fail. Must not print, compare or draw.
-"""
+"""Runs a scenario from end to end: data, sessions, rounds of cells, checks, and the run directory."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ from serde_lab.lab.progress import Progress, Silent
 from serde_lab.lab.rounds import Judge, Rounds, Runner, wrong_answer
 from serde_lab.lab.run_points import Point, planned, prepared
 
-# `lab.sitting_side` looks for it here, in code of any commit
+# `lab/ab/side.py` imports RunSettings from here, in code of any commit
 from serde_lab.lab.run_settings import RunSettings as RunSettings
 from serde_lab.lab.session.apart import Measured, SessionsApart
 from serde_lab.lab.session.run_session import RunSession, calibration, recorded_conf
@@ -45,7 +42,7 @@ _LARGE_ROWS = 5_000_000
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """Where the run is, and the exit status that it deserves."""
+    """The path of the run, and the exit status for it."""
 
     path: Path
     exit_status: int
@@ -60,7 +57,7 @@ def run_scenario(
     """Measure every cell of `scenario`, or those that the run at `resume` still lacks.
 
     An arm that raises or whose contents are wrong is marked and not measured any further; the others
-    go on. Raises LabError when nothing can be measured at all.
+    go on. Raises LabError if nothing can be measured at all.
     """
     progress = progress or Silent()
     settings = _with_environment(settings, progress)
@@ -106,7 +103,7 @@ def run_scenario(
 def check_kept_tables(
     asked: Sequence[tuple[Scenario, tuple[str, ...]]], settings: RunSettings
 ) -> None:
-    """Raise UsageError unless `settings` can keep the tables of all these arms of scenarios."""
+    """Raise UsageError unless `settings` can keep the tables of all these arms."""
     if settings.kept_tables is not None:
         settings.kept_tables.check(
             [
@@ -120,7 +117,7 @@ def check_kept_tables(
 
 @contextmanager
 def _interruptible(run: Path) -> Iterator[None]:
-    """Have ctrl-C say where the run is and how to go on."""
+    """On ctrl-C, say where the run is and how to resume it."""
     try:
         yield
     except KeyboardInterrupt as exc:
@@ -129,7 +126,7 @@ def _interruptible(run: Path) -> Iterator[None]:
 
 
 def _with_environment(settings: RunSettings, progress: Progress) -> RunSettings:
-    """The settings with the environment that workers are sent, where that is asked for."""
+    """The settings with the archive for the workers, if one is asked for."""
     if not settings.ship_environment:
         return settings
     if not settings.master:
@@ -148,7 +145,7 @@ def _measure(
     progress: Progress,
     given_up: dict[str, str],
 ) -> list[str]:
-    """Measure the cells `todo` of one point; arms that are given up are added to `given_up`.
+    """Measure the cells `todo` of one point; arms that fail are added to `given_up`.
 
     Returns the arms whose tables could not be kept.
     """
@@ -186,7 +183,7 @@ def _table_checks(point: Point, work: Path, progress: Progress) -> CellChecks:
 
 
 def resumed(path: Path) -> Scenario:
-    """The scenario of an interrupted run, as it was asked for. Raises RunError when it is complete."""
+    """The scenario of an interrupted run, with its changes. Raises RunError if the run is complete."""
     run = load_run(path)
     if run.header.state == "complete":
         raise RunError(f"{path} is complete: there is nothing to resume")
@@ -194,7 +191,7 @@ def resumed(path: Path) -> Scenario:
 
 
 def status_of(path: Path) -> int:
-    """The exit status that a finished run deserves, by what it holds."""
+    """The exit status for a finished run, from its contents."""
     run = load_run(path)
     statuses = [4 for check in run.checks if not check.passed]
     statuses += [1 for cell in run.cells if cell.status == "failed"]
@@ -204,7 +201,7 @@ def status_of(path: Path) -> int:
 
 
 def chosen_arms(scenario: Scenario, names: tuple[str, ...]) -> tuple[Arm, ...]:
-    """The arms called `names`, all of them for (). Raises RunError for a name that there is not."""
+    """The arms called `names`, all of them for (). Raises RunError for an unknown name."""
     known = {arm.name: arm for arm in scenario.arms}
     for name in names:
         if name not in known:
@@ -215,7 +212,7 @@ def chosen_arms(scenario: Scenario, names: tuple[str, ...]) -> tuple[Arm, ...]:
 def _sit(
     cells: list[CellPlan], rounds: Rounds, point: Point, settings: RunSettings, work: Path
 ) -> None:
-    """Measure cells of one point: here, or where sessions differ between arms, in a process for each."""
+    """Measure cells of one point: in this process, or in one per session if arms need different sessions."""
     scenario, sessions = point.scenario, point.peers.sessions
     on_spark = scenario.measure.exchange == "spark"
     tidy_heap = point.peers.with_peers or is_large(point.inputs)
@@ -242,12 +239,12 @@ def _sit(
 
 
 def is_large(inputs: PreparedInputs) -> bool:
-    """Whether cells leave much in the shuffle's files, which Spark removes once garbage is collected."""
+    """Whether cells leave large shuffle files, which Spark deletes only after garbage collection."""
     return max(commit.rows for commit in inputs.commits) >= _LARGE_ROWS
 
 
 def _given_up(path: Path) -> dict[str, str]:
-    """Arms that failed, or answered wrongly, in the part of a run that was measured before."""
+    """Arms that failed or gave wrong answers in the part of a run that was measured before."""
     run = load_run(path)
     reasons = {c.arm: f"raised before: {c.error}" for c in run.cells if c.status == "failed"}
     for check in run.checks:
@@ -259,12 +256,12 @@ def _given_up(path: Path) -> dict[str, str]:
 def _frames(
     scenario: Scenario, arms: tuple[Arm, ...], schema: RecordSchema, rows: int, work: Path
 ) -> Proof:
-    """Have another process read the frames of each strategy among `arms`."""
+    """Have another process decode the frames of each strategy among `arms`."""
     asked = {
         arm.name: (arm.strategy, serde_options(arm)) for arm in arms if arm.strategy is not None
     }
     table = scenario.table
-    # made-up values are no times: their folders are named by the values themselves
+    # made-up values are no times, so folders are named by the values themselves
     keys = KeyGenerator(schema, table.hive_style, table.url_encode)
     return frames_stand_alone(asked, schema, keys, work, rows, scenario.measure.seed)
 

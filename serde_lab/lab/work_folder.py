@@ -1,7 +1,6 @@
-"""The folder in which a run works: tables, logs and Spark's own files, gone when the run ends.
+"""Provides the folder in which a run works: tables, logs and Spark's own files, removed when the run ends.
 
-Owns its life, also that of folders whose run was killed before it could remove them: the next run does.
-Must not know what is in it.
+If a run is killed, the next run removes its folder.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ _UNREADABLE = re.compile(r"[\x00-\x1f\x7f?\\]")
 
 @contextmanager
 def work_folder(parent: Path | None = None) -> Iterator[Path]:
-    """A new folder in `parent`, by default the system's for temporary files.
+    """Make a new folder in `parent`, by default the system's folder for temporary files.
 
-    A lock marks it as used; the kernel drops it with the process, however that ends.
+    A lock marks it as used; the kernel releases the lock when the process ends, however that happens.
     """
     above = Path(tempfile.gettempdir()) if parent is None else parent
     check_work(above)
@@ -41,7 +40,7 @@ def work_folder(parent: Path | None = None) -> Iterator[Path]:
 
 
 def check_work(parent: Path | None) -> None:
-    """Raise UsageError for a folder whose name hudi-rs or DuckDB cannot open."""
+    """Raise UsageError for a folder with a name that hudi-rs or DuckDB cannot open."""
     found = _UNREADABLE.search(str(parent or ""))
     if found is not None:
         raise UsageError(
@@ -51,9 +50,9 @@ def check_work(parent: Path | None) -> None:
 
 
 def remove_abandoned(above: Path) -> None:
-    """Remove the folders in `above` that runs which were killed left behind."""
+    """Remove the folders in `above` left behind by runs that were killed."""
     for lock_file in above.glob(f"{_PREFIX}*/{_LOCK}"):
-        # gone meanwhile, another user's, or of a run that lives: none of our business
+        # skipped: removed meanwhile, another user's, or of a run that is still alive
         with suppress(OSError), lock_file.open("r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(lock_file.parent, ignore_errors=True)

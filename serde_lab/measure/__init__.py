@@ -1,1 +1,1 @@
-"""Clocks, phases and metrics: what a cell took, and where and by which code it was measured."""
+"""Measures what a cell takes (clocks, phases, metrics), and records the machine and code it ran on."""

@@ -1,8 +1,7 @@
-"""The calibration cell: fixed work with no code of ours, timed once a round.
+"""Runs the calibration cell: fixed work that uses none of our code, timed once per round.
 
-Owns the work of the parts "numpy" and "disk" and the way all parts are timed; the part "jvm" is
-handed in by whoever has a JVM. When a part moves, the machine did, and no verdict rests on that
-round alone. Must not know rounds.
+The parts "numpy" and "disk" are defined here; the caller supplies the part "jvm" if it has a JVM. If a part's
+time moves, the machine changed, and no verdict rests on that round alone.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ def calibrate(
     others: Mapping[str, Work] | None = None,
     wall_ns: Callable[[], int] = time.perf_counter_ns,
 ) -> dict[str, float]:
-    """Seconds of each part: the median of three, since one hiccup of a part is no drift.
+    """Seconds of each part: the median of three runs, so that one slow run does not count as drift.
 
-    `folder` is where tables are written; `others` are more parts by name, such as "jvm". Each part
-    runs once untimed before.
+    `folder` is where tables are written; `others` are further parts by name, such as "jvm". Each part runs
+    once untimed first.
     """
     with tempfile.TemporaryDirectory(prefix="calibration-", dir=folder) as scratch:
         file = Path(scratch) / "bytes"
@@ -43,16 +42,16 @@ def calibrate(
 
 
 def numpy_work() -> int:
-    """Sorting, gathering, hashing and summing numbers that are the same each time, on one core."""
+    """Sort, gather, hash and sum the same numbers each time, on one core."""
     numbers = np.arange(_NUMBERS, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     order = np.argsort(numbers, kind="stable")
     mixed = numbers[order] ^ (numbers >> np.uint64(29))
-    # no product of matrices: it would take threads of its own
+    # no matrix product: it would start its own threads
     return int(np.cumsum(mixed, dtype=np.uint64)[-1]) ^ int(np.bincount(order & 1023).max())
 
 
 def disk_work(file: Path) -> int:
-    """Write a file and read it back, through the page cache, as tables are written and read."""
+    """Write a file and read it back through the page cache, as tables are written and read."""
     chunk = bytes(range(256)) * (_CHUNK_BYTES // 256)
     with file.open("wb", buffering=0) as out:
         for _ in range(_FILE_BYTES // _CHUNK_BYTES):

@@ -1,8 +1,7 @@
-"""Which code measured, and which was measured.
+"""Identifies the code that measured and the code that was measured.
 
-Owns the hash of the measuring code: when it changes, figures of before and after answer different
-questions and are not compared. The commit is a fact beside it, since what is judged may change
-freely. Must not know runs.
+The measuring code has a hash: if it changes, earlier and later figures answer different questions and are not
+compared. The git commit is recorded beside it, since the judged code may change freely.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any, TypeGuard
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
-# what decides a figure's value; the environment, its limits and this module only describe
+# they describe a measurement without changing its figures
 _DESCRIBING = frozenset({"__init__.py", "code_version.py", "container.py", "environment.py"})
 
 
@@ -32,9 +31,9 @@ def code_version(package: Path = _PACKAGE) -> dict[str, Any]:
 
 
 def measuring_hash(folder: Path) -> str:
-    """A hash of the modules that define phases, clocks, metrics and their joining.
+    """A hash of the modules that define phases, clocks, metrics and how these are joined.
 
-    Comments, docstrings and blank lines are left out: words do not change a figure.
+    Comments, docstrings and blank lines are left out: they do not change a figure.
     """
     digest = hashlib.sha256()
     for file in sorted(folder.glob("*.py")):
@@ -46,7 +45,7 @@ def measuring_hash(folder: Path) -> str:
 def substance(source: str) -> str:
     """Python source without comments, docstrings and blank lines.
 
-    On text, not on the syntax tree, whose printed form differs between versions of Python.
+    Works on text, since the printed form of the syntax tree differs between versions of Python.
     """
     lines = source.splitlines()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -61,7 +60,7 @@ def substance(source: str) -> str:
 
 
 def _is_docstring(node: ast.AST) -> TypeGuard[ast.Expr]:
-    """Whether a statement is nothing but a string: of a module, a class, a function or a name."""
+    """Whether a statement is a docstring: of a module, a class, a function or a name."""
     value = node.value if isinstance(node, ast.Expr) else None
     return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
@@ -74,7 +73,7 @@ def _package_version() -> str | None:
 
 
 def _git(package: Path) -> dict[str, Any]:
-    """Commit and cleanliness of the checkout that tracks `package`; a wheel has neither."""
+    """Commit and cleanliness of the checkout that tracks `package`; empty for a wheel."""
     # a virtual environment may lie inside another project's checkout: ask for our own file
     if _run(package, "ls-files", "--error-unmatch", "errors.py") is None:
         return {"git_commit": None, "git_dirty": None}
@@ -86,7 +85,7 @@ def _git(package: Path) -> dict[str, Any]:
 
 
 def _run(folder: Path, *arguments: str) -> str | None:
-    """What git prints; None when it fails, is not there, or does not answer."""
+    """The output of git; None if git fails, is missing or does not answer."""
     try:
         done = subprocess.run(
             ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=30, check=True

@@ -1,7 +1,7 @@
-"""Everything that one timed commit is measured by, as samples.
+"""Turns everything measured about one timed commit into samples.
 
-Owns the step from an interval, Spark's history and the workers' reports to named values; an
-in-process run has the same step without Spark. Must not know runs, arms or how a commit is made.
+Inputs are the commit's interval, Spark's history and the workers' reports. In-process runs take the same step
+without Spark.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from serde_lab.measure.spark_tasks import SparkHistory, TaskAttempt
 from serde_lab.measure.timeline import TaskReport
 
 _NS_PER_MS = 1_000_000
-# what a stage counts of what it sends; of index records with this before it
+# counters of what a stage sends; those of index records have this prefix
 _SENT = ("frames", "frame_bytes")
 INDEX = "index_"
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One sample: the metric's name, its value, and the phase for `phase_wall_s`, `phase_cpu_s`."""
+    """One sample: metric name, value, and the phase if the metric is `phase_wall_s` or `phase_cpu_s`."""
 
     metric: str
     value: float
@@ -35,7 +35,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class CommitMeasure:
-    """The identity of a commit, what its workers counted, and Spark's own figures.
+    """The split of a commit's slot time, its workers' counters, and Spark's own figures.
 
     `counters` are summed over the tasks of each stage label ("map", "reduce").
     """
@@ -47,10 +47,10 @@ class CommitMeasure:
     driver: Mapping[str, float]
 
     def values(self) -> Iterator[Value]:
-        """The samples of this commit, but for `seconds` and what only the table knows.
+        """The samples of this commit, except `seconds` and those that only the table can supply.
 
-        `frames` and `frame_bytes` are what sending stages sent, of records; `rows` is what reached the
-        first stage that counted any. What each stage sent by itself follows where several did.
+        `frames` and `frame_bytes` count the records that all sending stages sent; `rows` is the count of the
+        first stage that counted rows. With several sending stages, the counts of each stage follow.
         """
         for phase, time in self.identity.phases.items():
             yield Value("phase_wall_s", time.wall_s, phase)
@@ -70,7 +70,7 @@ class CommitMeasure:
             yield Value(name, value)
 
     def _by_hop(self) -> Iterator[Value]:
-        """What each sending stage sent, where there are several, and index records."""
+        """The counts of each sending stage if there are several, and those of index records."""
         names = (*_SENT, *(f"{INDEX}{name}" for name in _SENT))
         sent = {
             f"{HOP_PREFIX}{stage}.{name}": counted[name]
@@ -102,9 +102,9 @@ def measure_commit(
 ) -> CommitMeasure:
     """Measure a commit that ran on Spark in `interval` on `slots` task slots.
 
-    `history` holds the commit's jobs, `driver` is the coordinator's own timeline, whose
-    phases are all inside `interval`. Raises LabError
-    when a successful worker reported nothing, or when the parts cannot make the whole.
+    `history` holds the commit's jobs; `driver` is the coordinator's own timeline, whose phases all lie inside
+    `interval`. Raises LabError if a successful worker has no report, or if the parts do not add up to the
+    whole.
     """
     tasks = join_reports(history, reports)
     identity = split_time(
@@ -130,16 +130,16 @@ def measure_commit(
 def measure_in_process(
     interval: Interval, reports: Sequence[TaskReport], *, driver: TaskReport | None = None
 ) -> CommitMeasure:
-    """Measure a commit whose stages ran in this process, one task after the other: one slot.
+    """Measure a commit whose stages ran in this process one task at a time, which is one slot.
 
-    There is no Spark, so that nothing is known of shuffles, and the process is the worker: its peak
-    memory is no worker's, and is left out.
+    Without Spark there are no shuffle figures. Peak worker memory is left out, since the process is more than
+    a worker.
     """
     tasks = [
         JoinedTask(_own_attempt(number, report), report, counts=True)
         for number, report in enumerate(reports)
     ]
-    # the tasks' CPU time is inside the driver's
+    # the driver's CPU time includes that of the tasks
     own_cpu_ns = max(0, _driver_cpu_ns(driver) - sum(report.cpu_ns for report in reports))
     return CommitMeasure(
         identity=split_time(interval, 1, tasks, driver_cpu_ns=own_cpu_ns),
@@ -153,7 +153,7 @@ def measure_in_process(
 def spark_figures(
     counting: Sequence[TaskAttempt], attempts: Sequence[TaskAttempt]
 ) -> dict[str, float]:
-    """Shuffle metrics of the attempts that count, and `spark.` details over all of `attempts`."""
+    """Shuffle metrics of the attempts that count, and `spark.` details over all `attempts`."""
     kept = [attempt.metrics for attempt in counting]
     spent = [attempt.metrics for attempt in attempts]
     details = {
@@ -180,7 +180,7 @@ def spark_figures(
 
 
 def _driver_cpu_ns(driver: TaskReport | None) -> int:
-    """The CPU time of the driver's phases: its timeline may begin before the commit and end after."""
+    """The CPU time of the driver's phases: its timeline may begin before the commit and end after it."""
     return 0 if driver is None else sum(phase.cpu_ns for phase in driver.phases.values())
 
 
@@ -203,7 +203,7 @@ def _counters(reports: Iterable[TaskReport]) -> dict[str, dict[str, int]]:
 
 
 def _own_attempt(number: int, report: TaskReport) -> TaskAttempt:
-    """An attempt as long as its report, to the whole millisecond inside it."""
+    """An attempt with its report's interval, shrunk to whole milliseconds."""
     begin_ms = -(-report.started_epoch_ns // _NS_PER_MS)
     end_ms = max(begin_ms, (report.started_epoch_ns + report.wall_ns) // _NS_PER_MS)
     return TaskAttempt(

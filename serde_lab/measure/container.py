@@ -1,7 +1,6 @@
-"""What a container allows: cores and memory, from Linux control groups of both versions.
+"""Reads the cores and memory that a container allows, from Linux control groups of versions 1 and 2.
 
-Owns the files of /sys/fs/cgroup and the marks that containers leave. Must not know what limits are
-used for.
+Sources are the files in /sys/fs/cgroup and the marks that containers leave.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ _UNLIMITED_BYTES = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of this process's control group; None where there is none. `cores` may be a fraction."""
+    """Limits of this process's control group; None if there is none. `cores` may be a fraction."""
 
     cores: float | None
     memory_bytes: int | None
 
 
 def limits(root: Path = Path("/")) -> Limits:
-    """The tightest limits on the way from this process's control group to the root of the tree.
+    """The tightest limits from this process's control group up to the root of the tree.
 
-    `root` is the file system's root; tests bring their own.
+    `root` is the file system's root, which tests replace.
     """
     cores: list[float] = []
     memory: list[int] = []
@@ -51,7 +50,7 @@ def limits(root: Path = Path("/")) -> Limits:
 
 
 def container_kind(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> str:
-    """The kind of container that this process runs in; "" for none that leaves a mark."""
+    """The kind of container that this process runs in; "" if none is recognised."""
     if environ.get("KUBERNETES_SERVICE_HOST"):
         return "kubernetes"
     if (root / ".dockerenv").exists():
@@ -62,7 +61,7 @@ def container_kind(root: Path = Path("/"), environ: Mapping[str, str] = os.envir
 
 
 def _groups(root: Path) -> Iterator[tuple[frozenset[str], Path]]:
-    """Each control group above this process, with its version 1 controllers (none: version 2)."""
+    """Each control group above this process, with its version 1 controllers (empty for version 2)."""
     tree = root / "sys/fs/cgroup"
     for line in (_text(root / "proc/self/cgroup") or "").splitlines():
         _, names, path = [*line.split(":", 2), "", ""][:3]
@@ -74,7 +73,7 @@ def _groups(root: Path) -> Iterator[tuple[frozenset[str], Path]]:
         if mount is None:
             continue
         folder = mount / path.strip("/")
-        # inside a container the path is the host's: then only the mount itself can be read
+        # inside a container the path is the host's: then only the mount itself is readable
         while folder != mount:
             yield controllers, folder
             folder = folder.parent

@@ -1,8 +1,7 @@
-"""Where a measurement was taken: machine, limits, operating system, interpreters, packages.
+"""Captures where a measurement was taken: machine, limits, operating system, interpreters, packages.
 
-Owns the capture and the machine class, a stable name under which absolute times may be compared. No
-host name, user name or path of the machine is taken down. Must not know Spark's session or Java's
-finder: what they know is handed in.
+Also derives the machine class, a stable name for machines whose absolute times may be compared. Host name,
+user name and paths are never recorded. The caller supplies what it knows of Java.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ _GIB = 1 << 30
 def capture_environment(folder: Path, java: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The environment as JSON-able values; `folder` is where tables are written.
 
-    `java` is what the session knows of its runtime ("version", "origin", ...). Keys named
-    `free_bytes` and `load_average` are volatile and say how busy the machine was.
+    `java` is what the session knows of its runtime ("version", "origin", ...). Keys named `free_bytes` and
+    `load_average` are volatile and show how busy the machine was.
     """
     memory = psutil.virtual_memory()
     limited = limits()
@@ -96,9 +95,8 @@ def capture_environment(folder: Path, java: Mapping[str, str] | None = None) -> 
 def machine_class(environment: Mapping[str, Any]) -> str:
     """A readable name with a checksum, equal on machines whose absolute times may be compared.
 
-    Made of architecture, processor, usable cores, memory to the next usual size, and operating
-    system. Versions of software are not in it: an upgrade that makes something slower is a
-    regression, not another machine.
+    It contains architecture, processor, usable cores, memory rounded to a usual size, and operating system.
+    Software versions are left out: an upgrade that slows something down is a regression, not another machine.
     """
     cpu, memory = environment["cpu"], environment["memory"]
     parts = (
@@ -113,7 +111,7 @@ def machine_class(environment: Mapping[str, Any]) -> str:
 
 
 def usable_cores() -> int:
-    """The cores that this process may use: its affinity, cut by the container's quota."""
+    """The cores that this process may use: its affinity, limited by the container's quota."""
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     quota = limits().cores
@@ -121,18 +119,18 @@ def usable_cores() -> int:
 
 
 def cpu_model() -> str:
-    """The processor's name as it states it; "unknown" where it does not."""
+    """The processor's name as it reports it; "unknown" if it does not."""
     text = _text(Path("/proc/cpuinfo")) or ""
     named = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     if named:
         return named[1].strip()
-    import cpuinfo  # starts processes of its own, so only where Linux does not say
+    import cpuinfo  # starts processes of its own: only if Linux has no name
 
     return str(cpuinfo.get_cpu_info().get("brand_raw") or platform.processor() or "unknown")
 
 
 def _usual_size_gib(size_bytes: int) -> int:
-    """Memory rounded to a size that is sold: kernels keep a changing share of it for themselves."""
+    """Memory rounded to a size that is sold, since kernels reserve a varying share of it."""
     gib = size_bytes / _GIB
     sizes = [base << shift for shift in range(14) for base in (2, 3)]
     return min([1, *sizes], key=lambda size: (abs(size - gib), size))

@@ -1,7 +1,6 @@
-"""Reads the event log of a Spark 3.5 application: one JSON object a line, while it still grows.
+"""Reads the event log of a Spark 3.5 application, one JSON object per line, also while it still grows.
 
-Owns Spark's event names and keys (`org.apache.spark.util.JsonProtocol` of Spark 3.5). Must not know
-phases or workers.
+Event names and keys are those of `org.apache.spark.util.JsonProtocol` of Spark 3.5.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from serde_lab.measure.spark_tasks import (
     TaskMetrics,
 )
 
-# an event's name stands first in its line, so that plans of many kilobytes need not be parsed
+# the event's name comes first in its line, so that plans of many kilobytes need no parsing
 _EVENT = re.compile(rb'\{"Event":"(SparkListener\w+)"')
 
 # operators whose tasks run a Python worker: PythonMapInArrow, ArrowEvalPython, MapInPandas...; RDDs
-# by their class only, since the name of a cached one holds the text of its plan
+# only by class, since the name of a cached RDD contains the text of its plan
 _PYTHON_OPERATOR = re.compile(r"Python|In(Arrow|Pandas)\b")
 _PYTHON_RDD = re.compile(r"Python\w*RDD")
 
@@ -33,7 +32,7 @@ _PYTHON_RDD = re.compile(r"Python\w*RDD")
 def event_log_file(folder: Path, application_id: str) -> Path:
     """The log of an application in `spark.eventLog.dir`, while it runs or after.
 
-    Raises RunError when there is none.
+    Raises RunError if there is none.
     """
     for name in (application_id, f"{application_id}.inprogress"):
         if (folder / name).is_file():
@@ -42,9 +41,9 @@ def event_log_file(folder: Path, application_id: str) -> Path:
 
 
 class EventLogReader:
-    """Reads what was added since the last time, and holds what was read.
+    """Reads what was added since the last call, and keeps what was read.
 
-    Spark writes the log from a queue and flushes it when a stage or a job ends: call
+    Spark writes the log from a queue and flushes it at the end of a stage or job: call
     `SparkContext._jsc.sc().listenerBus().waitUntilEmpty()` before `read`.
     """
 
@@ -57,9 +56,9 @@ class EventLogReader:
         self._attempts: dict[int, TaskAttempt] = {}
 
     def read(self) -> SparkHistory:
-        """Everything up to now; a line that is still being written waits for the next call.
+        """Everything logged so far; an unfinished line is left for the next call.
 
-        Raises RunError naming file and line when a line is not Spark's.
+        Raises RunError naming file and line if a line is not from Spark.
         """
         try:
             with self.path.open("rb") as file:
@@ -135,7 +134,7 @@ class EventLogReader:
             attempt=info["Attempt"],
             launch_ms=info["Launch Time"],
             finish_ms=info["Finish Time"] or None,
-            # "Resubmitted" ends a task for a second time: its output was lost with its executor
+            # "Resubmitted" ends a task a second time: its output was lost with its executor
             successful=reason == "Success" and not info["Failed"] and not info["Killed"],
             speculative=info["Speculative"],
             executor=info["Executor ID"],
@@ -159,10 +158,10 @@ _HANDLERS = {
 
 
 def _runs_python(rdds: list[dict[str, Any]]) -> bool:
-    """Whether a stage's tasks run a Python worker, by the RDDs that it computes.
+    """Whether a stage's tasks run a Python worker, judged by the RDDs that the stage computes.
 
-    What lies behind a persisted RDD was computed before, unless it was evicted: then its worker's
-    report is kept without being asked for.
+    RDDs behind a persisted one were computed earlier, unless it was evicted; in that case the worker's report
+    is kept but not required.
     """
     by_id = {rdd["RDD ID"]: rdd for rdd in rdds}
     parents = {parent for rdd in rdds for parent in rdd["Parent IDs"]}

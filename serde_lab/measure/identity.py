@@ -1,9 +1,8 @@
-"""The identity of a commit: slots x wall, split without a gap and without an overlap.
+"""Splits a commit's slot time, slots x wall, into phases without gaps or overlaps.
 
-Owns the rule: task attempts from launch to finish plus empty slots make the whole; inside a task the
-worker's own timeline is the spine, with `worker_start` before it and `worker_end` after it. Nothing
-here is a remainder but `unattributed`, which is time inside the worker's function that no phase
-covers. Must not know how Spark or workers report.
+Task attempts from launch to finish plus empty slots make the whole. Inside a task the worker's own timeline
+counts, with `worker_start` before it and `worker_end` after it. The only remainder is `unattributed`: time
+inside the worker's function that no phase covers.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from serde_lab.measure.timeline import TaskReport
 _NS_PER_MS = 1_000_000
 _NS_PER_S = 1e9
 
-# what ms rounding explains of workers that overlap, and what a busy driver's late notes explain of
-# attempts that do: more means that `slots` is wrong
+# The first limits allow for workers that overlap by millisecond rounding, the second for attempts
+# that overlap because a busy driver noted their finish late. Beyond them, `slots` is wrong.
 _CLAMPED_SHARE, _CLAMPED_NS_PER_TASK = 0.02, 10 * _NS_PER_MS
 _OVERLAP_SHARE, _OVERLAP_NS_PER_TASK = 0.25, 100 * _NS_PER_MS
 
@@ -48,8 +47,8 @@ class SlotTime:
 class Identity:
     """`phases` sum to `whole_s`, which is slots x wall.
 
-    `clamped_s` is worker time that was cut because two tasks seemed to hold one slot at once; it is
-    in no phase.
+    `clamped_s` is worker time that was cut because two tasks appeared to hold one slot at once; no phase
+    contains it.
     """
 
     phases: Mapping[str, SlotTime]
@@ -58,7 +57,7 @@ class Identity:
 
     @property
     def unattributed_share(self) -> float:
-        """The share of the whole that is inside workers and outside every timer."""
+        """The share of the whole that is inside workers but outside every timer."""
         return self.phases[UNATTRIBUTED].wall_s / self.whole_s if self.whole_s else 0.0
 
 
@@ -71,11 +70,11 @@ def split_time(
     driver_cpu_ns: int = 0,
     labels: Mapping[int, str] | None = None,
 ) -> Identity:
-    """The identity of what ran in `cell` on `slots` task slots.
+    """Split the time of `cell` on `slots` task slots.
 
-    `driver_cpu_ns` is the coordinator's own CPU time, shown under `idle.driver`. `labels` names the
-    stages whose tasks have no worker; without it one that writes a shuffle is "map", any other
-    "reduce". Raises LabError when more tasks ran at once than there are slots.
+    `driver_cpu_ns` is the coordinator's own CPU time, shown under `idle.driver`. `labels` names the stages
+    whose tasks have no worker; by default a stage that writes a shuffle is "map", any other "reduce". Raises
+    LabError if more tasks ran at once than there are slots.
     """
     labels = dict(labels or {})
     tasks = [task for task in tasks if _held(0, task, cell).whole.length_ns]
@@ -154,26 +153,26 @@ class _Ledger:
 
 
 def _part(ns: int, kept_ns: int, spine_ns: int) -> int:
-    """`ns` of a spine of which only `kept_ns` count; all of it, but for a spine that was cut."""
+    """The share of `ns` that counts if a worker's timeline of `spine_ns` was cut to `kept_ns`."""
     return ns if kept_ns == spine_ns else ns * kept_ns // spine_ns
 
 
 def _spine(report: TaskReport) -> Interval:
-    # the end by the monotonic clock: the other one can be set in between
+    # the end by the monotonic clock: the epoch clock may be set in between
     return Interval(report.started_epoch_ns, report.started_epoch_ns + report.wall_ns)
 
 
 def _held(number: int, task: JoinedTask, cell: Interval) -> Held:
-    """The slot time of an attempt inside the cell, wide enough to hold its worker's spine.
+    """The slot time of an attempt inside the cell, extended to contain its worker's timeline.
 
-    Spark's times are cut to whole milliseconds, so that a worker can seem to start before its launch
-    or to end after its finish.
+    Spark cuts its times to whole milliseconds, so that a worker may appear to start before its launch or to
+    end after its finish.
     """
     attempt = task.attempt
     begin_ns = attempt.launch_ms * _NS_PER_MS
     end_ns = cell.end_ns if attempt.finish_ms is None else attempt.finish_ms * _NS_PER_MS
     if task.report is None:
-        # nothing but its launch is sure: the noted finish may lie in the slot's next task
+        # only the launch is certain: the noted finish may lie in the slot's next task
         whole = Interval(begin_ns, end_ns).within(cell)
         return Held(number, whole, Interval(whole.begin_ns, whole.begin_ns))
     spine = _spine(task.report)
@@ -182,8 +181,10 @@ def _held(number: int, task: JoinedTask, cell: Interval) -> Held:
 
 
 def _waiting(tasks: Sequence[JoinedTask], stages: Sequence[StageAttempt]) -> list[Interval]:
-    """When a task could have run and did not: from its stage's submission, or a failed attempt's end,
-    to the next launch. Nobody waits for a speculative attempt.
+    """The intervals in which a task could have run but did not.
+
+    Each begins with the submission of the task's stage, or the end of a failed attempt, and ends with the
+    next launch. Speculative attempts do not count as waiting.
     """
     submitted = {(stage.stage_id, stage.attempt): stage.submitted_ms for stage in stages}
     ready_ms: dict[tuple[int, int, int], int | None] = {}

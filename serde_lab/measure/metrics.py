@@ -1,7 +1,7 @@
-"""The registry of metrics: what a value in `samples.jsonl` is, and how it may be compared.
+"""The registry of metrics: the meaning of each value in `samples.jsonl`, and how values are compared.
 
-Owns name, unit, kind, better direction and the rule by which values of several commits become one
-value of a cell (rounds become one value by their median, always). Must not know runs or verdicts.
+Each metric has a name, unit, kind, better direction, and a rule that combines the values of several commits
+into one value of a cell. Rounds are always combined by their median.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ Better = Literal["lower", "higher", "equal"]
 OverCommits = Literal["sum", "max", "last", "mean"]
 
 DETAIL_PREFIX = "spark."
-"""Figures of Spark's event log: detail inside the waits, never added to phases and never gated."""
+"""Figures of Spark's event log: details of the waits, never added to phases and never gated."""
 
 DRIVER_PREFIX = "driver."
-"""What the coordinator did: detail inside idle.driver, never added to phases and never gated."""
+"""Figures of the coordinator: details of idle.driver, never added to phases and never gated."""
 
 HOP_PREFIX = "hop."
-"""What each stage sent over the hop behind it: detail of frames and their bytes, never gated."""
+"""What each stage sent over the hop after it: details of frames and their bytes, never gated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
     """One measured quantity.
 
-    `kind`: "time" needs statistics; "exact" is deterministic, so that any change is a change;
-    "compressed" is deterministic up to a codec's whims and compared with a small tolerance;
-    "memory" needs statistics and a wide limit. `better`: "equal" where neither direction is better.
-    `gated` is False for what explains a figure and is never judged by itself.
+    `kind`: "time" needs statistics; "exact" is deterministic, so that any difference counts; "compressed" is
+    deterministic except for variations of the codec, and compared with a small tolerance; "memory" needs
+    statistics and a wide limit. `better` is "equal" if neither direction is better. `gated` is False for
+    metrics that explain others and are never judged by themselves.
     """
 
     name: str
@@ -74,7 +74,7 @@ _BY_NAME = {metric.name: metric for metric in METRICS}
 def metric(name: str) -> Metric:
     """The metric called `name`; any name under `spark.`, `driver.` or `hop.` is an ungated detail.
 
-    Raises RunError naming the known metrics.
+    Raises RunError that lists the known metrics.
     """
     if name.startswith((DETAIL_PREFIX, DRIVER_PREFIX, HOP_PREFIX)):
         return _detail(name)

@@ -1,9 +1,8 @@
-"""The names that a cell's time is split into, and what each of them means.
+"""Defines the names of the phases that a cell's time is split into, and their meanings.
 
-Owns the vocabulary: verbs of the stages, what surrounds them in a task, what slots do while they
-run no task. A phase on a sample is `<stage>.<verb>` ("map.encode") or a name of `WHOLE_CELL`
-("idle.driver"). Changing a definition here changes what is asked of a run: `code_version` hashes
-it. Must not know how any of it is measured.
+They are the verbs of the stages, the phases around them in a task, and the states of slots without a task. A
+phase on a sample is `<stage>.<verb>` ("map.encode") or a name of `WHOLE_CELL` ("idle.driver"). A changed
+definition makes runs incomparable: `code_version` hashes this module.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ ASSIGNING = (
     Phase("assign", "pipeline", "file groups for records that are new, or leave their partition"),
     Phase("update_metadata", "pipeline", "records told their file groups"),
 )
-"""Verbs of topologies that look records up: shown by their group, where VERBS have their own colours."""
+"""Verbs of topologies that look records up: reports show them by group; VERBS have their own colours."""
 
 WHOLE_CELL = (
     Phase(IDLE_DRIVER, "idle", "no stage has a task to run: the driver plans, commits or waits"),
@@ -79,19 +78,19 @@ WHOLE_CELL = (
 )
 
 _BY_NAME = {phase.name: phase for phase in (*VERBS, *ASSIGNING, *WHOLE_CELL)}
-# an assigner's own work comes between decoding and what a writer does
+# an assigner's own work comes between decoding and the work of a writer
 _AT = [phase.name for phase in VERBS].index("decode") + 1
 _IN_ORDER = (*VERBS[:_AT], *ASSIGNING, *VERBS[_AT:], *WHOLE_CELL)
 _PLACES = {phase.name: place for place, phase in enumerate(_IN_ORDER)}
 
 STAGES = ("bootstrap", "map", "generator", "assign", "reduce", "write")
-"""The stages of all topologies, in the order of a record's way."""
+"""The stages of all topologies, in the order in which a record passes them."""
 
 INDEX_VERBS = frozenset(phase.name for phase in ASSIGNING if phase.name.startswith("index_"))
-"""The verbs of index records, which are no rows: apart from `serde_cpu_s`."""
+"""The verbs of index records, which are not rows and do not count in `serde_cpu_s`."""
 
 SERDE_VERBS = frozenset(phase.name for phase in VERBS if phase.group == "serde")
-"""The four verbs and route: what `serde_cpu_s` is the sum of."""
+"""The four verbs and route, which `serde_cpu_s` sums."""
 
 
 def split(name: str) -> tuple[str, str]:
@@ -103,7 +102,7 @@ def split(name: str) -> tuple[str, str]:
 
 
 def group(name: str) -> Group:
-    """The group of a phase; a verb that is not listed here is the pipeline's own."""
+    """The group of a phase; unlisted verbs belong to the pipeline."""
     phase = _BY_NAME.get(split(name)[1])
     return "pipeline" if phase is None else phase.group
 
@@ -114,12 +113,12 @@ def is_serde(name: str) -> bool:
 
 
 def is_index(name: str) -> bool:
-    """Whether a phase is of index records, in any stage."""
+    """Whether a phase handles index records, in any stage."""
     return split(name)[1] in INDEX_VERBS
 
 
 def order(name: str) -> tuple[int, int, str, int, str]:
-    """A sort key: stages first (map before reduce), verbs in the order of their work, idle last."""
+    """A sort key: stages first (map before reduce), verbs in order of work, idle last."""
     stage, verb = split(name)
     at = STAGES.index(stage) if stage in STAGES else len(STAGES)
     return (0 if stage else 1, at, stage, _PLACES.get(verb, len(_PLACES)), verb)

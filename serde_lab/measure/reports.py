@@ -1,6 +1,6 @@
-"""Joins what workers say of themselves with what Spark's scheduler says of their attempts.
+"""Joins the workers' reports with the task attempts in Spark's event log.
 
-Owns which attempt of a partition counts: one, and the one whose report is kept. Must not know phases.
+At most one attempt at a partition of a stage counts, and only its report is kept.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class AttemptReport:
     report: TaskReport
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dicts, strings and ints, as a worker adds them to the accumulator."""
+        """Plain dicts, strings and ints, in the form that a worker adds to the accumulator."""
         return {
             "stage_id": self.stage_id,
             "partition": self.partition,
@@ -37,7 +37,7 @@ class AttemptReport:
 
     @classmethod
     def from_json(cls, value: str | Mapping[str, Any]) -> Self:
-        """A report as `to_json` made it, or as its JSON text."""
+        """A report from the output of `to_json`, or from its JSON text."""
         fields: Mapping[str, Any] = json.loads(value) if isinstance(value, str) else value
         return cls(
             stage_id=fields["stage_id"],
@@ -50,9 +50,9 @@ class AttemptReport:
 
 @dataclass(frozen=True, slots=True)
 class JoinedTask:
-    """One task attempt, with its worker's report if it had one that counts.
+    """One task attempt, with its worker's report if the attempt counts and has one.
 
-    `counts`: this attempt's output is the partition's. Others only took time.
+    `counts`: the partition's output is that of this attempt. Other attempts only took time.
     """
 
     attempt: TaskAttempt
@@ -61,11 +61,11 @@ class JoinedTask:
 
 
 def join_reports(history: SparkHistory, reports: Iterable[AttemptReport]) -> tuple[JoinedTask, ...]:
-    """Every attempt of `history`, in the order of launch, with the reports of those that count.
+    """Every attempt of `history`, in launch order, with the reports of those that count.
 
-    Of several successful attempts at one partition (a stage that was tried again) the last one
-    counts. Raises LabError naming stage and partition when a successful task of a Python stage has
-    no report, and when a report belongs to no attempt.
+    If several attempts at a partition succeeded (a retried stage), the last one counts. Raises LabError
+    naming stage and partition if a successful task of a Python stage has no report, or if a report belongs to
+    no attempt.
     """
     by_task = {report.task_id: report for report in reports}
     python = {stage.stage_id for stage in history.stages if stage.python}

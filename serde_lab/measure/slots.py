@@ -1,7 +1,6 @@
-"""Task slots over time: which task held which slot, and why a slot was empty.
+"""Places tasks on task slots over time, and computes why slots were empty.
 
-Owns the sweep that splits slots x wall into busy and idle time, on plain intervals in nanoseconds.
-Must not know Spark's events, workers or phases.
+A sweep over intervals in nanoseconds splits slots x wall into busy and idle time.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ class Interval:
 
     @property
     def length_ns(self) -> int:
-        """Never negative."""
+        """The length in nanoseconds, never negative."""
         return max(0, self.end_ns - self.begin_ns)
 
     def within(self, outer: Interval) -> Interval:
-        """The part inside `outer`, of length zero where there is none."""
+        """The part inside `outer`, of length zero if there is none."""
         begin = min(max(self.begin_ns, outer.begin_ns), outer.end_ns)
         return Interval(begin, max(begin, min(self.end_ns, outer.end_ns)))
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A task that holds a slot in `whole`; `core` is the part that is surely its own."""
+    """A task that holds a slot in `whole`; `core` is the part that is certainly its own."""
 
     task: int
     whole: Interval
@@ -42,7 +41,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class IdleTime:
-    """Slot nanoseconds in which slots were empty."""
+    """Nanoseconds of empty slots, by cause."""
 
     driver_ns: int
     stage_tail_ns: int
@@ -50,12 +49,12 @@ class IdleTime:
 
 
 def one_after_the_other(held: Sequence[Held], slots: int) -> tuple[Held, ...]:
-    """The tasks laid onto `slots` slots, so that no slot holds two at once; in the order given.
+    """The tasks placed on `slots` slots so that no slot holds two at once; in the given order.
 
-    Spark frees a slot before it has taken the finished task's result, and only then notes the
-    finish: the next task in the slot can be launched milliseconds before that. There the older task
-    is cut back, to its core at most, and what still overlaps is taken from the newer one's begin. No
-    core is cut while no more cores than slots overlap.
+    Spark frees a slot before it has taken the finished task's result, and notes the finish only afterwards:
+    the slot's next task may be launched milliseconds before that. In this case the older task is cut back, at
+    most to its core, and any remaining overlap is cut from the start of the newer task. No core is cut unless
+    more cores than slots overlap.
     """
     last: list[Held | None] = [None] * slots
     done: dict[int, Held] = {}
@@ -69,14 +68,14 @@ def one_after_the_other(held: Sequence[Held], slots: int) -> tuple[Held, ...]:
             done[before.task] = before
             whole = Interval(min(edge_ns, one.whole.end_ns), one.whole.end_ns)
             one = replace(one, whole=whole, core=one.core.within(whole))
-            # a task that is swallowed whole leaves the slot to the older one
+            # a task that was cut away completely leaves the slot to the older one
             last[slot] = one if one.whole.end_ns >= edge_ns else before
         done[one.task] = one
     return tuple(done[one.task] for one in held)
 
 
 def _slot_for(one: Held, last: Sequence[Held | None]) -> int:
-    """The slot that was left last before the task began; else one where only notes overlap."""
+    """The slot freed last before the task began; else one where only the noted times overlap."""
     empty = [i for i, held in enumerate(last) if held is None]
     filled = [(held, i) for i, held in enumerate(last) if held is not None]
     left = [(held.whole.end_ns, i) for held, i in filled if held.whole.end_ns <= one.whole.begin_ns]
@@ -91,9 +90,9 @@ def idle_time(
 ) -> IdleTime:
     """Why slots were empty in `cell`; `running` never exceeds `slots` at any time.
 
-    At each moment as many empty slots as tasks wait are the scheduler's; the others are a stage's
-    tail while a task runs or waits, and the driver's while none does. The three and the running
-    intervals sum to slots x cell exactly.
+    At each moment, as many empty slots as there are waiting tasks count as the scheduler's. The others count
+    as the stage's tail if a task runs or waits, else as the driver's. The three and the running intervals sum
+    to slots x cell exactly.
     """
     running = [one.within(cell) for one in running]
     waiting = [one.within(cell) for one in waiting]
@@ -117,7 +116,7 @@ def idle_time(
 
 
 def _depth(edges: npt.NDArray[np.int64], intervals: list[Interval]) -> npt.NDArray[np.int64]:
-    """How many intervals cover each piece between two edges."""
+    """The number of intervals that cover each piece between two edges."""
     steps = np.zeros(len(edges), np.int64)
     for one in intervals:
         steps[np.searchsorted(edges, one.begin_ns)] += 1

@@ -1,7 +1,6 @@
-"""Jobs, stages and task attempts, as Spark's scheduler saw them.
+"""Defines jobs, stages and task attempts as Spark's scheduler records them in the event log.
 
-Owns the values that an event log holds, in Spark's own units (milliseconds since the epoch, as the
-JVM took them). Must not know how they are read, nor what a task did.
+Units are Spark's own: milliseconds since the epoch, by the JVM's clock.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class TaskMetrics:
-    """Spark's own figures of one task attempt; zero where Spark gave none."""
+    """Spark's figures of one task attempt; zero if Spark gave none."""
 
     executor_run_ms: int = 0
     executor_cpu_ns: int = 0
@@ -41,8 +40,8 @@ class TaskMetrics:
 class TaskAttempt:
     """One attempt at one partition of one stage; `task_id` is unique in an application.
 
-    `finish_ms` is None for an attempt whose end the log does not hold. `successful` is what the
-    scheduler finally made of it: an attempt whose output was lost later is not successful.
+    `finish_ms` is None if the log does not hold the attempt's end. `successful` is the scheduler's final
+    state: an attempt whose output was lost later is not successful.
     """
 
     stage_id: int
@@ -61,7 +60,7 @@ class TaskAttempt:
 
 @dataclass(frozen=True, slots=True)
 class StageAttempt:
-    """One attempt at a stage; `python` tells whether its tasks run a Python worker."""
+    """One attempt at a stage; `python` says whether its tasks run a Python worker."""
 
     stage_id: int
     attempt: int
@@ -87,14 +86,14 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class SparkHistory:
-    """What ran, up to now: everything, or the part that one cell submitted."""
+    """What ran so far: all of it, or the part that one cell submitted."""
 
     jobs: tuple[Job, ...]
     stages: tuple[StageAttempt, ...]
     attempts: tuple[TaskAttempt, ...]
 
     def with_property(self, key: str, value: str) -> SparkHistory:
-        """The jobs that were submitted while local property `key` was `value`, with their tasks."""
+        """The jobs submitted while local property `key` was `value`, with their tasks."""
         return self._of([job for job in self.jobs if job.properties.get(key) == value])
 
     def of_group(self, group: str) -> SparkHistory:
@@ -102,7 +101,7 @@ class SparkHistory:
         return self.with_property("spark.jobGroup.id", group)
 
     def between(self, begin_ms: float, end_ms: float) -> SparkHistory:
-        """The jobs that were submitted in [begin_ms, end_ms), with their tasks."""
+        """The jobs submitted in [begin_ms, end_ms), with their tasks."""
         return self._of([job for job in self.jobs if begin_ms <= job.submitted_ms < end_ms])
 
     def _of(self, jobs: list[Job]) -> SparkHistory:

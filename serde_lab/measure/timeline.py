@@ -1,8 +1,7 @@
-"""The timeline of one Python task: which phase had its wall time and its CPU time.
+"""Times the phases of one Python task: wall time and CPU time of each phase, and counters.
 
-Owns the clocks, the phases and the counters of one call of a stage function, in a Spark worker or
-in the driver's own process; what no phase covers stays uncovered and is `unattributed`. Must not
-know Spark, stages or what a phase does.
+A timeline covers one call of a stage function, in a Spark worker or in the driver's own process. Time that no
+phase covers is reported as `unattributed`.
 
     timeline = TaskTimeline("map")
     for batch in timeline.source(batches):              # blocked in next(): input_wait
@@ -12,8 +11,8 @@ know Spark, stages or what a phase does.
     timeline.sink(frames)                               # from yield to resumption: output_wait
     timeline.report()
 
-Phases do not nest, so that their sum is never more than the whole. One phase costs about
-two microseconds (two reads of each clock): time batches, not rows.
+Phases do not nest, so that their sum never exceeds the whole. One phase costs about two microseconds (two
+reads of each clock): time batches, not rows.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ from serde_lab.errors import LabError
 INPUT_WAIT = "input_wait"
 OUTPUT_WAIT = "output_wait"
 THREADS_LEFT = "threads_left"
-"""Counter of phases that ended while a thread that began in them still ran: work that no phase has."""
+"""Counts phases that ended while a thread started in them still ran: no phase has that thread's work."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The three clocks of a timeline, in nanoseconds; tests bring their own.
+    """The three clocks of a timeline, in nanoseconds; tests supply their own.
 
-    `wall_ns` is monotonic, `cpu_ns` is the CPU time of the whole process (a thread's own clock
-    misses pyarrow's threads), `epoch_ns` joins a worker's time with the driver's and the JVM's.
+    `wall_ns` is monotonic, `cpu_ns` is the CPU time of the whole process (a thread's own clock misses
+    pyarrow's threads), `epoch_ns` aligns a worker's time with the driver's and the JVM's.
     """
 
     wall_ns: Callable[[], int]
@@ -57,7 +56,7 @@ SYSTEM_CLOCK = Clock(time.perf_counter_ns, time.process_time_ns, time.time_ns)
 
 @dataclass(frozen=True, slots=True)
 class PhaseTime:
-    """What one phase took in one task, over all its calls."""
+    """The time of one phase in one task, over all its calls."""
 
     wall_ns: int
     cpu_ns: int
@@ -66,10 +65,10 @@ class PhaseTime:
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What one task says about itself; picklable, and JSON-able through `to_json`.
+    """The report of one task; picklable, and JSON-able through `to_json`.
 
-    `stage` is the pipeline's label ("map", "reduce"), `wall_ns` and `cpu_ns` run from the
-    timeline's start to its report, `phases` is keyed by verb, without the stage.
+    `stage` is the pipeline's label ("map", "reduce"). `wall_ns` and `cpu_ns` run from the timeline's start to
+    its report. `phases` is keyed by verb, without the stage.
     """
 
     stage: str
@@ -143,7 +142,7 @@ class TaskTimeline:
     def phase(self, name: str) -> _Phase:
         """A context manager that adds its wall and CPU time to phase `name`.
 
-        Raises LabError on entry when another phase is open.
+        Raises LabError on entry if another phase is open.
         """
         phase = self._phases.get(name)
         if phase is None:
@@ -178,11 +177,11 @@ class TaskTimeline:
                 with wait:
                     yield item
         finally:
-            # a consumer that stops early must still run the stage's own clean-up
+            # run the stage's own clean-up even if the consumer stops early
             _close(iterator)
 
     def report(self) -> TaskReport:
-        """Everything up to now. Raises LabError while a phase is open."""
+        """The report of everything so far. Raises LabError while a phase is open."""
         wall_ns = self._clock.wall_ns() - self._wall_from_ns
         cpu_ns = self._clock.cpu_ns() - self._cpu_from_ns
         if self._open is not None:
@@ -208,7 +207,7 @@ class TaskTimeline:
 
 
 class _Phase:
-    """One phase of a timeline, entered many times."""
+    """One phase of a timeline, which may be entered many times."""
 
     __slots__ = (
         "_clock_cpu_ns",
@@ -240,7 +239,7 @@ class _Phase:
             )
         timeline._open = self.name
         self._threads = threading.active_count()
-        # the wall clock is read outermost, so that reading the CPU clock is inside the phase
+        # the wall clock is read outermost, so that the phase includes reading the CPU clock
         self._wall_from_ns = self._clock_wall_ns()
         self._cpu_from_ns = self._clock_cpu_ns()
 
@@ -259,10 +258,10 @@ class _Phase:
 
 
 def peak_rss_bytes() -> int:
-    """The most memory that this process has held, in bytes.
+    """The peak memory of this process, in bytes.
 
-    Linux's VmHWM comes first: `ru_maxrss` of a process started by a JVM can be the JVM's own, since
-    it survives exec.
+    Prefers Linux's VmHWM: in a process started by a JVM, `ru_maxrss` may be the JVM's own, since it survives
+    exec.
     """
     try:
         for line in Path("/proc/self/status").read_text().splitlines():

@@ -1,1 +1,1 @@
-"""Which record of a key survives, and what it holds: rules, combiners, mergers, Hudi's payloads."""
+"""Merging: decides which record of a key survives and what it holds, by rules, combiners and mergers."""

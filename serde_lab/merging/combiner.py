@@ -1,9 +1,9 @@
-"""Combiners: what makes one row of several where choosing one of them is not enough.
+"""Combiners make one row out of several versions of a record, where choosing one of them is not enough.
 
-Handles and readers merge by this interface. `MergerCombiner` merges whole batches and logs by a record
-merger, which knows two versions of a record at a time: all keys at once, in turns. Source:
-BufferedRecordMergerFactory (CustomRecordMerger: deletes obey ordering values before a merger is asked;
-PartialUpdateBufferedRecordMerger).
+Write handles and readers use the interface `Combiner`. `MergerCombiner` merges whole batches and logs
+with a record merger, which takes two versions of a record at a time: it works in turns, on all keys at
+once. Source: BufferedRecordMergerFactory (CustomRecordMerger: ordering values decide on deletes before
+a merger is called; PartialUpdateBufferedRecordMerger).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from serde_lab.records.schema import RecordSchema, values_at
 Mask = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.int64]
 Present = Mapping[str, Mask]
-"""Of columns that some writers left out: which rows have them."""
+"""For each column that some writers left out, which rows have it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """All entries of a batch or log: what `history` says of each, and `row`, its row in `rows` or -1.
+    """All entries of a batch or log: `history` describes them, `row` is each one's row in `rows` or -1.
 
-    `present` speaks of `rows`, and is given where they come from partial log blocks; what a row lacks is
-    null in it.
+    `present` refers to `rows` and is given if they come from partial log blocks. Values that a row lacks
+    are null in it.
     """
 
     rows: pa.RecordBatch
@@ -44,10 +44,10 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """A batch or log with one entry a key: `tops` are the entries that stand, in order of position.
+    """A batch or log reduced to one entry per key: `tops` are the winning entries, in order of position.
 
-    `row` is each one's row in `rows`, or -1 for a delete. `present` speaks of `rows`; None where all
-    have all columns.
+    `row` is each one's row in `rows`, or -1 for a delete. `present` refers to `rows`; None means that all
+    rows have all columns.
     """
 
     tops: Indices
@@ -55,18 +55,18 @@ class Folded:
     row: Indices
     present: Present | None = None
     always: Mask | None = None
-    """Deletes that a merger decided on count whatever ordering value they meet; None for no such."""
+    """Deletes decided by a merger, which count whatever ordering value they meet; None: no such delete."""
 
 
 class Combiner(Protocol):
-    """What merges rows where choosing one of them is not enough. Picklable."""
+    """Merges rows where choosing one of them is not enough. Picklable."""
 
     @property
     def phase(self) -> str:
-        """The phase that its time is booked on."""
+        """The phase to which its time is assigned."""
 
     def fold(self, entries: Entries) -> Folded:
-        """One entry a key."""
+        """Reduce the entries to one per key."""
 
     def combine(
         self,
@@ -75,13 +75,15 @@ class Combiner(Protocol):
         newer_wins: Mask,
         present: Present | None = None,
     ) -> Merged:
-        """Two versions of each record; `newer_wins` by ordering value. `present`, as of `Entries`, speaks of
-        `newer`."""
+        """Merge two versions of each record; `newer_wins` is decided by ordering value.
+
+        `present` is as in `Entries` and refers to `newer`.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class MergerCombiner:
-    """Whole batches by a RecordMerger. A key's versions are merged in turns, all keys at once."""
+    """Merges whole batches with a RecordMerger: a key's versions in turns, all keys at once."""
 
     merger: RecordMerger
     schema: RecordSchema
@@ -91,7 +93,7 @@ class MergerCombiner:
 
     @property
     def phase(self) -> str:
-        """The merger's own."""
+        """The merger's phase."""
         return self.merger.phase
 
     def combine(
@@ -101,7 +103,7 @@ class MergerCombiner:
         newer_wins: Mask,
         present: Present | None = None,
     ) -> Merged:
-        """By the merger, whatever the ordering values."""
+        """Merge with the merger, regardless of ordering values."""
         if not older.num_rows:
             return Merged(newer)
         if present:
@@ -109,14 +111,14 @@ class MergerCombiner:
         return self._checked(newer, self.merger.merge(older, newer, self.schema, self.properties))
 
     def pre_combine(self, older: pa.RecordBatch, newer: pa.RecordBatch, present: Present) -> Merged:
-        """Two entries of a batch or log."""
+        """Merge two entries of a batch or log."""
         if self.in_log or present or not older.num_rows:
             return self.combine(older, newer, np.ones(newer.num_rows, np.bool_), present)
         merged = self.merger.pre_combine(older, newer, self.schema, self.properties)
         return self._checked(newer, merged)
 
     def _by_given(self, older: pa.RecordBatch, newer: pa.RecordBatch, present: Present) -> Merged:
-        """By `partial_merge`, all rows that have the same columns at once."""
+        """Merge with `partial_merge`, all rows that have the same columns at once."""
         masks = np.stack(list(present.values()), axis=1)
         patterns, of_row = np.unique(masks, axis=0, return_inverse=True)
         rows, places = [], []
@@ -137,7 +139,7 @@ class MergerCombiner:
         return Merged(pa.concat_batches(rows).take(pa.array(back)), deleted, stands)
 
     def _checked(self, newer: pa.RecordBatch, merged: Merged) -> Merged:
-        """What the merger gave, if it is what it was asked for."""
+        """`merged`, if it has the expected rows and columns. Raises SchemaError otherwise."""
         if merged.rows.num_rows != newer.num_rows or merged.rows.schema != newer.schema:
             raise SchemaError(
                 f"{name_of(self.merger)} was given {newer.num_rows} pairs of"
@@ -147,12 +149,12 @@ class MergerCombiner:
         return merged
 
     def fold(self, entries: Entries) -> Folded:
-        """Turn t merges every key's entry t into what its entries before it have become."""
+        """Reduce the entries to one per key; turn t merges entry t of every key into the result so far."""
         order = np.argsort(entries.history.group, kind="stable")
         group = entries.history.group[order]
         starts = np.flatnonzero(np.append(True, group[1:] != group[:-1])) if len(group) else group
         sizes = np.diff(np.append(starts, len(group)))
-        # keys with many entries first: each turn works on a prefix of them
+        # keys with the most entries first, so that each turn works on a prefix of them
         keys = np.argsort(-sizes, kind="stable")
         starts, sizes = starts[keys], sizes[keys]
         state = _State.first(entries, order[starts] if len(starts) else starts)
@@ -170,11 +172,11 @@ class MergerCombiner:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What the entries of some keys have become so far."""
+    """The result so far of merging the entries of some keys."""
 
     tops: Indices
     rows: pa.RecordBatch
-    """A row a key, which says nothing of keys that are deleted."""
+    """One row per key; rows of deleted keys have no meaning."""
     ordering: list[pa.Array]
     deleted: Mask
     always: Mask
@@ -192,7 +194,7 @@ class _State:
             [values.take(pa.array(at)) for values in history.ordering],
             history.deleted[at],
             history.always[at],
-            # the last place is that of entries without a row
+            # the appended place is for entries without a row, whose index is -1
             {name: np.append(mask, False)[row] for name, mask in (entries.present or {}).items()},
         )
 
@@ -232,7 +234,7 @@ class _State:
             always[both] |= merged.deleted
         together = pa.concat_batches([self.rows, new.rows, merged.rows])
         return _State(
-            # a merged record takes the place of the newest entry that it is made of
+            # a merged record has the position of the newest entry that it is made of
             np.where(wins | is_pair, new.tops, self.tops),
             together.take(pa.array(source)),
             ordering,
@@ -248,7 +250,7 @@ class _State:
 
     @staticmethod
     def gathered(parts: Sequence[_State], entries: Entries) -> Folded:
-        """What all entries have become, `parts` being the states of all keys."""
+        """The final result; `parts` are the states of all keys."""
         tops = np.concatenate([part.tops for part in parts]) if parts else np.empty(0, np.int64)
         if not parts:
             return Folded(tops, entries.rows.slice(0, 0), tops)
@@ -269,5 +271,5 @@ class _State:
 
 
 def _rows_of(rows: pa.RecordBatch, numbers: Indices) -> pa.RecordBatch:
-    """Rows by number; all null for -1."""
+    """Rows by number; a row of nulls for -1."""
     return rows.take(pa.array(numbers, mask=numbers < 0))

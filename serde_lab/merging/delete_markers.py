@@ -1,8 +1,7 @@
-"""Rows that say of themselves that they are deletes.
+"""Finds the rows that are marked as deletes.
 
-Owns the ways of saying so: `_hoodie_is_deleted`, a field and marker of the table's own, and the row kind
-that changelog writers store. Must not know what a delete then does. Source:
-org.apache.hudi.common.table.read.DeleteContext.
+A row is marked by `_hoodie_is_deleted`, by a field and marker that the table defines, or by the row kind
+that changelog writers store. Source: org.apache.hudi.common.table.read.DeleteContext.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _KINDS = pa.array([DELETE, UPDATE_BEFORE])
 
 
 class Columns(Protocol):
-    """Rows that give their columns by name: a batch, a table, or a strategy's records."""
+    """Rows whose columns are accessible by name: a batch, a table, or a strategy's records."""
 
     def column(self, name: str) -> pa.Array: ...  # or a pa.ChunkedArray
 
@@ -37,7 +36,7 @@ class Columns(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeleteMarkers:
-    """The table's own field and the text that marks a row there as a delete; "" for neither."""
+    """The field that the table defines, and the text in it that marks a delete; both "" if there is none."""
 
     field: str = ""
     marker: str = ""
@@ -51,7 +50,7 @@ class DeleteMarkers:
             )
 
     def check(self, schema: pa.Schema) -> None:
-        """Raises SchemaError for a column of `schema` that cannot mark deletes as its name says."""
+        """Raises SchemaError if `_hoodie_is_deleted` is not boolean or the table's field is missing."""
         if IS_DELETED in schema.names and not pa.types.is_boolean(schema.field(IS_DELETED).type):
             raise SchemaError(
                 f"column {IS_DELETED!r} is of type {schema.field(IS_DELETED).type}, expected a boolean"
@@ -66,7 +65,7 @@ class DeleteMarkers:
         return [name for name in (IS_DELETED, self.field) if name and name in names]
 
     def marked(self, rows: Columns, names: Collection[str]) -> npt.NDArray[np.bool_] | None:
-        """Which rows are marked, shape (n,); None where none is. `names`: the columns that are there."""
+        """Which rows are marked, shape (n,); None if none is. `names` are the columns that `rows` has."""
         found: npt.NDArray[np.bool_] | None = None
         for mask in self._masks(rows, names):
             flat = pc.fill_null(mask, False)
@@ -90,10 +89,10 @@ _COPY = {"zero_copy_only": False}
 
 
 def deletes_of(marked: npt.NDArray[np.bool_], ordering: Sequence[pa.Array]) -> Deletes:
-    """Marked rows as deletes: with the ordering values that they have, else by commit time.
+    """Marked rows as deletes: by their ordering values if there are any, else by commit time.
 
-    Hudi writes the int 0 for "no ordering value". So a single ordering value that is the int 0, or the
-    date 1970-01-01, which is the int 0 to Hudi, deletes by commit time here too.
+    Hudi writes the int 0 for "no ordering value". So a row whose only ordering value is the int 0 deletes
+    by commit time here too; the date 1970-01-01 is the int 0 to Hudi.
     """
     if not ordering:
         return Deletes(marked, marked.copy())
@@ -106,6 +105,6 @@ def deletes_of(marked: npt.NDArray[np.bool_], ordering: Sequence[pa.Array]) -> D
 
 
 def null_among(ordering: Sequence[pa.Array]) -> npt.NDArray[np.bool_] | None:
-    """Rows of which some ordering value is null, shape (n,); None where there are none."""
+    """Which rows have a null ordering value, shape (n,); None if none has."""
     masks = [values.is_null().to_numpy(**_COPY) for values in ordering if values.null_count]
     return np.logical_or.reduce(masks) if masks else None

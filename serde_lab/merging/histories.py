@@ -1,17 +1,17 @@
-"""What becomes of a key that has several entries: rows and deletes, in the order in which they came.
+"""Merges the entries of each key, rows and deletes, in the order in which they were written.
 
-Owns Hudi's rules of merging entry by entry (BufferedRecordMergerFactory), computed for all keys at once
-as index arithmetic. Must not know where entries come from: a batch, a log, a base file.
+The rules are those by which Hudi merges entry by entry (BufferedRecordMergerFactory), computed for all
+keys at once as index arithmetic.
 
-* By commit time the later entry stands.
-* By event time an entry stands against those before it if its ordering value is not lower than the
-  highest of theirs. A delete without an ordering value (by commit time) stands over everything before
-  it; the first row after it stands over it whatever its value, and deletes that have a value change
-  nothing until then. So it is among the entries of one history. A base file's row is none of those of
-  its logs: what stands of the logs meets it by its own value alone, and a base row with a higher value
-  is there again, deleted or not, as Apache Hudi has it until a compaction comes between.
-* Under partial update (`sources`) an entry that stands has its gaps filled from what stood before it,
-  and one that does not stand fills the gaps that are left.
+* By commit time the later entry wins.
+* By event time an entry wins over those before it if its ordering value is not lower than the highest of
+  theirs. A delete without an ordering value (by commit time) wins over everything before it. The first
+  row after it wins over it whatever its value; until then deletes with a value change nothing.
+* These rules hold within one history. A base file's row does not belong to its logs' history: the logs'
+  winner is compared with it by ordering value alone. So a base row with a higher value comes back even
+  if the log deleted it before, as in Apache Hudi unless a compaction ran in between.
+* Under partial update (`sources`) a winning entry has its gaps filled from the winners before it, and a
+  losing entry fills the gaps that remain.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Entries in the order in which they came; all arrays have shape (n,).
+    """Entries in the order in which they were written; all arrays have shape (n,).
 
-    `group` numbers the keys from 0, in any order. `ordering` has one array an ordering field, and is
-    empty by commit time. `deleted`: entries that delete their key; `always`: those by commit time.
+    `group` numbers the keys from 0, in any order. `ordering` has one array per ordering field, and is
+    empty by commit time. `deleted`: entries that delete their key; `always`: those that do so by commit
+    time.
     """
 
     group: Indices
@@ -48,10 +49,10 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Of each key the entries that its record is made of, the first to be asked first.
+    """For each key, the entries that its record is made of, in the order in which they fill gaps.
 
-    Those of key i are rows[starts[i] : starts[i + 1]]; the first is the one that stands, and a delete
-    that stands is alone. Keys are in the order of the entries that stand.
+    Those of key i are rows[starts[i] : starts[i + 1]]. The first one is the winner; a winning delete is
+    the only one. Keys are in the order of their winners.
     """
 
     rows: Indices
@@ -59,12 +60,12 @@ class Sources:
 
     @property
     def tops(self) -> Indices:
-        """The entry of each key that stands."""
+        """The winning entry of each key."""
         return self.rows[self.starts[:-1]]
 
 
 def winners(history: History) -> Indices:
-    """The entry of each key that stands, in order of position."""
+    """The winning entry of each key, in order of position."""
     group = history.group
     if not len(group):
         return np.empty(0, np.int64)
@@ -75,7 +76,7 @@ def winners(history: History) -> Indices:
         return np.sort(last)
     entries = _alive(history)
     by_value = [ranks(values.take(pa.array(entries))) for values in history.ordering]
-    # lexsort's last key is its first: key, then ordering fields in order, then position
+    # lexsort sorts by its last array first: key, then ordering fields in order, then position
     order = np.lexsort([entries, *reversed(by_value), group[entries]])
     ordered = entries[order]
     last_of_group = np.append(group[ordered][1:] != group[ordered][:-1], True)
@@ -83,7 +84,7 @@ def winners(history: History) -> Indices:
 
 
 def sources(history: History) -> Sources:
-    """What each key's record is made of."""
+    """The entries that each key's record is made of."""
     if not len(history):
         return Sources(np.empty(0, np.int64), np.zeros(1, np.int64))
     entries = _alive(history)
@@ -93,14 +94,14 @@ def sources(history: History) -> Sources:
     value = np.zeros(len(entries), np.int64)
     if history.ordering:
         value = dense_ranks([values.take(pa.array(entries)) for values in history.ordering])
-    # a key that rises with the group: the running maximum never looks over a group's border
+    # values rise with the group, so that the running maximum never reaches into the next group
     rising = group * (int(value.max()) + 1) + value
     stands = rising == np.maximum.accumulate(rising)
     first_of_group = np.append(True, group[1:] != group[:-1])
     number = np.cumsum(first_of_group) - 1
     place = np.arange(len(entries))
     keys = int(number[-1]) + 1
-    # what stood before a delete that stands is gone, and so is what came late before the next row
+    # a winning delete removes everything before it, and also late entries before the next row
     cut = np.full(keys, -1, np.int64)
     np.maximum.at(cut, number[stands & deleted], place[stands & deleted])
     first_row = np.full(keys, len(entries), np.int64)
@@ -110,7 +111,7 @@ def sources(history: History) -> Sources:
     takes_part = ~deleted & (place >= first_row[number])
     takes_part |= (place == cut[number]) & ends_deleted[number]
     left = np.flatnonzero(takes_part)
-    # those that stood, the last one first; then those that came late, the first one first
+    # first the entries that won when they came, newest first; then the late ones, oldest first
     turn = np.where(stands[left], -left, left + len(entries))
     left = left[np.lexsort([turn, number[left]])]
     rows = entries[left]
@@ -120,7 +121,7 @@ def sources(history: History) -> Sources:
 
 
 def _by_top(found: Sources) -> Sources:
-    """The same with the keys in the order of their first entries."""
+    """`found` with the keys in the order of their winners."""
     order = np.argsort(found.tops, kind="stable")
     sizes = np.diff(found.starts)[order]
     starts = np.append(0, np.cumsum(sizes))
@@ -129,8 +130,11 @@ def _by_top(found: Sources) -> Sources:
 
 
 def _alive(history: History) -> Indices:
-    """Entries that still count where a key has deletes by commit time: what comes from the first row
-    after the last such delete on, or, where no row follows, that delete alone."""
+    """Entries that still count after deletes by commit time.
+
+    Of a key with such deletes they are the entries from the first row after the last one on, or only that
+    delete if no row follows.
+    """
     group, always = history.group, history.always
     position = np.arange(len(group))
     if not always.any():

@@ -1,7 +1,7 @@
-"""The record merger: RFC-46's component that says what becomes of two versions of a record.
+"""Defines the record merger, RFC-46's component that merges two versions of a record.
 
-Owns the interface that users implement, and Hudi's own mergers of the two simple modes. Must not know
-files or strategies, nor how a merger is chosen or whole batches are folded by it. Source: RFC-46
+`RecordMerger` is the interface that users implement. Hudi's own mergers of the two simple modes are here
+too. `rules.py` chooses a merger, and `combiner.py` applies it to whole batches. Source: RFC-46
 (HoodieRecordMerger).
 """
 
@@ -30,17 +30,17 @@ CUSTOM_STRATEGY = "1897ef5f-18bc-4557-939c-9d6a8afd1519"
 PAYLOAD_STRATEGY = "00000000-0000-0000-0000-000000000000"
 
 ANY = "*"
-"""Among record types: whatever a record is."""
+"""The record type that means any."""
 ARROW = "ARROW"
-"""The record type of everything that reads tables: snapshots, compactions."""
+"""The record type of everything that reads tables: snapshots and compactions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What became of n pairs of records: `rows` has one a pair, in their order.
+    """The result of merging n pairs of records: `rows` has one row per pair, in their order.
 
-    `deleted`: pairs of which nothing stays (their rows say nothing). `older_stands`: pairs of which the
-    older record stays just as it is.
+    `deleted`: pairs that leave no record; their rows have no meaning. `older_stands`: pairs whose older
+    record stays unchanged.
     """
 
     rows: pa.RecordBatch
@@ -49,26 +49,26 @@ class Merged:
 
     @classmethod
     def chosen(cls, older: pa.RecordBatch, newer: pa.RecordBatch, take_newer: Mask) -> Merged:
-        """One of the two records of each pair."""
+        """Choose one of the two records of each pair."""
         rows = len(take_newer)
         at = np.where(take_newer, np.arange(rows) + rows, np.arange(rows))
         return cls(pa.concat_batches([older, newer]).take(pa.array(at)), None, ~take_newer)
 
 
 class RecordMerger(ABC):
-    """Merges two versions of each of many records. Stateless; made without arguments, in every worker.
+    """Merges two versions of each of many records. Stateless; created without arguments in every worker.
 
-    `merge` must be associative, f(a, f(b, c)) = f(f(a, b), c): where a batch or a log holds a key several
-    times its versions are merged one after the other, in the order in which they came, before the outcome
-    meets what is stored. Deletes are none of its business.
+    `merge` must be associative, f(a, f(b, c)) = f(f(a, b), c). If a batch or a log holds a key several
+    times, its versions are first merged in the order in which they were written; then the result is merged
+    with the stored record. A merger is never given deletes.
     """
 
     strategy_id: ClassVar[str]
-    """The UUID of the semantics: a property of the table, shared by all implementations of them."""
+    """The UUID of the semantics. It is a property of the table; all implementations of them share it."""
     record_types: ClassVar[Sequence[str]] = (ANY,)
-    """Strategies that it is for, in capitals (ARROW, INTERNAL_ROW, …); reading asks for ARROW."""
+    """The strategies that it supports, in capitals (ARROW, INTERNAL_ROW, …); readers need ARROW."""
     phase: ClassVar[str] = "merge"
-    """The phase that its time is booked on."""
+    """The phase to which its time is assigned."""
 
     @abstractmethod
     def merge(
@@ -80,8 +80,8 @@ class RecordMerger(ABC):
     ) -> Merged:
         """Merge record i of `older` with record i of `newer`, which have equal keys and equal columns.
 
-        The columns are those of `schema.data`, and while a table is read also others (meta columns, or
-        fewer data columns if fewer are asked for), which must come out as they came in.
+        The columns are those of `schema.data`. While a table is read there may be meta columns too, or
+        fewer data columns if a query selects fewer. The result must have the same columns.
         """
 
     def pre_combine(
@@ -91,7 +91,7 @@ class RecordMerger(ABC):
         schema: RecordSchema,
         properties: Mapping[str, str],
     ) -> Merged:
-        """Two records of one batch, before either meets what is stored: merged, too, unless overridden."""
+        """Merge two records of one batch, before the merge with stored ones; by default as `merge` does."""
         return self.merge(older, newer, schema, properties)
 
     def partial_merge(
@@ -102,10 +102,10 @@ class RecordMerger(ABC):
         schema: RecordSchema,
         properties: Mapping[str, str],
     ) -> Merged:
-        """Like `merge` where the newer records, of a partial log block, have only the columns `given`.
+        """Like `merge`, for newer records of a partial log block, which have only the columns `given`.
 
-        Unless overridden the others are the older's: fill, then merge. What the older record has not
-        been given either, where it is of such a block, is null in it.
+        By default the other columns are filled from the older record before the merge. A column that the
+        older record, from such a block too, also lacks is null in it.
         """
         columns = [
             newer.column(name) if name in given else older.column(name)
@@ -116,7 +116,7 @@ class RecordMerger(ABC):
 
 
 class CommitTimeMerger(RecordMerger):
-    """The newer record, as COMMIT_TIME_ORDERING has it (org.apache.hudi's OverwriteWithLatestMerger)."""
+    """Takes the newer record, as in COMMIT_TIME_ORDERING."""
 
     strategy_id = COMMIT_TIME_STRATEGY
 
@@ -132,7 +132,7 @@ class CommitTimeMerger(RecordMerger):
 
 
 class EventTimeMerger(RecordMerger):
-    """The record of the higher ordering value, ties to the newer (DefaultSparkRecordMerger)."""
+    """Takes the record with the higher ordering value; of equals, the newer."""
 
     strategy_id = EVENT_TIME_STRATEGY
 
@@ -157,9 +157,9 @@ def name_of(merger: RecordMerger) -> str:
 
 
 def named_class(name: str, kind: type[Kind], where: str, known: Iterable[str]) -> type[Kind]:
-    """The class at `name`, which derives from `kind`.
+    """The class at `name`, `package.module:Class`, which must derive from `kind`.
 
-    `where` begins what is said otherwise; `known` are names that would have done as they are. Raises
+    `where` is the beginning of an error message; `known` are short names that the message lists. Raises
     OptionError.
     """
     module_name, _, class_name = name.partition(":")

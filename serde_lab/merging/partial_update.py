@@ -1,9 +1,8 @@
-"""Partial updates: a record whose gaps are filled from another version of it.
+"""Fills the gaps of a record from another version of it, as partial updates require.
 
-Owns what a gap is (a null, an agreed marker, a column that the writer left out) and the filling, column
-by column, without a loop over rows. Must not know files. Source:
-org.apache.hudi.common.table.read.PartialUpdateHandler; only top-level columns have gaps there, too, and
-the default of a nullable column is null.
+A gap is a null, an agreed marker, or a column that the writer left out. Gaps are filled column by column,
+without a loop over rows. Source: org.apache.hudi.common.table.read.PartialUpdateHandler. As there, only
+top-level columns have gaps, and the default of a nullable column is null.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from serde_lab.merging.merger import Merged
 
 
 class PartialUpdate(StrEnum):
-    """`hoodie.table.partial.update.mode`; KEEP_VALUES is what partial log blocks ask for."""
+    """`hoodie.table.partial.update.mode`; KEEP_VALUES is for partial log blocks."""
 
     IGNORE_DEFAULTS = "IGNORE_DEFAULTS"
     FILL_UNAVAILABLE = "FILL_UNAVAILABLE"
@@ -30,14 +29,14 @@ class PartialUpdate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartialUpdateCombiner:
-    """Fills gaps of rows; `unavailable` is the marker of FILL_UNAVAILABLE. Picklable."""
+    """Fills the gaps of rows; `unavailable` is the marker of FILL_UNAVAILABLE. Picklable."""
 
     mode: PartialUpdate
     unavailable: str = ""
     phase = "merge"
 
     def fold(self, entries: Entries) -> Folded:
-        """One record a key out of all its entries."""
+        """Make one record per key out of all its entries."""
         history, present = entries.history, entries.present
         found = sources(history)
         tops = found.tops
@@ -62,7 +61,7 @@ class PartialUpdateCombiner:
         newer_wins: Mask,
         present: Present | None = None,
     ) -> Merged:
-        """Two versions of each record, the winner of each pair filled from the other."""
+        """Merge two versions of each record: the winner's gaps are filled from the other version."""
         rows = older.num_rows
         first = np.where(newer_wins, np.arange(rows) + rows, np.arange(rows))
         pairs = np.stack([first, 2 * np.arange(rows) + rows - first], axis=1).reshape(-1)
@@ -75,7 +74,7 @@ class PartialUpdateCombiner:
     def filled(
         self, rows: pa.RecordBatch, made_of: Sources, present: Present | None = None
     ) -> tuple[pa.RecordBatch, Mask]:
-        """One record a key; and which of them differ from the row that stands."""
+        """One record per key, and a mask of those that differ from the winning row."""
         tops = made_of.tops
         changed = np.zeros(len(tops), np.bool_)
         columns = []
@@ -92,7 +91,7 @@ class PartialUpdateCombiner:
         return pa.RecordBatch.from_arrays(columns, schema=rows.schema), changed
 
     def _full(self, values: pa.Array, field: pa.Field, present: Present) -> Mask | None:
-        """Rows that have no gap in a column; None where none has one."""
+        """Which rows have no gap in a column; None if there are no gaps."""
         if self.mode is PartialUpdate.KEEP_VALUES:
             return present.get(field.name)
         if self.mode is PartialUpdate.IGNORE_DEFAULTS:
@@ -108,7 +107,7 @@ class PartialUpdateCombiner:
 
 
 def _first_full(full: Mask, made_of: Sources) -> Indices:
-    """Of each key its first source without a gap; where all have one, the last of them."""
+    """The first source of each key without a gap, or its last source if all have one."""
     place = np.arange(len(made_of.rows))
     last = np.repeat(made_of.starts[1:] - 1, np.diff(made_of.starts))
     candidates = np.where(full[made_of.rows], place, last)
@@ -118,7 +117,7 @@ def _first_full(full: Mask, made_of: Sources) -> Indices:
 
 
 def _any_of(mask: Mask, made_of: Sources) -> Mask:
-    """Whether any source of each record has `mask`."""
+    """For each record, whether `mask` is true for any of its sources."""
     if not len(made_of.rows):
         return np.empty(0, np.bool_)
     return np.logical_or.reduceat(mask[made_of.rows], made_of.starts[:-1])

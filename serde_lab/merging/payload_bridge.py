@@ -1,10 +1,9 @@
-"""Payload classes, and the bridge from mergers to them: RFC-46's HoodieAvroRecordMerger, with its detour.
+"""Payload classes, and the merger that calls them, which is RFC-46's HoodieAvroRecordMerger.
 
-A payload is the older way to say how two versions of a record merge, one Avro datum at a time. A user's
-class derives from `RecordPayload` and is named as package.module:Class. The detour is what the bridge is
-there to show: rows become Avro bytes, a payload object each, a
-decoded datum each, merged in Python, and Avro bytes and columns again. Its time is the phase `payload`.
-Must not know files.
+A payload is Hudi's older way to define how two versions of a record merge, one Avro datum at a time. A
+user's class derives from `RecordPayload` and is named as package.module:Class. The merger shows what this
+detour costs: each row becomes Avro bytes, a payload object and a decoded datum, is merged in Python, and
+becomes Avro bytes and columns again. Its time is the phase `payload`.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ _IS_DELETED = "_hoodie_is_deleted"
 class RecordPayload:
     """One version of a record: its Avro bytes and its ordering value.
 
-    `avro` is empty for a delete, `ordering` a tuple with a value per ordering field that compares as Hudi
-    compares them (empty by commit time). `decode` reads bytes of the record's schema.
+    `avro` is empty for a delete. `ordering` is a tuple with one value per ordering field, which compares as
+    in Apache Hudi (empty by commit time). `decode` reads bytes of the record's schema.
     """
 
     __slots__ = ("avro", "decode", "ordering")
@@ -43,58 +42,58 @@ class RecordPayload:
         self.avro, self.ordering, self.decode = avro, ordering, decode
 
     def pre_combine(self, older: Self, properties: Mapping[str, str]) -> Self:
-        """Which of two records of one batch stands, or what is made of both; `older` came before."""
+        """The winner of two records of one batch, or a merge of both; `older` was written first."""
         raise NotImplementedError
 
     def combine_and_get_update_value(
         self, current: Datum, properties: Mapping[str, str]
     ) -> Datum | None:
-        """What becomes of the stored record `current` now that this one has come; None deletes it."""
+        """The stored record `current` after the merge with this one; None deletes it."""
         raise NotImplementedError
 
     def get_insert_value(self, properties: Mapping[str, str]) -> Datum | None:
-        """The record as it is stored where there was none; None for a delete."""
+        """The record to store if none is stored yet; None for a delete."""
         if not self.avro:
             return None
         datum = self.decode(self.avro)
         return None if self.is_delete(datum, properties) else datum
 
     def is_delete(self, datum: Datum, properties: Mapping[str, str]) -> bool:
-        """Whether a datum says of itself that it is a delete."""
+        """Whether a datum is marked as a delete."""
         return datum.get(_IS_DELETED) is True
 
 
 class OverwriteWithLatestAvroPayload(RecordPayload):
-    """The later record, but within a batch that of the higher ordering value."""
+    """Takes the later record, but within a batch the one with the higher ordering value."""
 
     __slots__ = ()
 
     def pre_combine(self, older: Self, properties: Mapping[str, str]) -> Self:
-        """Ties go to the newer, as the lab's batches have it."""
+        """The record with the higher ordering value; ties go to the newer, as in all of the lab's batches."""
         return older if older.ordering > self.ordering else self
 
     def combine_and_get_update_value(
         self, current: Datum, properties: Mapping[str, str]
     ) -> Datum | None:
-        """Whatever was stored is replaced."""
+        """Replaces the stored record."""
         return self.get_insert_value(properties)
 
 
 class DefaultHoodieRecordPayload(OverwriteWithLatestAvroPayload):
-    """The record of the higher ordering value, the newer of equals; a field of its own marks deletes."""
+    """Takes the record with the higher ordering value, the newer of equals; a table's field marks deletes."""
 
     __slots__ = ()
 
     def combine_and_get_update_value(
         self, current: Datum, properties: Mapping[str, str]
     ) -> Datum | None:
-        """The stored record stays where its ordering value is higher."""
+        """The stored record stays if its ordering value is higher."""
         if self.ordering and ordering_of(current, properties) > self.ordering:
             return current
         return self.get_insert_value(properties)
 
     def is_delete(self, datum: Datum, properties: Mapping[str, str]) -> bool:
-        """By the field and marker that the table states, or by `_hoodie_is_deleted`."""
+        """Decides by the field and marker that the table defines, or by `_hoodie_is_deleted`."""
         key = properties.get("hoodie.payload.delete.field")
         if not key or key not in datum:
             return super().is_delete(datum, properties)
@@ -103,24 +102,24 @@ class DefaultHoodieRecordPayload(OverwriteWithLatestAvroPayload):
 
 
 class EventTimeAvroPayload(DefaultHoodieRecordPayload):
-    """As DefaultHoodieRecordPayload, without a field of its own for deletes."""
+    """Like DefaultHoodieRecordPayload, without the table's field for deletes."""
 
     __slots__ = ()
 
     def is_delete(self, datum: Datum, properties: Mapping[str, str]) -> bool:
-        """By `_hoodie_is_deleted` alone."""
+        """Decides by `_hoodie_is_deleted` alone."""
         return RecordPayload.is_delete(self, datum, properties)
 
 
 class OverwriteNonDefaultsWithLatestAvroPayload(OverwriteWithLatestAvroPayload):
-    """The later record, but for fields that are at their default (null): those keep what was stored."""
+    """Takes the later record; fields that are at their default (null) in it keep the stored value."""
 
     __slots__ = ()
 
     def combine_and_get_update_value(
         self, current: Datum, properties: Mapping[str, str]
     ) -> Datum | None:
-        """Field by field."""
+        """Merges field by field."""
         if not self.avro:
             return None
         new = self.decode(self.avro)
@@ -130,12 +129,12 @@ class OverwriteNonDefaultsWithLatestAvroPayload(OverwriteWithLatestAvroPayload):
 
 
 class PartialUpdateAvroPayload(OverwriteNonDefaultsWithLatestAvroPayload):
-    """Fields that the record of the higher ordering value leaves null are the other's."""
+    """Takes the record with the higher ordering value; its null fields are filled from the other."""
 
     __slots__ = ()
 
     def pre_combine(self, older: Self, properties: Mapping[str, str]) -> Self:
-        """Two records of a batch are filled from each other as well."""
+        """Fills the null fields of one record of a batch from the other as well."""
         if not older.avro or not self.avro:
             return super().pre_combine(older, properties)
         stands, other = (older, self) if older.ordering > self.ordering else (self, older)
@@ -143,13 +142,13 @@ class PartialUpdateAvroPayload(OverwriteNonDefaultsWithLatestAvroPayload):
         if self.is_delete(top, properties) or self.is_delete(below, properties):
             return stands
         datum = _filled(top, below)
-        # what it is made of has no bytes, and needs none
+        # the merged datum needs no bytes of its own, since `decode` returns it
         return type(self)(stands.avro, stands.ordering, lambda _: datum)
 
     def combine_and_get_update_value(
         self, current: Datum, properties: Mapping[str, str]
     ) -> Datum | None:
-        """The stored record stands where its ordering value is higher, and is filled from this one."""
+        """The stored record wins if its ordering value is higher, and is then filled from this one."""
         if not self.avro:
             return None
         new = self.decode(self.avro)
@@ -172,7 +171,7 @@ def ordering_of(datum: Datum, properties: Mapping[str, str]) -> tuple[Any, ...]:
 
 
 def _field_of(datum: Datum, path: str) -> Any:
-    """The value at the end of a path, null where a record on the way is."""
+    """The value at the end of a path; None if a record on the way is null."""
     value: Any = datum
     for name in path.split("."):
         value = None if value is None else value[name]
@@ -180,9 +179,9 @@ def _field_of(datum: Datum, path: str) -> Any:
 
 
 def comparable(value: Any) -> Any:
-    """A value that Python compares as Apache Hudi would: NaN above, -0.0 below 0.0."""
+    """A value that Python compares as Apache Hudi would: NaN is highest, -0.0 below 0.0."""
     if value is None:
-        # below everything
+        # null is below everything
         return (False,)
     if isinstance(value, float):
         not_number = value != value
@@ -212,7 +211,7 @@ def load_payload(name: str) -> type[RecordPayload]:
 
 
 class AvroRecordMerger(RecordMerger):
-    """Merges by the table's payload class, whatever a record is made of."""
+    """Merges records of any type with the table's payload class."""
 
     strategy_id = PAYLOAD_STRATEGY
     phase = "payload"
@@ -224,7 +223,7 @@ class AvroRecordMerger(RecordMerger):
         schema: RecordSchema,
         properties: Mapping[str, str],
     ) -> Merged:
-        """By `combineAndGetUpdateValue` of the newer record."""
+        """Calls `combineAndGetUpdateValue` of the newer record."""
         bridge = _Bridge(newer.schema, schema.ordering)
         payload_class = load_payload(properties["hoodie.compaction.payload.class"])
         results: list[Datum | None] = []
@@ -244,7 +243,7 @@ class AvroRecordMerger(RecordMerger):
         schema: RecordSchema,
         properties: Mapping[str, str],
     ) -> Merged:
-        """By `preCombine`, as records of one batch are."""
+        """Calls `preCombine`, as Hudi does for records of one batch."""
         bridge = _Bridge(newer.schema, schema.ordering)
         payload_class = load_payload(properties["hoodie.compaction.payload.class"])
         before = bridge.payloads(older, payload_class)
@@ -254,13 +253,13 @@ class AvroRecordMerger(RecordMerger):
         for row, (old, new) in enumerate(zip(before, after, strict=True)):
             kept = new.pre_combine(old, properties)
             stands[row] = kept is old
-            # the record stays whole here: whether it is a delete is asked when it meets what is stored
+            # keep the whole record: the merge with the stored one decides whether it is a delete
             results.append(kept.decode(kept.avro))
         return bridge.merged(results, newer, stands)
 
 
 class _Bridge:
-    """Rows of one schema as datums and back."""
+    """Converts rows of one schema to datums and back."""
 
     def __init__(self, schema: pa.Schema, ordering: tuple[str, ...]) -> None:
         self._schema, self._ordering = schema, ordering
@@ -307,7 +306,7 @@ class _Bridge:
 
 @lru_cache(maxsize=16)
 def _codec(schema: pa.Schema) -> tuple[AvroCodec, Any]:
-    # a row that deletes says nothing: every column may be null here
+    # every column is nullable here, because the row of a delete has no values
     plain = pa.schema([pa.field(f.name, f.type) for f in schema])
     avro = arrow_to_avro(plain, "record", "hoodie.payload")
     return AvroCodec(avro, plain), fastavro.parse_schema(avro)

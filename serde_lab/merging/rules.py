@@ -1,7 +1,8 @@
-"""How a table merges, as one value: what `hoodie.properties` says of it, and which code does it.
+"""Turns the merge settings of `hoodie.properties` into the code that merges.
 
-From a table's words to a combiner; which of several mergers is taken, and the names that Hudi's go by.
-Source: HoodieRecordUtils and HoodieWriteConfig (RECORD_MERGE_IMPL_CLASSES).
+`MergeRules` holds a table's settings and makes the combiner. This module also chooses one of several
+mergers and maps Hudi's class names to the lab's. Source: HoodieRecordUtils and HoodieWriteConfig
+(RECORD_MERGE_IMPL_CLASSES).
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ _STRATEGIES: Mapping[MergeMode, str] = {
 
 @dataclass(frozen=True, slots=True)
 class MergeRules:
-    """A table's merging. "" and None mean that the table does not say.
+    """How a table merges. "" and None mean that the table has no such setting.
 
-    `strategy_id` outlives a write: implementations (`classes`) may differ from write to write, the id
-    may not. `payload_class`: by whose rules a payload bridge merges.
+    `strategy_id` is fixed for the table; implementations (`classes`) may differ from write to write.
+    `payload_class` is the class whose rules the payload bridge applies.
     """
 
     mode: MergeMode = MergeMode.EVENT_TIME
@@ -68,7 +69,7 @@ class MergeRules:
 
     @property
     def strategy(self) -> str:
-        """The merge strategy's UUID, stated or of the mode."""
+        """The merge strategy's UUID: the table's own, else the mode's."""
         return self.strategy_id or _STRATEGIES[self.mode]
 
     def combiner(
@@ -78,10 +79,10 @@ class MergeRules:
         in_log: bool = False,
         partial: bool = False,
     ) -> Combiner | None:
-        """What merges rows of `schema`; None where one of two rows stands as it is, so that choosing is
-        enough. `in_log`: entries of a log; `partial`: of which some lack columns.
+        """The combiner for rows of `schema`; None where choosing one of two rows is enough.
 
-        Raises OptionError where no implementation fits.
+        `in_log`: the entries come from a log; `partial`: some of them lack columns. Raises OptionError if
+        no implementation fits.
         """
         if partial and self.mode is not MergeMode.CUSTOM:
             return PartialUpdateCombiner(PartialUpdate.KEEP_VALUES)
@@ -93,11 +94,11 @@ class MergeRules:
         return PartialUpdateCombiner(self.partial_update, self.unavailable)
 
     def check_merger(self, record_type: str = ARROW) -> None:
-        """Raises OptionError, naming the strategy, where no implementation fits."""
+        """Raises OptionError, naming the strategy, if no implementation fits."""
         self._merger(record_type)
 
     def _merger(self, record_type: str) -> RecordMerger | None:
-        """The implementation that fits; None for one of those whose rules choosing follows anyway."""
+        """The implementation that fits; None if its rule is just to choose one of two rows."""
         classes = self.classes
         if self.strategy == PAYLOAD_STRATEGY and not classes:
             classes = ("org.apache.hudi.common.model.HoodieAvroRecordMerger",)
@@ -108,7 +109,7 @@ class MergeRules:
         return None if native and self.mode is not MergeMode.CUSTOM else merger
 
     def properties(self, schema: RecordSchema) -> dict[str, str]:
-        """What a merger or payload is told besides the schema, under Hudi's names."""
+        """The settings that a merger or payload gets besides the schema, under Hudi's names."""
         found = {
             "hoodie.record.merge.mode": str(self.mode),
             "hoodie.table.ordering.fields": ",".join(schema.ordering),
@@ -120,7 +121,7 @@ class MergeRules:
         return found
 
     def _payload_of_mode(self) -> str:
-        """The payload class whose rules are the mode's own. Source: EightToNineUpgradeHandler."""
+        """The payload class with the same rules as the mode. Source: EightToNineUpgradeHandler."""
         by_event = self.mode is MergeMode.EVENT_TIME
         if self.partial_update is PartialUpdate.IGNORE_DEFAULTS:
             return f"{_MODEL}.{_PARTIAL if by_event else _NON_DEFAULTS}"
@@ -156,8 +157,8 @@ def choose_merger(
 ) -> RecordMerger:
     """The first of `classes` that fits record type and strategy id.
 
-    `also`: other ids under which a merger of PAYLOAD_STRATEGY fits. Raises OptionError saying what each
-    of them offered.
+    `also`: other ids that a merger of PAYLOAD_STRATEGY fits as well. Raises OptionError, which lists what
+    each class offers.
     """
     wanted = f"no merger fits the table's strategy {strategy_id} and records of type {record_type}"
     if not classes:

@@ -1,12 +1,11 @@
-"""Which record of a key survives: precombine within a batch, then the merge with what is stored.
+"""Decides which record of a key survives precombine within a batch, and then the merge with stored rows.
 
-Owns Hudi's merge rules (BufferedRecordMergerFactory) as index arithmetic over record keys and ordering
-values, so that any representation of records can merge by `take` alone. Must not know strategies or
-files.
+Hudi's merge rules (BufferedRecordMergerFactory) are index arithmetic over record keys and ordering values
+here, so that any representation of records can merge by `take` alone.
 
 EVENT_TIME_ORDERING: the higher ordering value wins, ties go to the newer; a commit-time delete (one
-without an ordering value) wins always. COMMIT_TIME_ORDERING: the newer wins. CUSTOM: deletes obey the
-ordering values, and what becomes of two rows is a merger's to say (`merger.py`).
+without an ordering value) always wins. COMMIT_TIME_ORDERING: the newer wins. CUSTOM: ordering values
+decide on deletes, and a merger decides on two rows (`merger.py`).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class MergeMode(StrEnum):
-    """`hoodie.record.merge.mode`, as a table states it."""
+    """The values of `hoodie.record.merge.mode`."""
 
     COMMIT_TIME = "COMMIT_TIME_ORDERING"
     EVENT_TIME = "EVENT_TIME_ORDERING"
@@ -40,14 +39,14 @@ class MergeMode(StrEnum):
 class Deletes:
     """Which records of a batch delete their keys; both masks have shape (n,).
 
-    `always`: those among `marked` that do so by commit time, whatever ordering values they meet.
+    `always`: those among `marked` that delete by commit time, whatever the stored ordering value is.
     """
 
     marked: Mask
     always: Mask
 
     def take(self, indices: Indices) -> Deletes:
-        """Those of the records at `indices`."""
+        """The deletes among the records at `indices`."""
         return Deletes(self.marked[indices], self.always[indices])
 
 
@@ -55,8 +54,8 @@ class Deletes:
 class Merge:
     """The outcome of a merge: `stored_kept` is a mask over stored rows, `incoming` indexes new ones.
 
-    `updates` counts incoming rows that replace a stored one, `deletes` stored rows that are gone; the
-    other incoming ones are inserts.
+    `updates` counts incoming rows that replace a stored one, `deletes` counts deleted stored rows. The
+    other incoming rows are inserts.
     """
 
     stored_kept: Mask
@@ -71,11 +70,11 @@ def precombine(
     position: npt.NDArray[np.int64] | None = None,
     deletes: Deletes | None = None,
 ) -> Indices | None:
-    """Indices of the record that survives per key, in input order; None when no key occurs twice.
+    """Indices of the surviving record of each key, in input order; None if no key occurs twice.
 
-    The highest ordering value wins, ties go to the later `position` (shape (n,); None means that the
-    records stand in input order, as they must where there are deletes). `ordering` empty means commit
-    time: the later position wins. Deletes compete like rows, those by commit time as `histories` has it.
+    The highest ordering value wins, ties go to the later `position` (shape (n,)). None means input order,
+    which is required if there are deletes. An empty `ordering` means commit time: the later position
+    wins. Deletes compete like rows; those by commit time follow the rules in `histories`.
     """
     hashed = HashedKeys.of(keys)
     left, right = equal_neighbours(hashed.hashes)
@@ -93,7 +92,7 @@ def precombine(
         return None if keep.all() else np.flatnonzero(keep)
     at = suspects if position is None else position[suspects]
     by_value = [ranks(values.take(pa.array(suspects))) for values in ordering]
-    # lexsort's last key is its first: group, then ordering fields in order, then position
+    # lexsort sorts by its last array first: group, then ordering fields in order, then position
     order = np.lexsort([at, *reversed(by_value), groups])
     last = np.append(groups[order][1:] != groups[order][:-1], True)
     keep = ~suspected
@@ -102,9 +101,9 @@ def precombine(
 
 
 def match(stored: pa.Array | HashedKeys, incoming: pa.Array | HashedKeys) -> Indices:
-    """Position in `stored` of each key of `incoming` (no key twice), -1 where there is none.
+    """Position in `stored` of each key of `incoming`, -1 if it is not stored.
 
-    Where `stored` holds a key twice the first one is taken, as Hudi's merge handle does.
+    `incoming` has no key twice. If `stored` does, the first one is taken, as in Hudi's merge handle.
     """
     old, new = HashedKeys.of(stored), HashedKeys.of(incoming)
     found = np.full(len(new), -1, np.int64)
@@ -116,15 +115,15 @@ def match(stored: pa.Array | HashedKeys, incoming: pa.Array | HashedKeys) -> Ind
     if ((left < len(old)) & (right >= len(old))).all():
         found[right - len(old)] = left
         hits = np.flatnonzero(found >= 0)
-        # in the order of the incoming keys, not of the hashes: batch and file stand in similar order,
-        # so that the strings compared lie side by side
+        # in the order of the incoming keys, not of the hashes: batch and file have a similar order, so
+        # the compared strings are close together in memory
         same = pc.equal(
             old.values.take(pa.array(found[hits])),
             new.values if len(hits) == len(new) else new.values.take(pa.array(hits)),
         )
         if pc.all(same).as_py():
             return found
-    # a key stored twice, or two keys of one hash: compare strings throughout
+    # a key is stored twice, or two keys have one hash: compare the strings of all keys
     exact = pc.index_in(new.values, value_set=old.values)
     return pc.fill_null(exact, -1).to_numpy().astype(np.int64)
 
@@ -140,7 +139,7 @@ def merge(
     """Merge precombined incoming records with stored ones.
 
     `stored_ordering` and `ordering` hold one array per ordering field, of the same types. `deletes`
-    says which incoming records delete their keys; they are not among `incoming` of the outcome.
+    marks incoming records that delete their keys; the outcome's `incoming` does not contain them.
     """
     found = match(stored_keys, keys)
     hits = np.flatnonzero(found >= 0)

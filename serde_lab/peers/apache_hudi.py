@@ -1,4 +1,4 @@
-"""Apache Hudi beside the lab: the Spark properties that it needs, and a table's rows as it reads them.
+"""Sets up Spark for Apache Hudi, and reads tables with it.
 
 `lab/jars` finds or fetches its bundle; `hudi_options.py` has the options of writes.
 """
@@ -33,9 +33,9 @@ class HudiSnapshot:
     """The rows of a table as Apache Hudi reads them, meta columns included.
 
     `options` are Hudi's own read options (`hoodie.datasource.query.type`, `as.of.instant`,
-    `hoodie.metadata.enable`, …). The rows go through Parquet files in a temporary folder, once, so
-    that a large table never stands in the driver's memory and values keep their own types. Reading
-    raises TableError, with the innermost cause that Java gave, where Hudi cannot read.
+    `hoodie.metadata.enable`, …). The rows are copied once to Parquet files in a temporary folder, so that
+    the driver never holds a large table in memory and values keep their types. Reading raises TableError,
+    with the innermost Java cause, if Hudi cannot read.
     """
 
     spark: SparkSession
@@ -54,7 +54,7 @@ class HudiSnapshot:
         return pq.read_schema(self._parts()[0]).remove_metadata()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, in no order that means anything; may be called again."""
+        """The rows, in arbitrary order; may be called again."""
         for part in self._parts():
             yield from pq.ParquetFile(part).iter_batches()
 
@@ -79,7 +79,7 @@ class HudiSnapshot:
 
         if not self._folder:
             folder = tempfile.TemporaryDirectory(prefix="serde_lab-hudi-")
-            # Spark refuses to write dates before 1582 unless it is told in which calendar
+            # Spark refuses to write dates before 1582 unless the calendar is set
             calendar = "spark.sql.parquet.datetimeRebaseModeInWrite"
             before = self.spark.conf.get(calendar) or "EXCEPTION"
             try:
@@ -96,7 +96,7 @@ class HudiSnapshot:
 
 
 def root_cause(said: str) -> str:
-    """The innermost cause of a Java stack trace, on one line; the first line where none is named."""
+    """The innermost cause of a Java stack trace, on one line; its first line if no cause is named."""
     causes = [
         line.partition("Caused by: ")[2] for line in said.splitlines() if "Caused by: " in line
     ]
@@ -115,5 +115,5 @@ def read_incremental(spark: SparkSession, path: str, begin: str, end: str = "") 
 
 
 def read_as_of(spark: SparkSession, path: str, instant: str) -> HudiSnapshot:
-    """The rows as they stood at `instant`."""
+    """The rows of the table at `instant`."""
     return HudiSnapshot(spark, path, {"as.of.instant": instant})

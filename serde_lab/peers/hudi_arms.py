@@ -1,7 +1,6 @@
-"""Apache Hudi's three arms: the writes that `hudi_avro`, `hudi_spark` and `hudi_spark_tuned` mean.
+"""Apache Hudi's three arms: the write options of `hudi_avro`, `hudi_spark` and `hudi_spark_tuned`.
 
-Owns which options an arm has beyond those that make its table equal to the lab's. Must not know
-Spark sessions, scenarios or clocks.
+These are the options beyond those that make Hudi's table equal to the lab's.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ LogBlocks = Literal["avro", "parquet"]
 
 @dataclass(frozen=True, slots=True)
 class HudiArm:
-    """One way to set Apache Hudi up; `tuned` are options that its best advocate would add."""
+    """One way to set Apache Hudi up; `tuned` are options that an advocate of Hudi would add."""
 
     name: str
     about: str
@@ -33,10 +32,10 @@ class HudiArm:
         log_blocks: LogBlocks,
         unique: bool,
     ) -> HudiWrite:
-        """One write of this arm; `unique` says that no key comes twice in the batch.
+        """One write of this arm; `unique` says that no key occurs twice in the batch.
 
-        Log blocks of the AVRO record type are Avro whatever the table asks for: it is what that type
-        is for.
+        The AVRO record type always writes Avro log blocks, whatever the table asks for: that is what the
+        type is for.
         """
         return HudiWrite(
             operation=operation,
@@ -50,30 +49,30 @@ class HudiArm:
 
 
 TUNED: Mapping[str, str] = {
-    # no reader asks a bucket index for it
+    # no lookup uses it under a bucket index
     "hoodie.parquet.bloom.filter.enabled": "false",
     # on a local file system a marker is one small file; no HTTP server, no batches to wait for
     "hoodie.write.markers.type": "DIRECT",
     "hoodie.embed.timeline.server": "false",
 }
-"""What the tuned arm has beyond the SPARK record type and `hoodie.combine.before.upsert=false`.
+"""What the tuned arm adds to the SPARK record type and `hoodie.combine.before.upsert=false`.
 
 Tried on lineitem at scale factor 0.03, merge-on-read, first upsert and then the same keys again, in
-random order, on a machine that other work kept busy: executor CPU seconds of a warm round, not wall
-times, so that differences below a fifth say nothing. The SPARK record type as it comes: 4.6 and 3.6.
+random order, on a busy machine. Figures are executor CPU seconds of a warm round, not wall times;
+differences below a fifth mean nothing. The SPARK record type without changes: 4.6 and 3.6.
 
-- combine.before.upsert=false: 2.9 and 3.3, half of the shuffled records. Kept, where no key comes twice.
+- combine.before.upsert=false: 2.9 and 3.3, half of the shuffled records. Kept, if no key occurs twice.
 - and no bloom filter: 2.9 and 2.9, base files a third smaller (6.5 instead of 9.9 MB). Kept.
-- and direct markers without a timeline server: 2.9 and 3.2, no difference that counts; kept, since it
+- and direct markers without a timeline server: 2.9 and 3.2, no significant difference; kept, since it
   saves the driver a server.
 - and no dictionaries in Parquet: 2.1 and 2.4, but 6.1 and 4.1 in the cold round before; base and log
   files 9 % larger. Not kept; worth another trial on a quiet machine.
 - and Avro log blocks: 2.8 and 2.4, but logs six times the size (44.6 instead of 7.1 MB): not an equal
   table. Not kept.
-- and writing by a queue (hoodie.write.executor.type=BOUNDED_IN_MEMORY): no gain by the wall; its CPU is
+- and writing by a queue (hoodie.write.executor.type=BOUNDED_IN_MEMORY): no gain in wall time; its CPU is
   spent in threads that no task metric counts. Not kept.
 - and both storage levels (hoodie.write.status.storage.level, hoodie.write.tagged.record.storage.level)
-  MEMORY_ONLY: an eighth of the bytes on disk. Why was not looked into; not kept.
+  MEMORY_ONLY: an eighth of the bytes on disk. The reason was not examined; not kept.
 """
 
 ARMS: Mapping[str, HudiArm] = {
@@ -89,4 +88,4 @@ ARMS: Mapping[str, HudiArm] = {
         ),
     )
 }
-"""The arms by the names that a scenario's `peer` takes."""
+"""The arms by name, as used for a scenario's `peer`."""

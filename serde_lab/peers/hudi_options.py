@@ -1,7 +1,6 @@
-"""Options under which Apache Hudi writes the table that the lab would write from the same rows.
+"""The options with which Apache Hudi writes the same table as the lab from the same rows.
 
-Owns Hudi's option names and values. Must not know Spark sessions or scenarios. Every option is
-stated, also where it equals Hudi's default today, so that a comparison does not change by itself.
+Every option is set, even to Hudi's current default, so that a comparison does not change by itself.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ _MERGERS: Mapping[RecordType, str] = {
 
 @dataclass(frozen=True, slots=True)
 class HudiTable:
-    """What a table is, in the words of both writers; every field is a property of the table."""
+    """The properties of a table, in terms that both writers share."""
 
     name: str
     record_key: tuple[str, ...]
     ordering: tuple[str, ...]
     partition: tuple[str, ...] = ()
-    """Each with its kind, as in `a:SIMPLE`, where the key generator is to be CUSTOM."""
+    """For the key generator CUSTOM, each with its kind, as in `a:SIMPLE`."""
     table_type: Literal["COPY_ON_WRITE", "MERGE_ON_READ"] = "COPY_ON_WRITE"
     hive_style: bool = False
     url_encode: bool = False
@@ -37,10 +36,10 @@ class HudiTable:
     index: str = "BUCKET"
     buckets: int = 8
     bucket_fields: tuple[str, ...] = ()
-    """Fields that the bucket is made of; the record key's when empty."""
+    """The fields that the bucket hash uses; if empty, the record key's."""
     version: int = 9
     time: Mapping[str, str] = field(default_factory=dict)
-    """Of folders named by time: their own options, which are properties of the table too."""
+    """The options of time-based folder names, which are also table properties."""
 
     @property
     def key_generator(self) -> str:
@@ -85,10 +84,10 @@ class HudiTable:
 
 @dataclass(frozen=True, slots=True)
 class HudiWrite:
-    """How one write is done. `codec_level` below 0 leaves the codec's own default.
+    """The settings of one write. `codec_level` below 0 keeps the codec's default.
 
-    `compact_after` > 0 compacts inline after that many delta commits; `retain_commits` > 0 cleans
-    after each write; `archive_after` > 0 archives down to that many commits.
+    `compact_after` > 0 compacts inline after that many deltacommits; `retain_commits` > 0 cleans after
+    each write; `archive_after` > 0 archives down to that many commits.
     """
 
     operation: Operation = "upsert"
@@ -121,8 +120,8 @@ class HudiWrite:
             "hoodie.compact.inline": _flag(self.compact_after > 0),
             "hoodie.clean.automatic": _flag(self.retain_commits > 0),
             "hoodie.archive.automatic": _flag(self.archive_after > 0),
-            # a mis-tagged key would be routed into the same small file and merged there by key:
-            # a test of the index would then prove nothing
+            # a mis-tagged key would be routed into the same small file and merged there by key, so a test
+            # of the index would prove nothing
             "hoodie.parquet.small.file.limit": "0",
         }
         if self.codec_level >= 0:
@@ -138,7 +137,7 @@ class HudiWrite:
 
 
 def write_options(table: HudiTable, write: HudiWrite) -> dict[str, str]:
-    """Everything to hand to `df.write.format("hudi").options(...)`, with save mode append."""
+    """All options for `df.write.format("hudi").options(...)`, with save mode append."""
     return table.options() | write.options()
 
 

@@ -1,8 +1,8 @@
-"""What is alike between the lab's pipeline and Apache Hudi's, and what is not.
+"""Lists how the lab's pipeline and Apache Hudi's are alike and how they differ.
 
-Owns the one table of it, for the report and the documentation (`LIKENESS.md`, which
-`python -m serde_lab.peers.likeness` prints). Must not know runs, figures or Spark. Each line that is not
-alike says whose work is the greater and where a run shows how much of it there was.
+The table is for the report and the documentation (`LIKENESS.md`, which `python -m
+serde_lab.peers.likeness` prints). Each difference says who does more work, and which figures of a run
+measure it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _WORDS: dict[MoreWork, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Aspect:
-    """One line: what each side does, who does more, and what of a run measures it.
+    """One row: what each side does, who does more work, and which figures of a run measure it.
 
-    `metrics` are names of figures of a run, which the report prints beside it; `shown_in` is a check
-    whose detail has the figure for each arm.
+    `metrics` are names of a run's figures, which the report prints beside it; `shown_in` is a check whose
+    detail has the figure for each arm.
     """
 
     name: str
@@ -230,14 +230,14 @@ ASPECTS = (
 
 
 def as_records(aspects: Iterable[Aspect] = ASPECTS) -> tuple[dict[str, object], ...]:
-    """The table as a run keeps it, so that its report says what was so at the time."""
+    """The table as stored in a run, so that its report shows what was true at the time."""
     return tuple(
         {**asdict(one), "metrics": list(one.metrics), "verdict": one.verdict} for one in aspects
     )
 
 
 def as_document(aspects: Iterable[Aspect] = ASPECTS) -> str:
-    """`LIKENESS.md`, which a test holds to this table."""
+    """The text of `LIKENESS.md`; a test compares it with this table."""
     lines = [
         "# What is alike between the lab's pipeline and Apache Hudi's, and what is not",
         "",

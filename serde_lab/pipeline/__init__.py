@@ -1,1 +1,1 @@
-"""How records become a Hudi table: stages and exchanges, the coordinator, reads and table services."""
+"""Writes and reads Hudi tables: stages and exchanges, the coordinator, reads and table services."""

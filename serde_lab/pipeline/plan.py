@@ -1,7 +1,6 @@
-"""What a worker must know to do its share of one write: a frozen value that travels with the stages.
+"""Holds what workers need for one write: frozen values that the driver sends along with the stages.
 
-Owns the facts that the driver decides before data moves (instant, file slices, routing, options). Must
-not know how they are carried out, nor pyspark.
+The driver decides them before data moves: instant, file slices, routing, options.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from serde_lab.table.storage.storage import Storage
 
 
 class Operation(StrEnum):
-    """`hoodie.datasource.write.operation`, as far as this pipeline goes."""
+    """The values of `hoodie.datasource.write.operation` that this pipeline supports."""
 
     UPSERT = "upsert"
     UPSERT_PREPPED = "upsert_prepped"
@@ -44,17 +43,17 @@ class Operation(StrEnum):
 
     @property
     def looks_up(self) -> bool:
-        """Whether records are looked for among the stored ones by key."""
+        """Whether records are looked up by key among the stored ones."""
         return self in (Operation.UPSERT, Operation.DELETE)
 
     @property
     def merges(self) -> bool:
-        """Whether one row of a key stands, of those of the write and, if it looks up, the stored one."""
+        """Whether one row per key is kept, of the write's rows and, if it looks up keys, the stored one."""
         return self in _MERGING
 
     @property
     def replaces(self) -> bool:
-        """Whether file groups that are there give way to those of the write: a replacecommit."""
+        """Whether the write replaces existing file groups, by a replacecommit."""
         return self in _REPLACING
 
 
@@ -76,8 +75,8 @@ _REPLACING = frozenset(
 class StoredFileGroup:
     """The latest slice of a file group that has data.
 
-    `base_path` is relative to the table, None where another writer began the group with a log;
-    `log_version` is that of the slice's newest log file, 0 if it has none.
+    `base_path` is relative to the table; None if another writer began the group with a log. `log_version`
+    is that of the slice's newest log file, 0 if it has none.
     """
 
     file_id: str
@@ -88,12 +87,12 @@ class StoredFileGroup:
 
 @dataclass(frozen=True, slots=True)
 class IndexPlan:
-    """How records find their file groups where no hash of the key tells them.
+    """How records find their file groups if no key hash determines them.
 
-    `stored` reads the stored records that the index knows, slice by slice. `small_files` by partition
-    path: file groups that inserts may join. `sizing` and `record_bytes` say when a new one is full.
-    `rings`: of consistent hashing, by partition path. `updates_path`: whether a record whose key is told
-    apart in the whole table leaves its partition when its values say so.
+    `stored` reads the stored records that the index covers, slice by slice. `small_files` maps partition
+    paths to file groups that inserts may join. `sizing` and `record_bytes` determine when a new group is
+    full. `rings`, for consistent hashing, maps partition paths to their hashing metadata. `updates_path`:
+    under a global index, whether a record moves to another partition when its values say so.
     """
 
     is_global: bool
@@ -108,7 +107,7 @@ class IndexPlan:
 
 @dataclass(frozen=True, slots=True)
 class MiniBatches:
-    """How many bytes of frames a writing task buffers: of one file group, and of all together."""
+    """How many bytes of frames a writing task buffers: for one file group, and for all together."""
 
     bucket_bytes: int
     buffer_bytes: int
@@ -116,8 +115,10 @@ class MiniBatches:
 
 @dataclass(frozen=True, slots=True)
 class PartialUpdates:
-    """A table whose columns the records leave out: all its data columns, and how to see which keys it
-    has. `slices` maps (partition path, file id) to the latest file slice."""
+    """All data columns of a table whose records leave some out, and where to read which keys it has.
+
+    `slices` maps (partition path, file id) to the latest file slice.
+    """
 
     table_columns: pa.Schema
     slices: Mapping[tuple[str, str], FileSlice]
@@ -126,17 +127,16 @@ class PartialUpdates:
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """One write, decided: picklable, no larger than the list of file groups.
+    """All decisions for one write; picklable, and no larger than the list of file groups.
 
-    `targets`: reduce partitions. `shards`: slices of a reduce task by key hash, one in memory at a
-    time. `inflight_path`: the instant's inflight file, without which a late attempt writes nothing.
-    `topology` names the chain of stages (`topologies.py`).
-    `groups` maps (partition path, file id) to what is stored, and, where a bucket is a file group,
-    (partition path, bucket). `seed` makes new file ids, so that two runs name their files alike.
-    `batch` numbers it among those of its instant, which are `batches`.
-    `fresh_file_ids`: ids that the seed alone gives may have been used up by groups that were replaced.
-    `index`: how records find their file groups, None where the hash of a key tells. `mini_batches`:
-    how much a writing task holds before it writes, None where it holds all.
+    `targets`: reduce partitions. `shards`: slices of a reduce task by key hash, one in memory at a time.
+    `inflight_path`: the instant's inflight file, without which a late attempt writes nothing. `topology`
+    names the chain of stages (`topologies.py`). `groups` maps (partition path, file id) to what is
+    stored, or (partition path, bucket) where a bucket is a file group. `seed` determines new file ids, so
+    that two runs use the same file names. `batch` numbers the write among the `batches` of its instant.
+    `fresh_file_ids`: ids from the seed alone may already belong to replaced groups. `index`: how records
+    find their file groups; None if the key hash determines them. `mini_batches`: how much a writing task
+    buffers before it writes; None if it holds everything.
     """
 
     operation: Operation
@@ -161,16 +161,18 @@ class WritePlan:
     index: IndexPlan | None = None
     mini_batches: MiniBatches | None = None
     partial: PartialUpdates | None = None
-    """What records are filled from that leave columns of the table out; None where they have all."""
+    """What completes records that leave out table columns; None if records have all columns."""
 
     @property
     def buckets(self) -> int:
-        """Buckets of each partition for which the table has no rule of its own; without keys there are
-        none, and each task has its own file groups."""
+        """Buckets of each partition without a rule of its own; without keys, the number of tasks.
+
+        A table without keys has no buckets: each task has its own file groups.
+        """
         return self.targets if self.table.is_keyless else self.table.bucket_count or 1
 
     def buckets_in(self, partition_path: str) -> int:
-        """Buckets of this partition."""
+        """The number of buckets of this partition."""
         own = None if self.table.is_keyless else self.table.buckets_of(partition_path)
         return self.buckets if own is None else own
 
@@ -181,16 +183,16 @@ class WritePlan:
 
     @property
     def merge_mode(self) -> MergeMode:
-        """How the table merges."""
+        """The table's merge mode."""
         return MergeMode(self.table.merge_mode or MergeMode.COMMIT_TIME)
 
     @property
     def merge_rules(self) -> MergeRules:
-        """All that the table says of merging."""
+        """All merge settings of the table."""
         return self.table.merge_rules
 
     def combiner(self) -> Combiner | None:
-        """What makes one row of two; None where one of them stands, and for writes that merge nothing."""
+        """Combines two rows into one; None if merging picks one of them or the write does not merge."""
         if not self.operation.merges:
             return None
         ordering = self.schema.ordering if self.merge_mode is not MergeMode.COMMIT_TIME else ()
@@ -199,24 +201,25 @@ class WritePlan:
 
     @property
     def located(self) -> bool:
-        """Whether records come with their file ids."""
+        """Whether records arrive with their file ids."""
         return self.operation is Operation.UPSERT_PREPPED
 
     @property
     def moves(self) -> bool:
-        """Whether a record may leave its partition: its key is told apart in the whole table."""
+        """Whether a record may move to another partition, because its key is unique across the table."""
         return self.index is not None and self.index.is_global and bool(self.schema.partition)
 
     @property
     def marker_columns(self) -> list[str]:
-        """The columns by which records of this write may say that they are deletes."""
+        """The columns that can mark this write's records as deletes."""
         names = list(self.schema.data.names)
         return [OPERATION, *names] if self.moves else names
 
     @property
     def source_schema(self) -> pa.Schema:
-        """The columns that the source must give: a delete wants nothing but what tells records, and
-        records whose places are known bring them."""
+        """The columns that the source must have. A delete needs only the columns that identify a record;
+        upsert_prepped also needs the column of the file name.
+        """
         if self.operation is Operation.DELETE:
             return self.keygen.identity
         if self.operation is Operation.UPSERT_PREPPED:

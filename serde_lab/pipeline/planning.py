@@ -1,7 +1,7 @@
-"""The driver's decisions before data moves: a WritePlan from options and what the table holds.
+"""Makes a WritePlan on the driver, before data moves, from the options and the stored table.
 
-Owns which stored facts a write takes along: file groups, the index, small files, shards. Must not know
-how a plan is carried out, nor pyspark.
+It picks the stored facts that a write needs: file groups, the index, small files, and the number of
+shards.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.timeline import Instant
 
 COVERS_LOGS = frozenset({"INMEMORY", "FLINK_STATE"})
-"""Indexes that know the keys of logs: inserts may join a file group by its log."""
+"""Indexes that cover the keys in logs, so inserts may join a file group through its log."""
 
 
 def make_plan(
@@ -48,10 +48,10 @@ def make_plan(
     batches: int = 1,
     given: RecordSchema | None = None,
 ) -> WritePlan:
-    """What workers must know: routing, options, and the file groups that are there.
+    """The plan for the workers: routing, options, and the existing file groups.
 
-    `batch` numbers it among the `batches` of the instant, and sees what those before it wrote. `given`:
-    the records' schema where they leave columns of the table out.
+    `batch` numbers the plan among the `batches` of the instant; it sees what earlier batches wrote.
+    `given`: the records' schema if they leave out table columns.
     """
     config = _with_asked_buckets(table.config, options)
     view = table.view(own_instant=instant.time if batch else None)
@@ -69,11 +69,11 @@ def make_plan(
     buckets = config.bucket_count if bucketed and config.bucket_count else _TARGETS
     targets = options.parallelism or buckets
     compression = BaseFileFormat(options.codec, options.codec_level)
-    # what is stored is not read where the write appends, but without a size of the data it is the only
-    # measure there is
+    # an appending write does not read stored rows; but if the size of the data is unknown, the stored
+    # size is the only estimate
     weighed = () if config.is_mor and options.source_bytes else slices
     shards = 1 if options.mini_batches is not None else _shards(options, targets, weighed)
-    # records of a write that makes none are Arrow's: no strategy takes part
+    # these writes make no records, so no strategy takes part
     recordless = bulk or options.topology == "append"
     return WritePlan(
         operation=operation,
@@ -111,7 +111,7 @@ def _partial(
 
 
 def _with_asked_buckets(config: TableConfig, options: WriteOptions) -> TableConfig:
-    """The options may know what the table does not state: a bucket count that Hudi never stores."""
+    """Add the bucket settings from the options, since Hudi never stores a bucket count."""
     asked = options.table
     if config.bucket_count is not None or asked.bucket_count is None:
         return config
@@ -162,8 +162,8 @@ def _index(
         columns=(RECORD_KEY,),
     )
     small: dict[str, tuple[SmallFile, ...]] = {}
-    # a log's records are merged with what is stored, which an insert is not to be; and which base file
-    # is written anew must be known when the first shard comes
+    # a record in a log would be merged with the stored one, which is wrong for an insert; and the base
+    # files to rewrite must be known when the first shard arrives
     only_added = operation is Operation.INSERT and config.is_mor
     in_shards = config.is_mor and not covers_logs and shards > 1
     if not (operation.replaces or operation is Operation.DELETE or only_added or in_shards):
@@ -181,7 +181,7 @@ def _index(
 
 
 def key_generator(schema: RecordSchema, options: WriteOptions) -> KeyGenerator:
-    """What makes keys and partition paths. Raises SchemaError for a column whose values have no text."""
+    """Generates keys and partition paths. Raises SchemaError for a column whose values have no text form."""
     table = options.table
     return KeyGenerator(
         schema,
@@ -194,7 +194,7 @@ def key_generator(schema: RecordSchema, options: WriteOptions) -> KeyGenerator:
 
 
 def bound_options(options: WriteOptions) -> SerdeOptions:
-    """The strategy's options, with its default framing where none was asked for."""
+    """The strategy's options, with its default rows per frame if none were set."""
     serde = options.serde
     if serde.rows_per_frame >= 0:
         return serde
@@ -210,24 +210,24 @@ def _stored(slice_: FileSlice) -> StoredFileGroup:
     )
 
 
-# tasks behind a hop where no number of buckets says how many
+# tasks behind a hop if there is no number of buckets
 _TARGETS = 8
-# a row costs about this many times its bytes in a file while its shard is merged and written piece by
-# piece; without shards it is written whole (measured: 23 for arrow, 19 for internal_row)
+# while its shard is merged and written in pieces, a row takes about this many times its bytes in a file;
+# without shards it is written whole (measured: 23 for arrow, 19 for internal_row)
 _EXPANSION = 12
 _EXPANSION_WHOLE = 24
-# of all shards together: the file that is built, its keys, and the keys that are stored
+# for all shards together: the file being built, its keys, and the stored keys
 _BUILT = 3
-# the interpreter, its libraries, and the pieces that are converted out
+# the interpreter, its libraries, and the pieces being converted to Arrow
 _WORKER_BYTES = 512 << 20
 
 
 def _shards(options: WriteOptions, targets: int, slices: tuple[FileSlice, ...]) -> int:
-    """Slices of a reduce task, so that one of them fits into the memory of a worker."""
+    """The number of slices of a reduce task, so that one slice fits into a worker's memory."""
     stored = sum(s.base_file.size_bytes for s in slices if s.base_file is not None)
     per_task = (stored + options.source_bytes) // max(1, targets)
     budget = options.worker_memory_mb << 20
-    # whatever else there is, shards are not to be without end
+    # a minimum, so that the number of shards stays bounded
     least = budget // 4
     if per_task * _EXPANSION_WHOLE <= max(budget - _WORKER_BYTES, least):
         return 1

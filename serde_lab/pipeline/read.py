@@ -1,11 +1,9 @@
-"""One read from options to plan: which kind of read, of which moment, of which changes.
+"""Turns read options into a read plan: snapshot, read-optimized or incremental, at which times.
 
-Owns the options of `serde_lab.read` by Hudi's own names, and what times in them mean; an option that is
-not supported is refused by name. Must not know which engine carries a plan out, nor import pyspark.
-
-`as.of.instant` is compared with the times at which writes were requested, the ones that rows bear as
-`_hoodie_commit_time`; the bounds of an incremental read with the times at which they completed (in
-table version 6, which stores none, requested). So does Apache Hudi 1.2.0.
+The options have Hudi's own names; an unsupported one is refused by name. `as.of.instant` is compared with
+the times at which writes were requested, the ones in the rows' `_hoodie_commit_time`; the bounds of an
+incremental read with the times at which writes completed (in table version 6, which stores none,
+requested). So does Apache Hudi 1.2.0.
 """
 
 from __future__ import annotations
@@ -51,7 +49,7 @@ _DATES = ("%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S.%f")
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """One read, as asked for. Times are instant times, "" where none was given."""
+    """The options of one read. Times are instant times, "" if not set."""
 
     query: QueryType = "snapshot"
     begin: str = ""
@@ -62,7 +60,7 @@ class ReadOptions:
 
 
 def open_table(path: str) -> HoodieTable:
-    """The table at a folder or URL. Raises TableError where there is none, and makes no folder there."""
+    """The table at a folder or URL. Raises TableError if there is none; creates no folder."""
     storage = Storage.open(path)
     if storage.is_local and not Path(storage.url).is_dir():
         raise TableError(f"{path} is no Hudi table: there is no such folder")
@@ -70,12 +68,12 @@ def open_table(path: str) -> HoodieTable:
 
 
 def known_options() -> Mapping[str, str]:
-    """Every option that a read takes, with its meaning."""
+    """Every option that a read accepts, with its meaning."""
     return _MEANING
 
 
 def parse_read_options(options: Mapping[str, Any]) -> ReadOptions:
-    """Read `options`. Raises OptionError naming the option, what was found and what was expected."""
+    """Parse `options`. Raises OptionError naming the option, what was found and what was expected."""
     reader = OptionReader(options, _MEANING)
     reader.only("hoodie.metadata.enable", ("false",))
     known = ("snapshot", "read_optimized", "incremental")
@@ -98,10 +96,10 @@ def parse_read_options(options: Mapping[str, Any]) -> ReadOptions:
 
 
 def plan_read(table: HoodieTable, options: ReadOptions) -> ReadPlan:
-    """What `options` ask of `table`.
+    """The plan of the read that `options` ask for.
 
-    Raises OptionError for a time whose files were cleaned or whose changes were archived: what is left
-    would look like an answer.
+    Raises OptionError for a time whose files were cleaned or whose changes were archived: the remaining
+    rows would look like a valid answer.
     """
     if options.merger_classes:
         table = table.merging_by(options.merger_classes)
@@ -129,7 +127,7 @@ def _plan_changes(
             hint=f"begin there, or before {min(archived)} for all rows",
         )
     if options.begin < min([*archived, *times.values()], default=""):
-        # nothing was there before: all rows are changes
+        # nothing was written before, so all rows are changes
         return plan_snapshot(table, as_of=options.end or None, columns=columns)
     return _written_in_range(
         plan_incremental(table, options.begin, options.end or None, columns=columns)
@@ -137,13 +135,13 @@ def _plan_changes(
 
 
 def _written_in_range(plan: ReadPlan) -> ReadPlan:
-    """The plan without files that were written before its range, as Hudi and hudi-rs read changes.
+    """The plan without files written before its range, as Hudi and hudi-rs read changes.
 
-    Log records are merged among themselves: a row that came too late for the base row that it meets is
-    among the changes where that base row is not.
+    Log records then merge only with each other: a late row that loses to a base row in a snapshot is
+    still among the changes if that base row was written before the range.
     """
     changed = plan.commit_times or frozenset()
-    owned = plan.config.layout_version == 2  # a log's name tells its own instant, not the base's
+    owned = plan.config.layout_version == 2  # a log's name has its own instant, not the base's
     slices = tuple(
         replace(
             slice_,
@@ -158,7 +156,7 @@ def _written_in_range(plan: ReadPlan) -> ReadPlan:
         if instant in changed
     }
     visibility = replace(plan.visibility, completion_times=completed, start="")
-    # rows that leave columns out are filled from what was written before
+    # earlier files supply the columns that partial rows leave out
     return replace(plan, slices=slices, visibility=visibility, whole=plan)
 
 
@@ -167,14 +165,15 @@ def _if_changed(base: BaseFile | None, changed: frozenset[str]) -> BaseFile | No
 
 
 def _completed_by(table: HoodieTable, as_of: str) -> str:
-    """The completion time up to which the writes count that were requested by `as_of`."""
+    """The latest completion time of the writes requested by `as_of`."""
     times = [i.completion_time or i.time for i in table.timeline().completed() if i.time <= as_of]
     return max(times, default=as_of)
 
 
 def _check_there(table: HoodieTable, option: str, time: str, times: Mapping[str, str]) -> None:
-    """Raise OptionError where files of that moment may be gone. `times`: what `time` is compared
-    with, by instant."""
+    """Raise OptionError if files of `time` may be gone. `times`, by instant: what `time` is compared
+    with.
+    """
     timeline = table.timeline()
     first = min(times.values(), default="")
     archived = _archived(table) if time < first else []
@@ -196,7 +195,7 @@ def _check_there(table: HoodieTable, option: str, time: str, times: Mapping[str,
 
 
 def _archived(table: HoodieTable) -> list[str]:
-    """Completion times of the writes that left the active timeline."""
+    """Completion times of the writes that were archived from the active timeline."""
     if table.config.layout_version == 1:
         return []
     return [
@@ -212,7 +211,7 @@ def _data_columns(table: HoodieTable) -> tuple[str, ...]:
 
 
 def _time(reader: OptionReader, key: str, rest_of_second: str) -> str:
-    """An instant time: digits as they are, or a date with or without a time of day, in UTC."""
+    """An instant time: digits as given, or a date with or without a time of day, in UTC."""
     text = reader.text(key, "")
     if not text or re.fullmatch(r"\d{1,13}|\d{17}", text):
         return text

@@ -1,10 +1,9 @@
-"""The two stages around a hop, as plain functions over iterators of batches.
+"""The map and reduce stages around a hop, as plain functions over iterators of batches.
 
     map:     source batches -> keygen -> from_arrow -> route -> encode -> (target, position, frame)
     reduce:  (position, frame) -> decode -> precombine -> merge -> to_arrow -> write -> write statuses
 
-Owns what happens inside a task. Both exchanges call the same functions, so that the same frames cross
-both. Must not import pyspark.
+Both exchanges, in-process and Spark, call these functions, so the same frames cross both.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ from serde_lab.table.files.meta_columns import FILE_NAME
 from serde_lab.table.portability import list_columns, null_elements
 
 NULL_ELEMENTS_OF = "null_elements_of."
-"""Of a counter: the column follows in whose lists so many null elements are."""
+"""Prefix of a counter name; a column name follows. It counts null elements in that column's lists."""
 
 SEPARATORS = "[,:]"
-"""A pattern of what stands between the fields of a record key."""
+"""Pattern of the characters that separate the fields of a record key."""
 
 _FEWEST_ROWS = 8192
 
@@ -49,9 +48,10 @@ def map_stage(
     timed: bool = False,
     hop: Hop = BY_BUCKET,
 ) -> Iterator[pa.RecordBatch]:
-    """Source batches (the columns of `plan.source_schema` among others) to batches of ROUTED.
+    """Turn source batches, with at least the columns of `plan.source_schema`, into batches of ROUTED.
 
-    `timed`: the batches time themselves, under a phase of their own; else waiting for them is one.
+    `timed`: the batches time themselves, under a phase of their own; otherwise the wait for them is
+    timed.
     """
     source = batches if timed else timeline.source(batches)
     yield from timeline.sink(_encoded(plan, partition, source, timeline, hop))
@@ -67,7 +67,7 @@ def _encoded(
     with timeline.phase("bind"):
         bound = plan.bind()
     per_frame = bound.options.rows_per_frame
-    # a frame of one target fills up from as many rows as there are targets and shards
+    # each target and shard fills a frame of its own, so full frames need this many rows
     wanted = max(_FEWEST_ROWS, min(per_frame * hop.tasks(plan) * plan.shards, 1 << 20))
     if per_frame == 0:
         wanted = 1 << 40
@@ -87,7 +87,7 @@ def _encoded(
 
 
 def count_null_elements(batch: pa.RecordBatch, timeline: TaskTimeline) -> None:
-    """Count, for the driver's warning, what some versions of Hudi cannot write."""
+    """Count the null list elements, so that the driver can warn: some versions of Hudi cannot write them."""
     for name in list_columns(batch.schema):
         found = null_elements(batch.column(name))
         if found:
@@ -97,9 +97,9 @@ def count_null_elements(batch: pa.RecordBatch, timeline: TaskTimeline) -> None:
 def enveloped_records(
     plan: WritePlan, source: pa.RecordBatch, place: RowPlace | None = None
 ) -> pa.RecordBatch:
-    """The records of a source batch in stored form: with its rows, of a delete with their keys only.
+    """Add the envelope to a source batch in stored form: whole rows, or only the keys for a delete.
 
-    `place`: where its rows stand in the input, which a table without keys must know.
+    `place`: where the rows are in the input; a table without keys needs it to generate keys.
     """
     if plan.operation is Operation.DELETE:
         return plan.keygen.envelop_deletes(source)
@@ -108,7 +108,9 @@ def enveloped_records(
 
 
 def _with_places(enveloped: pa.RecordBatch, names: pa.Array) -> pa.RecordBatch:
-    """Records in the file groups of the files that they were read from; a log names its group alone."""
+    """Put records into the file groups that their rows were read from; rows from a log name just the
+    group.
+    """
     file_ids = pc.list_element(pc.split_pattern(names, "_", max_splits=1), 0)
     nowhere = pc.sum(pc.fill_null(pc.equal(file_ids, ""), True), min_count=0).as_py()
     if nowhere:
@@ -125,11 +127,11 @@ def _with_places(enveloped: pa.RecordBatch, names: pa.Array) -> pa.RecordBatch:
 
 
 def stored_form(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of `schema`, in its order and types: what the source has besides is dropped.
+    """The columns of `schema`, in its order and types; other source columns are dropped.
 
-    What the source lacks is null, what it has narrower becomes wider (`records.schema_evolution`). A
-    decimal may come as its unscaled long, as Spark's columns do (`spark_columns.handed_over`). Raises
-    DataError naming the column for text that is not UTF-8.
+    Missing columns become null, and narrower types are widened (`records.schema_evolution`). A decimal
+    may come as its unscaled long, as Spark's columns do (`spark.columns.handed_over`). Raises DataError
+    naming the column for text that is not UTF-8.
     """
     there = {name: place for place, name in enumerate(batch.schema.names)}
     columns = [
@@ -152,7 +154,9 @@ def _stored_column(name: str, column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _check_text(name: str, column: pa.Array) -> None:
-    """Arrow reads text from files as it is; later it would fail in a frame, which knows no column."""
+    """Refuse text that is not UTF-8 here, where the column is known; Arrow reads files without this
+    check.
+    """
     try:
         column.validate(full=True)
         return
@@ -172,7 +176,7 @@ def _check_text(name: str, column: pa.Array) -> None:
 def _gathered(
     batches: Iterable[pa.RecordBatch], wanted: int, timeline: TaskTimeline
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of at least `wanted` rows (the last one may have fewer), bounded by their bytes."""
+    """Concatenate batches up to `wanted` rows or a limit in bytes; the last batch may be smaller."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -193,7 +197,7 @@ def _gathered(
 def reduce_stage(
     plan: WritePlan, partition: int, batches: Iterable[pa.RecordBatch], timeline: TaskTimeline
 ) -> Iterator[WriteStatus]:
-    """Batches of (position, frame) to the statuses of the files written."""
+    """Turn batches of (position, frame) into the statuses of the files written."""
     with timeline.phase("bind"):
         bound = plan.bind()
     writers = FileGroupWriter(plan, partition, timeline)
@@ -201,7 +205,7 @@ def reduce_stage(
         if arrived.records is not None:
             writers.write(arrived.records)
         with timeline.phase("release"):
-            # records of Python objects take time to be given back: it has a name
+            # freeing records of Python objects takes time, so it has a phase of its own
             arrived.records = None
     yield from timeline.sink(writers.finish())
 
@@ -209,9 +213,9 @@ def reduce_stage(
 def reduce_columns_stage(
     plan: WritePlan, partition: int, batches: Iterable[pa.RecordBatch], timeline: TaskTimeline
 ) -> Iterator[WriteStatus]:
-    """The reduce stage of a hop that Spark's own columns crossed: no strategy, no frames.
+    """The reduce stage behind a hop of Spark's own columns: no strategy, no frames.
 
-    Batches hold the source's columns and `position`; they stand in input order once sorted by it.
+    Batches hold the source's columns and `position`; sorting by it restores the input order.
     """
     with timeline.phase("bind"):
         bound = plan.bind()
@@ -228,7 +232,7 @@ def reduce_columns_stage(
             enveloped = enveloped_records(plan, source)
             _check_arrival(plan, partition, source, enveloped)
             count_null_elements(enveloped, timeline)
-            # Arrow's records are the batch itself: no strategy takes part in this hop
+            # Arrow's records are the batch itself, so no strategy takes part in this hop
             records = bound.from_arrow(enveloped)
         timeline.add("rows", len(records))
         writers.write(records)
@@ -238,7 +242,9 @@ def reduce_columns_stage(
 def _check_arrival(
     plan: WritePlan, partition: int, source: pa.RecordBatch, enveloped: pa.RecordBatch
 ) -> None:
-    """Refuse records whose bucket the JVM did not know: `spark_columns.java_bucket` hashes texts whole."""
+    """Refuse records in a wrong bucket: `spark.columns.java_bucket` hashes texts whole, separators
+    included.
+    """
     fields = [values_at(source, name) for name in plan.table.record_key_fields]
     texts = [values for values in fields if pa.types.is_string(values.type)]
     if not any(pc.any(pc.match_substring_regex(text, SEPARATORS)).as_py() for text in texts):

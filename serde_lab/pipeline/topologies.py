@@ -1,8 +1,7 @@
-"""The chains of stages and hops in which records are written: one readable function each.
+"""Defines the chains of stages and hops that write records, one function per topology.
 
-Owns what each topology consists of, which the exchanges carry out stage by stage, and the diagram of
-it. Must not know how an exchange moves frames, nor pyspark. Sources: RFC-24, RFC-84 and the operator
-pipelines of Hudi's Flink writer.
+The exchanges run a topology stage by stage, and its diagram is printed from it. Sources: RFC-24, RFC-84
+and the operator pipelines of Hudi's Flink writer.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ Batches = Iterable[pa.RecordBatch]
 class StageTask:
     """One task of a stage.
 
-    `hop` is what follows the stage, None after the last one. `timed`: its input times itself.
+    `hop` follows the stage, None after the last one. `timed`: its input times itself.
     """
 
     plan: WritePlan
@@ -59,10 +58,10 @@ class StageTask:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What one kind of task does.
+    """What the tasks of one kind do.
 
-    `label` names it in phases and reports. `work` takes a task's input, batches of the source or of
-    (position, frame), and gives batches of ROUTED, or write statuses where no hop follows.
+    `label` names the stage in phases and reports. `work` takes a task's input, batches of the source or
+    of (position, frame), and yields batches of ROUTED, or write statuses if no hop follows.
     """
 
     label: str
@@ -74,7 +73,7 @@ class Stage:
 class Topology:
     """`stages` with a hop between each two of them.
 
-    `index_joins` numbers the hop over which index records of what is stored come as well.
+    `index_joins` numbers the hop that also carries index records of the stored keys.
     """
 
     name: str
@@ -83,14 +82,14 @@ class Topology:
     hops: tuple[Hop, ...] = ()
     index_joins: int | None = None
     arrives_sorted: bool = False
-    """The engine sorts and shares out the source's own columns before the first stage."""
+    """Before the first stage, the engine sorts the source's own columns and distributes them."""
 
     def hop_after(self, stage: int) -> Hop | None:
-        """The hop behind stage number `stage`; None behind the last one."""
+        """The hop after stage number `stage`; None after the last one."""
         return self.hops[stage] if stage < len(self.hops) else None
 
     def steps(self) -> Iterator[tuple[str, str]]:
-        """Stages and hops in their order: a stage's label with what it does, "" with a hop's words."""
+        """Stages and hops in order: a stage's label with what it does, "" with the description of a hop."""
         if self.arrives_sorted:
             yield "", "==> the engine's own columns, sorted by partition path and key ==>"
         for number, stage in enumerate(self.stages):
@@ -101,7 +100,7 @@ class Topology:
                 yield "", f"==> {hop.words} ==>{also}"
 
     def diagram(self) -> str:
-        """Stages and hops as text, one a line."""
+        """Stages and hops as text, one per line."""
         steps = list(self.steps())
         width = max((len(label) for label, _ in steps), default=0)
         return "\n".join(
@@ -189,14 +188,16 @@ def _assigning(lookup: type[IndexLookup] | None, what: str) -> Stage:
 
 
 def bucket() -> Topology:
-    """RFC-84's upsert with the simple bucket index: a record crosses once, and nothing is looked up."""
+    """RFC-84's upsert with the simple bucket index: each record is shuffled once, and nothing is looked
+    up.
+    """
     return Topology(
         "bucket", "the hash of its key is a record's file group", (MAP, REDUCE), (BY_BUCKET,)
     )
 
 
 def state() -> Topology:
-    """RFC-84's upsert with the state index: every record crosses twice."""
+    """RFC-84's upsert with the state index: each record is shuffled twice."""
     return Topology(
         "state",
         "what is stored is sent as index records to the tasks that assign file groups",
@@ -207,7 +208,7 @@ def state() -> Topology:
 
 
 def bloom() -> Topology:
-    """RFC-24's step 4: no state to be filled, the index is in the files."""
+    """RFC-24's step 4: no state to load, since the index is in the files."""
     return Topology(
         "bloom",
         "the tasks that assign file groups look into the base files' key ranges and Bloom filters",
@@ -217,7 +218,7 @@ def bloom() -> Topology:
 
 
 def consistent() -> Topology:
-    """Hudi's consistent hashing: buckets that are split and merged, so that a ring tells file groups."""
+    """Hudi's consistent hashing: buckets can split and merge, so a ring maps each key to its file group."""
     work = _assigning(None, "")
     return Topology(
         "consistent",
@@ -238,14 +239,14 @@ def legacy() -> Topology:
 
 
 def step1() -> Topology:
-    """RFC-24's step 1: a coordinator begins instants, and no single task stands in the way."""
+    """RFC-24's step 1: a coordinator begins instants, which removes the single-task bottleneck."""
     return Topology(
         "step1", "one task writes all of a partition", (MAP, WRITE_PARTITION), (BY_PARTITION,)
     )
 
 
 def step2() -> Topology:
-    """RFC-24's step 2: the writer is taken apart, and what is written scales with the file groups."""
+    """RFC-24's step 2: separate stages assign and write, so writing scales with the file groups."""
     return replace(state(), name="step2", about="assigners and writers are tasks of their own")
 
 
@@ -257,13 +258,13 @@ def step3() -> Topology:
         name="step3",
         about="as step2, and writers write as soon as a file group or their buffer is full",
         stages=(MAP, assign, REDUCE_IN_BATCHES),
-        # a task that is tried again must come to the same mini-batches
+        # a retried task must form the same mini-batches
         hops=(BY_KEY, BY_FILE_GROUP_IN_ORDER),
     )
 
 
 def compatible() -> Topology:
-    """RFC-24's pipeline without a coordinator; its commit sink is the driver, as everywhere here."""
+    """RFC-24's pipeline without a coordinator; its commit sink is the driver, as in every topology here."""
     return Topology(
         "compatible",
         "a single task begins instants, with assigners and writers behind it",
@@ -274,7 +275,7 @@ def compatible() -> Topology:
 
 
 def prepped() -> Topology:
-    """upsert_prepped: the source says where each record is stored."""
+    """upsert_prepped: the source names the file group of each record."""
     return Topology(
         "prepped",
         "records come with their file groups, and nothing is looked up",
@@ -284,19 +285,19 @@ def prepped() -> Topology:
 
 
 def bulk() -> Topology:
-    """RFC-84's bulk insert: rows become files where they are read."""
+    """RFC-84's bulk insert: the tasks that read rows also write the files."""
     return Topology("bulk", "no record is made, and no row is moved", (WRITE_ROWS,))
 
 
 def bulk_partition_sort() -> Topology:
-    """bulk_insert in the order of partition path and key, in each task for itself."""
+    """bulk_insert with each task's rows sorted by partition path and key."""
     return Topology(
         "bulk_partition_sort", "no record is made; every task sorts its rows", (WRITE_SORTED_ROWS,)
     )
 
 
 def bulk_global_sort() -> Topology:
-    """bulk_insert in the order of partition path and key throughout."""
+    """bulk_insert with all rows sorted by partition path and key."""
     return Topology(
         "bulk_global_sort",
         "no record is made; rows are sorted as the engine's own columns",
@@ -306,12 +307,12 @@ def bulk_global_sort() -> Topology:
 
 
 def append() -> Topology:
-    """RFC-84's append mode: an insert that looks no key up, and moves nothing."""
+    """RFC-84's append mode: inserts that skip the key lookup and the shuffle."""
     return replace(bulk(), name="append")
 
 
 def nothing() -> Topology:
-    """Writes that only take file groups away."""
+    """Writes that only remove file groups."""
     return Topology("nothing", "no record is read or written", ())
 
 
@@ -326,5 +327,5 @@ TOPOLOGIES: Mapping[str, Callable[[], Topology]] = {
 
 
 def topology_of(plan: WritePlan) -> Topology:
-    """The topology that `plan` is written by."""
+    """The topology of `plan`."""
     return TOPOLOGIES[plan.topology]()

@@ -1,8 +1,7 @@
-"""Has a fresh worker do once what its tasks will do, on made-up rows, before anybody's clock starts.
+"""Warms up a fresh worker on made-up rows before any measurement begins.
 
-Owns how much of it is done. A worker's first task costs half as much again as its later ones: modules
-are imported on first use, and memory is the kernel's until it was touched. Must not know what is
-measured, nor pyspark.
+A worker's first task takes half as long again as its later ones: modules are imported on first use, and
+the kernel provides memory pages at first touch.
 """
 
 from __future__ import annotations
@@ -22,20 +21,21 @@ from serde_lab.serde.interface import SerdeOptions
 from serde_lab.table.config import TableConfig
 from serde_lab.table.storage.storage import Storage
 
-# the first time imports, the second one says how fast it is
+# the first run imports modules, the second one shows the speed
 _ROWS = (2_000, 2_000, 20_000, 150_000)
 _BATCH = 10_000
 _PATIENCE_S = 3.0  # of CPU
 
 DEFAULT_FRAMING = SerdeOptions(rows_per_frame=-1)
-"""As many rows in a frame as the strategy has by itself."""
+"""The strategy's default number of rows per frame."""
 
 
 def exercise(strategy: str, serde: SerdeOptions, rows: int, folder: str) -> None:
-    """Write a table by `strategy` twice, in `folder`, where nothing is left of it.
+    """Write a temporary table in `folder` by `strategy`, twice per step, with more and more rows.
 
-    Of few rows first, then of half of `rows`, unless that would take too long. `rows` is about what a
-    task will have: both stages in one process hold twice what one does, and shall not set the peak.
+    A step has at most half of `rows`, and steps that would take too long are skipped. `rows` is about
+    what a task will have: both stages in one process hold twice as much as one, and must not set the peak
+    memory.
     """
     before, took_s = 1, 0.0
     for step in _ROWS:
@@ -64,7 +64,7 @@ def _write_twice(strategy: str, serde: SerdeOptions, rows: int, folder: str) -> 
 
 
 def _made_up(rows: int) -> Iterator[pa.RecordBatch]:
-    """Rows of the types that tables have most, with lineitem's width."""
+    """Rows of the most common types, as wide as lineitem's."""
     words = pa.array([f"word {i} of a comment that is about as long" for i in range(500)])
     for start in range(0, rows, _BATCH):
         number = np.arange(start, min(start + _BATCH, rows))

@@ -1,7 +1,6 @@
-"""One write from options to commit: open or make the table, plan, run the hop, commit.
+"""Runs one write on the driver: opens or creates the table, plans, runs the exchange, commits.
 
-Owns the driver's side of a write, in the order that keeps readers safe. Must not know which exchange
-carries the records, nor import pyspark.
+The order of these steps keeps concurrent readers safe.
 """
 
 from __future__ import annotations
@@ -59,9 +58,9 @@ from serde_lab.table.table import HoodieTable
 class PreparedWrite:
     """A write whose table is open and checked.
 
-    `schema` has the columns of the table after it, and `given` those of the records where they leave
-    some out. `makes_table`: there was none before; a write that fails takes it back. `avro` is what the
-    commit states, "" where nobody knows the table's columns yet.
+    `schema` has the table's columns after the write, `given` those of the records if they leave some out.
+    `makes_table`: this write creates the table, and removes it if the write fails. `avro` is the schema
+    for the commit, "" if the table's columns are unknown so far.
     """
 
     coordinator: Coordinator
@@ -73,7 +72,7 @@ class PreparedWrite:
 
     @classmethod
     def of(cls, storage: Storage, source: pa.Schema, options: WriteOptions) -> PreparedWrite:
-        """Open or make the table. Raises what `serde_lab.write` raises before anything is written."""
+        """Open or create the table. Raises what `serde_lab.write` raises before anything is written."""
         if options.operation is Operation.DELETE_PARTITION:
             return cls._without_rows(storage, options)
         schema = record_schema(source, options)
@@ -83,9 +82,9 @@ class PreparedWrite:
             check_block_format(options.log_format.blocks, tuple(ordering))
         check_records(schema, options)
         if options.services.compact:
-            # which reads Arrow, whatever the strategy
+            # compaction merges Arrow data, whatever the strategy
             options.table.merge_rules.check_merger()
-        # a delete makes no table: TableError says that there is none
+        # a delete creates no table; TableError says that there is none
         deletes = options.operation is Operation.DELETE
         makes_table = not deletes and not HoodieTable.exists(storage)
         table = HoodieTable(storage, options.table) if makes_table else HoodieTable.open(storage)
@@ -101,7 +100,7 @@ class PreparedWrite:
             schema = evolved_schema(table, schema, options)
             if options.partial_updates:
                 given = partial_records(schema, source_columns, table.config)
-        # options are bound before an instant begins: a wrong one leaves nothing behind
+        # bind the options before an instant begins, so that a wrong one leaves nothing behind
         strategy(options.strategy).bind(given or schema, bound_options(options))
         avro = json.dumps(avro_schema(schema.data, table.config.name)) if known else ""
         asked = options.table
@@ -109,10 +108,10 @@ class PreparedWrite:
             check_buckets(table, asked.bucket_count, asked.bucket_fields, asked.bucket_expressions)
         if not deletes:
             warn_of_types(schema.data, stacklevel=3)
-            # which knows what the table does not state
+            # the options include facts that the table does not store
             warn_of_kind(options.table, stacklevel=3)
         if makes_table:
-            # last, so that a write which is refused leaves none behind
+            # last, so that a refused write leaves no table behind
             table = HoodieTable.create(storage, options.table)
         if options.drop_metadata_table:
             table = drop_metadata_table_now(table)
@@ -121,7 +120,7 @@ class PreparedWrite:
 
     @classmethod
     def _without_rows(cls, storage: Storage, options: WriteOptions) -> PreparedWrite:
-        """A write that only takes something away."""
+        """A write that only removes rows."""
         table = HoodieTable.open(storage)
         table.config.check_writable(options.drop_metadata_table)
         schema = table_schema(table)
@@ -132,23 +131,24 @@ class PreparedWrite:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Keep other writers out, with what an earlier one left behind put right.
+        """Lock out other writers, and repair what an earlier one left behind.
 
-        `commit` and `serve` do so themselves; around both, no other writer comes in between, and
-        before a clock starts, the time is not in it. Raises ConcurrentWrite naming the other writer.
+        `commit` and `serve` also do this. Use it around both to keep other writers out in between, and
+        before a clock starts to leave it unmeasured. Raises ConcurrentWrite naming the other writer.
         """
         with self.coordinator.hold(self.options.operation) as outermost:
             takes_away = self.options.operation in (Operation.DELETE, Operation.DELETE_PARTITION)
             if outermost and not takes_away:
-                # another writer may have come since we opened it
+                # another writer may have written since we opened the table
                 check_unchanged(self.coordinator.table, self.schema, self.options)
             yield
 
     def commit(self, *exchanges: Exchange, timeline: TaskTimeline | None = None) -> Commit:
-        """From requested to completed; several exchanges are batches of one instant, in their order.
+        """Take the write from requested to completed; several exchanges are batches of one instant.
 
-        A write that fails while the driver lives is rolled back at once, also where a warning is made
-        an error (`warnings.simplefilter("error", PortabilityWarning)`).
+        The batches are written in order. A write that fails while the driver is alive is rolled back at
+        once, also if a warning is turned into an error (`warnings.simplefilter("error",
+        PortabilityWarning)`).
 
         `timeline`, if given, collects the driver's own phases.
         """
@@ -172,12 +172,12 @@ class PreparedWrite:
                         instant, options.operation, statuses, self.avro, replaced
                     )
             except (Exception, KeyboardInterrupt) as error:
-                # whatever it was, what is pending is undone before the caller hears of it
+                # whatever the error, roll back the pending instant before the caller sees it
                 coordinator.give_up(error, takes_table=self.makes_table)
                 raise
 
     def _replaced(self, statuses: Iterable[WriteStatus]) -> Replaced | None:
-        """The file groups that give way to what was written; None for a write that only adds to them."""
+        """The file groups that the written ones replace; None if the write replaces none."""
         operation, view = self.options.operation, self.coordinator.table.view
         if operation is Operation.INSERT_OVERWRITE:
             paths = {status.partitionPath for status in statuses}
@@ -189,7 +189,7 @@ class PreparedWrite:
         return None
 
     def serve(self, compactor: Compactor = compact_in_process) -> Served:
-        """After the commit: the table services that the options ask for. The write stands already."""
+        """Run the table services that the options ask for, after the commit."""
         options = self.options
         format = BaseFileFormat(options.codec, options.codec_level)
         with self.hold():

@@ -1,1 +1,1 @@
-"""What a record is: types, schema, keys, ordering values, and how schemas change."""
+"""Records: column types, schemas and their evolution, key generation, ordering values."""

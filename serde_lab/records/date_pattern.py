@@ -1,11 +1,11 @@
-"""Patterns of dates and times in Joda's letters, vectorised: local times to texts and back.
+"""Writes local times as text and reads them back by Joda-Time patterns, vectorised.
 
-Owns what each letter means; must not know time zones, keys or options. Source: Joda-Time's
-DateTimeFormat, by which Hudi's TimestampBasedKeyGenerator reads and writes dates.
+Hudi's TimestampBasedKeyGenerator reads and writes dates by such patterns. Source: Joda-Time's
+DateTimeFormat.
 
-Written: y Y (year), x (ISO week year), M (month, from three letters on its name), w (ISO week), d, D (day
-of month, of year), e E (day of week, as number, as name), a, H K h k, m, s, S, and what stands between
-them, quoted or not. Read: y M d H h a m s S Z. Names are English.
+Letters for writing: y Y (year), x (ISO week year), M (month; its name from three letters on), w (ISO
+week), d D (day of month, of year), e E (day of week, as number, as name), a, H K h k, m, s, S, and text
+between them, quoted or not. Letters for reading: y M d H h a m s S Z. Names are English.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MONTHS += ["September", "October", "November", "December"]
 _DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 _HALVES = ["AM", "PM"]
 _DAY_MS = 86_400_000
-# how far apart two times are at least that a letter tells apart; a day where it is none of these
+# the smallest difference in time that a letter can show; a day for letters not listed here
 _STEPS_MS = {"S": 1, "s": 1000, "m": 60_000} | dict.fromkeys("HKhk", 3_600_000) | {"a": 43_200_000}
 _FIRST_MS = -62_135_596_800_000  # the year 1
 _LAST_MS = 253_402_300_799_999  # the end of the year 9999
@@ -40,7 +40,7 @@ _WRITTEN = "yYxMwdDeEaHKhkmsS"
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A letter that stands `width` times; or, where `letter` is "", the text between letters."""
+    """A letter repeated `width` times; or, if `letter` is "", the text between letters."""
 
     letter: str
     width: int
@@ -49,10 +49,10 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class ReadTimes:
-    """What a pattern read out of texts; all arrays have one length.
+    """The times that a pattern reads from texts; all arrays have the same length.
 
-    `matched`: where the whole text is of the pattern. `local_ms`: milliseconds since 1970 on the clock
-    of the text. `offset_ms`: how far that clock is ahead of UTC, None where the pattern does not say.
+    `matched`: whether the whole text matches. `local_ms`: milliseconds since 1970 on the clock of the
+    text. `offset_ms`: how far that clock is ahead of UTC; None if the pattern has no zone.
     """
 
     matched: npt.NDArray[np.bool_]
@@ -61,12 +61,12 @@ class ReadTimes:
 
 
 def check_written(pattern: str, option: str) -> None:
-    """Raise OptionError, naming `option`, for a pattern that `write_times` does not have."""
+    """Raise OptionError, naming `option`, for a pattern that `write_times` does not support."""
     _check(pattern, option, _WRITTEN)
 
 
 def check_read(pattern: str, option: str) -> None:
-    """Raise OptionError, naming `option`, for a pattern that `read_times` does not have."""
+    """Raise OptionError, naming `option`, for a pattern that `read_times` does not support."""
     _check(pattern, option, _READ)
     letters = [token.letter for token in _tokens(pattern) if token.letter]
     doubled = {letter for letter in letters if letters.count(letter) > 1}
@@ -79,7 +79,7 @@ def check_read(pattern: str, option: str) -> None:
 
 
 def write_times(pattern: str, local_ms: Milliseconds, offset: str = "") -> pa.StringArray:
-    """The text of each time; `offset` stands where the pattern has Z.
+    """The text of each time; `offset` replaces Z in the pattern.
 
     Raises DataError for times outside the years 1 to 9999.
     """
@@ -87,7 +87,7 @@ def write_times(pattern: str, local_ms: Milliseconds, offset: str = "") -> pa.St
         raise DataError("a time lies outside the years 1 to 9999")
     tokens = _tokens(pattern)
     step = min((_STEPS_MS.get(t.letter, _DAY_MS) for t in tokens if t.letter), default=_DAY_MS)
-    # many times have few texts, which are made once each
+    # many times give few different texts, so make each text once
     encoded = pa.array(local_ms - local_ms % step).dictionary_encode()
     times = encoded.dictionary.cast(pa.timestamp("ms"))
     parts: list[pa.Array | pa.Scalar] = [pa.repeat(pa.scalar(""), len(times))]
@@ -100,7 +100,7 @@ def write_times(pattern: str, local_ms: Milliseconds, offset: str = "") -> pa.St
 
 
 def read_times(pattern: str, texts: pa.StringArray) -> ReadTimes:
-    """What `pattern` makes of each text. Raises DataError for a match that is no time (a 13th month)."""
+    """Read each text by `pattern`. Raises DataError for a match that is not a time (a 13th month)."""
     groups = pc.extract_regex(texts, _expression(pattern))
     matched = groups.is_valid().to_numpy(zero_copy_only=False)
     names = [groups.type.field(i).name for i in range(groups.type.num_fields)]
@@ -188,7 +188,7 @@ def _written(token: Token, times: pa.Array) -> pa.StringArray:
 
 
 def _hour_from(times: pa.Array, hours: int, first: int) -> pa.Array:
-    """The hour of a clock that goes round every `hours` hours and whose least number is `first`."""
+    """The hour on a clock of `hours` hours whose lowest number is `first`."""
     hour = pc.hour(times).to_numpy()
     return pa.array((hour - first) % hours + first)
 
@@ -220,7 +220,7 @@ def _name(numbers: pa.Array, names: list[str], short: bool) -> pa.StringArray:
 
 
 def _named(texts: pa.Array, names: list[str]) -> Milliseconds:
-    """The number from 1 of each name, which is written in full or by its first three letters."""
+    """The number of each name, from 1; names are written in full or by their first three letters."""
     known = pa.array([name[:3].upper() for name in names])
     start = pc.utf8_upper(pc.utf8_slice_codeunits(texts, 0, 3))
     return pc.add(pc.fill_null(pc.index_in(start, known), 0), 1).cast(pa.int64()).to_numpy()
@@ -233,7 +233,7 @@ def _expression(pattern: str) -> str:
     for place, token in enumerate(tokens):
         follows = tokens[place + 1].letter if place + 1 < len(tokens) else ""
         parts.append(_part(token, bool(follows) and follows not in "aZ"))
-    # Joda compares what stands between, and names, without regard to case
+    # Joda ignores case in names and in the text between letters
     return rf"(?i)\A{''.join(parts)}\z"
 
 
@@ -250,12 +250,12 @@ def _part(token: Token, digits_follow: bool) -> str:
     if letter == "S":
         return rf"(?P<S>\d{{1,{width}}})"
     most = 4 if letter == "y" else 2
-    # digits that other digits follow are told by their count alone
+    # if digits follow, only a fixed count shows where these digits end
     return rf"(?P<{letter}>\d{{{most if digits_follow else 1},{most}}})"
 
 
 def _offsets(texts: pa.Array) -> Milliseconds:
-    """ "Z", "+02" or "+02:00", with or without the colon, in milliseconds; "" is 0."""
+    """Offsets such as "Z", "+02", "+0200" or "+02:00" in milliseconds; "" is 0."""
     digits = pc.utf8_rpad(pc.replace_substring_regex(texts, "[^0-9]", ""), 4, "0")
     number = digits.cast(pa.int64()).to_numpy()
     size = (number // 100 * 60 + number % 100) * 60_000

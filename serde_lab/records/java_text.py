@@ -1,20 +1,20 @@
-"""Values as the text that Java makes of them, vectorised: what keys, paths and promoted columns hold.
+"""Converts values to the text that Java gives them, for keys, paths and promoted columns; vectorised.
 
-Owns the form of each type; must not know keys. Sources: `toString` of Long, Boolean, LocalDate,
-BigDecimal, Float and Double, and what Apache Hudi 1.2.0 writes into record keys with the AVRO record
-type (`tests/peers/test_keys_of_hudi.py` asks it again).
+Sources: `toString` of Long, Boolean, LocalDate, BigDecimal, Float and Double, and what Apache Hudi 1.2.0
+writes into record keys with the AVRO record type (`tests/peers/test_keys_of_hudi.py` compares with it).
 
 | type                   | text                                                                  |
 |------------------------|-----------------------------------------------------------------------|
-| string                 | itself                                                                |
+| string                 | unchanged                                                             |
 | integers, boolean      | 12, -1, true                                                          |
 | date32                 | 1992-01-02; +10000-01-01 and -0001-12-31 beyond four digits of a year |
 | decimal                | 12.30; with an exponent where the value is small: 1E-7                |
 | timestamp              | its microseconds since 1970                                           |
 | binary                 | its bytes as lower-case hexadecimal digits                            |
-| float, double          | 1.0, 1.0E10, NaN: as few digits as tell the number, as Java 19 has it |
+| float, double          | 1.0, 1.0E10, NaN: as few digits as identify it, as in Java 19         |
 
-Before Java 19 a few floats and doubles had one digit more: 2E23 was 2.0E23, and 2^-44 ended in another.
+Before Java 19 a few floats and doubles, such as 2E23, had more digits; others, such as 2^-44, ended in
+another digit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LAST_OF_FOUR_DIGITS = 2_932_896  # 9999-12-31, in days since 1970
 
 
 def has_text(kind: pa.DataType) -> bool:
-    """Whether values of the type have a text."""
+    """Whether `java_text` supports values of the type."""
     return (
         pa.types.is_string(kind)
         or pa.types.is_signed_integer(kind)
@@ -42,7 +42,7 @@ def has_text(kind: pa.DataType) -> bool:
 
 
 def java_text(values: pa.Array) -> pa.StringArray:
-    """The text of each value, of a type that has one; nulls stay null."""
+    """The text of each value, of a type for which `has_text` is true; nulls stay null."""
     kind = values.type
     if pa.types.is_string(kind):
         return values
@@ -54,7 +54,7 @@ def java_text(values: pa.Array) -> pa.StringArray:
         return values.cast(pa.timestamp("us", kind.tz)).view(pa.int64()).cast(pa.string())
     if pa.types.is_date32(kind):
         return _date_text(values)
-    # decimals too: Arrow turns to an exponent below 1e-6, as BigDecimal.toString does
+    # for decimals too: Arrow uses an exponent below 1e-6, as BigDecimal.toString does
     return values.cast(pa.string())
 
 
@@ -63,14 +63,14 @@ def _date_text(values: pa.Date32Array) -> pa.StringArray:
     far = pc.fill_null(pc.greater(values.view(pa.int32()), _LAST_OF_FOUR_DIGITS), False)
     if not pc.any(far).as_py():
         return text
-    # Arrow has no sign there, and no text at all beyond the year 32767
+    # Arrow writes no sign there, and has no text at all beyond the year 32767
     days = values.filter(far).view(pa.int32()).to_numpy().astype(np.int64).view("datetime64[D]")
     signed = pc.binary_join_element_wise("+", pa.array(np.datetime_as_string(days)), "")
     return pc.replace_with_mask(text, far, signed)
 
 
 def _float_text(values: pa.Array) -> pa.StringArray:
-    """Plain from 1e-3 up to 1e7, where Arrow is plain too; otherwise one digit, a point, an exponent."""
+    """Plain from 1e-3 up to 1e7, where Arrow is plain too; otherwise one digit, a point and an exponent."""
     shortest = values.cast(pa.string())
     whole = pc.invert(pc.match_substring(shortest, "."))
     plain = pc.if_else(whole, pc.binary_join_element_wise(shortest, "0", "."), shortest)
@@ -89,9 +89,9 @@ def _float_text(values: pa.Array) -> pa.StringArray:
 
 
 def _two_digits(text: pa.StringArray, values: pa.Array, size: pa.Array) -> pa.StringArray:
-    """Java gives two digits where one would do, the nearest ones: 4.9E-324, not 5.0E-324.
+    """Java uses two digits even where one is enough, and takes the nearest: 4.9E-324, not 5.0E-324.
 
-    Only the very least numbers, of a few bits, have a nearer text with two.
+    This matters only for the very smallest numbers, of a few bits, which have a nearer text of two digits.
     """
     bound = pa.scalar(1e-43 if pa.types.is_float32(values.type) else 1e-322, values.type)
     least = pc.and_(pc.less(size, bound), pc.match_substring_regex(text, r"\A-?[1-9]\.0E"))
@@ -136,7 +136,7 @@ def _hexadecimal(values: pa.BinaryArray) -> pa.StringArray:
 
 
 def java_trim(text: str) -> str:
-    """java.lang.String#trim, which leaves a no-break space or an ideographic one where it is."""
+    """java.lang.String#trim, which does not remove no-break or ideographic spaces."""
     return text.strip(_TRIMMED)
 
 

@@ -1,9 +1,9 @@
-"""Key generation: record keys and partition paths from data columns, vectorised.
+"""Generates record keys and partition paths from data columns, vectorised.
 
-Owns Hudi's encoding (SimpleKeyGenerator, ComplexKeyGenerator, NonpartitionedKeyGenerator,
+The encoding is Hudi's (SimpleKeyGenerator, ComplexKeyGenerator, NonpartitionedKeyGenerator,
 TimestampBasedKeyGenerator, CustomKeyGenerator, AutoRecordGenWrapperKeyGenerator and
-PartitionPathEncodeUtils): one key field gives the bare value, several give `f1:v1,f2:v2`, none at all a key
-made up of where the row stood. Fields are told by path (`schema.py`). Must not know tables or strategies.
+PartitionPathEncodeUtils). With one key field the key is its value, with several it is `f1:v1,f2:v2`,
+without any it is made from the row's position in the input. Fields are named by path (`schema.py`).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from serde_lab.records.schema import DELETE, INSERT, RecordSchema, columns_of, t
 
 OrderingNulls = Literal["refuse", "lowest"]
 PartitionKind = Literal["SIMPLE", "TIMESTAMP"]
-"""What the key generator CUSTOM makes of a partition field: its own text, or a folder named by time."""
+"""How the key generator CUSTOM names a field's partition folder: by its text, or by time."""
 
 NULL_KEY = "__null__"
 EMPTY_KEY = "__empty__"
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
-# no storage has these in a name
+# characters that storage systems do not allow in names
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-# the folder itself, the one above, and the table's own, in which no reader looks for data
+# the folder itself, its parent, and the table's metadata folder, where readers do not look for data
 _TAKEN = frozenset({".", "..", ".hoodie"})
 
 # PartitionPathEncodeUtils.CHAR_TO_ESCAPE
@@ -41,9 +41,9 @@ _ESCAPED = {chr(code) for code in [*range(0x20), 0x7F]} | set("\"#%'*/:=?\\{[]^"
 
 @dataclass(frozen=True, slots=True)
 class RowPlace:
-    """Where the rows of a batch stand in a write's input: what keys are made of where no column is one.
+    """The position of a batch's rows in a write's input, from which keys are made if no column is a key.
 
-    `partition` numbers the input partition, `first` the batch's first row in it.
+    `partition` is the number of the input partition, `first` that of the batch's first row in it.
     """
 
     instant: str
@@ -52,16 +52,16 @@ class RowPlace:
 
 
 NOWHERE = RowPlace("0" * 17, 0)
-"""Of rows that no write brings."""
+"""The place of rows that do not come from a write."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyGenerator:
-    """Makes the envelope of a batch. `hive_style` and `url_encode` are the table's own settings.
+    """Makes the envelope columns of a batch. `hive_style` and `url_encode` are the table's settings.
 
     `ordering_nulls`: whether a null ordering value is refused, or counts as lower than any other.
-    `time`: how partition fields name folders by time: the one there is, under the key generator TIMESTAMP.
-    `kinds`: the key generator is CUSTOM, and this is what each partition field is.
+    `time`: how folders are named by time; without `kinds` the key generator is TIMESTAMP, which has one
+    partition field. `kinds`: the key generator is CUSTOM; one entry per partition field.
     """
 
     schema: RecordSchema
@@ -92,14 +92,16 @@ class KeyGenerator:
 
     @property
     def complex(self) -> bool:
-        """Whether keys are written `field:value`: several key fields, or, but for CUSTOM, several partition
-        fields."""
+        """Whether keys have the form `field:value`.
+
+        They do with several key fields and, except for CUSTOM, with several partition fields.
+        """
         return len(self.schema.record_key) > 1 or (
             len(self.schema.partition) > 1 and not self.kinds
         )
 
     def _partition_rules(self) -> list[tuple[str, TimeRule | None]]:
-        """Each partition field, and how it names folders by time if it does."""
+        """Each partition field with its rule for naming folders by time, or None."""
         kinds = self.kinds or ("TIMESTAMP",) * len(self.schema.partition)
         return [
             (name, self.time if kind == "TIMESTAMP" else None)
@@ -107,8 +109,11 @@ class KeyGenerator:
         ]
 
     def record_keys(self, data: pa.RecordBatch) -> pa.StringArray:
-        """Record keys, one a row. Raises DataError where every key field of a row is null or empty, and where
-        one of several stands in a struct that is null."""
+        """Record keys, one per row.
+
+        Raises DataError if all key fields of a row are null or empty, or if one of several key fields is
+        in a struct that is null.
+        """
         fields = self.schema.record_key
         if not self.complex:
             (name,) = fields
@@ -140,7 +145,7 @@ class KeyGenerator:
         return pc.binary_join_element_wise(*parts, "")
 
     def partition_paths(self, data: pa.RecordBatch) -> pa.StringArray:
-        """Partition paths, one a row; "" in a table that is not partitioned."""
+        """Partition paths, one per row; "" in a table that is not partitioned."""
         if not self.schema.partition:
             return pa.repeat(pa.scalar(""), data.num_rows)
         segments = []
@@ -174,14 +179,14 @@ class KeyGenerator:
 
     @property
     def identity(self) -> pa.Schema:
-        """The columns that a record is told by: those of key and partition fields, in table order."""
+        """The columns that identify a record: those of key and partition fields, in table order."""
         told_by = set(columns_of([*self.schema.record_key, *self.schema.partition]))
         return pa.schema([field for field in self.schema.data if field.name in told_by])
 
     def envelop(self, data: pa.RecordBatch, place: RowPlace | None = None) -> pa.RecordBatch:
-        """`data` (the schema's data columns, in order) with its envelope in front.
+        """`data` (the schema's data columns, in order) with its envelope columns in front.
 
-        `place` is what keys are made of in a table without key columns.
+        In a table without key columns the keys are made from `place`.
         """
         columns = [data.column(name) for name in self.schema.data.names]
         for name in self.schema.ordering:
@@ -200,8 +205,8 @@ class KeyGenerator:
     def envelop_deletes(self, identity: pa.RecordBatch) -> pa.RecordBatch:
         """Records that delete the keys of `identity`, which has at least the identity columns.
 
-        They have no row: all data columns are null, the ordering fields too, since Hudi's datasource
-        deletes by commit time.
+        They have no row: all data columns are null. The ordering fields are null too, because Hudi's
+        datasource deletes by commit time.
         """
         columns = [pa.nulls(identity.num_rows, field.type) for field in self.schema.data]
         return self._batch(identity, DELETE, columns, self.record_keys(identity))
@@ -226,24 +231,27 @@ text_of = java_text
 
 
 def auto_keys(place: RowPlace, rows: int) -> pa.StringArray:
-    """Keys of rows that have no key columns: `<instant>_<partition>_<row>`, as Hudi's sequence numbers."""
+    """Keys of rows without key columns: `<instant>_<partition>_<row>`, like Hudi's sequence numbers."""
     numbers = pa.array(np.arange(place.first, place.first + rows)).cast(pa.string())
     prefix = pa.scalar(f"{place.instant}_{place.partition}_")
     return pc.binary_join_element_wise(prefix, numbers, "")
 
 
 def escape(text: str) -> str:
-    """PartitionPathEncodeUtils.escapePathName: %XX for the characters that paths cannot hold."""
+    """PartitionPathEncodeUtils.escapePathName: %XX for the characters that paths cannot contain."""
     return "".join(f"%{ord(char):02X}" if char in _ESCAPED else char for char in text)
 
 
 def unescape(text: str) -> str:
-    """What `escape` was given."""
+    """The inverse of `escape`."""
     return urllib.parse.unquote(text)
 
 
 def _check_struct(data: pa.RecordBatch, path: str) -> None:
-    """Source: KeyGenUtils.getRecordKey, to which a field of a null struct is none; a null field is fine."""
+    """Raises DataError if the struct around a key field is null; a null field is allowed.
+
+    Source: KeyGenUtils.getRecordKey, for which a field of a null struct does not exist.
+    """
     struct, _, _ = path.rpartition(".")
     nulls = values_at(data, struct).null_count if struct else 0
     if nulls:

@@ -1,11 +1,11 @@
-"""Partition folders named by time: the TIMESTAMP key generator's way from a value to a date, vectorised.
+"""Names partition folders by time, as the TIMESTAMP key generator does, vectorised.
 
-Owns the kinds of input (epochs of several units, dates in text), the time zones, and the properties
-`hoodie.keygen.timebased.…` that a table states them by. Must not know paths or batches. Source:
-TimestampBasedAvroKeyGenerator and HoodieDateTimeParser of Hudi 1.2.0.
+Inputs are epochs in several units or dates in text, with time zones. A table defines them by the
+properties `hoodie.keygen.timebased.…`. Source: TimestampBasedAvroKeyGenerator and HoodieDateTimeParser of
+Hudi 1.2.0.
 
-Where no zone is stated, Hudi takes that of its JVM; this module takes UTC. A null counts as the time 1
-of the input's unit, as in Hudi. Zones are names of the tz database, UTC, GMT, or an offset `GMT+hh:mm`.
+If no zone is set, Hudi uses that of its JVM; this module uses UTC. A null counts as the time 1 in the
+input's unit, as in Hudi. Zones are names of the tz database, UTC, GMT, or an offset `GMT+hh:mm`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ MEANING: Mapping[str, str] = {
     ZONE: "both zones at once, before the other two",
 }
 
-# so many to a millisecond, or so many milliseconds to one
+# units per millisecond, and milliseconds per unit
 _PER_MS = {"NANOSECONDS": 1_000_000, "MICROSECONDS": 1000, "MILLISECONDS": 1}
 _MS_PER = {"SECONDS": 1000, "MINUTES": 60_000, "HOURS": 3_600_000, "DAYS": 86_400_000}
 _UNITS = {
@@ -70,7 +70,7 @@ _LONG = np.iinfo(np.int64)
 
 @dataclass(frozen=True, slots=True)
 class TimeRule:
-    """How a partition field becomes a date. Zones are "" where none is stated."""
+    """How a partition field becomes a date. A zone is "" if none is set."""
 
     input_type: InputType
     output_format: str
@@ -81,7 +81,7 @@ class TimeRule:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
-        """The rule that properties of PREFIX state. Raises OptionError by the property's name."""
+        """The rule that the properties under PREFIX define. Raises OptionError naming the property."""
         kind = properties.get(INPUT_TYPE, "")
         if kind not in get_args(InputType):
             known = ", ".join(get_args(InputType))
@@ -113,11 +113,11 @@ class TimeRule:
 
     @property
     def reads_text(self) -> bool:
-        """Whether the field holds dates as text; else it holds numbers."""
+        """Whether the field holds dates as text; otherwise it holds numbers."""
         return self.input_type in ("DATE_STRING", "MIXED")
 
     def takes(self, kind: pa.DataType) -> bool:
-        """Whether a field of this type can be read by the rule."""
+        """Whether the rule can read a field of this type."""
         if self.reads_text:
             return pa.types.is_string(kind)
         return (
@@ -129,9 +129,9 @@ class TimeRule:
         )
 
     def folders(self, values: pa.Array) -> pa.StringArray:
-        """The folder of each value, neither escaped nor with the field's name.
+        """The folder of each value, not escaped and without the field's name.
 
-        `values` are of a type that `takes` accepts. Raises DataError for a text that is no date.
+        `values` have a type that `takes` accepts. Raises DataError for a text that is not a date.
         """
         if self.reads_text:
             local = self._local_of_text(pc.fill_null(values, self._text_of_null()))
@@ -140,7 +140,7 @@ class TimeRule:
         return write_times(self.output_format, local)
 
     def _instants(self, values: pa.Array) -> Milliseconds:
-        """Milliseconds since 1970, as TimeUnit#convert makes them: towards zero, held to 64 bits."""
+        """Milliseconds since 1970, as by TimeUnit#convert: rounded towards zero, clipped to 64 bits."""
         numbers = pc.fill_null(_as_int64(values), 1).to_numpy()
         unit = _UNITS.get(self.input_type, self.scalar_unit)
         if unit in _PER_MS:
@@ -151,8 +151,8 @@ class TimeRule:
         return held * times
 
     def _local_of_text(self, texts: pa.StringArray) -> Milliseconds:
-        """Each date on the clock of the output."""
-        # many rows have few dates
+        """Each date on the clock of the output zone."""
+        # many rows have few different dates
         encoded = texts.dictionary_encode()
         distinct = encoded.dictionary
         local = np.zeros(len(distinct), np.int64)
@@ -171,12 +171,12 @@ class TimeRule:
 
     def _on_output_clock(self, local: Milliseconds, offset: Milliseconds | None) -> Milliseconds:
         if not self.output_zone and (not self.input_zone or offset is None):
-            return local  # written on the clock that it was read on
+            return local  # written in the zone in which it was read
         instants = _instants_of(local, self.input_zone) if offset is None else local - offset
         return _on_clock(instants, self.output_zone or self.input_zone)
 
     def _text_of_null(self) -> str:
-        """Millisecond 1 as the first input pattern writes it."""
+        """Millisecond 1, written by the first input pattern."""
         if not self.reads_text:
             return ""
         at = _on_clock(np.ones(1, np.int64), self.input_zone or self.output_zone)
@@ -186,7 +186,7 @@ class TimeRule:
 
 
 def _as_int64(values: pa.Array) -> pa.Array:
-    """The number that Hudi takes of a value: days of a date, microseconds of a timestamp, else cut off."""
+    """The number that Hudi uses for a value: days of a date, microseconds of a timestamp, else truncated."""
     kind = values.type
     if pa.types.is_date32(kind):
         return values.view(pa.int32()).cast(pa.int64())
@@ -211,7 +211,7 @@ def _as_int64(values: pa.Array) -> pa.Array:
 
 @lru_cache(maxsize=64)
 def _arrow_zone(zone: str) -> str:
-    """The zone in Arrow's words."""
+    """Arrow's name of the zone."""
     found = _OFFSET.fullmatch(zone)
     if found:
         return f"{found[1]}{int(found[2]):02}:{found[3] or '00'}"
@@ -222,7 +222,7 @@ def _check_zone(zone: str, option: str) -> None:
     try:
         pc.local_timestamp(pa.array([0], pa.timestamp("ms", _arrow_zone(zone))))
     except pa.ArrowInvalid as exc:
-        # Java makes UTC of a name that it does not know, without a word
+        # Java silently takes UTC for a name that it does not know
         raise OptionError(
             f"{option} is {zone!r}, which is no time zone",
             hint="a name of the tz database such as Europe/Berlin, UTC, or GMT+02:00",
@@ -230,14 +230,14 @@ def _check_zone(zone: str, option: str) -> None:
 
 
 def _on_clock(instants: Milliseconds, zone: str) -> Milliseconds:
-    """Instants as the clock of a zone shows them."""
+    """Instants as local times of a zone."""
     if zone in ("", "UTC", "GMT"):
         return instants
     return _moved(instants, zone, to_local=True)
 
 
 def _instants_of(local: Milliseconds, zone: str) -> Milliseconds:
-    """The instants at which the clock of a zone shows `local`: the earlier one of two."""
+    """The instants of the local times `local` of a zone; the earlier one if there are two."""
     if zone in ("", "UTC", "GMT"):
         return local
     return _moved(local, zone, to_local=False)

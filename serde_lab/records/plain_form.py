@@ -1,11 +1,9 @@
-"""Values in their plain form: one layout per type, so that equal values are equal bytes in memory.
+"""Converts arrays to their plain form, one layout per type, so that equal values have equal bytes in memory.
 
-Owns `to_plain` and `from_plain`. A plain array has the type `types.plain_type` gives and also: offset
-0, no validity bitmap unless something is null, zeros (or nothing, for strings and lists) under
-every null, buffers that end where the values end, and children that hold just what their parents
-refer to. Strategies serialise plain arrays, which keeps Arrow's many ways of saying the same thing
-out of their frames.
-Must not know strategies, tables or Spark.
+A plain array has the type that `types.plain_type` gives and offset 0. It has a validity bitmap only if
+something is null, and zeros (or nothing, for strings and lists) under every null. Its buffers end where
+the values end, and its children hold only what their parents refer to. Strategies serialise plain arrays,
+so that Arrow's different layouts of the same values do not show in frames.
 """
 
 from __future__ import annotations
@@ -22,14 +20,14 @@ from serde_lab.records.types import is_binary, is_list, is_nested, is_string, pl
 
 _MAX_OFFSET = 2**31 - 1
 LONGEST = 18
-"""Digits of a decimal that always fit an int64."""
+"""The most digits of a decimal that always fit into an int64."""
 _NARROW_DECIMALS = frozenset([lib.Type_DECIMAL32, lib.Type_DECIMAL64])
 
 
 def to_plain(array: pa.Array) -> pa.Array:
-    """`array` in its plain form; shares memory with it where its layout allows.
+    """`array` in its plain form; shares memory with it where the layout allows.
 
-    Raises DataError where more than 2 GiB of text, bytes or items stand in one array.
+    Raises DataError if one array holds more than 2 GiB of text or bytes, or more than 2^31 - 1 items.
     """
     t = array.type
     if is_string(t) or is_binary(t):
@@ -53,7 +51,7 @@ def to_plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def from_plain(array: pa.Array, t: pa.DataType) -> pa.Array:
-    """The values of the plain `array` as type `t`, of which `array.type` must be the plain type."""
+    """The values of the plain `array` as type `t`, whose plain type must be `array.type`."""
     if array.type.equals(t):
         return array
     if not is_nested(t):
@@ -83,7 +81,7 @@ def from_plain(array: pa.Array, t: pa.DataType) -> pa.Array:
 
 
 def from_plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Every column of the plain `batch` in the type that `schema` gives it."""
+    """The columns of the plain `batch` with the types of `schema`."""
     arrays = [from_plain(a, f.type) for a, f in zip(batch.columns, schema, strict=True)]
     return pa.record_batch(arrays, schema=schema)
 
@@ -130,7 +128,7 @@ def _plain_fixed(array: pa.Array) -> pa.Array:
 
 
 def _plain_bits(array: pa.Array) -> pa.Array:
-    # always rebuilt: the bits behind the last one may hold anything
+    # always rebuilt, because the bits behind the last value are undefined
     mask = null_mask(array)
     values = (array if mask is None else array.fill_null(False)).to_numpy(zero_copy_only=False)
     bits = pa.py_buffer(np.packbits(values, bitorder="little"))
@@ -166,7 +164,7 @@ def _plain_text(array: pa.Array) -> pa.Array:
     elif exact and mask is None and array.buffers()[0] is None:
         return array
     else:
-        # Arrow's IPC writes the offsets that stand behind the last one too
+        # Arrow's IPC would also write offsets behind the last one
         offsets_buffer = whole.slice(0, offsets.nbytes)
         data = data.slice(0, int(offsets[-1]))
     return pa.Array.from_buffers(
@@ -192,7 +190,7 @@ def _plain_list(array: pa.Array) -> pa.Array:
 
 
 def _plain_map(array: pa.Array) -> pa.Array:
-    # a map is a list of key and value pairs; as such it can be flattened
+    # a map is a list of key and value pairs, and only lists can be flattened
     pairs = pa.StructArray.from_arrays([array.keys, array.items], names=["key", "value"])
     as_list = pa.Array.from_buffers(
         pa.list_(pairs.type),
@@ -227,7 +225,7 @@ def _check_offset(total: int, t: pa.DataType) -> None:
 
 
 def reinterpret(array: pa.Array, t: pa.DataType) -> pa.Array:
-    """The memory of a plain array seen as type `t`, which must have the same layout (date, int32)."""
+    """A plain array's memory viewed as type `t`, which must have the same layout (such as date and int32)."""
     validity = array.buffers()[0] if array.null_count else None
     if not is_nested(t):
         buffers = [validity, *array.buffers()[1:]]
@@ -244,7 +242,7 @@ def reinterpret(array: pa.Array, t: pa.DataType) -> pa.Array:
 
 
 def scaled(unscaled: pa.Int64Array, kind: pa.Decimal128Type) -> pa.Array:
-    """Decimals of type `kind` (at most LONGEST digits) whose unscaled values are given."""
+    """Decimals of type `kind` (at most LONGEST digits) with the given unscaled values."""
     low = np.frombuffer(unscaled.buffers()[1] or b"", np.int64, len(unscaled), unscaled.offset * 8)
     words = np.empty((len(unscaled), 2), np.int64)
     words[:, 0] = low

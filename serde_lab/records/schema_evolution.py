@@ -1,9 +1,8 @@
-"""Which schemas a table can have one after the other, and rows of one schema in the form of another.
+"""Decides how a table's schema may change, and converts rows of one schema to another.
 
-Owns the rules of evolution: columns and nested fields are told by name; a column may be added, left out,
-moved, or become wider. Must not know tables, files or options. Sources: the Avro specification's schema
-resolution, and Hudi's AvroSchemaEvolutionUtils and HoodieAvroUtils#rewriteRecord, which add numbers to
-text:
+Columns and nested fields are matched by name. A column may be added, left out, moved, or become wider.
+Sources: the Avro specification's schema resolution, and Hudi's AvroSchemaEvolutionUtils and
+HoodieAvroUtils#rewriteRecord, which also allow numbers to become text:
 
 | from           | may become                                                        |
 |----------------|-------------------------------------------------------------------|
@@ -11,10 +10,10 @@ text:
 | long           | float, double, string                                             |
 | float          | double (by its digits: 0.1f becomes 0.1), string                  |
 | double         | string                                                            |
-| decimal        | one of more digits and the same scale                             |
+| decimal        | a decimal with more digits and the same scale                     |
 | string, binary | each other in rows of a batch; a table's column keeps its type    |
 | struct         | one with fields added or moved, or whose fields become wider      |
-| list, map      | one of wider elements                                             |
+| list, map      | one with wider elements                                           |
 
 Numbers become text as in Java (`java_text.py`).
 """
@@ -40,24 +39,24 @@ _ALIKE = {(pa.string(), pa.binary()), (pa.binary(), pa.string())}
 
 
 def is_wider(wide: pa.DataType, narrow: pa.DataType) -> bool:
-    """Whether every value of `narrow`, which is neither nested nor `wide` itself, becomes one of `wide`."""
+    """Whether values of `narrow` can become `wide`, for two different types that are not nested."""
     if is_decimal(narrow):
         return is_decimal(wide) and narrow.scale == wide.scale and narrow.precision < wide.precision
     return wide in _WIDER.get(narrow, ())
 
 
 def evolved(table: pa.Schema, batch: pa.Schema, *, fill: bool) -> pa.Schema:
-    """The schema that a table of `table` has once rows of `batch` are written; both in storage types.
+    """The schema of a table with schema `table` after rows of `batch` are written; all in storage types.
 
-    The table's columns in their order, each in the wider of both types, then the new ones. With `fill`
-    a column that the batch leaves out is null in its rows; otherwise, and where two types do not go
-    together, raises SchemaError naming the column.
+    It has the table's columns in their order, each with the wider of both types, then the new ones. With
+    `fill` a column that the batch lacks is null in its rows; without it, raises SchemaError naming the
+    column. The same error is raised if two types are incompatible.
     """
     return pa.schema(_fields(table, batch, fill, ""))
 
 
 def left_out(whole: Iterable[pa.Field], part: Iterable[pa.Field], path: str = "") -> list[str]:
-    """Paths of fields that `part` lacks of `whole`, at any depth."""
+    """Paths of the fields of `whole` that `part` lacks, at any depth."""
     given = {field.name: field.type for field in part}
     found = []
     for field in whole:
@@ -97,7 +96,7 @@ def _fields(
             continue
         kind = _type(field.type, given[name].type, fill, column)
         merged.append(pa.field(name, kind, field.nullable or given[name].nullable))
-    # a row of an older file has no value for a new column
+    # new columns are nullable, since rows of older files have no value for them
     merged += [f.with_nullable(True) for name, f in given.items() if name not in there]
     return merged
 
@@ -121,11 +120,10 @@ def _type(table: pa.DataType, batch: pa.DataType, fill: bool, path: str) -> pa.D
 
 
 def fit(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """`values` of an older or a narrower type as values of `kind`; nested fields by name, missing ones
-    null.
+    """Convert `values` of an older or narrower type to `kind`. Nested fields match by name; missing are null.
 
-    Raises ArrowInvalid or ArrowNotImplementedError where the types do not go together, DataError for
-    bytes that are no text.
+    Raises ArrowInvalid or ArrowNotImplementedError if the types are incompatible, DataError for bytes that
+    are not text.
     """
     if values.type == kind:
         return values
@@ -149,10 +147,10 @@ def _fit_leaf(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if pat.is_string(kind) and (pat.is_integer(narrow) or pat.is_floating(narrow)):
         return java_text(values)
     if pat.is_float64(kind) and pat.is_float32(narrow):
-        # as Hudi does: by way of the digits, so that 0.1 stays 0.1
+        # as Hudi does: through the digits, so that 0.1 stays 0.1
         return values.cast(pa.string()).cast(kind)
     if pat.is_floating(kind) and pat.is_integer(narrow):
-        return values.cast(kind, safe=False)  # to the nearest, as in Java
+        return values.cast(kind, safe=False)  # rounds to the nearest, as Java does
     if pat.is_string(kind) and pat.is_binary(narrow):
         try:
             return values.cast(kind)
@@ -174,7 +172,7 @@ def _fit_struct(values: pa.StructArray, kind: pa.StructType) -> pa.StructArray:
 
 
 def _around(values: pa.Array, kind: pa.DataType, children: pa.Array) -> pa.Array:
-    """A list or map with the offsets and nulls of `values` and other children."""
+    """A list or map with the offsets and nulls of `values` and the given children."""
     buffers = values.buffers()[:2]
     return pa.Array.from_buffers(
         kind, len(values), buffers, values.null_count, values.offset, [children]

@@ -1,22 +1,21 @@
-"""Which Arrow types a record may have, in which form strategies see them, and how a table stores them.
+"""Defines the supported Arrow types, the plain form in which strategies see them, and the stored form.
 
-Owns the list of supported types and the mappings between a user's type, its plain form and its
-storage form. Must not know values (`plain_form.py` has those), strategies, tables or Spark.
+`plain_form.py` converts the values.
 
 | type of a data column                                       | plain form       | as stored      |
 |-------------------------------------------------------------|------------------|----------------|
-| bool, int32, int64, float, double, date32                   | itself           | itself         |
-| int8, int16                                                 | itself           | int32          |
+| bool, int32, int64, float, double, date32                   | unchanged        | unchanged      |
+| int8, int16                                                 | unchanged        | int32          |
 | decimal32, decimal64, decimal128(p <= 38, 0 <= scale <= p)  | decimal128(p, s) | decimal128     |
 | string, large_string, string_view                           | string           | string         |
 | binary, large_binary, binary_view                           | binary           | binary         |
-| timestamp[us], timestamp[us, tz]                            | itself           | zone becomes UTC |
+| timestamp[us], timestamp[us, tz]                            | unchanged        | zone becomes UTC |
 | list, large_list, list_view, large_list_view                | list             | list           |
 | map with string keys                                        | map              | map            |
 | struct with at least one field                              | struct           | struct         |
 
-The plain form is what a strategy works on: few types, nested fields nullable and named alike. The
-storage form follows what Hudi writes to Parquet, which has no integer under 32 bits.
+The plain form has few types, and its nested fields are nullable and have fixed names. The storage form
+follows what Hudi writes to Parquet, which has no integers under 32 bits.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ from serde_lab.errors import SchemaError
 from serde_lab.records.schema import ENVELOPE
 
 MAX_DEPTH = 3
-"""Most levels of list, map and struct around a value."""
+"""The most levels of list, map and struct around a value."""
 
 _RESERVED = frozenset(
     [*ENVELOPE.names, "_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_file_name"]
 )
 
 
-# by number: these questions are asked for every column of every batch
+# type ids, since these checks run for every column of every batch
 _STRINGS = frozenset([lib.Type_STRING, lib.Type_LARGE_STRING, lib.Type_STRING_VIEW])
 _BINARIES = frozenset([lib.Type_BINARY, lib.Type_LARGE_BINARY, lib.Type_BINARY_VIEW])
 _LISTS = frozenset(
@@ -68,7 +67,7 @@ EXAMPLES: Mapping[str, pa.DataType] = {
     "map": pa.map_(pa.string(), pa.int64()),
     "struct": pa.struct([pa.field("a", pa.int64())]),
 }
-"""One type of each kind that a table supports, by its plain name."""
+"""One type of each kind that a table supports, by a readable name."""
 
 
 def is_string(t: pa.DataType) -> bool:
@@ -77,7 +76,7 @@ def is_string(t: pa.DataType) -> bool:
 
 
 def holds_strings(t: pa.DataType) -> bool:
-    """Whether `t` is text or has text inside of it."""
+    """Whether `t` is text or contains text."""
     if t.id == lib.Type_DICTIONARY:
         return holds_strings(t.value_type)
     return is_string(t) or any(holds_strings(field.type) for field in child_fields(t))
@@ -104,7 +103,7 @@ def is_nested(t: pa.DataType) -> bool:
 
 
 def child_fields(t: pa.DataType) -> list[pa.Field]:
-    """The fields one level down: a list's item; a map's key and value; a struct's fields; else none."""
+    """The fields one level down: a list's item, a map's key and value, a struct's fields; else none."""
     if is_list(t):
         return [t.value_field]
     if pat.is_map(t):
@@ -147,7 +146,7 @@ def _check(t: pa.DataType, path: str, whole: pa.DataType) -> None:
 
 
 def _problem(t: pa.DataType) -> str | None:
-    """None if `t` itself is supported, else what to do instead ("" where there is nothing to say)."""
+    """None if `t` itself is supported, else a hint what to do instead, which may be ""."""
     if is_string(t) or is_binary(t) or is_list(t) or t in _PRIMITIVES:
         return None
     if pat.is_timestamp(t):
@@ -196,7 +195,7 @@ def plain_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def storage_type(t: pa.DataType) -> pa.DataType:
-    """How the table stores `t`: its plain form, with integers from 32 bits and zones as UTC."""
+    """How the table stores `t`: in its plain form, with integers of at least 32 bits and zones as UTC."""
 
     def leaf(t: pa.DataType) -> pa.DataType:
         if t in (pa.int8(), pa.int16()):

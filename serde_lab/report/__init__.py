@@ -1,6 +1,6 @@
 """Reports of runs, comparisons and histories: one self-contained page each.
 
-From here down: `render` writes files, `html` and `formats` write a page out, `run` puts the page of a
-run together, `page` is its shape, `plots` draws, `notation` writes numbers. This room reads `runs` and
-judges nothing: verdicts come to it as plain data.
+`render` writes files; `html` and `formats` write out a page; `run`, `comparison` and `history` build the
+page; `page` defines its shape; `plots` draws; `notation` formats numbers. Nothing is judged here:
+verdicts arrive as plain data.
 """

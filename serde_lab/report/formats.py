@@ -1,7 +1,6 @@
-"""The same page as Markdown, CSV or JSON: for a review, a spreadsheet, a script.
+"""Writes a page as Markdown, CSV or JSON, for reviews, spreadsheets and scripts.
 
-Owns those three outputs. They walk the page that HTML shows, so that no figure can differ. Must not
-know runs.
+All three read the same page as the HTML output, so that figures never differ.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _FOLDED_AWAY = frozenset({"raw", "environment"})
 
 
 def markdown(page: Page) -> str:
-    """A page of GitHub's Markdown: answer and tables; plots, folded tables and raw values left out."""
+    """The page as GitHub Markdown: answer and tables, without plots, folded tables and raw values."""
     lines = [f"# {_md(page.title)}", ""]
     lines += [" · ".join(f"{key} {_md(value)}" for key, value in page.facts), ""]
     answer = page.answer
@@ -83,7 +82,7 @@ def _sentence(sentence: Sentence) -> str:
 
 
 def markdown_table(table: Table) -> list[str]:
-    """The lines of a table; notes stand below the values that they explain."""
+    """The lines of a table; a note is placed below the value that it explains."""
     heads = [f"{c.heading} ({c.unit})" if c.unit else c.heading for c in table.columns]
     lines = ["| " + " | ".join(_md(head) for head in heads) + " |"]
     lines.append("|" + "|".join(" ---: " if c.numeric else " --- " for c in table.columns) + "|")
@@ -103,14 +102,14 @@ _ESCAPED = str.maketrans(
 
 
 def _md(text: str) -> str:
-    """Text that cannot end its line, its cell or its tag; backquotes mark names, so they stay."""
+    """Escape text so that it cannot end its line, cell or tag; backquotes stay, since they mark names."""
     return " ".join(plain(text).translate(_ESCAPED).split())
 
 
 def csv_text(page: Page, table: str = "") -> str:
-    """One table as CSV, by default the page's first; keys as head, raw values, notes left out.
+    """One table as CSV, by default the page's first: keys as header, raw values, no notes.
 
-    Raises UsageError naming the tables that there are.
+    Raises UsageError naming the available tables.
     """
     tables = {one.name: one for one in page.tables()}
     chosen = tables.get(table) if table else next(iter(tables.values()), None)
@@ -131,14 +130,14 @@ def _csv_cell(value: float | int | str | None) -> float | int | str:
 
 
 def raw_value(cell: Cell) -> float | int | str | None:
-    """The value that a script wants: unrounded where there is one."""
+    """The value for scripts: unrounded if there is one."""
     if cell.value is not None:
         return cell.value
     return None if cell.text in ("", notation.NOTHING) else cell.text
 
 
 def json_text(page: Page) -> str:
-    """The page's data and every table by name, rows as objects by column key."""
+    """The page's data and every table by name; a row is an object by column key."""
     value: dict[str, Any] = {
         "kind": page.kind,
         "title": page.title,

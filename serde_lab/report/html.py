@@ -1,7 +1,7 @@
-"""A page as one self-contained HTML file: its style, its script and its plots inside it.
+"""Writes a page as one self-contained HTML file, with style, script and plots inside.
 
-Owns the HTML. The templates hold no arithmetic and escape everything; the page forbids itself every
-request and every script but its own. Must not know runs.
+The templates contain no arithmetic and escape everything. The page's own policy forbids all requests,
+and all scripts but its own.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from serde_lab.runs.plain_text import plain
 
 
 class Plot(NamedTuple):
-    """The two cuts of one figure, ready to stand in the page."""
+    """The wide and the narrow version of one figure, ready for the page."""
 
     wide: Markup
     narrow: Markup
 
 
 def html(page: Page) -> str:
-    """The page; the same text for the same page."""
+    """The page as HTML; equal pages give equal text."""
     environment = _environment()
     script = _source(environment, "page.js")
     style = _source(environment, "page.css")
@@ -63,14 +63,14 @@ def _environment() -> Environment:
 
 
 def _clean(value: object) -> object:
-    """Escaping leaves control characters as they are, and HTML may not hold them."""
+    """Make control characters visible: escaping leaves them, but HTML must not contain them."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return plain(value)
     return value
 
 
 def _source(environment: Environment, name: str) -> str:
-    """A style or a script of this package's own, with the palette filled in."""
+    """A style or script of this package, with the palette filled in."""
     return environment.get_template(name).render().strip()
 
 
@@ -94,7 +94,7 @@ def _plot(figure: Figure) -> Plot:
 
 
 def _sort_value(cell: Cell) -> str:
-    """What a cell sorts by, where its text alone would not do."""
+    """The sort key of a cell, "" if its text is enough."""
     if not isinstance(cell.value, int | float):
         return ""
     value = f"{cell.value:.10g}"
@@ -102,7 +102,7 @@ def _sort_value(cell: Cell) -> str:
 
 
 def _breakable(name: str) -> Markup:
-    """A name that may be broken after its own joints rather than anywhere."""
+    """A name in which lines may break only after its separators."""
     return Markup("").join(
         Markup("{}<wbr>").format(c) if c in "_-./" else Markup("{}").format(c)
         for c in _joints(plain(name))
@@ -114,7 +114,7 @@ def _joints(name: str) -> list[str]:
 
 
 def _coded(text: str) -> Markup:
-    """A sentence with the names in backquotes as code, everything escaped."""
+    """A sentence, escaped, with the names in backquotes as code."""
     parts = plain(text).split("`")
     marked = [
         Markup('<code class="name">{}</code>').format(part) if i % 2 else Markup("{}").format(part)

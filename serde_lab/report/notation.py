@@ -1,8 +1,7 @@
-"""How numbers are written: one place, so that a sentence, a table and a plot never disagree.
+"""Formats numbers for sentences, tables and plots, so that all three agree.
 
-Owns rounding and units of the shown text; figures that decide keep the rounding of `runs.rounding`.
-Three significant digits elsewhere: more would pretend to a precision that a handful of rounds does
-not have. Must not know pages.
+Figures that decide a verdict keep the rounding of `runs.rounding`. All others get three significant
+digits: more would suggest a precision that a handful of rounds does not have.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from typing import Literal
 from serde_lab.analysis.rounding import text as rounded_text
 
 NOTHING = "–"
-"""What stands where there is no value."""
+"""Shown in place of a missing value."""
 
 _DIGITS = 3
 
 
 def number(value: float | None) -> str:
-    """Three significant digits, thousands separated: 0.0123, 4.5 (as 4.50), 1,230."""
+    """Three significant digits, thousands separated: 0.0123, 4.50, 1,230."""
     if value is None or not math.isfinite(value):
         return NOTHING
     if value == 0:
@@ -40,7 +39,7 @@ def count(value: float | None) -> str:
 
 
 def compact(value: float | None) -> str:
-    """A large count in three digits: 1.20 M, 950 k."""
+    """A large count with three digits: 1.20 M, 950 k."""
     if value is None or not math.isfinite(value):
         return NOTHING
     for limit, sign in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
@@ -55,14 +54,14 @@ def seconds(value: float | None) -> str:
 
 
 def size(value: float | None) -> str:
-    """Bytes in decimal units, as disks and networks count: 19.4 MB."""
+    """Bytes in decimal units, as usual for disks and networks: 19.4 MB."""
     if value is not None and abs(value) < 1000:
         return NOTHING if not math.isfinite(value) else f"{number_of(value)} B"
     return _scaled(value, ((1e9, 1e-9, "GB"), (1e6, 1e-6, "MB"), (0, 1e-3, "kB")))
 
 
 def number_of(value: float) -> str:
-    """A whole number as it is, any other with three significant digits."""
+    """A whole number in full, any other with three significant digits."""
     return count(value) if value == int(value) else number(value)
 
 
@@ -75,43 +74,43 @@ def percent(share: float | None) -> str:
 
 
 def ratio(value: float | None) -> str:
-    """How many times: 2.94×."""
+    """A factor: 2.94×."""
     return NOTHING if value is None or not math.isfinite(value) else f"{number(value)}×"
 
 
 def decided(quantity: Literal["ratio", "p", "share"], value: float | None) -> str:
-    """A figure that a judge decided on, in the one rounding that display and decision share."""
+    """A figure that decided a verdict, in the rounding that display and decision share."""
     if value is None or not math.isfinite(value):
         return NOTHING
     return rounded_text(quantity, value)
 
 
 def as_decided(value: float | None) -> str:
-    """A measured value that comes rounded already: in full, whole numbers with separators."""
+    """A measured value that is already rounded: in full, whole numbers with separators."""
     if value is None or not math.isfinite(value):
         return NOTHING
     return count(value) if value == int(value) else rounded_text("seconds", value)
 
 
 def span(low: float, high: float) -> str:
-    """A range of the same unit: 3.10 to 3.35."""
+    """A range in one unit: 3.10 to 3.35."""
     return f"{number(low)} to {number(high)}"
 
 
 def between(low: float, high: float) -> str:
-    """The same where room is short: 3.10–3.35."""
+    """A range in short form: 3.10–3.35."""
     return f"{number(low)}–{number(high)}"
 
 
 def listed(words: Sequence[str]) -> str:
-    """Words as a sentence lists them: a, b and c."""
+    """Words as a list in a sentence: a, b and c."""
     if len(words) < 2:
         return "".join(words)
     return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def named(name: str) -> str:
-    """The name of an arm inside a sentence: marked, so that it is told from the words around it."""
+    """An arm's name for use in a sentence, marked to separate it from the words around it."""
     return "`" + name.replace("`", "'") + "`"
 
 
@@ -121,7 +120,7 @@ def plural(n: int, one: str, many: str | None = None) -> str:
 
 
 def shortened(text: str, characters: int) -> str:
-    """At most `characters`, cut in the middle, since names differ at both ends."""
+    """The text with at most `characters`, cut in the middle, since names differ at both ends."""
     if len(text) <= characters:
         return text
     tail = (characters - 1) // 3

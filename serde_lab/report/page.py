@@ -1,8 +1,7 @@
-"""What a report page consists of: sections of sentences, tables, plots and cards, as frozen values.
+"""Defines a report page as frozen values: sections of sentences, tables, plots and cards.
 
-Owns the shape that every format (HTML, Markdown, CSV, JSON) writes out, for a run, a comparison or a
-history alike. Everything is text or a number by now: whoever writes it out does no arithmetic. Must
-not know runs, HTML or matplotlib.
+Every format (HTML, Markdown, CSV, JSON) writes out this shape, for runs, comparisons and histories.
+Everything is text or a number already, so writers do no arithmetic.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ Tone = Literal["", "good", "bad", "warn", "muted"]
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One value of a table: as shown, and as the number or text that sorts and that JSON carries."""
+    """A table's value: the text shown, and the number or text for sorting and JSON."""
 
     text: str
     value: float | str | None = None
     note: str = ""
-    """A second, smaller line: a range, an option, a reason."""
+    """A second, smaller line: a range, an option or a reason."""
     tone: Tone = ""
     header: bool = False
-    """Whether it names its row."""
+    """Whether the cell names its row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`key` names it in CSV and JSON, `heading` on the page, `about` explains it on demand."""
+    """`key` names the column in CSV and JSON, `heading` on the page; `about` explains it on demand."""
 
     key: str
     heading: str
@@ -42,7 +41,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`name` is unique on the page. `caption` says what it holds, for those who only hear it."""
+    """`name` is unique on the page. `caption` describes the content, for screen readers too."""
 
     name: str
     caption: str
@@ -50,12 +49,12 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     sortable: bool = True
     folded: str = ""
-    """The summary behind which the table is folded away; "" shows it."""
+    """The summary behind which the table is folded; "" if it is not folded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """One paragraph of plain text; names stand in backquotes."""
+    """One paragraph of plain text, with names in backquotes."""
 
     text: str
     tone: Tone = ""
@@ -63,7 +62,7 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """A list of sentences, each with a short heading; names stand in backquotes."""
+    """A list of sentences, each with a short heading; names are in backquotes."""
 
     items: tuple[tuple[str, str], ...]
     tone: Tone = ""
@@ -71,7 +70,7 @@ class Points:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A plot with its text alternative; `table` holds the same values, folded."""
+    """A plot with its text alternative; `table` has the same values, folded."""
 
     name: str
     title: str
@@ -82,7 +81,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A titled list of terms and what is said of them."""
+    """A titled list of terms with their descriptions."""
 
     title: str
     facts: tuple[tuple[str, str], ...]
@@ -104,7 +103,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """Shell lines, each with what it does."""
+    """Shell lines with their explanations."""
 
     lines: tuple[tuple[str, str], ...]
 
@@ -114,7 +113,7 @@ Block: TypeAlias = Sentence | Points | Table | Figure | Cards | Facts | Commands
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """`name` is the anchor; `heading` stands in the table of contents too."""
+    """`name` is the anchor; `heading` also appears in the table of contents."""
 
     name: str
     heading: str
@@ -123,7 +122,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The question in its own words, the one figure that matters, and what it says."""
+    """The question in its own words, the most important figure, and what it means."""
 
     question: str
     figure: str
@@ -133,7 +132,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A whole report. `facts` stand under the title; `data` is what JSON carries beside the tables."""
+    """A whole report. `facts` appear under the title; `data` is the JSON content beside the tables."""
 
     kind: Literal["run", "comparison", "history"]
     title: str
@@ -143,7 +142,7 @@ class Page:
     data: Mapping[str, object] = field(default_factory=dict)
 
     def tables(self) -> tuple[Table, ...]:
-        """Every table in reading order, those behind plots too."""
+        """Every table in reading order, including those behind plots."""
         found = []
         for section in self.sections:
             for block in section.blocks:

@@ -1,12 +1,10 @@
-"""Tables that a Markdown document quotes from runs: remade, so that no figure in it is typed by hand.
+"""Remakes the tables that a Markdown document quotes from runs, so that no figure is typed by hand.
 
-A quotation stands between two comments, of which the first names a run directory (as seen from the
-document), a table of that run's report and, if not all, the keys of its columns:
+A quotation stands between two comments. The first one names a run directory (relative to the
+document), a table of that run's report and, unless all are wanted, the keys of its columns:
 
     <!-- serde_lab: results/reference/smoke/20260101T000000Z arms arm,seconds,ratio -->
     <!-- serde_lab: end -->
-
-Owns the finding and remaking of quotations. Must not know what a table holds.
 """
 
 from __future__ import annotations
@@ -31,8 +29,8 @@ _QUOTATION = re.compile(
 def requoted(document: Path) -> str:
     """The text of `document` with all its quotations remade.
 
-    Raises UsageError where a quotation names no run, table or column or has no end, RunError where a
-    run is damaged.
+    Raises UsageError if a quotation names no run, table or column or has no end, RunError if a run is
+    damaged.
     """
     try:
         text = document.read_text(encoding="utf-8")
@@ -62,7 +60,7 @@ def _remade(found: re.Match[str], document: Path) -> str:
 
 
 def _chosen(table: Table, keys: Sequence[str], document: Path) -> Table:
-    """The table with these columns alone, in this order, and without rows that say nothing in them."""
+    """The table with only these columns, in this order, without rows that have no values in them."""
     places = {column.key: i for i, column in enumerate(table.columns)}
     for key in keys:
         if key not in places:

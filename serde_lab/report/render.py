@@ -1,7 +1,6 @@
-"""Writes reports: a run's page in any format, and its figures as files of their own.
+"""Writes reports: a page in any format, and its figures as separate files.
 
-Owns files and formats of this room; the rest of the lab calls nothing else of it. Works from run
-directories alone, without Java, pyspark or a network.
+Works from run directories alone, without Java, pyspark or a network.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ FORMATS: tuple[str, ...] = get_args(Format)
 def render_run(run: Run | Path, out: Path, format: str = "html") -> Path:
     """Write the report of a run (or a run directory) to the file `out`; returns `out`.
 
-    Raises RunError where the directory is no sound run, UsageError on an unknown format.
+    Raises RunError if the directory is no sound run, UsageError for an unknown format.
     """
     _write(out, _encoded(run_text(run, format)))
     return out
@@ -43,25 +42,25 @@ def run_text(run: Run | Path, format: str = "html") -> str:
 
 
 def render_comparison(document: Mapping[str, Any], out: Path, format: str = "html") -> Path:
-    """Write the report of a comparison or a gate, from what it prints with `--format json`."""
+    """Write the report of a comparison or a gate from its output with `--format json`."""
     _write(out, _encoded(page_text(comparison_page(document), format)))
     return out
 
 
 def render_history(document: Mapping[str, Any], out: Path, format: str = "html") -> Path:
-    """Write the report of a history, from what it prints with `--format json`."""
+    """Write the report of a history from its output with `--format json`."""
     _write(out, _encoded(page_text(history_page(document), format)))
     return out
 
 
 def render_quotations(document: Path) -> Path:
-    """Remake the tables that a Markdown document quotes from runs, see `quotation`; returns it."""
+    """Remake the tables that a Markdown document quotes from runs (see `quotation`); returns its path."""
     _write(document, _encoded(requoted(document)))
     return document
 
 
 def page_text(page: Page, format: str = "html") -> str:
-    """Any page in any format. Raises UsageError on an unknown one."""
+    """Any page in any format. Raises UsageError for an unknown format."""
     if format == "html":
         return html(page)
     if format == "md":
@@ -79,7 +78,7 @@ def figures(run: Run | Path, folder: Path) -> list[Path]:
 
 
 def page_figures(page: Page, folder: Path) -> list[Path]:
-    """The same for any page; light colours on white, fit for a document."""
+    """Write the figures of any page as SVG and PNG, in light colours on white."""
     written = []
     for figure in page.figures():
         canvas = draw(figure.drawing, WIDE_PX)
@@ -103,12 +102,12 @@ def _loaded(run: Run | Path) -> Run:
 
 
 def _encoded(text: str) -> bytes:
-    """A lone surrogate of the data becomes an escape that JSON knows too."""
+    """Encode as UTF-8; lone surrogates in the data become escapes that JSON knows too."""
     return text.encode(errors="backslashreplace")
 
 
 def _write(path: Path, data: bytes) -> None:
-    """In one step: a reader never sees half of a report."""
+    """Write in one step, so that readers never see half a report."""
     new = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,4 @@
-"""Which tone goes with which verdict; the verdict's word always stands beside its colour.
-
-Owns nothing else.
-"""
+"""Assigns a tone to each verdict; the verdict's word always stands beside its colour."""
 
 from __future__ import annotations
 
@@ -23,5 +20,5 @@ _TONES: dict[str, Tone] = {
 
 
 def verdict_tone(verdict: str) -> Tone:
-    """No tone for what is the same, and for a word that nobody knows."""
+    """The tone of a verdict; none for an unchanged figure or an unknown word."""
     return _TONES.get(verdict, "")

@@ -1,1 +1,1 @@
-"""Run directories: measured values as they were taken down, and the summaries made of them."""
+"""Stores and loads run directories: measured values as recorded."""

@@ -1,11 +1,11 @@
-"""The run directory `results/<scenario>/<run-id>/`: written as it is measured, read as it is.
+"""Writes run directories, `results/<scenario>/<run-id>/`, while their runs are measured, and reads them.
 
-Owns the three files (`run.json`, `samples.jsonl`, `checks.jsonl`), their events and their crash
-safety: a cell counts only with its `cell_end` line, and nothing that was written is ever changed but
-the state in `run.json` and, once a run has ended, the digests of the other two files.
+The files are `run.json`, `samples.jsonl` and `checks.jsonl`. A cell counts only with its `cell_end` line.
+Nothing written ever changes, except the state in `run.json` and, once a run has ended, the digests of the
+other two files, which are added there.
 
-While a run is measured its process holds a lock on `samples.jsonl`. The kernel drops the lock with the
-process, so a run that says `running` and is not locked was killed: it is read as `interrupted`.
+While a run is measured, its process holds a lock on `samples.jsonl`. The kernel releases the lock when the
+process ends, so a run in state `running` without a lock was killed: it is read as `interrupted`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from serde_lab.runs.soundness import check_cells, check_digests, check_rounds, d
 RUN_FILE, SAMPLES_FILE, CHECKS_FILE = "run.json", "samples.jsonl", "checks.jsonl"
 
 _LOCK_TRIES, _LOCK_PAUSE_S = 3, 0.05
-"""Whoever reads the state of a run holds its lock for an instant."""
+"""A reader of a run's state holds the lock for a moment, so a writer tries again."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -49,7 +49,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 def new_run_id(folder: Path, now: datetime | None = None) -> str:
     """An id for a new run in `folder` (results/<scenario>): the time in UTC, unique in the folder.
 
-    Ids sort by the time at which their runs began.
+    Ids sort by the start of their runs.
     """
     stamp = (now or datetime.now(UTC)).astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
     run_id, n = stamp, 1
@@ -60,7 +60,7 @@ def new_run_id(folder: Path, now: datetime | None = None) -> str:
 
 
 class RunWriter:
-    """Writes one run. A context manager: left by an exception, the run is `interrupted`."""
+    """Writes one run. As a context manager, it marks the run `interrupted` if an exception leaves it."""
 
     def __init__(self, path: Path, header: RunHeader, complete: frozenset[str], sync: bool) -> None:
         self.path = path
@@ -83,7 +83,7 @@ class RunWriter:
                 raise RunError(f"{what} {name!r} cannot be the name of a folder")
         header = _make_folder(results / header.scenario, header)
         path = results / header.scenario / header.run
-        # the lock comes first: nobody sees a run without it that says `running`
+        # lock first: nobody may see a run in state `running` without a lock
         writer = cls(path, header, frozenset(), sync)
         try:
             _write_header(path, header)
@@ -95,13 +95,13 @@ class RunWriter:
 
     @classmethod
     def open_existing(cls, run: Run | Path, *, sync: bool = False) -> Self:
-        """Go on with a run that was interrupted; what was measured stays, a torn tail is cut away.
+        """Resume an interrupted run; measured values stay, an incomplete last line is removed.
 
-        Raises RunError when the run is damaged, of another version, or still being written.
+        Raises RunError if the run is damaged, of another version, or still being written.
         """
         path = run.path if isinstance(run, Run) else run
         header = load_header(path)
-        # the lock comes first: a living writer's half-written line is not torn
+        # lock first: the half-written line of a live writer must not be removed
         writer = cls(path, header, frozenset(), sync)
         try:
             drop_torn_tail(path / SAMPLES_FILE)
@@ -116,7 +116,7 @@ class RunWriter:
     def cell_begin(
         self, cell: str, *, arm: str, round: int, warmup: bool, order: int, started_at: str
     ) -> None:
-        """A cell begins; whatever was measured before under this name does not count."""
+        """Begin a cell; earlier measurements under this name no longer count."""
         self._samples.append(
             {
                 "event": "cell_begin",
@@ -138,9 +138,9 @@ class RunWriter:
         commit: int | None = None,
         phase: str | None = None,
     ) -> None:
-        """One measured value, in the unit that the registry of metrics gives it.
+        """Add one measured value, in the unit that the registry of metrics gives it.
 
-        Raises RunError on an unknown metric, and on a value that is not finite.
+        Raises RunError for an unknown metric or a value that is not finite.
         """
         event: dict[str, object] = {"event": "sample", "cell": cell, "metric": metric}
         if phase is not None:
@@ -149,7 +149,7 @@ class RunWriter:
         self._samples.append(event)
 
     def calibration(self, round: int, part: str, value_s: float) -> None:
-        """The time of one part of a round's calibration cell."""
+        """Add the seconds of one part of a round's calibration cell."""
         self._samples.append(
             {
                 "event": "calibration",
@@ -161,13 +161,13 @@ class RunWriter:
         )
 
     def cell_end(self, cell: str, status: CellStatus, error: str | None = None) -> None:
-        """The cell is whole: from here on it counts, and survives a power cut."""
+        """End a cell: from here on it counts, and survives a power cut."""
         self._samples.append({"event": "cell_end", "cell": cell, "status": status, "error": error})
         self._checks.sync()
         self._samples.sync()
 
     def check(self, check: Check) -> None:
-        """The verdict of one check of contents."""
+        """Add the result of one check of contents."""
         self._checks.append(
             {
                 "cell": check.cell,
@@ -180,12 +180,12 @@ class RunWriter:
         )
 
     def finish(self, state: State) -> None:
-        """Set the run's state for good and close its files."""
+        """Set the run's final state and close its files."""
         self._set_state(state)
         self.close()
 
     def close(self) -> None:
-        """Close the files and leave the state as it is; it may be called twice."""
+        """Close the files and leave the state as it is; may be called twice."""
         self._checks.close()
         self._samples.close()
 
@@ -205,14 +205,14 @@ class RunWriter:
             self.close()
 
     def _set_state(self, state: State) -> None:
-        """With the digests of what was measured, unless more is to come."""
+        """Write the state, with the digests of the other files unless more is to be measured."""
         digests = None if state == "running" else digests_of(_digested(self.path))
         self.header = self.header.model_copy(update={"state": state, "digests": digests})
         _write_header(self.path, self.header)
 
 
 def load_header(path: Path) -> RunHeader:
-    """`run.json` of a run directory. Raises RunError when missing, damaged or of another version."""
+    """`run.json` of a run directory. Raises RunError if it is missing, damaged or of another version."""
     file = path / RUN_FILE
     try:
         value = json.loads(file.read_bytes())
@@ -237,10 +237,10 @@ def load_header(path: Path) -> RunHeader:
 
 
 def load_run(path: Path) -> Run:
-    """Everything that counts in a run directory; what does not count is named in `messages`.
+    """Everything that counts in a run directory; `messages` name what does not count.
 
-    Raises RunError naming the file that is not what was measured, by its digest or by values that cannot
-    be, and file and line where a line other than the last is damaged.
+    Raises RunError naming the file if its digest does not match or it holds impossible values, and naming
+    file and line if a line other than the last is damaged.
     """
     header = load_header(path)
     messages: list[str] = []
@@ -267,7 +267,7 @@ def load_run(path: Path) -> Run:
 
 
 def seal_run(path: Path) -> bool:
-    """Give a run that has ended without digests those of its files as they are now; False if it has them.
+    """Add digests of the present files to a run that ended without them; False if it already has them.
 
     Raises RunError for a run that is damaged, or has not ended.
     """
@@ -292,7 +292,7 @@ def _without_digest(path: Path, header: RunHeader) -> str:
 
 
 def _make_folder(folder: Path, header: RunHeader) -> RunHeader:
-    """Make the folder of a new run in `folder`; the header with the id that the run got."""
+    """Create the folder of a new run in `folder`; returns the header with the run's final id."""
     while True:
         path = folder / header.run
         try:
@@ -306,7 +306,7 @@ def _make_folder(folder: Path, header: RunHeader) -> RunHeader:
 
 
 def _lock(descriptor: int) -> None:
-    """Take the lock of a run. Raises OSError where another process writes the run."""
+    """Take the lock of a run. Raises OSError if another process writes the run."""
     for tries_left in reversed(range(_LOCK_TRIES)):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -319,7 +319,7 @@ def _lock(descriptor: int) -> None:
 
 
 def _is_locked(samples: Path) -> bool:
-    """Whether a process writes the run; taken as true where the file system has no locks."""
+    """Whether a process writes the run; assumed if the file system has no locks."""
     try:
         with samples.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -331,11 +331,11 @@ def _is_locked(samples: Path) -> bool:
 
 
 def _write_header(path: Path, header: RunHeader) -> None:
-    """Replace `run.json` in one step, so that no reader and no crash sees half of it."""
+    """Replace `run.json` atomically, so that neither a reader nor a crash sees half of it."""
     target, new = path / RUN_FILE, path / f".{RUN_FILE}.{os.getpid()}"
     try:
         text = json.dumps(header.model_dump(mode="json"), indent=2, ensure_ascii=False)
-        # half a surrogate pair, as in a path that is not UTF-8, becomes an escape that JSON knows
+        # a lone surrogate, as in a path that is not UTF-8, becomes a JSON escape
         with new.open("w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text + "\n")
             file.flush()

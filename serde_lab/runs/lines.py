@@ -1,7 +1,4 @@
-"""Append-only files of JSON lines: written so that a kill loses at most the line being written.
-
-Owns bytes and lines, torn tails and damaged lines. Must not know what a line means.
-"""
+"""Writes and reads append-only files of JSON lines, so that a kill loses at most the line being written."""
 
 from __future__ import annotations
 
@@ -15,10 +12,10 @@ from serde_lab.errors import RunError, StorageError
 
 
 class LineWriter:
-    """Appends one JSON object a line, flushed to the operating system at once.
+    """Appends one JSON object per line, flushed to the operating system at once.
 
-    With `sync` every line also reaches the disk before `append` returns, which survives a power cut
-    and costs milliseconds; without it a line survives the death of this process.
+    Lines survive the death of this process. With `sync`, each line also reaches the disk before `append`
+    returns, which costs milliseconds and survives a power cut.
     """
 
     def __init__(self, path: Path, *, sync: bool = False) -> None:
@@ -27,12 +24,12 @@ class LineWriter:
         self._file: IO[bytes] = path.open("ab", buffering=0)
 
     def append(self, value: Mapping[str, object]) -> None:
-        """Write one line. Raises RunError when the value is not JSON (NaN and infinity are not)."""
+        """Write one line. Raises RunError if the value is not JSON (NaN and infinity are not)."""
         try:
             line = json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n"
         except (TypeError, ValueError) as exc:
             raise RunError(f"{self.path}: cannot store {value!r}: {exc}") from exc
-        # one unbuffered write, so that a kill leaves a prefix of one line at most
+        # one unbuffered write, so that a kill leaves at most a prefix of one line
         data = memoryview(line.encode(errors="backslashreplace"))
         try:
             while data:
@@ -43,22 +40,22 @@ class LineWriter:
             self.sync()
 
     def sync(self) -> None:
-        """Make what was appended survive a power cut."""
+        """Make the appended lines survive a power cut."""
         os.fsync(self._file.fileno())
 
     def fileno(self) -> int:
-        """The descriptor, to lock it."""
+        """The file descriptor, used for locking."""
         return self._file.fileno()
 
     def close(self) -> None:
-        """Close the file; it may be called twice."""
+        """Close the file; may be called twice."""
         self._file.close()
 
 
 def read_lines(path: Path, messages: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line numbers, from 1, and objects. A torn last line is dropped with a message.
+    """Line numbers, from 1, and objects. An incomplete last line is dropped with a message.
 
-    Raises RunError naming file and line when any other line is damaged.
+    Raises RunError naming file and line if any other line is damaged.
     """
     try:
         lines = path.read_bytes().split(b"\n")
@@ -82,14 +79,14 @@ def read_lines(path: Path, messages: list[str]) -> Iterator[tuple[int, dict[str,
 
 
 def drop_torn_tail(path: Path) -> None:
-    """Cut a torn last line away, and end a whole one, so that appending starts on a new line."""
+    """Remove an incomplete last line, or end a complete one, so that appending starts on a new line."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
         return
     if not data:
         return
-    # a last line that lacks nothing but its line feed is whole: no prefix of an object is one
+    # a last line without its line feed may be complete: no prefix of an object is valid JSON
     start = data.rstrip(b"\n").rfind(b"\n") + 1
     if _parse(data[start:].rstrip(b"\n")) is None:
         os.truncate(path, start)

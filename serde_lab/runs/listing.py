@@ -1,7 +1,4 @@
-"""Which runs there are under a results folder, and which one a user means by a name.
-
-Owns the search. Must not know what is in a run beyond its header.
-"""
+"""Lists the runs under a results folder, and finds the run that a user names."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ LATEST = "latest"
 
 @dataclass(frozen=True, slots=True)
 class RunEntry:
-    """A run directory that was found; `header` is None where `problem` says why it is unreadable."""
+    """A run directory; `header` is None if it is unreadable, and `problem` says why."""
 
     path: Path
     header: RunHeader | None
@@ -36,12 +33,12 @@ class RunEntry:
 
     @property
     def started(self) -> tuple[str, str]:
-        """A sort key: oldest first. Ids begin with the time, so they serve where it is not given."""
+        """A sort key, oldest first: the start time, or the id, which begins with the time."""
         return ("" if self.header is None else self.header.started_at) or self.run, self.run
 
 
 def list_runs(results: Path) -> list[RunEntry]:
-    """All runs under `results`, oldest first; damaged ones too, with their problem."""
+    """All runs under `results`, oldest first, including damaged ones with their problem."""
     found = []
     for file in results.glob(f"*/*/{RUN_FILE}"):
         try:
@@ -54,8 +51,7 @@ def list_runs(results: Path) -> list[RunEntry]:
 def resolve_run(name: str, results: Path) -> Path:
     """The run directory that `name` means: a path, "latest", a scenario (its latest run), or an id.
 
-    An id may be shortened as long as one run only begins with it. Raises RunError naming what there
-    is.
+    An id may be shortened to a unique beginning. Raises RunError that lists the existing runs.
     """
     if os.sep in name or (Path(name) / RUN_FILE).is_file():
         path = Path(name)
@@ -69,7 +65,7 @@ def resolve_run(name: str, results: Path) -> Path:
     meant = readable if name == LATEST else [e for e in readable if e.scenario == name]
     if meant:
         return meant[-1].path
-    # a damaged run can be asked for by its id: loading it then says what is wrong
+    # a damaged run may be named by its id: loading it then reports the damage
     meant = [e for e in entries if e.run == name] or [e for e in entries if e.run.startswith(name)]
     if len(meant) == 1:
         return meant[0].path

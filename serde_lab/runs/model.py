@@ -1,7 +1,4 @@
-"""A run as values: header, cells with their samples, calibrations and checks.
-
-Owns the shapes of what a run directory holds. Must not know files, statistics or verdicts.
-"""
+"""Defines the values of a run directory: header, cells with their samples, calibrations and checks."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ CellStatus = Literal["ok", "failed"]
 
 
 class ArmEntry(BaseModel):
-    """An arm of the scenario as it was asked for; `missing` says why it could not be measured."""
+    """An arm as the scenario asks for it; `missing` says why it could not be measured."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -30,18 +27,18 @@ class ArmEntry(BaseModel):
     fairness: dict[str, Any] | None = None
     missing: str | None = None
     prediction: dict[str, float] | None = None
-    """What the strategy's author expected of a record, see `serde.prediction`; None for controls."""
+    """The author's predicted cost of a record with this strategy (`serde.prediction`); None for controls."""
     column_bytes: dict[str, float] | None = None
-    """Bytes of frames a record by column, measured by leaving it out; None where that cannot be."""
+    """Frame bytes per record of each column, measured by leaving it out; None if that is impossible."""
 
     swept: dict[str, Any] | None = None
-    """The arm of the scenario and the value of its sweep; None where nothing is swept."""
+    """The scenario's arm and the value of its sweep; None if nothing is swept."""
 
 
 class RunHeader(BaseModel):
-    """`run.json`: everything about a run that is known before it measures, and its state.
+    """`run.json`: the run's state, and everything known before it measures.
 
-    Keys that this version does not know are kept as they are.
+    Unknown keys are kept unchanged.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -60,13 +57,15 @@ class RunHeader(BaseModel):
     spark_conf: dict[str, Any] = Field(default_factory=dict)
     settings: dict[str, Any] = Field(default_factory=dict)
     peer_spark_conf: dict[str, Any] = Field(default_factory=dict)
-    """The settings of the session that peers had to themselves; empty where all arms shared one."""
+    """The settings of the peers' own session; empty if all arms shared one."""
     likeness: tuple[dict[str, Any], ...] = ()
-    """What is alike between our arms and peers, and what is not; empty without peers."""
+    """What is alike between our arms and peers, and what differs; empty without peers."""
     started_at: str = ""
     digests: dict[str, str] | None = None
-    """SHA-256 of samples and checks by file name, once the run has ended; None while it is measured, of a
-    run that was killed, and of runs of versions that had no digests."""
+    """SHA-256 of samples and checks by file name.
+
+    None while the run is measured, for killed runs, and for runs of versions without digests.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One arm in one round, with everything that was measured in it."""
+    """One arm in one round, with everything measured in it."""
 
     cell: str
     arm: str
@@ -97,7 +96,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The time of one part (numpy, jvm, disk) of a round's calibration cell."""
+    """The seconds of one part (numpy, jvm, disk) of a round's calibration cell."""
 
     round: int
     part: str
@@ -119,7 +118,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run as it was read: only cells that ended, and what the reader had to leave out."""
+    """A run as read: only cells that ended, and messages about what was left out."""
 
     path: Path
     header: RunHeader
@@ -130,7 +129,7 @@ class Run:
 
     @property
     def complete_cells(self) -> frozenset[str]:
-        """Names of cells that ended, whether they succeeded or failed: a resume skips them."""
+        """Names of cells that ended, with or without success; a resumed run skips them."""
         return frozenset(cell.cell for cell in self.cells)
 
     @property

@@ -1,7 +1,7 @@
-"""Text from files, data, titles and errors made plain: what would steer a terminal or a page is shown.
+"""Escapes characters in text from files, data, titles and errors that could steer a terminal or a page.
 
-A control character, a bidirectional override or half a surrogate pair becomes its escape, such as `\\x1b`
-or `\\u202e`. Every output of the lab passes through here.
+A control character, a bidirectional override or a lone surrogate becomes its escape, such as `\\x1b` or
+`\\u202e`. Every output of the lab passes through here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _JSON_SIGN = re.compile(r"[^\x0a\x20-\x7e]")
 
 
 def plain(text: str) -> str:
-    """`text` on its lines, with every other character that cannot be seen as its escape."""
+    """`text` with every invisible character except line feeds escaped."""
     return text if text.isprintable() else _SIGN.sub(_line_feed_kept, text)
 
 
@@ -25,7 +25,7 @@ def plain_line(text: str) -> str:
 
 
 def plain_json(value: object) -> str:
-    """JSON that reads back as `value`, its characters escaped where `plain` escapes them."""
+    """JSON that reads back as `value`, with the characters escaped that `plain` escapes."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     return text if text.isprintable() else _JSON_SIGN.sub(_json_escape, text)
 
@@ -45,5 +45,5 @@ def _json_escape(found: re.Match[str]) -> str:
 
 
 def _is_plain(sign: str) -> bool:
-    """Whether a character can be seen; blanks of every width can."""
+    """Whether a character is visible; blanks of every width count as visible."""
     return sign.isprintable() or unicodedata.category(sign) == "Zs"

@@ -1,8 +1,4 @@
-"""The events of `samples.jsonl` and the lines of `checks.jsonl`, turned into values.
-
-Owns which events there are and which of them count. Must not know files beyond their name in an
-error, nor statistics.
-"""
+"""Parses the events of `samples.jsonl` and the lines of `checks.jsonl`, and keeps those that count."""
 
 from __future__ import annotations
 
@@ -20,10 +16,10 @@ Lines = Iterable[tuple[int, dict[str, Any]]]
 def read_samples(
     file: Path, lines: Lines
 ) -> tuple[tuple[Cell, ...], tuple[Calibration, ...], tuple[str, ...]]:
-    """Cells that ended, calibrations, and the names of cells that began and never ended.
+    """Cells that ended, calibrations, and the names of cells that began but never ended.
 
-    A cell that began again starts anew: what an interrupted attempt measured does not count. Raises
-    RunError naming file and line on an event that cannot be.
+    A cell that began again starts from nothing: measurements of an interrupted attempt do not count. Raises
+    RunError naming file and line for an impossible event.
     """
     begun: dict[str, dict[str, Any]] = {}
     measured: dict[str, list[Sample]] = {}
@@ -65,7 +61,7 @@ def read_samples(
 
 
 def read_checks(file: Path, lines: Lines) -> tuple[Check, ...]:
-    """The checks; of a check repeated for one cell, round and arm, the last. Raises RunError."""
+    """The checks; if one is repeated for a cell, round and arm, the last counts. Raises RunError."""
     checks: dict[tuple[Any, ...], Check] = {}
     for number, line in lines:
         try:

@@ -1,4 +1,4 @@
-"""Whether a run is as it was measured: its digests, values that cannot be, and cells without checks."""
+"""Checks that a run is as it was measured: digests, impossible values, and cells without checks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from serde_lab.errors import RunError
 from serde_lab.runs.model import Cell, Check, Run, RunHeader
 
 _CPU_FACTOR, _CPU_SLACK_S = 1.5, 0.5
-"""CPU clocks and threads may exceed the slots a little: 1.08 times was the most ever seen."""
+"""CPU clocks and threads may exceed the slots a little: at most 1.08 times was ever seen."""
 
 
 def digests_of(files: Mapping[str, Path]) -> dict[str, str]:
-    """SHA-256 of the bytes of each file, by name; a file that is not there has the digest of nothing."""
+    """SHA-256 of the bytes of each file, by name; a missing file has the digest of no bytes."""
     found = {}
     for name, file in files.items():
         try:
@@ -29,7 +29,7 @@ def digests_of(files: Mapping[str, Path]) -> dict[str, str]:
 
 
 def check_digests(stated: Mapping[str, str], files: Mapping[str, Path]) -> None:
-    """Raises RunError naming the file whose digest is not the stated one."""
+    """Raises RunError naming the file whose digest differs from the stated one."""
     for name, found in digests_of(files).items():
         if stated.get(name) != found:
             raise RunError(
@@ -45,7 +45,7 @@ def check_value(what: str, value: float) -> None:
 
 
 def check_cells(file: Path, header: RunHeader, cells: tuple[Cell, ...]) -> None:
-    """Raises RunError naming the cell that cannot be: its arm, its round or its CPU time."""
+    """Raises RunError naming a cell whose arm, round or CPU time is impossible."""
     arms = {entry.arm for entry in header.arms}
     for cell in cells:
         if problem := _of_name(cell, arms) or _of_cpu(cell):
@@ -53,7 +53,7 @@ def check_cells(file: Path, header: RunHeader, cells: tuple[Cell, ...]) -> None:
 
 
 def check_rounds(file: Path, cells: tuple[Cell, ...], checks: tuple[Check, ...]) -> None:
-    """Raises RunError where a check names another arm or round than its cell has."""
+    """Raises RunError if a check names another arm or round than its cell has."""
     by_name = {cell.cell: cell for cell in cells}
     for check in checks:
         cell = by_name.get(check.cell or "")
@@ -65,7 +65,7 @@ def check_rounds(file: Path, cells: tuple[Cell, ...], checks: tuple[Check, ...])
 
 
 def unchecked(run: Run, arm: str) -> str:
-    """Why the figures of an arm are not to be believed: rounds that nobody checked; "" if all were."""
+    """Why the figures of an arm cannot be trusted: rounds without a check; "" if all were checked."""
     checked = {check.cell for check in run.checks}
     rounds = [
         str(cell.round)
@@ -78,7 +78,7 @@ def unchecked(run: Run, arm: str) -> str:
 
 
 def _of_name(cell: Cell, arms: set[str]) -> str:
-    """A cell is named by its round and arm."""
+    """How the cell's name contradicts its round and arm, in words; "" if it does not."""
     if cell.arm not in arms:
         return f"run.json has no arm {cell.arm!r}"
     if cell.round < 0 or cell.cell != f"r{cell.round:02d}-{cell.arm}":
@@ -87,7 +87,7 @@ def _of_name(cell: Cell, arms: set[str]) -> str:
 
 
 def _of_cpu(cell: Cell) -> str:
-    """More CPU than the slots have in the cell's time."""
+    """How the cell's CPU time exceeds what its slots allow, in words; "" if it does not."""
     slots = max((s.value for s in cell.samples if s.metric == "slots"), default=0.0)
     wall_s = _over(cell, "seconds")
     cpu_s = math.fsum(s.value for s in cell.samples if s.metric == "phase_cpu_s")
@@ -98,7 +98,7 @@ def _of_cpu(cell: Cell) -> str:
 
 
 def _over(cell: Cell, metric: str) -> float:
-    """The value of the whole cell, or else the sum of its commits."""
+    """The value of the whole cell, else the sum over its commits."""
     samples = [sample for sample in cell.samples if sample.metric == metric]
     whole = [sample.value for sample in samples if sample.commit is None]
     return whole[-1] if whole else math.fsum(sample.value for sample in samples)

@@ -1,5 +1,4 @@
-"""A scenario: the TOML file that says what is asked. `loading.load_scenario` reads one.
+"""Scenarios: TOML files that define what is measured. `loading.load_scenario` reads and checks one.
 
-Knows what a scenario may say and which of it can stand together. Must not know how any of it is
-done: neither strategies nor tables nor Spark.
+This package defines the keys of a scenario and which of them can be combined. It carries nothing out.
 """

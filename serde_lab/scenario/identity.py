@@ -1,6 +1,7 @@
-"""What a scenario asks, apart from how it is worded, where its files lie and how often it is run.
+"""Extracts the part of a scenario that decides what is measured, and hashes it.
 
-Owns the rule when two scenarios ask the same. Must not know runs or baselines.
+Two scenarios measure the same thing if these parts are equal. Texts, the location of files and the number
+of rounds do not count.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ from serde_lab.scenario.model import (
     TpchData,
 )
 
-# words, limits of the gate, and how often and in what order: none of it is asked of an arm
+# texts, limits of the gate, and how often and in which order arms run do not change what is measured
 _NOT_ASKED = ("name", "title", "question", "reference", "gate")
 _NOT_ASKED_OF_MEASURING = ("rounds", "seed")
 _NOT_ASKED_OF_AN_ARM = ("changes", "note")
-# their checksums say what files hold, on any machine
+# a path differs between machines; checksums identify the contents
 _PATH = ("path",)
 
 
 def asked(scenario: Scenario) -> dict[str, Any]:
-    """The scenario's content as far as it decides what is measured."""
+    """The part of the scenario's content that decides what is measured."""
     return asked_of(scenario.to_json())
 
 
 def asked_of(scenario_content: Mapping[str, Any]) -> dict[str, Any]:
-    """The same of a scenario as `to_json` gave it, perhaps in an older version with other keys."""
+    """Like `asked`, for the result of `to_json`, perhaps of an older version with other keys."""
     content = _without(scenario_content, _NOT_ASKED)
     measure = content.get("measure", {})
     found = {
@@ -62,9 +63,9 @@ def asked_of(scenario_content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_defaults(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What `asked_of` gave, perhaps before there were some keys: it asked for what is their default.
+    """A result of `asked_of`, perhaps of an older version, with the defaults of keys that it lacks.
 
-    Values are kept even where they are the default, which may be another one some day.
+    Present values are kept even if they equal the default, because defaults may change.
     """
     data = ParquetData if asked.get("data", {}).get("source") == "parquet" else TpchData
     sections = {
@@ -86,28 +87,28 @@ def with_defaults(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def arm_with_defaults(arm: Mapping[str, Any]) -> dict[str, Any]:
-    """The same of one arm; an option without a value is none."""
+    """Like `with_defaults`, for one arm; options without a value are left out."""
     whole = _defaults(Arm, _NOT_ASKED_OF_AN_ARM) | dict(arm)
     options = whole.get("options") or {}
     return whole | {"options": {key: v for key, v in options.items() if v is not None}}
 
 
 def content_hash(scenario: Scenario) -> str:
-    """16 hex digits that are equal where `asked` is."""
+    """A hash of `asked` in 16 hex digits."""
     return _digest(asked(scenario))
 
 
 def arm_hash(scenario: Scenario, arm: str) -> str:
-    """The same for one arm: stays equal when other arms are added, changed or taken away."""
+    """Like `content_hash`, with only one arm: other arms may be added, changed or removed."""
     content = asked(scenario)
     content["arm"] = [one for one in content["arm"] if one["name"] == arm]
     return _digest(content)
 
 
 def data_hash(scenario: Scenario) -> str:
-    """16 hex digits of what decides the input batches: the data, `[[setup]]` and `[[commit]]`."""
+    """A hash, in 16 hex digits, of what decides the input batches: `[data]`, `[[setup]]`, `[[commit]]`."""
     content = scenario.to_json()
-    # keys that came later ask for nothing new by their defaults: data that is kept stays
+    # leave out defaults of keys that were added later, so that data made before them stays valid
     later = {"key_range": "whole", "keyless": False, "partitions": []}
     content["data"] = _without_defaults(content["data"], later)
     for batches in ("setup", "commit"):

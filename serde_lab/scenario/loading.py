@@ -1,6 +1,6 @@
-"""Reads a scenario: file, overrides, shape, then what cannot stand together.
+"""Reads a scenario: loads the file, applies overrides, checks each key, then checks combinations of keys.
 
-Owns the order of these steps and that every fault becomes a ScenarioError naming file and key.
+Every fault becomes a ScenarioError that names file and key.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def load_scenario(
     overrides: Iterable[str] | Mapping[str, object] = (),
     folder: Path | None = None,
 ) -> Scenario:
-    """The scenario that a name or a path means.
+    """The scenario with the name or path `what`.
 
     `overrides` are `key=value` texts, or values by their dotted keys. A relative `path` in the file is
-    taken from the file's folder. Raises ScenarioError.
+    relative to the file's folder. Raises ScenarioError.
     """
     file = find_scenario(what, folder)
     raw = _resolved(_read(file), file.parent)
@@ -70,13 +70,13 @@ def _read(file: Path) -> dict[str, Any]:
 def parse_scenario(
     raw: Mapping[str, Any], source: str = "scenario", default_name: str | None = None
 ) -> Scenario:
-    """The scenario that a parsed TOML document means; `source` stands before every sentence."""
+    """The scenario in a parsed TOML document; every error message begins with `source`."""
     content = _with_defaults(raw, default_name)
     strange = list(_not_json(content, ()))
     if strange:
         raise refuse(source, [Problem(dotted(loc, content), said) for loc, said in strange])
     try:
-        # by way of JSON, in which a tuple is an array as in TOML, while types stay strict
+        # through JSON: pydantic then takes arrays for tuples, as in TOML, and types stay strict
         scenario = Scenario.model_validate_json(json.dumps(content))
     except ValidationError as exc:
         raise refuse(source, of_validation(exc, content)) from exc
@@ -87,12 +87,12 @@ def parse_scenario(
 
 
 def sweep_points(scenario: Scenario) -> tuple[SweepPoint, ...]:
-    """The scenario of each value of `[sweep]`; the scenario itself where there is none."""
+    """The scenario of each value of `[sweep]`; only the scenario itself if there is no sweep."""
     return points_of(scenario, parse_scenario)
 
 
 def _with_defaults(raw: Mapping[str, Any], name: str | None) -> dict[str, Any]:
-    """Defaults that follow from other keys, so that results show what they came to."""
+    """Add defaults that depend on other keys, so that results show their values."""
     content = dict(raw)
     if name is not None:
         content.setdefault("name", name)
@@ -114,7 +114,7 @@ def _with_defaults(raw: Mapping[str, Any], name: str | None) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A scenario of a folder; `problem` says why it cannot be run, if so."""
+    """A scenario in a folder; `problem` says why it cannot run, or is ""."""
 
     name: str
     title: str
@@ -123,7 +123,7 @@ class Listed:
 
 
 def list_scenarios(folder: Path | None = None) -> list[Listed]:
-    """Every scenario of the folder, broken ones too, so that one of them does not hide the rest."""
+    """Every scenario of the folder, including broken ones, so that one of them does not hide the rest."""
     found = []
     for file in scenario_files(scenario_folder(folder)):
         try:
@@ -136,7 +136,7 @@ def list_scenarios(folder: Path | None = None) -> list[Listed]:
 
 
 def _resolved(raw: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Relative paths of data, from the folder of the file that names them."""
+    """`raw` with relative data paths resolved against `folder`, the folder of the scenario file."""
     changed = dict(raw)
     if isinstance(raw.get("data"), dict):
         changed["data"] = _with_path(raw["data"], folder)
@@ -157,9 +157,9 @@ def _with_path(table: dict[str, Any], folder: Path) -> dict[str, Any]:
 def _not_json(
     value: object, loc: tuple[int | str, ...]
 ) -> Iterable[tuple[tuple[int | str, ...], str]]:
-    """TOML's dates, times, and endless or very large numbers, which no key of a scenario takes.
+    """Finds values that no key takes: TOML's dates and times, infinite, NaN and very large numbers.
 
-    None cannot come from a file; in the dump of a scenario it stands for a key that was not given.
+    None cannot come from a file; in a dumped scenario it means that a key was not given.
     """
     if isinstance(value, dict):
         for key, inner in value.items():

@@ -1,7 +1,7 @@
-"""Where scenario files are: a path, or a name in a folder of scenarios.
+"""Finds scenario files by path or by name.
 
-Owns the rule: what has a separator or ends in `.toml` is a path; anything else is a name in the folder
-that the caller gives, else in the one that is bundled with the package, else in the checkout's.
+An argument with a separator or ending in `.toml` is a path. Anything else is a name in a folder of
+scenarios: the one that the caller gives, else the one bundled with the package, else the checkout's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def scenario_folder(folder: Path | None = None) -> Path:
-    """The folder that names are looked up in. Raises ScenarioError if the one given is none."""
+    """The folder in which names are looked up. Raises ScenarioError if `folder` is not a folder."""
     if folder is not None:
         if not folder.is_dir():
             raise ScenarioError(f"{folder}: is no folder, expected one with scenario files")
@@ -26,7 +26,7 @@ def scenario_folder(folder: Path | None = None) -> Path:
 
 
 def find_scenario(what: str, folder: Path | None = None) -> Path:
-    """The file that `what` means. Raises ScenarioError with the known names."""
+    """The scenario file with the name or path `what`. Raises ScenarioError with the known names."""
     if what.endswith(".toml") or "/" in what or os.sep in what:
         path = Path(what)
         if path.is_dir():
@@ -47,5 +47,5 @@ def find_scenario(what: str, folder: Path | None = None) -> Path:
 
 
 def scenario_files(folder: Path) -> list[Path]:
-    """The scenario files of a folder, by name."""
+    """The scenario files of a folder, sorted by name."""
     return sorted(folder.glob("*.toml"))

@@ -1,9 +1,8 @@
-"""The shape of a scenario file: every table and key, its type, its limits and its default.
+"""Defines the tables and keys of a scenario file, with their types, limits and defaults.
 
-Owns the vocabulary; `scenarios/README.md` explains it key by key, and a test holds the two together.
-What cannot stand together is in `consistency`. Python names are those of the file, but for the
-arrays of tables: `[[setup]]`, `[[commit]]`, `[[arm]]` and `[[gate.limit]]` are `setups`, `commits`,
-`arms` and `limits` here.
+`scenarios/README.md` explains every key, and a test checks that the two agree. `consistency` checks
+combinations of keys. Python names are the file's, except for the arrays of tables: `[[setup]]`,
+`[[commit]]`, `[[arm]]` and `[[gate.limit]]` are `setups`, `commits`, `arms` and `limits` here.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ TopologyName = Literal[
     "bucket", "state", "bloom", "legacy", "step1", "step2", "step3", "compatible", "bulk", "append"
 ]
 RECORDLESS = ("bulk", "append")
-"""Topologies in which no record is made, and so no strategy takes part."""
+"""Topologies that make no records and therefore use no strategy."""
 TableName = Literal[
     "region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem"
 ]
@@ -45,14 +44,14 @@ ColumnType = Literal[
 
 
 def _one_or_many(value: object) -> object:
-    """One column may stand without its brackets."""
+    """A single value may be written without brackets."""
     if isinstance(value, str):
         return (value,)
     return tuple(value) if isinstance(value, list) else value
 
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$", max_length=100)]
-"""Becomes a part of the names of folders and of a dotted key, hence no dots and no separators."""
+"""Part of folder names and of dotted keys, so it contains no dots and no separators."""
 Columns = Annotated[tuple[str, ...], BeforeValidator(_one_or_many)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -61,18 +60,18 @@ _SOME = Field(min_length=1)
 
 
 class Section(BaseModel):
-    """One table of the file: no key but the known ones, no type but the one expected."""
+    """One table of the file; it accepts only known keys and only the expected types."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     @property
     def given(self) -> dict[str, Any]:
-        """Every key that the file gives."""
+        """The keys that the file gives, with their values."""
         return self.model_dump(exclude_unset=True)
 
 
 class TpchData(Section):
-    """`[data]` with `source = "tpch"`: a table of TPC-H, generated once and kept."""
+    """`[data]` with `source = "tpch"`: a TPC-H table, generated once and kept."""
 
     source: Literal["tpch"]
     table: TableName
@@ -87,7 +86,7 @@ class TpchData(Section):
 
     @property
     def record_key(self) -> tuple[str, ...]:
-        """The key columns: those of the file, else the table's primary key; none without keys."""
+        """The key columns: those of the file, else the table's primary key; empty if `keyless`."""
         return () if self.keyless else self.key or TABLES[self.table].primary_key
 
     @property
@@ -110,7 +109,7 @@ class ParquetData(Section):
 
     @property
     def record_key(self) -> tuple[str, ...]:
-        """The key columns; none without keys."""
+        """The key columns; empty if rows have no keys."""
         return self.key
 
     @property
@@ -123,7 +122,7 @@ Data = Annotated[TpchData | ParquetData, Field(discriminator="source")]
 
 
 class Batch(Section):
-    """`[[setup]]` or `[[commit]]`: one write. Shares are from 0 to 1; `inputs.shares` defines them."""
+    """`[[setup]]` or `[[commit]]`: one write. `inputs.shares` defines the shares, which are from 0 to 1."""
 
     operation: Operation = "upsert"
     rows: Annotated[int, Field(ge=1, le=10**12)] | None = None
@@ -137,16 +136,16 @@ class Batch(Section):
 
     @property
     def takes_no_rows(self) -> bool:
-        """Whether it only takes something away."""
+        """Whether it only deletes, and so has no rows."""
         return self.operation == "delete_partition"
 
     @property
     def derived(self) -> bool:
-        """Whether its rows are made of those of `[data]`."""
+        """Whether its rows are derived from those of `[data]`."""
         return self.path is None and not self.takes_no_rows
 
     def rows_of(self, source_rows: int) -> int:
-        """How many rows, for a source of `source_rows` rows: `rows`, or `share` of it, or all."""
+        """The number of rows for a source of `source_rows` rows: `rows`, or `share` of the source, or all."""
         if self.takes_no_rows:
             return 0
         if self.rows is not None:
@@ -155,7 +154,7 @@ class Batch(Section):
 
 
 class Merging(Section):
-    """How a table merges. An arm may state its own, which differs from the table's in what it gives."""
+    """How a table merges. An arm may have its own, whose given keys replace those of `[table]`."""
 
     merge_mode: Literal["EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"] = "EVENT_TIME_ORDERING"
     partial_update: Literal["", "IGNORE_DEFAULTS", "FILL_UNAVAILABLE"] = ""
@@ -166,12 +165,12 @@ class Merging(Section):
 
     @property
     def merging(self) -> Merging:
-        """These fields alone."""
+        """Only the fields of this section."""
         return Merging(**{name: getattr(self, name) for name in Merging.model_fields})
 
 
 class Files(Section):
-    """What files a table has. An arm may state its own, which differ from the table's in what it gives."""
+    """The kind of a table's files. An arm may have its own, whose given keys replace those of `[table]`."""
 
     type: Literal["COPY_ON_WRITE", "MERGE_ON_READ"] = "COPY_ON_WRITE"
     codec: Literal["zstd", "gzip", "snappy", "lz4", "uncompressed"] = "zstd"
@@ -180,17 +179,17 @@ class Files(Section):
 
     @property
     def level(self) -> int | None:
-        """The codec's level, which is always stated: pyarrow's own default for gzip is 9."""
+        """The codec's level. It is always explicit, because pyarrow's default for gzip is 9."""
         return DEFAULT_LEVELS.get(self.codec) if self.codec_level is None else self.codec_level
 
     @property
     def files(self) -> Files:
-        """These fields alone."""
+        """Only the fields of this section."""
         return Files(**{name: getattr(self, name) for name in Files.model_fields})
 
     @property
     def given(self) -> dict[str, Any]:
-        """What is given here, and what of a whole table no longer holds beside it."""
+        """The given keys, and None for keys of `[table]` that no longer apply beside them."""
         given = super().given
         if "codec" in given:
             given = {"codec_level": None, **given}
@@ -212,12 +211,12 @@ class Table(Merging, Files):
 
     @property
     def time_properties(self) -> dict[str, str]:
-        """What `time_folders` says, by Hudi's names for it."""
+        """`time_folders` as Hudi's properties."""
         return {f"{PREFIX}{key}": value for key, value in self.time_folders.items()}
 
     @property
     def time_rule(self) -> TimeRule | None:
-        """How the partition column becomes a folder; None where it stands for itself."""
+        """The rule that names partition folders by time; None if the column's text names them."""
         return TimeRule.from_properties(self.time_properties) if self.time_folders else None
 
 
@@ -226,7 +225,7 @@ LEVELS: Mapping[str, tuple[int, int]] = {"zstd": (1, 22), "gzip": (1, 9)}
 
 
 class Topology(Section):
-    """`[topology]`: the chain of stages and hops. An arm may state its own."""
+    """`[topology]`: the chain of stages and hops. An arm may have its own."""
 
     name: TopologyName = "bucket"
     tasks: Annotated[int, Field(ge=0, le=1000)] = 0
@@ -236,14 +235,14 @@ class Topology(Section):
 
     @property
     def makes_records(self) -> bool:
-        """Whether a strategy takes part."""
+        """Whether it makes records and therefore uses a strategy."""
         return self.name not in RECORDLESS
 
 
 class ArmOptions(BaseModel):
-    """`[arm.options]`: what every strategy takes; any other key is the strategy's own.
+    """`[arm.options]`: the options that all strategies have; any other key is the strategy's own.
 
-    A key that is not given stays None: the default is the strategy's. `rows_per_frame` 0 means a
+    A key that is not given stays None, and the strategy's default applies. `rows_per_frame` 0 means a
     whole batch.
     """
 
@@ -266,7 +265,7 @@ class ArmOptions(BaseModel):
 
 
 class Arm(Section):
-    """`[[arm]]`: what is measured; exactly one of `strategy`, `control` and `peer` says what it is."""
+    """`[[arm]]`: what is measured. Exactly one of `strategy`, `control` and `peer` is given."""
 
     name: Name
     strategy: Annotated[str, Field(min_length=1)] | None = None
@@ -282,12 +281,12 @@ class Arm(Section):
 
     @field_serializer("merging", "table")
     def _as_given(self, section: Section | None) -> dict[str, Any] | None:
-        # with its defaults it would say more than the file does
+        # dumped defaults would look as if the file gave them
         return None if section is None else section.model_dump(mode="json", exclude_unset=True)
 
     @property
     def kind(self) -> Kind:
-        """Follows from the key that is given."""
+        """Strategy, control or peer, by the key that is given."""
         if self.control is not None:
             return "control"
         return "strategy" if self.peer is None else "peer"
@@ -299,7 +298,7 @@ class Arm(Section):
 
 
 class Measure(Section):
-    """`[measure]`: how often, in what order, on how much."""
+    """`[measure]`: rounds and their order, the exchange, cores and memory."""
 
     rounds: Annotated[int, Field(ge=1, le=1000)] = 5
     warmup: Annotated[int, Field(ge=0, le=100)] = 1
@@ -311,7 +310,7 @@ class Measure(Section):
 
 
 class Codec(Section):
-    """`[codec]`: what is encoded and decoded where `measure.exchange` is "none"."""
+    """`[codec]`: what is encoded and decoded if `measure.exchange` is "none"."""
 
     batch_rows: Annotated[tuple[Annotated[int, Field(ge=1, le=1_000_000)], ...], _SOME] = (
         *(1, 10, 100),
@@ -324,14 +323,14 @@ class Codec(Section):
 
 
 class Sweep(Section):
-    """`[sweep]`: the whole scenario once for each value of one of its numbers."""
+    """`[sweep]`: repeats the scenario for each value of one of its numbers."""
 
     key: Annotated[str, Field(min_length=1)]
     values: Annotated[tuple[int | float, ...], _SOME]
 
 
 class GateLimit(Section):
-    """`[[gate.limit]]`: a limit for what it names; what is left out means any."""
+    """`[[gate.limit]]`: a limit for the arm, phase and metric that it names; a missing one means any."""
 
     arm: str | None = None
     phase: str | None = None
@@ -341,7 +340,7 @@ class GateLimit(Section):
 
 
 class Gate(Section):
-    """`[gate]`: how much worse is a regression. A key that is not given has the gate's default."""
+    """`[gate]`: how much worse counts as a regression. Missing keys have the gate's defaults."""
 
     relative: Annotated[float, Field(ge=0)] | None = None
     absolute: Annotated[float, Field(ge=0)] | None = None
@@ -354,7 +353,7 @@ class Gate(Section):
 
 
 class Scenario(Section):
-    """A whole file. Built by `loading`, which also checks what cannot stand together."""
+    """A whole scenario file. `loading` builds it and also checks combinations of keys."""
 
     name: Name
     title: str
@@ -378,15 +377,15 @@ class Scenario(Section):
 
     @property
     def named_batches(self) -> tuple[tuple[str, Batch], ...]:
-        """The same, each with its key: `setup.1`, `commit.1` and so on."""
+        """All writes in order, each with its key: `setup.1`, `commit.1` and so on."""
         setups = [(f"setup.{n}", batch) for n, batch in enumerate(self.setups, 1)]
         return (*setups, *((f"commit.{n}", batch) for n, batch in enumerate(self.commits, 1)))
 
     @property
     def ordering(self) -> tuple[str, ...]:
-        """The ordering columns of the table: own ones, else event_ts, else none.
+        """The ordering columns of the table: those of `[data]`, else event_ts.
 
-        None where every batch is a file of the user's and the file names none, and where rows have no key.
+        Empty if rows have no key, or if no batch is derived and `[data]` names no column.
         """
         if self.data.keyless:
             return ()
@@ -395,16 +394,19 @@ class Scenario(Section):
 
     @property
     def codec_only(self) -> bool:
-        """Whether records are encoded and decoded only, and nothing is written."""
+        """Whether records are only encoded and decoded, and nothing is written."""
         return self.measure.exchange == "none"
 
     def topology_of(self, arm: Arm | None) -> Topology:
-        """How records of `arm` travel."""
+        """The topology of `arm`: its own, else the scenario's."""
         return self.topology if arm is None or arm.topology is None else arm.topology
 
     def table_of(self, arm: Arm | None) -> Table:
-        """The table that `arm` writes: the scenario's, merging and with files as the arm says if it does,
-        and with the index that its topology wants."""
+        """The table that `arm` writes.
+
+        It is the scenario's table with the arm's own `merging` and `table`, and with the index that the
+        arm's topology needs.
+        """
         update: dict[str, Any] = {"index": self._index(self.topology_of(arm))}
         for own in () if arm is None else (arm.merging, arm.table):
             update |= {} if own is None else own.given
@@ -418,12 +420,12 @@ class Scenario(Section):
         return "BLOOM" if topology.name == "bloom" else "SIMPLE"
 
     def key_is_global(self, arm: Arm | None) -> bool:
-        """Whether a key is told apart in the whole table of `arm`, and not in each partition."""
+        """Whether a key is unique in the whole table of `arm`, not only in its partition."""
         index = self.table_of(arm).index
         return bool(self.data.partition) and index.startswith(("GLOBAL", "INMEMORY", "FLINK"))
 
     def arm(self, name: str) -> Arm:
-        """The arm of that name, which must exist."""
+        """The arm with this name, which must exist."""
         return next(arm for arm in self.arms if arm.name == name)
 
     def to_json(self) -> dict[str, Any]:

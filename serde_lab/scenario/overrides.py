@@ -1,8 +1,8 @@
-"""`--set key=value`: changes a scenario before it is checked, as if the file had said so.
+"""Applies `--set key=value` to a scenario before it is checked, as if the file contained the value.
 
-Owns the syntax of key and value. A key is dotted; an array is entered by a number from 1 or, where
-its tables have names, by name: `data.scale_factor`, `commit.1.updates`, `arm.pickle.options.layout`.
-A value is TOML; a bare word that is no TOML is taken as a text.
+A key is dotted. An entry of an array is selected by its number from 1 or, if its tables have names, by
+name: `data.scale_factor`, `commit.1.updates`, `arm.pickle.options.layout`. A value is TOML; a bare word
+that is not TOML is taken as a text.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def apply_overrides(raw: Mapping[str, Any], overrides: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """A copy of `raw` with the values set, later ones last. Raises ScenarioError for a key that
-    leads nowhere; whether a new key is known is checked with the rest of the scenario."""
+    """A copy of `raw` with the values set; a later override replaces an earlier one.
+
+    Raises ScenarioError for a key whose parent does not exist. Whether a new key is known is checked with
+    the rest of the scenario.
+    """
     changed = copy.deepcopy(dict(raw))
     for key, value in overrides:
         _set(changed, key, value)
@@ -60,7 +63,7 @@ def _set(raw: dict[str, Any], key: str, value: Any) -> None:
         if isinstance(at, list):
             at = at[_position(at, step, key)]
         elif isinstance(at, dict):
-            # a table that the file leaves to its defaults
+            # the file does not contain this table, so all its keys had their defaults
             at = at.setdefault(step, {})
         if not isinstance(at, list | dict):
             raise ScenarioError(f"--set {key}: {so_far} is {at!r} and has no keys")

@@ -1,7 +1,7 @@
-"""What is wrong with a scenario, in sentences that name key, what was found and what was expected.
+"""Describes problems of a scenario in sentences that name the key, what was found and what was expected.
 
-Owns the wording of everything that pydantic refuses. Batches and arms are counted from 1, as in the
-results; a key is written as `--set` takes it.
+Errors from pydantic get their wording here. Batches and arms are counted from 1, as in the results; a key
+has the form that `--set` takes.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Loc = tuple[int | str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong: the dotted key, and a clause about it."""
+    """One problem: the dotted key, and a clause that describes it."""
 
     key: str
     said: str
 
 
 def refuse(source: str, problems: Sequence[Problem]) -> ScenarioError:
-    """The error to raise for `problems`, of which there is at least one."""
+    """The error to raise for one or more `problems`."""
     lines = [
         f"{problem.key}: {problem.said}" if problem.key else problem.said for problem in problems
     ]
@@ -41,7 +41,7 @@ def refuse(source: str, problems: Sequence[Problem]) -> ScenarioError:
 
 
 def of_validation(error: ValidationError, raw: Mapping[str, Any]) -> list[Problem]:
-    """Problems of the shape, in the order of the file's keys."""
+    """The problems that pydantic found, in the order of the file's keys."""
     details = error.errors(include_url=False)
     return [
         Problem(dotted(_real(detail["loc"]), raw), _clause(detail))
@@ -51,7 +51,7 @@ def of_validation(error: ValidationError, raw: Mapping[str, Any]) -> list[Proble
 
 
 def dotted(loc: Loc, raw: Mapping[str, Any]) -> str:
-    """A place in the file as one key: `arm.pickle.options.layout`, `commit.1.rows`."""
+    """A position in the file as a dotted key: `arm.pickle.options.layout`, `commit.1.rows`."""
     words: list[str] = []
     at: Any = raw
     for step in loc:
@@ -65,13 +65,13 @@ def dotted(loc: Loc, raw: Mapping[str, Any]) -> str:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?` where a known name is close, else nothing."""
+    """`; did you mean 'x'?` if a known name is close, else ""."""
     close = get_close_matches(name, list(known), 1, 0.6)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names by commas, or `none`."""
+    """Names separated by commas, or `none`."""
     return ", ".join(names) or "none"
 
 
@@ -82,12 +82,12 @@ def _has(at: object, step: int | str) -> bool:
 
 
 def _real(loc: Loc) -> Loc:
-    """Without the tag that pydantic puts behind `data` to say which kind of data it took."""
+    """`loc` without the tag that pydantic adds behind `data` for the kind of data."""
     return (loc[0], *loc[2:]) if len(loc) > 1 and loc[0] == "data" else loc
 
 
 def _is_shadow(detail: ErrorDetails, details: Sequence[ErrorDetails]) -> bool:
-    """A list whose items are all refused is also called too short, which misleads."""
+    """Whether a "too short" error is misleading: pydantic adds one if all items of a list are refused."""
     loc = detail["loc"]
     return detail["type"] == "too_short" and any(
         other["loc"][: len(loc)] == loc and len(other["loc"]) > len(loc) for other in details
@@ -145,7 +145,7 @@ def _clause(detail: ErrorDetails) -> str:
 
 
 def _unknown(loc: Loc) -> str:
-    """An unknown key: the names known there, or the place where that name does belong."""
+    """The clause for an unknown key: known names, and the table to which the name belongs, if any."""
     name = str(loc[-1])
     model = _model_at(loc[:-1])
     known = keys_of(model) if model else ()
@@ -158,12 +158,12 @@ def _unknown(loc: Loc) -> str:
 
 
 def keys_of(model: type[BaseModel]) -> tuple[str, ...]:
-    """The keys of one table, under the names of the file."""
+    """The keys of one table, by their names in the file."""
     return tuple(field.alias or name for name, field in model.model_fields.items())
 
 
 def all_keys() -> Iterator[tuple[str, str]]:
-    """Every key of the vocabulary, after the table it belongs to; `data` has those of both kinds."""
+    """Every (table, key) of a scenario file; `data` has the keys of both kinds of data."""
     seen = set()
     for place, model in sections():
         for key in keys_of(model):
@@ -175,7 +175,7 @@ def all_keys() -> Iterator[tuple[str, str]]:
 def sections(
     model: type[BaseModel] = Scenario, place: str = ""
 ) -> Iterator[tuple[str, type[BaseModel]]]:
-    """Every table of the file with its model; "" is the file's top."""
+    """Every table of the file with its model; "" is the top of the file."""
     yield place, model
     for name, field in model.model_fields.items():
         key = field.alias or name
@@ -190,7 +190,7 @@ def _model_at(loc: Loc) -> type[BaseModel] | None:
 
 
 def _annotation(loc: Loc) -> Any:
-    """The type of the field at a place as pydantic names it, tag of the data included."""
+    """The type of the field at a pydantic location, which includes the tag of `data`."""
     current: Any = Scenario
     for step in loc:
         models = list(_models(current))
@@ -206,7 +206,7 @@ def _annotation(loc: Loc) -> Any:
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models in an annotation, whether in a tuple, a union or alone."""
+    """The models in an annotation: in a tuple, in a union or alone."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
         return
@@ -215,7 +215,7 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _literals(annotation: Any) -> list[Any]:
-    """The values of a Literal, or of the Literal in an optional or in a tuple."""
+    """The values of a Literal, or of a Literal inside an optional or a tuple."""
     if get_origin(annotation) in (Union, UnionType, tuple):
         return [value for inner in get_args(annotation) for value in _literals(inner)]
     return [value for value in get_args(annotation) if not isinstance(value, type)]
@@ -245,5 +245,5 @@ _OPTION = re.compile("|".join(map(re.escape, sorted(_KEYS_OF_OPTIONS, key=len, r
 
 
 def in_scenario_keys(text: str) -> str:
-    """A sentence about options of a write with the keys that a scenario has for them."""
+    """`text` with the names of write options replaced by the scenario keys for them."""
     return _OPTION.sub(lambda found: _KEYS_OF_OPTIONS[found[0]], text)

@@ -1,7 +1,4 @@
-"""A sweep: one scenario for each value of one of its numbers.
-
-Owns how the scenario of a value is made, and what its arms are called. Must not know what is measured.
-"""
+"""Expands a sweep into one scenario for each value of the swept key, and names the arms of each."""
 
 from __future__ import annotations
 
@@ -20,17 +17,17 @@ _NOT_SWEPT = ("name", "title", "question", "reference", "sweep", "gate")
 
 @dataclass(frozen=True, slots=True)
 class SweepPoint:
-    """One value of a sweep with its scenario; `value` is None where nothing is swept."""
+    """One value of a sweep with its scenario; `value` is None if there is no sweep."""
 
     scenario: Scenario
     value: float | None = None
 
     def arm_name(self, arm: str) -> str:
-        """What `arm` is called at this point: `arrow@0.3`."""
+        """The name of `arm` at this point, such as `arrow@0.3`."""
         return arm if self.value is None else f"{arm}@{self.value:g}"
 
     def arms(self, arms: Sequence[Arm]) -> tuple[Arm, ...]:
-        """This point's own `arms`, by the names that they have here."""
+        """This point's versions of `arms`, with the names that they have here."""
         names = {arm.name for arm in arms}
         chosen = [arm for arm in self.scenario.arms if arm.name in names]
         return tuple(arm.model_copy(update={"name": self.arm_name(arm.name)}) for arm in chosen)
@@ -39,9 +36,9 @@ class SweepPoint:
 def points_of(
     scenario: Scenario, parse: Callable[[Mapping[str, Any], str], Scenario]
 ) -> tuple[SweepPoint, ...]:
-    """The points in the order of their values; `parse` makes a scenario of a document.
+    """The points in the order of their values; `parse` makes a scenario out of a document.
 
-    Raises ScenarioError where the key leads nowhere or does not take a value.
+    Raises ScenarioError if the key does not exist or does not accept a value.
     """
     if scenario.sweep is None:
         return (SweepPoint(scenario),)
@@ -56,7 +53,7 @@ def points_of(
 def sweep_problems(
     scenario: Scenario, parse: Callable[[Mapping[str, Any], str], Scenario]
 ) -> Iterator[Problem]:
-    """What is wrong with `[sweep]`: its key, its values, or a scenario that they make."""
+    """Problems of `[sweep]`: its key, its values, or a scenario that results from them."""
     if scenario.sweep is None:
         return
     key, values = scenario.sweep.key, scenario.sweep.values

@@ -1,9 +1,7 @@
-"""Whether two batches are equal, to the bit, and where they first differ.
+"""Compares two batches to the bit and says where they first differ; the conformance kit uses it.
 
-Owns the conformance kit's idea of equality: types and nulls must be equal, -0.0 differs from 0.0,
-and every NaN equals every NaN (Python, numpy and Arrow do not keep the bits inside a NaN). What
-stands under a null, and how values are laid out in memory, does not matter.
-Must not know strategies.
+Types and nulls must be equal, -0.0 differs from 0.0, and every NaN equals every NaN (Python, numpy and
+Arrow do not keep the bits inside a NaN). The bytes under a null and the layout in memory are ignored.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ def _differs(a: pa.Array, b: pa.Array) -> npt.NDArray[np.bool_]:
         same = values[0].view(bits) == values[1].view(bits)
         differs |= ~(same | (np.isnan(values[0]) & np.isnan(values[1])))
     else:
-        # equality of any other type is equality of values; both are null, or neither is
+        # null in both is equal; null in one is already in `differs`
         equal = pc.equal(a, b).fill_null(True)
         differs |= ~equal.to_numpy(zero_copy_only=False)
     return differs

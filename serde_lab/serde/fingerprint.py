@@ -1,7 +1,7 @@
-"""A number for a schema, by which a decoder knows frames of another schema.
+"""Computes a schema's fingerprint, by which a decoder recognises frames of another schema.
 
-Owns the text of a schema that the number is made from; golden frames depend on it, so that the text
-never changes. Must not know strategies.
+The fingerprint is a checksum of a text form of the schema. Golden frames hold it, so the text form must
+never change.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def schema_fingerprint(schema: RecordSchema) -> int:
 
 
 def _field(name: str, t: pa.DataType) -> str:
-    # the length keeps names with commas and brackets apart
+    # the length keeps names with commas and brackets unambiguous
     return f"{len(name.encode())}:{name} {_text(t)}"
 
 

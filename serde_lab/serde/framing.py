@@ -1,8 +1,7 @@
-"""Frames around records: where to cut, and the checksum that any strategy's frames may carry.
+"""Cuts records into frames, and adds and verifies the checksum that any strategy's frames may carry.
 
-Owns the cutting of records into frames (at bounds, at `rows_per_frame`, at `max_frame_bytes`) and the
-`crc32c` integrity trailer: four bytes behind the frame, the CRC-32C of all bytes before them, little
-endian. Must not know what is inside a frame.
+Frames are cut at bounds, at `rows_per_frame` and at `max_frame_bytes`. The `crc32c` integrity trailer is
+the last four bytes of a frame: the CRC-32C of all bytes before them, little endian.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Cuts:
 
 
 def payload_bytes(options: SerdeOptions) -> int:
-    """Most bytes that a frame may have before its integrity trailer."""
+    """The maximum of bytes in a frame without its integrity trailer."""
     return max(1, options.max_frame_bytes - (_CRC.size if options.integrity == "crc32c" else 0))
 
 
@@ -50,11 +49,11 @@ def cut(
 ) -> Cuts:
     """Where frames begin and end.
 
-    Each run of `bounds` is cut into frames of `rows_per_frame` records; a frame of more than
-    `max_frame_bytes` is then cut again, each piece as long as it can be, but never inside a record.
-    `record_ends` gives the bytes of the records: shape (n + 1,), record i has
-    record_ends[i + 1] - record_ends[i] bytes; without it no frame is cut for its bytes.
-    `overhead_bytes` is what a frame has beyond its records.
+    Each run of `bounds` is cut into frames of `rows_per_frame` records. A frame of more than
+    `max_frame_bytes` is then cut again, each piece as long as possible, but never inside a record.
+    `record_ends` gives the sizes of the records: shape (n + 1,), record i has
+    record_ends[i + 1] - record_ends[i] bytes; without it `max_frame_bytes` is not applied.
+    `overhead_bytes` is the size of a frame beyond its records.
     """
     runs = np.diff(bounds.offsets)
     if bounds.offsets[0] != 0 or (runs < 0).any() or len(runs) != len(bounds.targets):
@@ -75,7 +74,7 @@ def cut(
 
 
 def _cut_bytes(cuts: Cuts, ends: npt.NDArray[np.integer], most_bytes: int) -> Cuts:
-    """Cut each frame again whose records have more than `most_bytes`."""
+    """Cut again each frame whose records have more than `most_bytes`."""
     sizes = ends[cuts.offsets[1:]] - ends[cuts.offsets[:-1]]
     large = np.flatnonzero((sizes > most_bytes) & (cuts.rows > 1))
     if not len(large):
@@ -106,14 +105,14 @@ def frames_of(cuts: Cuts, frame: pa.BinaryArray, options: SerdeOptions) -> Frame
 def frame_error(
     strategy: str, frame_index: int, options: SerdeOptions, problem: str
 ) -> DecodeError:
-    """The error for a damaged frame: it names the record, or the frame if that holds several."""
+    """The error for a damaged frame: it names the record, or the frame if frames hold several records."""
     if options.rows_per_frame == 1:
         return DecodeError(strategy, frame_index, problem)
     return DecodeError(strategy, None, f"frame {frame_index}: {problem}")
 
 
 def opened(strategy: str, frames: pa.BinaryArray, options: SerdeOptions) -> pa.BinaryArray:
-    """`frames` without their integrity trailers, verified; raises DecodeError naming the frame."""
+    """`frames` without their integrity trailers, which are verified. Raises DecodeError naming the frame."""
     if frames.null_count:
         null = int(np.flatnonzero(frames.is_null().to_numpy(zero_copy_only=False))[0])
         raise frame_error(strategy, null, options, "the frame is null")
@@ -121,14 +120,14 @@ def opened(strategy: str, frames: pa.BinaryArray, options: SerdeOptions) -> pa.B
 
 
 def seal(frames: pa.BinaryArray) -> pa.BinaryArray:
-    """Each frame with the CRC-32C of its bytes behind it."""
+    """Each frame with the CRC-32C of its bytes appended."""
     value, pack = google_crc32c.value, _CRC.pack
-    # a call of the C library per frame: nothing in Arrow or numpy computes a CRC
+    # one call of the C library a frame, since neither Arrow nor numpy computes a CRC
     return pa.array([frame + pack(value(frame)) for frame in frames.to_pylist()], pa.binary())
 
 
 def unseal(strategy: str, frames: pa.BinaryArray, options: SerdeOptions) -> pa.BinaryArray:
-    """Each frame without its trailer; raises DecodeError where the CRC-32C differs."""
+    """Each frame without its trailer. Raises DecodeError if the CRC-32C differs."""
     value, size = google_crc32c.value, _CRC.size
     payloads = []
     for index, frame in enumerate(frames.to_pylist()):

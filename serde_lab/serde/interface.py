@@ -1,7 +1,7 @@
-"""The SerDe interface: what a strategy is, and the laws that it keeps. Read this file first.
+"""The SerDe interface: the classes that a strategy implements and the laws that it obeys. Read this first.
 
-A *strategy* is a way to represent and serialise records. It is bound once to a schema and options,
-then works on batches:
+A *strategy* is a way to represent and serialise records. It is bound once to a schema and options;
+the bound SerDe then works on batches:
 
     strategy.bind(schema, options) -> BoundSerde
     bound.from_arrow(batch)        -> Records       convert in
@@ -11,25 +11,25 @@ then works on batches:
 
 Laws, checked for every strategy and every plug-in by `serde_lab.serde.conformance.Conformance`:
 
-1. to_arrow(decode(encode(from_arrow(x)))) equals x for every supported type and awkward value, up to
-   the losses that the strategy declares in `losses()`.
+1. to_arrow(decode(encode(from_arrow(x)))) equals x for every supported type and awkward value, except
+   for the losses that the strategy declares in `losses()`.
 2. Equal batches give equal bytes; `row` and `batch` execution give the same bytes.
-3. Empty batches work, a bound SerDe travels to a worker (pickle), and its repr shows its options.
+3. Empty batches work, a bound SerDe can be pickled (to reach a worker), and its repr shows its options.
 4. A truncated frame, a foreign frame and a frame of another schema raise DecodeError naming strategy
    and record. With integrity "none" a flipped bit raises or gives a record valid for the schema, never
    a crash, a hang or an allocation beyond 16 times the frame (a strategy whose format cannot promise
    that says so in `fairness()`); with "crc32c" every flip raises before anything is decoded.
 5. Frames written by an older version still decode (golden bytes).
 
-What strategies share, and a plug-in calls: `records.types.check_supported` and `serde.options.resolve` in
-`bind`, `serde.framing.cut` and `frames_of` in `encode`, `serde.framing.opened` and `frame_error` in `decode`,
-`serde.fingerprint.schema_fingerprint` for the head of a frame.
+Strategies, plug-ins included, share these functions: `records.types.check_supported` and
+`serde.options.resolve` in `bind`, `serde.framing.cut` and `frames_of` in `encode`, `serde.framing.opened` and
+`frame_error` in `decode`, `serde.fingerprint.schema_fingerprint` for the head of a frame.
 
-The four verbs are what headlines use the sum of. What a `Records` *is* decides the split between
-converting and serialising, so every strategy's module docstring says it.
+Headline figures are the sum of the four verbs above. The representation behind `Records` decides how the
+work divides into converting and serialising, so every strategy's module docstring describes it.
 
-The other verbs are RFC-46's record API and RFC-84's record, in bulk. What only reads records is asked of
-the records; what makes records of a schema is asked of the bound SerDe of that schema:
+The other verbs are RFC-46's record API and RFC-84's record, in bulk. Verbs that only read are methods of
+`Records`; verbs that make records of a schema are methods of the SerDe bound to that schema:
 
     records.column_values, ordering_values, record_keys, partition_paths,
             current_locations, new_locations, is_delete, should_ignore, take, slice, pieces, concatenate
@@ -37,8 +37,8 @@ the records; what makes records of a schema is asked of the bound SerDe of that 
 
 Records are never changed in place. Law 6: every verb gives what the same change of an Arrow batch gives
 (`serde_lab.serde.conformance.verbs`). A strategy overrides `project` (rewrite, join) and
-`update_metadata` to stay on its representation; what it does not override goes round through Arrow, in
-`serde_lab.serde.through_arrow` and nowhere else. `RECORD_API.md` has the table: verb, meaning, cost.
+`update_metadata` to stay on its representation; any that it does not override converts to Arrow and back,
+in `serde_lab.serde.through_arrow` and nowhere else. `RECORD_API.md` has the table: verb, meaning, cost.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ Integrity = Literal["none", "crc32c"]
 class SerdeOptions:
     """Options that every strategy takes, and `own` for the strategy's own keys.
 
-    `rows_per_frame`: most records in one frame, from 1; 0 means the whole run of one target.
-    `max_frame_bytes`: most bytes in one frame; a frame of one record may be larger, since a record is
-    never split. `execution`: "" means the strategy's default, its first in `Strategy.executions`.
+    `rows_per_frame`: the maximum of records in a frame, from 1; 0 means the whole run of one target.
+    `max_frame_bytes`: the maximum of bytes in a frame; a frame of one record may be larger, since records
+    are never split. `execution`: "" means the strategy's default, the first in `Strategy.executions`.
     """
 
     execution: Execution | Literal[""] = ""
@@ -92,9 +92,9 @@ class SerdeOptions:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Runs of records of equal target: run i is records [offsets[i], offsets[i + 1]), for targets[i].
+    """Runs of records for one target: run i is records [offsets[i], offsets[i + 1]), for targets[i].
 
-    No frame crosses a bound. `targets` has shape (n,), `offsets` (n + 1,), offsets[0] == 0 and
+    A frame never holds records of two runs. `targets` has shape (n,), `offsets` (n + 1,), offsets[0] == 0 and
     offsets[n] == the number of records.
     """
 
@@ -103,12 +103,12 @@ class Bounds:
 
     @classmethod
     def single(cls, rows: int, target: int = 0) -> Self:
-        """All `rows` records go to one target."""
+        """One run: all `rows` records go to one target."""
         return cls(np.array([target], np.int32), np.array([0, rows], np.int64))
 
     @classmethod
     def each(cls, targets: npt.NDArray[np.int32]) -> Self:
-        """Every record is a run of its own: what needs no routing at one row a frame."""
+        """A run for every record: with one row a frame, records need not be grouped by target first."""
         return cls(
             targets.astype(np.int32, copy=False), np.arange(len(targets) + 1, dtype=np.int64)
         )
@@ -116,10 +116,10 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """What crosses the exchange: one row a frame. All three arrays have the same length.
+    """The rows that cross the shuffle, one a frame. All three arrays have the same length.
 
-    Frames stand in the order of the records that they hold: frame i holds the `rows[i]` records after
-    those of frame i - 1.
+    Frames are in the order of their records: frame i holds the `rows[i]` records after those of frame
+    i - 1.
     """
 
     target: pa.Int32Array
@@ -159,11 +159,11 @@ class Records(ABC):
         """All records of `parts` (at least one), in order."""
 
     def slice(self, start: int, stop: int) -> Self:
-        """The records from number `start` to before `stop`."""
+        """The records [start, stop)."""
         return self.take(np.arange(start, stop))
 
     def forget_columns(self) -> None:
-        """Give back what was read of these records and is kept beside them."""
+        """Free the columns that were read from these records and cached."""
         return
 
     def pieces(self, most: int, rows: npt.NDArray[np.int64] | None = None) -> Iterator[Self]:
@@ -178,7 +178,7 @@ class Records(ABC):
             yield self.slice(start, stop) if rows is None else self.take(rows[start:stop])
 
     def column_values(self, names: Sequence[str]) -> list[pa.Array]:
-        """These columns, each as `column` gives it."""
+        """These columns, each as `column` returns it."""
         return [self.column(name) for name in names]
 
     def record_keys(self) -> pa.StringArray:
@@ -196,16 +196,16 @@ class Records(ABC):
         return [values_in(columns[column_of(path)], path) for path in self.schema.ordering]
 
     def current_locations(self) -> Locations:
-        """Where records are stored: null until they are located, and for a file group yet to be."""
+        """Where records are stored: null without a file id, or while their file group does not exist."""
         return Locations.current(self.column)
 
     def new_locations(self, instant_time: str) -> Locations:
-        """Where a write of this instant puts records: null until they are located."""
+        """Where a write of this instant puts records: null if they have no file id."""
         return Locations.new(self.column, instant_time)
 
     def is_delete(self, markers: DeleteMarkers = _NO_MARKERS) -> pa.BooleanArray:
-        """Whether each record deletes: by operation D or -U, by `_hoodie_is_deleted`, by the table's own
-        marker. An index record never does. Raises SchemaError naming a column that cannot tell.
+        """Whether each record is a delete: by operation D or -U, by `_hoodie_is_deleted`, or by the table's
+        own marker. An index record never is. Raises SchemaError naming a column that cannot mark deletes.
         """
         markers.check(self.schema.data)
         marked = markers.marked(self, [OPERATION, *self.schema.data.names])
@@ -214,7 +214,7 @@ class Records(ABC):
         return pc.and_not(pa.array(marked), self.column(IS_INDEX_RECORD))
 
     def should_ignore(self) -> pa.BooleanArray:
-        """Whether a write passes over each record: index records tell where a key is, and have no row."""
+        """Whether a write skips each record: true for index records, which have a location but no row."""
         return self.column(IS_INDEX_RECORD)
 
 
@@ -226,8 +226,8 @@ class BoundSerde(ABC):
 
     @property
     def decode_bytes(self) -> int | None:
-        """Of how many bytes of frames `decode` makes records with the least work, where many more are there:
-        None for all at once, as where records keep the bytes of their frames."""
+        """The bytes of frames that one call of `decode` handles with the least work, if there are many more.
+        None means all at once, as for records that keep the bytes of their frames."""
         return None
 
     @abstractmethod
@@ -236,7 +236,7 @@ class BoundSerde(ABC):
 
     @abstractmethod
     def encode(self, records: Records, bounds: Bounds) -> Frames:
-        """Serialise. Cut at every bound, at `rows_per_frame` and at `max_frame_bytes`."""
+        """Serialise. Frames end at every bound, at `rows_per_frame` and at `max_frame_bytes`."""
 
     @abstractmethod
     def decode(self, frames: pa.BinaryArray) -> Records:
@@ -251,18 +251,17 @@ class BoundSerde(ABC):
         """`records` of another schema as records of this one (rewriteRecordWithNewSchema).
 
         Columns are found by name, or by `renames` (new name, or path inside nested columns, -> old
-        name); what is new has its value of `defaults`, or null; types are promoted as
-        `projection.py` says. Raises SchemaError naming a column that cannot change so.
+        name). New columns take their value from `defaults`, or are null. `projection/plan.py` lists the
+        type promotions. Raises SchemaError naming a column whose type cannot change so.
         """
         plan = Projection.rewriting(records.schema, self.schema, renames or {}, defaults or {})
         return self.project(plan, [records])
 
     def join(self, left: Records, right: Records) -> Records:
-        """Record i of `left` with the columns of record i of `right` (joinWith): of this schema.
+        """Record i of `left` with the columns of record i of `right` (joinWith), in this schema.
 
-        Envelopes are those of `left`; a column of both comes from `right`. An index record stays
-        without a row. Raises DataError where there are not as many of both, SchemaError naming a
-        column that neither has.
+        Envelopes come from `left`, a column of both from `right`. An index record stays without a
+        row. Raises DataError if the two differ in length, SchemaError naming a column that neither has.
         """
         if len(left) != len(right):
             raise DataError(f"{len(left)} records cannot be joined with {len(right)}, one to one")
@@ -270,14 +269,14 @@ class BoundSerde(ABC):
         return self.project(plan, [left, right])
 
     def project(self, projection: Projection, sides: Sequence[Records]) -> Records:
-        """What `rewrite` and `join` come to: one plan over one or two sides of equal length."""
+        """Apply a projection to one side (`rewrite`) or to two sides of equal length (`join`)."""
         batches = [records.to_arrow() for records in sides]
         return self.from_arrow(through_arrow.project(self.schema, projection, batches))
 
     def update_metadata(self, records: Records, values: MetadataValues) -> Records:
-        """The same records with other file ids, instant times or operations; what is None stays.
+        """The same records with other file ids, instant times or operations; None keeps the old values.
 
-        Raises DataError for values that do not fit the records, or an operation that Hudi has not.
+        Raises DataError for values that do not fit the records, or an operation that Hudi does not have.
         """
         return self.from_arrow(through_arrow.update_metadata(records.to_arrow(), values))
 
@@ -288,17 +287,17 @@ class BoundSerde(ABC):
         file_ids: pa.StringArray,
         instant_time: str = "",
     ) -> Records:
-        """Records that only tell where keys are: RFC-84's index records, which have no row."""
+        """RFC-84's index records: they hold the location of each key and no row."""
         schema = self.schema.batch_schema
         return self.from_arrow(
             through_arrow.index_batch(schema, keys, partition_paths, file_ids, instant_time)
         )
 
     def copy(self, source: Frames, target: npt.NDArray[np.int32]) -> Frames:
-        """The frames of `source`, byte for byte, for other targets: a hop that only routes anew.
+        """The frames of `source`, byte for byte, sent to other targets.
 
-        Nothing is decoded and no integrity trailer is looked at; `target` has shape (n,). Raises
-        DecodeError for a frame that does not bear this strategy's mark.
+        Nothing is decoded and no integrity trailer is verified; `target` has shape (n,). Raises
+        DecodeError for a frame that does not begin with this strategy's mark.
         """
         if len(target) != len(source):
             raise ValueError(f"{len(target)} targets for {len(source)} frames")
@@ -311,11 +310,11 @@ class BoundSerde(ABC):
         return Frames(pa.array(target, pa.int32()), source.frame, source.rows)
 
     def sniff(self, frame: bytes) -> bool:
-        """Whether `frame` bears this strategy's own mark (its first bytes); cheap, no decoding."""
+        """Whether `frame` begins with this strategy's mark; nothing is decoded."""
         return frame[:1] == type(self).mark
 
     mark: ClassVar[bytes]
-    """First byte of every frame of this strategy: proves on the wire which strategy was used."""
+    """First byte of every frame of this strategy: shows on the wire which strategy was used."""
 
 
 _OVERRIDDEN_BY = {
@@ -323,11 +322,11 @@ _OVERRIDDEN_BY = {
     "join": "project",
     "update_metadata": "update_metadata",
 }
-"""The method by which a bound SerDe does a verb on its own representation."""
+"""For each verb, the method that a bound SerDe overrides to run it on its own representation."""
 
 
 def verbs_through_arrow(bound: BoundSerde) -> frozenset[str]:
-    """The verbs for which records of `bound` leave their representation, by what its class overrides."""
+    """The verbs that `bound` runs by converting to Arrow, since its class does not override their method."""
     return frozenset(
         verb
         for verb, method in _OVERRIDDEN_BY.items()
@@ -337,14 +336,14 @@ def verbs_through_arrow(bound: BoundSerde) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Fairness:
-    """What a strategy gets for free or is denied; printed beside its figures."""
+    """Advantages and handicaps of a strategy in the comparison; printed beside its figures."""
 
     schema_known: str
-    """Which side knows the schema without it being sent."""
+    """Which side knows the schema in advance, so that frames need not carry it."""
     copies: str
     """How often bytes are copied between Arrow and the frame, and back."""
     batching: str
-    """What it amortises over a batch."""
+    """Which costs it spreads over a batch."""
     trust: str
     """What happens on damaged input, and what a hostile frame could do."""
     notes: str = ""
@@ -355,12 +354,12 @@ class Strategy(ABC):
 
     name: ClassVar[str]
     executions: ClassVar[tuple[Execution, ...]]
-    """The executions that it has; the first is its default."""
+    """The executions that it supports; the first is its default."""
     default_rows_per_frame: ClassVar[int]
 
     @abstractmethod
     def bind(self, schema: RecordSchema, options: SerdeOptions) -> BoundSerde:
-        """Bind. Raises SchemaError naming column and type, OptionError naming the option."""
+        """Bind to a schema. Raises SchemaError naming column and type, OptionError naming the option."""
 
     @abstractmethod
     def fairness(self) -> Fairness: ...

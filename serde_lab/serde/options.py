@@ -1,7 +1,4 @@
-"""Checking of the options that a strategy is bound with.
-
-Owns the sentences for options that cannot be. Must not know which keys a strategy has: it says so.
-"""
+"""Checks the options that a strategy is bound with, and fills in its defaults."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from serde_lab.errors import OptionError
 from serde_lab.serde.interface import Integrity, SerdeOptions, Strategy
 
 MAX_FRAME_BYTES = 1 << 30
-"""A column of frames must stay below Arrow's 2 GiB, so that no single frame may come near it."""
+"""Arrow limits a column of frames to 2 GiB, so a single frame must stay well below that."""
 MAX_FRAME_ROWS = (1 << 31) - 1
 """Rows of a frame are counted in 32 bits."""
 

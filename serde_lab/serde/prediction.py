@@ -1,8 +1,8 @@
-"""What a strategy's author expected of it, before it was measured: per column type, and for a schema.
+"""Predicts a strategy's cost for a schema from what its author expected before measuring it.
 
-Owns the reading of the expectations that strategies' modules hold as data (`EXPECTED`: bytes and
-nanoseconds of a value by kind, for the default execution; `EXPECTED_ROW_NS` or `EXPECTED_BATCH_NS` for
-the other). A plug-in without them has no prediction. Must not measure.
+Strategies' modules hold the expectations as data: `EXPECTED` has bytes and nanoseconds of a value by kind,
+for the default execution; `EXPECTED_ROW_NS` or `EXPECTED_BATCH_NS` has the nanoseconds for the other. A
+plug-in without them has no prediction.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Costs = Mapping[str, tuple[float | None, float | None]]
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Expected CPU of the four verbs, and bytes in frames, for one record."""
+    """Expected CPU time of the four verbs, and bytes in frames, for one record."""
 
     serde_cpu_us_per_record: float
     frame_bytes_per_record: float
 
 
 def expected_costs(strategy: Strategy, execution: str) -> Costs:
-    """Bytes and nanoseconds of a value by kind, and of the bare record under "record"."""
+    """Bytes and nanoseconds of a value by kind, and of a record without columns under "record"."""
     module = sys.modules[type(strategy).__module__]
     expected = dict(getattr(module, "EXPECTED", {}))
     if execution != strategy.executions[0]:
@@ -39,7 +39,7 @@ def expected_costs(strategy: Strategy, execution: str) -> Costs:
 
 
 def predict(strategy: Strategy, execution: str, data: pa.Schema) -> Prediction | None:
-    """The sum over the columns of `data`; None where the strategy's author expected nothing."""
+    """The sum over the columns of `data`; None if the author has no expectation for one of them."""
     costs = expected_costs(strategy, execution)
     kinds = ["record", *(kind_of(field.type) for field in data)]
     found = [costs.get(kind) for kind in kinds]
@@ -51,7 +51,7 @@ def predict(strategy: Strategy, execution: str, data: pa.Schema) -> Prediction |
 
 
 def kind_of(t: pa.DataType) -> str:
-    """The name under which expectations hold a type."""
+    """The kind of a type: its key in the expectations."""
     for name, test in (
         ("bool", pat.is_boolean),
         ("int8", pat.is_int8),

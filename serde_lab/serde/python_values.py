@@ -1,8 +1,8 @@
-"""Columns as lists of Python values and back, for strategies whose records are Python objects.
+"""Converts Arrow columns to lists of Python values and back, for strategies whose records are Python objects.
 
-Values are physical, as a Java record's are in Hudi: a date is its days since 1970, a timestamp its
-microseconds, a decimal its unscaled number. That is what makes the round trip exact (a `datetime` ends in
-year 9999, a `timestamp` does not) and it is the cheapest form that Python has. Null is None.
+Values are physical, as in a Java record of Hudi: a date is its days since 1970, a timestamp its
+microseconds, a decimal its unscaled number. This keeps the round trip exact (a `datetime` ends in year
+9999, a `timestamp` does not) and is the cheapest form in Python. Null is None.
 
 | type                 | Python value                                              |
 |----------------------|-----------------------------------------------------------|
@@ -16,8 +16,8 @@ year 9999, a `timestamp` does not) and it is the cheapest form that Python has. 
 | map                  | list of (key, value); or dict                             |
 | struct               | tuple of its fields' values; or dict                      |
 
-Owns the conversion, column by column and vectorised where Python objects allow it. Takes and gives
-plain arrays (`records/plain_form.py`). Must not know strategies.
+Conversion is column by column, and vectorised where Python objects allow it. Arrays are in plain form
+(`records/plain_form.py`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LOW = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class PythonForm:
-    """Which of two Python forms some types take."""
+    """Which of two Python forms structs, maps and decimals take."""
 
     struct_as_dict: bool = False
     map_as_dict: bool = False
@@ -80,7 +80,7 @@ class PythonForm:
     def array(self, values: Sequence[Any], t: pa.DataType) -> pa.Array:
         """The array of plain type `t` with these values.
 
-        Raises TypeError, ValueError, KeyError, OverflowError or pa.ArrowInvalid where they are none.
+        Raises TypeError, ValueError, KeyError, OverflowError or pa.ArrowInvalid for values of another type.
         """
         if pat.is_decimal(t):
             return self._decimal_array(values, t)
@@ -104,7 +104,7 @@ class PythonForm:
             size = decimal_bytes(precision)
             swapped = np.empty((rows, 2), ">i8")
             swapped[:, 0], swapped[:, 1] = halves[1::2], halves[::2]
-            # numpy gives elements of type void as bytes
+            # numpy's tolist makes bytes of elements of type void
             return np.ndarray((rows,), f"V{size}", swapped, 16 - size, (16,)).tolist()
         if precision <= 18:
             low: list[Any] = halves[::2].tolist()
@@ -139,7 +139,7 @@ class PythonForm:
                 halves[:, 1] = [v >> 64 for v in filled]
         buffers = [validity_buffer(nulls), pa.py_buffer(halves)]
         found = pa.Array.from_buffers(t, len(values), buffers, -1)
-        # a number of too many digits is as wrong as text in place of a number
+        # refuse decimals with more digits than the type's precision
         found.validate(full=True)
         return found
 
@@ -170,7 +170,7 @@ class PythonForm:
 
 
 def transposed(rows: Sequence[Sequence[Any]], width: int) -> list[Sequence[Any]]:
-    """The columns of `rows`, each of `width` values; raises ValueError where one has not so many."""
+    """The columns of `rows`. Raises ValueError for a row that has not `width` values."""
     if set(map(len, rows)) - {width}:
         raise ValueError(f"a row has not {width} values")
     return list(zip(*rows, strict=True)) if rows else [()] * width
@@ -198,7 +198,7 @@ def _with_nulls(values: list[Any], array: pa.Array) -> list[Any]:
 
 
 def _nulls(values: Sequence[Any]) -> npt.NDArray[np.bool_] | None:
-    """Which values are None; None if none is."""
+    """A mask of the values that are None; None if there are none."""
     if None not in values:
         return None
     return np.fromiter((v is None for v in values), np.bool_, len(values))
@@ -217,7 +217,7 @@ def _lists(
 def rows_present(batch: pa.RecordBatch) -> npt.NDArray[np.bool_] | None:
     """Which records of `batch` have a row; None if all have.
 
-    Raises DataError naming the column where an index record has a value.
+    Raises DataError naming a column in which an index record has a value.
     """
     is_index = batch.column(IS_INDEX_RECORD)
     if not pc.any(is_index).as_py():

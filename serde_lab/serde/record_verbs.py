@@ -1,8 +1,7 @@
-"""What the verbs of the record API take and give: places, and metadata to set.
+"""Values that verbs of the record API take and return: record locations, and metadata to set.
 
-Owns these values and their rules, as arithmetic on envelope columns; `merging/delete_markers.py` has those
-of deletes. Must not know strategies: they hand
-in columns, however they hold them (`interface.py` has the verbs).
+The rules are arithmetic on envelope columns, which every strategy can provide. `interface.py` has the
+verbs, `merging/delete_markers.py` the rules of deletes.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from serde_lab.records.schema import (
 )
 
 OPERATIONS = (INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE)
-"""The names of org.apache.hudi.common.model.HoodieOperation; "" is none yet."""
+"""The names of org.apache.hudi.common.model.HoodieOperation; a record without an operation yet has ""."""
 
 NEW_FILE_GROUP = "I"
-"""The instant time of a record that opens a file group: RFC-84's bucket type, before there is a time."""
+"""The instant time of a record that opens a file group: RFC-84's bucket type, in place of a time."""
 
 STORED_FILE_GROUP = "U"
-"""The instant time of a record that goes to a file group that exists."""
+"""The instant time of a record that goes to an existing file group."""
 
 ColumnOf = Callable[[str], pa.Array]
 """The column of this name, in the type of the batch schema."""
@@ -41,21 +40,21 @@ ColumnOf = Callable[[str], pa.Array]
 
 @dataclass(frozen=True, slots=True)
 class Locations:
-    """Where records are, one value a record in both arrays, null where there is no place."""
+    """Locations of records: one value a record in both arrays, null for a record without a location."""
 
     instant_time: pa.StringArray
     file_id: pa.StringArray
 
     @classmethod
     def current(cls, column: ColumnOf) -> Locations:
-        """Where records are stored now: nowhere unless they are located in a file group that exists."""
+        """Where records are stored now: null unless they have the file id of an existing file group."""
         file_id, instant = column(FILE_ID), column(INSTANT_TIME)
         nowhere = pc.or_(pc.equal(file_id, ""), pc.equal(instant, NEW_FILE_GROUP))
         return cls(*(pc.if_else(nowhere, _NO_TEXT, column) for column in (instant, file_id)))
 
     @classmethod
     def new(cls, column: ColumnOf, instant_time: str) -> Locations:
-        """Where a write of this instant puts records: nowhere while no file group is found for them."""
+        """Where a write of this instant puts records: null unless they have a file id."""
         file_id = column(FILE_ID)
         nowhere = pc.equal(file_id, "")
         instant = pc.if_else(nowhere, _NO_TEXT, pa.scalar(instant_time))
@@ -67,10 +66,10 @@ _NO_TEXT = pa.scalar(None, pa.string())
 
 @dataclass(frozen=True, slots=True)
 class MetadataValues:
-    """The metadata that may be set along the way: one text for all records, or one each; None keeps it.
+    """New metadata: one text for all records, or one each; None keeps the old values.
 
-    Record key, partition path and whether a record is an index record have no place here: they are
-    final (RFC-84).
+    Record key, partition path and whether a record is an index record are final (RFC-84), so they
+    cannot be set.
     """
 
     file_id: str | pa.StringArray | None = None
@@ -78,10 +77,10 @@ class MetadataValues:
     operation: str | pa.StringArray | None = None
 
     def columns(self, rows: int) -> Mapping[str, str | pa.StringArray]:
-        """What is set, by name of its envelope column.
+        """The values to set, by name of the envelope column.
 
         Raises DataError, naming the column, for values that are null, too few or too many, and for an
-        operation that Hudi has not.
+        operation that Hudi does not have.
         """
         given = {
             FILE_ID: self.file_id,
@@ -102,7 +101,7 @@ class MetadataValues:
         return MappingProxyType(found)
 
     def arrays(self, rows: int) -> Mapping[str, pa.StringArray]:
-        """The same with one value a record. Raises DataError as `columns` does."""
+        """The same as `columns`, with one value a record. Raises DataError as `columns` does."""
         return {
             name: pa.repeat(value, rows) if isinstance(value, str) else value
             for name, value in self.columns(rows).items()

@@ -1,8 +1,7 @@
-"""Strategies by name: those that come with the package, and plug-ins of installed distributions.
+"""Finds strategies by name: those that come with the package, and plug-ins of installed distributions.
 
-Owns the lookup through entry points of the group `serde_lab.strategies` (name -> `module:Class`). The
-package's own strategies are known without entry points too, so that a checkout works that was never
-installed. Must not know what a strategy does.
+Plug-ins are entry points of the group `serde_lab.strategies` (name -> `module:Class`). The package's own
+strategies need no entry points, so that a checkout works without being installed.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class Description:
 
 
 def describe(name: str) -> Description:
-    """What a strategy supports: it is bound to a column of each type, and refuses some by a sentence."""
+    """What a strategy supports, found by binding it to a column of each type; `refused` has the errors."""
     try:
         target = _target(name)
         found = strategy(name)
@@ -67,7 +66,7 @@ def describe(name: str) -> Description:
             refused,
             dict(found.losses()),
         )
-    except Exception as exc:  # a plug-in may raise anything, and the others are listed all the same
+    except Exception as exc:  # a plug-in may raise anything, and must not keep others from the list
         why = exc.message if isinstance(exc, LabError) else f"{type(exc).__name__}: {exc}"
         return Description(name, "", problem=why)
 
@@ -83,13 +82,13 @@ def _refusal(found: Strategy, kind: str) -> str:
 
 @contextmanager
 def named(subject: str) -> Iterator[None]:
-    """Name `subject` in what a strategy raises, which may be anything: it may be a plug-in.
+    """Put `subject` into the message of whatever a strategy raises; a plug-in may raise anything.
 
-    An error on purpose stays of its kind, any other exception becomes a SetupError.
+    A LabError keeps its class; any other exception becomes a SetupError.
     """
     try:
         yield
-    except DecodeError:  # names its strategy
+    except DecodeError:  # already names its strategy
         raise
     except LabError as exc:
         raise type(exc)(f"{subject}: {exc.message}", exc.hint) from exc
@@ -101,8 +100,8 @@ def named(subject: str) -> Iterator[None]:
 def strategy(name: str) -> Strategy:
     """The strategy called `name`.
 
-    Raises OptionError for an unknown name or one that two distributions claim, SetupError where the
-    strategy's module cannot be imported or does not hold what its entry point says.
+    Raises OptionError for an unknown name or one that two distributions claim, SetupError if the
+    strategy's module cannot be imported or does not hold the class that its entry point names.
     """
     target = _target(name)
     module_name, _, class_name = target.partition(":")
@@ -125,8 +124,8 @@ def _target(name: str) -> str:
 
 @lru_cache(maxsize=256)
 def _target_on(name: str, path: tuple[str, ...]) -> str:
-    """Looked up once a process: reading every distribution's entry points takes tens of milliseconds,
-    and a worker binds its strategy once a task. `path` is what the answer depends on."""
+    """Cached, since reading every distribution's entry points takes tens of milliseconds, and a worker
+    binds its strategy once a task. `path` is the cache's key, since the answer depends on sys.path."""
     targets = {point.value for point in _points(name)}
     if name in BUILT_IN:
         targets.add(BUILT_IN[name])

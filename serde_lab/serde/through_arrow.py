@@ -1,8 +1,7 @@
-"""The way round through Arrow: the one place where a verb leaves a strategy's representation.
+"""Runs verbs of the record API on Arrow batches, for strategies that have no implementation of their own.
 
-What a strategy does not do on its own representation is done here: records are converted out, changed as
-columns, and converted in. That is always right and seldom fast; `interface.verbs_through_arrow` says
-which verbs of a bound SerDe take this way. Here are the columns; the caller converts.
+The caller converts records out, a function here changes the batch, and the caller converts it in. That is
+always right and seldom fast; `interface.verbs_through_arrow` names the verbs of a bound SerDe that do so.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def index_batch(
     file_ids: pa.StringArray,
     instant_time: str,
 ) -> pa.RecordBatch:
-    """Index records: where keys are, and no row."""
+    """Index records: the location of each key, and no row."""
     rows = len(keys)
     nothing = pa.repeat("", rows)
     instants = pa.repeat(instant_time, rows)

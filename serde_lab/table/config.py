@@ -1,7 +1,7 @@
-"""What kind of table it is: its configuration as a value, and what follows from it.
+"""A table's configuration as a frozen value, and the settings that follow from it.
 
-Its words in `hoodie.properties` are `config_properties`'s, and which ones can be made is
-`config_checks`'s. Must not know files.
+`config_properties` converts it to and from `hoodie.properties`; `config_checks` decides which configurations
+can be created.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ INDEX_DEFINITIONS_PATH = "hoodie.table.index.defs.path"
 
 @dataclass(frozen=True, slots=True)
 class TableConfig:
-    """What a table is, once and for all. `extra` holds the properties that have no field here."""
+    """What is fixed when a table is created. `extra` holds the properties that have no field here."""
 
     name: str
     record_key_fields: tuple[str, ...]
@@ -43,42 +43,41 @@ class TableConfig:
     partition_fields: tuple[str, ...] = ()
     ordering_fields: tuple[str, ...] = ()
     merge_mode: MergeMode | None = None
-    """None means by event time if there is an ordering field, else by commit time."""
+    """None selects event time if there is an ordering field, else commit time."""
     merge_strategy_id: str = ""
-    """Of CUSTOM: the UUID of the semantics; the other modes imply theirs."""
+    """For CUSTOM: the UUID of the merge strategy; the other modes imply theirs."""
     partial_update_mode: str = ""
     """IGNORE_DEFAULTS or FILL_UNAVAILABLE: gaps in one version of a record are filled from the other."""
     unavailable_value: str = ""
-    """The marker of FILL_UNAVAILABLE."""
+    """The text that FILL_UNAVAILABLE treats as a gap."""
     delete_field: str = ""
     delete_marker: str = ""
-    """A row that has this text in `delete_field` deletes its key."""
+    """A row with this text in `delete_field` deletes its key."""
     payload_class: str = ""
-    """The payload class by whose rules CUSTOM merges, or, of another mode, was merged of old."""
+    """The payload class whose rules CUSTOM applies; in other modes, the class that once merged the table."""
     merger_classes: tuple[str, ...] = ()
-    """Implementations for this write or read; no property of the table."""
+    """Merger implementations for this write or read; the table does not store them."""
     hive_style: bool = False
     url_encode: bool = False
     key_generator: str = ""
-    """SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP or CUSTOM; "" means what follows from the fields. What
-    TIMESTAMP is told of its field stands in `extra`."""
+    """SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP or CUSTOM; "" infers it from the fields. `extra` holds the
+    settings of TIMESTAMP."""
     partition_kinds: tuple[PartitionKind, ...] = ()
-    """Of CUSTOM: what each partition field is."""
+    """For CUSTOM: the kind of each partition field."""
     database: str = ""
     index_type: str = ""
-    """One of INDEX_TYPES; "" in a table without keys, and where a table does not state it. With a bucket
-    count it is BUCKET."""
+    """One of INDEX_TYPES; "" in a table without keys, and if the table does not state it. A bucket count
+    implies BUCKET."""
     index_global: bool = True
-    """Of INMEMORY and FLINK_STATE: whether keys are unique in the whole table; others say so by name."""
+    """For INMEMORY and FLINK_STATE: whether keys are unique in the whole table; other types imply it."""
     bucket_count: int | None = None
-    """Buckets of the bucket index in a partition (of consistent hashing: at first); None: no such
-    index."""
+    """Buckets per partition of the bucket index (with consistent hashing, at first); None without one."""
     bucket_engine: str = SIMPLE_ENGINE
     """SIMPLE or CONSISTENT_HASHING."""
     bucket_expressions: str = ""
-    """`pattern,buckets;...`: partitions with another number of buckets, of the simple engine."""
+    """`pattern,buckets;...`: partitions with another number of buckets; only for the simple engine."""
     bucket_fields: tuple[str, ...] = ()
-    """Fields of the record key that the bucket hash takes; () means all of them."""
+    """The record key fields that the bucket hash uses; () means all of them."""
     extra: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -100,7 +99,7 @@ class TableConfig:
 
     @property
     def merge_rules(self) -> MergeRules:
-        """How the table merges."""
+        """The table's merge rules."""
         return MergeRules(
             Mode(self.merge_mode or COMMIT_TIME),
             self.merge_strategy_id,
@@ -113,12 +112,12 @@ class TableConfig:
 
     @property
     def merge_ordering(self) -> tuple[str, ...]:
-        """The fields whose values decide; none by commit time."""
+        """The ordering fields that decide a merge; none in commit-time mode."""
         return () if self.merge_mode == COMMIT_TIME else self.ordering_fields
 
     @property
     def is_keyless(self) -> bool:
-        """Whether no column is a record key: keys are made up of where rows stood in their writes."""
+        """Whether the table has no record key fields; keys are then made from row positions in each write."""
         return not self.record_key_fields
 
     @property
@@ -138,15 +137,15 @@ class TableConfig:
         return self.index.is_global
 
     def buckets_of(self, partition_path: str) -> int | None:
-        """Buckets of a partition that file ids name; None with any index but the simple bucket index."""
+        """The bucket count of a partition; None unless the index is the simple bucket index."""
         return self.index.buckets_of(partition_path)
 
     @property
     def time_rule(self) -> TimeRule | None:
-        """How partition fields become folders by time, where the key generator or their kind is TIMESTAMP.
+        """The rule that names folders by time, if the key generator or a field's kind is TIMESTAMP.
 
-        None also where the kind is, and the table does not say how: Apache Hudi does not store it then.
-        Raises OptionError for properties of it that are missing, wrong or not supported.
+        None also if only the kind says so and the rule is not stored: Apache Hudi does not store it then.
+        Raises OptionError for time properties that are missing, wrong or not supported.
         """
         said = INPUT_TYPE in self.extra or OUTPUT_FORMAT in self.extra
         by_time = self.key_generator == "TIMESTAMP" or (self.time_fields and said)
@@ -154,7 +153,7 @@ class TableConfig:
 
     @property
     def time_fields(self) -> tuple[str, ...]:
-        """Partition fields that name folders by time."""
+        """The partition fields whose folders are named by time."""
         if self.key_generator == "TIMESTAMP":
             return self.partition_fields
         pairs = zip(self.partition_fields, self.partition_kinds, strict=bool(self.partition_kinds))
@@ -162,7 +161,8 @@ class TableConfig:
 
     @property
     def stated_partition_fields(self) -> tuple[str, ...]:
-        """The partition fields as properties have them: of CUSTOM each with its kind, but for version 6."""
+        """The partition fields as the properties state them: for CUSTOM with their kinds, except in version
+        6."""
         if not self.partition_kinds or self.version == 6:
             return self.partition_fields
         pairs = zip(self.partition_fields, self.partition_kinds, strict=True)
@@ -181,7 +181,7 @@ class TableConfig:
 
     @property
     def history_folder(self) -> str:
-        """Where archived instants go."""
+        """The folder of archived instants."""
         if self.layout_version == 1:
             return f".hoodie/{self.extra.get('hoodie.archivelog.folder', 'archived')}"
         return f"{self.timeline_folder}/{self.extra.get('hoodie.timeline.history.path', 'history')}"
@@ -193,13 +193,13 @@ class TableConfig:
 
     @property
     def metadata_partitions(self) -> tuple[str, ...]:
-        """Partitions of Hudi's metadata table, through which readers then list files; () without one."""
+        """Partitions of Hudi's metadata table, from which readers list files; () without one."""
         return fields_of(self.extra.get(METADATA_PARTITIONS, ""))
 
     def check_writable(self, dropping_metadata_table: bool = False) -> None:
-        """Raises TableError for a table that is read but cannot be written without harm.
+        """Raises TableError for a table that can be read but not safely written.
 
-        With `dropping_metadata_table` its metadata table is no reason: the caller removes it first.
+        `dropping_metadata_table` allows a metadata table: the caller removes it first.
         """
         if self.metadata_partitions and not dropping_metadata_table:
             raise TableError(
@@ -218,7 +218,7 @@ class TableConfig:
 
 
 def inferred_key_generator(config: TableConfig) -> str:
-    """The key generator that follows from the fields.
+    """The key generator that the fields imply.
 
     Source: org.apache.hudi.keygen.KeyGenUtils#inferKeyGeneratorType.
     """
@@ -229,5 +229,5 @@ def inferred_key_generator(config: TableConfig) -> str:
 
 
 def fields_of(text: str) -> tuple[str, ...]:
-    """The names in a property that has several, with commas between them."""
+    """The names in a comma-separated property."""
     return tuple(part for part in (piece.strip() for piece in text.split(",")) if part)

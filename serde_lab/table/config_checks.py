@@ -1,7 +1,4 @@
-"""Which tables can be made: a configuration that is refused, by the name of the option behind it.
-
-Must not know how a table is written or read.
-"""
+"""Checks of a new table's configuration; each refusal names the option at fault."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ VERSIONS_CREATED = (6, 9)
 
 
 def check_creatable(config: TableConfig) -> None:
-    """Raises OptionError, by the option's name, for a table that cannot be made."""
+    """Raises OptionError, naming the option, for a table that cannot be created."""
     if not re.fullmatch(r"[A-Za-z0-9_]+", config.name):
         raise OptionError(
             f"hoodie.table.name is {config.name!r}; letters, digits and _ are what Avro accepts"
@@ -49,7 +46,7 @@ def check_creatable(config: TableConfig) -> None:
 
 
 def _check_key_generator(config: TableConfig) -> None:
-    """Source: HoodieSparkKeyGeneratorFactory, and what each key generator refuses when it is made."""
+    """Source: HoodieSparkKeyGeneratorFactory, and the checks in each key generator's constructor."""
     inferred = inferred_key_generator(config)
     rule = TimeRule.from_properties(config.extra) if config.time_fields else None
     if config.key_generator == "CUSTOM":
@@ -86,5 +83,5 @@ def _check_merging(config: TableConfig) -> None:
         raise OptionError(
             "partial updates and delete markers of the table's own need table version 9"
         )
-    # half a marker is refused where it is made
+    # the constructor refuses a marker of which half is missing
     DeleteMarkers(config.delete_field, config.delete_marker)

@@ -1,6 +1,6 @@
-"""A table's configuration as `hoodie.properties` has it, in the words of each table version, and back.
+"""Conversion of a table's configuration to and from `hoodie.properties`.
 
-Owns the property keys of table versions 6, 8 and 9. Must not know files. Source:
+Property keys differ between table versions 6, 8 and 9. Source:
 org.apache.hudi.common.table.HoodieTableConfig, and what Hudi 1.2.0 on Spark writes.
 """
 
@@ -32,7 +32,7 @@ STRATEGY_ID = "hoodie.record.merge.strategy.id"
 PAYLOAD_CLASS = "hoodie.compaction.payload.class"
 LEGACY_PAYLOAD_CLASS = "hoodie.table.legacy.payload.class"
 PARTIAL_UPDATE = "hoodie.table.partial.update.mode"
-# a write's options with this prefix are the table's own for good
+# write options with this prefix become properties of the table
 MERGE_PROPERTY = "hoodie.record.merge.property."
 UNAVAILABLE = "hoodie.write.partial.update.unavailable.value"
 DELETE_FIELD = "hoodie.payload.delete.field"
@@ -40,7 +40,7 @@ DELETE_MARKER = "hoodie.payload.delete.marker"
 
 
 def to_properties(config: TableConfig) -> dict[str, str]:
-    """All properties of the table, in the words of its version."""
+    """All properties of the table, under the keys of its version."""
     own = _shared_properties(config)
     if config.version == 6:
         own |= _properties_of_version_6(config)
@@ -66,7 +66,7 @@ def _shared_properties(config: TableConfig) -> dict[str, str]:
         "hoodie.table.timeline.timezone": "UTC",
         "hoodie.table.checksum": str(table_checksum(config.name, config.database)),
     }
-    # empty when not partitioned, as Spark writes it
+    # empty if not partitioned, as Spark writes it
     properties[PARTITION_FIELDS] = ",".join(config.stated_partition_fields)
     if not config.is_keyless:
         properties["hoodie.table.recordkey.fields"] = ",".join(config.record_key_fields)
@@ -80,7 +80,7 @@ def _properties_of_version_6(config: TableConfig) -> dict[str, str]:
     properties = {
         "hoodie.archivelog.folder": "archived",
         "hoodie.table.keygenerator.class": KEY_GENERATOR_CLASSES[config.key_generator],
-        # version 6 has no word for the merge mode: the payload class decides
+        # version 6 does not store the merge mode: the payload class decides
         PAYLOAD_CLASS: config.payload_class
         or (EVENT_TIME_PAYLOAD if by_event_time else COMMIT_TIME_PAYLOAD),
     }
@@ -118,10 +118,10 @@ def _properties_of_version_9(config: TableConfig) -> dict[str, str]:
 
 
 def from_properties(properties: Mapping[str, str], where: str) -> TableConfig:
-    """Read what a table says of itself. `where` names the file in messages.
+    """The configuration that the properties describe. `where` names the file in messages.
 
-    Raises TableError for a property that is missing or wrong, and for a kind of table that would
-    be read wrong, by the property's name.
+    Raises TableError, naming the property, for one that is missing or wrong, and for a kind of table that
+    would be read wrong.
     """
     check_properties(properties, where)
     version = int(properties["hoodie.table.version"])
@@ -163,7 +163,7 @@ def from_properties(properties: Mapping[str, str], where: str) -> TableConfig:
     )
 
 
-# what TableConfig has fields for; everything else is kept as it was found
+# the keys that TableConfig has fields for; all other properties are kept unchanged
 _OWN_KEYS = frozenset(
     {
         "hoodie.table.name",
@@ -188,13 +188,13 @@ _OWN_KEYS = frozenset(
 
 
 def _payload_class(properties: Mapping[str, str]) -> str:
-    """The stated payload class, unless it says what the merge mode says already."""
+    """The stated payload class; "" if it only repeats the merge mode."""
     found = properties.get(PAYLOAD_CLASS) or properties.get(LEGACY_PAYLOAD_CLASS, "")
     return "" if found in (EVENT_TIME_PAYLOAD, COMMIT_TIME_PAYLOAD) else found
 
 
 def _merge_property(properties: Mapping[str, str], key: str) -> str:
-    """A merge property of version 9 under its prefix; older tables have it without."""
+    """A merge property; version 9 stores it with the prefix, older tables without."""
     return properties.get(MERGE_PROPERTY + key, "") or properties.get(key, "")
 
 

@@ -1,7 +1,7 @@
-"""What a table may be or hold although some version of Hudi cannot: found by kind, type or value, and said.
+"""Warnings about tables and values that some version of Hudi cannot read or write.
 
-Owns which kinds and columns these are and the words of the warning, which names versions and settings.
-Must not know who writes. Each case is shown by a test that `tests/readers.toml` names.
+Each warning names the columns or fields, the versions and, if there is one, the setting that helps. Tests
+named in `tests/readers.toml` show each case.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ SLASHES_AMONG_SEVERAL = (
 
 
 def unreadable_by_rust(config: TableConfig) -> str:
-    """Why hudi-rs reads no such table, or reads it wrong; "" where it does well."""
+    """Why hudi-rs cannot read such a table, or reads it wrong; "" if it reads it right."""
     return next((why for _, why in _of_rust(config)), "")
 
 
 def warn_of_kind(config: TableConfig, stacklevel: int) -> None:
-    """Warn of what the table is where some reader cannot read it."""
+    """Warn of settings of the table that some reader does not support."""
     for fields, why in [*_of_rust(config), *_of_java(config)]:
         named = f"field{'' if len(fields) == 1 else 's'} {', '.join(fields)}"
         warnings.warn(f"{named}: {why}", PortabilityWarning, stacklevel=stacklevel + 1)
@@ -86,17 +86,17 @@ def _of_java(config: TableConfig) -> Iterator[tuple[Sequence[str], str]]:
 
 
 def zoneless_columns(schema: pa.Schema) -> list[str]:
-    """Columns that are, or hold at any depth, timestamps without zone."""
+    """Columns that hold timestamps without zone, at any depth."""
     return [field.name for field in schema if _is_zoneless(field.type)]
 
 
 def list_columns(schema: pa.Schema) -> list[str]:
-    """Columns that are, or hold at any depth, lists: where null elements can be."""
+    """Columns that hold lists, at any depth, and so may hold null elements."""
     return [field.name for field in schema if _holds_list(field.type)]
 
 
 def null_elements(values: pa.Array) -> int:
-    """Null elements of all lists in `values`, at any depth; those of rows that are null do not count."""
+    """Number of null elements in all lists of `values`, at any depth; elements of null rows do not count."""
     kind = values.type
     if not _holds_list(kind):
         return 0
@@ -104,7 +104,7 @@ def null_elements(values: pa.Array) -> int:
         elements = pc.list_flatten(values)
         return int(elements.null_count) + null_elements(elements)
     if pa.types.is_map(kind):
-        # a map is a list of entries; its own children know nothing of slices and null rows
+        # a map is a list of entries; its child arrays ignore slices and null rows
         fields = [pa.field("key", kind.key_type), pa.field("value", kind.item_type)]
         entries = pc.list_flatten(values.cast(pa.list_(pa.struct(fields))))
         return null_elements(entries.field(1))
@@ -112,12 +112,12 @@ def null_elements(values: pa.Array) -> int:
 
 
 def warn_of_types(schema: pa.Schema, stacklevel: int) -> None:
-    """Warn of the columns of `schema` whose type some reader cannot read."""
+    """Warn of columns in `schema` whose type some reader cannot read."""
     _warn(zoneless_columns(schema), ZONELESS, stacklevel + 1)
 
 
 def warn_of_null_elements(columns: Iterable[str], stacklevel: int) -> None:
-    """Warn of `columns`, in whose lists null elements were found."""
+    """Warn of `columns`, whose lists have null elements."""
     _warn(sorted(columns), NULL_ELEMENTS, stacklevel + 1)
 
 

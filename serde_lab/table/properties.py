@@ -1,6 +1,6 @@
-"""Java `.properties` text, as `hoodie.properties` and partition metadata files are written.
+"""Parsing and formatting of Java `.properties` text, and the table checksum.
 
-Owns the escaping of java.util.Properties and the table checksum; must not know what any key means.
+`hoodie.properties` and partition metadata files are in this format. Escaping follows java.util.Properties.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _KEY = re.compile(r"((?:\\.|[^\\=:\s])*)[ \t\f]*(?:[=:][ \t\f]*)?(.*)", re.DOTAL
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The key-values of a `.properties` text; of a repeated key the last one counts.
+    """The key-values of a `.properties` text; the last one of a repeated key counts.
 
     Source: java.util.Properties#load (comments, continuation lines, escapes, three separators).
     """
@@ -71,7 +71,7 @@ def _unescape(text: str) -> str:
             return chr(int(match[1], 16))
         return _UNESCAPED.get(match[2], match[2])
 
-    # a character beyond the first plane is stored as two escapes, its surrogates
+    # a character beyond U+FFFF is stored as two escapes, its surrogates
     plain = _TOKEN.sub(one, text)
     return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 

@@ -1,8 +1,7 @@
-"""Reads of a table as plans: which slices, which rows of them, as of when.
+"""Plans of the four kinds of read: snapshot, read-optimised, time travel and incremental.
 
-Owns the four kinds of read (snapshot, read-optimised, time travel, incremental); must not know what
-carries a plan out: a slice's reader runs in this process or in a worker. Times are completion times;
-in table version 6, which stores none, instant times.
+A plan says which file slices to read, which rows to keep, and at which time; its slices can be read in this
+process or in workers. Times are completion times; in table version 6, which stores none, instant times.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from serde_lab.table.table import HoodieTable
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """One read, decided; picklable. `commit_times`: only rows that one of these instants wrote.
+    """One read as a picklable value. `commit_times` keeps only the rows that one of these instants wrote.
 
-    `whole`: the plan whose slices are read in place of those that leave columns of their rows out.
+    Slices whose logs hold partial rows are read with the plan `whole` instead, if given.
     """
 
     storage: Storage
@@ -42,7 +41,7 @@ class ReadPlan:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that come out: meta columns and data, or what was asked for."""
+        """The columns of the result: meta columns and data, or the requested ones."""
         whole = with_meta_columns(self.data_schema.remove_metadata())
         return (
             whole
@@ -78,7 +77,7 @@ class ReadPlan:
                 yield batch
 
     def slice_of(self, other: FileSlice) -> FileSlice:
-        """This plan's slice of the file group that `other` is of."""
+        """This plan's slice of `other`'s file group."""
         place = (other.partition_path, other.file_id)
         return next(s for s in self.slices if (s.partition_path, s.file_id) == place)
 
@@ -95,7 +94,7 @@ def plan_snapshot(
     read_optimised: bool = False,
     columns: Sequence[str] | None = None,
 ) -> ReadPlan:
-    """The table's rows now, or as they were at `as_of`; without the logs if `read_optimised`."""
+    """Plan a read of the rows now, or as of `as_of`; `read_optimised` ignores the logs."""
     view = table.view(as_of)
     slices = view.latest_file_slices()
     if read_optimised:
@@ -113,9 +112,9 @@ def plan_incremental(
     *,
     columns: Sequence[str] | None = None,
 ) -> ReadPlan:
-    """Rows written by instants that completed after `begin` and not after `end`, as they are at `end`.
+    """Plan a read of the rows written by instants that completed after `begin` and not after `end`.
 
-    Deleted rows are not among them. Raises OptionError for an empty range.
+    The rows are read as of `end`; deleted rows are not included. Raises OptionError for an empty range.
     """
     if end is not None and end < begin:
         raise OptionError(f"the incremental read ends at {end}, before it begins at {begin}")
@@ -131,7 +130,7 @@ def plan_incremental(
         if s.base_instant in changed or any(log.instant in changed for log in s.log_files)
     )
     if table.config.layout_version == 1:
-        # a log's name tells the base's instant there, not its own
+        # log names carry the base's instant there, so any slice with logs may have changed
         slices = tuple(s for s in view.latest_file_slices() if s.log_files or s in slices)
     return _plan(table, slices, view.visibility, columns, False, changed)
 

@@ -1,7 +1,4 @@
-"""A Hudi table: its storage, its config, and the way to its timeline and its files.
-
-Owns making and opening a table and dropping its metadata table; must not know strategies or Spark.
-"""
+"""A Hudi table: creating and opening it, its timeline, its files, and removal of its metadata table."""
 
 from __future__ import annotations
 
@@ -49,7 +46,7 @@ _EMPTY_FOLDERS = (
 
 
 class HoodieTable:
-    """One table. Holds no state of its own: every question goes to the storage."""
+    """One table. It caches nothing: every call reads the storage."""
 
     def __init__(self, storage: Storage, config: TableConfig) -> None:
         self.storage, self.config = storage, config
@@ -61,12 +58,12 @@ class HoodieTable:
 
     @classmethod
     def create(cls, storage: Storage, config: TableConfig) -> HoodieTable:
-        """Make an empty table. Raises OptionError for an impossible one, TableError if there is one."""
+        """Create an empty table. Raises OptionError if it is impossible, TableError if one exists already."""
         check_creatable(config)
         for folder in (*_EMPTY_FOLDERS, config.timeline_folder, config.history_folder):
             storage.make_folder(folder)
         if config.bucket_expressions and not cls.exists(storage):
-            # before the table is there: whoever sees it sees its rules
+            # written before the table exists, so that nobody sees the table without its rules
             rules = HashingConfig(config.bucket_expressions, config.bucket_count or 1)
             save_hashing_config(storage, rules)
         text = _properties_text(config, "Properties saved on")
@@ -76,7 +73,7 @@ class HoodieTable:
 
     @classmethod
     def open(cls, storage: Storage) -> HoodieTable:
-        """Open what is there. Raises TableError if it is no table, or of a kind that is refused."""
+        """Open an existing table. Raises TableError if there is none, or if its kind is refused."""
         content = storage.get_if_present(PROPERTIES_PATH)
         where = storage.describe(PROPERTIES_PATH)
         if content is None:
@@ -86,13 +83,13 @@ class HoodieTable:
 
     @classmethod
     def open_or_create(cls, storage: Storage, config: TableConfig) -> HoodieTable:
-        """Open the table, or make it as `config` says if there is none."""
+        """Open the table; create it with `config` if there is none."""
         return cls.open(storage) if cls.exists(storage) else cls.create(storage, config)
 
     def remove_unused(self) -> bool:
-        """Take back what `create` made, if nobody ever wrote to the table; says whether it did.
+        """Undo `create` if nobody has written to the table; returns whether it was undone.
 
-        The caller holds the table, whose lock stays. Killed anywhere, there is no table any more.
+        The caller holds the table's lock, which stays. If the process dies midway, no table is left.
         """
         files = list_table_files(self.storage)
         undone = all(i.is_completed and i.action == "rollback" for i in self.timeline().instants())
@@ -110,7 +107,7 @@ class HoodieTable:
         return True
 
     def merging_by(self, merger_classes: Sequence[str]) -> HoodieTable:
-        """The same table for one that merges by `merger_classes`, which the table does not store."""
+        """The same table with `merger_classes`, which the table does not store."""
         return HoodieTable(self.storage, replace(self.config, merger_classes=tuple(merger_classes)))
 
     def timeline(self) -> Timeline:
@@ -118,9 +115,9 @@ class HoodieTable:
         return Timeline(self.storage, self.config)
 
     def view(self, as_of: str | None = None, own_instant: str | None = None) -> FileSystemView:
-        """The files as they are now, or as they were when nothing after `as_of` had completed.
+        """The files now, or when nothing after `as_of` had completed.
 
-        With `own_instant` those of this pending instant count already, for its own writer.
+        With `own_instant`, files of this pending instant count already; its own writer needs them.
 
         `as_of` is a completion time; in table version 6, which stores none, an instant time.
         """
@@ -130,22 +127,22 @@ class HoodieTable:
         if own_instant is not None:
             done = {**visibility.completion_times, own_instant: own_instant}
             visibility = replace(visibility, completion_times=done)
-        # the timeline is read before the files: a commit in between stays invisible as a whole
+        # the timeline is read before the files, so a commit in between stays invisible as a whole
         files = list_table_files(self.storage)
         replaced = replaced_file_groups(timeline, visibility, instants)
         return FileSystemView(self.config, files, visibility, replaced)
 
     def commit_metadata(self, instant: Instant) -> CommitMetadata:
-        """What a completed write says of itself."""
+        """The metadata of a completed write."""
         timeline = self.timeline()
         return CommitMetadata.from_bytes(
             timeline.read(instant), self.storage.describe(timeline.path(instant))
         )
 
     def data_schema(self) -> pa.Schema | None:
-        """The data columns as the latest commit that states them has them; None for an empty table.
+        """The data columns by the latest commit that states a schema; None for an empty table.
 
-        Where no commit states a schema, that of the newest base file.
+        If no commit states one, the newest base file's.
         """
         for instant in reversed(self.timeline().completed()):
             text = self.commit_metadata(instant).extra_metadata.get(SCHEMA_KEY)
@@ -157,19 +154,19 @@ class HoodieTable:
         return data_schema(BaseFileReader(self.storage, max(bases).path).schema)
 
     def drop_metadata_table(self) -> HoodieTable:
-        """Remove Hudi's metadata table, whose readers would not see what we write; the table anew.
+        """Remove Hudi's metadata table, whose readers would miss our writes; returns the table reopened.
 
-        The rows stay as they are: readers list the files again. Killed anywhere, the table reads right,
-        and a second call removes what is left.
+        The rows stay: readers list the files again. If the process dies midway, the table still reads right,
+        and a second call removes the rest.
         """
         properties = self._stored_properties()
         stated = [k for k in properties if _is_of_metadata_table(k)]
         if stated:
-            # Hadoop's checksum of the old text would make every read of the new one fail
+            # Hadoop's checksum of the old text would make every read of the new text fail
             self.storage.delete(".hoodie/.hoodie.properties.crc")
             kept = {key: value for key, value in properties.items() if key not in stated}
             text = format_properties(kept, _comments("Updated at"))
-            # first of all: once nothing names it, nobody reads a metadata table half removed
+            # first of all: once no property names it, nobody reads a half-removed metadata table
             self.storage.replace(PROPERTIES_PATH, text.encode())
         for folder in (".hoodie/metadata", ".hoodie/.index_defs"):
             self.storage.delete_folder(folder)

@@ -1,7 +1,7 @@
-"""What the properties of a table mean, whoever wrote them, and which of them are refused.
+"""Inference of merge mode, key generator and partition fields from a table's properties, and refusals.
 
-Owns the inference of merge mode and key generator, which differs by table version, and the refusals
-by name; must not know files. Source: org.apache.hudi.common.table.HoodieTableConfig.
+The inference differs by table version; refusals name the property. Source:
+org.apache.hudi.common.table.HoodieTableConfig.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _check_checksum(properties: Mapping[str, str], where: str) -> None:
 def merge_mode_of(
     properties: Mapping[str, str], version: int, ordered: bool, where: str
 ) -> MergeMode:
-    """Source: HoodieTableConfig's inference of the merge mode, which differs by version."""
+    """The merge mode, stated or inferred. Source: HoodieTableConfig's inference, which differs by version."""
     stated = properties.get("hoodie.record.merge.mode")
     if stated:
         if stated not in (EVENT_TIME, COMMIT_TIME, CUSTOM):
@@ -137,7 +137,7 @@ def merge_mode_of(
 
 
 def merge_strategy_of(properties: Mapping[str, str], mode: MergeMode) -> str:
-    """The strategy id where the mode does not imply it: of CUSTOM, stated or by the payload class."""
+    """The merge strategy id of CUSTOM, stated or implied by the payload class; "" in other modes."""
     if mode != CUSTOM:
         return ""
     stated = properties.get("hoodie.record.merge.strategy.id", "")
@@ -148,9 +148,9 @@ def merge_strategy_of(properties: Mapping[str, str], mode: MergeMode) -> str:
 def partition_fields_of(
     properties: Mapping[str, str], where: str
 ) -> tuple[tuple[str, ...], tuple[PartitionKind, ...]]:
-    """The partition fields, and what each of them is where the table says so: `a:SIMPLE,b:TIMESTAMP`.
+    """The partition fields, and their kinds if the table states them: `a:SIMPLE,b:TIMESTAMP`.
 
-    Source: org.apache.hudi.keygen.CustomAvroKeyGenerator, whose fields are stated in this way.
+    Source: org.apache.hudi.keygen.CustomAvroKeyGenerator, which reads fields in this form.
     """
     stated = [part.strip() for part in properties.get(PARTITION_FIELDS, "").split(",")]
     return taken_apart(
@@ -161,9 +161,10 @@ def partition_fields_of(
 def taken_apart(
     stated: Sequence[str], what: str, error: type[LabError]
 ) -> tuple[tuple[str, ...], tuple[PartitionKind, ...]]:
-    """Fields and their kinds, of texts `field:KIND`; no kinds where no field has one.
+    """Fields and kinds of texts `field:KIND`; no kinds if no field has one.
 
-    Raises `error`, which begins with `what`, for a kind that is not known, or that some fields lack.
+    Raises `error`, with a message that begins with `what`, for an unknown kind or one that only some fields
+    have.
     """
     names = [text.partition(":")[0].strip() for text in stated]
     kinds = [text.partition(":")[2].strip().upper() for text in stated]

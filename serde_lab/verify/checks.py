@@ -1,14 +1,13 @@
 """Runs the checks on a finished table, and compares the tables of several arms.
 
-Owns the list of checks and their names:
+The checks:
 
-- `rows_match_oracle`: every row and column as the oracle says;
-- `no_duplicate_keys`: no record key twice in a partition path;
+- `rows_match_oracle`: every row and column equals the oracle's;
+- `no_duplicate_keys`: no record key occurs twice in a partition path;
 - `meta_columns`: the five meta columns agree with data, files and timeline;
 - `arms_agree`: the tables of all arms hold the same rows.
 
-A reader that cannot read the table fails the check, it does not end the run. Must not know arms'
-strategies, nor code that writes tables.
+If a reader cannot read the table, the check fails and the run continues.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ ARMS_AGREE = "arms_agree"
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What one check found; `detail` is a sentence for a reader in either case."""
+    """The result of one check; `detail` is a sentence for a reader in either case."""
 
     name: str
     passed: bool
@@ -53,7 +52,7 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """All checks of one table, and what it holds (None where it could not be read)."""
+    """All checks of one table, and its contents (None if it could not be read)."""
 
     results: tuple[CheckResult, ...]
     fingerprint: Fingerprint | None
@@ -65,7 +64,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The right rows with their fingerprint, which is worked out once for all arms and rounds."""
+    """The expected rows with their fingerprint, computed once for all arms and rounds."""
 
     rows: RowSource
     fingerprint: Fingerprint
@@ -84,9 +83,9 @@ def check_path(path: str, expected: Expected, rules: TableRules) -> Verdict:
 def check_table(
     reader: TableReader, expected: Expected, rules: TableRules, facts: TableFacts | None = None
 ) -> Verdict:
-    """All checks of the table that `reader` reads, in one pass where nothing is wrong.
+    """All checks of the table that `reader` reads, in one pass if nothing is wrong.
 
-    `facts` come from hudi-rs unless they are given; a reader other than HudiRs has to be given them.
+    `facts` default to those of hudi-rs; they are required for readers other than HudiRs.
     """
     names = (ROWS_MATCH_ORACLE, NO_DUPLICATE_KEYS, META_COLUMNS)
     try:
@@ -114,7 +113,7 @@ def check_table(
 def rows_match(
     source: RowSource | pa.Table, expected: Expected, rules: TableRules, name: str = "the table"
 ) -> CheckResult:
-    """Only the first check, of any rows without meta columns or with them."""
+    """Only the first check, for any rows with or without meta columns."""
     rows = rows_of(source)
     contents = Fingerprinter(rows.schema)
     for batch in steps(rows):
@@ -123,10 +122,10 @@ def rows_match(
 
 
 def arms_agree(prints: Mapping[str, Fingerprint | None]) -> dict[str, CheckResult]:
-    """One result an arm: whether its table equals those of the other arms.
+    """One result per arm: whether its table equals those of the other arms.
 
-    The contents that most arms hold are taken as the measure (the first arm's in a tie): an arm that
-    differs from them fails, as does one without readable contents.
+    The contents that most arms hold are the reference (the first arm's in a tie): an arm with other contents,
+    or without readable contents, fails.
     """
     readable = {arm: found for arm, found in prints.items() if found is not None}
     ranked = Counter(found.digest for found in readable.values()).most_common(1)

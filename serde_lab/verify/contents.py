@@ -1,10 +1,9 @@
-"""Compares the contents of two tables: a fingerprint, and in words where they first differ.
+"""Compares the contents of two tables by a fingerprint, and says in words where they first differ.
 
-Owns what is compared: all data columns, by value, without the order of rows or of columns, duplicates
-counted; meta columns are left out (`meta_columns.py` judges them). Types are compared as the table
-stores them (`records.types.storage_type`: int8 and int16 as int32, large and view types as plain
-ones). Values are hashed by `row_hash.py`, whose docstring says which are equal. Must not know files,
-timelines or who wrote them.
+All data columns are compared by value; the order of rows and columns does not matter, duplicates count, and
+meta columns are left out (`meta_columns.py` judges them). Types are compared as the table stores them
+(`records.types.storage_type`: int8 and int16 as int32, large and view types as plain ones). The docstring of
+`row_hash.py` says which values are equal.
 """
 
 from __future__ import annotations
@@ -61,8 +60,8 @@ class ColumnPrint:
 class Fingerprint:
     """The contents of a table in a few bytes: equal contents give equal fingerprints.
 
-    `digest` is 128 bits over whole rows; `columns` stand in the order of their names, and serve to
-    name the columns in which two tables differ when the rows themselves are no longer there.
+    `digest` is 128 bits over whole rows. `columns` are sorted by name and identify the columns in which two
+    tables differ when the rows themselves are gone.
     """
 
     rows: int
@@ -147,12 +146,12 @@ def data_names(schema: pa.Schema) -> list[str]:
 
 
 def type_name(t: pa.DataType) -> str:
-    """The name of `t` as stored: equal for types that the table does not tell apart."""
+    """The name of `t` as stored: equal for types that the table does not distinguish."""
     return str(storage_type(t))
 
 
 def schema_difference(expected: dict[str, str], actual: dict[str, str]) -> str | None:
-    """In words, the first column that is missing, too many or of another type; None if there is none."""
+    """In words, the first column that is missing, unexpected or of another type; None if there is none."""
     for name, t in expected.items():
         if name not in actual:
             return f"column {name} is missing"

@@ -1,8 +1,7 @@
-"""Says in words how the rows of one table differ from those that were expected.
+"""Describes in words how the rows of one table differ from the expected rows.
 
-Owns matching rows by key and the sentence that names the first difference in key order. Works in
-passes over both tables and keeps 16 bytes a row, so that a table need not fit in memory. Must not know
-files, timelines or who wrote them.
+Rows are matched by key, and the sentence names the first difference in key order. The comparison makes passes
+over both tables and keeps 16 bytes per row, so that tables need not fit in memory.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _LONGEST_VALUE = 80
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How two tables differ. Counts are of keys; `words` is the whole of it in one sentence or more."""
+    """How two tables differ. Counts are of keys; `words` is the complete text, one or more sentences."""
 
     words: str
     missing: int = 0
@@ -59,7 +58,7 @@ class _Keys:
 def first_difference(
     expected: RowSource | pa.Table, actual: RowSource | pa.Table, key: Sequence[str]
 ) -> Difference | None:
-    """None if both hold the same rows; `key` names the fields that tell rows apart, in key order."""
+    """None if both hold the same rows; `key` names the columns that identify a record, in key order."""
     left, right = rows_of(expected), rows_of(actual)
     schema = schema_difference(_types(left.schema), _types(right.schema))
     if schema is not None:
@@ -107,7 +106,7 @@ def first_difference(
 
 
 def hash_keys(rows: pa.RecordBatch, key: Sequence[str]) -> Hashes:
-    """One word a row, of the columns of `key`."""
+    """One word per row, from the columns of `key`."""
     hashes = np.zeros(rows.num_rows, np.uint64)
     for name in key:
         hashes += hash_column(name, values_at(rows, name))
@@ -120,7 +119,7 @@ def key_words(row: pa.RecordBatch, key: Sequence[str]) -> str:
 
 
 def in_words(value: pa.Scalar) -> str:
-    """A value for a reader: null, '' and NaN told apart, long ones cut."""
+    """A value for a reader: null, '' and NaN look different, long values are cut."""
     if not value.is_valid:
         return "null"
     try:
@@ -160,13 +159,13 @@ def _keys(source: RowSource, key: Sequence[str]) -> _Keys:
     keys, hashes = np.concatenate(key_parts), np.concatenate(row_parts)
     order = np.argsort(keys)
     distinct, starts, counts = np.unique(keys[order], return_index=True, return_counts=True)
-    # a bijection of each hash before the sum: two rows cannot swap parts of their hashes
+    # apply a bijection to each hash before the sum: two rows cannot swap parts of their hashes
     sums = np.add.reduceat(mix(hashes[order]), starts) if len(starts) else hashes
     return _Keys(distinct, counts, sums, len(keys))
 
 
 def _first_row(source: RowSource, key: Sequence[str], wanted: Hashes) -> pa.RecordBatch:
-    """The row that is first in key order among those whose key hash is one of `wanted`."""
+    """The first row in key order among those whose key hash is in `wanted`."""
     rows: list[pa.RecordBatch] = []
     keys: list[pa.Table] = []
     for batch in steps(source):
@@ -191,14 +190,14 @@ def _first(keys: pa.Table) -> int:
 
 
 def _sortable_keys(batch: pa.RecordBatch, key: Sequence[str]) -> pa.Table:
-    # as stored: views and small integers of the other side would neither sort nor concatenate
+    # as stored: views and small integers of the other side can neither be sorted nor concatenated
     columns = [values_at(batch, name) for name in key]
     columns = [column.cast(storage_type(column.type)) for column in columns]
     return pa.table(columns, names=[str(index) for index in range(len(key))])
 
 
 def _first_column(expected: pa.RecordBatch, actual: pa.RecordBatch) -> tuple[str, str]:
-    """The first column, in the order expected, whose value differs, and both values in words."""
+    """The first column, in expected order, whose value differs, and both values in words."""
     for name in data_names(expected.schema):
         mine, theirs = expected.column(name), actual.column(name)
         if hash_column(name, mine)[0] != hash_column(name, theirs)[0]:

@@ -1,14 +1,13 @@
-"""The right answer where one row is not simply the best of all: delete markers and partial updates.
+"""Computes the expected rows of histories with delete markers or partial updates, in plain Python.
 
-Owns those histories, read entry by entry in plain Python, so that each rule stands here once more in the
-words of the source (BufferedRecordMergerFactory, PartialUpdateHandler). Keys and ordering values arrive
-as integers that DuckDB has given them. Must not import the code that writes tables.
+Each rule is implemented again from its source (BufferedRecordMergerFactory, PartialUpdateHandler),
+independently of the code that writes tables. Keys and ordering values are integers that DuckDB assigned.
 
-* An entry takes over from what its key was before if its ordering value is not lower, or if one of the
-  two is a delete by commit time. By commit time it always does.
-* A delete that takes over leaves a tombstone where there is a log, and nothing where there is none. So
-  it does where a file group begins.
-* Two rows under partial update: the columns that are gaps in the one that stands are the other's.
+* An entry supersedes its key's earlier one if its ordering value is not lower, or if one of the two is a
+  delete by commit time. Under commit-time ordering it always does.
+* A delete that supersedes leaves a tombstone if there is a log. Without a log, or in the commit that
+  begins the file group, it leaves nothing.
+* When partial update merges two rows, gaps in the winning row are filled from the other row.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a key is: a row made of input rows (the first to be asked first), or a delete."""
+    """The state of a key: a delete, or a row made of input rows, the winning one first."""
 
     ordering: int
     made_of: tuple[Place, ...] = ()
@@ -50,7 +49,7 @@ class Arrival:
 
 
 class EntryByEntry:
-    """Takes arrivals in order and knows at any time what is visible."""
+    """Applies arrivals in order, and knows the visible rows at any time."""
 
     def __init__(self, rules: TableRules) -> None:
         self._rules = rules
@@ -60,7 +59,7 @@ class EntryByEntry:
         self._log: dict[int, Entry] = {}
 
     def write(self, commit: int, arrivals: Iterable[Arrival]) -> None:
-        """One commit: first its own entries of a key among themselves, then with what is stored."""
+        """Apply one commit: its entries of a key are merged with each other, then with the stored one."""
         batch: dict[int, Entry] = {}
         groups: dict[int, int] = {}
         for arrival in arrivals:
@@ -79,13 +78,13 @@ class EntryByEntry:
             self._put(key, self._after(self._base.get(key), entry))
 
     def compact(self) -> None:
-        """Logs are merged into base files."""
+        """Merge the logs into the base files."""
         for key, entry in self._log.items():
             self._put(key, self._after(self._base.get(key), entry))
         self._log = {}
 
     def visible(self) -> list[tuple[Place, ...]]:
-        """What each row that a reader sees is made of."""
+        """The input rows that make up each visible row."""
         self.compact()
         return sorted(entry.made_of for entry in self._base.values())
 
@@ -114,8 +113,11 @@ def filled_rows(
     files: Sequence[Sequence[Path]],
     bits: int,
 ) -> pa.Table:
-    """Rows made of one or several input rows. `files`: of each commit its input files; a position is the
-    file's place shifted by `bits`, plus the row."""
+    """Rows made of one or several input rows.
+
+    `files` holds the input files of each commit; a position is the file's place in them shifted by `bits`,
+    plus the row.
+    """
     wanted = sorted({place for places in made_of for place in places})
     number = {place: n for n, place in enumerate(wanted)}
     parts = []
@@ -129,7 +131,7 @@ def filled_rows(
     together = pa.concat_tables(parts) if parts else rules.stored.empty_table()
     most = max((len(places) for places in made_of), default=0)
     result = _level(together, made_of, number, 0)
-    # from the last version to be asked to the first
+    # start from the last version, which is used only where all others have gaps
     columns = {
         name: _level(together, made_of, number, most - 1)[name] for name in result.schema.names
     }

@@ -1,11 +1,11 @@
-"""Input rows of older or narrower schemas in the table's types, value by value, to judge a writer by.
+"""Converts input rows of older or narrower schemas to the table's types, value by value, for the oracle.
 
-Owns what a value becomes when its column becomes wider, on purpose without
-`records.schema_evolution`, which the writer and the reader use: two readings of one rule find more than
-one. Slow, and only used where types differ. Must not know files.
+The rule for widened columns is implemented here independently of `records.schema_evolution`, which the writer
+and the reader use: two implementations find more errors than one. It is slow, and used only where types
+differ.
 
-Source: what Apache Hudi 1.2.0 reads of tables whose columns became wider
-(`tests/peers/test_evolved_tables.py` asks it again).
+Source: how Apache Hudi 1.2.0 reads tables whose columns were widened (`tests/peers/test_evolved_tables.py`
+verifies it).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Change = Callable[[Any], Any]
 
 
 def in_types(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of `schema`, by name; a column that the batch lacks is null."""
+    """The columns of `schema`, by name; columns missing from the batch are null."""
     columns = []
     for field in schema:
         if field.name not in batch.schema.names:
@@ -75,7 +75,7 @@ def _change_of_there(narrow: pa.DataType, wide: pa.DataType) -> Change:
 
 
 def _java(value: float, kind: pa.DataType) -> str:
-    """Double.toString or Float.toString."""
+    """The text that Double.toString or Float.toString gives."""
     if value != value:
         return "NaN"
     if value in (float("inf"), float("-inf")):

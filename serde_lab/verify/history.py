@@ -1,7 +1,7 @@
-"""A history of commits, and which input row each key ends with by DuckDB's account.
+"""Decides with DuckDB which input row each key ends with after a history of commits.
 
-Owns the operations that the oracle knows, and the statements that decide (`oracle` has the rules). Must
-not know the rows' values beside keys and ordering values, nor import the code that writes tables.
+Uses only keys, ordering values and positions, and none of the code that writes tables. `oracle` states the
+rules.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LOOKS_NOTHING_UP = ("bulk_insert", "insert")
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One write: its operation, and the folder of Parquet files that it took, None where it took none.
+    """One write: its operation, and the folder of its input Parquet files; None if it has no input.
 
     `partitions`: the partition paths of a `delete_partition`.
     """
@@ -49,7 +49,7 @@ class Commit:
     partitions: tuple[str, ...] = ()
 
     def files(self) -> list[Path]:
-        """The input files in input order. Raises DataError where there is none."""
+        """The input files in input order. Raises DataError if there are none."""
         if self.folder is None:
             return []
         found = sorted(
@@ -61,7 +61,7 @@ class Commit:
 
 
 class History:
-    """The narrow tables of one solution: `batches` and `deletes`, and in the end `visible`."""
+    """The narrow tables of one solution: `batches` and `deletes`, and at the end `visible`."""
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, rules: TableRules, commits: Sequence[Commit]
@@ -102,7 +102,7 @@ class History:
                 self._refuse_doubles(number)
 
     def _replace(self, number: int, commit: Commit) -> None:
-        """Forget the rows that gave way to this commit: nothing of them has a say any more."""
+        """Remove the rows that this commit replaced: they no longer influence anything."""
         if commit.operation not in (
             *("insert_overwrite", "insert_overwrite_table", "delete_partition"),
         ):
@@ -139,7 +139,7 @@ class History:
         self._decide_with_logs(start, len(self._commits))
 
     def winners(self, folder: Path) -> Iterator[tuple[Path, Path]]:
-        """Every input file that has a winner, and a file of the winning row numbers in order."""
+        """Every input file that contains winning rows, with a file of their row numbers in order."""
         self._run(
             "CREATE TABLE winners AS SELECT commit, position FROM visible ORDER BY commit, position"
         )
@@ -157,7 +157,7 @@ class History:
                     yield path, numbers
 
     def entry_by_entry(self, folder: Path) -> tuple[tuple[Path, Path], ...]:
-        """The answer as one file of rows, since rows may be made of several."""
+        """The answer as one file of rows, since a row may be made of several."""
         keys = ", ".join(self._narrow.keys)
         values = ", ".join(f"{name} NULLS FIRST" for name in self._narrow.ordering) or "1"
         fields = "".join(f", {name}" for name in self._narrow.ordering)
@@ -200,7 +200,7 @@ class History:
         return ((rows_path, numbers),)
 
     def _decide_without_logs(self) -> None:
-        """What a delete removed is gone from storage: only rows of later commits compete."""
+        """Deleted rows are gone from storage: only rows of later commits compete."""
         self._run(f"""
             CREATE TABLE visible AS
             SELECT commit, position
@@ -216,7 +216,7 @@ class History:
         self._run(f"""
             CREATE OR REPLACE TEMP TABLE births AS
             SELECT {group}, min(commit) AS born FROM batches GROUP BY ALL""")
-        # the commit that a file group is born in writes its base file; the others append to its log
+        # a file group's first commit writes its base file; later commits append to its log
         self._run(f"""
             CREATE OR REPLACE TEMP TABLE candidates AS
             SELECT {self._columns}, false AS in_log FROM base
@@ -237,7 +237,7 @@ class History:
                 AND (deleted IS NULL OR max(commit) OVER k > deleted)""")
 
     def _refuse_doubles(self, number: int) -> None:
-        """What looks no key up would store a key twice that is there already."""
+        """Refuse commits without key lookup that would store an existing key twice."""
         double = self._sql.execute(f"""
             SELECT count(*) FROM
                 (SELECT 1 FROM batches GROUP BY {self._keys}
@@ -251,7 +251,7 @@ class History:
             )
 
     def _run(self, statement: str, rows: pa.Table | None = None) -> None:
-        # DuckDB 2 holds the connection until a result was fetched to its end
+        # DuckDB 2 holds the connection until a result was fetched completely
         if rows is None:
             self._sql.execute(statement).fetchall()
             return

@@ -1,7 +1,7 @@
-"""Hudi's simple bucket of a record key, worked out anew, vectorised.
+"""Computes the simple bucket of a record key as Hudi does, vectorised.
 
-Owns Java's String.hashCode and List.hashCode over columns of text. Written without the table's own
-hash, which is what it judges. Source: org.apache.hudi.index.bucket.BucketIdentifier.
+Implements Java's String.hashCode and List.hashCode over columns of text, independently of the table's own
+hash, which it judges. Source: org.apache.hudi.index.bucket.BucketIdentifier.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Ints = npt.NDArray[np.uint32]
 
 
 def bucket_ids(fields: list[pa.Array], buckets: int) -> npt.NDArray[np.int32]:
-    """The bucket of each row from the text of its bucket fields; nulls hash as Java's null does."""
+    """The bucket of each row from the text of its bucket fields; null has Java's hash of null."""
     rows = len(fields[0])
     combined = np.ones(rows, np.uint32)
     for text in fields:
@@ -44,7 +44,7 @@ def string_hashes(text: pa.Array) -> Ints:
 def _utf16(
     values: pa.Array,
 ) -> tuple[Ints, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """UTF-16 code units of all values one after the other, and where each begins and how long it is."""
+    """UTF-16 code units of all values in sequence, with the start and length of each value."""
     encoded = [text.encode("utf-16-le", "surrogatepass") for text in values.to_pylist()]
     lengths = np.array([len(item) // 2 for item in encoded], np.int64)
     units = np.frombuffer(b"".join(encoded), np.uint16).astype(np.uint32)

@@ -1,10 +1,10 @@
-"""Record keys and partition paths as text, worked out from the data columns, to judge a writer by.
+"""Computes record keys and partition paths as text from the data columns, to check a writer.
 
-Owns Hudi's encoding as this room understands it, on purpose without `serde_lab.records.keys`, which
-the writer uses: two readings of one rule find more than one. Must not know files.
+Hudi's encoding is implemented here independently of `serde_lab.records.keys`, which the writer uses: two
+implementations find more errors than one.
 
 Source: what Apache Hudi 1.2.0 wrote with its SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP and CUSTOM key
-generators (`tests/peers/test_keys_of_hudi.py` and `test_key_generators_of_hudi.py` ask it again).
+generators (`tests/peers/test_keys_of_hudi.py` and `test_key_generators_of_hudi.py` verify it).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ NO_PARTITION_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
 def record_keys(rows: pa.RecordBatch | pa.Table, rules: TableRules) -> pa.ChunkedArray:
-    """The record key that each row must bear; null where a single key field is null.
+    """The record key that each row must have; null if a single key field is null.
 
-    Several key fields, or several partition fields but for CUSTOM, make the key `field:value,field:value`.
-    In a table without key fields a key is made up of where its row stood: each that begins with the row's
-    commit time is right.
+    Several key fields, or several partition fields except under CUSTOM, give keys `field:value,field:value`.
+    Tables without key fields have generated keys: any key is right that begins with the row's commit time and
+    has the generated form.
     """
     fields = rules.schema.record_key
     if not fields:
@@ -46,7 +46,7 @@ def record_keys(rows: pa.RecordBatch | pa.Table, rules: TableRules) -> pa.Chunke
 
 
 def partition_paths(rows: pa.RecordBatch | pa.Table, rules: TableRules) -> pa.ChunkedArray:
-    """The partition path that each row must bear; "" in a table without partition fields."""
+    """The partition path that each row must have; "" in a table without partition fields."""
     fields = rules.schema.partition
     if not fields:
         return _chunked(pa.repeat(pa.scalar("", pa.string()), rows.num_rows))
@@ -57,7 +57,7 @@ def partition_paths(rows: pa.RecordBatch | pa.Table, rules: TableRules) -> pa.Ch
         encoded = pa.chunked_array([texts.combine_chunks()]).dictionary_encode()
         parts = []
         for chunk in encoded.chunks:
-            # the place after the last distinct value stands for null
+            # the position after the last distinct value stands for null
             names = [_segment(name, text, rules) for text in [*chunk.dictionary.to_pylist(), None]]
             index = pc.fill_null(chunk.indices, len(names) - 1)
             parts.append(pa.array(names, pa.string()).take(index))
@@ -78,7 +78,7 @@ def _is_escaped(character: str) -> bool:
 
 
 def _made_up(rows: pa.RecordBatch | pa.Table) -> pa.ChunkedArray:
-    """The keys that the rows bear, "" for those that are none."""
+    """The rows' generated keys, "" for those of another form."""
     keys, times = (_chunked(rows.column(n)) for n in ("_hoodie_record_key", "_hoodie_commit_time"))
     rest = pc.utf8_slice_codeunits(keys, 17)
     right = pc.and_(
@@ -108,7 +108,7 @@ def text_of(rows: pa.RecordBatch | pa.Table, name: str) -> pa.ChunkedArray:
 
 
 def _dates(values: pa.Array) -> pa.Array:
-    """As LocalDate#toString has them: a year of more than four digits has a sign."""
+    """Dates as LocalDate#toString writes them: a year of more than four digits has a sign."""
     made: list[str | None] = []
     for days in values.view(pa.int32()).to_pylist():
         text = None if days is None else str(np.datetime64(days, "D"))

@@ -1,7 +1,6 @@
-"""Judges the meta columns of a table's rows against their data and the table's files and timeline.
+"""Checks the five meta columns of a table's rows against their data and the table's files and timeline.
 
-Owns what each of the five columns must say. Key texts come from `key_text.py`, which is independent of
-the writer. Must not know how the rows were read.
+The expected key texts come from `key_text.py`, which is independent of the writer.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME = META_COLUMNS
 
 @dataclass
 class MetaColumns:
-    """Looks at batches one by one; `problems` then says, for each rule broken, how often and where."""
+    """Checks batches one by one; `problems` then says, for each broken rule, how often and where."""
 
     rules: TableRules
     facts: TableFacts
@@ -32,7 +31,7 @@ class MetaColumns:
     _broken: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     def add(self, batch: pa.RecordBatch) -> Hashes:
-        """Judge a batch with meta columns; returns a word per row for its partition path and key.
+        """Check a batch with meta columns; returns one word per row for its partition path and key.
 
         Raises SchemaError for a key of a type whose text is not known.
         """
@@ -53,7 +52,7 @@ class MetaColumns:
 
     @property
     def problems(self) -> list[str]:
-        """One sentence a broken rule; empty if all is well."""
+        """One sentence per broken rule; empty if there is none."""
         return [
             f"{said} in {count:,} row{'' if count == 1 else 's'}{where}"
             for said, (count, where) in self._broken.items()
@@ -75,7 +74,7 @@ class MetaColumns:
         if self.facts.archived and self.facts.instants:
             known = pc.or_(known, pc.less(times, self.facts.instants[0]))
         self._note(batch, pc.invert(known), f"{COMMIT_TIME} is no completed instant", COMMIT_TIME)
-        # compared through the characters before the first underscore: seqno is <instant>_<task>_<n>
+        # compare the part before the first underscore: a seqno is <instant>_<task>_<n>
         seqno = batch.column(COMMIT_SEQNO)
         own = pc.binary_join_element_wise(times, "", "_")
         starts = pc.equal(pc.utf8_slice_codeunits(seqno, 0, 18), own)
@@ -88,7 +87,7 @@ class MetaColumns:
         )
 
     def _note(self, batch: pa.RecordBatch, wrong: pa.Array, said: str, column: str) -> None:
-        """Count the rows where `wrong` (null counts as right: another rule has it) and keep the first."""
+        """Count the rows where `wrong` is true (another rule covers nulls), and keep the first."""
         count = pc.sum(wrong).as_py() or 0
         if not count:
             return

@@ -1,8 +1,8 @@
-"""Input rows reduced to what decides their fate: identity of the key, ordering values, position.
+"""Reduces input rows to what decides which of them survive: key, ordering values, position.
 
-Owns how keys and ordering values become columns that DuckDB groups and sorts as Hudi would: no nulls
-among keys, strings ordered by their bytes of UTF-8, NaN above and -0.0 below as Java's compareTo
-has them. Must not know commits or merging.
+Keys and ordering values become columns that DuckDB groups and sorts as Hudi would: keys without nulls,
+strings ordered by their bytes of UTF-8, and floats in the order of Java's compareTo (NaN highest, -0.0 below
+0.0).
 """
 
 from __future__ import annotations
@@ -34,18 +34,19 @@ _LOWEST = np.int64(np.iinfo(np.int64).min)
 class NarrowRows:
     """Reads input files as narrow rows: columns `keys`, `group`, `ordering`, commit and position.
 
-    `group` tells file groups apart and is empty on COPY_ON_WRITE, where they do not matter.
+    `group` identifies file groups; it is empty on COPY_ON_WRITE, where they do not matter.
     """
 
     def __init__(self, rules: TableRules) -> None:
         self._rules = rules
         schema = rules.schema
         types = [storage_type(type_at(schema.data, name)) for name in schema.record_key]
-        # typed keys are as good as their text where two values never share one, and much smaller
+        # typed keys are smaller than their text, and replace it if different values never share a
+        # text
         self._keyless = not types
         bare_text = len(types) == 1 and is_string(types[0])
         self._typed = self._keyless or bare_text or all(map(_is_number, types))
-        # under a global index a key is one row, whatever partitions its versions name
+        # under a global index a key is one row, whichever partitions its versions name
         self.partition = ("path",) if schema.partition and not rules.key_is_global else ()
         keys = tuple(f"k{i}" for i in range(len(types))) if self._typed else ("k",)
         if self._keyless:
@@ -57,7 +58,7 @@ class NarrowRows:
         self.ordering = tuple(f"o{i}" for i in range(len(fields)))
 
     def schema(self, deletes: bool) -> pa.Schema:
-        """Names and types of the narrow rows; rows that delete have no ordering values."""
+        """Names and types of the narrow rows; rows of the operation `delete` have no ordering values."""
         data = self._rules.schema.data
         empty = pa.record_batch([pa.array([], t) for t in data.types], names=data.names)
         return self._narrow(empty, 0, 0, deletes, Path()).schema
@@ -112,9 +113,12 @@ class NarrowRows:
         return pa.record_batch(columns)
 
     def _marks(self, batch: pa.RecordBatch, path: Path) -> dict[str, pa.Array]:
-        """Which rows are deletes, and which of those by commit time: where the table has no ordering
-        field, and those with a single ordering value that is the int 0, which Hudi takes for none; to Hudi
-        dates are ints."""
+        """Which rows are deletes, and which of these apply by commit time.
+
+        These are all deletes if ordering values do not decide, and those whose single ordering value is the
+        int 0, which Hudi takes for none; to Hudi, dates are ints. Raises DataError for a delete whose
+        ordering value is null.
+        """
         rules = self._rules
         deleted = pa.array(np.zeros(batch.num_rows, np.bool_))
         for name in rules.marker_columns:
@@ -159,7 +163,7 @@ class NarrowRows:
             return pa.array(np.zeros(batch.num_rows, np.int32))
         key = self._rules.schema.record_key
         if len(key) == 1:
-            # a key without a comma is hashed whole, with the name of its field if it bears one
+            # a single key is hashed whole, including the name of its field if the key contains it
             text = [record_keys(batch, self._rules).combine_chunks()]
         else:
             fields = self._rules.bucket_fields or key
@@ -187,12 +191,12 @@ def orderable(values: pa.Array, name: str) -> pa.Array:
 
 
 def _is_number(t: pa.DataType) -> bool:
-    """Whether values of the type are whole numbers underneath, each of which has one text."""
+    """Whether values of the type are stored as whole numbers, each with one text."""
     return not (is_string(t) or pat.is_floating(t) or pat.is_binary(t))
 
 
 def _grouping(values: pa.Array) -> pa.Array:
-    """Key values without nulls (`k_nulls` tells those apart), equal where their key text is."""
+    """Key values with nulls filled (`k_nulls` marks them), equal if their key text is equal."""
     t = values.type
     if is_string(t):
         return values.cast(pa.string())

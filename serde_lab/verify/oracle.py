@@ -1,25 +1,24 @@
-"""The right answer: what a table must hold, worked out by DuckDB from the input folders alone.
+"""Computes the rows that a table must hold, with DuckDB, from the input folders alone.
 
-Owns the meaning of a history of commits. Never imports the code that writes tables. DuckDB decides
-which input row each key ends with (`history`), from keys, ordering values and input positions only; the
-rows themselves are then fetched from the input files, so that no value passes through another engine.
+The oracle uses none of the code that writes tables. DuckDB decides which input row each key ends with
+(`history`), from keys, ordering values and input positions only. The rows themselves are then fetched from
+the input files, so that no value passes through another engine.
 
-Rules (Hudi's BufferedRecordMergerFactory, as `hudi-format.md` part 3 has them):
+Rules (Hudi's BufferedRecordMergerFactory, as in `hudi-format.md` part 3):
 
-- Within a batch the highest ordering value of a key wins, ties go to the later input position: file
-  name order, then row. By commit time the later position wins.
-- A winner is merged with what is stored: by event time the higher ordering value wins, ties go to the
-  newer commit; by commit time the newer wins.
-- What `insert_overwrite`, `insert_overwrite_table` and `delete_partition` replace is as if it had never
-  been written.
+- Within a batch the highest ordering value of a key wins; in a tie the later input position wins: file name
+  order, then row. Under commit-time ordering the later position wins.
+- The winner is merged with the stored row. Under event-time ordering the higher ordering value wins, in a tie
+  the newer commit; under commit-time ordering the newer commit wins.
+- Rows replaced by `insert_overwrite`, `insert_overwrite_table` or `delete_partition` count as never written.
 - The operation `delete` removes a key whatever the ordering values: a commit-time delete.
-- Keys are unique in a partition path; the same key in two partition paths is two rows. Under a global
-  index keys are unique in the table, and a row stands in the partition that it names.
-- On MERGE_ON_READ a file group begins with a base file, and later commits go to its log until it is
-  compacted (an operation `compact` without a folder). Log records are merged among themselves first,
-  then with the base row. So a key that was deleted, and came back with a lower ordering value than its
-  base row, reads as that base row until the next compaction.
-- Delete markers and partial updates are `entry_by_entry`'s.
+- Keys are unique in a partition path; the same key in two partition paths is two rows. Under a global index
+  keys are unique in the table, and a row is stored in the partition that it names.
+- On MERGE_ON_READ a file group begins with a base file, and later commits append to its log until it is
+  compacted (an operation `compact` without a folder). Log records are merged with each other first, then with
+  the base row. So a key that was deleted, and written again with a lower ordering value than its base row,
+  reads as that base row until the next compaction.
+- `entry_by_entry` handles delete markers and partial updates.
 """
 
 from __future__ import annotations
@@ -48,14 +47,14 @@ class Answer:
     rules: TableRules
     rows: int
     _parts: tuple[tuple[Path, Path], ...]
-    """Input files, each with the file of row numbers that it contributes."""
+    """Input files, each with the file of its contributing row numbers."""
 
     @property
     def schema(self) -> pa.Schema:
         return self.rules.stored
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The expected rows, as the table stores them, in the order of the input."""
+        """The expected rows, as the table stores them, in input order."""
         for source, numbers in self._parts:
             wanted: npt.NDArray[np.int64] = np.load(numbers)
             start = 0
@@ -80,9 +79,8 @@ def solve(
 ) -> Answer:
     """The answer to a history of commits, in order. Works out of core in `work_folder`, which it keeps.
 
-    Raises DataError for input that has no right answer: a null key, a null ordering value where those
-    are refused, a key written twice by `bulk_insert`. Raises UsageError for an operation that it does
-    not know.
+    Raises DataError for input without a right answer: a null key, a null ordering value if those are refused,
+    a key written twice by `bulk_insert`. Raises UsageError for an unknown operation.
     """
     work_folder.mkdir(parents=True, exist_ok=True)
     database = work_folder / "oracle.duckdb"
@@ -92,7 +90,7 @@ def solve(
         "threads": threads,
         "temp_directory": str(work_folder / "spill"),
         "preserve_insertion_order": False,
-        # nothing that is not in the package is loaded, least of all from a network
+        # load nothing from outside the package, least of all from a network
         "autoinstall_known_extensions": False,
     }
     connection = duckdb.connect(str(database), config=settings)

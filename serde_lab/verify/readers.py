@@ -1,7 +1,6 @@
-"""Readers that are not ours: hudi-rs, and the shape of any other reader that is handed in.
+"""Reads finished tables with readers that did not write them: hudi-rs, and an interface for others.
 
-Owns reading a finished table through code that did not write it. Must not know how tables are written,
-nor Spark: Apache Hudi's own reader (`serde_lab.peers.apache_hudi.HudiSnapshot`) fits the same shape.
+Apache Hudi's own reader (`serde_lab.peers.apache_hudi.HudiSnapshot`) implements this interface.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from serde_lab.errors import TableError
 from serde_lab.verify.contents import RowSource
 
 _ROWS_PER_BATCH = 65_536
-"""Rows of a batch streamed by hudi-rs, whose own choice of 1,024 makes every check slower."""
+"""Rows per batch streamed by hudi-rs; its default of 1,024 makes every check slower."""
 
 
 @runtime_checkable
 class TableReader(RowSource, Protocol):
-    """Rows of a table with their meta columns, as one reader sees them; `name` is for messages."""
+    """A table's rows with their meta columns, as one reader sees them; `name` is for messages."""
 
     @property
     def name(self) -> str: ...
@@ -33,11 +32,11 @@ class TableReader(RowSource, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """What a table's storage says of its rows' meta columns.
+    """The facts in a table's storage that its rows' meta columns must agree with.
 
-    `files`: per partition path, the names that rows may bear: the base file of each latest file slice,
-    and the file id of each slice with log files (rows in logs bear no more). `instants`: times of the
-    completed writes on the active timeline; older ones may have been archived when `archived`.
+    `files`: per partition path, the valid file names of rows: the base file of each latest file slice, and
+    the file id of each slice with log files (rows in logs have only that). `instants`: times of the completed
+    writes on the active timeline; if `archived`, older ones may have been archived.
     """
 
     files: Mapping[str, frozenset[str]]
@@ -47,10 +46,10 @@ class TableFacts:
 
 @dataclass(frozen=True)
 class HudiRs:
-    """The snapshot of a table as hudi-rs reads it; with `as_of`, as it stood at that instant.
+    """The snapshot of a table as hudi-rs reads it; with `as_of`, the snapshot at that instant.
 
-    `path` is a folder or a URL; `options` are hudi-rs's own and the storage's. Every method raises
-    TableError, with hudi-rs's own words, where hudi-rs cannot read.
+    `path` is a folder or a URL; `options` are those of hudi-rs and of the storage. Every method raises
+    TableError, with the text of hudi-rs, if hudi-rs cannot read.
     """
 
     path: str
@@ -68,7 +67,7 @@ class HudiRs:
             return self._table().get_schema_with_meta_fields()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, a file slice at a time; slices without log files are streamed."""
+        """The rows, one file slice at a time; slices without log files are streamed."""
         with _hudi_errors(self.path):
             table, options = self._table(), self._options()
             reader = table.create_file_group_reader_with_options(options)
@@ -115,7 +114,7 @@ class HudiRs:
         return TableFacts(files, instants, self._has_archive())
 
     def _has_archive(self) -> bool:
-        """Whether instants have left the active timeline: hudi-rs does not look at the archive."""
+        """Whether instants were archived: hudi-rs reads only the active timeline."""
         if "://" in self.path:
             own = {k: v for k, v in self.options.items() if not k.startswith("hoodie.")}
             plain_http = own.pop("aws_allow_http", "false") == "true"
@@ -139,7 +138,7 @@ class HudiRs:
 
 @contextmanager
 def _hudi_errors(path: str) -> Iterator[None]:
-    """Turn hudi-rs's errors, which no module exports, into TableError; a Rust panic is one of them."""
+    """Turn the errors of hudi-rs, which no module exports, into TableError; they include Rust panics."""
     try:
         yield
     except BaseException as exc:

@@ -1,16 +1,16 @@
-"""Hashes the values of Arrow columns, row by row and vectorised, so that equal values hash alike.
+"""Hashes the values of Arrow columns, one hash per row and vectorised, so that equal values hash alike.
 
-Owns what "equal" means between two tables' values. Must not know tables, keys or files. Equal means:
+Equal means:
 
-- by value, not by layout: int8 and int64, string and string_view, list and large_list hash alike
-  (types are compared apart, see `contents.py`);
+- by value, not by layout: int8 and int64, string and string_view, list and large_list hash alike (types are
+  compared separately, see `contents.py`);
 - every NaN is the same value; -0.0 and 0.0 are different values;
 - null, the empty string, the empty list and zero are all different, at every depth;
 - lists are ordered; maps are not, since Hudi's AVRO record type carries them through Java hash maps;
 - structs are compared by field name.
 
-A value becomes one 64-bit word through the finaliser of splitmix64 (Steele, Lea and Flood 2014), so
-that two different rows are taken for equal about once in 1.8e19 comparisons.
+A value becomes one 64-bit word through the finaliser of splitmix64 (Steele, Lea and Flood 2014): two
+different rows appear equal about once in 1.8e19 comparisons.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _EMPTY = np.uint64(0xD1B54A32D192ED03)
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _C1, _C2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _LONG_VALUE_BYTES = 512
-"""From here on a string is hashed by blake2b: the word loop makes one pass over the column per 8 bytes."""
+"""Longer strings are hashed by blake2b: the word loop makes one pass over the column per 8 bytes."""
 
 
 def mix(words: Hashes) -> Hashes:
@@ -49,19 +49,19 @@ def mix(words: Hashes) -> Hashes:
 
 
 def seed(name: str) -> np.uint64:
-    """A word that stands for `name`."""
+    """A word derived from `name`."""
     return np.uint64(
         int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
     )
 
 
 def hash_column(name: str, values: pa.Array | pa.ChunkedArray) -> Hashes:
-    """One word a row for a named column: the same values under another name hash differently."""
+    """One word per row for a named column: the same values under another name hash differently."""
     return mix(hash_values(values) ^ seed(name))
 
 
 def hash_values(values: pa.Array | pa.ChunkedArray) -> Hashes:
-    """One word a value, shape (len(values),). Raises SchemaError for a type that it does not know."""
+    """One word per value, shape (len(values),). Raises SchemaError for an unsupported type."""
     if isinstance(values, pa.ChunkedArray):
         parts = [hash_values(chunk) for chunk in values.chunks]
         return np.concatenate(parts) if parts else np.empty(0, np.uint64)
@@ -77,7 +77,7 @@ def _is_null(values: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _hash_present(values: pa.Array) -> Hashes:
-    """Hashes where values are present; anything at null positions."""
+    """Hashes at non-null positions; arbitrary at null positions."""
     t = values.type
     if pat.is_null(t):
         return np.full(len(values), _NULL)
@@ -113,7 +113,7 @@ def _hash_present(values: pa.Array) -> Hashes:
 
 
 def _fixed_width(values: pa.Array, dtype: Any) -> npt.NDArray[Any]:
-    """The values' own memory; what stands at null positions is arbitrary."""
+    """The values' own memory; entries at null positions are arbitrary."""
     data = values.buffers()[1]
     if data is None:
         return np.zeros(len(values), dtype)
@@ -145,7 +145,7 @@ def _hash_decimals(values: pa.Array) -> Hashes:
 
 
 def _hash_bytes(values: pa.Array) -> Hashes:
-    """Text and bytes: eight bytes at a time, the column side by side, shorter values dropping out."""
+    """Text and bytes: hash eight bytes at a time over the whole column, dropping values that have ended."""
     _, offset_buffer, data = values.buffers()
     wide = pat.is_large_string(values.type) or pat.is_large_binary(values.type)
     if offset_buffer is None or len(values) == 0:
@@ -156,7 +156,7 @@ def _hash_bytes(values: pa.Array) -> Hashes:
     raw = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
     padded = np.zeros(int(offsets[-1] - offsets[0]) + 8, np.uint8)
     padded[:-8] = raw[offsets[0] : offsets[-1]]
-    # a word may begin at every byte: the same memory, seen once a byte
+    # a word may begin at any byte: a view of the same memory with a stride of one byte
     words = np.lib.stride_tricks.as_strided(
         padded[:8].view(np.uint64), shape=(len(padded) - 7,), strides=(1,)
     )
@@ -190,7 +190,7 @@ def _segment_sums(hashes: Hashes, offsets: npt.NDArray[np.int64]) -> Hashes:
 
 
 def _hash_lists(values: pa.Array) -> Hashes:
-    # flatten() gives the items of present lists only, in order, for every layout of lists
+    # flatten() gives the items of non-null lists only, in order, for every layout of lists
     lengths = pc.list_value_length(values).fill_null(0).to_numpy().astype(np.int64, copy=False)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     items = hash_values(values.flatten())

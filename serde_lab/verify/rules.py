@@ -1,8 +1,4 @@
-"""What the right answer depends on: the table's columns, their roles, and how the table merges.
-
-Owns the facts that the oracle and the checks are told; must not know where they come from, nor any
-code that writes tables.
-"""
+"""Defines the properties of a table that the right answer depends on: columns, their roles, and merging."""
 
 from __future__ import annotations
 
@@ -32,13 +28,13 @@ OPERATION_COLUMN = "_hoodie_operation"
 
 @dataclass(frozen=True, slots=True)
 class TableRules:
-    """A table as the checks see it. `schema` names fields by path, and `schema.data` may be the input's
-    types; the stored ones follow.
+    """A table as the checks see it.
 
-    `buckets` is the count of the simple bucket index, 0 where file groups are not told by a hash; with
-    `bucket_fields` empty all record key fields make the bucket. They matter on MERGE_ON_READ only:
-    which rows are in a base file decides what comes back after a commit-time delete. `unavailable` is the
-    marker of FILL_UNAVAILABLE; a row with `delete_marker` in `delete_field` deletes its key.
+    `schema` names fields by path; `schema.data` may have the input's types, from which the stored types
+    follow. `buckets` is the count of the simple bucket index, 0 if no hash assigns file groups; with empty
+    `bucket_fields` all record key fields make the bucket. Buckets matter on MERGE_ON_READ only: the rows in a
+    base file decide what reappears after a commit-time delete. `unavailable` is the marker of
+    FILL_UNAVAILABLE; a row with `delete_marker` in `delete_field` deletes its key.
     """
 
     schema: RecordSchema
@@ -48,13 +44,13 @@ class TableRules:
     url_encode: bool = False
     ordering_nulls: Literal["refuse", "lowest"] = "refuse"
     key_is_global: bool = False
-    """Whether a key is told apart in the whole table, under a global index; else in each partition."""
+    """Whether keys are unique in the whole table (global index), or else in each partition."""
     buckets: int = 0
     bucket_fields: tuple[str, ...] = ()
     time: Mapping[str, str] = field(default_factory=dict)
-    """Hudi's options of the key generator TIMESTAMP, where the partition field names folders by time."""
+    """Hudi's options of the key generator TIMESTAMP, if the partition field names folders by time."""
     kinds: tuple[str, ...] = ()
-    """Of the key generator CUSTOM: SIMPLE or TIMESTAMP for each partition field; `time` is the latter's."""
+    """For the key generator CUSTOM: SIMPLE or TIMESTAMP (with `time`) for each partition field."""
     partial_update: Literal["", "IGNORE_DEFAULTS", "FILL_UNAVAILABLE"] = ""
     unavailable: str = ""
     delete_field: str = ""
@@ -62,26 +58,26 @@ class TableRules:
 
     @property
     def marker_columns(self) -> tuple[str, ...]:
-        """Columns by which a row may say that it is a delete."""
+        """Columns that may mark a row as a delete."""
         return tuple(
             name for name in (IS_DELETED, self.delete_field) if name in self.schema.data.names
         )
 
     @property
     def best_row_wins(self) -> bool:
-        """Whether each key ends with one of its rows as it came, and no row is a delete."""
+        """Whether each key ends with one of its input rows unchanged, and no row is a delete."""
         return not self.marker_columns and not self.partial_update
 
     @property
     def stored(self) -> pa.Schema:
-        """Data columns as the table stores them: the declared mappings of types applied."""
+        """Data columns as the table stores them, with the declared type mappings applied."""
         return storage_schema(self.schema.data)
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """Fields that tell rows apart: partition, then key; under a global index the key alone.
+        """The columns that identify a record: partition, then key; under a global index the key alone.
 
-        In a table without keys, all of them.
+        In a table without keys, all data columns take the key's place.
         """
         told_by = self.schema.record_key or self.schema.data.names
         if self.key_is_global:
@@ -96,7 +92,7 @@ class TableRules:
         )
 
     def time_of(self, place: int) -> Mapping[str, str]:
-        """Hudi's options for the partition field at `place`, empty where it does not name folders by time."""
+        """Hudi's options for the partition field at `place`; empty if it does not name folders by time."""
         return self.time if not self.kinds or self.kinds[place] == "TIMESTAMP" else {}
 
     @property

@@ -1,8 +1,7 @@
-"""Folders named by time, worked out value by value with Python's own dates, to judge a writer by.
+"""Computes time-based partition folders value by value with Python's own dates, to check a writer.
 
-Owns the way from a value to its folder as this room understands it, on purpose without the functions of
-`records.partition_time`, which the writer uses. Knows the letters y M d H h a m s S and no time zones
-but those of `zoneinfo`. Must not know files.
+Implemented independently of `records.partition_time`, which the writer uses. Supports the letters y M d H h a
+m s S, and the time zones of `zoneinfo`.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """What the options say. Zones are "" where none is stated."""
+    """The parsed options. Zones are "" if not stated."""
 
     input_type: str
     output_format: str
@@ -78,7 +77,7 @@ class _Rule:
 
 
 def folders(values: pa.Array | pa.ChunkedArray, options: Mapping[str, str]) -> pa.ChunkedArray:
-    """The folder of each value, as Hudi's options of the key generator TIMESTAMP have it.
+    """The folder of each value under Hudi's options of the key generator TIMESTAMP.
 
     Raises SchemaError for a pattern that cannot be judged.
     """

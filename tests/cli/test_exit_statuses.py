@@ -258,11 +258,17 @@ def run_folder(call: Call, scenario_file: Write) -> Path:
 
 def test_a_damaged_run_directory(run_folder: Path, call: Call) -> None:
     samples, header = run_folder / "samples.jsonl", run_folder / "run.json"
-    whole = samples.read_text()
-    samples.write_text(whole + '{"event": "samp')
+    whole, ended = samples.read_text(), header.read_text()
+    torn = whole + '{"event": "samp'
+    samples.write_text(torn)
+    said = call("show")
+    assert said.status == 1
+    assert "samples.jsonl" in said.sentence  # which is not what was measured, by its digest
+
+    _as_if_killed(header)
     said = call("show")
     assert said.status == 0
-    assert "samples.jsonl" in said.sentence  # what was left out, not why it failed
+    assert "samples.jsonl" in said.messages  # what was left out, not why it failed
 
     lines = whole.splitlines(keepends=True)
     samples.write_text("".join([*lines[:2], "{]\n", *lines[3:]]))
@@ -272,12 +278,18 @@ def test_a_damaged_run_directory(run_folder: Path, call: Call) -> None:
     assert "3" in said.sentence
     samples.write_text(whole)
 
-    header.write_text(header.read_text().replace('"format_version": 1', '"format_version": 99'))
+    header.write_text(ended.replace('"format_version": 1', '"format_version": 99'))
     said = call("show", run_folder)
     assert said.status == 1
     assert "run.json" in said.sentence
     assert "99" in said.sentence
     assert call("list", "--runs").status == 0
+
+
+def _as_if_killed(header: Path) -> None:
+    """Make of a run that has ended one whose process was killed before its digests were written."""
+    run = json.loads(header.read_text())
+    header.write_text(json.dumps(run | {"state": "running", "digests": None}))
 
 
 def test_1_results_that_cannot_be_written(call: Call, scenario_file: Write) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from serde_lab.lab.jars import manifest as jars
-from serde_lab.lab.jars import maven_repository
+from serde_lab.lab.jars import repository as maven_repository
 from serde_lab.lab.jars.manifest import Jar
 
 CONTENT = bytes(range(256)) * 16_000

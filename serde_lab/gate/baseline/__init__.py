@@ -1,1 +1,1 @@
-"""Baselines: kept sides of earlier runs."""
+"""Stores baselines: sides of earlier runs, kept for comparison."""

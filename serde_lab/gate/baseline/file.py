@@ -1,6 +1,6 @@
-"""The file of a scenario's baselines on one machine class: its place, its shape, its bytes.
+"""Reads and writes the JSON file that holds a scenario's baselines on one machine class.
 
-Equal contents give equal bytes. Knows JSON, not what a record holds.
+Equal contents give equal bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def baseline_file(folder: Path, machine_class: str, scenario: str) -> Path:
 
 
 def new_document(scenario: str, machine_class: str) -> dict[str, Any]:
-    """A file without baselines."""
+    """The document of a file without baselines."""
     return {
         "format_version": FILE_FORMAT,
         "scenario": scenario,
@@ -37,7 +37,7 @@ def new_document(scenario: str, machine_class: str) -> dict[str, Any]:
 
 
 def record_named(document: Mapping[str, Any], name: str, file: Path) -> dict[str, Any]:
-    """One baseline of a file; raises RunError naming those that there are."""
+    """One baseline of a file; raises RunError that lists the existing ones."""
     record: dict[str, Any] | None = document["baselines"].get(name)
     if record is None:
         known = ", ".join(sorted(document["baselines"])) or "none"
@@ -46,7 +46,7 @@ def record_named(document: Mapping[str, Any], name: str, file: Path) -> dict[str
 
 
 def read_document(file: Path) -> dict[str, Any]:
-    """Raises RunError when the file is missing, damaged or of another format version."""
+    """Read a baseline file; raises RunError if it is missing, damaged or of another format version."""
     try:
         document = json.loads(file.read_bytes())
     except FileNotFoundError:
@@ -63,9 +63,9 @@ def read_document(file: Path) -> dict[str, Any]:
 
 
 def write_document(file: Path, document: Mapping[str, Any]) -> None:
-    """Replace the file in one step."""
+    """Replace the file atomically; raises RunError if that fails."""
     text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False)
-    # A list of numbers stays on one line: a diff then shows one line a quantity.
+    # A list of numbers stays on one line: diffs then show one line per quantity.
     text = _NUMBERS.sub(lambda found: f"[{_SPACE.sub(', ', found.group(1).strip())}]", text)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

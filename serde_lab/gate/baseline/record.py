@@ -1,7 +1,6 @@
-"""One baseline as JSON: a side made small, and made a side again.
+"""Converts a side of a comparison into one baseline's JSON record, and back.
 
-Rounds are listed once an arm, and a value that every round shares is stored once. Knows sides, not
-files or names.
+To keep records small, rounds are listed once per arm, and a value that all rounds share is stored once.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from serde_lab.measure.metrics import DETAIL_PREFIX, metric
 from serde_lab.runs.soundness import check_value
 
 _DIGITS = 6
-# A baseline is no archive: of an environment it keeps what a reader asks for first.
+# A baseline keeps only the top of the environment: what a reader asks for first.
 _ENVIRONMENT_DEPTH = 1
 
 
 def record_of_side(side: Side) -> dict[str, Any]:
-    """What a later comparison needs of a side: values that may be gated, and what was asked."""
+    """The part of a side that later comparisons need: values that may be gated, and what was asked."""
     arms = {name: _arm(arm) for name, arm in side.arms.items() if arm.values}
     rounds = sorted(side.calibration)
     record = {
@@ -44,7 +43,7 @@ def record_of_side(side: Side) -> dict[str, Any]:
 
 
 def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record with the digest of all else in it."""
+    """The record with a digest of everything else in it."""
     rest = {key: value for key, value in record.items() if key != "digest"}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"), default=str)
     return {**rest, "digest": f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"}
@@ -53,7 +52,7 @@ def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
 def side_of_record(record: Mapping[str, Any], name: str, scenario: str, machine_class: str) -> Side:
     """A record as a side of a comparison.
 
-    Raises KeyError, TypeError or ValueError if damaged, RunError for a metric that there is not.
+    Raises KeyError, TypeError or ValueError if damaged, RunError for an unknown metric.
     """
     stated, found = record.get("digest"), sealed(record)["digest"]
     if stated not in (None, found):
@@ -115,7 +114,7 @@ def _arm_side(name: str, stored: Mapping[str, Any]) -> ArmSide:
             raise ValueError(f"{name}: {key} has {len(filled)} values of {len(rounds)} rounds")
         pairs = zip(rounds, filled, strict=True)
         quantity = _quantity(key)
-        metric(quantity.metric)  # raises on a name that does not exist
+        metric(quantity.metric)  # raises for an unknown name
         values[quantity] = {n: float(value) for n, value in pairs if value is not None}
         for n, value in values[quantity].items():
             check_value(f"{quantity.label} of {name}, round {n},", value)
@@ -141,7 +140,7 @@ def _quantity(key: str) -> Quantity:
 
 
 def _short(value: float) -> int | float:
-    """Whole numbers in full, since one byte is a change; others to six digits."""
+    """Whole numbers in full, since one byte counts as a change; others with six digits."""
     return int(value) if float(value).is_integer() else float(f"{value:.{_DIGITS}g}")
 
 

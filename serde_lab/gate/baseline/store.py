@@ -1,11 +1,10 @@
-"""Named baselines: what a gate holds a run against, kept in small files that are committed.
+"""Saves, promotes, removes and finds named baselines, kept in small files that are committed.
 
     results/baselines/<machine class>/<scenario>.json
 
-One file holds the baselines of one scenario on one machine class and everything that ever happened
-to them. A baseline is created once; only a promotion with a reason replaces it, and the file keeps
-the reason, who gave it, and what it loosened. Equal contents give equal bytes. Knows runs and sides;
-reaches no verdict.
+A file holds the baselines of one scenario on one machine class and the log of their changes. A baseline is
+created once; only a promotion with a reason replaces it, and the file keeps the reason, its author, and the
+quantities that got worse. Equal contents give equal bytes.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from serde_lab.measure.metrics import metric
 from serde_lab.runs.model import Run
 
 MAIN = "main"
-"""The baseline that a gate takes when none is named."""
+"""The baseline that a gate uses if none is named."""
 
 SEAL = "`serde-lab seal PATH` vouches for a run or a baseline of an older version"
 
@@ -59,7 +58,7 @@ class BaselineEntry:
 
 @dataclass(frozen=True, slots=True)
 class BaselineChange:
-    """What save, promote or remove did, in words; `loosened` names quantities that got worse."""
+    """The effect of save, promote or remove in words; `loosened` names quantities that got worse."""
 
     file: Path
     text: str
@@ -76,7 +75,7 @@ def save(
     reason: str = "",
     at: datetime | None = None,
 ) -> BaselineChange:
-    """Keep a run as a new baseline; raises UsageError if the name is taken or the run is unfit."""
+    """Save a run as a new baseline; raises UsageError if the name is taken or the run is unfit."""
     side, notes = _fit_side(run)
     file = baseline_file(folder, side.machine_class, side.scenario)
     document = (
@@ -94,7 +93,7 @@ def save(
 def promote(
     run: Run, folder: Path, *, by: str, reason: str, name: str = MAIN, at: datetime | None = None
 ) -> BaselineChange:
-    """Replace a baseline by a run, for a reason that is kept; raises UsageError without one."""
+    """Replace a baseline with a run and keep the reason; raises UsageError without a reason."""
     if not reason.strip():
         raise UsageError("a promotion needs a reason", "--reason TEXT, which the file keeps")
     side, notes = _fit_side(run)
@@ -115,7 +114,7 @@ def remove(
     reason: str,
     at: datetime | None = None,
 ) -> BaselineChange:
-    """Take a baseline away; what happened to it stays in the file. Raises RunError if not there."""
+    """Remove a baseline but keep its log; raises UsageError without a reason, RunError if not there."""
     if not reason.strip():
         raise UsageError("a removal needs a reason", "--reason TEXT, which the file keeps")
     file = baseline_file(folder, machine_class, scenario)
@@ -153,7 +152,7 @@ def list_baselines(folder: Path) -> list[BaselineEntry]:
 
 
 def load(file: Path, name: str = MAIN) -> Side:
-    """A baseline as a side; raises RunError when file or name is not there, or is damaged."""
+    """A baseline as a side; raises RunError if the file or name does not exist, or the record is damaged."""
     document = read_document(file)
     record = record_named(document, name, file)
     try:
@@ -166,8 +165,8 @@ def load(file: Path, name: str = MAIN) -> Side:
 
 
 def show(file: Path, name: str = MAIN) -> dict[str, Any]:
-    """The record of a baseline and everything that happened to it, as plain data."""
-    load(file, name)  # raises where it was edited
+    """The record of a baseline and the log of its changes, as plain data."""
+    load(file, name)  # raises if the record was edited
     document = read_document(file)
     record = record_named(document, name, file)
     events = [event for event in document["events"] if event["baseline"] == name]
@@ -175,7 +174,7 @@ def show(file: Path, name: str = MAIN) -> dict[str, Any]:
 
 
 def seal(file: Path) -> list[str]:
-    """Give the baselines of a file that have no digest one each; their names."""
+    """Add a digest to each baseline of a file that has none; returns their names."""
     document = read_document(file)
     names = [name for name in sorted(document["baselines"]) if load(file, name).without_digest]
     for name in names:
@@ -186,10 +185,10 @@ def seal(file: Path) -> list[str]:
 
 
 def find(folder: Path, after: Side, name: str = MAIN, *, other_machines: bool = False) -> Side:
-    """The baseline that a run is held against: of its own machine class, else of another if allowed.
+    """The baseline for a run: of its own machine class, else of another class if `other_machines` allows it.
 
-    Of several other classes, the one whose baseline was put there last. Raises RunError when there
-    is none: a missing baseline is never a pass.
+    Of several other classes, the most recently changed baseline is taken. Raises RunError if there is none: a
+    missing baseline is never a pass.
     """
     own = baseline_file(folder, after.machine_class, after.scenario)
     if own.exists() and name in read_document(own)["baselines"]:
@@ -270,7 +269,7 @@ def _put(
 
 
 def _loosened(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
-    """Quantities whose median the new record makes worse, and arms that it no longer has."""
+    """Quantities whose median is worse in the new record, and arms that it lacks."""
     found = [f"{arm}: gone" for arm in sorted(old["arms"].keys() - new["arms"].keys())]
     before = side_of_record(old, "", "", "").arms
     after = side_of_record(new, "", "", "").arms

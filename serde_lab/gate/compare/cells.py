@@ -1,7 +1,4 @@
-"""Which cells two sides have in common: pairs of arms, their quantities, their checks of contents.
-
-Knows sides and options; no statistics.
-"""
+"""Finds the cells to compare: pairs of arms, the quantities of each pair, and their checks of contents."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from serde_lab.measure.metrics import metric
 
 @dataclass(frozen=True, slots=True)
 class ArmPair:
-    """One pair of arms to compare, and whether their rounds ran side by side."""
+    """One pair of arms to compare; `paired` says whether their rounds were interleaved."""
 
     before_arm: str
     after_arm: str
@@ -26,7 +23,7 @@ class ArmPair:
 
 
 def arm_pairs(before: Side, after: Side, options: CompareOptions) -> list[ArmPair]:
-    """The arms asked for, or those of either side by name; raises UsageError on unknown ones."""
+    """The requested arms, else the arms of either side by name; raises UsageError for unknown ones."""
     wanted = options.arms
     if not wanted:
         if before is after:
@@ -47,12 +44,12 @@ def arm_pairs(before: Side, after: Side, options: CompareOptions) -> list[ArmPai
 
 
 def quantities(old: ArmSide, new: ArmSide, options: CompareOptions) -> list[Quantity]:
-    """The quantities of either arm that are compared, in the order they were asked for."""
+    """The quantities of either arm to compare, in the requested order."""
     wanted = options.metrics or PRIMARY
     if "phase" in options.by and not options.metrics:
         wanted = (*wanted, "phase_wall_s", "phase_cpu_s")
     for name in wanted:
-        metric(name)  # raises on a name that does not exist
+        metric(name)  # raises for an unknown name
     known = {quantity for side in (old, new) for quantity in side.values}
     rank = {name: i for i, name in enumerate(wanted)}
     chosen = [
@@ -66,7 +63,7 @@ def quantities(old: ArmSide, new: ArmSide, options: CompareOptions) -> list[Quan
 
 
 def _moved(quantity: Quantity, old: ArmSide, new: ArmSide) -> bool:
-    """Whether a commit's exact quantity changed, which the sum over commits might hide."""
+    """Whether an exact quantity changed in one commit, which the sum over commits might hide."""
     if metric(quantity.metric).kind != "exact":
         return False
     first, second = old.values.get(quantity, {}), new.values.get(quantity, {})
@@ -98,5 +95,5 @@ def contents_of(pair: ArmPair) -> Row:
 
 
 def contents_row(before_arm: str, after_arm: str, verdict: Verdict, because: str) -> Row:
-    """The row of an arm's contents; it also says that an arm is missing as a whole."""
+    """The row of an arm's contents, which also reports an arm that is missing as a whole."""
     return Row(before_arm, after_arm, Quantity("contents"), CONTENTS, Judgement(verdict, because))

@@ -1,9 +1,8 @@
-"""What may be compared with what, and what stands in the way, in words.
+"""Decides what may be compared, and explains in words why something may not.
 
-A baseline becomes incomparable when what is *asked* changes: scenario content, data, measuring
-code, results format. The code of strategies, pipeline and table is what is *judged* and never
-stands in the way. Absolute times and memory need the same machine class on top, and a machine that
-is nobody else's. Knows sides, not statistics.
+A baseline becomes incomparable if what is *asked* changes: scenario content, data, measuring code or results
+format. The code of strategies, pipeline and table is what is *judged* and may change. Absolute times and
+memory also need the same machine class, and a machine that nobody else uses.
 """
 
 from __future__ import annotations
@@ -17,18 +16,21 @@ from serde_lab.gate.compare.sides import ArmSide, Side
 from serde_lab.scenario.identity import arm_with_defaults, with_defaults
 
 HostMismatch = Literal["refuse", "ratios", "ignore", "shared"]
-"""What becomes of times where machine classes differ. `shared` does not ask for the class: whoever else
-runs on the machine has a part in every wall time, so that only CPU time is held against CPU time."""
+"""What happens to times if machine classes differ.
+
+`shared` ignores the class: other users of the machine influence every wall time, so that only CPU times are
+compared, as ratios to the control arm's CPU time.
+"""
 HOST_MISMATCH: tuple[HostMismatch, ...] = ("refuse", "ratios", "ignore")
-"""Those that `--host-mismatch` names; `--shared-machine` is an option of its own."""
+"""The values of `--host-mismatch`; `shared` has its own option, `--shared-machine`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Obstacles:
     """Why something is not comparable: `everything`, or only `absolute` times and memory.
 
-    `ratios` asks for times as ratios to a control arm of the same run, `cpu_only` for none but of CPU
-    time to CPU time. `notes` are differences that are named and stand in nobody's way.
+    `ratios` asks for times as ratios to a control arm of the same run; `cpu_only` allows only ratios of CPU
+    time to CPU time. `notes` are differences to report that prevent no comparison.
     """
 
     everything: str = ""
@@ -39,7 +41,7 @@ class Obstacles:
 
 
 def host_mismatch_named(name: str) -> HostMismatch:
-    """Checks the value of --host-mismatch; raises UsageError naming the three that exist."""
+    """Validate the value of --host-mismatch; raises UsageError naming the three allowed values."""
     for known in HOST_MISMATCH:
         if name == known:
             return known
@@ -49,10 +51,10 @@ def host_mismatch_named(name: str) -> HostMismatch:
 def obstacles(
     before: Side, after: Side, host_mismatch: HostMismatch, *, across_options: bool = False
 ) -> Obstacles:
-    """What stands between two sides; nothing between two arms of one run.
+    """The obstacles between two sides; none between two arms of one run.
 
-    `across_options`: the sides are meant to be asked differently (option sets of `ab`), which is
-    then told and stands in nobody's way.
+    With `across_options` the sides are asked differently on purpose (option sets of `ab`): the difference is
+    reported and is no obstacle.
     """
     if before is after:
         return Obstacles()
@@ -87,7 +89,7 @@ def obstacles(
     return Obstacles(absolute=machines, ratios=host_mismatch == "ratios", notes=notes)
 
 
-# Facts of an environment that say nothing about comparability, and differ every time.
+# Environment facts that always differ and do not affect comparability.
 _VOLATILE = frozenset(
     {"hostname", "load", "load_average", "time", "started_at", "pid", "uptime_s", "free_bytes"}
 )
@@ -115,7 +117,7 @@ def _asked_differently(before: Side, after: Side, across_options: bool) -> str:
 
 
 def arms_differ(before: ArmSide, after: ArmSide) -> str:
-    """What the scenario asks differently of the two arms; "" when it asks the same."""
+    """The differences in what the scenario asks of the two arms; "" if there are none."""
     for key, old, new in differing(
         arm_with_defaults(before.definition), arm_with_defaults(after.definition)
     ):
@@ -126,7 +128,7 @@ def arms_differ(before: ArmSide, after: ArmSide) -> str:
 def differing(
     before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Dotted keys whose values differ, with both values; None where a side lacks the key."""
+    """Dotted keys whose values differ, with both values; None if a side lacks the key."""
     for key in sorted({*before, *after}):
         old, new = before.get(key), after.get(key)
         if isinstance(old, Mapping) and isinstance(new, Mapping):

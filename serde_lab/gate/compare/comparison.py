@@ -1,7 +1,6 @@
-"""Compares two sides cell by cell and gives each cell a verdict that can be redone.
+"""Compares two sides cell by cell and gives each cell a verdict that can be recomputed.
 
-Owns which rule judges which kind of quantity, and the family of Holm's correction. Knows no limits
-of a gate and no output format.
+Chooses the rule for each kind of quantity, and the family of cells for Holm's correction.
 """
 
 from __future__ import annotations
@@ -44,10 +43,10 @@ from serde_lab.measure.metrics import metric
 def compare_sides(
     before: Side, after: Side, options: CompareOptions | None = None, control: Side | None = None
 ) -> Comparison:
-    """Compare two sides; the same object twice compares arms of one run.
+    """Compare two sides; the same object passed twice compares arms of one run.
 
-    `control` is a second run of `before`'s code in the same sitting, for its noise floor. Raises
-    UsageError on arms or metrics that neither side has.
+    `control` is a second run of `before`'s code in the same sitting, which gives its noise floor. Raises
+    UsageError for arms or metrics that neither side has.
     """
     options = options or CompareOptions()
     stands = obstacles(before, after, options.host_mismatch, across_options=options.across_options)
@@ -122,7 +121,7 @@ def _rows_of_pair(
                 base,
                 before=sample(first),
                 after=sample(second),
-                # Family and level follow once all cells are known.
+                # Family and level are set once all cells are known.
                 evidence=unjudged(first, second, paired=pair.paired),
                 floor=noise_floor(
                     quantity, before, after, (pair.before_arm, pair.after_arm), control
@@ -143,7 +142,7 @@ def _refused(base: Row, first: Values, second: Values, reason: str) -> Row:
 
 
 def _across_machines(base: Row, before: Side, after: Side, stands: Obstacles, control: str) -> Row:
-    """Across machine classes only times can be compared: as ratios to a control arm, wide limits."""
+    """Across machine classes only times are compared: as ratios to a control arm, with wide limits."""
     machines = stands.absolute
     is_time = base.metric.kind == "time"
     if not control or not is_time or control in (base.before_arm, base.after_arm):
@@ -170,11 +169,11 @@ def _across_machines(base: Row, before: Side, after: Side, stands: Obstacles, co
 
 
 def _with_verdicts(rows: list[Row], options: CompareOptions) -> list[Row]:
-    """Verdicts of the noisy cells, corrected over as many as there are."""
+    """Add the verdicts of the noisy cells, corrected for their number."""
     noisy = [i for i, row in enumerate(rows) if row.evidence is not None]
     judged = [i for i in noisy if _evidence(rows[i]).testable]
     family = max(len(judged), 1)
-    # A sitting fixes its looks beforehand; how many cells it compares shows only here.
+    # A sitting fixes its looks in advance, but only here is the number of cells known.
     spending = None if options.spending is None else replace(options.spending, family=family)
     found: dict[int, Evidence] = {}
     for i in noisy:
@@ -190,8 +189,8 @@ def _with_verdicts(rows: list[Row], options: CompareOptions) -> list[Row]:
         found[i] = again
         rows[i] = replace(row, evidence=again, alpha=level)
     if spending is None:
-        # Under repeated looks each cell keeps Bonferroni's share of the level instead: Holm's steps
-        # would lean on cells that are still being measured.
+        # Under repeated looks each cell keeps Bonferroni's share of the level: Holm's steps would
+        # depend on cells that are still being measured.
         holm = adjust([found[i] for i in judged])
         found |= dict(zip(judged, holm, strict=True))
     for i in noisy:

@@ -1,7 +1,4 @@
-"""Times as ratios to a control arm of the same run: what can be compared across machine classes.
-
-Knows sides and the one wide limit; no statistics.
-"""
+"""Expresses times as ratios to a control arm of the same run, so that they compare across machine classes."""
 
 from __future__ import annotations
 
@@ -10,15 +7,15 @@ from serde_lab.errors import UsageError
 from serde_lab.gate.compare.sides import ArmSide, Quantity, Side
 
 WIDE_CHANGE = 0.5
-"""A ratio to the control arm may change by the factor 1.5 between machine classes."""
+"""Between machine classes, a ratio to the control arm may change by a factor of 1.5."""
 
 _CPU = frozenset({"serde_cpu_s", PHASE_CPU})
 
 
 def control_of(before: Side, after: Side, wanted: str) -> str:
-    """The control arm of both sides: the one asked for, else the first by name; "" if none.
+    """The control arm of both sides: the requested one, else the first timed one by name; "" if none.
 
-    Raises UsageError when the arm asked for is not there.
+    Raises UsageError if the requested arm is not in both.
     """
     common = sorted(before.arms.keys() & after.arms.keys())
     if wanted:
@@ -35,9 +32,8 @@ def control_of(before: Side, after: Side, wanted: str) -> str:
 def ratios_to_control(side: Side, arm: str, control: str, quantity: Quantity) -> dict[int, float]:
     """The quantity over the control arm's time, by round; rounds that lack either are left out.
 
-    CPU time is held against the control's CPU time where the control is a strategy, whose phases
-    account for all of it: on a busy machine wall time wanders by itself. All else is held against its
-    wall time.
+    If the control is a strategy, CPU time is divided by the control's CPU time, for which its phases account
+    in full; wall time varies on a busy machine. Everything else is divided by the control's wall time.
     """
     divisors = side.arms[control].values.get(Quantity("seconds"), {})
     if is_cpu_ratio(side, control, quantity):
@@ -47,7 +43,7 @@ def ratios_to_control(side: Side, arm: str, control: str, quantity: Quantity) ->
 
 
 def is_cpu_ratio(side: Side, control: str, quantity: Quantity) -> bool:
-    """Whether the ratio is one of CPU times, which do not grow while the processor is somebody else's."""
+    """Whether the ratio is one of CPU times, which do not grow while others use the processor."""
     return quantity.metric in _CPU and side.arms[control].definition.get("kind") == "strategy"
 
 

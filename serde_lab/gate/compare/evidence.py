@@ -1,7 +1,7 @@
-"""What two samples say about each other, before any limit is applied.
+"""Computes the statistics of two samples before any limit applies: ratio, interval and p values.
 
-Owns which test and which interval a pair of samples gets, and which p decides where the exact one
-cannot be small enough. Knows samples and rounds; knows no metrics, limits or verdicts.
+Chooses the test and interval for each pair of samples, and which p decides if the exact p cannot be small
+enough.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from serde_lab.gate.statistics.intervals import ratio_interval
 from serde_lab.gate.statistics.rounding import rounded_p, rounded_ratio, rounded_value
 
 SMALLEST_SAMPLE = 3
-"""Fewer values on a side are never judged by statistics."""
+"""A side with fewer values is never judged by statistics."""
 
 Values = Mapping[int, float]
 """One value per round."""
@@ -34,7 +34,7 @@ Values = Mapping[int, float]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The values of one side: median, every value with its round, and the outlying rounds."""
+    """The values of one side: median, values with their rounds, and the outlying rounds."""
 
     values: tuple[float, ...]
     rounds: tuple[int, ...]
@@ -43,7 +43,7 @@ class Sample:
 
     @property
     def count(self) -> int:
-        """How many rounds."""
+        """The number of rounds."""
         return len(self.values)
 
 
@@ -51,9 +51,9 @@ class Sample:
 class Evidence:
     """Ratio of medians with interval, p values and separation of one cell of a comparison.
 
-    `p` is exact; `deciding_p` is the one that Holm's correction and the verdict use: `p`, or
-    Student's t on logs where the exact test cannot reach the level and the samples are perfectly
-    separated. `ratio`, `low` and `high` are None where a value is not positive.
+    `p` is exact. `deciding_p` is the p that Holm's correction and the verdict use: `p`, or Student's t on
+    logs if the exact test cannot reach the level and the samples are fully separated. `ratio`, `low` and
+    `high` are None if a value is not positive.
     """
 
     before: Sample
@@ -75,27 +75,27 @@ class Evidence:
 
     @property
     def count(self) -> int:
-        """The smaller side's rounds; the pairs, when paired."""
+        """The rounds of the smaller side; the number of pairs if paired."""
         return min(self.before.count, self.after.count)
 
     @property
     def testable(self) -> bool:
-        """Whether a test can say anything: enough rounds, and logarithms of every value."""
+        """Whether a test is possible: enough rounds, and only positive values (tests use logarithms)."""
         return self.count >= SMALLEST_SAMPLE and min(*self.before.values, *self.after.values) > 0
 
     @property
     def all_zero(self) -> bool:
-        """Whether neither side ever had any of it: a control arm has no SerDe."""
+        """Whether all values of both sides are 0, as the SerDe time of a control arm."""
         return not any(self.before.values) and not any(self.after.values)
 
     @property
     def smallest_adjusted_p(self) -> float:
-        """The smallest adjusted p that this many rounds and cells leave."""
+        """The smallest adjusted p possible with this many rounds and cells."""
         return min(1.0, self.smallest_p * self.family)
 
 
 def sample(values: Values) -> Sample:
-    """One side's values in the order of their rounds."""
+    """The values of one side in the order of their rounds."""
     rounds = tuple(sorted(values))
     ordered = tuple(float(values[number]) for number in rounds)
     return Sample(
@@ -107,9 +107,9 @@ def sample(values: Values) -> Sample:
 
 
 def unjudged(before: Values, after: Values, *, paired: bool) -> Evidence:
-    """The samples that will be judged, and whether as pairs.
+    """The samples to be judged, and whether they are pairs.
 
-    Paired: only the rounds that both sides have count. Too few of them, and the sides are taken as
+    Paired samples hold only the rounds that both sides have; if these are too few, the sides are treated as
     independent samples.
     """
     common = before.keys() & after.keys()
@@ -153,7 +153,7 @@ def gather(
 
 
 def adjust(evidence: list[Evidence]) -> list[Evidence]:
-    """The same evidence with Holm's correction over all of it."""
+    """The evidence with Holm's correction over all of it."""
     adjusted = holm([found.deciding_p for found in evidence])
     return [
         replace(found, adjusted_p=rounded_p(p)) for found, p in zip(evidence, adjusted, strict=True)
@@ -161,7 +161,7 @@ def adjust(evidence: list[Evidence]) -> list[Evidence]:
 
 
 def rounds_needed(family: int, alpha: float, *, paired: bool) -> int:
-    """The fewest rounds a side with which an exact p can pass level `alpha` in this family."""
+    """The fewest rounds per side with which an exact p can pass level `alpha` in this family."""
     rounds = SMALLEST_SAMPLE
     while True:
         smallest = smallest_paired_p(rounds) if paired else smallest_unpaired_p(rounds, rounds)

@@ -1,11 +1,11 @@
-"""What a user means by the two sides of `compare`: runs, baselines, or arms of them.
+"""Resolves the two names given to `compare` into sides: runs, baselines, or arms of them.
+
+A name is one of:
 
     RUN            a path, an id or its beginning, a scenario (its latest run), "latest"
     FILE.json      a baseline file; FILE.json@NAME one of its baselines
     baseline:SCENARIO[@NAME]   the baseline of that scenario, of the other side's machine class
     any of these followed by #ARM: that arm of it
-
-Owns these names. Reads run directories and baselines; knows no statistics.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from serde_lab.runs.listing import resolve_run
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where names are looked up."""
+    """The folders in which names are looked up."""
 
     results: Path
     baselines: Path
@@ -38,9 +38,10 @@ def compare(
     *,
     arms: tuple[str, ...] = (),
 ) -> Comparison:
-    """Compare what two names mean. `arms` are names that both sides share, or, within one run, two.
+    """Compare the sides that two names refer to.
 
-    Raises UsageError on arms that are not there, RunError on runs and baselines that are not.
+    `arms` are names that both sides have or, within one run, two names. Raises UsageError for unknown arms,
+    RunError for unknown runs and baselines.
     """
     options = options or CompareOptions()
     first_name, first_arm = _split(before)
@@ -49,7 +50,7 @@ def compare(
     second = _load(second_name, places, None, seen)
     first = _load(first_name, places, second, seen)
     if second is None:
-        # A baseline on the right takes the machine class of what is on the left.
+        # A baseline on the right takes the machine class of the left side.
         second = _load(second_name, places, first, seen)
     if first is None or second is None:
         raise UsageError("two baselines are compared by their files: FILE.json FILE.json@NAME")
@@ -63,7 +64,7 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _load(name: str, places: Places, other: Side | None, seen: dict[Path, Side]) -> Side | None:
-    """The side; None for a baseline whose machine class the other side has yet to give."""
+    """The side; None for a baseline whose machine class is not yet known from the other side."""
     if name.startswith("baseline:"):
         if other is None:
             return None
@@ -77,7 +78,7 @@ def _load(name: str, places: Places, other: Side | None, seen: dict[Path, Side])
     if file.endswith(".json") and Path(file).name != "run.json":
         return baselines.load(Path(file), wanted or baselines.MAIN)
     path = resolve_run(name, places.results).resolve()
-    if path not in seen:  # two names of one run give one side: its arms are then compared
+    if path not in seen:  # two names of one run give one side, whose arms are then compared
         seen[path] = side_of_run(load_run(path))
     return seen[path]
 

@@ -1,7 +1,4 @@
-"""A comparison as values: its options, its rows with their verdicts, and the figures at its end.
-
-Knows no rule by which a verdict is reached, and no output format.
-"""
+"""Defines the values of a comparison: its options, its rows with verdicts, and its summary figures."""
 
 from __future__ import annotations
 
@@ -25,17 +22,19 @@ PRIMARY = tuple(
     for m in METRICS
     if m.gated and m.name not in ("rows_per_s", "phase_wall_s", "phase_cpu_s")
 )
-"""What is compared unless metrics are asked for: rows a second would count seconds twice, and
-phases would spend the level on explanations."""
+"""The metrics compared by default.
+
+Rows per second would count seconds twice, and phases would spend the level on explanations.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CompareOptions:
-    """How to compare. `metrics` empty is `PRIMARY`; `arms` empty is every arm of either side.
+    """How to compare. `metrics` empty means `PRIMARY`; `arms` empty means every arm of either side.
 
-    `by` may hold "phase" and "commit": cells of their own for each. `margin` is the change within
-    which an interval shows sameness, `bytes_tolerance` that of compressed bytes. With `spending`
-    the level of a cell follows the number of its rounds (a sitting that looked more than once).
+    `by` may hold "phase" and "commit", which add cells for each. `margin` is the change within which an
+    interval shows sameness, `bytes_tolerance` the same for compressed bytes. With `spending` the level of a
+    cell depends on its number of rounds (a sitting that looked more than once).
     """
 
     arms: tuple[tuple[str, str], ...] = ()
@@ -49,12 +48,12 @@ class CompareOptions:
     control_arm: str = ""
     spending: AlphaSpending | None = None
     across_options: bool = False
-    """Compare arms of one name though the scenario asks them differently: option sets of `ab`."""
+    """Compare arms of one name although the scenario asks them differently: option sets of `ab`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One compared cell: both samples, what was found, and the verdict with its reasons."""
+    """One compared cell: both samples, the evidence, and the verdict with its reasons."""
 
     before_arm: str
     after_arm: str
@@ -69,7 +68,7 @@ class Row:
     scale: str = ""
     marked_rounds: tuple[int, ...] = ()
     new: bool = False
-    """Of a missing row: nothing is there before; else it vanished."""
+    """For a missing row: True if only `after` has the cell, False if it vanished."""
 
     @property
     def verdict(self) -> Verdict:
@@ -84,7 +83,7 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """After over before, rounded once; None where there is none."""
+        """After over before, rounded once; None if there is no ratio."""
         if self.evidence is not None:
             return self.evidence.ratio
         if not self.before or not self.after or not self.before.values or not self.after.values:
@@ -99,7 +98,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All rows of two sides, with what a reader must know about them."""
+    """All rows of two sides, with the notes that a reader needs."""
 
     before: str
     after: str
@@ -107,31 +106,31 @@ class Comparison:
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
     raised: tuple[str, ...] = ()
-    """Cells of `after` that raised, though other rounds of their arm did not."""
+    """Cells of `after` that raised although other rounds of their arm succeeded."""
     family: int = 0
 
     def count(self, *verdicts: Verdict) -> int:
-        """How many rows have one of these verdicts."""
+        """The number of rows with one of these verdicts."""
         return sum(row.verdict in verdicts for row in self.rows)
 
     @property
     def worse(self) -> int:
-        """Rows that are slower or larger."""
+        """The number of rows that are slower or larger."""
         return self.count(Verdict.SLOWER)
 
     @property
     def better(self) -> int:
-        """Rows that are faster or smaller."""
+        """The number of rows that are faster or smaller."""
         return self.count(Verdict.FASTER)
 
     @property
     def undecided(self) -> int:
-        """Rows of which nothing can be said."""
+        """The number of rows that cannot be decided."""
         return self.count(*UNDECIDED)
 
     @property
     def judged(self) -> int:
-        """Measured rows that were really compared; at 0 a comparison is empty, and never a pass."""
+        """The number of measured rows that were compared; with 0 a comparison is empty, and never a pass."""
         return sum(
             row.verdict not in (Verdict.MISSING, Verdict.NOT_COMPARABLE)
             for row in self.rows
@@ -139,7 +138,7 @@ class Comparison:
         )
 
     def geometric_means(self) -> dict[str, float]:
-        """The geometric mean of the ratios of each metric with statistics, over rows that have enough."""
+        """The geometric mean of the ratios of each metric with statistics, over rows with enough rounds."""
         logs: dict[str, list[float]] = {}
         for row in self.rows:
             if row.evidence is not None and row.evidence.testable and row.ratio:
@@ -147,10 +146,10 @@ class Comparison:
         return {name: rounded_ratio(math.exp(sum(v) / len(v))) for name, v in logs.items()}
 
     def exit_status(self, *, strict: bool = False) -> int:
-        """What `compare` returns: it reports and does not gate, so slower alone is no failure.
+        """The exit status of `compare`, which reports and does not gate: slower alone is no failure.
 
-        1 when nothing was compared or an arm is unchecked, 4 on a wrong answer, 5 under strict when a row
-        is undecided.
+        1 if nothing was compared or an arm is unchecked, 4 on a wrong answer, 5 under strict if a row is
+        undecided.
         """
         statuses = [Status.PASSED]
         unchecked = self.count(Verdict.UNCHECKED)

@@ -1,8 +1,7 @@
-"""One side of a comparison: the values of each arm by quantity and round, and what they belong to.
+"""Turns a run into one side of a comparison: each arm's values by quantity and round, and their context.
 
-Owns how the cells of a run become comparable values (totals over commits by the registry's rule,
-the sum of the SerDe verbs, which rounds interleave). A baseline gives the same shape. Knows no
-statistics and no limits.
+Combines commits into totals by the registry's rule, sums the SerDe verbs, and records which rounds
+interleave. A baseline has the same shape.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from serde_lab.scenario.identity import asked_of
 
 @dataclass(frozen=True, slots=True, order=True)
 class Quantity:
-    """A metric, of one phase or all, of one commit or the whole cell."""
+    """A metric of one phase or all phases, of one commit or the whole cell."""
 
     metric: str
     phase: str = ""
@@ -36,14 +35,14 @@ class Quantity:
 
     @property
     def label(self) -> str:
-        """`phase_cpu_s map.encode #1`"""
+        """The name to show, such as `phase_cpu_s map.encode #1`."""
         parts = [self.metric, self.phase, f"#{self.commit}" if self.commit else ""]
         return " ".join(part for part in parts if part)
 
 
 @dataclass(frozen=True, slots=True)
 class ArmSide:
-    """What one arm measured. `definition` is what the scenario asked of it."""
+    """The measurements of one arm. `definition` is what the scenario asked of it."""
 
     arm: str
     definition: Mapping[str, Any]
@@ -52,14 +51,14 @@ class ArmSide:
     failures: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
     unchecked: str = ""
-    """Which rounds nobody checked, in words: such an arm has no values that count."""
+    """The rounds without a check of contents, in words; such an arm has no valid values."""
     order: tuple[tuple[int, int], ...] = ()
-    """(place in the run, round) of each cell, to see which arms were interleaved."""
+    """(position in the run, round) of each cell, which shows which arms were interleaved."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A run or a baseline, as a comparison sees it."""
+    """A run or a baseline in the form that comparisons use."""
 
     label: str
     scenario: str
@@ -76,10 +75,10 @@ class Side:
     failures: tuple[str, ...] = ()
     messages: tuple[str, ...] = ()
     without_digest: str = ""
-    """Why nothing shows that the values are those that were measured; "" where a digest does."""
+    """Why nothing proves that the values are the measured ones; "" if a digest does."""
 
     def calibration_s(self, parts: frozenset[str] | None = None) -> dict[int, float]:
-        """The calibration cell's time by round, over `parts` or all that every round has."""
+        """The calibration cell's seconds by round, over `parts` or all parts that every round has."""
         return calibration_s(self.calibration, parts)
 
     @property
@@ -94,7 +93,7 @@ class Side:
 
     @property
     def twins(self) -> tuple[tuple[str, str], ...]:
-        """A/A pairs: arms of other names that the scenario asked the very same of."""
+        """A/A pairs: arms with different names of which the scenario asks exactly the same."""
         names = sorted(self.arms)
         return tuple(
             (first, second)
@@ -105,10 +104,10 @@ class Side:
 
 
 def side_of_run(run: Run, label: str | None = None) -> Side:
-    """A run's measured rounds as one side; warm-up rounds, failed cells and unchecked arms give no values."""
+    """The measured rounds of a run as a side, without warm-up rounds, failed cells and unchecked arms."""
     header = run.header
     asked = asked_of(header.scenario_content)
-    # Arms are compared one by one: another arm in the scenario changes nothing for the rest.
+    # Arms are compared one by one: an added arm must not change what the others were asked.
     definitions = {one.pop("name", ""): one for one in asked.pop("arm")}
     arms = {
         entry.arm: _arm_side(run, entry, definitions.get(entry.arm, {})) for entry in header.arms
@@ -148,18 +147,18 @@ def _without_digest(run: Run) -> str:
 
 
 def measuring_code(code_version: Mapping[str, Any]) -> str:
-    """The hash of the code that measures; strategies, pipeline and table are what is judged."""
+    """The hash of the code that measures; strategies, pipeline and table are judged and left out."""
     return str(code_version.get("measuring") or "")
 
 
 def content_hash(value: object) -> str:
-    """A short hash of anything JSON-like, the same for equal values in any order of keys."""
+    """A short hash of a JSON-like value; the order of keys does not matter."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def interleaved(first: ArmSide, second: ArmSide) -> bool:
-    """Whether the two arms' cells of each round ran side by side, as pairing by round supposes."""
+    """Whether the two arms' cells of each round were adjacent, as pairing by round assumes."""
     places = sorted([*first.order, *second.order])
     rounds = [number for _, number in places]
     blocks = [n for i, n in enumerate(rounds) if i == 0 or rounds[i - 1] != n]
@@ -182,7 +181,7 @@ def _arm_side(run: Run, entry: ArmEntry, asked: Mapping[str, Any]) -> ArmSide:
     ]
     return ArmSide(
         arm=entry.arm,
-        # A run outside a scenario (an option set of `ab`) has only its own entry to say it.
+        # A run outside a scenario (an option set of `ab`) has only its own entry as definition.
         definition={"kind": entry.kind, **(asked or _entry_alone(entry))},
         values=values,
         checks_passed=sum(check.passed for check in checks),
@@ -202,7 +201,7 @@ def _entry_alone(entry: ArmEntry) -> dict[str, Any]:
 
 
 def _quantities(cell: Cell) -> dict[Quantity, float]:
-    """The cell as a whole and, where it has more than one, each of its commits."""
+    """The values of the cell as a whole and, if it has several commits, of each commit."""
     whole = cell_values(cell)
     values = _of(whole, 0)
     if len(whole.commits) > 1:

@@ -1,6 +1,6 @@
-"""What a comparison holds against itself: rounds in which the machine moved, arms that raised.
+"""Adds doubts to a comparison: rounds in which the machine's speed changed, and arms that raised.
 
-No verdict rests on marked rounds alone. Knows sides and rows; reaches no verdict but the doubt.
+Withdraws verdicts that rest on marked rounds alone.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from serde_lab.gate.statistics.rounding import shown_ratio
 
 
 def resting_on_steady_rounds(row: Row, before: Side, after: Side) -> Row:
-    """Take back a verdict that would not stand without the rounds in which calibration moved.
+    """Withdraw a verdict that does not hold without the rounds in which calibration moved.
 
-    Where both figures of a ratio met the same machine, such rounds are only named: in a sitting that
-    measured its own noise (A/A), and in multiples of a control arm of the same round.
+    Such rounds are only reported if both figures of a ratio met the same state of the machine: in a sitting
+    that measured its own noise (A/A), and for multiples of a control arm of the same round.
     """
     found = row.evidence
     if found is None or row.metric.kind != "time":
@@ -95,7 +95,7 @@ def notes(
 
 
 def _one_sided(rows: list[Row]) -> Iterator[str]:
-    """Every arm moving the same way says that something shared moved, whatever each p is."""
+    """Warn if every arm moved the same way: something shared changed, whatever each p is."""
     for name in ("seconds", "serde_cpu_s"):
         ratios = [
             row.ratio for row in rows if row.metric.name == name and row.evidence and row.ratio

@@ -1,16 +1,16 @@
-"""The verdicts, and the inequality that each one evaluated, as text and as data.
+"""Reaches the verdict on each cell, with the inequalities it evaluated as text and as data.
+
+The verdicts:
 
     same            within the margin (noisy), equal (exact), within the tolerance (compressed)
     faster, slower  better, worse: for bytes and counts as for seconds
     noise           a difference, but no larger than the noise floor
     inconclusive    neither a difference nor sameness can be shown
     insufficient    fewer than three rounds on a side
-    not comparable  not the same question, data, measuring code, format or (for times) machine
-    wrong answer    a check of contents failed: no timing of that arm is believed
-    unchecked       a side was measured, but not checked: no timing of it is believed either
+    not comparable  another question, data, measuring code, format or (for times) machine
+    wrong answer    a check of contents failed: no timing of that arm is valid
+    unchecked       a side was measured without a check: no timing of it is valid either
     missing         one side does not have it
-
-Knows evidence and limits; not where samples come from, nor what a gate makes of a verdict.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from serde_lab.measure.metrics import Better
 
 
 class Verdict(StrEnum):
-    """What a comparison of one cell comes to."""
+    """The verdict on one compared cell."""
 
     SAME = "same"
     FASTER = "faster"
@@ -64,7 +64,7 @@ MARKS = {
 
 @dataclass(frozen=True, slots=True)
 class Inequality:
-    """`left relation right`, what both sides are, and whether it holds."""
+    """`left relation right`, a description of both, and whether it holds."""
 
     what: str
     left: float
@@ -74,14 +74,14 @@ class Inequality:
 
     @property
     def text(self) -> str:
-        """For a reader who wants to redo it."""
+        """The inequality as text, for a reader who recomputes it."""
         holds = "" if self.holds else " does not hold"
         return f"{self.what}: {self.left:.10g} {self.relation} {self.right:.10g}{holds}"
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict, the sentence that explains it, and the inequalities that it rests on."""
+    """A verdict, the sentence that explains it, and the inequalities it rests on."""
 
     verdict: Verdict
     because: str
@@ -90,10 +90,10 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class NoisyLimits:
-    """What noisy evidence is held against.
+    """The limits that noisy evidence is compared with.
 
-    `floor` and `margin` are relative (0.03 is 3 %): a difference up to the floor is noise, an
-    interval within the margin is sameness.
+    `floor` and `margin` are relative (0.03 is 3 %): a difference up to the floor is noise, an interval within
+    the margin shows sameness.
     """
 
     alpha: float = 0.05
@@ -103,22 +103,22 @@ class NoisyLimits:
 
 
 def less(what: str, left: float, right: float) -> Inequality:
-    """`left <= right`, evaluated on the figures as given."""
+    """`left <= right`, evaluated on the given figures."""
     return Inequality(what, left, "<=", right, left <= right)
 
 
 def more(what: str, left: float, right: float) -> Inequality:
-    """`left > right`, evaluated on the figures as given."""
+    """`left > right`, evaluated on the given figures."""
     return Inequality(what, left, ">", right, left > right)
 
 
 def changed(ratio: float) -> float:
-    """How far a ratio is from 1, the same for a factor and its inverse: 1.25 and 0.8 give 0.25."""
+    """The distance of a ratio from 1, equal for a factor and its inverse: 1.25 and 0.8 give 0.25."""
     return rounded_change((ratio if ratio >= 1 else 1 / ratio) - 1) if ratio > 0 else math.inf
 
 
 def direction(increased: bool, better: Better) -> Verdict:
-    """`faster` or `slower` for a rise or a fall; any change of what must stay equal is worse."""
+    """`faster` or `slower` for a rise or fall; any change of a quantity that must stay equal is worse."""
     if better == "equal":
         return Verdict.SLOWER
     return Verdict.FASTER if increased == (better == "higher") else Verdict.SLOWER
@@ -190,7 +190,7 @@ def _difference(found: Evidence, limits: NoisyLimits) -> str:
 
 
 def _size(found: Evidence) -> str:
-    """A rise in per cent; a fall with the change that is compared, which is that of its inverse."""
+    """The change in per cent; for a fall, also the change of the inverse ratio, which is the one compared."""
     ratio = found.ratio or 1.0
     if ratio >= 1:
         return f"a rise of {shown_change(changed(ratio))}"
@@ -222,7 +222,7 @@ def _doubt(found: Evidence, limits: NoisyLimits, margin: float) -> str:
 
 
 def judge_exact(before: Sample, after: Sample, better: Better, unit: str) -> Judgement:
-    """The verdict on deterministic quantities: any change is a change, whatever the rounds."""
+    """The verdict on deterministic quantities: every difference counts, whatever the number of rounds."""
     first, second = sorted(set(before.values)), sorted(set(after.values))
     if not first or not second:
         return Judgement(Verdict.MISSING, "one side has no value")
@@ -240,7 +240,8 @@ def judge_exact(before: Sample, after: Sample, better: Better, unit: str) -> Jud
         change = second[-1] - first[-1]
         text = f"{_span(first, unit)} to {_span(second, unit)}: any change counts"
         return Judgement(direction(change > 0, better), text, (equal,))
-    # A side that varies is compared by its ends: worse only if an end got worse and none better.
+    # A side with varying values is compared by its extremes: worse only if one got worse and none
+    # better.
     rises = second[0] >= first[0] and second[-1] >= first[-1]
     falls = second[0] <= first[0] and second[-1] <= first[-1]
     text = f"declared exact, yet it varies: {_span(first, unit)} to {_span(second, unit)}"

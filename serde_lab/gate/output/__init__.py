@@ -1,1 +1,1 @@
-"""Comparisons, gates and histories as text, Markdown, CSV, JSON and JUnit."""
+"""Renders comparisons, gates and histories as text, Markdown, CSV, JSON and JUnit."""

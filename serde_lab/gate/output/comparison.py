@@ -1,6 +1,6 @@
-"""A comparison as text for a terminal, Markdown, CSV or JSON.
+"""Renders a comparison as text for a terminal, Markdown, CSV or JSON.
 
-Owns columns, order and grouping of rows, and the lines below the table. Decides nothing.
+Sets the columns, the order and grouping of rows, and the lines below the table.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def render_comparison(
 ) -> str:
     """The comparison in one of four formats; JSON always holds every row.
 
-    Raises UsageError on an order or grouping that does not exist.
+    Raises UsageError for an unknown order or grouping.
     """
     if format == "json":
         return as_json(comparison_document(comparison))
@@ -108,7 +108,7 @@ def render_comparison(
 def arranged(
     rows: Sequence[Row], *, only_changed: bool = False, sort: Sort = "scenario"
 ) -> list[Row]:
-    """The rows to show, in order; `only_changed` leaves out what is the same or noise."""
+    """The rows to show, in order; `only_changed` leaves out those that are the same or noise."""
     chosen = [
         row for row in rows if not only_changed or row.verdict not in (Verdict.SAME, Verdict.NOISE)
     ]
@@ -120,7 +120,7 @@ def arranged(
 
 
 def short_table(rows: Sequence[Row], verdicts: Sequence[tuple[str, str]] = ()) -> TextTable:
-    """The columns of a terminal; `verdicts` holds each row's mark and word where a gate gave them."""
+    """The terminal's columns; `verdicts` holds a mark and a word for each row if a gate judged them."""
     said = verdicts or [(MARKS[row.verdict], str(row.verdict)) for row in rows]
     cells = [_short_row(row, *words) for row, words in zip(rows, said, strict=True)]
     return TextTable(COLUMNS, tuple(cells), _FIGURES)
@@ -187,7 +187,7 @@ def _groups(rows: list[Row], group_by: str) -> list[tuple[str, list[Row]]]:
 
 
 def _below(comparison: Comparison, rows: Sequence[Row]) -> list[str]:
-    """Reasons of what is not simply the same, outliers, notes, and the figures at the end."""
+    """The lines below the table: reasons for rows not the same, outliers, notes and summary figures."""
     lines = []
     for row in rows:
         if row.verdict is not Verdict.SAME:
@@ -202,7 +202,7 @@ def _below(comparison: Comparison, rows: Sequence[Row]) -> list[str]:
 
 
 def summary_line(comparison: Comparison) -> str:
-    """How many are worse, better and undecided, of how many."""
+    """The number of worse, better and undecided rows, and of all rows."""
     return (
         f"{comparison.worse} worse, {comparison.better} better, {comparison.undecided} undecided"
         f" of {comparison.judged} compared"
@@ -210,7 +210,7 @@ def summary_line(comparison: Comparison) -> str:
 
 
 def outliers(rows: Sequence[Row]) -> list[str]:
-    """Outlying rounds by name; they are kept in every figure."""
+    """Names the outlying rounds; they stay in every figure."""
     lines = []
     for row in rows:
         found = row.evidence

@@ -1,7 +1,6 @@
-"""Results of this room as plain JSON values: what scripts read and reports draw.
+"""Converts results of the gate to plain JSON values, which scripts read and reports draw.
 
-Owns the keys, which users lean on. Every figure is the rounded one that was decided on; raw values
-stand beside it. Knows no text layout.
+Users depend on the keys. Figures are rounded as they were for the decision; raw values are beside them.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ def history_document(history: History) -> dict[str, Any]:
 
 
 def self_test_document(result: SelfTest) -> dict[str, Any]:
-    """The proof: rates with Wilson's bounds, what is required, and every verdict."""
+    """The self-test: rates with Wilson's bounds, the required bounds, and every verdict."""
     return {
         "scenario": result.pool.scenario,
         "machine_class": result.pool.machine_class,
@@ -107,7 +106,7 @@ def self_test_document(result: SelfTest) -> dict[str, Any]:
 
 
 def as_json(document: object) -> str:
-    """Deterministic JSON; what is not finite becomes null."""
+    """Deterministic JSON; values that are not finite become null."""
     return plain_json(_finite(document)) + "\n"
 
 

@@ -1,7 +1,7 @@
-"""A gate's result as text, Markdown for a job summary, JUnit XML, CSV or JSON.
+"""Renders a gate's result as text, Markdown for a job summary, JUnit XML, CSV or JSON.
 
 The words are the gate's own: failed, wrong answer, regression, undecided, passed. The worst findings come
-first, what passed as a count. Decides nothing.
+first; passed cells appear as a count.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def render_gate(result: GateResult, format: GateFormat = "table") -> str:
 
 
 def headline(result: GateResult) -> str:
-    """One line: what the gate says, of what, and its exit status."""
+    """One line: the gate's verdict, the two sides, and the exit status."""
     comparison = result.comparison
     undecided = result.exit_status == 0 and result.of_level("undecided")
     word = _HEADLINES[5 if undecided else result.exit_status]
@@ -53,13 +53,13 @@ def headline(result: GateResult) -> str:
 
 
 def summary_line(result: GateResult) -> str:
-    """How many findings there are of each level that has some, the worst first."""
+    """The number of findings of each level that occurs, the worst first."""
     counts = [f"{len(result.of_level(one))} {one}" for one in WORST_FIRST if result.of_level(one)]
     return f"{', '.join(counts) or 'nothing'} of {len(result.findings)} judged"
 
 
 def cells(result: GateResult) -> TextTable:
-    """Every compared cell with the gate's verdict on it."""
+    """Every compared cell with the gate's verdict."""
     rows = result.comparison.rows
     levels = [result.level_of(row) for row in rows]
     return short_table(rows, [(_MARKS[level], level) for level in levels])
@@ -118,7 +118,7 @@ def _where(finding: Finding) -> str:
 
 
 def _junit(result: GateResult) -> str:
-    """One test case a finding: regressions and wrong answers fail, what is undecided is skipped."""
+    """One test case per finding: regressions and wrong answers fail, undecided cells are skipped."""
     counts = {level: len(result.of_level(level)) for level in (*_ORDER, "passed")}
     undecided_fails = result.strict
     suite = ElementTree.Element(

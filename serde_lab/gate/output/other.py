@@ -1,4 +1,4 @@
-"""Self-tests, histories and lists of baselines as text, Markdown, CSV or JSON. Decides nothing."""
+"""Renders self-tests, histories and lists of baselines as text, Markdown, CSV or JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from serde_lab.runs.plain_text import plain_line
 
 
 def render_self_test(result: SelfTest, format: Format = "table") -> str:
-    """Rates with their bounds, what is required of them, and the smallest detectable effect."""
+    """Rates with their bounds and the required bounds, and the smallest detectable effect."""
     if format == "json":
         return as_json(self_test_document(result))
     table = TextTable(
@@ -110,12 +110,12 @@ def _rate(rate: Rate) -> str:
 
 
 def _rounds(groups: Sequence[Group]) -> str:
-    """The mean number of rounds that a verdict used up."""
+    """The mean number of rounds used per verdict."""
     return f"{sum(g.rounds for g in groups) / len(groups):.1f}" if groups else "no"
 
 
 def render_history(history: History, format: Format = "table") -> str:
-    """One line a series, then its steps and breaks."""
+    """One line per series, then its steps and breaks."""
     if format == "json":
         return as_json(history_document(history))
     if format == "csv":

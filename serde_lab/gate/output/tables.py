@@ -1,4 +1,4 @@
-"""A table of texts as aligned text, Markdown or CSV. Knows no comparison."""
+"""Renders a table of texts as aligned text, Markdown or CSV."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Format = Literal["table", "md", "csv", "json"]
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """Columns, rows of the same length, and which columns are figures (aligned to the right)."""
+    """Columns, rows of the same length, and which columns are figures (right-aligned)."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -39,14 +39,14 @@ def aligned(table: TextTable) -> str:
 
 
 def markdown(table: TextTable) -> str:
-    """A GitHub table; what would end a cell is escaped."""
+    """A GitHub table; characters that would end a cell are escaped."""
     rule = ["---:" if name in table.figures else "---" for name in table.columns]
     lines = [table.columns, rule, *table.rows]
     return "\n".join(f"| {' | '.join(markdown_text(cell) for cell in line)} |" for line in lines)
 
 
 def markdown_text(text: str) -> str:
-    """Text that Markdown shows as it is, in a table or a list."""
+    """Text escaped so that Markdown shows it unchanged, in a table or a list."""
     lines = (plain_line(line).translate(_ESCAPED).strip() for line in text.split("\n"))
     return _EMOJI.sub(r"\:", "<br>".join(lines))
 

@@ -1,1 +1,1 @@
-"""Tests, intervals and levels that verdicts rest on."""
+"""Computes the tests, intervals and levels behind the verdicts."""

@@ -1,8 +1,8 @@
-"""Exact tests, their smallest reachable p, Holm's correction, separation and outliers.
+"""Computes exact tests, their smallest reachable p, Holm's correction, separation and outliers.
 
-Knows samples (arrays of positive numbers), not runs, metrics or limits. Both tests are exact with
-and without ties: scipy is exact only without them and resamples otherwise (its answers without ties
-are the same, which the tests check for every n from 1 to 30).
+Samples are arrays of positive numbers. Both tests are exact with and without ties; scipy is exact only
+without ties and resamples otherwise (without ties its results are equal, which the tests check for every n
+from 1 to 30).
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ Floats = npt.NDArray[np.float64]
 
 # Modified z-score of Iglewicz and Hoaglin (1993): 0.6745 (x - median) / MAD beyond 3.5.
 _OUTLIER_SCORE = 3.5
-# A spread below this share of the median is the clock's grain, not evidence of an outlier.
+# A spread below this share of the median is the clock's resolution, not evidence of an outlier.
 _SMALLEST_SPREAD = 0.005
-# Above this size of one side the exact rank-sum distribution is traded for scipy's asymptotic one.
+# Above this size of one side, scipy's asymptotic distribution replaces the exact rank-sum
+# distribution.
 _EXACT_RANK_SUM_LIMIT = 60
 
 
@@ -29,7 +30,7 @@ _EXACT_RANK_SUM_LIMIT = 60
 class TestOutcome:
     """A two-sided p, the smallest p that these sample sizes can give, and the test's name."""
 
-    __test__ = False  # pytest takes the name for a test class
+    __test__ = False  # the name looks like a test class to pytest
 
     p: float
     smallest_p: float
@@ -37,20 +38,20 @@ class TestOutcome:
 
 
 def smallest_paired_p(pairs: int) -> float:
-    """The two-sided floor of any sign-flip test: both extremes of 2^n equally likely outcomes."""
+    """The smallest two-sided p of a sign-flip test: both extremes of 2^n equally likely outcomes."""
     return min(1.0, 2.0 ** (1 - pairs)) if pairs else 1.0
 
 
 def smallest_unpaired_p(before: int, after: int) -> float:
-    """The two-sided floor of any two-sample permutation test: 2 / C(n + m, n)."""
+    """The smallest two-sided p of a two-sample permutation test: 2 / C(n + m, n)."""
     return min(1.0, 2.0 / comb(before + after, before)) if before and after else 1.0
 
 
 def paired_test(log_ratios: Sequence[float] | Floats) -> TestOutcome:
     """Wilcoxon's signed-rank test by its exact sign-flip distribution, zeros kept (Pratt).
 
-    `log_ratios` holds log(after / before) of each round. Ties share mean ranks, and the
-    distribution is that of these ranks, so that the p is exact for the values seen.
+    `log_ratios` holds log(after / before) of each round. Ties share mean ranks, and the distribution is that
+    of these ranks, so that p is exact for the given values.
     """
     differences = np.asarray(log_ratios, dtype=np.float64)
     floor = smallest_paired_p(differences.size)
@@ -93,14 +94,14 @@ def _subset_sum_density(values: npt.NDArray[np.int64], size: int) -> Floats:
     ways = np.zeros((size + 1, total + 1))
     ways[0, 0] = 1.0
     for value in values:
-        # Right side is copied before the addition, so that each value is drawn at most once.
+        # Copied before the addition, so that each value is drawn at most once.
         ways[1:, value:] += ways[:-1, : total + 1 - value].copy()
     density: Floats = ways[size] / ways[size].sum()
     return density
 
 
 def student_p(log_ratios: Sequence[float] | Floats) -> float:
-    """Student's paired t on the logs: what decides where no exact p is small enough."""
+    """Student's paired t on the logs, which decides if no exact p can be small enough."""
     differences = np.asarray(log_ratios, dtype=np.float64)
     if differences.size < 2:
         return 1.0
@@ -148,7 +149,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def separated(
     before: Sequence[float] | Floats, after: Sequence[float] | Floats, *, paired: bool
 ) -> bool:
-    """Whether every value of one side lies beyond the other: every round's ratio, when paired."""
+    """Whether one side's values all lie beyond the other's; if paired, all ratios on one side of 1."""
     first, second = np.asarray(before), np.asarray(after)
     if first.size == 0 or second.size == 0:
         return False
@@ -158,7 +159,7 @@ def separated(
 
 
 def outlier_positions(values: Sequence[float] | Floats) -> tuple[int, ...]:
-    """Positions of values far from the median of at least five; named, never removed."""
+    """Positions of outliers among at least five values; they are reported, never removed."""
     sample = np.asarray(values, dtype=np.float64)
     if sample.size < 5:
         return ()

@@ -1,7 +1,6 @@
-"""Intervals: of a ratio of medians (bootstrap), of a mean log ratio (Student), of a rate (Wilson).
+"""Computes intervals of a ratio of medians (bootstrap), a mean log ratio (Student) and a rate (Wilson).
 
-Knows samples, not runs or limits. Everything random is drawn from a fixed seed, so that a verdict
-can be remade from the raw values.
+All random draws use a fixed seed, so that a verdict can be recomputed from the raw values.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from serde_lab.gate.statistics.exact_tests import Floats, welch_terms
 
 BOOTSTRAP_SEED = 20_250_601
 BOOTSTRAP_DRAWS = 2_000
-# Below this size a resampled median can hardly leave the sample's own few values, and percentile
-# intervals cover far less than they claim; Student's t on logs takes over.
+# Below this size resampled medians take only a few values, and percentile intervals cover far less
+# than they claim; Student's t on logs takes over.
 SMALLEST_BOOTSTRAP = 6
 
 
 @dataclass(frozen=True, slots=True)
 class RatioInterval:
-    """`after / before` with bounds at `confidence`, and how they were found."""
+    """`after / before` with bounds at `confidence`, and the method used."""
 
     ratio: float
     low: float
@@ -42,7 +41,7 @@ def _draws(size: int, stream: int) -> np.ndarray[tuple[int, int], np.dtype[np.in
 def resampled_log_ratios(
     before: Sequence[float] | Floats, after: Sequence[float] | Floats, *, paired: bool
 ) -> Floats:
-    """Log ratios of medians over resamples; of whole rounds, when paired."""
+    """Log ratios of medians over resamples; if paired, whole rounds are resampled."""
     first, second = np.asarray(before, np.float64), np.asarray(after, np.float64)
     rows = _draws(first.size, 0)
     other = rows if paired else _draws(second.size, 1)
@@ -65,9 +64,9 @@ def ratio_interval(
     paired: bool,
     confidence: float = 0.95,
 ) -> RatioInterval:
-    """The ratio of medians with its interval: bootstrap from 6 values a side, Student's t below.
+    """The ratio of medians with its interval: bootstrap from 6 values per side, Student's t below.
 
-    Values must be positive. With one value on a side nothing bounds the ratio: 0 to infinity.
+    Values must be positive. With one value on a side the bounds are 0 and infinity.
     """
     first, second = np.asarray(before, np.float64), np.asarray(after, np.float64)
     ratio = float(np.median(second) / np.median(first))
@@ -84,7 +83,7 @@ def ratio_interval(
         return RatioInterval(ratio, 0.0, float("inf"), confidence, method)
     reach = float(stats.t.isf(tail, freedom)) * error
     low_high = float(np.exp(shift - reach)), float(np.exp(shift + reach))
-    # The mean of logs and the log of medians differ: the ratio shown always lies in its interval.
+    # The mean of logs and the log of medians differ: widen the interval to contain the ratio shown.
     return RatioInterval(
         ratio, min(low_high[0], ratio), max(low_high[1], ratio), confidence, method
     )

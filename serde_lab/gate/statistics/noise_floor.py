@@ -1,11 +1,10 @@
-"""The noise floor: how far two medians of the same thing lie apart on this machine, just now.
+"""Estimates the noise floor: how far two medians of the same thing lie apart on this machine right now.
 
-One definition for all: the change between two medians that ought to be equal, as four resamples of
-five stay below it. They are the medians of two arms that do the very same (A/A) where a run has such;
-of the calibration cell otherwise, which also bounds what changed between two sittings. Whether a
-difference is real is the test's question, which the floor does not ask again: in simulations the 95th
-percentile in its place cost up to a quarter of the detections and saved less than one false alarm
-in a hundred. Knows sides and rounds, not verdicts.
+The floor is the change between two medians that should be equal, with four of five resamples below it. The
+medians come from two arms that do exactly the same (A/A) if a run has such arms, else from the calibration
+cell, which also bounds the drift between two sittings. The significance test, not the floor, decides whether
+a difference is real: in simulations the 95th percentile in its place cost up to a quarter of the detections
+and saved less than one false alarm in a hundred.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ _PERCENTILE = 0.80
 
 @dataclass(frozen=True, slots=True)
 class NoiseFloor:
-    """A relative change (0.03 is 3 %) that is no evidence of anything, and where it comes from."""
+    """A relative change (0.03 is 3 %) that is no evidence of a difference, and its source."""
 
     change: float = 0.0
     source: str = "no noise floor known"
 
     @property
     def known(self) -> bool:
-        """Whether anything was there to find a floor by."""
+        """Whether there was data to estimate a floor."""
         return self != NoiseFloor()
 
 
@@ -51,9 +50,9 @@ def spread_of_equals(first: Values, second: Values, *, paired: bool) -> float | 
 def noise_floor(
     quantity: Quantity, before: Side, after: Side, arms: tuple[str, str], control: Side | None
 ) -> NoiseFloor:
-    """The floor for one cell: the largest of the A/A pairs at hand and, across sittings, of drift.
+    """The floor of one cell: the largest of the available A/A pairs and, across sittings, of the drift.
 
-    `control` is a further run of `before` in the same sitting, whose arms are A/A with its own.
+    `control` is a further run of `before` in the same sitting, whose arms are A/A with those of `before`.
     """
     floors = [
         NoiseFloor(change, f"A/A of {name}")
@@ -77,7 +76,7 @@ def _twins(
         (side.arms[first], side.arms[second], interleaved(side.arms[first], side.arms[second]))
         for side in ([before] if before is after else [before, after])
         for first, second in side.twins
-        # Two arms that are compared cannot be their own yardstick.
+        # Two arms that are compared cannot give their own noise floor.
         if {first, second} != set(arms) or before is not after
     ]
     if control is not None and arms[0] in before.arms and arms[0] in control.arms:

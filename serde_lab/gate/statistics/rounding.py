@@ -1,7 +1,7 @@
-"""The figures of a judgement, in the one rounding of `runs.rounding`.
+"""Rounds the figures of a judgement as `analysis.rounding` does.
 
-A figure is rounded when it enters a judgement; limits are compared with the rounded figure, and
-every output prints the same figure, so that nobody reads "1.050 > 1.050". Knows no verdicts.
+A figure is rounded when it enters a judgement. Limits are compared with the rounded figure and every output
+prints it, so that nobody reads "1.050 > 1.050".
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def rounded_change(value: float) -> float:
 
 
 def rounded_p(value: float) -> float:
-    """A probability, at most 1, and never rounded to 0: what is smaller becomes 0.00001."""
+    """A probability, at most 1 and never rounded to 0: smaller values become 0.00001."""
     return max(rounded("p", min(float(value), 1.0)), _SMALLEST_P)
 
 
 def rounded_value(value: float) -> float:
-    """A measured value: whole numbers as they are (one byte may matter), others as seconds are."""
+    """A measured value: whole numbers unchanged (one byte may matter), others rounded like seconds."""
     value = float(value)
     return value if not math.isfinite(value) or value.is_integer() else rounded("seconds", value)
 
@@ -44,17 +44,17 @@ def shown_value(value: float | None, unit: str = "") -> str:
 
 
 def shown_ratio(value: float | None) -> str:
-    """The text of a ratio as it was decided on."""
+    """The text of a ratio, rounded as for the decision."""
     if value is None:
         return "-"
     return text("ratio", value) if math.isfinite(value) else "inf"
 
 
 def shown_change(value: float) -> str:
-    """The text of a relative change as it was decided on."""
+    """The text of a relative change, rounded as for the decision."""
     return text("share", value) if math.isfinite(value) else "without bound"
 
 
 def shown_p(value: float | None) -> str:
-    """The text of a probability as it was decided on."""
+    """The text of a probability, rounded as for the decision."""
     return "-" if value is None else text("p", rounded_p(value))

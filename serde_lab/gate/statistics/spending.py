@@ -1,8 +1,7 @@
-"""The level of each look, when a sitting looks at its rounds more than once.
+"""Divides the significance level over the looks of a sitting that looks at its rounds more than once.
 
-Owns the looks of an adaptive sitting, fixed beforehand, and how the level is spent over them. The
-union bound holds the error rate whatever the dependence between looks (Lan and DeMets 1983 give the
-idea of spending; the quadratic spending function is Kim and DeMets 1987). Knows no samples.
+The looks are fixed in advance. The union bound keeps the error rate whatever the dependence between looks
+(the idea of spending is from Lan and DeMets 1983, the quadratic spending function from Kim and DeMets 1987).
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ _POWER = 2.0
 class AlphaSpending:
     """Looks after `first` rounds, then every `step`, the last after `maximum`.
 
-    `family` cells are compared, which the comparison itself counts. A look at which no exact p
-    could pass its level spends nothing and leaves its share to the next.
+    `family` is the number of compared cells, which the comparison counts. A look at which no exact p could
+    pass its level spends nothing and leaves its share to the next look.
     """
 
     first: int
@@ -48,7 +47,7 @@ class AlphaSpending:
         levels = {}
         for rounds in self.looks:
             share = self.alpha * (rounds / self.maximum) ** _POWER - spent
-            # The last look has nobody to leave its share to: Student's t may still decide there.
+            # The last look has no successor for its share, and Student's t may still decide there.
             usable = smallest_paired_p(rounds) * self.family <= share or rounds == self.maximum
             levels[rounds] = share if usable else 0.0
             spent += levels[rounds]
@@ -57,16 +56,22 @@ class AlphaSpending:
     def level(self, rounds: int) -> float:
         """The level of a cell with this many rounds: that of the last look it has reached.
 
-        0 before the first look; a cell may have fewer rounds than a look when one of them failed.
+        0 before the first look. A cell has fewer rounds than a look if one of its rounds failed.
         """
         reached = [look for look in self.looks if look <= rounds]
         return self.levels()[reached[-1]] if reached else 0.0
 
 
 DEFAULT_LOOKS = AlphaSpending(first=6, step=2, maximum=20)
-"""Six rounds are the fewest that reach a paired p below 0.05; at twenty, 10 % shows through noise of
-5 % a cell and heavy tails (tests/gate/test_gate_error_rates.py)."""
+"""Looks from 6 to 20 rounds.
+
+Six rounds are the fewest with a paired p below 0.05; at twenty, a 10 % change is detectable through 5 % noise
+per cell with heavy tails (tests/gate/test_gate_error_rates.py).
+"""
 
 SITTING_LOOKS = AlphaSpending(first=8, step=4, maximum=40)
-"""For cells well under a second (`ab`, the self-test): many short rounds tell more than few long ones
-in the same time, since neighbours in time meet the same noise."""
+"""Looks from 8 to 40 rounds, for cells well under a second (`ab`, the self-test).
+
+In the same time, many short rounds show more than few long ones, since neighbouring rounds share the same
+noise.
+"""

@@ -1,9 +1,8 @@
-"""Where a series of results moved to another level, and stayed there.
+"""Finds where a series of results moved to another level and stayed there.
 
-Binary segmentation as in E-divisive (Matteson and James 2014), with a rank statistic in place of
-distances, so that one wild run is no step; each split is tested by permuting the order. Knows
-numbers in order, not runs. (`ruptures` and `otava` would serve too; neither is among the locked
-dependencies, and both bring more than this one use.)
+Uses binary segmentation as in E-divisive (Matteson and James 2014), with a rank statistic instead of
+distances, so that one outlier is no step; each split is tested by permuting the order. (`ruptures` and
+`otava` would serve too; neither is among the locked dependencies, and both bring more than this one use.)
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ class Step:
 def find_steps(
     values: Sequence[float], *, alpha: float = 0.05, smallest_change: float = 0.02
 ) -> tuple[Step, ...]:
-    """Steps of positive values, in order; none in series too short to tell (about seven values).
+    """The steps of positive values, in order; none in series that are too short (below about seven values).
 
     A step is significant at `alpha` and changes the median by more than `smallest_change`.
     """
     series = np.asarray(values, dtype=np.float64)
     cuts = sorted(_cuts(series, 0, series.size, alpha))
-    # Levels are those of the final segments: drop cuts whose levels hardly differ, smallest first.
+    # Levels are those of the final segments: drop cuts with the smallest level changes first.
     while True:
         steps = _steps(series, cuts)
         small = [s for s in steps if abs(np.log(s.ratio)) <= np.log1p(smallest_change)]
@@ -54,7 +53,7 @@ def find_steps(
 
 
 def find_changes(values: Sequence[float]) -> tuple[Step, ...]:
-    """Steps of an exact quantity: every change is one."""
+    """The steps of an exact quantity: every change is one."""
     return tuple(
         Step(i, values[i - 1], values[i], _ratio(values[i - 1], values[i]), 0.0)
         for i in range(1, len(values))

@@ -1,10 +1,10 @@
-"""One side of a sitting: measures cells when it is told to. Run as a script, by its path.
+"""Measures the cells of one side of an A/B comparison, one at a time, on request.
 
-So the same loop measures code of any commit: of that code it needs no more than `load_scenario`,
-`run_scenario` and `RunSettings`. Lines of JSON come in on standard input: first what to measure, then
-`{"rounds", "arms"}`, and an empty object for each turn. Lines go out on standard output: `ready` before
-each cell, `cell` after it, `done` with the run's path, `error` with one sentence. Must know nothing of
-the other sides.
+The comparison runs this file as a script, by its path, so that the same loop measures the code of any
+commit. Of that code it uses only `load_scenario`, `run_scenario` and `RunSettings`. Messages are lines
+of JSON. Standard input gives first what to measure, then `{"rounds", "arms"}`, then an empty object for
+each turn. Standard output gets `ready` before each cell, `cell` after it, `done` with the run's path, or
+`error` with one sentence.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Any, NoReturn, TextIO
 
 
 class SideProgress:
-    """What the runner tells, sent on; each cell waits here for its turn."""
+    """Forwards the runner's progress as events; each cell waits here for its turn."""
 
     def __init__(self, said: TextIO) -> None:
         self.said = said
 
     def send(self, event: str, **fields: Any) -> None:
-        """One line out."""
+        """Write one event as a line."""
         self.said.write(json.dumps({"event": event, **fields}) + "\n")
         self.said.flush()
 
     def receive(self) -> dict[str, Any]:
-        """One line in; nobody there any more is as good as ctrl-C."""
+        """Read one line; the end of the input counts as ctrl-C."""
         line = sys.stdin.readline()
         if not line:
             _interrupt()
@@ -50,15 +50,18 @@ class SideProgress:
 
 
 def _interrupt(*_: object) -> NoReturn:
-    """Raises KeyboardInterrupt once: whoever ends a side closes its input and sends a signal, and the
-    second of the two must not break into what the first one has ended in good order."""
+    """Raise KeyboardInterrupt, once only.
+
+    The comparison ends a side by closing its input and by a signal. The second of the two must not
+    interrupt the orderly end that the first one started.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
 def main() -> int:
-    """Serve until standard input ends."""
-    # whatever else writes to standard output must not be taken for an answer
+    """Serve requests until standard input ends; returns the exit status."""
+    # anything else that prints must not be read as an event
     progress = SideProgress(os.fdopen(os.dup(1), "w", encoding="utf-8"))
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, _interrupt)
@@ -66,7 +69,7 @@ def main() -> int:
         _serve(progress)
     except KeyboardInterrupt:
         return 130
-    except Exception as exc:  # the edge of a process: whoever waits gets one sentence
+    except Exception as exc:  # the process edge: report one sentence
         text = getattr(exc, "message", None) or f"{type(exc).__name__}: {exc}"
         progress.send("error", text=" ".join(str(text).split())[:500])
         return int(getattr(exc, "exit_status", 1))
@@ -85,7 +88,7 @@ def _serve(progress: SideProgress) -> None:
     while True:
         try:
             turn = progress.receive()
-        except KeyboardInterrupt:  # told to go, between two rounds
+        except KeyboardInterrupt:  # asked to end between two rounds
             return
         overrides = [*asked["overrides"], f"measure.rounds={turn['rounds']}"]
         scenario = load_scenario(asked["scenario"], overrides=overrides)

@@ -1,12 +1,12 @@
-"""Where a side's code comes from: this tree, a commit, or an installed version; and with what it runs.
+"""Prepares the Python environment in which one side of an A/B comparison runs.
 
-    .                        the code that runs here, changes that are not committed included
+    .                        the code that runs here, uncommitted changes included
     serde-lab==VERSION       that version from the package index; FILE.whl a wheel
-    anything else            a commit, as git understands it
+    anything else            a commit, in any form that git understands
 
-Code that asks for the same locked dependencies as here runs in this environment, with its own code
-first on the path; a commit with another requirements.lock gets an environment of its own, kept in the
-cache. Owns worktrees and environments, and takes worktrees away again. Must not know what is measured.
+Code with the same locked dependencies runs in the current environment, with its own code first on the
+path. A commit with another requirements.lock gets its own environment, which the cache keeps. Worktrees
+are removed when the comparison ends.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Message = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class SideEnvironment:
-    """An interpreter, what stands first on its path, and the folder that its serde_lab is in."""
+    """An interpreter, the folders first on its path, and the folder that contains its serde_lab."""
 
     name: str
     python: str
@@ -48,10 +48,10 @@ class SideEnvironment:
 def side_environment(
     reference: str, work: Path, cache: Path, message: Message, repository: Path | None = None
 ) -> Iterator[SideEnvironment]:
-    """The environment of `reference`, gone with the context but for what the cache keeps.
+    """Yield the environment of `reference`; on exit all is removed except what the cache keeps.
 
-    `work` is a folder for trees, `repository` the checkout that commits are of, by default the one
-    around the current folder. Raises UsageError for what is neither commit, version nor wheel.
+    Source trees go into the folder `work`. `repository` is the checkout that has the commits, by default
+    the one around the current folder. Raises UsageError if `reference` is no commit, version or wheel.
     """
     with ExitStack() as stack:
         if reference == HERE:
@@ -63,7 +63,7 @@ def side_environment(
 
 
 def _installed(reference: str, work: Path) -> SideEnvironment:
-    """The package alone, in a folder of its own, over the dependencies that are here."""
+    """Install the package alone into its own folder; dependencies come from the current environment."""
     if reference.endswith(".whl") and not Path(reference).is_file():
         raise UsageError(f"{reference}: no such wheel")
     target = work / "installed"
@@ -90,7 +90,7 @@ def _commit(
         )
     commit = found.strip()
     tree = work / "tree"
-    # first the way back: an interrupt may come at any time
+    # registered first, because an interrupt may come at any time
     stack.callback(_remove_tree, repository, tree)
     if _git(repository, "worktree", "add", "--quiet", "--detach", str(tree), commit) is None:
         raise SetupError(f"git cannot make a worktree of {reference} ({commit[:12]}) at {tree}")
@@ -109,7 +109,7 @@ def _remove_tree(repository: Path, tree: Path) -> None:
 
 
 def _python_for(tree: Path, cache: Path, message: Message) -> str:
-    """This interpreter where the locked dependencies are the same, else one of its own."""
+    """The current interpreter if the locked dependencies are the same, else one in a new environment."""
     asked, here = tree / _LOCK, _TREE / _LOCK
     if not asked.is_file() or not here.is_file() or asked.read_bytes() == here.read_bytes():
         return sys.executable
@@ -128,7 +128,7 @@ def _python_for(tree: Path, cache: Path, message: Message) -> str:
 
 
 def _metadata(tree: Path, folder: Path) -> Path:
-    """What an installation of the tree would say of itself: its entry points hide those from here."""
+    """Write the metadata of the tree's own entry points, so that they hide the installed ones."""
     try:
         project: Mapping[str, Any] = tomllib.loads((tree / "pyproject.toml").read_text())["project"]
         name, version = str(project["name"]), str(project.get("version", "0"))

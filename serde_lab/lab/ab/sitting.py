@@ -1,8 +1,8 @@
-"""A sitting: several sides measured in one go, cell by cell, in random order.
+"""Measures several sides of an A/B comparison together, cell by cell, in random order.
 
-Each side is a process of its own with an environment of its own (`side_environment`). One cell runs at
-a time; a turn ends when the side stands before its next cell, so that checks and calibration of one
-side never overlap with another's cell. Owns processes and turns; must not know how sides are judged.
+Each side is a process with its own environment (`side_environment`). One cell runs at a time. A turn
+ends when the side is ready for its next cell, so that checks and calibration of one side never overlap
+with a cell of another.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _GRACE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What one side measures: where, by which code, with which changes of the scenario."""
+    """What one side measures: its label, its code, and its changes to the scenario."""
 
     label: str
     environment: SideEnvironment
@@ -37,7 +37,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What all sides measure; `scenario` is a file, `folder` takes runs and logs of the sitting."""
+    """What all sides measure; `scenario` is a file, `folder` receives the runs and logs."""
 
     scenario: Path
     folder: Path
@@ -46,11 +46,11 @@ class Asked:
 
 
 Heard = Callable[[str, Mapping[str, Any]], None]
-"""Hears of what a side says: its label, and the event."""
+"""Receives each event of a side: the side's label and the event."""
 
 
 class Sitting:
-    """Sides at work. A context manager: whatever happens, no process is left behind."""
+    """The running sides. A context manager that leaves no process behind, whatever happens."""
 
     def __init__(self, sides: Sequence[Side], asked: Asked, heard: Heard) -> None:
         self.asked = asked
@@ -75,16 +75,16 @@ class Sitting:
         self._end()
 
     def measure(self, rounds: int, arms: tuple[str, ...]) -> dict[str, Path]:
-        """Bring the runs to `rounds` rounds of `arms` (all for none); each side's run by its label.
+        """Extend the runs to `rounds` rounds of `arms` (() for all); returns each side's run by label.
 
-        Raises LabError where a side cannot go on, with its sentence.
+        Raises LabError with the side's own sentence if a side cannot go on.
         """
         for worker in self._workers:
             worker.send({"rounds": rounds, "arms": list(arms)})
-            # one after the other: the first makes the input that the next ones find
+            # one at a time: the first side makes the input that the others reuse
             worker.wait()
         while waiting := [worker for worker in self._workers if worker.at is not None]:
-            # a side that gave an arm up is ahead: it waits for the others' round
+            # a side that gave up an arm is ahead, and waits for the others to finish the round
             first = min(worker.round for worker in waiting)
             turn = [worker for worker in waiting if worker.round == first]
             self._order.shuffle(turn)
@@ -106,7 +106,7 @@ class _Worker:
     asked: Asked
     heard: Heard
     at: Mapping[str, Any] | None = None
-    """The cell that it stands before; None when it is through or has not begun."""
+    """The cell that the side is ready to measure; None before the first and after the last."""
     path: Path | None = None
     _process: subprocess.Popen[str] | None = None
     _log: IO[str] | None = field(default=None, repr=False)
@@ -130,9 +130,9 @@ class _Worker:
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
-            # code that is only looked at leaves nothing behind in its tree
+            # measuring must not leave compiled files in the tree
             env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
-            # ctrl-C is for the one who leads the sitting, who then ends the sides
+            # ctrl-C goes to the parent process, which then ends the sides
             start_new_session=True,
         )
         self.send(
@@ -152,12 +152,12 @@ class _Worker:
     def send(self, message: Mapping[str, Any]) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # its last word says why
+        with contextlib.suppress(BrokenPipeError):  # the side's last event says why
             self._process.stdin.write(json.dumps(message) + "\n")
             self._process.stdin.flush()
 
     def wait(self) -> None:
-        """Until it stands before a cell, or is through."""
+        """Wait until the side is ready for a cell, or has finished."""
         event = self._receive("ready", "done")
         if event["event"] == "ready":
             self.at = event

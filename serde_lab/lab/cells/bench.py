@@ -1,7 +1,4 @@
-"""A Spark session that can be measured: job groups, event log, Python workers of their own.
-
-Owns the mechanics of one measured window in Spark. Must not know arms, scenarios or tables.
-"""
+"""Measures calls in a Spark session: by job group, by event log, with fresh Python workers for each cell."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ _DRAIN_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What was measured around one call: its interval, its wall time, and its Spark jobs."""
+    """The measurements around one call: its interval, its wall time, and its Spark jobs."""
 
     interval: Interval
     wall_ns: int
@@ -43,7 +40,7 @@ class Window:
 
 
 class Bench:
-    """One Spark session with its event log, on `slots` task slots."""
+    """A Spark session with its event log, on `slots` task slots."""
 
     def __init__(self, spark: SparkSession, event_logs: Path, slots: int) -> None:
         self.spark, self.slots = spark, slots
@@ -58,12 +55,13 @@ class Bench:
         serde: SerdeOptions = DEFAULT_FRAMING,
         rows: int = 2_000,
     ) -> float:
-        """Python workers that no earlier cell used, started and warmed; seconds that this took.
+        """Start and warm up Python workers that no earlier cell used; returns the seconds this took.
 
-        `strategy` and `serde`: what they will work with. `rows`: about how many a task of theirs will
-        have.
+        `strategy` and `serde` are those that the workers will use. `rows` is the approximate number of
+        rows in one of their tasks.
 
-        Spark keeps workers by their environment: a variable of the cell's own makes it start others.
+        Spark reuses workers with the same environment, so an environment variable that differs for each
+        cell makes it start new ones.
         """
         self.end_workers()
         self._context.environment[_CELL_VARIABLE] = cell
@@ -75,14 +73,14 @@ class Bench:
         return elapsed
 
     def end_workers(self) -> None:
-        """End the last cell's worker daemons, which Spark would keep for the life of the session."""
+        """End the last cell's worker daemons, which Spark would keep for the whole session."""
         for pid in self._daemons - {os.getpid()}:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
         self._daemons = set()
 
     def collect_garbage(self) -> None:
-        """Have the driver's JVM collect its garbage now."""
+        """Make the driver's JVM collect its garbage now."""
         jvm = self._context._jvm
         assert jvm is not None
         jvm.System.gc()
@@ -90,9 +88,9 @@ class Bench:
     def measured(
         self, group: str, call: Callable[[], T], own_jobs_only: bool = True
     ) -> tuple[T, Window]:
-        """Call under a job group of its own; everything that Spark did for it.
+        """Call under a separate job group; returns the result and what Spark did for it.
 
-        `own_jobs_only=False` takes all that Spark did meanwhile: for callers whose jobs leave the group.
+        `own_jobs_only=False` includes every job that ran meanwhile: for callers whose jobs leave the group.
         """
         self._context.setJobGroup(group, group)
         begin_epoch_ns, begin_ns = time.time_ns(), time.perf_counter_ns()
@@ -104,17 +102,17 @@ class Bench:
         history = (
             ran.of_group(group)
             if own_jobs_only
-            # Spark's times are whole milliseconds
+            # Spark records times in whole milliseconds
             else ran.between(begin_epoch_ns // 1_000_000, (begin_epoch_ns + wall_ns) / 1e6 + 1)
         )
         interval = Interval(begin_epoch_ns, begin_epoch_ns + wall_ns)
         return result, Window(interval, wall_ns, history)
 
     def source(self, files: Sequence[Path]) -> DataFrame:
-        """The rows of parquet files, one input partition a file, in the order given.
+        """The rows of parquet files, one input partition per file, in the given order.
 
-        Spark sorts the files of one scan by size; a union keeps their order, on which ties of the
-        ordering value depend.
+        Spark sorts the files of one scan by size. A union keeps their order, which decides between equal
+        ordering values.
         """
         from pyspark.sql.pandas.types import from_arrow_schema
 

@@ -1,7 +1,7 @@
-"""Measures a cell of a codec run: every case through the four verbs of one arm, and nothing else.
+"""Measures one cell of a codec run: times the four verbs of an arm's strategy on every case.
 
-Owns the loop around a verb and what of it counts. A sample's commit is the number of the case. No
-exchange, no table, no Spark: what is left is a strategy and its records. Must not know runs.
+There is no exchange, table or Spark: only a strategy and its records. The `commit` of a sample is the
+number of its case, from 1.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LOOPS, _LOOPS_NS = 5, 50_000_000
 
 @dataclass(frozen=True, slots=True)
 class VerbTime:
-    """Nanoseconds of one pass: of the loop with the least CPU time."""
+    """Nanoseconds per pass, from the loop with the least CPU time."""
 
     wall_ns: float
     cpu_ns: float
@@ -46,22 +46,22 @@ class VerbTime:
 
 @dataclass
 class CodecCells:
-    """Runs and judges cells of a codec run. The batches are held in memory."""
+    """Runs and checks the cells of a codec run. The batches are held in memory."""
 
     batches: Sequence[CodecBatch]
 
     @classmethod
     def of(cls, scenario: Scenario, inputs: PreparedInputs, schema: RecordSchema) -> Self | None:
-        """The cells of a codec run; None for a scenario that writes tables."""
+        """The cells of a codec run; None if the scenario writes tables."""
         if not scenario.codec_only:
             return None
         return cls(tuple(codec_batches(scenario, inputs, schema)))
 
     def set_up(self) -> None:
-        """Nothing is written before a cell."""
+        """Do nothing: codec cells need no table."""
 
     def run(self, cell: str, arm: Arm) -> CellResult:
-        """Every case by `arm`. Raises whatever the strategy raised."""
+        """Measure every case with `arm`. Raises whatever the strategy raised."""
         samples: list[CellSample] = []
         total_ns = 0.0
         with _one_thread():
@@ -84,10 +84,10 @@ class CodecCells:
         return CellResult(tuple(samples), None)
 
     def discard(self, cell: str) -> None:
-        """Nothing is left behind."""
+        """Do nothing: codec cells leave nothing behind."""
 
     def judge(self, arm: Arm, result: CellResult) -> Verdict:
-        """Whether every record of every case comes back as it went in."""
+        """Check that every record of every case is decoded as it was encoded."""
         lossy = bool(strategy(arm.strategy or "").losses())
         records = 0
         for batch in self.batches:
@@ -96,7 +96,7 @@ class CodecCells:
             found = bound.decode(frames.frame).to_arrow()
             expected = batch.rows
             if lossy:
-                # what it declares to lose comes back in its own way, and twice in the same way
+                # with declared losses, a second round trip must give the same rows as the first
                 expected = _again(bound, found)
             difference = first_difference(found, expected)
             if difference is not None:
@@ -108,11 +108,11 @@ class CodecCells:
 
 
 def measure_verbs(bound: BoundSerde, rows: pa.RecordBatch) -> tuple[dict[str, VerbTime], int]:
-    """Each verb's time for one pass over `rows`, and the bytes of their frames."""
+    """Each verb's time for one pass over `rows`, and the bytes of the frames."""
     bounds = Bounds.single(len(rows))
     records = bound.from_arrow(rows)
     frames = bound.encode(records, bounds).frame
-    # records keep what has been read of them: converting out begins with new ones, outside the clock
+    # records cache what was read from them, so to_arrow gets newly decoded ones, made outside the clock
     verbs: dict[str, tuple[Callable[[], object], Callable[[object], object]]] = {
         "from_arrow": (lambda: None, lambda _: bound.from_arrow(rows)),
         "encode": (lambda: None, lambda _: bound.encode(records, bounds)),
@@ -131,9 +131,9 @@ def least(
     loops: int = _LOOPS,
     most_ns: float = _LOOPS_NS,
 ) -> VerbTime:
-    """The loop with the least CPU time, without Python's garbage collector, which hits at random.
+    """The time of the loop with the least CPU time, with Python's garbage collector switched off.
 
-    No loop begins once the ones before took `most_ns`.
+    The collector would run at random moments. No loop begins once the earlier ones took `most_ns`.
     """
     act(prepare())
     best = VerbTime(0.0, float("inf"))
@@ -167,7 +167,7 @@ def _again(bound: BoundSerde, rows: pa.RecordBatch) -> pa.RecordBatch:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """As in a worker: one thread, so that CPU time is that of the call."""
+    """Let pyarrow use one thread, as in a worker, so that CPU time is that of the call."""
     before = pa.cpu_count()
     pa.set_cpu_count(1)
     try:

@@ -1,8 +1,8 @@
-"""What a codec run encodes and decodes: the scenario's own records, and made-up tables.
+"""Makes the batches that a codec run encodes and decodes: the scenario's own records, and made-up tables.
 
-Owns the cases and their rows: the records of the first commit at every batch size; every type of
-column at every batch size (eight such columns beside one of bool, set against that one alone); tables
-of every width with every share of strings. Must not know strategies or clocks.
+The cases are: the records of the first commit at every batch size; every column type at every batch size
+(eight such columns and one of bool, to compare with the bool column alone); and tables of every width
+with every share of strings.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from serde_lab.scenario.model import Scenario
 
 Group = Literal["record", "type", "width"]
 
-# what a table has beside its strings, in turns
+# the types of the columns that are not strings, in turn
 _OTHER_TYPES = ("int64", "decimal", "int32", "date", "double", "timestamp")
 BARE = "bool alone"
 COLUMNS = 8
-"""Columns of a type that are set against one of bool alone."""
+"""Number of columns of one type that are added to the single bool column."""
 _LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz", "S1")
 
 
 @dataclass(frozen=True, slots=True)
 class CodecCase:
-    """One batch. `columns` counts data columns; `type` and `string_share` where they say what it is."""
+    """One batch. `columns` counts data columns; `type` and `string_share` are set where they apply."""
 
     group: Group
     rows: int
@@ -51,7 +51,7 @@ class CodecCase:
         return f"{what} x {self.rows}"
 
     def to_json(self) -> dict[str, Any]:
-        """As run.json has it."""
+        """The case as run.json stores it."""
         return {
             "name": self.name,
             "group": self.group,
@@ -64,7 +64,7 @@ class CodecCase:
 
 @dataclass(frozen=True, slots=True)
 class CodecBatch:
-    """A case with its rows, envelope in front, in memory of their own."""
+    """A case with its rows, envelope columns first, in their own memory."""
 
     case: CodecCase
     schema: RecordSchema
@@ -72,7 +72,7 @@ class CodecBatch:
 
 
 def codec_cases(scenario: Scenario, record_columns: int) -> tuple[CodecCase, ...]:
-    """The cases of `[codec]` in their order; the scenario's own records have `record_columns`."""
+    """The cases of `[codec]` in order; `record_columns` counts the columns of the scenario's own records."""
     codec = scenario.codec
     found = [CodecCase("record", rows, record_columns) for rows in codec.batch_rows]
     if codec.types:
@@ -90,10 +90,10 @@ def codec_cases(scenario: Scenario, record_columns: int) -> tuple[CodecCase, ...
 def codec_batches(
     scenario: Scenario, inputs: PreparedInputs, schema: RecordSchema
 ) -> Iterator[CodecBatch]:
-    """The rows of every case, made as they are asked for.
+    """Yield the rows of every case, made on demand.
 
-    `schema` is that of the scenario's own records. Raises ScenarioError where they are fewer than a
-    batch has.
+    `schema` is that of the scenario's own records. Raises ScenarioError if there are fewer of them than
+    a batch needs.
     """
     keys = KeyGenerator(schema, scenario.table.hive_style, scenario.table.url_encode)
     for case in codec_cases(scenario, len(schema.data)):
@@ -106,7 +106,7 @@ def codec_batches(
 
 
 def check_rows(scenario: Scenario, inputs: PreparedInputs) -> None:
-    """Raise ScenarioError unless the first commit has the rows of the largest batch."""
+    """Raise ScenarioError unless the first commit has enough rows for the largest batch."""
     there, wanted = inputs.commits[0].rows, max(scenario.codec.batch_rows)
     if there < wanted:
         raise ScenarioError(
@@ -138,7 +138,7 @@ def _columns(case: CodecCase) -> Sequence[pa.Array]:
 
 
 def values_of(kind: str, rows: int, seed: int) -> pa.Array:
-    """Values of a kind as `EXPECTED` of a strategy describes them; no nulls."""
+    """Values of the type `kind`, as a strategy's `EXPECTED` describes them; no nulls."""
     draw = np.random.default_rng(seed)
     if kind.startswith("int"):
         top = 2 ** (int(kind[3:]) - 1)
@@ -149,7 +149,7 @@ def values_of(kind: str, rows: int, seed: int) -> pa.Array:
         longs = values_of("int64", rows * per_row, seed)
         if kind == "list":
             return pa.ListArray.from_arrays(ends, longs)
-        # keys of one map differ in their first letter
+        # the two keys of a map must differ, so their first letters do
         keys = _text(draw, rows * per_row, 2).to_pylist()
         keys = [("a" if i % 2 else "b") + key for i, key in enumerate(keys)]
         return pa.MapArray.from_arrays(ends, pa.array(keys), longs)
@@ -191,7 +191,7 @@ def _decimals(unscaled: np.ndarray[Any, np.dtype[np.int64]]) -> pa.Array:
 
 
 def batch_of(columns: Sequence[pa.Array], rows: int) -> tuple[RecordSchema, pa.RecordBatch]:
-    """A batch with an envelope (key of 28 letters, file id of 38) and these columns."""
+    """A batch of these columns with an envelope: a key of 28 letters and a file id of 38."""
     draw = np.random.default_rng(1)
     data = pa.schema([pa.field(f"c{i}", column.type) for i, column in enumerate(columns)])
     schema = RecordSchema(data, record_key=("c0",))

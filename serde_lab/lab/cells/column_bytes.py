@@ -1,8 +1,7 @@
-"""What each column takes in a strategy's frames, measured by leaving it out.
+"""Estimates how many bytes each column takes in a strategy's frames, by leaving it out.
 
-Some rows of the input are encoded as they are, and again without each of their columns: the
-difference is what the column takes, and what is left over is the record's own: envelope and framing.
-Nothing of it is timed. Must not know cells or runs.
+Some rows of the input are encoded whole, and again without each column. The difference is the column's
+size. The rest belongs to the record: envelope and framing. Nothing here is timed.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _LEAST_ROWS = 1000
 def columns_of_arms(
     scenario: Scenario, arms: Sequence[Arm], inputs: PreparedInputs, schema: RecordSchema
 ) -> dict[str, dict[str, float]]:
-    """Bytes a record by column for each strategy among `arms`, of the first rows of the first batch."""
+    """Bytes per record by column for each strategy among `arms`, from the first rows of the first batch."""
     table = scenario.table
     keys = KeyGenerator(schema, table.hive_style, table.url_encode, time=table.time_rule)
     found = {}
@@ -59,10 +58,10 @@ def column_bytes(
     keys: KeyGenerator,
     rows: pa.RecordBatch,
 ) -> dict[str, float] | None:
-    """Bytes a record by column, in the schema's order, then what is no column's.
+    """Bytes per record by column, in the schema's order, then the bytes of envelope and framing.
 
-    `rows` has the schema's data columns. None where a column cannot be left out: there are no rows,
-    one column only, or the strategy does not take them.
+    `rows` has the schema's data columns. None if no column can be left out: without rows, with one
+    column only, or if the strategy refuses the rows.
     """
     if not len(rows) or len(schema.data) < 2:
         return None
@@ -74,13 +73,13 @@ def column_bytes(
             / len(rows)
             for i, field in enumerate(schema.data)
         }
-    except Exception:  # a plug-in may raise anything; the check of its frames tells the user what
+    except Exception:  # a plug-in may raise anything; the check of its frames reports it
         return None
     return {**taken, ENVELOPE_AND_FRAMING: whole / len(rows) - sum(taken.values())}
 
 
 def _without(schema: RecordSchema, column: int) -> RecordSchema:
-    """The schema without a column. Strategies do not ask which of them are keys."""
+    """The schema without a column. Its first column is the key, since strategies do not look at keys."""
     data = schema.data.remove(column)
     return RecordSchema(data, record_key=(data[0].name,))
 

@@ -1,8 +1,8 @@
-"""The controls that write no Hudi table: each isolates one cost.
+"""Measures the two controls that write no Hudi table: each isolates one cost.
 
-`exchange_only`: frames made before the clock starts go through the same hop, are counted and dropped.
-`parquet_floor`: Spark writes the same rows as plain parquet. (`spark_native` writes a table, and is an
-arm of `lab.cells`.) Owns what these two run under the clock.
+`exchange_only`: frames that were made before the clock starts go through the same hop, and are counted
+and dropped. `parquet_floor`: Spark writes the same rows as plain parquet. (The third control,
+`spark_native`, writes a table; `lab.cells.strategy` measures it.)
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def run_control(
     bench: Bench, scenario: Scenario, inputs: PreparedInputs, table: Path, cell: str, arm: Arm
 ) -> CellResult:
-    """Measure `arm` on each timed commit. Raises LabError when rows went missing."""
+    """Measure `arm` on each timed commit. Raises LabError if rows are missing."""
     samples = [CellSample("worker_start_s", bench.fresh_workers(cell))]
     total_s, rows = 0.0, 0
     for number, commit in enumerate(inputs.commits, start=1):
@@ -60,7 +60,7 @@ def _exchange_only(
     source = stored_columns(bench.source(commit.files))
     options = write_options(scenario, sender, Write(commit.operation, row_bytes=256))
     prepared = PreparedWrite.of(Storage.open(table), arrow_schema(source), options)
-    # an instant that no storage has seen: nothing is written under it
+    # an instant that no storage has seen, since nothing is written under it
     instant = prepared.coordinator.table.timeline().new_instant("commit")
     plan = make_plan(prepared.coordinator.table, prepared.schema, options, instant)
     context = bench.spark.sparkContext
@@ -82,7 +82,7 @@ def _exchange_only(
     finally:
         frames.unpersist(blocking=True)
     measure = measure_commit(window.interval, bench.slots, window.history, found)
-    # frames were compared above; the rows in them are the commit's
+    # the number of frames was checked above, so all rows of the commit arrived
     return window, measure, commit.rows
 
 

@@ -1,8 +1,7 @@
-"""Measures what the gate proves itself with: rounds of one arm, plain and really slowed.
+"""Measures the rounds on which the gate tests itself: an arm, the arm again, and the arm slowed down.
 
-A round holds three cells in random order: the arm, the same once more, and the arm with a busy loop
-of a share of its cell. Contents are checked in the first round. Owns the measuring of rounds; must
-not know how they are judged or kept.
+The three cells of a round run in random order. The slowdown is a busy loop that takes a share of the
+cell. Contents are checked in the first round.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _REMEMBERED = 60
 
 @dataclass
 class GateRounds:
-    """Rounds of one arm of a scenario in one process; `injected` is a share of the cell."""
+    """Rounds of one arm of a scenario in this process; `injected` is a share of the cell's CPU time."""
 
     runner: CellRunner
     checks: CellChecks
@@ -47,14 +46,14 @@ class GateRounds:
     _checked: bool = False
 
     def warm_up(self) -> None:
-        """A few cells that nobody counts; they tell how long a cell is."""
+        """Run a few cells that are not counted, to learn how long a cell takes."""
         for _ in range(_WARM_UP):
             self._cell("plain")
 
     def measure(self, number: int) -> Mapping[str, Mapping[str, float]]:
-        """Round `number`, from 1: for each of `CELLS` the value of each of `METRICS`, in seconds.
+        """Measure round `number`, from 1: for each of `CELLS` the value of each of `METRICS`, in seconds.
 
-        Its order follows from the seed and its number, so that a resumed recording goes on alike.
+        The order depends on the seed and the number alone, so that a resumed recording continues the same.
         """
         order = list(CELLS)
         random.Random(f"{self.seed} {number}").shuffle(order)
@@ -90,7 +89,7 @@ def gate_rounds(
     cache: Path | None = None,
     message: Callable[[str], None] = lambda text: None,
 ) -> Iterator[GateRounds]:
-    """Everything that rounds of `arm` need, warmed up. Raises ScenarioError unless in-process."""
+    """Prepare and warm up rounds of `arm`. Raises ScenarioError unless the exchange is in-process."""
     check_scenario(scenario)
     if scenario.measure.exchange != "inprocess":
         raise ScenarioError(

@@ -1,8 +1,7 @@
-"""Measures one cell of a peer: Apache Hudi writes the scenario's commits to a table of its own.
+"""Measures one cell of a peer: Apache Hudi writes the scenario's commits to its own table.
 
-Owns what of a scenario becomes an option of Apache Hudi, and what of its jobs becomes a phase. The
-clock holds the whole call of `save`; how much of it lies before the requested instant and after the
-completed one is kept beside it. Must not know rounds, runs or statistics.
+Scenario keys become options of Apache Hudi, and its Spark stages become phases. The clock covers the
+whole call of `save`. The time before the instant is requested, and after it is completed, is stored too.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _JOB_DESCRIPTION = "spark.job.description"
 
 
 def hudi_options(scenario: Scenario, arm: Arm, number: int) -> dict[str, str]:
-    """Every option of Apache Hudi for timed commit `number` (from 1) of `arm`."""
+    """All options of Apache Hudi for timed commit `number` (from 1) of `arm`."""
     table, commit = scenario.table_of(arm), scenario.commits[number - 1]
     peer = ARMS[arm.peer or ""]
     hudi = HudiTable(
@@ -53,35 +52,35 @@ def hudi_options(scenario: Scenario, arm: Arm, number: int) -> dict[str, str]:
         version=table.version,
     )
     write = peer.write(
-        # a scenario with peers has no others, which its consistency check holds
+        # the scenario's consistency check allows no other operations beside peers
         cast(Operation, commit.operation),
         parallelism=table.buckets,
         codec=table.codec,
         log_blocks=table.log_blocks or "avro",
-        # of the user's own file it is not known
+        # unknown for the user's own files
         unique=commit.path is None and commit.duplicates == 0,
     )
     return write_options(hudi, write)
 
 
 def session_conf(scenario: Scenario) -> dict[str, str]:
-    """What the session of a run with peers needs beyond Apache Hudi's own settings.
+    """What the Spark session needs for peers beyond Apache Hudi's own settings.
 
-    Apache Hudi takes the level of zstd from Hadoop's configuration as it was when the session began:
-    given as an option of a write, or set later, it changes not a byte (tried).
+    Apache Hudi reads the zstd level from Hadoop's configuration when the session starts. As an option of
+    a write, or when set later, it has no effect (tried).
     """
     tables = [scenario.table_of(arm) for arm in scenario.arms if arm.peer]
     level = next((table.level for table in tables if table.codec == "zstd"), None)
     if level is None:
         return {}
-    # the one level of all of them, which the scenario's consistency check holds
+    # the scenario's consistency check makes sure that all peers have the same level
     return {"spark.hadoop.parquet.compression.codec.zstd.level": str(level)}
 
 
 def run_peer(
     bench: Bench, scenario: Scenario, inputs: PreparedInputs, table: Path, cell: str, arm: Arm
 ) -> CellResult:
-    """Measure `arm` on each timed commit. Raises LabError with the innermost cause that Java gave."""
+    """Measure `arm` on each timed commit. Raises LabError with the innermost cause from Java."""
     bench.end_workers()
     samples: list[CellSample] = []
     total_s = 0.0
@@ -102,7 +101,7 @@ def _write(
 
     writer = bench.source(commit.files).write.format("hudi").options(**options).mode("append")
     try:
-        # Hudi gives its jobs descriptions of its own: all that ran meanwhile is the cell's
+        # Hudi's jobs leave the job group, so every job that ran meanwhile belongs to the cell
         _, window = bench.measured(group, lambda: writer.save(str(table)), own_jobs_only=False)
     except (Py4JError, PySparkException) as exc:
         raise LabError(f"Apache Hudi cannot write: {root_cause(str(exc))}") from exc
@@ -134,12 +133,11 @@ def _samples(
 def outside_instants(instant: Instant, clock: Interval) -> dict[str, float]:
     """Seconds of `clock` before `instant` was requested, and after it was completed.
 
-    Instants are named by the JVM's time of day, which is UTC in the lab's sessions, to the
-    millisecond.
+    Instants are named by the JVM's time of day, in milliseconds; the lab's sessions use UTC.
     """
     begun_ns = _epoch_ns(instant.time)
     found = {"before_requested_s": max(0, begun_ns - clock.begin_ns) / 1e9}
-    # table version 6 stores no completion time
+    # table version 6 stores no completion times
     if instant.completion_time not in (None, instant.time):
         ended_ns = _epoch_ns(instant.completion_time or "")
         found["after_completed_s"] = max(0, clock.end_ns - ended_ns) / 1e9
@@ -151,7 +149,7 @@ def _epoch_ns(time: str) -> int:
 
 
 def stage_labels(history: SparkHistory) -> dict[int, str]:
-    """Names for the stages of a peer: what it says the job is for, and Spark's name of the stage.
+    """Names for a peer's stages: the purpose that it gives for the job, and Spark's name of the stage.
 
     "SparkUpsertCommitActionExecutor:Building workload profile:lab" with the stage "countByKey at
     HoodieJavaPairRDD.java:115" gives "building_workload_profile/countByKey".

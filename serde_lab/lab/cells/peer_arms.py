@@ -1,7 +1,7 @@
-"""Which peers of a scenario can run here, and the sessions that arms run in.
+"""Decides which peers of a scenario can run here, and in which Spark session each arm runs.
 
-Owns the meeting of a scenario's peers with Apache Hudi's bundle: found, missing, or isolated in a
-session of their own. Must not know cells or samples.
+A peer needs Apache Hudi's bundle. Without it, the peer is reported as missing. With it, peers share the
+other arms' session or get one of their own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from serde_lab.scenario.model import Arm, Scenario
 
 @dataclass(frozen=True, slots=True)
 class SessionPlan:
-    """Arms that share one Spark session, with what that session needs for peers."""
+    """Arms that share one Spark session, and what that session needs for peers."""
 
     arms: frozenset[str]
     jars: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ class SessionPlan:
 
 @dataclass(frozen=True, slots=True)
 class PeerPlan:
-    """What becomes of the arms: `missing` says why one cannot run; each of `sessions` has arms of its own.
+    """The sessions with their arms; `missing` says for each peer that cannot run why.
 
     `note` is a sentence for the user if the bundle is not the pinned one.
     """
@@ -47,7 +47,7 @@ def plan_peers(
     required: bool = False,
     isolated: bool = False,
 ) -> PeerPlan:
-    """The sessions of `arms`. Raises SetupError for a wrong `jar`, or where a required one is missing."""
+    """The sessions of `arms`. Raises SetupError for a wrong `jar`, or if a required one is missing."""
     names = frozenset(arm.name for arm in arms)
     peers = frozenset(arm.name for arm in arms if arm.kind == "peer")
     if not peers:
@@ -69,5 +69,5 @@ def plan_peers(
 
 
 def recorded_jars(session: SessionPlan) -> tuple[str, ...]:
-    """The jars by name alone: where they lie is the machine's affair."""
+    """The names of the jars, without their folders, which differ from machine to machine."""
     return tuple(Path(jar).name for jar in session.jars)

@@ -1,4 +1,4 @@
-"""What a cell hands on: its samples and its table. Must not know how any kind of arm measures."""
+"""Defines the result of a cell: its samples, its table and its counts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from serde_lab.table.table import HoodieTable
 
 @dataclass(frozen=True, slots=True)
 class CellSample:
-    """One measured value, as a run keeps it."""
+    """One measured value as a run stores it."""
 
     metric: str
     value: float
@@ -20,11 +20,11 @@ class CellSample:
 
 @dataclass(frozen=True, slots=True)
 class CellResult:
-    """What a cell measured. `table` is its final table, None where the arm writes none.
+    """The result of a cell. `table` is its final table, None if the arm writes none.
 
-    `sniffed` and `foreign` count frames that reached a reduce side, and those among them that do not
-    bear the strategy's mark. `rows` is what a control without a table moved. `threads_left` counts
-    phases that left a thread running.
+    `sniffed` counts frames that reached a reduce side, and `foreign` those of them without the
+    strategy's mark. `rows` is the number of rows that a control without a table moved. `threads_left`
+    counts phases that ended while one of their threads still ran.
     """
 
     samples: tuple[CellSample, ...]
@@ -36,7 +36,7 @@ class CellResult:
 
 
 def table_bytes(table: HoodieTable) -> int:
-    """Bytes of the files that a snapshot of `table` reads."""
+    """Total bytes of the files that a snapshot of `table` reads."""
     latest = table.view().latest_file_slices()
     files = [file for slice_ in latest for file in (slice_.base_file, *slice_.log_files)]
     return sum(file.size_bytes for file in files if file is not None)

@@ -1,7 +1,4 @@
-"""A slowdown that is really injected: a busy loop inside a strategy's own `encode`.
-
-Owns how a strategy is made slower and given back as it was. What the gate makes of it, it must not know.
-"""
+"""Slows a strategy down for tests of the gate, by a busy loop inside its own `encode`."""
 
 from __future__ import annotations
 
@@ -19,9 +16,9 @@ from serde_lab.serde.registry import bind
 def slowed(
     strategy: str, schema: RecordSchema, options: SerdeOptions, cpu_s: float
 ) -> Iterator[None]:
-    """Within it the strategy burns `cpu_s` seconds of CPU, once, in its first call of `encode`.
+    """Make the strategy burn `cpu_s` seconds of CPU in its next call of `encode`, once; undone on exit.
 
-    Only this process is slowed, so that the exchange must be the one in the process.
+    Only this process is slowed, so the exchange must be the in-process one.
     """
     kind: Any = type(bind(strategy, schema, options))
     original = kind.encode
@@ -45,7 +42,7 @@ def slowed(
 
 
 def burn(cpu_s: float) -> None:
-    """A busy loop of this much CPU time: on a busy machine it takes as much longer as all else does."""
+    """Burn this much CPU time in a busy loop; on a busy machine its wall time grows like all other work's."""
     end_ns = time.process_time_ns() + round(cpu_s * 1e9)
     while time.process_time_ns() < end_ns:
         sum(range(100))

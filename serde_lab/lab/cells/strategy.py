@@ -1,7 +1,7 @@
-"""Measures one cell: an arm's timed commits on a clone of the set-up table, or a control's job.
+"""Measures one cell: an arm's timed commits on a clone of the set-up table, or a control's or peer's job.
 
-Owns what happens inside a cell and in which order: clone, fresh workers, commits under the clock,
-samples. Checks come after it (`lab.checks`). Must not know rounds, runs or statistics.
+A cell takes these steps: clone the table, start fresh workers, run the commits under the clock, collect
+samples. `lab.checks` checks the result afterwards.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 class CellRunner:
     """Runs the cells of one scenario; `bench` is None for the in-process exchange.
 
-    `tidy_heap` collects the JVM's garbage before each cell, outside the clock: beside peers, whose work
-    is all in that heap, a cell would else pay for what the one before it left; and a large cell's shuffle
-    stays on disk until somebody notices that nothing refers to it.
+    `tidy_heap` collects the JVM's garbage before each cell, outside the clock. Peers work in that heap,
+    and a cell would otherwise pay for the garbage of the one before it. Spark also removes the shuffle
+    files of a large cell only when garbage collection finds them unused.
     """
 
     def __init__(
@@ -57,8 +57,7 @@ class CellRunner:
         self.scenario, self.inputs, self.work, self.bench = scenario, inputs, work, bench
         self.tidy_heap = tidy_heap
         tables = [scenario.table_of(arm) for arm in (None, *scenario.arms)]
-        # arms that merge in their own way, have files of their own, or find records by another index, have
-        # a set-up table of their own: it is the table that says so
+        # arms that differ in merging, files or index need a set-up table of their own
         self._setups = {
             kind: work / f"setup-{number}"
             for number, kind in enumerate(dict.fromkeys(_kind(table) for table in tables))
@@ -69,7 +68,7 @@ class CellRunner:
         self._row_bytes = _row_bytes(inputs)
 
     def set_up(self) -> None:
-        """Write the set-up commits once; cells clone the table. Untimed, by Spark's own columns."""
+        """Write the set-up commits once, untimed, by columns where possible; cells clone the table."""
         for folder in self._setups.values():
             shutil.rmtree(folder, ignore_errors=True)
         self._set_up(None)
@@ -96,13 +95,13 @@ class CellRunner:
         if arm.kind == "peer":
             from serde_lab.lab.cells.peer import run_peer
 
-            assert self.bench is not None  # the scenario's consistency check holds it
+            assert self.bench is not None  # guaranteed by the scenario's consistency check
             table = self._clone(cell, arm)
             return run_peer(self.bench, self.scenario, self.inputs, table, cell, arm)
         if arm.control in ("exchange_only", "parquet_floor"):
             from serde_lab.lab.cells.controls import run_control
 
-            assert self.bench is not None  # the scenario's consistency check holds it
+            assert self.bench is not None  # guaranteed by the scenario's consistency check
             table = self._clone(cell, arm)
             return run_control(self.bench, self.scenario, self.inputs, table, cell, arm)
         if self.bench is None:
@@ -115,7 +114,7 @@ class CellRunner:
         discard_cell(self.work, cell)
 
     def _clone(self, cell: str, arm: Arm) -> Path:
-        """The set-up table under the cell's own name: data files linked, `.hoodie` copied."""
+        """Clone the set-up table for this cell: data files are linked, `.hoodie` is copied."""
         table = self.work / "cells" / cell
         shutil.rmtree(table, ignore_errors=True)
         if self.inputs.setups:
@@ -142,7 +141,7 @@ class CellRunner:
             samples += _of_table(number, table)
             total_s += wall_s
             for counted in measure.counters.values():
-                # index records are counted apart where they are sent, too
+                # sent frames are counted without index records, so received ones are too
                 sniffed += counted.get("frames_sniffed", 0) - counted.get("index_frames_sniffed", 0)
                 foreign += counted.get("frames_foreign", 0)
             threads_left += sum(c.get(THREADS_LEFT, 0) for c in measure.counters.values())
@@ -194,7 +193,7 @@ class CellRunner:
 
 
 def _kind(table: Table) -> tuple[Merging, Files, str]:
-    """What tells the tables of a scenario's arms apart."""
+    """Arms of equal kind can share a set-up table."""
     return table.merging, table.files, table.index
 
 
@@ -206,10 +205,10 @@ def discard_cell(work: Path, cell: str) -> None:
 
 @contextmanager
 def _heap_set_aside() -> Iterator[None]:
-    """What is in memory by now is not looked at by collections that the cell's own objects set off.
+    """Exclude the objects that exist now from garbage collections during the cell.
 
-    A cell of many small objects would else pay, every other time, for a walk through all that the
-    process holds: twice its own SerDe time. Workers on Spark begin like that, too.
+    A cell of many small objects would otherwise pay, every other time, for a scan of the whole process:
+    twice its own SerDe time. Workers on Spark start the same way.
     """
     gc.collect()
     gc.freeze()
@@ -241,7 +240,7 @@ def _partitions(commit: CommitInput) -> list[Iterator[pa.RecordBatch]]:
 
 
 def _row_bytes(inputs: PreparedInputs) -> int:
-    """Uncompressed bytes of a row, by the input's footers; at least 1."""
+    """Uncompressed bytes per row, from the footers of the input; at least 1."""
     size = rows = 0
     for commit in (*inputs.setups, *inputs.commits):
         for file in commit.files:
@@ -252,7 +251,7 @@ def _row_bytes(inputs: PreparedInputs) -> int:
 
 
 def _link_data(source: str, target: str) -> str:
-    """Data files never change once they are there; everything of `.hoodie` may."""
+    """Link a data file, which never changes, and copy any other file."""
     if f"{os.sep}.hoodie{os.sep}" in source or not source.endswith(".parquet"):
         return str(shutil.copy2(source, target))
     os.link(source, target)

@@ -1,1 +1,1 @@
-"""The checks that a cell passes before its timing counts."""
+"""Checks the data before a run, and each cell's output before its timing counts."""

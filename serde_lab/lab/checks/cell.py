@@ -1,7 +1,6 @@
-"""The checks of a cell, before its timing counts: the table's contents, and the bytes on the wire.
+"""Checks a cell before its timing counts: the table's contents, the bytes on the wire, and the timers.
 
-Owns which checks a cell gets and their names; `verify` owns how contents are compared. Must not know
-rounds or runs.
+`serde_lab.verify` compares contents; this module decides which checks a cell gets, and names them.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ UNATTRIBUTED = "work_is_inside_timers"
 
 _MOST_UNATTRIBUTED = 0.25
 _MOST_WAITING_CPU = 0.5
-# less than this, and whatever there is of less than twice as much, is what tasks cost anyway
+# overhead of the tasks themselves: CPU outside the timers below this, or of totals below twice this, passes
 _LEAST_CPU_S = 0.25
 
 
 class CellChecks:
-    """Judges cells of one scenario; the right answer is worked out once.
+    """Judges the cells of one scenario; each expected answer is computed once.
 
-    `files_too` looks into every table's files: whether arms and peers did equal work for them.
+    `files_too` also inspects every table's files, to show that arms and peers did equal work.
     """
 
     def __init__(
@@ -50,17 +49,17 @@ class CellChecks:
         self.rules = table_rules(scenario, inputs.record_schema)
         self._scenario, self._schema, self._work = scenario, inputs.record_schema, work
         self._history = [
-            # the model's own list
+            # the oracle's own list of commits
             Commit(cast(Any, commit.operation), commit.folder, commit.partitions)
             for commit in (*inputs.setups, *inputs.commits)
         ]
         self._answers: dict[tuple[Merging, str, str], tuple[TableRules, Expected]] = {}
         self.expected = self._answer(None)[1]
         self.zoneless = zoneless_columns(self.rules.stored)
-        # writes warn of it
+        # no warning here: the writes give one
         self.unreadable = unreadable_by_rust(table_config(scenario))
         if self.zoneless:
-            # said before anything is measured, since hudi-rs would end in a panic
+            # warn before anything is measured, since hudi-rs would end in a panic
             warnings.warn(
                 f"columns {', '.join(self.zoneless)}: hudi-rs 0.5.0 cannot read timestamps without zone,"
                 " so that the lab's own reader judges every table of this run",
@@ -69,7 +68,7 @@ class CellChecks:
             )
 
     def _answer(self, arm: Arm | None) -> tuple[TableRules, Expected]:
-        """What the table of `arm` must hold, worked out once for each way to merge, type and index."""
+        """What `arm`'s table must hold, computed once for each combination of merging, type and index."""
         table = self._scenario.table_of(arm)
         kind = table.merging, table.type, table.index
         if kind not in self._answers:
@@ -79,7 +78,7 @@ class CellChecks:
         return self._answers[kind]
 
     def judge(self, arm: Arm, result: CellResult) -> Verdict:
-        """Every check of one cell; the fingerprint is None where no table was written or readable."""
+        """Every check of one cell; the fingerprint is None if no table was written or readable."""
         found: list[CheckResult] = []
         fingerprint = None
         if arm.strategy is not None:
@@ -96,7 +95,7 @@ class CellChecks:
         return Verdict(tuple(found), fingerprint)
 
     def _contents(self, table: str, arm: Arm) -> Verdict:
-        """The checks of a table's rows, by hudi-rs wherever it can read them."""
+        """The checks of a table's rows, read by hudi-rs if it can read the table."""
         rules, expected = self._answer(arm)
         if not self.zoneless and not self.unreadable:
             return check_path(table, expected, rules)
@@ -127,7 +126,7 @@ def _no_wire(result: CellResult) -> CheckResult:
 
 
 def _lender_of_mark(arm: Arm) -> str:
-    """The built-in strategy whose mark a plug-in uses; "" if its mark is its own."""
+    """The built-in strategy whose mark a plug-in uses; "" if the plug-in has its own mark."""
     anything = RecordSchema(pa.schema([pa.field("k", pa.string())]), ("k",))
     mark = strategy(arm.strategy or "").bind(anything, serde_options(arm)).mark
     for name in BUILT_IN:
@@ -137,7 +136,7 @@ def _lender_of_mark(arm: Arm) -> str:
 
 
 def _timers(result: CellResult) -> CheckResult:
-    """Whether work happens where it is timed: a worker's CPU outside its phases, or in its waits."""
+    """Check that the timers cover the work: little worker CPU lies outside the phases or in waits."""
     phases: dict[str, float] = {}
     for sample in result.samples:
         if sample.metric == "phase_cpu_s" and sample.phase is not None:

@@ -1,7 +1,6 @@
-"""What is inside the files of a table: codec, footers, blocks of logs. The check `files_alike`.
+"""Inspects the files of a table: codec, footers and log blocks. Implements the check `files_alike`.
 
-Owns the look into base and log files by which a run with peers shows that its tables were written on
-equal terms. Must not know arms, clocks or who wrote the table.
+By this check a run with peers shows that all its tables were written on equal terms.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from serde_lab.verify.checks import CheckResult
 
 @dataclass
 class FileFacts:
-    """Sums over the files of a table's latest slices; bytes are compressed ones."""
+    """Sums over the files of a table's latest slices; byte counts are compressed sizes."""
 
     base_files: int = 0
     base_bytes: int = 0
@@ -37,12 +36,12 @@ class FileFacts:
     blocks: dict[str, int] = field(default_factory=dict)
     codecs: set[str] = field(default_factory=set)
     statistics: set[str] = field(default_factory=set)
-    """Of how many columns there are statistics: "21 of 21", as seen."""
+    """How many columns have statistics, in the form "21 of 21"."""
     without_meta: int = 0
 
     @property
     def words(self) -> str:
-        """One line."""
+        """The facts in one line."""
         said = [f"{self.base_files} base files of {self.base_bytes:,} B"]
         if self.base_files:
             bloom = f"{self.bloom_bytes:,} B" if self.bloom_bytes else "none"
@@ -60,7 +59,7 @@ class FileFacts:
 
 
 def read_facts(table: HoodieTable, folder: Path) -> FileFacts:
-    """The facts of a local table."""
+    """Read the facts of a local table."""
     facts = FileFacts()
     for one in table.view().latest_file_slices():
         if one.base_file is not None:
@@ -115,8 +114,9 @@ def _kind(block: LogBlock) -> str:
 
 
 def files_alike(folder: Path, codec: str) -> CheckResult:
-    """Whether the table's files hold what equal work means: the codec that was asked for, meta columns,
-    and key ranges beside bloom filters. The detail says what there is besides.
+    """Check that the table's files have the asked codec, meta columns, and key ranges beside bloom filters.
+
+    The detail of the result lists the other facts.
     """
     try:
         facts = read_facts(HoodieTable.open(Storage.open(folder)), folder)
@@ -133,6 +133,6 @@ def _problems(facts: FileFacts, codec: str) -> Iterable[str]:
         yield f"asked for {codec}, but found {', '.join(sorted(foreign))}"
     if facts.without_meta:
         yield f"{facts.without_meta} files or blocks lack meta columns"
-    # Apache Hudi without bloom filters leaves the key range out, too
+    # without bloom filters Apache Hudi leaves out the key range too
     if facts.bloom_bytes and facts.key_ranges != facts.base_files:
         yield f"only {facts.key_ranges} of {facts.base_files} base files say their key range"

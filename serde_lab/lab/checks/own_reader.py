@@ -1,7 +1,7 @@
-"""The lab's own reader as a judge, for tables that hudi-rs cannot read.
+"""Reads tables for the checks with the lab's own reader, where hudi-rs cannot read them.
 
-Owns the shape of it: rows with meta columns, and the facts that meta columns are held to. Which tables
-it judges follows from `tests/readers.toml`. Must not know what is right.
+It gives rows with meta columns, and the facts that the meta columns are compared with.
+`tests/readers.toml` lists which reader can judge which feature.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from serde_lab.verify.readers import TableFacts
 
 @dataclass(frozen=True)
 class OwnReader:
-    """The rows of the table at `path` as `serde_lab.read` sees them; a TableReader."""
+    """The rows of the table at `path` as `serde_lab.read` returns them; a TableReader."""
 
     path: str
     name: str = "serde_lab"
@@ -30,13 +30,13 @@ class OwnReader:
         return self._plan().schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, a file slice at a time."""
+        """The rows, one file slice at a time."""
         plan = self._plan()
         for found in plan.slices:
             yield from plan.batches(found)
 
     def facts(self) -> TableFacts:
-        """What `HudiRs.facts` says, by our own listing."""
+        """The same facts as `HudiRs.facts`, from the lab's own listing."""
         table = self._table()
         names: dict[str, set[str]] = {}
         for found in table.view().latest_file_slices():

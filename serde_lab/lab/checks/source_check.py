@@ -1,4 +1,4 @@
-"""Whether data can become a table: all that a write or a strategy would refuse, before anything runs."""
+"""Checks before a run that the data can be written, and that the arms' strategies take them."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _SMALL_FACTOR = 0.001
 
 
 def check_data(scenario: Scenario, arms: Sequence[Arm] | None = None) -> None:
-    """Raise DataError or SchemaError, naming file and column, for the user's own files.
+    """Raise DataError or SchemaError, naming file and column, if the user's own files cannot be written.
 
-    `arms`: those that are to be measured, by default all. Reads no row, and does nothing for data of
-    TPC-H, which are not there before they are generated.
+    `arms` are the arms to be measured, by default all. Reads no row. Does nothing for data of TPC-H,
+    which do not exist before they are generated.
     """
     own_files.check_sources(scenario)
     if isinstance(scenario.data, ParquetData):
@@ -41,10 +41,10 @@ def check_data(scenario: Scenario, arms: Sequence[Arm] | None = None) -> None:
 
 
 def check_own_rows(scenario: Scenario, made: bool = False) -> None:
-    """Raise DataError for rows that cannot be written: null or repeated keys, values that are no folder.
+    """Raise DataError for rows that cannot be written: null or repeated keys, or invalid partition values.
 
-    Reads the columns of key, partition and ordering of the user's own files, and makes nothing. Where the
-    batches are `made` already, their nulls and repeated keys were looked for then.
+    Reads the key, partition and ordering columns of the user's own files, and writes nothing. If the
+    batches are `made` already, nulls and repeated keys were checked at that time.
     """
     data = scenario.data
     if not isinstance(data, ParquetData):
@@ -60,7 +60,7 @@ def check_own_rows(scenario: Scenario, made: bool = False) -> None:
 
 
 def _check_names(key: str, path: str, rows: ParquetRows, scenario: Scenario) -> None:
-    """Make the record keys and partition paths of all rows, as a write does."""
+    """Compute record keys and partition paths of all rows, as a write does, so that errors show up."""
     columns = own_files.role_columns(scenario)
     schema = pa.schema([rows.schema.field(name) for name in columns if name in rows.schema.names])
     data = scenario.data
@@ -78,16 +78,16 @@ def _check_names(key: str, path: str, rows: ParquetRows, scenario: Scenario) -> 
 
 
 def check_types(scenario: Scenario, arms: Sequence[Arm]) -> None:
-    """Raise what plug-ins among `arms` say of the types of TPC-H, before its data are generated."""
+    """Raise what plug-ins among `arms` raise for the types of TPC-H, before its data are generated."""
     plug_ins = [arm for arm in arms if arm.strategy is not None and arm.strategy not in BUILT_IN]
     if plug_ins and not isinstance(scenario.data, ParquetData):
         check_arms(plug_ins, _records(scenario, _first_rows(scenario).schema))
 
 
 def try_arms(scenario: Scenario) -> None:
-    """Have the strategy of each arm encode and decode a few rows of the data. Raises what it raises.
+    """Have each arm's strategy encode and decode a few rows of the data. Raises what a strategy raises.
 
-    For data of TPC-H, rows at a thousandth of scale factor 1 are generated and removed again.
+    For data of TPC-H it generates rows at a thousandth of scale factor 1 and removes them again.
     """
     few = _first_rows(scenario)
     records = _records(scenario, few.schema)
@@ -95,7 +95,7 @@ def try_arms(scenario: Scenario) -> None:
     keys = key_generator(records, write_options(scenario, None, Write()))
     few = stored_form(few, records.data)
     for name in scenario.ordering:
-        if few.column(name).null_count == len(few):  # event_ts, which derived batches add
+        if few.column(name).null_count == len(few):  # event_ts: derived batches fill it
             at = few.schema.get_field_index(name)
             few = few.set_column(at, few.schema.field(at), pa.array(range(len(few)), pa.int64()))
     batch = keys.envelop(few, NOWHERE)
@@ -120,10 +120,10 @@ def _first_rows(scenario: Scenario) -> pa.RecordBatch:
 
 
 def _records(scenario: Scenario, source: pa.Schema) -> RecordSchema:
-    """The schema of the records that are made of rows of `source`. Raises SchemaError."""
+    """The schema of the records made from rows of `source`. Raises SchemaError."""
     schema = source.remove_metadata()
     for name in scenario.ordering:
-        if name not in schema.names:  # event_ts, which derived batches add
+        if name not in schema.names:  # event_ts: derived batches add it
             schema = schema.append(pa.field(name, pa.int64()))
     try:
         records = record_schema(schema, write_options(scenario, None, Write()))

@@ -1,9 +1,9 @@
-"""The check that frames hold the records themselves: a fresh process must read them back.
+"""Checks that frames contain the records themselves: another process must be able to read them.
 
-Before anything is measured each strategy encodes made-up records here; another process, which has seen
-neither these records nor the input, decodes them and must return the same rows. A strategy that sends
-tickets to rows which it keeps, or that reads the input again, cannot. Owns both sides of this check
-(`python -m serde_lab.lab.checks.stand_alone` is the other one). Must not know runs.
+Before the first measurement each strategy encodes made-up records in this process. A new process, which
+has seen neither these records nor the input, decodes them and must return the same rows. A strategy that
+sends references to rows it keeps, or reads the input again, fails. The module holds both sides:
+`python -m serde_lab.lab.checks.stand_alone` is the decoding one.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from serde_lab.verify.checks import CheckResult
 STAND_ALONE = "frames_stand_alone"
 
 _MOST_ROWS = 2048
-# a process that has not answered by then never will, however busy the machine is
+# a process without an answer by then will never answer, however busy the machine is
 _PATIENCE_S = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What one arm sends to the other process; all of it travels by pickle."""
+    """What one arm sends to the other process, by pickle."""
 
     strategy: str
     options: SerdeOptions
@@ -47,7 +47,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """A result for each arm whose frames were sent; why an arm raised before it had any."""
+    """The result for each arm whose frames were sent, and the reason for each arm that raised before."""
 
     results: dict[str, CheckResult]
     raised: dict[str, str]
@@ -67,9 +67,9 @@ def frames_stand_alone(
     rows: int,
     seed: int,
 ) -> Proof:
-    """The proof of every arm; `arms` are strategies with their options, by the arms' names.
+    """Check every arm; `arms` are strategies with their options, by arm name.
 
-    `rows`: how many records a batch of the input has, so that the sample looks like one.
+    `rows` is the number of records in a batch of the input; the sample has a similar size.
     """
     made_up = made_up_rows(schema, max(2, min(rows, _MOST_ROWS)), seed)
     enveloped = keys.envelop(made_up, NOWHERE)
@@ -93,7 +93,7 @@ def _sample(
     frames = bound.encode(records, Bounds.single(len(enveloped))).frame
     expected = enveloped
     if known.losses():
-        # what it declares to lose comes back in its own way, in every process alike
+        # declared losses must be the same in every process
         expected = bound.decode(frames).to_arrow()
     return _Sample(Sent(subject, options, schema, frames), expected)
 
@@ -120,7 +120,10 @@ def _said(exc: BaseException) -> str:
 
 
 def _read_back(sent: Mapping[str, Sent], work: Path) -> dict[str, pa.RecordBatch | str]:
-    """What another process reads, or why it cannot; one that a strategy ends is started again."""
+    """The rows that another process decodes, or why it cannot.
+
+    If a strategy ends that process, a new one decodes the remaining arms.
+    """
     answers: dict[str, pa.RecordBatch | str] = {}
     while left := [name for name in sent if name not in answers]:
         ended = _ask(sent, left, answers, work)
@@ -136,12 +139,12 @@ def _ask(
     answers: dict[str, pa.RecordBatch | str],
     work: Path,
 ) -> str:
-    """Start one process for `names` and add what it says to `answers`; returns how it ended."""
+    """Start one process for `names` and add its results to `answers`; returns how it ended."""
     work.mkdir(parents=True, exist_ok=True)
     question, answer = work / "frames.pickle", work / "rows.pickle"
     question.write_bytes(pickle.dumps({name: sent[name] for name in names}))
     answer.unlink(missing_ok=True)
-    # strategies are found on this process's own path
+    # the other process must find the same strategies as this one
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-m", __name__, str(question), str(answer)]
     try:
@@ -172,7 +175,7 @@ def _loaded(file: Any) -> Iterator[tuple[str, pa.RecordBatch | str]]:
 
 
 def decode_all(question: Path, answer: Path) -> None:
-    """The other side: decode every arm's frames, one pickle of (arm, batch or words) after another."""
+    """Decode every arm's frames in the other process; writes pickles of (arm, batch or message)."""
     asked: dict[str, Sent] = pickle.loads(question.read_bytes())
     with answer.open("wb") as file:
         for name, sent in asked.items():
@@ -180,7 +183,7 @@ def decode_all(question: Path, answer: Path) -> None:
             try:
                 bound = strategy(sent.strategy).bind(sent.schema, sent.options)
                 found = bound.decode(sent.frames).to_arrow()
-            except Exception as exc:  # whatever a plug-in raises is its answer
+            except Exception as exc:  # what a plug-in raises is reported as its result
                 found = _said(exc)
             pickle.dump((name, found), file)
             file.flush()

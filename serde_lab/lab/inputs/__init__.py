@@ -1,1 +1,1 @@
-"""The input batches of a scenario: where their rows come from, and where they are kept."""
+"""Makes and caches the input batches of a scenario."""

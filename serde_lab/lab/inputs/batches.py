@@ -1,4 +1,4 @@
-"""Writes the rows of a scenario's batches: generated, derived by shares, or the user's own files."""
+"""Writes the rows of a scenario's batches: generated, derived, or read from the user's own files."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tpch import TABLES, generate, generator_version
 Say = Callable[[str], None]
 
 DIFFERENT_KEYS = "different_keys"
-"""The note of a manifest that says how many different keys its rows have, where some share one."""
+"""Key of a manifest's note: the number of different keys, if rows were made to share keys."""
 
 
 def named_batches(scenario: Scenario) -> list[tuple[str, Batch]]:
-    """Batches with names of folders: `setup-1`, `commit-1` and so on."""
+    """Batches with the names of their folders: `setup-1`, `commit-1` and so on."""
     return [(key.replace(".", "-"), batch) for key, batch in scenario.named_batches]
 
 
@@ -37,9 +37,9 @@ def make_batches(
     say: Say,
     progress: Progress,
 ) -> list[Manifest]:
-    """Write every batch into its folder below `folder`, each with what was `asked` for.
+    """Write every batch into its folder below `folder`; each manifest records the request `asked`.
 
-    Raises ScenarioError or DataError for rows that cannot be had.
+    Raises ScenarioError or DataError if the rows cannot be provided.
     """
     source = _source(scenario, cache, say, progress)
     derived, stream = _derived(scenario, source)
@@ -87,9 +87,9 @@ def make_batches(
 
 
 def check_rows(scenario: Scenario) -> None:
-    """Raise what `make_batches` would raise for the user's own rows, and make nothing.
+    """Raise what `make_batches` would raise for the user's own rows, and write nothing.
 
-    Keys of a file are looked for in earlier files, not in batches that are yet to be derived.
+    A file's keys are looked up in earlier files, but not in batches that will be derived later.
     """
     data = scenario.data
     if not isinstance(data, ParquetData):
@@ -104,7 +104,7 @@ def check_rows(scenario: Scenario) -> None:
 
 
 def _source(scenario: Scenario, cache: Path, say: Say, progress: Progress) -> ParquetRows:
-    """The rows that batches are derived from, checked."""
+    """The checked rows from which batches are derived."""
     data = scenario.data
     if isinstance(data, TpchData):
         by = generator_version().replace(" ", "-")
@@ -123,13 +123,13 @@ def _own_source(scenario: Scenario, data: ParquetData) -> ParquetRows:
 
 
 def _derived(scenario: Scenario, source: ParquetRows) -> tuple[list[int], UpdateStream | None]:
-    """The numbers of the derived batches, and the stream that makes them."""
+    """The indexes of the derived batches, and the stream that makes them."""
     named = scenario.named_batches
     numbers = [n for n, (_, batch) in enumerate(named) if batch.derived]
     if not numbers:
         return [], None
     data = scenario.data
-    # TPC-H's primary keys are unique by its specification
+    # TPC-H's specification guarantees unique primary keys
     primary = TABLES[data.table].primary_key if isinstance(data, TpchData) else ()
     known = data.keyless or data.record_key == primary
     repeated = 0 if known else own_files.repeated_keys(source.files, data.record_key)
@@ -145,7 +145,7 @@ def _derived(scenario: Scenario, source: ParquetRows) -> tuple[list[int], Update
         stream = UpdateStream(
             source,
             [_shares(named[n][1], source.rows) for n in numbers],
-            # past the end of TPC-H's rows new ones are made, told by its primary key
+            # past the end of TPC-H's rows the stream makes new ones, identified by the primary key
             key=primary if data.keyless else data.record_key,
             partition=data.partition,
             ordering=None if data.keyless else data.own_ordering,
@@ -215,7 +215,7 @@ def _own_batch(
 
 
 def _whole(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """`table` with nulls in the columns that it lacks, which only deletes may lack."""
+    """`table` with nulls for the columns that it lacks; only the files of a delete may lack any."""
     return pa.table(
         [
             table.column(field.name)
@@ -232,7 +232,7 @@ def _counted(
 ) -> Iterator[pa.Table]:
     done = 0
     for table in tables:
-        # before it is handed on: who takes the last one does not come back for more
+        # counted before the yield: a consumer of the last table does not come back
         done += len(table)
         progress(task, done, rows)
         yield table

@@ -1,4 +1,4 @@
-"""The user's own parquet files: where they are, and whether they can be written at all.
+"""Finds and checks the user's own parquet files.
 
 Columns, types, nulls and repeated keys are checked before anything runs.
 """
@@ -22,7 +22,7 @@ _ROWS_AT_A_TIME = 1 << 20
 
 
 def check_sources(scenario: Scenario) -> None:
-    """Raise unless the files that `scenario` names exist, agree and have the right columns and types.
+    """Check that the files `scenario` names exist, agree, and have the right columns and types.
 
     Reads no row; does nothing for data of TPC-H. Raises DataError or SchemaError, naming key, file
     and column.
@@ -35,9 +35,9 @@ def check_sources(scenario: Scenario) -> None:
 
 
 def find_files(key: str, path: str) -> list[Path]:
-    """The parquet files that a file, a folder or a glob means, in the order of their names.
+    """The parquet files of a file, folder or glob, sorted by name.
 
-    Raises DataError naming `key`, the place in the scenario that has the path.
+    Raises DataError naming `key`, the scenario key that holds the path.
     """
     where = Path(path)
     if where.is_file():
@@ -61,12 +61,12 @@ def find_files(key: str, path: str) -> list[Path]:
 
 
 def _is_hidden(file: Path) -> bool:
-    """Marks of other programs, such as _SUCCESS, which Spark leaves out as well."""
+    """Whether it is a marker of another program, such as _SUCCESS; Spark skips those as well."""
     return file.name.startswith(("_", "."))
 
 
 def open_source(data: ParquetData) -> ParquetRows:
-    """The rows of `data.path`; types and the columns of key, partition and ordering are checked."""
+    """The rows of `data.path`, with types and the key, partition and ordering columns checked."""
     rows = ParquetRows(find_files("data.path", data.path))
     names = rows.schema.names
     for role, columns in _roles(data):
@@ -88,7 +88,7 @@ def open_source(data: ParquetData) -> ParquetRows:
 def open_batch(key: str, batch: Batch, source: ParquetRows, scenario: Scenario) -> ParquetRows:
     """The rows of a batch's own `path`: the columns and types of the data, in any order.
 
-    The files of a delete need no more than the columns of key, partition and ordering.
+    Files of a delete need only the key, partition and ordering columns.
     """
     assert batch.path is not None
     place = f"{key}.path"
@@ -117,7 +117,7 @@ def open_batch(key: str, batch: Batch, source: ParquetRows, scenario: Scenario) 
 
 
 def role_columns(scenario: Scenario) -> list[str]:
-    """Columns of key, partition and ordering, each once."""
+    """The key, partition and ordering columns, each once."""
     data = scenario.data
     return list(dict.fromkeys([*data.record_key, *data.partition, *data.own_ordering]))
 
@@ -145,7 +145,7 @@ def check_nulls(key: str, rows: ParquetRows, where: str, scenario: Scenario) -> 
 def repeated_keys(
     files: Sequence[Path], columns: Iterable[str], earlier: Sequence[Path] = ()
 ) -> int:
-    """How many different keys stand more than once in `files`, or in them and in `earlier` ones."""
+    """The number of keys that occur more than once in `files`, or in `files` and in `earlier`."""
     keys = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
     query = f"SELECT {keys}, false AS old FROM read_parquet(?)"
     arguments = [[str(file) for file in files]]
@@ -163,7 +163,7 @@ def repeated_keys(
 
 
 def different_keys(files: Sequence[Path], columns: Iterable[str]) -> int:
-    """How many different keys `files` hold; out of core beside them, whatever their number."""
+    """The number of different keys in `files`; works out of core, with temporary files beside them."""
     keys = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
     query = f"SELECT count(*) FROM (SELECT DISTINCT {keys} FROM read_parquet(?))"
     with TemporaryDirectory(prefix="keys-", dir=files[0].parent) as spill:

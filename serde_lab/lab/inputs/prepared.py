@@ -1,6 +1,6 @@
-"""The input batches of a scenario: folders of parquet parts, made once and kept.
+"""Provides the input batches of a scenario from the cache: folders of parquet parts, made once.
 
-The cache has one folder a request and one `PartFolder` a batch; only finished ones are read.
+The cache has one folder per request and one `PartFolder` per batch; only finished ones are read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tpch import generator_version
 
 @dataclass(frozen=True, slots=True)
 class CommitInput:
-    """One batch on disk. Input order is the order of `files`, then that of the rows in each."""
+    """One batch on disk. The input order is that of `files`, then that of the rows in each file."""
 
     name: str
     operation: str
@@ -40,16 +40,16 @@ class CommitInput:
     rows: int
     content: str
     partitions: tuple[str, ...] = ()
-    """The partition paths that a delete_partition takes away."""
+    """The partition paths that a delete_partition removes."""
     different_keys: int | None = None
-    """Counted where rows were made to share keys."""
+    """Counted only if rows were made to share keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedInputs:
     """All batches of a scenario, the schema of their rows, and the checksums of their contents.
 
-    `folder` is where they are kept; `reused` tells whether all of them were there before.
+    `folder` is where they are stored; `reused` says whether all of them existed before.
     """
 
     folder: Path
@@ -61,7 +61,7 @@ class PreparedInputs:
 
 
 def default_cache(environment: Mapping[str, str] | None = None) -> Path:
-    """SERDE_LAB_CACHE, else `serde_lab` in XDG_CACHE_HOME, else `.cache/serde_lab` right here."""
+    """SERDE_LAB_CACHE, else `serde_lab` in XDG_CACHE_HOME, else `.cache/serde_lab` in the current folder."""
     known = os.environ if environment is None else environment
     if known.get("SERDE_LAB_CACHE"):
         return Path(known["SERDE_LAB_CACHE"])
@@ -71,7 +71,7 @@ def default_cache(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def are_prepared(scenario: Scenario, cache: Path | None = None) -> bool:
-    """Whether the input batches of `scenario` are there."""
+    """Whether the input batches of `scenario` exist."""
     asked = _request(scenario)
     folder = _folder(scenario, default_cache() if cache is None else cache, asked)
     return _finished(scenario, folder, asked) is not None
@@ -83,11 +83,11 @@ def prepare_inputs(
     say: Say = lambda text: None,
     progress: Progress = silent,
 ) -> PreparedInputs:
-    """Make the input batches of `scenario`, or find those that were made before.
+    """Make the input batches of `scenario`, or find those made before.
 
-    `say` hears what is done and where it is kept. Raises ScenarioError, SchemaError or DataError for
-    what cannot be derived or written, before any table is; UsageError or SetupError if the cache
-    cannot be written.
+    `say` gets messages about each step and its folder. Raises ScenarioError, SchemaError or DataError,
+    before any table is written, if the data cannot be derived or written. Raises UsageError or SetupError
+    if the cache cannot be written.
     """
     cache = default_cache() if cache is None else cache
     own_files.check_sources(scenario)
@@ -134,9 +134,9 @@ def prepare_inputs(
 
 @contextmanager
 def alone(folder: Path, waiting: str, say: Say) -> Iterator[None]:
-    """One process at a time in `folder`; `say` gets `waiting` if another one is there.
+    """Lock `folder`, so that one process at a time uses it; `say` gets `waiting` if another one has it.
 
-    The lock goes with the process, however that ends.
+    The lock ends with the process, however that ends.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
@@ -149,7 +149,7 @@ def alone(folder: Path, waiting: str, say: Say) -> Iterator[None]:
 
 
 def record_schema(scenario: Scenario, data: pa.Schema) -> RecordSchema:
-    """The schema of the table: `data` without what the parquet file says besides types."""
+    """The schema of the table: names and types of `data`, without the other metadata of the parquet file."""
     plain = pa.schema([pa.field(field.name, field.type, field.nullable) for field in data])
     return RecordSchema(
         data=plain,
@@ -163,12 +163,12 @@ def _folder(scenario: Scenario, cache: Path, asked: Mapping[str, Any]) -> Path:
     digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
     data = scenario.data
     label = f"{data.table}-{data.scale_factor:g}" if isinstance(data, TpchData) else "parquet"
-    # not by the scenario's name: scenarios that ask for the same rows share them
+    # the scenario's name is left out, so that scenarios which ask for the same rows share the folder
     return (cache / "inputs" / f"{label}-{digest[:12]}").resolve()
 
 
 def _request(scenario: Scenario) -> dict[str, Any]:
-    """Everything that the rows depend on: equal requests give equal contents."""
+    """Everything that the rows depend on; equal requests give equal contents."""
     request: dict[str, Any] = {"scenario": data_hash(scenario), "derivation": DERIVATION}
     if isinstance(scenario.data, TpchData):
         request["generator"] = generator_version()

@@ -1,7 +1,7 @@
-"""The rows of an upsert_prepped, with the files that hold their keys.
+"""Adds to the rows of an upsert_prepped the files in which their keys are stored.
 
-A user of upsert_prepped reads the table before writing to it. The lab does so for each cell, since file
-names differ from table to table, and before the clock starts.
+A user of upsert_prepped reads the table before the write. The lab does so before each cell's clock
+starts, since file names differ from table to table.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _ROW = "_row"
 
 
 def with_places(commit: CommitInput, table: Path, key: Sequence[str], folder: Path) -> CommitInput:
-    """`commit` with its rows copied into `folder`, each with the file of `table` that its key is in.
+    """`commit` with its rows copied into `folder`, each with the name of the file that holds its key.
 
-    `key`: the columns that tell stored rows apart, those of the partition included. Raises LabError for
+    `key`: the columns that identify a stored row, including those of the partition. Raises LabError for
     rows that are not stored.
     """
     batches = (batch.select([*key, FILE_NAME]) for batch in OwnReader(str(table)).batches())

@@ -1,1 +1,1 @@
-"""Jars that pip does not bring: which ones, where they are found, how they are fetched."""
+"""Finds and downloads the pinned jars that pip does not install."""

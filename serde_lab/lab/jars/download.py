@@ -1,7 +1,7 @@
-"""Downloads one file of known size over HTTPS, resumable, with Python's own library.
+"""Downloads one file of known size over HTTPS, resumably, with Python's standard library.
 
-Proxies come from the usual variables (`https_proxy`, `no_proxy`), certificates from the system and from
-the files that SSL_CERT_FILE and REQUESTS_CA_BUNDLE name.
+Proxies come from the usual variables (`https_proxy`, `no_proxy`). Certificates come from the system and
+from the files that SSL_CERT_FILE and REQUESTS_CA_BUNDLE name.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def download(
     progress: Callable[[int], None] = lambda done: None,
     environ: Mapping[str, str] = os.environ,
 ) -> None:
-    """Bring the file at `url` into `part`, continuing what `part` already holds of it.
+    """Download the file at `url` to `part`, continuing what `part` already holds.
 
-    A broken connection is taken up again a few times. `progress` gets the number of bytes so far.
-    Raises SetupError with the reason alone; what has arrived stays in `part`.
+    A broken connection is retried a few times. `progress` gets the number of bytes so far. Raises
+    SetupError with the reason alone; the bytes received so far stay in `part`.
     """
     request = urllib.request.Request(url, headers={"User-Agent": "serde_lab"})
-    if authorization:  # a server that this one redirects to must not get it
+    if authorization:  # must not follow a redirect to another server
         request.add_unredirected_header("Authorization", authorization)
     secure = urllib.request.HTTPSHandler(context=_trusted(environ))
     opener = urllib.request.build_opener(secure)
@@ -52,7 +52,7 @@ def download(
                 if attempt == _ATTEMPTS or not _may_pass(exc):
                     raise _failure(exc) from exc
                 if isinstance(exc, urllib.error.HTTPError) and exc.code == 416:
-                    file.truncate(0)  # the file there is shorter than what is here
+                    file.truncate(0)  # the server's file is shorter than `part`
             time.sleep(_PAUSE_S)
     return None
 
@@ -64,7 +64,7 @@ def _receive(
     size_bytes: int,
     progress: Callable[[int], None],
 ) -> None:
-    """One connection's worth. Raises OSError or HTTPException for what a later attempt may mend."""
+    """Receive over one connection. Raises OSError or HTTPException if another attempt may succeed."""
     done = file.seek(0, os.SEEK_END)
     if done > size_bytes:
         done = file.truncate(0)
@@ -123,7 +123,7 @@ def _may_pass(exc: Exception) -> bool:
 
 
 def _failure(exc: Exception) -> SetupError:
-    """What went wrong, for people."""
+    """The error as a sentence for the user."""
     if isinstance(exc, urllib.error.HTTPError):
         return SetupError(f"the server answers {exc.code} {exc.reason}")
     reason = _reason(exc)

@@ -1,9 +1,9 @@
-"""Finds the jars that `jars.toml` pins, or fetches them into the cache; no Maven client, no Java.
+"""Finds the jars that `jars.toml` pins, or downloads them into the cache, without Maven or Java.
 
 A jar is looked for in this order: a file that the caller or the jar's environment variable names, the
-cache, Maven's local repositories and Ivy's caches in HOME and in the account's own home folder. What is
-found in the last three counts only if its SHA-256 is the pinned one. A named file is the user's choice:
-it is used as it is, and `FoundJar.note` says where it differs.
+cache, Maven's local repositories, and Ivy's caches in HOME and in the account's own home folder. A file
+found in the last three counts only if its SHA-256 is the pinned one. A named file is used as it is, and
+`FoundJar.note` says how it differs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from serde_lab.lab.jars.repository import homes, local_repositories, repository
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One pinned jar: its Maven coordinates, its contents, and the variable that replaces it."""
+    """A pinned jar: its Maven coordinates, its size and hash, and the variable that overrides it."""
 
     title: str
     group: str
@@ -37,7 +37,7 @@ class Jar:
 
     @property
     def coordinates(self) -> str:
-        """As Maven and Spark write them."""
+        """The coordinates in the notation of Maven and Spark."""
         return f"{self.group}:{self.artifact}:{self.version}"
 
     @property
@@ -47,13 +47,13 @@ class Jar:
 
     @property
     def repository_path(self) -> str:
-        """Where a Maven repository has the file, relative to the repository's root."""
+        """The file's path in a Maven repository, relative to the repository's root."""
         return "/".join((*self.group.split("."), self.artifact, self.version, self.file_name))
 
 
 @dataclass(frozen=True, slots=True)
 class FoundJar:
-    """A jar on this machine and who had it; `note` is a sentence if it is not the pinned file."""
+    """A jar on this machine and where it came from; `note` is a sentence if it is not the pinned file."""
 
     path: Path
     origin: str
@@ -113,7 +113,7 @@ def fetch_jar(
 
 
 def by_hand(jar: Jar, environ: Mapping[str, str] = os.environ) -> str:
-    """What to do without the lab: which file to fetch, and where to put it."""
+    """Advice for getting the file without the lab: what to download, and where to put it."""
     try:
         source = repository(environ).url + jar.repository_path
     except SetupError:
@@ -162,7 +162,7 @@ def _cached(jar: Jar, environ: Mapping[str, str]) -> Path:
 
 
 def _places(jar: Jar, environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
-    """Files that may be the jar, with who put them there; lazily, so that a hit ends the search."""
+    """Yield files that may be the jar, with their origin; lazily, so that a hit ends the search."""
     yield _cached(jar, environ), "the cache"
     for folder in local_repositories(environ):
         yield folder / jar.repository_path, "Maven's local repository"
@@ -176,7 +176,7 @@ def _places(jar: Jar, environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
 
 
 def _differs(jar: Jar, file: Path) -> str:
-    """What tells `file` from the pinned jar, "" for nothing. A file that cannot be read differs."""
+    """How `file` differs from the pinned jar, "" if it does not. An unreadable file differs."""
     try:
         size = file.stat().st_size
         if size != jar.size_bytes:

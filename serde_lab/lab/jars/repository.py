@@ -1,8 +1,8 @@
-"""Which Maven repository files come from, and where this machine may have them already.
+"""Determines which Maven repository to download from, and where this machine may already have the files.
 
 The repository is the first of: SERDE_LAB_MAVEN_REPOSITORY; what the user's Maven settings say of the
 repository `central` (https://maven.apache.org/settings.html: a mirror, or an active profile); the default
-of Spark's own resolver, which is a constant in the jar of Ivy that pyspark brings.
+of Spark's own resolver, a constant in the Ivy jar that pyspark contains.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _RESOLVER = ("org/apache/ivy/plugins/resolver/IBiblioResolver.class", "DEFAULT_M
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A Maven repository: its root, which ends with a slash, and who named it."""
+    """A Maven repository: its root, which ends with a slash, and the setting that named it."""
 
     url: str
     origin: str
@@ -40,7 +40,7 @@ class Repository:
 
 
 def repository(environ: Mapping[str, str] = os.environ) -> Repository:
-    """The repository to fetch from. Raises SetupError if what names it cannot be understood."""
+    """The repository to download from. Raises SetupError if the setting that names it is invalid."""
     stated = environ.get(VARIABLE, "").strip()
     if stated:
         return _at(stated, VARIABLE)
@@ -55,13 +55,13 @@ def repository(environ: Mapping[str, str] = os.environ) -> Repository:
 def homes(environ: Mapping[str, str]) -> list[Path]:
     """HOME, and the home folder of the account in the user database if it is another one."""
     found = [Path(environ["HOME"])] if environ.get("HOME") else []
-    with suppress(KeyError):  # a container may run under a number that no account has
+    with suppress(KeyError):  # a container may run under a user id without an account
         found.append(Path(pwd.getpwuid(os.getuid()).pw_dir))
     return list(dict.fromkeys(found))
 
 
 def local_repositories(environ: Mapping[str, str]) -> Iterator[Path]:
-    """Folders in which Maven keeps what it fetched. Raises SetupError for damaged settings."""
+    """The folders of Maven's local repositories. Raises SetupError for damaged settings."""
     for home in homes(environ):
         yield home / ".m2" / "repository"
     for settings in _all_settings(environ):
@@ -86,7 +86,7 @@ def _all_settings(environ: Mapping[str, str]) -> Iterator[_Settings]:
                 f"Maven's settings {file} cannot be read: {why}",
                 hint=f"mend them, or name a Maven repository in {VARIABLE}",
             ) from exc
-        for element in root.iter():  # the namespace differs from version to version
+        for element in root.iter():  # the namespace differs between versions
             element.tag = element.tag.rpartition("}")[2]
         yield _Settings(file, root, environ)
 
@@ -100,7 +100,7 @@ class _Settings:
     environ: Mapping[str, str]
 
     def central(self) -> tuple[str, str] | None:
-        """The id and the address of what stands for Maven's `central`; None for Maven's own."""
+        """The id and address of the replacement of Maven's `central`; None if there is none."""
         for mirror in self.root.iterfind("mirrors/mirror"):
             patterns = {one.strip() for one in self.text(mirror, "mirrorOf").split(",")}
             if f"!{_CENTRAL}" in patterns or self.text(mirror, "blocked") == "true":
@@ -117,7 +117,7 @@ class _Settings:
         return None
 
     def login(self, server: str) -> tuple[str, str] | None:
-        """User and password for the server of that id; None without, or where Maven encrypted it."""
+        """User and password for the server `server`; None if there is none, or if Maven encrypted it."""
         for one in self.root.iterfind("servers/server"):
             password = self.text(one, "password")
             if self.text(one, "id") == server and not re.fullmatch(r"\{.*\}", password):
@@ -125,7 +125,7 @@ class _Settings:
         return None
 
     def text(self, element: ElementTree.Element, path: str) -> str:
-        """The text at `path`, "" for none, with environment variables put in as Maven does."""
+        """The text at `path`, "" if there is none, with environment variables replaced as Maven does."""
         known = {f"env.{name}": value for name, value in self.environ.items()}
         known["user.home"] = str(next(iter(homes(self.environ)), ""))
         stated = (element.findtext(path) or "").strip()
@@ -133,7 +133,7 @@ class _Settings:
 
 
 def _at(address: str, origin: str, login: tuple[str, str] | None = None) -> Repository:
-    """The repository at `address`, which may hold user and password itself."""
+    """The repository at `address`, which may contain user and password."""
     try:
         parts = urllib.parse.urlsplit(address)
         good = parts.scheme in ("https", "http") and parts.hostname and "${" not in address
@@ -155,7 +155,7 @@ def _at(address: str, origin: str, login: tuple[str, str] | None = None) -> Repo
 
 
 def _default_root() -> str:
-    """The address that Spark resolves packages from when nobody says otherwise."""
+    """The address from which Spark resolves packages by default."""
     class_file, constant = _RESOLVER
     package = importlib.util.find_spec("pyspark")
     folder = Path(package.origin).parent / "jars" if package and package.origin else Path("jars")
@@ -173,9 +173,9 @@ def _default_root() -> str:
 def class_constant(content: bytes, name: str) -> str | None:
     """The text of the constant `name` of a Java class; None if it has no such text.
 
-    The layout is that of the Java Virtual Machine Specification, chapter 4.
+    Source of the layout: Java Virtual Machine Specification, chapter 4.
     """
-    at = 8  # behind the magic number and the version
+    at = 8  # after the magic number and the version
 
     def read(form: str) -> tuple[int, ...]:
         nonlocal at
@@ -191,11 +191,11 @@ def class_constant(content: bytes, name: str) -> str | None:
             (length,) = read(">H")
             pool[index] = content[at : at + length]
             at += length
-        elif tag == 8:  # a string constant, which refers to its text
+        elif tag == 8:  # a string constant: the index of its text
             (pool[index],) = read(">H")
         else:
             at += {7: 2, 16: 2, 19: 2, 20: 2, 15: 3, 5: 8, 6: 8}.get(tag, 4)
-        index += 2 if tag in (5, 6) else 1  # long and double take two places
+        index += 2 if tag in (5, 6) else 1  # long and double take two entries
     *_, interfaces = read(">4H")
     at += 2 * interfaces
     (fields,) = read(">H")

@@ -1,1 +1,1 @@
-"""Spark sessions of a run: settings, start and end, workers' environments."""
+"""Sets up, starts and stops the Spark sessions of a run, and packs the workers' environment."""

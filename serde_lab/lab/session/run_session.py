@@ -1,7 +1,4 @@
-"""A Spark session of a run: how it is set up, what is recorded of it, its end.
-
-Owns what a session takes from scenario, settings and plan. Must not know rounds or cells.
-"""
+"""Opens and closes a Spark session of a run, and records its settings."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class RunSession(AbstractContextManager["RunSession"]):
-    """A Spark session and its bench; stopped whatever happens."""
+    """A Spark session and its bench; stopped on exit, whatever happens."""
 
     def __init__(
         self, scenario: Scenario, settings: RunSettings, work: Path, plan: SessionPlan
@@ -56,7 +53,7 @@ class RunSession(AbstractContextManager["RunSession"]):
 
         try:
             if isinstance(error, PySparkException | Py4JError):
-                # its text is only to be had while the JVM lives
+                # the error's text is available only while the JVM lives
                 on_purpose().__exit__(kind, error, trace)
         finally:
             self.bench.end_workers()
@@ -66,7 +63,7 @@ class RunSession(AbstractContextManager["RunSession"]):
 def session_settings(
     scenario: Scenario, settings: RunSettings, plan: SessionPlan, logs: str, local: str
 ) -> SessionSettings:
-    """What a session of a run is started with; its event log and what is temporary in folders."""
+    """The start settings of a run's session; `logs` and `local` are folders for event log and shuffles."""
     return SessionSettings(
         cores=scenario.measure.cores,
         master=settings.master,
@@ -83,14 +80,14 @@ def session_settings(
 def recorded_conf(
     scenario: Scenario, settings: RunSettings, plan: SessionPlan
 ) -> Mapping[str, str]:
-    """The settings of a session as run.json has them."""
+    """The settings of a session as run.json stores them."""
     bare = replace(plan, jars=recorded_jars(plan))
     asked = session_settings(scenario, settings, bare, "event-log", "spark")
     return spark_conf(replace(asked, archive=Path(asked.archive).name))
 
 
 def calibration(work: Path, spark: SparkSession | None) -> Callable[[], Mapping[str, float]]:
-    """One calibration cell: numpy, disk, and a sum inside the JVM where there is one."""
+    """A function that runs one calibration cell: numpy, disk, and a sum inside the JVM if there is one."""
     others: dict[str, Callable[[], object]] = {}
     if spark is not None:
         summed = spark.range(4_000_000).selectExpr("sum(hash(id)) AS s")

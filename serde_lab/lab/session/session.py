@@ -1,6 +1,6 @@
 """Starts and stops the Spark session of a run, with settings that make measurements repeatable.
 
-Owns the session's configuration, all of which is recorded in run.json. Must not know what runs in it.
+run.json records all of its configuration.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _PATIENCE_S = 30
 _LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 
 WORKER_ENVIRONMENT = {
-    # one task a core: a worker's own threads would take time that another task's clock counts
+    # one task per core: a worker's extra threads would take time that other tasks are charged for
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
-    # pyarrow and numpy ask the kernel for the same pages again and again otherwise
+    # otherwise pyarrow and numpy return memory to the kernel and request it again all the time
     "MALLOC_TRIM_THRESHOLD_": "2147483647",
     "MALLOC_MMAP_THRESHOLD_": "2147483647",
     "MIMALLOC_PURGE_DELAY": "-1",
@@ -44,12 +44,12 @@ WORKER_ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """What a session is started with; `master` empty means local mode. `cores` is the number of slots,
-    there and on a standalone cluster.
+    """The start settings of a session. `master` is "" for local mode; `cores` is the number of slots there
+    and on a standalone cluster.
 
-    `local_folder`: where Spark and its JVM keep shuffles and what is temporary, "" for their default.
-    `worker_python`: the interpreter of the workers, "" for the one here at its path here. `archive`: what
-    each of them unpacks first, into a folder beside it, "" for nothing.
+    `local_folder` holds shuffles and temporary files of Spark and its JVM, "" for their default.
+    `worker_python` is the workers' interpreter, "" for the same path as here. `archive` is unpacked by
+    each executor at its start, into its own folder; "" for none.
     """
 
     cores: int = 2
@@ -69,11 +69,11 @@ class SessionSettings:
 
 
 def spark_conf(settings: SessionSettings) -> dict[str, str]:
-    """Every Spark property that the lab sets, for `settings`."""
+    """Every Spark property that the lab sets for `settings`."""
     memory = settings.conf.get("spark.driver.memory", settings.driver_memory)
     java_options = f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()} -Duser.timezone=UTC"
-    # One size of heap from start to end: a heap that an arm made grow, and the collector's thresholds
-    # that went with it, would else be what the next arm starts from.
+    # A fixed heap size: otherwise the next arm would start with the heap that an arm made grow, and with
+    # the garbage collector's new thresholds.
     java_options += f" -Xms{memory}"
     conf = {
         "spark.app.name": "serde_lab",
@@ -89,7 +89,7 @@ def spark_conf(settings: SessionSettings) -> dict[str, str]:
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "serde_lab-warehouse"),
         "spark.python.worker.reuse": "true",
-        # one file, one input partition: a scenario fixes the partitions, not the number of cores
+        # one input partition per file, so that the scenario fixes their number, not the number of cores
         "spark.sql.files.maxPartitionBytes": str(1 << 40),
         "spark.sql.files.openCostInBytes": str(1 << 40),
     }
@@ -112,13 +112,13 @@ def spark_conf(settings: SessionSettings) -> dict[str, str]:
 
 
 def _cluster_conf(settings: SessionSettings) -> dict[str, str]:
-    """As many slots as were asked for, all of them there before anything is measured; the archive."""
+    """Properties that wait for all slots before anything is measured, and that ship the archive."""
     if not settings.master:
         return {}
     conf = {
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-        # Spark begins with whoever is there after half a minute, which executors that unpack an archive
-        # on a busy machine may miss
+        # By default Spark starts with the executors of the first half minute. Executors that unpack an
+        # archive on a busy machine may take longer.
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "600s",
     }
     if settings.master.startswith("spark://"):
@@ -134,23 +134,23 @@ def _cluster_conf(settings: SessionSettings) -> dict[str, str]:
 
 
 def start_session(settings: SessionSettings) -> SparkSession:
-    """A new Spark session. Raises SetupError when Java or Spark cannot be started, or one is running, and
-    for a heap larger than the machine's memory."""
+    """Start a new Spark session. Raises SetupError if Java or Spark cannot be started, if a session is
+    running, or for a heap larger than the machine's memory."""
     conf = spark_conf(settings)
     _check_heap(conf["spark.driver.memory"])
     java = find_java()
     os.environ["JAVA_HOME"] = str(java.home)
-    # without it workers take another interpreter and fail with No module named 'pyarrow'
+    # otherwise workers use another interpreter and fail with No module named 'pyarrow'
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = settings.worker_python or sys.executable
     os.environ.update(WORKER_ENVIRONMENT)
-    os.environ.pop("SPARK_HOME", None)  # another Spark's jars would win over the locked pyspark's
+    os.environ.pop("SPARK_HOME", None)  # another Spark's jars would replace the locked pyspark's
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     if SparkContext._active_spark_context is not None:
         raise SetupError("a Spark session is running in this process already", hint="stop it first")
-    # given at launch: extraJavaOptions and memory are read before the JVM starts
+    # set at launch, since the JVM reads extraJavaOptions and memory when it starts
     given = SparkConf().setAll(list(conf.items()))
     try:
         session = SparkSession.builder.config(conf=given).getOrCreate()
@@ -165,10 +165,10 @@ def start_session(settings: SessionSettings) -> SparkSession:
 
 
 def _check_heap(memory: str) -> None:
-    """The JVM takes its whole heap when it starts, and ends with a crash report where it does not get it."""
+    """Raise SetupError for a heap above the machine's memory, with which the JVM would crash at its start."""
     size = re.fullmatch(r"(\d+)([kmgt])b?", memory.strip().lower())
     total = psutil.virtual_memory().total
-    # in another form Spark, or the JVM, says itself what is wrong with it
+    # for sizes in another format, Spark or the JVM reports what is wrong
     if size is not None and int(size[1]) << 10 * (" kmgt".index(size[2])) > total:
         raise SetupError(
             f"a heap of {memory} does not fit this machine's memory of {total >> 20} MiB",
@@ -177,42 +177,42 @@ def _check_heap(memory: str) -> None:
 
 
 def _interrupted(number: int, frame: object) -> None:
-    """On ctrl-C: cancel what Spark does, and raise KeyboardInterrupt.
+    """On ctrl-C, cancel Spark's jobs and raise KeyboardInterrupt.
 
-    pyspark's own handler asks over the connection on which the interrupted call waits for its answer,
-    and so breaks both calls. Here that connection is given up first: the next call makes another.
+    pyspark's own handler uses the connection on which the interrupted call waits for its answer, and so
+    breaks both calls. This one drops that connection first, so that the next call opens another.
     """
     from pyspark import SparkContext
 
-    # py4j writes tracebacks of what ends in the middle
+    # py4j logs tracebacks of interrupted calls
     logging.disable(logging.CRITICAL)
     gateway, context = SparkContext._gateway, SparkContext._active_spark_context
     if gateway is not None and context is not None:
-        with suppress(Exception):  # nothing may stand between ctrl-C and the end
+        with suppress(Exception):  # no error may prevent the KeyboardInterrupt
             gateway._gateway_client.thread_connection.connection = None
             context.cancelAllJobs()
     raise KeyboardInterrupt
 
 
 def stop_session(spark: SparkSession) -> None:
-    """Stop the session and its JVM, whatever runs there, so that the next session starts afresh."""
+    """Stop the session and its JVM, in any state, so that the next session starts in a new JVM."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
 
     def stop() -> None:
-        with suppress(Exception):  # a JVM that is gone already is stopped too
+        with suppress(Exception):  # the JVM may have ended already
             spark.stop()
             if gateway is not None:
                 gateway.shutdown()
 
-    # a thread of its own, so that a JVM which does not answer cannot hold the end up
+    # in a separate thread, so that a JVM which does not answer cannot block the end
     stopping = threading.Thread(target=stop, name="stop-spark", daemon=True)
     stopping.start()
     stopping.join(_PATIENCE_S)
     process = getattr(gateway, "proc", None)
     if process is not None:
-        # the JVM ends when its standard input does
+        # the JVM ends when its standard input is closed
         process.stdin.close()
         try:
             process.wait(_PATIENCE_S)

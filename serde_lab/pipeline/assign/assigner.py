@@ -1,9 +1,8 @@
-"""The assigner: records find their file groups, stored ones first, then those that inserts open or join.
+"""The assigner: finds each record's file group if it is stored, and otherwise opens or joins one.
 
-Owns what becomes of a record that is new, that is stored, and that is stored in another partition. Must
-not know how records travel, nor how an index finds them. Source: org.apache.hudi.sink.partitioner.
-BucketAssignFunction; where a key may leave its partition, HoodieIndexUtils, which compares it with the
-stored row first, so that a late record moves nothing.
+A record that moves to another partition is also deleted from the old one. Sources:
+org.apache.hudi.sink.partitioner.BucketAssignFunction; for keys that may change partition,
+HoodieIndexUtils, which first compares a record with the stored row, so that a late record does not move.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """Records beside what hops and writers look at: their keys, partition paths and file ids.
+    """Records with their keys, partition paths and file ids, as hops and writers need them.
 
-    `stored`: whose file group exists before this write. `operations`: what the assigner found each record
-    to be, an insert or an update; None where they stay what they are. The records themselves bear none
-    of it until they travel on (`told`).
+    `stored`: whether the record's file group exists before this write. `operations`: insert or update for
+    each record, as the assigner found; None leaves them unchanged. The records themselves carry none of
+    this until they are sent on (`told`).
     """
 
     records: Records
@@ -51,7 +50,7 @@ class Located:
     operations: pa.StringArray | None = None
 
     def told(self, bound: BoundSerde, timeline: TaskTimeline) -> Records:
-        """The records, bearing their places: for a task that has nothing else to know them by."""
+        """The records with their file groups and operations in their metadata, to be sent on."""
         with timeline.phase("update_metadata"):
             values = MetadataValues(
                 file_id=self.file_ids,
@@ -64,8 +63,8 @@ class Located:
 class Assigner:
     """Assigns the records of one task, shard after shard.
 
-    `lookup`: None where nothing is looked for. `writer_tasks`: out of how many tasks a file group's
-    writer is told by the hop that follows; 0 where this task writes all that it assigns.
+    `lookup`: None if no key is looked up. `writer_tasks`: the number of tasks among which the next hop
+    distributes file groups; 0 if this task writes all that it assigns.
     """
 
     def __init__(
@@ -88,14 +87,14 @@ class Assigner:
             self.index.sizing,
             self.index.record_bytes,
             self.index.small_files,
-            # ids of another write, or of another task, are never drawn again
+            # no other write or task can draw the same ids
             seed=f"{plan.seed}/{plan.instant}/{plan.batch}/{task}",
             task=task if writer_tasks else 0,
             task_of=task_of,
         )
 
     def locate(self, records: Records, sent: Records | None) -> Located | None:
-        """The records of one shard with their places; None where none is left to write.
+        """The records of one shard with their file groups; None if nothing remains to be written.
 
         `sent`: the index records that came with them.
         """
@@ -115,7 +114,7 @@ class Assigner:
                 found = pa.nulls(len(some_keys), pa.string())
             hit = found.is_valid().to_numpy(zero_copy_only=False)
             if self.plan.operation is Operation.DELETE:
-                # what is not stored need not go
+                # deletes of keys that are not stored are dropped
                 kept = np.flatnonzero(hit if code is None else hit[code])
                 file_ids = found if code is None else found.take(pa.array(code))
                 operations, stored = None, np.ones(len(kept), np.bool_)
@@ -136,8 +135,10 @@ class Assigner:
     def _distinct(
         self, keys: pa.StringArray, paths: pa.StringArray
     ) -> tuple[pa.Array | None, npt.NDArray[np.int64] | None]:
-        """The first record of each key, and for each record the number of its key; None where no key
-        occurs twice. Where rows are only added, each stands for itself."""
+        """The first record of each key, and each record's key number; None if all keys are distinct.
+
+        Inserts skip this: each row counts as its own key.
+        """
         if not self.plan.operation.merges and self.plan.operation is not Operation.DELETE:
             return None, None
         partitioned = bool(self.plan.schema.partition)
@@ -168,8 +169,9 @@ class Assigner:
         return file_ids, stored
 
     def _located_anywhere(self, records: Records, sent: Records | None) -> Located | None:
-        """Where a key is told apart in the whole table: one record a key, and where it leaves its
-        partition, a delete for the place that it leaves."""
+        """Assign under a global index: one record per key, plus a delete where a record leaves its
+        partition.
+        """
         with self.timeline.phase("precombine"):
             candidates = precombined(self.plan, records)
             chosen = candidates.rows()
@@ -196,12 +198,12 @@ class Assigner:
             leaves = moved & ~late
             stays = ~late
             if candidates.deletes is not None:
-                # it goes from where it is, and comes to no other place
+                # a marked record is deleted in its old partition and not sent to the new one
                 stays &= ~(leaves & candidates.deletes.marked)
             at = np.flatnonzero(stays)
             taken = pa.array(at)
             keys_in, paths_in = keys.take(taken), paths.take(taken)
-            # of one that leaves its partition, as of a new one, the place is yet to be found
+            # a record that moves needs a file group like a new one
             remains = (hit & ~moved)[at]
             file_ids, stored = self._with_new(found.file_ids.take(taken), remains, paths_in)
             incoming = standing if len(at) == len(standing) else standing.take(at)
@@ -217,8 +219,10 @@ class Assigner:
             return _joined(located, left)
 
     def _kept_in_place(self, records: Records, paths: pa.StringArray, moved: Mask) -> Records:
-        """The records, those that `moved` marks with the partition path in which they are stored: no verb
-        changes it, so they are made anew. Source: HoodieIndexUtils, where update.partition.path is false.
+        """Set the records that `moved` marks back to the partition path where they are stored.
+
+        No verb changes the path, so these records are rebuilt. Source: HoodieIndexUtils, where
+        update.partition.path is false.
         """
         others = records.take(np.flatnonzero(~moved))
         at = np.flatnonzero(moved)
@@ -233,7 +237,7 @@ class Assigner:
             return type(records).concatenate([others, anew]).take(order)
 
     def _late(self, candidates: Candidates, found: Places, moved: Rows) -> Mask:
-        """Which candidates among `moved` are older than the row that is stored in another partition."""
+        """Which candidates among `moved` are older than their stored row in another partition."""
         late = np.zeros(len(candidates), np.bool_)
         plan = self.plan
         if not len(moved) or plan.merge_mode is MergeMode.COMMIT_TIME or not candidates.ordering:
@@ -264,8 +268,7 @@ class Assigner:
         return late
 
     def _deletes(self, keys: pa.StringArray, found: Places) -> Located:
-        """Deletes of `keys` where they were found: by commit time, since what they lose against has
-        been settled."""
+        """Deletes of `keys` where they are stored, by commit time: ordering values are compared already."""
         rows, schema = len(keys), self.plan.schema.batch_schema
         with self.timeline.phase("from_arrow"):
             nowhere, deletes = pa.repeat("", rows), pa.repeat(DELETE, rows)
@@ -296,5 +299,5 @@ def _joined(one: Located, other: Located) -> Located:
 
 
 def _chosen(where: Mask, yes: str, no: str) -> pa.StringArray:
-    """`yes` where it holds and `no` elsewhere."""
+    """`yes` where the mask is set and `no` elsewhere."""
     return pa.array([no, yes], pa.string()).take(pa.array(where.astype(np.int8)))

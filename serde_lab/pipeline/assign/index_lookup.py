@@ -1,8 +1,7 @@
-"""Where records are stored: the indexes that an assigner asks.
+"""Finds where records are stored, by one of three indexes.
 
-Owns three ways to know: index records that were sent through the hop (RFC-84's state index), the stored
-keys themselves, and the base files' key ranges and Bloom filters (RFC-24, step 4). Must not know what an
-assigner makes of the answer.
+The index is one of: index records sent through the hop (RFC-84's state index), the stored keys
+themselves, or the base files' key ranges and Bloom filters (RFC-24, step 4).
 """
 
 from __future__ import annotations
@@ -26,24 +25,23 @@ from serde_lab.table.files.key_footers import FooterCache
 from serde_lab.table.files.meta_columns import RECORD_KEY
 from serde_lab.table.index.bloom_lookup import BloomLookup, bloom_files
 
-# a base file never changes: a worker reads its footer once, for all tasks that it runs
+# a base file never changes, so a worker reads its footer once for all its tasks
 _FOOTERS = FooterCache()
 
 READ_BASE = "read_base"
-"""The phase of looking into stored files."""
+"""The phase of reading stored files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """File id and partition path of stored records, or of records that were looked for: null where
-    there is none."""
+    """File id and partition path of each record, stored or looked up; null if it is not stored."""
 
     file_ids: pa.StringArray
     paths: pa.StringArray
 
 
 class IndexLookup(ABC):
-    """Finds the places of records; phases of its own go to `timeline`, outside any other phase."""
+    """Finds where records are stored; times its phases on `timeline`, so call it outside other phases."""
 
     def __init__(self, plan: WritePlan, timeline: TaskTimeline) -> None:
         assert plan.index is not None
@@ -52,21 +50,21 @@ class IndexLookup(ABC):
 
     @abstractmethod
     def find(self, keys: pa.StringArray, paths: pa.StringArray, sent: Records | None) -> Places:
-        """Places of these records, which no two of them share a key.
+        """The places of these records, whose keys are distinct.
 
-        Under a global index `paths` play no part. `sent`: the index records that came with them.
+        Under a global index `paths` are ignored. `sent`: the index records that came with the records.
         """
 
     def told_by(self, keys: pa.StringArray, paths: pa.StringArray) -> pa.StringArray:
-        """What a record is told by: its key, or under an index that is not global path and key."""
+        """What identifies a record: its key, or path and key if the index is not global."""
         if not self.plan.schema.partition or self.index.is_global:
             return keys
-        # no folder's name holds a NUL
+        # no folder name contains a NUL
         return pc.binary_join_element_wise(paths, keys, "\0")
 
 
 class SentIndex(IndexLookup):
-    """RFC-84's state: what the index bootstrap sent of the keys that come to this task."""
+    """RFC-84's state: the index records that the bootstrap stage sent for this task's keys."""
 
     def find(self, keys: pa.StringArray, paths: pa.StringArray, sent: Records | None) -> Places:
         with self.timeline.phase("lookup"):
@@ -81,7 +79,7 @@ class SentIndex(IndexLookup):
 
 
 class StoredKeys(IndexLookup):
-    """What stands in the file slices of the partitions that records name, read by the task itself."""
+    """Reads the stored keys itself, from the records' partitions, or all partitions under a global index."""
 
     def find(self, keys: pa.StringArray, paths: pa.StringArray, sent: Records | None) -> Places:
         wanted = pc.unique(paths).to_pylist()
@@ -106,7 +104,7 @@ class StoredKeys(IndexLookup):
             return _taken(stored, at)
 
     def _keys_of(self, path: str) -> list[tuple[str, pa.Array]]:
-        """File ids of a partition, each with a batch of its keys."""
+        """The file ids of a partition, each with a batch of its keys."""
         found = []
         with self.timeline.phase(READ_BASE):
             for slice_ in self.index.stored.slices:
@@ -119,7 +117,7 @@ class StoredKeys(IndexLookup):
 
 
 class BaseFileBlooms(IndexLookup):
-    """RFC-24's step 4: key ranges and Bloom filters of base files, then the candidates' own keys."""
+    """RFC-24's step 4: key ranges and Bloom filters of base files, then the keys of the candidate files."""
 
     def __init__(self, plan: WritePlan, timeline: TaskTimeline) -> None:
         super().__init__(plan, timeline)
@@ -146,7 +144,7 @@ def _taken(stored: Places, at: npt.NDArray[np.int64]) -> Places:
 
 
 def stored_values(index: IndexPlan, file_ids: Sequence[str], columns: Sequence[str]) -> pa.Table:
-    """`columns` of the stored records of these file groups, their logs merged in."""
+    """The `columns` of the stored records of these file groups, with their logs merged in."""
     plan = replace(index.stored, columns=tuple(columns))
     wanted = set(file_ids)
     batches = [

@@ -1,7 +1,7 @@
-"""The assigner of consistent hashing: a partition's ring tells the file group of every record.
+"""The assigner of consistent hashing: a partition's ring maps each record to its file group.
 
-Owns the rings of one task, and the first ring of a partition that is new. Must not know how records
-travel. Source: org.apache.hudi.sink.bucket.ConsistentBucketAssignFunction.
+It creates the first ring of a new partition. Source:
+org.apache.hudi.sink.bucket.ConsistentBucketAssignFunction.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from serde_lab.table.index.hashing_metadata import create_initial
 
 
 class RingAssigner:
-    """Assigns the records of one task, shard after shard; nothing is looked up."""
+    """Assigns the records of one task, shard after shard, without any lookup."""
 
     def __init__(self, plan: WritePlan, timeline: TaskTimeline) -> None:
         assert plan.index is not None
@@ -26,7 +26,7 @@ class RingAssigner:
         self._rings = {path: metadata.ring() for path, metadata in plan.index.rings.items()}
 
     def locate(self, records: Records, sent: Records | None) -> Located | None:
-        """The records of one shard with their places; None where there is nothing to write."""
+        """The records of one shard with their file groups; None if there is nothing to write."""
         plan, table = self.plan, self.plan.table
         with self.timeline.phase("assign"):
             keys, paths = records.record_keys(), records.partition_paths()
@@ -52,10 +52,10 @@ class RingAssigner:
             return Located(records, keys, paths, file_ids, stored)
 
     def _ring(self, path: str) -> HashingRing | None:
-        """The partition's ring; None where a delete names a partition that is none."""
+        """The partition's ring; None for a delete from a partition that does not exist."""
         ring = self._rings.get(path)
         if ring is None and self.plan.operation is not Operation.DELETE:
-            # whichever task is the first to meet the partition: all of them make the same
+            # any task may be the first to see the partition; all of them create the same ring
             made = create_initial(self.plan.storage, path, self.plan.table.bucket_count or 1)
             ring = self._rings[path] = made.ring()
         return ring

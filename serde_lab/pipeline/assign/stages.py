@@ -1,11 +1,11 @@
-"""The stages of topologies that look for a record's file group before it is written.
+"""The stages of topologies that look up each record's file group before it is written.
 
     bootstrap:  stored keys -> index records -> frames by record key
     relay:      frames -> decode -> encode -> frames, for the next hop
     assign:     frames -> decode -> look up, assign -> encode -> frames by file group
     assign and write in one task, as RFC-24 began
 
-Owns what happens inside these tasks; `stages.py` has those around them. Must not import pyspark.
+The stages before and after them are in `pipeline/stages.py`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from serde_lab.records.schema import FILE_ID, PARTITION_PATH, RECORD_KEY
 
 Lookup = Callable[[WritePlan, TaskTimeline], IndexLookup]
 
-# of frames that are decoded, and sent on, at a time: what fits the caches
+# bytes of frames to decode and send on at a time; they fit the CPU caches
 _RELAYED_BYTES = 4 << 20
 
 
 def bootstrap_tasks(plan: WritePlan) -> int:
-    """Tasks that send index records: none where nothing is stored, or nothing is looked up."""
+    """The number of tasks that send index records: 0 if nothing is stored or nothing is looked up."""
     if plan.index is None or not plan.operation.looks_up:
         return 0
     return min(plan.targets, len(plan.index.stored.slices))
@@ -42,9 +42,9 @@ def bootstrap_tasks(plan: WritePlan) -> int:
 def bootstrap_stage(
     plan: WritePlan, numbers: Iterable[pa.RecordBatch], timeline: TaskTimeline, hop: Hop
 ) -> Iterator[pa.RecordBatch]:
-    """Where stored keys are, as index records over the hop that records take; batches of ROUTED.
+    """Send the places of stored keys, as index records, over the records' hop; yields batches of ROUTED.
 
-    `numbers`: in their first column, the numbers of tasks of `bootstrap_tasks` whose share this is.
+    `numbers`: batches whose first column numbers the tasks of `bootstrap_tasks` to run here.
     """
     yield from timeline.sink(_index_records(plan, timeline.source(numbers), timeline, hop))
 
@@ -85,9 +85,9 @@ def relay_stage(
     timeline: TaskTimeline,
     hop: Hop,
 ) -> Iterator[pa.RecordBatch]:
-    """Records as they came, sent on over the next hop: an operator that looks at records only.
+    """Send records on unchanged over the next hop, as an operator does that only looks at them.
 
-    One task holds all frames of a write, and decodes some of them at a time.
+    One task holds all frames of a write, and decodes a few at a time.
     """
 
     def relayed() -> Iterator[pa.RecordBatch]:
@@ -116,7 +116,9 @@ def assign_stage(
     hop: Hop,
     lookup: Lookup | None,
 ) -> Iterator[pa.RecordBatch]:
-    """Records with their file groups, by batches of ROUTED; without `lookup` rings tell them."""
+    """Send records on with their file groups, as batches of ROUTED; without `lookup`, rings determine
+    them.
+    """
 
     def assigned() -> Iterator[pa.RecordBatch]:
         with timeline.phase("bind"):
@@ -155,7 +157,7 @@ def assign_and_write_stage(
     timeline: TaskTimeline,
     lookup: Lookup,
 ) -> Iterator[WriteStatus]:
-    """Records looked up, assigned and written by the task to which their partition belongs."""
+    """Look up, assign and write records in the task that their partition belongs to."""
     with timeline.phase("bind"):
         bound = plan.bind()
         assigner = Assigner(plan, partition, timeline, bound, _lookup(plan, timeline, lookup), 0)

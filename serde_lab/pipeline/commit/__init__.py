@@ -1,1 +1,1 @@
-"""Takes an instant from requested to completed, and runs the table services that follow."""
+"""Drives an instant from requested to completed, and runs the table services that follow."""

@@ -1,7 +1,7 @@
-"""Several batches under one instant: RFC-24's instants, which may span more than one checkpoint.
+"""Writes several batches under one instant, as in RFC-24, where an instant may span several checkpoints.
 
-Owns what a batch sees of those before it, which nobody else sees yet, and what of their files the
-commit names. Must not know how a batch is carried out, nor pyspark.
+Each batch sees the files of the earlier ones, which no reader sees yet. The commit names the files that
+remain after the last batch.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def run_batches(
     clock: TaskTimeline,
     given: RecordSchema | None = None,
 ) -> tuple[WriteStatus, ...]:
-    """Write one batch after the other under `instant`, which is inflight; one status a file that stays.
+    """Write the batches in order under `instant`, which is inflight; one status per remaining file.
 
-    `given`: the records' schema where they leave columns of the table out.
-    Raises OptionError for an operation whose batches cannot follow one another.
+    `given`: the records' schema if they leave out table columns. Raises OptionError for an operation that
+    cannot span several batches.
     """
     if len(exchanges) > 1 and options.operation not in _SPANNING:
         raise OptionError(
@@ -53,14 +53,14 @@ def run_batches(
 
 
 def _add(storage: Storage, written: dict[str, WriteStatus], status: WriteStatus) -> None:
-    """Note a file; a base file takes the place of the one that an earlier batch wrote of its group."""
+    """Record a file; a base file replaces the one that an earlier batch wrote for its file group."""
     if status.is_log:
         written[status.path] = status
         return
     group = f"{status.partitionPath}/{status.fileId}"
     before = written.get(group)
     if before is not None:
-        # two base files of one group and instant would break the table
+        # two base files of one file group in one instant would break the table
         storage.delete(before.path)
         status = together([before, status])
     written[group] = status

@@ -1,7 +1,6 @@
-"""Compaction as a service: every file slice with logs becomes a base file, one task a slice.
+"""Runs a compaction: every file slice with logs becomes a base file, one task per slice.
 
-Owns the order of the service and what a task of it does; `serde_lab.table.services.compaction` owns plan and
-files. Must not know which engine runs the tasks, nor import pyspark.
+`serde_lab.table.services.compaction` plans it and writes the files; any engine can run the tasks.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _STAGE = 1
 
 @dataclass(frozen=True, slots=True)
 class CompactionWork:
-    """A planned compaction as tasks; picklable. Tasks are numbered as the plan's slices are."""
+    """The tasks of a planned compaction; picklable. Task numbers are those of the plan's slices."""
 
     plan: CompactionPlan
     format: BaseFileFormat = field(default_factory=BaseFileFormat)
@@ -38,17 +37,17 @@ class CompactionWork:
         return len(self.plan.slices)
 
     def run(self, task: int) -> WriteStatus:
-        """Do one task; a second attempt at it changes nothing."""
+        """Run one task; a second attempt changes nothing."""
         token = write_token(task, _STAGE)
         return compact_slice(self.plan, self.plan.slices[task], token, self.format)
 
 
 Compactor = Callable[[CompactionWork], tuple[WriteStatus, ...]]
-"""Runs all tasks of a compaction, wherever: one status a task."""
+"""Runs all tasks of a compaction on some engine; returns one status per task."""
 
 
 def compact_in_process(work: CompactionWork) -> tuple[WriteStatus, ...]:
-    """All tasks here, one after the other."""
+    """Run all tasks in this process, one after another."""
     return tuple(work.run(task) for task in range(len(work)))
 
 
@@ -59,8 +58,8 @@ def compact(
 ) -> Commit | None:
     """Compact every file slice of a merge-on-read table that has logs; None if none has.
 
-    Raises ConcurrentWrite if another writer holds the table, or rolled the compaction back; a
-    compaction that fails where the driver lives is rolled back at once, and the table reads as before.
+    Raises ConcurrentWrite if another writer holds the table, or rolled the compaction back. A compaction
+    that fails while the driver is alive is rolled back at once, and the table reads as before.
     """
     table.config.check_writable()
     coordinator = Coordinator(table)
@@ -71,7 +70,7 @@ def compact(
 def compact_held(
     coordinator: Coordinator, compactor: Compactor, format: BaseFileFormat | None = None
 ) -> Commit | None:
-    """Like `compact`, by a caller who holds the table."""
+    """Like `compact`, for a caller who holds the table."""
     table = coordinator.table
     try:
         plan = schedule_compaction(table)
@@ -90,7 +89,7 @@ def compact_held(
 
 
 def deltacommits_to_compact(table: HoodieTable) -> int:
-    """How many deltacommits have completed since the last compaction, or at all."""
+    """The number of deltacommits completed since the last compaction, or in all if there was none."""
     completed = table.timeline().completed()
     compacted = max((i.time for i in completed if i.action == "commit"), default="")
     return sum(i.action == "deltacommit" and i.time > compacted for i in completed)

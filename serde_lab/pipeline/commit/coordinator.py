@@ -1,9 +1,8 @@
-"""The coordinator of RFC-24, on the driver: one instant from requested to completed.
+"""RFC-24's coordinator, on the driver: takes one instant from requested to completed.
 
-Owns who may write at all (one writer holds the table, and puts right first what a dead one left), and
-the order of a commit: requested, inflight, a marker for each file, data, the check that the table is
-still held and our own inflight still stands, completed, markers away. Must not know how data is
-written, nor pyspark.
+Only one writer holds the table; it first repairs what a dead writer left. A commit goes in this order:
+requested, inflight, a marker for each file, data, a check that the table is still held and that our
+inflight file still exists, completed, markers removed.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from serde_lab.table.timeline.commit_metadata import SCHEMA_KEY, CommitMetadata,
 from serde_lab.table.timeline.timeline import Instant
 
 COMMIT_TRIES = 3
-"""How often a commit is tried on a storage that fails, before the write is rolled back."""
+"""How often a commit is tried on a failing storage before the write is rolled back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A completed write: its instant time, when it completed, and what it wrote."""
+    """A completed write: its instant time, its completion time, and what it wrote."""
 
     instant: str
     completion: str
@@ -42,12 +41,12 @@ class Commit:
 
     @property
     def rows_updated(self) -> int:
-        """Records that replaced a stored one; on merge-on-read, all of a file group that was there."""
+        """Records that replaced a stored one; on merge-on-read, all records for existing file groups."""
         return sum(stat.numUpdateWrites for stat in self.stats)
 
     @property
     def rows_deleted(self) -> int:
-        """Stored rows that a copy-on-write table lost; on merge-on-read, keys that logs say are gone."""
+        """Stored rows removed from a copy-on-write table; on merge-on-read, keys deleted in logs."""
         return sum(stat.numDeletes for stat in self.stats)
 
 
@@ -60,16 +59,16 @@ class Coordinator:
 
     @contextmanager
     def hold(self, purpose: str) -> Iterator[bool]:
-        """Keep other writers out of the table, and put right what an earlier one left behind.
+        """Lock the table against other writers, and repair what an earlier one left behind.
 
-        May be nested; yields whether this is the outermost hold. Raises ConcurrentWrite, naming the
-        other writer and its purpose, if there is one.
+        May be nested; yields whether this is the outermost hold. Raises ConcurrentWrite, naming the other
+        writer and its purpose, if there is one.
         """
         if self._lock is not None:
             yield False
             return
         with TableLock(self.table.storage, purpose) as lock:
-            # one writer at a time: the writer of whatever is pending is gone
+            # we hold the lock, so the writer of any pending instant is dead
             recover(self.table)
             self._lock = lock
             try:
@@ -78,26 +77,27 @@ class Coordinator:
                 self._lock = None
 
     def check(self) -> None:
-        """Raises ConcurrentWrite if the table is not ours any more: asked before an instant completes."""
+        """Raises ConcurrentWrite if we no longer hold the table; called before an instant completes."""
         if self._lock is not None:
             self._lock.check()
 
     def give_up(self, cause: BaseException, takes_table: bool = False) -> None:
-        """Roll back at once what `cause` ended, as far as the storage lets us; the next writer does
-        the rest. `takes_table`: and remove the table, if nothing was ever written to it.
+        """Roll back the write that `cause` ended, as far as the storage allows; the next writer does the
+        rest.
 
-        Not where another writer is the cause: what is pending then is that writer's.
+        `takes_table`: also remove the table if nothing was ever written to it. If `cause` is another
+        writer, nothing is done: the pending instant is that writer's.
         """
         if isinstance(cause, ConcurrentWrite):
             return
-        with suppress(LabError):  # `cause` is what the caller must hear of
+        with suppress(LabError):  # the caller must see `cause`
             self.check()
             recover(self.table)
             if takes_table:
                 self.table.remove_unused()
 
     def begin(self, operation: str, replaces: bool = False) -> Instant:
-        """Requested and inflight, on storage, before any data; `replaces`: by a replacecommit."""
+        """Create the requested and inflight files before any data; `replaces`: for a replacecommit."""
         timeline = self.table.timeline()
         instant = timeline.new_instant(
             REPLACE_COMMIT if replaces else self.table.config.write_action
@@ -116,10 +116,10 @@ class Coordinator:
         schema: str,
         replaced: Replaced | None = None,
     ) -> Commit:
-        """Make the instant's files visible; `schema` is the table's in Avro, "" where it is not known.
+        """Make the instant's files visible; `schema` is the table's Avro schema, "" if unknown.
 
-        `replaced`: the file groups that give way to them. A storage that fails is asked several times.
-        Raises ConcurrentWrite if someone rolled the instant back or took the table.
+        `replaced`: the file groups that they replace. A failing storage is tried several times. Raises
+        ConcurrentWrite if someone rolled the instant back or took the table.
         """
         written = tuple(sorted(stats, key=lambda stat: stat.path))
         stated = {SCHEMA_KEY: schema} if schema else {}
@@ -127,8 +127,8 @@ class Coordinator:
         content = metadata.to_bytes(self.table.config.layout_version)
         self._remove_others(instant, written)
         done = self._completed(instant, content)
-        with suppress(StorageError):  # the commit stands, and markers left behind do no harm
-            # an attempt that saw the instant inflight may have come in between
+        with suppress(StorageError):  # the commit is done; leftover markers are harmless
+            # a late attempt that still saw the inflight file may have written since
             self._remove_others(instant, written)
             delete_markers(self.table.storage, instant.time)
         return Commit(
@@ -136,7 +136,7 @@ class Coordinator:
         )
 
     def _remove_others(self, instant: Instant, written: tuple[WriteStat, ...]) -> None:
-        """Remove files that attempts of no avail left: readers would take them for the instant's.
+        """Remove files left by failed attempts; readers would count them as part of the commit.
 
         Source: org.apache.hudi.table.HoodieTable#finalizeWrite.
         """
@@ -146,7 +146,7 @@ class Coordinator:
                 storage.delete(marker.path)
 
     def _completed(self, instant: Instant, content: bytes) -> Instant:
-        """The instant on storage as completed. RFC-24: the coordinator tries several times."""
+        """Complete the instant on storage. RFC-24: the coordinator tries several times."""
         for tried in range(1, COMMIT_TRIES + 1):
             self.check()
             try:
@@ -160,9 +160,9 @@ class Coordinator:
         raise AssertionError("every try returns or raises")
 
     def _landed(self, instant: Instant, content: bytes) -> Instant | None:
-        """The completed instant, if the storage took it and then failed to say so; else None.
+        """The completed instant if the storage wrote it but reported a failure; otherwise None.
 
-        Of a put that is tried again after its answer was lost, the second says that the file exists.
+        If the answer to a put is lost and the put is retried, the retry fails because the file exists.
         """
         timeline = self.table.timeline()
         with suppress(StorageError):

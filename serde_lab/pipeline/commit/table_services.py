@@ -1,8 +1,7 @@
-"""Table services: what follows a write, as its options ask, and the same by hand.
+"""Runs table services after a write, as its options ask, or on demand.
 
-Owns when each service is due after a write and their order: compaction, then cleaning, then archiving.
-Each of them is its own instant, and the write before stands whatever becomes of them. Must not import
-pyspark.
+After a write they run in this order, each when it is due: compaction, cleaning, archiving. Each is an
+instant of its own; if one fails, the write stays committed.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from serde_lab.table.timeline.timeline import Instant
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What the services did; None for each that was not asked for, or had nothing to do."""
+    """What the services did; None for each that was not asked for or had nothing to do."""
 
     compacted: Commit | None = None
     cleaned: Cleaned | None = None
@@ -44,8 +43,10 @@ class Served:
 def serve(
     coordinator: Coordinator, options: ServiceOptions, compactor: Compactor, format: BaseFileFormat
 ) -> Served:
-    """Run what is due; the caller holds the table. Raises whatever a service raises; those before it
-    stand."""
+    """Run the services that are due; the caller holds the table.
+
+    Raises whatever a service raises; the services before it remain done.
+    """
     table = coordinator.table
     compacted = None
     if options.compact and deltacommits_to_compact(table) >= options.compact_after:
@@ -56,17 +57,19 @@ def serve(
 
 
 def clean_now(table: HoodieTable, commits_retained: int) -> Cleaned | None:
-    """Remove the file slices that only commits before the last `commits_retained` need; None if there
-    are none. Raises ConcurrentWrite naming another writer, OptionError for no commit retained."""
+    """Remove the file slices that only commits before the last `commits_retained` need; None if none are.
+
+    Raises ConcurrentWrite naming another writer, OptionError if no commit would be retained.
+    """
     with _held(table, "clean"):
         return clean(table, commits_retained)
 
 
 def archive_now(table: HoodieTable, keep_min: int, keep_max: int) -> Archived | None:
-    """Leave `keep_min` commits on the active timeline if there are more than `keep_max`; None if not.
+    """Keep `keep_min` commits on the active timeline if there are more than `keep_max`; None if not.
 
-    Raises ConcurrentWrite naming another writer, OptionError for bounds that do not fit, TableError for
-    a table version whose timeline is not archived.
+    Raises ConcurrentWrite naming another writer, OptionError for contradictory bounds, TableError for a
+    table version whose timeline is not archived.
     """
     with _held(table, "archive"):
         return archive(table, keep_min, keep_max)
@@ -75,7 +78,7 @@ def archive_now(table: HoodieTable, keep_min: int, keep_max: int) -> Archived | 
 def resize_buckets_now(
     table: HoodieTable, rules: ResizeRules, format: BaseFileFormat | None = None
 ) -> Instant | None:
-    """Split and merge buckets of consistent hashing by their sizes; None if all of them fit.
+    """Split and merge the buckets of consistent hashing by size; None if none needs it.
 
     Raises ConcurrentWrite naming another writer, TableError for a table with another index.
     """
@@ -100,9 +103,9 @@ def resize_buckets_now(
 
 
 def roll_back_now(table: HoodieTable) -> Recovered:
-    """Undo what writers that are gone left pending, and finish their cleans; says what that was.
+    """Undo what dead writers left pending, and finish their cleans; returns what was done.
 
-    Raises ConcurrentWrite naming a writer that is at work, TableError for what only its own writer can
+    Raises ConcurrentWrite naming an active writer, TableError for an instant that only its own writer can
     finish.
     """
     table.config.check_writable()
@@ -111,16 +114,16 @@ def roll_back_now(table: HoodieTable) -> Recovered:
 
 
 def drop_metadata_table_now(table: HoodieTable) -> HoodieTable:
-    """Remove the metadata table that Apache Hudi built, if there is one; the table as it then is.
+    """Remove the metadata table that Apache Hudi built, if any; returns the table without it.
 
-    Its rows stay. Readers list the files again, and Apache Hudi builds a new one at its next write that
-    wants one. Raises ConcurrentWrite naming another writer.
+    The rows stay. Readers list files again, and Apache Hudi builds a new metadata table at its next write
+    that uses one. Raises ConcurrentWrite naming another writer.
     """
     with TableLock(table.storage, "drop metadata table"):
         return table.drop_metadata_table()
 
 
 def _held(table: HoodieTable, purpose: str) -> AbstractContextManager[bool]:
-    # a metadata table would go on listing what is removed here
+    # a metadata table would still list the files removed here
     table.config.check_writable()
     return Coordinator(table).hold(purpose)

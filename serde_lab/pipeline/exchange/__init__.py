@@ -1,1 +1,1 @@
-"""Hops between stages: records become frames, are sent to their targets, and become records again."""
+"""Moves records between stages: encodes them as frames, sends the frames to their targets, decodes them."""

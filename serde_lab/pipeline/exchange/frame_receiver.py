@@ -1,7 +1,4 @@
-"""The receiving half of a hop: frames are looked at, put into input order, and decoded shard by shard.
-
-Owns what arrives at a task and in which pieces. Must not know what becomes of records, nor pyspark.
-"""
+"""The receiving half of a hop: checks frames, restores the input order, and decodes them shard by shard."""
 
 from __future__ import annotations
 
@@ -29,16 +26,16 @@ _MOST_RUNS = 4096
 
 @dataclass(slots=True)
 class Arrived:
-    """Records of one shard in input order, and its index records; None where there are none."""
+    """The records of one shard in input order, and its index records; None if there are none."""
 
     records: Records | None
     index: Records | None = None
 
 
 class FrameReceiver:
-    """What arrives at one task, as records.
+    """Receives the frames of one task and decodes them to records.
 
-    `with_index`: index records come through the same hop, and are told apart by their positions.
+    `with_index`: index records come through the same hop; their positions distinguish them.
     """
 
     def __init__(
@@ -54,22 +51,22 @@ class FrameReceiver:
         timed: bool = False,
         piece_bytes: int | None = None,
     ) -> Iterator[Arrived]:
-        """One shard after the other, of batches of (position, frame); `timed`: they time themselves.
+        """Yield one shard after another from batches of (position, frame); `timed`: they time themselves.
 
-        `piece_bytes`: of how many the records come at a time, about, for a task that looks at each record
-        by itself; without it, or beside index records, a shard comes as a whole.
-        Whoever takes them gives the records back (`Arrived.records = None`) before the next ones come.
+        `piece_bytes`: yield the records in pieces of about this size, for a task that handles records one
+        by one; without it, or if there are index records, a shard comes whole. The caller releases the
+        records (`Arrived.records = None`) before it takes the next ones.
         """
         timeline = self._timeline
         source = batches if timed else timeline.source(batches)
         for shard in _shards(source, self._shards):
             positions = np.concatenate([part.column("position").to_numpy() for part in shard])
             frames = [part.column("frame") for part in shard]
-            # whoever made the list still holds it: its frames are to go once they are decoded
+            # the generator still holds this list; clear it so that frames are freed once they are decoded
             shard.clear()
             with timeline.phase("sniff"):
-                # the wire is checked against the declared strategy, by its bytes, whatever decode makes
-                # of it
+                # check the first byte of each frame against the declared strategy, whatever decode does
+                # with it
                 foreign = sum(_foreign(chunk, self._mark) for chunk in frames)
                 timeline.add("frames_sniffed", len(positions))
                 timeline.add("frames_foreign", foreign)
@@ -106,12 +103,12 @@ class FrameReceiver:
             yield arrived
 
     def _decoded(self, frames: list[pa.Array], positions: npt.NDArray[np.int64]) -> Records:
-        """The records of `frames`, which are taken out of their list, by position."""
+        """The records of `frames`, by position; clears the list."""
         ordered = in_order(pa.chunked_array(frames), positions)
         frames.clear()
         at_once = self._bound.decode_bytes
         if at_once is None:
-            # several where one buffer cannot hold them all
+            # several chunks if one buffer cannot hold them all
             together = ordered.combine_chunks()
             parts = together.chunks if isinstance(together, pa.ChunkedArray) else [together]
         else:
@@ -122,10 +119,10 @@ class FrameReceiver:
 
 
 def in_order(frames: pa.ChunkedArray, positions: npt.NDArray[np.int64]) -> pa.ChunkedArray:
-    """`frames` by their `positions`, shape (n,).
+    """`frames` sorted by their `positions`, shape (n,).
 
-    What one task sent arrives in its order, so that whole runs change places; where there are more runs
-    than tasks send, frames do one by one.
+    The frames of one sending task arrive in order, so whole runs are moved; if runs overlap or are too
+    many, the frames are sorted one by one.
     """
     starts = np.flatnonzero(np.diff(positions) < 0) + 1
     if not len(starts):
@@ -141,7 +138,7 @@ def in_order(frames: pa.ChunkedArray, positions: npt.NDArray[np.int64]) -> pa.Ch
 
 
 def _pieces(frames: pa.ChunkedArray, piece_bytes: int) -> Iterator[pa.BinaryArray]:
-    """The frames in pieces of about `piece_bytes`, one frame at least."""
+    """The frames in pieces of about `piece_bytes`, at least one frame each."""
     for chunk in frames.chunks:
         if len(chunk):
             step = frames_in(chunk, piece_bytes)
@@ -150,7 +147,7 @@ def _pieces(frames: pa.ChunkedArray, piece_bytes: int) -> Iterator[pa.BinaryArra
 
 
 def _shards(batches: Iterable[pa.RecordBatch], shards: int) -> Iterator[list[pa.RecordBatch]]:
-    """The batches of one shard after the other; they arrive sorted where there are several."""
+    """The batches of one shard after another; with several shards they arrive sorted."""
     held: list[pa.RecordBatch] = []
     current = -1
     for batch in batches:

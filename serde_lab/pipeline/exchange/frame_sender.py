@@ -1,7 +1,6 @@
-"""The sending half of a hop: records are put in the order of their targets and become frames.
+"""The sending half of a hop: sorts records by target and encodes them as frames.
 
-Owns routing, encoding, and the positions by which a receiver brings frames back into input order. Must
-not know where records come from, nor pyspark.
+Each frame gets a position, by which the receiver restores the input order.
 """
 
 from __future__ import annotations
@@ -25,24 +24,24 @@ ROUTED = pa.schema(
         pa.field("frame", pa.binary(), nullable=False),
     ]
 )
-"""What leaves a sending task: one row a frame."""
+"""The output of a sending task: one row per frame."""
 
 SHARD_SHIFT = 56
-"""Shards stand above the input position, so that one sort by position brings a task's shards in turn."""
+"""The shard is in the bits above the input position, so sorting by position also groups a task's shards."""
 INDEX_BIT = 1 << 55
-"""Set in the positions of frames of index records, which stand behind all others of their shard."""
+"""Set in the positions of index records' frames, so that they sort behind all others of their shard."""
 
 INDEX = "index_"
-"""Begins the names of phases and counters of index records, which are told apart from records."""
+"""Prefix of phase and counter names of index records, which are counted apart from records."""
 
-# of one batch handed to Spark, which makes one vector of it
+# bytes of one batch given to Spark, which makes one vector of it
 BATCH_BYTES = 16 << 20
 
 
 class FrameSender:
     """Sends the records of one task over `hop`, batch after batch.
 
-    `prefix` begins the names of its phases and counters; `mark` is set in every position.
+    `prefix` begins the names of its phases and counters; `mark` is a bit set in every position.
     """
 
     def __init__(
@@ -64,7 +63,7 @@ class FrameSender:
     def send(
         self, records: Records, target: Targets, shard: npt.NDArray[np.int64] | None
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of ROUTED; `target` and `shard` of each record are what the hop says of them."""
+        """Yield batches of ROUTED; `target` and `shard` of each record come from the hop."""
         timeline, prefix, rows = self._timeline, self._prefix, len(records)
         with timeline.phase(f"{prefix}route"):
             if self._bound.options.rows_per_frame == 1:
@@ -72,7 +71,7 @@ class FrameSender:
                 bounds = Bounds.each(target)
             else:
                 lane = target if shard is None else target.astype(np.int64) * self._shards + shard
-                # numpy sorts short integers by their digits, four times as fast
+                # numpy radix-sorts short integers, four times as fast
                 short = lane.astype(np.uint16) if self._tasks * self._shards < 1 << 16 else lane
                 order = np.argsort(short, kind="stable")
                 records = records.take(order)
@@ -97,7 +96,7 @@ class FrameSender:
     ) -> npt.NDArray[np.int64]:
         """Input position of each frame's first record.
 
-        A frame's later records stand later in the input than its first one and, within one target and
+        A frame's later records come later in the input than its first one and, within one target and
         shard, before the next frame's: the stable sort kept the input order.
         """
         counts = rows.to_numpy()
@@ -108,7 +107,7 @@ class FrameSender:
 
 
 def _runs(lane: npt.NDArray[np.integer], target: Targets) -> Bounds:
-    """Bounds of the runs of equal lane; both arrays stand in routed order."""
+    """Bounds of the runs of equal lane; both arrays are in routed order."""
     if not len(lane):
         return Bounds(np.zeros(0, np.int32), np.zeros(1, np.int64))
     starts = np.flatnonzero(np.concatenate([[True], lane[1:] != lane[:-1]]))
@@ -116,7 +115,7 @@ def _runs(lane: npt.NDArray[np.integer], target: Targets) -> Bounds:
 
 
 def _pieces(routed: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Slices of at most about BATCH_BYTES, one frame at least."""
+    """Slices of at most about BATCH_BYTES, at least one frame each."""
     if total_bytes(routed.column(2)) <= BATCH_BYTES:
         yield routed
         return
@@ -126,12 +125,12 @@ def _pieces(routed: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def frames_in(frames: pa.BinaryArray, size_bytes: int) -> int:
-    """How many of `frames` have about `size_bytes` together, one at least."""
+    """How many of `frames` add up to about `size_bytes`; at least one."""
     return max(1, len(frames) * size_bytes // max(1, total_bytes(frames)))
 
 
 def total_bytes(frames: pa.BinaryArray) -> int:
-    """Bytes of all frames together."""
+    """The bytes of all frames together."""
     offsets = frame_offsets(frames)
     return int(offsets[-1]) - int(offsets[0])
 

@@ -1,7 +1,4 @@
-"""By what records are shared out to the tasks of the next stage: the hops that topologies are made of.
-
-Owns the keys of hops and the placing of records by them. Must not know stages, frames or Spark.
-"""
+"""Defines the hops of topologies, each with the key that distributes records to the next tasks."""
 
 from __future__ import annotations
 
@@ -23,10 +20,10 @@ Targets = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """Records on their way: what tells where they go.
+    """Records to be sent, with the columns that decide their target.
 
-    `envelope` gives envelope columns by name: a batch, or records on their own representation. `data`
-    is the source's batch where it is at hand. `partition` is the sending task's.
+    `envelope` gives envelope columns by name: it is a batch, or records in their own representation.
+    `data` is the source's batch if available. `partition` is the sending task's.
     """
 
     envelope: pa.RecordBatch | Records
@@ -42,17 +39,16 @@ class Outgoing:
         return self.envelope.column(PARTITION_PATH)
 
     def file_ids(self) -> pa.StringArray:
-        """File ids, "" where no file group has been found."""
+        """File ids, "" for records without a file group yet."""
         return self.envelope.column(FILE_ID)
 
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One crossing between two stages.
+    """One shuffle between two stages.
 
-    `by` says in words what its key is. `place` gives the task of each record out of as many as `tasks`
-    says that there are; `single`: there is one task, whatever the parallelism. `in_order`: frames come
-    in the order of their positions.
+    `by` describes its key in words. `place` gives the task of each record, out of `tasks` many. `single`:
+    there is one task, whatever the parallelism. `in_order`: frames arrive sorted by position.
     """
 
     by: str
@@ -61,22 +57,22 @@ class Hop:
     in_order: bool = False
 
     def is_sorted(self, plan: WritePlan) -> bool:
-        """Whether frames are sorted by position: for their order, or since shards come in turn."""
+        """Whether frames are sorted by position: for `in_order`, or to receive shard after shard."""
         return self.in_order or plan.shards > 1
 
     @property
     def words(self) -> str:
-        """What it does, in words."""
+        """A description of the hop."""
         return "to a single task" if self.single else f"by {self.by}"
 
     def tasks(self, plan: WritePlan) -> int:
-        """Tasks of the stage that it leads to."""
+        """The number of tasks in the next stage."""
         return 1 if self.single else plan.targets
 
     def destinations(
         self, plan: WritePlan, going: Outgoing
     ) -> tuple[Targets, npt.NDArray[np.int64] | None]:
-        """Task and shard of each record; no shard where there is only one."""
+        """Task and shard of each record; shard is None if there is only one."""
         target = self.place(plan, going)
         if plan.shards == 1:
             return target, None
@@ -85,7 +81,7 @@ class Hop:
 
 
 def task_of_text(text: pa.StringArray, tasks: int) -> Targets:
-    """The task of each text, the same in every process; `text` holds few different ones."""
+    """The task of each text, the same in every process; `text` should have few distinct values."""
     encoded = text.dictionary_encode()
     of_distinct = (hash64(encoded.dictionary) % np.uint64(tasks)).astype(np.int32)
     return of_distinct[encoded.indices.to_numpy()]
@@ -94,7 +90,7 @@ def task_of_text(text: pa.StringArray, tasks: int) -> Targets:
 def _by_bucket(plan: WritePlan, going: Outgoing) -> Targets:
     paths = going.paths() if plan.schema.partition else None
     if plan.table.is_keyless:
-        # rows of one partition path and one input partition stay together: few files
+        # rows with the same partition path and input partition stay together, which keeps files few
         buckets = np.full(len(going.envelope), going.partition % plan.targets, np.int32)
     elif going.data is not None:
         buckets = buckets_of_batch(going.keys(), going.data, plan.table, paths)
@@ -104,7 +100,7 @@ def _by_bucket(plan: WritePlan, going: Outgoing) -> Targets:
 
 
 def _by_key(plan: WritePlan, going: Outgoing) -> Targets:
-    # the upper half: shards are told by the remainder of the same hash
+    # use the upper half: the remainder of the same hash decides the shard
     high = hash64(going.keys()) >> np.uint64(32)
     return (high % np.uint64(plan.targets)).astype(np.int32)
 

@@ -1,7 +1,7 @@
-"""The exchange between stages, and the one that needs no Spark.
+"""Defines the exchange interface, which carries batches between stages, and an exchange in one process.
 
-Owns the interface that both exchanges have and `inprocess`: milliseconds instead of seconds, for
-hypothesis, codec work and most tests. Must not import pyspark.
+The in-process exchange takes milliseconds instead of seconds; hypothesis tests, codec work and most tests
+use it.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class Exchange(ABC):
 
     @abstractmethod
     def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
-        """All stages and hops; one status a file written. Raises whatever a stage raised on purpose."""
+        """Run all stages and hops; one status per written file. Raises the errors that stages raise."""
 
     def counters(self) -> Counter[str]:
-        """What the tasks of the last run counted; empty where an exchange does not keep it."""
+        """The counters of the last run's tasks; empty if the exchange keeps none."""
         return Counter()
 
 
 class InProcessExchange(Exchange):
-    """All stages in this process, one task after the other.
+    """Runs all stages in this process, one task after another.
 
     `partitions`: the source's input partitions, each an iterable of batches of the data columns.
-    `reports`: what the tasks of the last run said of themselves.
+    `reports`: the task reports of the last run.
     """
 
     def __init__(self, partitions: Sequence[Iterable[pa.RecordBatch]]) -> None:
@@ -60,13 +60,13 @@ class InProcessExchange(Exchange):
             arrived: list[list[pa.RecordBatch]] = [[] for _ in range(hop.tasks(plan))]
             sent = self._stage(plan, topology.stages[number], hop, inputs)
             if number == topology.index_joins:
-                # a task is told its number
+                # the input of each task is its number
                 numbers = [[pa.record_batch({"id": [n]})] for n in range(bootstrap_tasks(plan))]
                 sent = chain(sent, self._stage(plan, BOOTSTRAP, hop, numbers))
             for routed in sent:
                 for target, part in by_target(routed):
                     arrived[target].append(part)
-            # as Spark sorts; the shard is in a position's upper bits
+            # sorted as in Spark; the upper bits of a position hold the shard
             inputs = [_sorted(parts) if hop.is_sorted(plan) else parts for parts in arrived]
         return tuple(self._stage(plan, topology.stages[-1], None, inputs))
 
@@ -77,7 +77,7 @@ class InProcessExchange(Exchange):
         hop: Hop | None,
         inputs: Iterable[Iterable[pa.RecordBatch]],
     ) -> Iterator[Any]:
-        """What the tasks of one stage give, in turn."""
+        """The outputs of a stage's tasks, in turn."""
         for number, batches in enumerate(inputs):
             timeline = TaskTimeline(stage.label)
             yield from stage.work(StageTask(plan, number, timeline, hop), batches)
@@ -88,7 +88,7 @@ class InProcessExchange(Exchange):
 
 
 def summed(counted: Iterable[Mapping[str, int]]) -> Counter[str]:
-    """The counters of several tasks as one."""
+    """The counters of several tasks, added up."""
     total: Counter[str] = Counter()
     for one in counted:
         total.update(one)
@@ -113,7 +113,7 @@ def _sorted(parts: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 def parquet_partitions(
     files: Sequence[Path], columns: Sequence[str], rows: int = 10_000
 ) -> list[Iterator[pa.RecordBatch]]:
-    """One input partition a file, in the order given, as the Spark source reads them."""
+    """One input partition per file, in the given order, as the Spark source reads them."""
 
     def read(file: Path) -> Iterator[pa.RecordBatch]:
         with pq.ParquetFile(file) as source:

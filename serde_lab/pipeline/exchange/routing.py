@@ -1,8 +1,8 @@
-"""Which reduce partition a record goes to, and how Spark is made to send it there.
+"""Computes the reduce partition of each record, and the salt that makes Spark send it there.
 
-Owns targets and salts. `repartition(n, col)` places a row at pmod(murmur3(col), n), not at col, so that
-eight targets would share five partitions; the hop sends a salt instead, the smallest int that Spark's
-own hash maps to the wanted partition. Must not import pyspark.
+`repartition(n, col)` places a row at pmod(murmur3(col), n), not at col: eight targets would share five
+partitions. The hop therefore sends a salt, the smallest int that Spark's hash maps to the wanted
+partition.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _rotate(values: npt.NDArray[np.uint32], bits: int) -> npt.NDArray[np.uint32]
 
 @lru_cache(maxsize=64)
 def salts(partitions: int) -> npt.NDArray[np.int32]:
-    """The salt of each reduce partition, shape (partitions,): the smallest int from 0 that hits it."""
+    """The salt of each reduce partition, shape (partitions,): the smallest int from 0 that maps to it."""
     found = np.full(partitions, -1, np.int32)
     start = 0
     while (found < 0).any():
@@ -57,9 +57,9 @@ def salts(partitions: int) -> npt.NDArray[np.int32]:
 
 
 def position_of(partition: int, rows_before: int) -> int:
-    """Where a frame's first record stood in the input: orders frames that arrive in any order.
+    """The input position of a frame's first record, by which frames that arrive in any order are sorted.
 
-    The input partition in the upper bits, the row within it in the lower 40.
+    The input partition is in the upper bits, the row within it in the lower 40.
     """
     return (partition << 40) | rows_before
 
@@ -67,13 +67,13 @@ def position_of(partition: int, rows_before: int) -> int:
 def buckets_of(
     keys: pa.Array, table: TableConfig, paths: pa.Array | None = None
 ) -> npt.NDArray[np.int32]:
-    """The bucket of each record key, shape (n,); `paths`: partition paths, where there are any."""
+    """The bucket of each record key, shape (n,); `paths`: partition paths, if the table is partitioned."""
     counts = _bucket_counts(table, paths)
     return bucket_ids(keys, table.record_key_fields, table.bucket_fields, counts)
 
 
 def _bucket_counts(table: TableConfig, paths: pa.Array | None) -> int | npt.NDArray[np.int32]:
-    """Buckets of the partition of each record; one number where all partitions have as many."""
+    """The bucket count of each record's partition; a single number if all partitions have the same."""
     if not table.bucket_expressions or paths is None:
         return table.bucket_count or 1
     encoded = paths.dictionary_encode()
@@ -84,7 +84,7 @@ def _bucket_counts(table: TableConfig, paths: pa.Array | None) -> int | npt.NDAr
 def buckets_of_batch(
     keys: pa.Array, data: pa.RecordBatch, table: TableConfig, paths: pa.Array | None = None
 ) -> npt.NDArray[np.int32]:
-    """The bucket of each record, from its key fields in `data` where they are plain integers."""
+    """The bucket of each record, from its key fields in `data` if they are plain integers."""
     fields = table.record_key_fields
     columns = {name: values_at(data, name) for name in fields}
     bare = len(fields) == 1 and (len(table.partition_fields) < 2 or bool(table.partition_kinds))
@@ -102,7 +102,7 @@ def targets_of(
     buckets_in: Callable[[str], int],
     targets: int,
 ) -> npt.NDArray[np.int32]:
-    """The reduce partition of each record; `paths` are its partition paths, None where there are none.
+    """The reduce partition of each record; `paths` are its partition paths, None if there are none.
 
     `buckets_in` gives the number of buckets of a partition.
     """

@@ -1,1 +1,1 @@
-"""Writes the records of a file group: merges them and appends a log or makes a base file."""
+"""Writes the records of a file group: merges them, then appends to a log or writes a base file."""

@@ -1,9 +1,7 @@
-"""The handle that appends to a file group's log: on merge-on-read upserts and deletes, and inserts
-where a bucket is a file group.
+"""Appends records to a file group's log, on merge-on-read: upserts and deletes, and inserts into buckets.
 
-Owns the step from records to blocks; nothing that is stored is read, and so every row counts as an
-update, as Hudi's bucket index has it. Only records that leave columns out are told apart by whether
-their keys are stored. Must not know frames, base files or Spark. Source:
+It does not read stored rows, so every row counts as an update, as under Hudi's bucket index. Only for
+records that leave out columns does it check which keys are stored. Source:
 org.apache.hudi.io.HoodieAppendHandle.
 """
 
@@ -25,7 +23,7 @@ from serde_lab.table.files.log_file import LogTarget, LogWriter
 
 
 class AppendHandle(WriteHandle):
-    """One file group that has data already: its new log files."""
+    """Writes the new log files of one existing file group."""
 
     def __init__(self, task: Task, partition_path: str, stored: StoredFileGroup) -> None:
         super().__init__(task)
@@ -57,8 +55,9 @@ class AppendHandle(WriteHandle):
             )
 
     def write(self, records: Records) -> None:
-        """Append `records`, one a key, or delete their keys by commit time; of an insert, all of them:
-        readers merge its rows like any others in a log."""
+        """Append `records`, one per key, or delete their keys by commit time. An insert appends all its
+        rows; readers merge them like any others in a log.
+        """
         timeline, plan = self.task.timeline, self.task.plan
         if self.combiner is not None:
             self._write_made(self.made(records))
@@ -92,7 +91,7 @@ class AppendHandle(WriteHandle):
                     self._append_partial(keys, data)
 
     def _append_partial(self, keys: pa.Array, data: pa.RecordBatch) -> None:
-        """Rows of keys that are stored keep what they leave out; in new ones it is null."""
+        """Rows of stored keys keep the stored values of missing columns; rows of new keys get null."""
         is_stored = pc.is_in(keys, value_set=self._stored_keys)
         self._writer.append_partial(keys.filter(is_stored), data.filter(is_stored))
         is_new = pc.invert(is_stored)
@@ -108,20 +107,20 @@ class AppendHandle(WriteHandle):
             self._delete(made.keys.values, made.ordering, Deletes(~is_row, made.always))
 
     def _delete(self, keys: pa.Array, ordering: Sequence[pa.Array], deletes: Deletes) -> None:
-        """Marked rows go to delete blocks: with their ordering values, or by commit time."""
+        """Write delete blocks for the marked rows: with their ordering values, or by commit time."""
         by_value = pa.array(deletes.marked & ~deletes.always)
         self._writer.delete(keys.filter(by_value), [v.filter(by_value) for v in ordering])
         self._writer.delete(keys.filter(pa.array(deletes.marked & deletes.always)))
 
     def finish(self) -> Iterator[WriteStatus]:
-        """Put the last file in its place."""
+        """Close the last log file; one status per file."""
         with self.task.timeline.phase("write"):
             statuses = self._writer.close(updates=self._rows)
         yield from statuses
 
 
 def _keys(plan: WritePlan, partial: PartialUpdates, partition_path: str, file_id: str) -> pa.Array:
-    """The record keys that a file group has rows of."""
+    """The record keys that a file group stores."""
     reader = FileSliceReader(
         plan.storage,
         plan.table,

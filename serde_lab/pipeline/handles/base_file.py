@@ -1,8 +1,7 @@
-"""The handle that writes a base file: a file group's first one, or the next one on copy-on-write.
+"""Writes a base file: a file group's first one, or its next version on copy-on-write.
 
-Owns the merge with the base file that is stored: each shard is merged by itself, and rows that nothing
-replaced are carried over at the end. Must not know frames, logs or Spark. Sources:
-org.apache.hudi.io.HoodieCreateHandle, HoodieWriteMergeHandle.
+Each shard is merged with the stored base file by itself; stored rows that nothing replaced are copied at
+the end. Sources: org.apache.hudi.io.HoodieCreateHandle, HoodieWriteMergeHandle.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from serde_lab.table.files.row_schema import conform
 
 
 class BaseFileHandle(WriteHandle):
-    """One file group: the base file that is stored, if any, what replaces its rows, and the new one."""
+    """Merges the records of one file group with its stored base file, if any, into a new base file."""
 
     def __init__(
         self, task: Task, partition_path: str, file_id: str, stored: StoredFileGroup | None
@@ -50,7 +49,7 @@ class BaseFileHandle(WriteHandle):
         with task.timeline.phase("write"):
             self._writer = BaseFileWriter(
                 plan.storage,
-                # a row of a new file group has nothing before it to keep: what it leaves out is null
+                # rows of a new file group have no stored values to keep, so missing columns become null
                 data_schema=self._columns,
                 partition_path=partition_path,
                 file_id=file_id,
@@ -69,7 +68,7 @@ class BaseFileHandle(WriteHandle):
             told_by = columns_of(ordering)
             with task.timeline.phase("read_base"):
                 self._reader = BaseFileReader(plan.storage, previous)
-                # with shards, memory does not hold all stored rows, and a delete may not want them
+                # with shards, not all stored rows fit into memory; and a delete may not need them
                 whole = plan.shards == 1 and not deletes
                 columns = [RECORD_KEY, *told_by, *(self._reader.carried_columns if whole else ())]
                 table = self._reader.read(list(dict.fromkeys(columns)))
@@ -88,7 +87,7 @@ class BaseFileHandle(WriteHandle):
                 self._kept = np.ones(len(self._stored_keys), np.bool_)
 
     def write(self, records: Records) -> None:
-        """Merge `records` and write those that stand; of deletes, only forget what they name."""
+        """Merge `records` with the stored rows and write the winners; a delete only drops stored keys."""
         if self.task.plan.operation is Operation.DELETE:
             self._delete(records)
             return
@@ -108,7 +107,7 @@ class BaseFileHandle(WriteHandle):
                 self._writer.append(keys, conform(data, self._columns, self._writer.path))
 
     def _delete(self, records: Records) -> None:
-        """Whatever its ordering value: a delete without a row is one by commit time."""
+        """Drop the keys whatever their ordering values: a delete without a row goes by commit time."""
         with self.task.timeline.phase("merge"):
             gone = pc.is_in(self._stored_keys.values, value_set=records.record_keys())
             rows = gone.to_numpy(zero_copy_only=False)
@@ -116,7 +115,7 @@ class BaseFileHandle(WriteHandle):
             self._kept &= ~rows
 
     def _merged(self, candidates: Candidates) -> Indices | None:
-        """Which candidates stand against what is stored, None for all of them."""
+        """Which candidates win against the stored rows; None means all of them."""
         if self._reader is None:
             deletes = candidates.deletes
             return None if deletes is None else np.flatnonzero(~deletes.marked)
@@ -134,7 +133,7 @@ class BaseFileHandle(WriteHandle):
         return outcome.incoming
 
     def _write_made(self, made: Made) -> None:
-        """Make one row of each stored row and the incoming one of its key; others are new."""
+        """Combine each incoming row with the stored row of its key; rows of new keys are appended."""
         timeline, combiner = self.task.timeline, self.combiner
         assert combiner is not None
         is_row = made.row >= 0
@@ -160,7 +159,7 @@ class BaseFileHandle(WriteHandle):
             pairs, stored_rows = hits[two], found[hits[two]]
         stored = self._stored_rows(stored_rows)
         with timeline.phase(combiner.phase):
-            # the stored file may be older than some of the columns
+            # the stored file may predate some of the columns
             data = conform(stored, made.rows.schema, self._writer.path)
             newer = made.rows.take(pa.array(made.row[pairs]))
             combined = combiner.combine(data, newer, wins[two])
@@ -171,7 +170,7 @@ class BaseFileHandle(WriteHandle):
             self._kept[stored_rows[gone_too | changed]] = False
             self._deletes += int(gone_too.sum())
             self._updates += int(changed.sum())
-            # a stored row that stands and was filled keeps its commit time
+            # a stored row that wins and had gaps filled keeps its commit time
             refilled = changed & ~wins[two] & self._keeps_winner
             self._refill(stored, combined.rows, np.flatnonzero(refilled))
             written = np.flatnonzero(changed & ~refilled)
@@ -189,7 +188,7 @@ class BaseFileHandle(WriteHandle):
 
     @property
     def _keeps_winner(self) -> bool:
-        """Whether a made row is the winner of two, filled, and not something new."""
+        """Whether a combined row is the winner with its gaps filled, and not a new row."""
         return isinstance(self.combiner, PartialUpdateCombiner)
 
     def _refill(self, stored: pa.RecordBatch, rows: pa.RecordBatch, at: Indices) -> None:
@@ -201,14 +200,14 @@ class BaseFileHandle(WriteHandle):
         self._refilled.append(pa.RecordBatch.from_pydict(columns))
 
     def _stored_rows(self, numbers: Indices) -> pa.RecordBatch:
-        """Stored rows by number, in the columns that are carried over."""
+        """Stored rows by row number, in the columns that are copied."""
         assert self._reader is not None
         if self._stored is not None:
             with self.task.timeline.phase("merge"):
                 taken = self._stored.take(pa.array(numbers)).combine_chunks()
                 return _one_batch(taken)
         with self.task.timeline.phase("read_base"):
-            # memory does not hold them all: those wanted are looked for batch by batch
+            # not all rows fit into memory: search for the wanted ones batch by batch
             order = np.argsort(numbers, kind="stable")
             wanted, start, parts = numbers[order], 0, []
             for batch in self._reader.batches(self._reader.carried_columns):
@@ -220,9 +219,9 @@ class BaseFileHandle(WriteHandle):
             return _one_batch(pa.Table.from_batches(parts).take(pa.array(back)))
 
     def finish(self) -> Iterator[WriteStatus]:
-        """Carry over the stored rows that stand, a row group at a time, and close the file.
+        """Copy the remaining stored rows, one row group at a time, and close the file.
 
-        A delete that met none of its keys here leaves the file group as it is.
+        A delete that matched no key here leaves the file group unchanged.
         """
         timeline = self.task.timeline
         if self.task.plan.operation is Operation.DELETE and not self._deletes:

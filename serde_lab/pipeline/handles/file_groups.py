@@ -1,8 +1,8 @@
-"""The file groups of a writing task: records are taken apart by group, and each group gets a handle.
+"""Splits the records of a writing task by file group, and gives each group a handle.
 
-Owns how groups are told (by bucket, or by the file id that records bear or that an assigner of the same
-task found) and which handle a group gets: a base file where there is none yet and on copy-on-write, the
-group's log on merge-on-read, nothing where a delete finds no group. Must not know frames or Spark.
+The group follows from the bucket, or from the file id that records carry or that an assigner in the same
+task found. The handle writes a base file for a new group and on copy-on-write, and appends to the group's
+log on merge-on-read. A delete skips groups that do not exist.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ GroupKey = tuple[str, int | str]
 class Part:
     """The records of one file group, in input order.
 
-    `operations`: what an assigner of this task found each of them to be; None where they bear it.
+    `operations`: insert or update for each record, as an assigner in this task found; None if the records
+    carry it themselves.
     """
 
     key: GroupKey
@@ -50,22 +51,22 @@ class Part:
 
 
 class Grouping(Protocol):
-    """How the records of a writing task are told apart by file group."""
+    """Splits the records of a writing task by file group."""
 
     def parts(self, records: Records, located: Located | None = None) -> list[Part]:
-        """One part a group. `located`: the places of `records`, which bear none themselves.
+        """One part per file group. `located`: the file groups of `records` that carry none themselves.
 
-        Raises LabError for a record of another task, or of no file group.
+        Raises LabError for a record that belongs to another task, or to no file group.
         """
         ...
 
     def new_file_id(self, key: GroupKey) -> str:
-        """The file id of a group that nothing is stored of."""
+        """The file id of a new file group."""
         ...
 
 
 class ByBucket:
-    """A bucket of a partition is a file group."""
+    """Each bucket of a partition is a file group."""
 
     def __init__(self, plan: WritePlan, partition: int) -> None:
         self.plan, self.partition = plan, partition
@@ -74,8 +75,8 @@ class ByBucket:
         plan = self.plan
         path, bucket = key
         assert isinstance(bucket, int)
-        # without keys every write has file groups of its own; and an id that was replaced is gone
-        # for good
+        # without keys every write makes its own file groups; and the id of a replaced group must never be
+        # used again
         own = plan.table.is_keyless or plan.operation.replaces or plan.fresh_file_ids
         return bucket_file_id(bucket, path, plan.seed ^ int(plan.instant) if own else plan.seed)
 
@@ -83,7 +84,7 @@ class ByBucket:
         assert located is None, "a bucket is told by the key alone"
         plan = self.plan
         if not plan.schema.partition and plan.targets >= plan.buckets:
-            # one bucket a task: nothing to take apart
+            # the task has only one bucket, so there is nothing to split
             return [Part(("", self.partition), records)] if len(records) else []
         paths = records.column(PARTITION_PATH) if plan.schema.partition else None
         if plan.table.is_keyless:
@@ -107,7 +108,7 @@ class ByBucket:
 
 
 class ByFileId:
-    """Records bear the file id that an assigner gave them, or have it beside them."""
+    """Each file id is a file group; an assigner set it in the records or passes it beside them."""
 
     def new_file_id(self, key: GroupKey) -> str:
         return str(key[1])
@@ -141,7 +142,7 @@ class ByFileId:
 
 
 class FileGroupWriter:
-    """The file groups of one writing task; `convert_out` as in Task."""
+    """Writes the file groups of one task; `convert_out` as in Task."""
 
     def __init__(
         self,
@@ -159,9 +160,9 @@ class FileGroupWriter:
         self._done: list[WriteStatus] = []
 
     def write(self, records: Records, located: Located | None = None) -> None:
-        """Merge and write one shard's records, which stand in input order.
+        """Merge and write the records of one shard, given in input order.
 
-        `located`: their places, where they were assigned in this task and bear none.
+        `located`: their file groups, if they were assigned in this task and the records carry none.
         """
         with self.timeline.phase("group"):
             parts = self._grouping.parts(records, located)
@@ -171,20 +172,22 @@ class FileGroupWriter:
                 continue
             handle.write(part.records)
             if self.plan.shards == 1:
-                # no later shard has records of this group: its buffers need not wait for the others
+                # no later shard has records of this group, so its buffers can be freed now
                 self._done += handle.finish()
             else:
                 self._open[part.key] = handle
 
     def finish(self) -> Iterator[WriteStatus]:
-        """Close what is open; one status a file."""
+        """Close the open handles; one status per file."""
         yield from self._done
         for handle in self._open.values():
             yield from handle.finish()
 
 
 def handle_of(task: Task, grouping: Grouping, part: Part) -> WriteHandle | None:
-    """What writes the group of `part`, its first records; None where there is nothing to delete from."""
+    """The handle for the group of `part`, its first records; None for a delete if the group does not
+    exist.
+    """
     plan, key = task.plan, part.key
     stored = plan.groups.get(key)
     if stored is None:
@@ -202,7 +205,7 @@ def handle_of(task: Task, grouping: Grouping, part: Part) -> WriteHandle | None:
 
 
 def _is_rewritten(plan: WritePlan, stored: StoredFileGroup, part: Part) -> bool:
-    """Whether inserts join a group whose logs the index would not look into.
+    """Whether inserts go to a base file, because the index does not read the group's logs.
 
     Source: AbstractSparkDeltaCommitActionExecutor#handleUpdate.
     """
@@ -213,7 +216,7 @@ def _is_rewritten(plan: WritePlan, stored: StoredFileGroup, part: Part) -> bool:
 
 
 def _codes(values: pa.Array | None, rows: int) -> tuple[npt.NDArray[np.int64], list[str]]:
-    """Each value as a number, and the values that the numbers stand for."""
+    """Each value as a number, and the list of distinct values that the numbers index."""
     if values is None:
         return np.zeros(rows, np.int64), [""]
     encoded = values.dictionary_encode()
@@ -221,7 +224,7 @@ def _codes(values: pa.Array | None, rows: int) -> tuple[npt.NDArray[np.int64], l
 
 
 def _lanes(lane: npt.NDArray[np.int64]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
-    """Each different number with its rows in order."""
+    """Each distinct number with the row numbers that have it, in order."""
     if not len(lane):
         return
     order = np.argsort(lane, kind="stable")

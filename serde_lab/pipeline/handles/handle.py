@@ -1,7 +1,6 @@
-"""What a file group's writer is to its reduce task, whatever kind of file it writes.
+"""The base class of the handles that write a file group, and their first step: one record per key.
 
-Owns the shape that all handles share, and the first step of each: one record a key. Must not know
-which handle a file group gets (`file_groups.py` chooses). Source: org.apache.hudi.io.HoodieWriteHandle.
+`file_groups.py` chooses the handle. Source: org.apache.hudi.io.HoodieWriteHandle.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from serde_lab.table.timeline.commit_metadata import WriteStat
 WriteStatus = WriteStat
 
 _PIECE_ROWS = 1 << 18
-# names of one batch's files, before those of the next one begin
+# file name numbers reserved for one batch; the next batch starts above them
 _FLUSHES = 1_000_000
 _STAGE = 1  # in write tokens: the reduce stage, whatever number Spark gave it in this session
 
@@ -40,9 +39,9 @@ _STAGE = 1  # in write tokens: the reduce stage, whatever number Spark gave it i
 class Task:
     """The reduce task that a handle works for.
 
-    `convert_out` names the phase of converting records out; a hop without a strategy has no such verb.
-    `flush`: which of a file group's base files of this task it is, if one after the other is written;
-    `rows_before`: rows of this task that the ones before wrote.
+    `convert_out` names the phase in which records become Arrow; a hop without a strategy has no such
+    verb. `flush` numbers the base files that this task writes one after another for a file group;
+    `rows_before` counts the rows in the earlier ones.
     """
 
     plan: WritePlan
@@ -54,22 +53,22 @@ class Task:
 
     @property
     def write_token(self) -> str:
-        """Names partition and stage but no attempt, so that all attempts aim at the same files."""
+        """Contains partition and stage but no attempt, so all attempts write the same file names."""
         return write_token(self.partition, _STAGE, self.plan.batch * _FLUSHES + self.flush)
 
     @property
     def first_row(self) -> int:
-        """Where its rows' sequence numbers begin: no two rows of an instant share one."""
+        """The first sequence number of its rows; no two rows of an instant share one."""
         return (self.plan.batch << 40) + self.rows_before
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """One record a key of a batch: `chosen` indexes `records`, None means all of them.
+    """One record per key of a batch: `chosen` indexes `records`, None means all of them.
 
-    `keys` and `ordering` are those of the chosen records, read and hashed once for all that follows;
-    the records themselves are gathered once, when it is known which of them are written (`rows`).
-    `deletes` says which of the chosen ones delete their keys; None where none does.
+    `keys` and `ordering` belong to the chosen records and are read and hashed only once. The records are
+    gathered once, after it is known which of them are written (`rows`). `deletes` says which chosen
+    records delete their keys; None if none does.
     """
 
     records: Records
@@ -82,8 +81,7 @@ class Candidates:
         return len(self.keys)
 
     def rows(self, standing: Indices | None = None) -> Indices | None:
-        """Where in `records` the candidates numbered `standing` are (None: all); None where all records
-        are such."""
+        """Indexes into `records` of the candidates numbered `standing` (None: all); None for all records."""
         if standing is None or len(standing) == len(self):
             return self.chosen
         return standing if self.chosen is None else self.chosen[standing]
@@ -91,9 +89,9 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """One entry a key of a batch where rows are made of several: as `Candidates`, but converted out.
+    """One entry per key where rows are combined from several: like `Candidates`, but already in Arrow.
 
-    `row` is each entry's row in `rows` (the data columns), or -1 where it deletes its key.
+    `row` is each entry's row in `rows` (the data columns), or -1 for a delete.
     """
 
     keys: HashedKeys
@@ -104,7 +102,7 @@ class Made:
 
 
 class WriteHandle(ABC):
-    """Writes the records of one file group: `write` shard by shard, then `finish` once."""
+    """Writes the records of one file group: `write` once per shard, then `finish` once."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -112,23 +110,23 @@ class WriteHandle(ABC):
 
     @abstractmethod
     def write(self, records: Records) -> None:
-        """Take the records of one shard, which stand in input order; a key is in one shard only."""
+        """Take the records of one shard, in input order; all records of a key are in one shard."""
 
     @abstractmethod
     def finish(self) -> Iterator[WriteStatus]:
-        """Put the files in their places; one status a file."""
+        """Finish the files; one status per file."""
 
     def precombined(self, records: Records) -> Candidates:
-        """One record a key: of a delete any of them, else the one that the table's order chooses."""
+        """One record per key: any of them for a delete, otherwise the one chosen by the table's ordering."""
         with self.task.timeline.phase("precombine"):
             return precombined(self.task.plan, records)
 
     def converted(
         self, records: Records, rows: Indices | None, phase: str
     ) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
-        """Record keys and data of the records at `rows` (None: all), gathered in a phase of this name.
+        """Record keys and data of the records at `rows` (None: all), gathered under the phase `phase`.
 
-        A large shard goes out in pieces, so that it is never in memory as a whole in both forms.
+        A large shard comes in pieces, so that memory never holds all of it in both forms.
         """
         pieces = records.pieces(_PIECE_ROWS, rows)
         while True:
@@ -145,7 +143,7 @@ class WriteHandle(ABC):
             yield batch.column(0), data
 
     def made(self, records: Records) -> Made:
-        """One entry a key where one record may be made of several: converted out first, then merged."""
+        """One entry per key where records are combined: they are converted to Arrow first, then merged."""
         plan, timeline = self.task.plan, self.task.timeline
         combiner = self.combiner
         assert combiner is not None
@@ -175,7 +173,8 @@ class WriteHandle(ABC):
             at = pa.array(folded.tops)
             always = deletes.always[folded.tops] if folded.always is None else folded.always
             is_row = folded.row >= 0
-            # a made row's own values: those of the record that stands may be of another
+            # a combined row has its own ordering values; the winning record may have contributed only
+            # some columns
             values = [
                 pc.if_else(
                     pa.array(is_row),
@@ -188,8 +187,9 @@ class WriteHandle(ABC):
 
 
 def together(written: Sequence[WriteStatus]) -> WriteStatus:
-    """One status of base files that followed one another in an instant: the last one's file, the counts
-    of all."""
+    """One status for base files that an instant wrote one after another: the last file, with summed
+    counts.
+    """
     return replace(
         written[-1],
         prevCommit=written[0].prevCommit,
@@ -201,7 +201,7 @@ def together(written: Sequence[WriteStatus]) -> WriteStatus:
 
 
 def refuse_markers(plan: WritePlan, rows: Records | pa.RecordBatch) -> None:
-    """Raise DataError where a write that adds all its rows has some that are marked as deletes."""
+    """Raise DataError if a write that keeps all its rows has rows marked as deletes."""
     marked = plan.merge_rules.markers.marked(rows, plan.schema.data.names)
     if marked is not None:
         raise DataError(
@@ -211,9 +211,9 @@ def refuse_markers(plan: WritePlan, rows: Records | pa.RecordBatch) -> None:
 
 
 def precombined(plan: WritePlan, records: Records) -> Candidates:
-    """One record a key of `records`, which stand in input order."""
-    # deletes have no row, and so no ordering value; by commit time the later position wins, as Hudi's
-    # own writer has it
+    """One record per key of `records`, which are in input order."""
+    # deletes have no row and so no ordering value; by commit time the later position wins, as in Hudi's
+    # writer
     ordered = plan.operation is not Operation.DELETE and plan.merge_mode is MergeMode.EVENT_TIME
     keys = HashedKeys.of(records.record_keys())
     ordering = records.ordering_values() if ordered else []
@@ -236,10 +236,10 @@ def _deletes(
     marked: npt.NDArray[np.bool_],
     ordering: Sequence[pa.Array],
 ) -> Deletes:
-    """Marked rows as deletes. Raises DataError for one that has a null ordering value.
+    """Marked rows as deletes. Raises DataError for one with a null ordering value.
 
-    Null is lower than any value, and a delete block cannot say so. The delete for the place that a
-    record leaves has been compared already, and deletes whatever is there.
+    Null is lower than any value, and a delete block cannot express that. The delete that a record leaves
+    behind in its old partition has been compared already, and deletes unconditionally.
     """
     deletes = deletes_of(marked, ordering)
     nulls = null_among(ordering)

@@ -1,9 +1,8 @@
-"""RFC-24's step 3: a writing task that holds no more than its buffer, and writes in mini-batches.
+"""RFC-24's step 3: a writing task with a limited buffer, which writes in mini-batches.
 
-Owns what is buffered and when it is flushed: a file group whose buffer is full, and, when all buffers
-together are, the largest first. A base file that is flushed a second time is written anew, with the
-first one as what is stored, as Hudi's FlinkMergeHandle does; a log grows. Must not know Spark. Source:
-org.apache.hudi.sink.StreamWriteFunction.
+A file group is flushed when its buffer is full. When all buffers together are full, the largest is
+flushed first. A second flush rewrites a base file, merged with the first one, as Hudi's FlinkMergeHandle
+does; a log is appended to. Source: org.apache.hudi.sink.StreamWriteFunction.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from serde_lab.pipeline.plan import MiniBatches, StoredFileGroup, WritePlan
 from serde_lab.serde.interface import Records
 
 FLUSHES = "flushes"
-"""Counter of mini-batches that were written."""
+"""Counter of mini-batches written."""
 
 
 def mini_batch_stage(
     plan: WritePlan, partition: int, batches: Iterable[pa.RecordBatch], timeline: TaskTimeline
 ) -> Iterator[WriteStatus]:
-    """Batches of (position, frame), which come in the order of their positions, to write statuses."""
+    """Turn batches of (position, frame), ordered by position, into write statuses."""
     with timeline.phase("bind"):
         bound = plan.bind()
     assert plan.mini_batches is not None
@@ -47,7 +46,7 @@ def mini_batch_stage(
 
 
 def _pieces(batches: Iterable[pa.RecordBatch], step: int) -> Iterator[pa.RecordBatch]:
-    """The frames in pieces of about `step` bytes, one frame at least."""
+    """The frames in pieces of about `step` bytes, at least one frame each."""
     for batch in batches:
         if batch.num_rows:
             rows = frames_in(batch.column("frame"), step)
@@ -57,7 +56,7 @@ def _pieces(batches: Iterable[pa.RecordBatch], step: int) -> Iterator[pa.RecordB
 
 @dataclass(slots=True)
 class _Buffer:
-    """What waits for one file group, and what was written of it."""
+    """The records that wait for one file group, and the files already written for it."""
 
     waiting: list[Records] = field(default_factory=list)
     size_bytes: int = 0
@@ -66,7 +65,7 @@ class _Buffer:
 
 
 class MiniBatchWriter:
-    """The file groups of one writing task, buffered by file group."""
+    """Buffers and writes the file groups of one task."""
 
     def __init__(
         self, plan: WritePlan, limits: MiniBatches, partition: int, timeline: TaskTimeline
@@ -77,7 +76,7 @@ class MiniBatchWriter:
         self._buffers: dict[GroupKey, _Buffer] = {}
 
     def take(self, records: Records, frame_bytes: int) -> None:
-        """Buffer `records`, which came in so many bytes, and write what is full."""
+        """Buffer `records`, which arrived in `frame_bytes` bytes, and flush full buffers."""
         with self.timeline.phase("group"):
             row_bytes = frame_bytes / max(1, len(records))
             for part in self._grouping.parts(records):
@@ -93,7 +92,7 @@ class MiniBatchWriter:
             self._flush(*max(self._buffers.items(), key=lambda item: item[1].size_bytes))
 
     def finish(self) -> Iterator[WriteStatus]:
-        """Write what is left; one status a file."""
+        """Flush the rest; one status per file."""
         for key, buffer in self._buffers.items():
             if buffer.waiting:
                 self._flush(key, buffer)
@@ -129,7 +128,7 @@ class MiniBatchWriter:
     ) -> WriteHandle | None:
         if not written:
             return handle_of(self._task, self._grouping, Part(key, records))
-        # what the flush before left is what is stored now
+        # the file of the previous flush is now the stored base file
         rows = sum(status.numInserts + status.numUpdateWrites for status in written)
         task = replace(self._task, flush=len(written), rows_before=rows)
         last = written[-1]

@@ -1,9 +1,8 @@
-"""Records that leave out columns of their table, which keep what is stored: Hudi's KEEP_VALUES.
+"""Checks writes whose records leave out table columns and keep their stored values (Hudi's KEEP_VALUES).
 
-Owns which writes may bring such records, and which columns they have. On merge-on-read they become log
-blocks of those columns (`IS_PARTIAL` in their header), which readers fill from the rows before. Apache
-Hudi 1.2.0 does so in snapshots and compactions; reading changes alone (an incremental query) it takes
-what lies in memory for the columns that are left out. Must not know how records move. Sources:
+On merge-on-read such records become log blocks of their columns (`IS_PARTIAL` in the header), and readers
+take the other values from older rows. Apache Hudi 1.2.0 does so in snapshots and compactions; an
+incremental query, which reads changes alone, returns arbitrary memory for the missing columns. Sources:
 HoodieAppendHandle, PartialUpdateBufferedRecordMerger, SparkRecordMergingUtils#mergePartialRecords.
 """
 
@@ -23,7 +22,7 @@ PARTIAL_UPDATES = "serde_lab.partial_updates"
 
 
 def check_partial_updates(operation: Operation, table: TableConfig) -> None:
-    """Raises OptionError for a write or a table that can have no partial log blocks."""
+    """Raises OptionError for a write or a table that cannot have partial log blocks."""
     problem = _problem(operation, table)
     if problem:
         raise OptionError(f"{PARTIAL_UPDATES} is true, and {problem}")
@@ -51,10 +50,10 @@ def _problem(operation: Operation, table: TableConfig) -> str:
 def partial_records(
     table_schema: RecordSchema, given: Collection[str], table: TableConfig
 ) -> RecordSchema | None:
-    """The records of a batch with the columns `given`; None where they leave none out.
+    """The schema of records with the columns `given`; None if no table column is missing.
 
-    Raises SchemaError for a table with a column that marks deletes: in partial rows Apache Hudi looks
-    for it in the place that it has in whole ones, and takes rows for deletes that are none.
+    Raises SchemaError for a table with a column that marks deletes: Apache Hudi looks for it in partial
+    rows at its position in whole rows, and takes other rows for deletes.
     """
     columns = table_schema.data
     if columns.names == [name for name in columns.names if name in given]:

@@ -1,8 +1,8 @@
-"""Rows that become base files as they come: no record is made, nothing is looked up or merged.
+"""Writes rows straight to base files: it makes no records, looks up nothing and merges nothing.
 
-Owns the files of such a task: one after the other in each partition, each as large as file sizing has
-it. Must not know hops or Spark. Sources: RFC-84's diagrams of bulk insert and append, Hudi's
-BulkInsertWriterHelper and HoodieRowCreateHandle.
+A task writes the files of a partition one after another, each up to the size that file sizing sets.
+Sources: RFC-84's diagrams of bulk insert and append, Hudi's BulkInsertWriterHelper and
+HoodieRowCreateHandle.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def write_rows_stage(
     timed: bool = False,
     sorts: bool = False,
 ) -> Iterator[WriteStatus]:
-    """Source batches to the statuses of the base files that they become.
+    """Write source batches to base files; one status per file.
 
-    `timed`: the batches time themselves. `sorts`: the task's rows are put into the order of partition
-    path and key first, for which it holds all of them.
+    `timed`: the batches time themselves. `sorts`: sort the task's rows by partition path and key first;
+    the task then holds all of them in memory.
     """
     source = batches if timed else timeline.source(batches)
     writer = RowWriter(plan, partition, timeline)
@@ -74,28 +74,28 @@ def _sorted(batches: Iterable[pa.RecordBatch], timeline: TaskTimeline) -> Iterat
 
 @dataclass(slots=True)
 class _Open:
-    """The base file of a partition that takes rows."""
+    """The base file that takes a partition's rows now; `room` counts the rows that still fit."""
 
     writer: BaseFileWriter
     room: int
 
 
 class RowWriter:
-    """The base files of one task."""
+    """Writes the base files of one task."""
 
     def __init__(self, plan: WritePlan, partition: int, timeline: TaskTimeline) -> None:
         assert plan.index is not None
         self.plan, self.timeline = plan, timeline
         self._task = Task(plan, partition, timeline)
         self._room = plan.index.sizing.rows_per_new_file(plan.index.record_bytes)
-        # ids of another write, or of another task, are never drawn again
+        # no other write or task can draw the same ids
         self._seed = f"{plan.seed}/{plan.instant}/{partition}"
         self._open: dict[str, _Open] = {}
         self._files: dict[str, int] = {}
         self._done: list[WriteStatus] = []
 
     def write(self, enveloped: pa.RecordBatch) -> None:
-        """Append the rows of a batch with its envelope to the files of their partitions."""
+        """Append the rows of an enveloped batch to the files of their partitions."""
         refuse_markers(self.plan, enveloped)
         for path, rows in self._by_path(enveloped):
             start = 0
@@ -113,7 +113,7 @@ class RowWriter:
                         self._done.append(self._open.pop(path).writer.close())
 
     def finish(self) -> Iterator[WriteStatus]:
-        """Close what is open; one status a file."""
+        """Close the open files; one status per file."""
         yield from self._done
         for current in self._open.values():
             with self.timeline.phase("write"):
@@ -158,7 +158,7 @@ class RowWriter:
 def sorted_ranges(
     plan: WritePlan, inputs: Iterable[Iterable[pa.RecordBatch]]
 ) -> list[list[pa.RecordBatch]]:
-    """All rows of the source in the order of partition path and key, in as many ranges as tasks."""
+    """All rows of the source, sorted by partition path and key, split into at most one range per task."""
     held = [stored_form(batch, plan.source_schema) for batches in inputs for batch in batches]
     if not held:
         return []

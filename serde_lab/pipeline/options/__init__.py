@@ -1,1 +1,1 @@
-"""The options of a write by Hudi's own names, read into values."""
+"""Parses write options, under Hudi's own names, into typed values."""

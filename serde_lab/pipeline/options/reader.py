@@ -1,7 +1,4 @@
-"""Reading of options one by one, in sentences: from what a caller gave to values of the right type.
-
-Owns how an option is refused, by its name; must not know what any option means.
-"""
+"""Reads options one by one into values of the right type, and refuses bad ones by name."""
 
 from __future__ import annotations
 
@@ -13,9 +10,9 @@ from serde_lab.errors import OptionError
 
 
 class OptionReader:
-    """The options of one call. `known` maps each name that there is to its meaning.
+    """The options of one call. `known` maps each supported name to its meaning.
 
-    Raises OptionError for a name that is not known and does not begin with `free_prefix`.
+    Raises OptionError for a name that is not in `known` and does not begin with `free_prefix`.
     """
 
     def __init__(
@@ -31,24 +28,25 @@ class OptionReader:
         self.options = options
 
     def given(self, *keys: str) -> str | None:
-        """The first of `keys` that was given: the names that one option has had over time."""
+        """The first of `keys` that is set; used for an option that has had several names."""
         return next((key for key in keys if key in self.options), None)
 
     def text(self, key: str, default: str) -> str:
         return str(self.options.get(key, default)).strip()
 
     def exact(self, key: str) -> str:
-        """Its blanks are part of it; "" where it was not given."""
+        """The value with its surrounding blanks; "" if it is not set."""
         return str(self.options.get(key, ""))
 
     def pieces(self, key: str) -> tuple[str, ...]:
-        """What stands between commas, with its blanks, as Java's `split` gives it: empty pieces at the
-        end do not count, and an empty text is one empty piece."""
+        """The value split at commas, blanks kept, as Java's `split` does: empty pieces at the end are
+        dropped, and an empty text is one empty piece.
+        """
         text = self.exact(key)
         return tuple(text.rstrip(",").split(",")) if text.strip(",") or not text else ()
 
     def names(self, key: str) -> tuple[str, ...]:
-        """Columns or classes, by commas, without the blanks around them, which no such name has."""
+        """Column or class names, split at commas and stripped of blanks."""
         return tuple(part.strip() for part in self.pieces(key) if part.strip())
 
     def number(self, key: str, default: int, least: int = 0) -> int:
@@ -60,12 +58,12 @@ class OptionReader:
         return int(found)
 
     def flag(self, key: str) -> bool | None:
-        """None where it was not given."""
+        """None if it is not set."""
         found = self.choice(key, ("true", "false"), lower=True)
         return None if found is None else found == "true"
 
     def choice(self, key: str, known: tuple[str, ...], lower: bool = False) -> str | None:
-        """One of `known`, in any case of letters; None where it was not given."""
+        """One of `known`, in any letter case; None if it is not set."""
         if key not in self.options:
             return None
         found = self.text(key, "")
@@ -75,5 +73,5 @@ class OptionReader:
         return found
 
     def only(self, key: str, known: tuple[str, ...]) -> None:
-        """An option that is there to be stated: nothing but `known` can be."""
+        """Check an option that callers may set, but only to a value of `known`."""
         self.choice(key, known, lower=known[0].islower())

@@ -1,7 +1,6 @@
 """The options of the table services that follow a write: compaction, cleaning, archiving.
 
-Owns their names, defaults (Hudi's own) and what they may not be together. Must not know how a service
-is carried out.
+The defaults are Hudi's own. Values that contradict each other are refused.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ MEANING: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """What happens after a write. Each number counts commits; `compact_after` deltacommits."""
+    """Which services run after a write. Each number counts commits; `compact_after` counts deltacommits."""
 
     compact: bool = False
     compact_after: int = 5
@@ -57,8 +56,9 @@ NO_SERVICES = ServiceOptions(clean=False, archive=False)
 
 
 def service_options(reader: OptionReader, table: TableConfig) -> ServiceOptions:
-    """What `reader` asks for. Raises OptionError for numbers that cannot stand together, and for a
-    service that `table` does not have."""
+    """The services that `reader` asks for. Raises OptionError for numbers that contradict each other, and
+    for a service that `table` does not support.
+    """
     compact, archive = reader.flag("hoodie.compact.inline"), reader.flag("hoodie.archive.automatic")
     if compact and not table.is_mor:
         raise OptionError(
@@ -74,7 +74,7 @@ def service_options(reader: OptionReader, table: TableConfig) -> ServiceOptions:
     default = ServiceOptions()
     retained = reader.given(_RETAINED, _RETAINED_OLDER) or _RETAINED
     retain = reader.number(retained, default.commits_retained, least=1)
-    # who asks for more file slices than the default timeline holds means a longer timeline, too
+    # a caller that keeps more file slices than the default timeline covers needs a longer timeline, too
     keep_min = reader.number("hoodie.keep.min.commits", max(default.keep_min, retain + 10), 1)
     keep_max = reader.number("hoodie.keep.max.commits", max(default.keep_max, keep_min + 10), 1)
     return ServiceOptions(

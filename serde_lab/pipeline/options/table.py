@@ -1,7 +1,4 @@
-"""The options that say what a table is, and their agreement with the table that is there.
-
-Owns the way from Hudi's option names to a TableConfig. Must not know what else a write is asked for.
-"""
+"""Turns the options that describe a table into a TableConfig, and checks them against the stored table."""
 
 from __future__ import annotations
 
@@ -20,9 +17,9 @@ from serde_lab.table.index.index_kind import BUCKET, BUCKET_ENGINES, INDEX_TYPES
 from serde_lab.table.table_kind import KEY_GENERATOR_CLASSES, taken_apart
 
 _OPERATION = "hoodie.datasource.write.operation"
-# operations that look no key up, and so can do without
+# operations that look up no keys, and so need no record key
 _APPENDING = ("insert", "bulk_insert")
-# facts of indexes, which Hudi stores nowhere: whoever writes must know them
+# facts about the index; Hudi stores them nowhere, so every writer must state them
 _INDEX = (
     *("index_type", "index_global", "bucket_count", "bucket_fields"),
     *("bucket_engine", "bucket_expressions"),
@@ -76,9 +73,9 @@ MEANING: Mapping[str, str] = {
 
 
 def table_config(reader: OptionReader, stored: TableConfig | None) -> TableConfig:
-    """The table as `reader` states it; what it leaves open comes from `stored`, if there is a table.
+    """The table as `reader` states it, completed from `stored` if the table exists.
 
-    Raises OptionError where the two disagree, or where a new table lacks what it needs.
+    Raises OptionError if the two disagree, or if a new table lacks what it needs.
     """
     reader.only("hoodie.bucket.index.partition.rule.type", ("regex",))
     reader.only("hoodie.metadata.enable", ("false",))
@@ -107,7 +104,7 @@ def table_config(reader: OptionReader, stored: TableConfig | None) -> TableConfi
 
 
 def _told(stored: TableConfig, given: dict[str, Any], times: Mapping[str, str]) -> TableConfig:
-    """`stored` with what Hudi's tables do not state and every write must know; taken out of `given`."""
+    """Complete `stored` with facts that Hudi does not store but writers need; removes them from `given`."""
     if not stored.index_type and not stored.is_keyless:
         index = {key: given.pop(key) for key in _INDEX if key in given}
         if index.setdefault("index_type", BUCKET) == BUCKET and "bucket_count" not in index:
@@ -125,7 +122,7 @@ def _told(stored: TableConfig, given: dict[str, Any], times: Mapping[str, str]) 
         stored = replace(stored, partition_kinds=kinds)
     if stored.time_fields and stored.time_rule is None:
         stored = replace(stored, extra={**stored.extra, **times})
-        # says what is missing
+        # raises an error that names a missing property
         partition_time.TimeRule.from_properties(stored.extra)
     return stored
 
@@ -169,7 +166,7 @@ def _given(reader: OptionReader) -> dict[str, Any]:
 
 
 def _key_generator(reader: OptionReader) -> str | None:
-    """By its type or by its class, which may both be stated if they agree."""
+    """The key generator by type or class; both may be set if they agree."""
     by_type = reader.choice(GENERATOR, tuple(KEY_GENERATOR_CLASSES))
     if not reader.given(GENERATOR_CLASS):
         return by_type
@@ -184,7 +181,7 @@ def _key_generator(reader: OptionReader) -> str | None:
 
 
 def _partition(reader: OptionReader, stored: TableConfig | None) -> dict[str, Any]:
-    """The partition fields, taken apart where the key generator is CUSTOM."""
+    """The partition fields, split into fields and kinds under the key generator CUSTOM."""
     names = _names(reader, PARTITION)
     if names is None:
         return {}
@@ -202,7 +199,7 @@ def _partition(reader: OptionReader, stored: TableConfig | None) -> dict[str, An
 
 
 def _of_time(times: dict[str, str], given: Mapping[str, Any]) -> dict[str, str]:
-    """The properties of folders named by time, which two key generators have a use for."""
+    """The properties of time-based folder names, which only the key generators TIMESTAMP and CUSTOM use."""
     by_time = given.get("key_generator") == "TIMESTAMP" or "TIMESTAMP" in given.get(
         "partition_kinds", ()
     )
@@ -216,12 +213,12 @@ def _of_time(times: dict[str, str], given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _names(reader: OptionReader, key: str) -> tuple[str, ...] | None:
-    """None where it was not given: an empty list says that the table has no such columns."""
+    """None if it is not set; an empty list says that the table has no such columns."""
     return reader.names(key) if reader.given(key) else None
 
 
 def _settle_strategy(given: dict[str, Any], stored: TableConfig) -> None:
-    """A write may name the strategy id that the table's mode implies; another one is refused."""
+    """Accept the strategy id that the table's mode implies; refuse any other."""
     asked = given.pop("merge_strategy_id", None)
     have = stored.merge_rules.strategy
     if asked is not None and asked != have:
@@ -231,7 +228,7 @@ def _settle_strategy(given: dict[str, Any], stored: TableConfig) -> None:
         )
     asked_class = given.get("payload_class")
     if asked_class is not None and stored.payload_class == "":
-        # what the class means is in the table's mode, if it means the same
+        # the table stores the mode that the class means; compare that instead of the class
         wanted = payload_rules(asked_class)
         for key, value in wanted.items():
             given.setdefault(key, value)
@@ -243,7 +240,7 @@ _DEBEZIUM_DELETE = {"delete_field": "_change_operation_type", "delete_marker": "
 
 
 def payload_rules(payload_class: str) -> dict[str, Any]:
-    """What a payload class stands for in table version 9, by the names of TableConfig's fields.
+    """The merge settings that a payload class means in table version 9, by TableConfig's field names.
 
     Source: HoodieTableConfig.inferMergingConfigsForV9TableCreation.
     """
@@ -291,7 +288,7 @@ _SETTLED = {
 
 
 def _by_strategy(given: dict[str, Any]) -> None:
-    """The mode that payload class and strategy id stand for, which a stated mode may not contradict."""
+    """Set the merge mode that payload class or strategy id mean; a stated mode may not contradict it."""
     modes = {
         EVENT_TIME_STRATEGY: "EVENT_TIME_ORDERING",
         COMMIT_TIME_STRATEGY: "COMMIT_TIME_ORDERING",
@@ -303,7 +300,7 @@ def _by_strategy(given: dict[str, Any]) -> None:
     elif given.get("payload_class"):
         wanted = payload_rules(given["payload_class"])
         if len(wanted) > 1:
-            # version 6 has no words but the class itself
+            # version 6 has no merge settings besides the class itself
             wanted = {"merge_mode": "CUSTOM", "merge_strategy_id": PAYLOAD_STRATEGY}
         else:
             del given["payload_class"]

@@ -1,8 +1,4 @@
-"""The options that choose how records travel, and what goes with what.
-
-Owns the choice of a topology by operation, index and option, with the reasons why some do not go
-together. Must not know how a topology works.
-"""
+"""Chooses a topology by operation, index and option, and refuses combinations that do not work."""
 
 from __future__ import annotations
 
@@ -52,17 +48,17 @@ MEANING: Mapping[str, str] = {
 }
 
 BY_ASSIGNER = ("state", "bloom", "legacy", "step1", "step2", "step3", "compatible")
-"""Topologies that look records up and assign file groups."""
+"""Topologies that look up records and assign file groups."""
 WITHOUT_RECORDS = {"bulk": Operation.BULK_INSERT, "append": Operation.INSERT}
-"""Topologies in which no record is made, and the operation of each."""
+"""Topologies that make no records, with the operation of each."""
 NAMES = ("bucket", "consistent", *BY_ASSIGNER, *WITHOUT_RECORDS)
 
-# the keys of these are in base files, and in their footers
+# indexes whose keys are all in base files and their footers
 _IN_FOOTERS = ("BLOOM", "GLOBAL_BLOOM", "SIMPLE", "GLOBAL_SIMPLE")
 
 
 def topology_name(reader: OptionReader, operation: Operation, table: TableConfig) -> str:
-    """The topology that was asked for, or the one that fits. Raises OptionError where it does not."""
+    """The topology asked for, or the default one. Raises OptionError if it does not fit."""
     asked = reader.choice(TOPOLOGY, NAMES, lower=True)
     name = asked or default_topology(operation, table)
     check_topology(name, operation, table)
@@ -70,8 +66,9 @@ def topology_name(reader: OptionReader, operation: Operation, table: TableConfig
 
 
 def as_written(name: str, operation: Operation, sorts: SortMode = "NONE") -> str:
-    """What a write goes through, by its name in `topologies.py`: where places are known, or nothing is
-    written, less than was chosen."""
+    """The topology that runs, as `topologies.py` names it. It is shorter than the chosen one if file
+    groups are known already or nothing is written.
+    """
     if operation is Operation.UPSERT_PREPPED:
         return "prepped"
     if operation is Operation.DELETE_PARTITION:
@@ -80,7 +77,7 @@ def as_written(name: str, operation: Operation, sorts: SortMode = "NONE") -> str
 
 
 def default_topology(operation: Operation, table: TableConfig) -> str:
-    """The topology by index and operation."""
+    """The default topology for the table's index and the operation."""
     if table.bucket_engine == CONSISTENT_HASHING:
         return "consistent"
     if table.index_type in ("", "BUCKET"):
@@ -91,7 +88,7 @@ def default_topology(operation: Operation, table: TableConfig) -> str:
 
 
 def check_topology(name: str, operation: Operation, table: TableConfig) -> None:
-    """Raises OptionError for a topology that does not go with the operation or the table."""
+    """Raises OptionError if the topology does not fit the operation or the table."""
     bucketed = table.index_type in ("", "BUCKET")
     if (name == "consistent") != (table.bucket_engine == CONSISTENT_HASHING):
         raise OptionError(
@@ -134,7 +131,7 @@ def check_topology(name: str, operation: Operation, table: TableConfig) -> None:
             " may be in logs, which have no Bloom filter"
         )
     if as_written(name, operation) in ("prepped", "nothing"):
-        # no key is looked up
+        # these look up no keys
         return
     if name == "bloom" and table.index_is_global and table.is_mor and table.partition_fields:
         raise OptionError(
@@ -154,7 +151,7 @@ def check_records(schema: RecordSchema, options: WriteOptions) -> None:
     if not options.operation.merges:
         return
     table = options.table
-    # a merger that is not there, or does not fit, leaves nothing behind
+    # load the merger now: one that is missing or does not fit fails before anything is written
     makes = table.merge_rules.combiner(schema, options.strategy.upper()) is not None
     if makes and table.index_is_global and schema.partition:
         raise OptionError(
@@ -171,8 +168,9 @@ def check_records(schema: RecordSchema, options: WriteOptions) -> None:
 
 
 def updates_partition_path(reader: OptionReader, table: TableConfig) -> bool:
-    """Whether a record leaves its partition when its values say so. Raises OptionError where the index
-    that the option is for is another."""
+    """Whether a record moves to another partition when its values say so. Raises OptionError if the
+    option belongs to another index.
+    """
     for index, name in _UPDATES_PATH.items():
         if reader.given(name) and table.index_type != index:
             raise OptionError(
@@ -183,7 +181,7 @@ def updates_partition_path(reader: OptionReader, table: TableConfig) -> bool:
 
 
 def sort_mode(reader: OptionReader, topology: str) -> SortMode:
-    """The order of a bulk_insert. Raises OptionError where nothing is sorted."""
+    """The sort order of a bulk_insert. Raises OptionError for a write that does not sort."""
     known = ("NONE", "GLOBAL_SORT", "PARTITION_SORT")
     asked = reader.choice(SORT_MODE, known)
     if asked not in (None, "NONE") and topology != "bulk":
@@ -194,8 +192,9 @@ def sort_mode(reader: OptionReader, topology: str) -> SortMode:
 
 
 def partitions_to_delete(reader: OptionReader, operation: Operation) -> tuple[str, ...]:
-    """Of a delete_partition, with their blanks: a name of blanks is a partition's, too. Raises OptionError
-    where there is none, or it is for another operation."""
+    """The partition paths of a delete_partition; blanks are kept, since a path may consist of blanks.
+    Raises OptionError if there are none, or if the operation is another one.
+    """
     given = reader.given(PARTITIONS_TO_DELETE) is not None
     deletes = operation is Operation.DELETE_PARTITION
     if given and not deletes:
@@ -211,10 +210,10 @@ def partitions_to_delete(reader: OptionReader, operation: Operation) -> tuple[st
 
 
 def mini_batches(reader: OptionReader, topology: str) -> MiniBatches | None:
-    """The thresholds of `step3`. Raises OptionError where they are for nothing."""
+    """The buffer limits of `step3`. Raises OptionError if they are set for another topology."""
     given = reader.given(_BATCH_MB, _BUFFER_MB)
     if topology != "step3":
-        # writes that need less of a chain than was chosen take its options all the same
+        # these two run a shorter chain than the one chosen, and still accept its options
         if given and topology not in ("prepped", "nothing"):
             raise OptionError(f"{given} is for {TOPOLOGY}=step3, and this one is {topology}")
         return None
@@ -236,5 +235,5 @@ def _bytes(reader: OptionReader, option: str, default_mb: float) -> int:
 
 
 def file_sizing(reader: OptionReader) -> FileSizing:
-    """How base files are sized, by Hudi's options."""
+    """The sizes of base files, by Hudi's options."""
     return FileSizing.from_options({k: str(v) for k, v in reader.options.items()})

@@ -1,7 +1,7 @@
-"""The options of a write, by Hudi's own names, read into one value.
+"""Parses the options of a write, by Hudi's own names, into one WriteOptions value.
 
-Owns which options a write takes, their types and defaults; an option that is not supported is refused
-by name, never ignored. Must not know how a write is carried out.
+It defines which options a write accepts, with types and defaults. An unsupported option is refused by
+name, never ignored.
 """
 
 from __future__ import annotations
@@ -31,43 +31,43 @@ SourceReader = Literal["auto", "spark"]
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """One write, as asked for. `table` is what the table is, or shall become."""
+    """The options of one write. `table` describes the table as it is, or as the write creates it."""
 
     table: TableConfig
     operation: Operation = Operation.UPSERT
     strategy: str = "arrow"
     serde: SerdeOptions = field(default_factory=SerdeOptions)
     topology: str = "bucket"
-    """The chain of stages, as `topologies.py` names it."""
+    """The chain of stages, by its name in `topologies.py`."""
     parallelism: int = 0
-    """Tasks behind a hop; 0 means one a bucket, and 8 where there are none."""
+    """Tasks behind a hop; 0 means one per bucket, or 8 without buckets."""
     codec: str = "zstd"
     codec_level: int | None = None
     log_format: LogFormat = field(default_factory=LogFormat)
-    """Blocks and sizes of log files; how Parquet blocks are compressed is as of base files."""
+    """Blocks and sizes of log files; Parquet blocks are compressed like base files."""
     sizing: FileSizing = field(default_factory=FileSizing)
+    """Target sizes of base files, where no bucket decides where inserts go."""
     updates_partition_path: bool = True
-    """Under a global index: whether a record leaves its partition when its values say so."""
-    """How large base files become where inserts are not told by a bucket."""
+    """Under a global index: whether a record moves to another partition when its values say so."""
     mini_batches: MiniBatches | None = None
     partitions_to_delete: tuple[str, ...] = ()
     services: ServiceOptions = NO_SERVICES
     ordering_nulls: OrderingNulls = "refuse"
     fill_missing: bool = False
-    """Columns of the table that the data leaves out are null in its rows; else they are refused."""
+    """Table columns missing from the data become null; otherwise such data is refused."""
     reconcile: bool = False
-    """The same, for data that brings no columns of its own besides."""
+    """The same, but only for data that brings no new columns."""
     partial_updates: bool = False
-    """Columns of the table that the data leaves out keep what is stored."""
+    """Table columns missing from the data keep their stored values."""
     drop_metadata_table: bool = False
-    """Remove a metadata table that Hudi built, which else keeps the write from being made."""
+    """Remove a metadata table that Hudi built; otherwise the write is refused."""
     worker_memory_mb: int = 1024
     max_records_per_batch: int = 10_000
     source_reader: SourceReader = "auto"
     source_bytes: int = 0
-    """About how many bytes the data has, if the caller knows; with the table's size it sets shards."""
+    """Approximate bytes of the data, if known; with the table's size they set the number of shards."""
     seed: int | None = None
-    """Makes the ids of new file groups; None means random ones."""
+    """Seeds the ids of new file groups; None means random ones."""
 
 
 _FILL = "hoodie.write.set.null.for.missing.columns"
@@ -130,12 +130,12 @@ _CODECS |= {"uncompressed": "none", "none": "none"}
 
 
 def known_options() -> Mapping[str, str]:
-    """Every option that a write takes, with its meaning."""
+    """Every option that a write accepts, with its meaning."""
     return _MEANING
 
 
 def parse_options(options: Mapping[str, Any], stored: TableConfig | None = None) -> WriteOptions:
-    """Read `options`; what they leave open comes from `stored`, the table that is there already.
+    """Parse `options`; `stored`, the existing table, supplies what they do not set.
 
     Raises OptionError naming the option, what was found and what was expected.
     """

@@ -1,1 +1,1 @@
-"""Where the rows of a write come from, and the schema that they get."""
+"""Finds the rows of a write and the table schema that they lead to."""

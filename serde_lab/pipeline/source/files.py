@@ -1,8 +1,7 @@
-"""The source of a write as parquet files that map tasks read themselves, without a JVM in between.
+"""Reads a write's Parquet files in map tasks, without the JVM, if their footers allow it.
 
-Owns which files can be read so: those of which Arrow gives exactly the rows that Spark would give, in
-the same types and order. That is decided from their footers, and anything unusual is refused. Must not
-know where the list of files comes from, nor pyspark.
+A file qualifies only if Arrow gives exactly the rows that Spark would give, in the same types and order;
+anything unusual is refused.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from serde_lab.errors import DataError
 from serde_lab.measure.timeline import TaskTimeline
 
 READ_SOURCE = "read_source"
-"""The phase of a map task that reads its files."""
+"""The phase in which a map task reads its files."""
 
 _MOST_FILES = 1000
-# Spark's marks of the two old calendars, and of the one that its own INT96 had
+# the footer keys with which Spark marks legacy calendars, of dates and times and of INT96
 _LEGACY = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
-# no calendar that Spark ever wrote differs from today's after these
+# from these on, all calendars that Spark has written agree
 _DATES_ALIKE = date(1900, 1, 1)
 _TIMES_ALIKE = datetime(1900, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFiles:
-    """Paths of local parquet files, read whole and in order, by input partition; `columns` of them."""
+    """Local Parquet files, read whole and in order: paths by input partition, and the `columns` to read."""
 
     partitions: tuple[tuple[str, ...], ...]
     columns: tuple[str, ...]
@@ -39,7 +38,7 @@ class SourceFiles:
     def batches(
         self, partition: int, rows: int, timeline: TaskTimeline
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition, `rows` at a time but for the last batch of a file."""
+        """The rows of one partition, `rows` at a time except for the last batch of a file."""
         for path in self.partitions[partition]:
             with timeline.phase(READ_SOURCE):
                 file = _opened(path)
@@ -55,16 +54,16 @@ class SourceFiles:
 
 
 def readable(paths: Sequence[str], schema: pa.Schema) -> bool:
-    """Whether every file gives the columns of `schema` as Spark does."""
+    """Whether Arrow reads the columns of `schema` from every file exactly as Spark does."""
     if not paths or len(paths) > _MOST_FILES:
         return False
     if any(pa.types.is_nested(field.type) for field in schema):
-        # Spark and Arrow read the older forms of lists and maps each in its own way
+        # Spark and Arrow read older encodings of lists and maps differently
         return False
     try:
         return all(_alike(path, schema) for path in paths)
     except (pa.ArrowException, OSError, ValueError):
-        # Spark shall say what is wrong with it
+        # leave the error message to Spark
         return False
 
 
@@ -82,14 +81,14 @@ def _alike(path: str, schema: pa.Schema) -> bool:
 
 
 def _same(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values of type `found` are those of `wanted`: Arrow has several forms of strings."""
+    """Whether values of type `found` equal those of `wanted`: Arrow has several string types."""
     if pa.types.is_string(wanted):
         return pa.types.is_string(found) or found in (pa.large_string(), pa.string_view())
     return bool(found == wanted)
 
 
 def _one_calendar(footer: Any, schema: pa.Schema) -> bool:
-    """Whether no date or time is of a day on which calendars differ: Spark converts or refuses those."""
+    """Whether no date or time lies where calendars differ: Spark converts or refuses those."""
     dated = {f.name for f in schema if pa.types.is_date(f.type) or pa.types.is_timestamp(f.type)}
     if not dated:
         return True

@@ -1,7 +1,4 @@
-"""Which records a batch makes of a table: the schema of a write, and its agreement with the table.
-
-Owns the checks of columns before anything is written. Must not know how records move.
-"""
+"""Decides the record schema of a write, and checks it against the table before anything is written."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from serde_lab.table.table import HoodieTable
 
 
 def record_schema(source: pa.Schema, options: WriteOptions) -> RecordSchema:
-    """The schema of the records of a batch, in storage types. Raises SchemaError naming the column."""
+    """The schema of a batch's records, in storage types. Raises SchemaError naming the column."""
     if options.operation is Operation.UPSERT_PREPPED:
         if FILE_NAME not in source.names:
             raise SchemaError(
@@ -34,7 +31,7 @@ def record_schema(source: pa.Schema, options: WriteOptions) -> RecordSchema:
         source = data_schema(source)
     check_supported(source)
     _check_case(pa.struct(source), "")
-    # a name that Avro does not have, at any depth, is refused before there is a table
+    # refuse names that Avro does not allow, at any depth, before the table is created
     avro_schema(source, options.table.name)
     deletes = options.operation is Operation.DELETE
     roles = _identity(options.table)
@@ -55,7 +52,7 @@ def record_schema(source: pa.Schema, options: WriteOptions) -> RecordSchema:
 def stored_schema(stored: pa.Schema, source: RecordSchema, table: HoodieTable) -> RecordSchema:
     """The schema of the table's own records, for deletes, which bring no rows.
 
-    Raises SchemaError where key or partition columns are of another type than in the table.
+    Raises SchemaError if key or partition columns have another type than in the table.
     """
     found = _record_schema(stored, table.config, ordered=True)
     for names in _identity(table.config).values():
@@ -65,7 +62,7 @@ def stored_schema(stored: pa.Schema, source: RecordSchema, table: HoodieTable) -
 
 
 def table_schema(table: HoodieTable) -> RecordSchema:
-    """The schema of the table's own records, for a write without any. Raises TableError if it has none."""
+    """The schema of the table's own records, for a write without rows. Raises TableError if it has none."""
     stored = table.data_schema()
     if stored is None:
         raise TableError(f"table {table.config.name} has no rows yet")
@@ -73,9 +70,9 @@ def table_schema(table: HoodieTable) -> RecordSchema:
 
 
 def evolved_schema(table: HoodieTable, batch: RecordSchema, options: WriteOptions) -> RecordSchema:
-    """The schema that the table has once `batch` is written: its own, made wider where it must be.
+    """The table's schema after `batch` is written: its own, widened where necessary.
 
-    Raises SchemaError naming the column where the two cannot be reconciled.
+    Raises SchemaError naming the column if the two cannot be reconciled.
     """
     stored = table.data_schema()
     if stored is None:
@@ -85,7 +82,8 @@ def evolved_schema(table: HoodieTable, batch: RecordSchema, options: WriteOption
         return batch
     given = batch.data
     if options.partial_updates:
-        # what the records leave out stays as it is; not so fields inside of columns that they have
+        # columns that the records leave out stay unchanged; this does not hold for fields inside their
+        # columns
         given = pa.schema([*given, *(field for field in stored if field.name not in given.names)])
     if options.reconcile:
         _check_reconcilable(stored, given)
@@ -104,7 +102,7 @@ def evolved_schema(table: HoodieTable, batch: RecordSchema, options: WriteOption
 
 
 def _check_case(struct: pa.StructType, place: str) -> None:
-    """Refuse names that differ in case only: Spark, unless told otherwise, cannot tell them apart."""
+    """Refuse names that differ only in case: by default, Spark cannot distinguish them."""
     seen: dict[str, str] = {}
     for field in struct:
         path = f"{place}{field.name}"
@@ -118,8 +116,9 @@ def _check_case(struct: pa.StructType, place: str) -> None:
 
 
 def _check_partial_rows(table: HoodieTable, stored: pa.Schema, data: pa.Schema) -> None:
-    """Refuse another type for a column that partial log blocks hold: Apache Hudi 1.2.0 takes their bytes
-    for the new type, hudi-rs 0.5.0 cannot read them (tests/readers.toml)."""
+    """Refuse a type change for a column in partial log blocks: Apache Hudi 1.2.0 reads their bytes as the
+    new type, hudi-rs 0.5.0 cannot read them (tests/readers.toml).
+    """
     changed = [field for field in stored if data.field(field.name).type != field.type]
     if not changed or not table.config.is_mor:
         return
@@ -148,7 +147,7 @@ def _check_reconcilable(stored: pa.Schema, batch: pa.Schema) -> None:
 
 
 def _check_key_texts(table: TableConfig, stored: pa.Schema, batch: pa.Schema) -> None:
-    """Refuse what gives keys that are stored another text: Apache Hudi makes two rows of one key then."""
+    """Refuse type changes that change the text of stored keys: Apache Hudi would duplicate the keys."""
     for role, names in _identity(table).items():
         for name in names:
             before, after = find_field(stored, name), type_at(batch, name)
@@ -165,14 +164,14 @@ def _check_key_texts(table: TableConfig, stored: pa.Schema, batch: pa.Schema) ->
 
 
 def check_unchanged(table: HoodieTable, schema: RecordSchema, options: WriteOptions) -> None:
-    """Refuse a write whose schema another writer has made another one since it was settled."""
+    """Refuse a write if another writer has changed the table's schema since this one was decided."""
     settled = replace(options, fill_missing=True, reconcile=False)
     now = evolved_schema(table, schema, settled).data
     if now.equals(schema.data):
         return
     names = dict.fromkeys([*schema.data.names, *now.names])
     changed = [name for name in names if _field(now, name) != _field(schema.data, name)]
-    # the same columns otherwise, in another order
+    # the columns are the same, in another order
     listed = ", ".join(map(repr, changed)) or "all of them, by order"
     raise SchemaError(
         f"columns of table {table.config.name} were changed by another writer meanwhile: {listed}",
@@ -181,7 +180,7 @@ def check_unchanged(table: HoodieTable, schema: RecordSchema, options: WriteOpti
 
 
 def _siblings(schema: pa.Schema, path: str) -> list[str]:
-    """The fields of the deepest struct on the path that there is, by their own paths."""
+    """The fields of the deepest existing struct on the path, each by its full path."""
     above, _, _ = path.rpartition(".")
     struct = find_field(schema, above) if above else None
     if above and (struct is None or not pa.types.is_struct(struct.type)):
@@ -194,17 +193,17 @@ def _field(schema: pa.Schema, name: str) -> pa.Field | None:
 
 
 def avro_schema(data: pa.Schema, table_name: str) -> dict[str, Any]:
-    """The schema that a commit states: data columns only, named as Hudi names them."""
+    """The schema that a commit stores: data columns only, with Hudi's names."""
     return arrow_to_avro(data, f"{table_name}_record", f"hoodie.{table_name}")
 
 
 def _identity(table: TableConfig) -> dict[str, tuple[str, ...]]:
-    """What tells a record, by role."""
+    """The columns that identify a record, by role."""
     return {"record key": table.record_key_fields, "partition": table.partition_fields}
 
 
 def _record_schema(data: pa.Schema, table: TableConfig, ordered: bool) -> RecordSchema:
-    # a batch without nulls today says nothing of the next one: every column may hold them
+    # a later batch may hold nulls even if this one does not: every column is nullable
     columns = [field.with_nullable(True) for field in storage_schema(data)]
     return RecordSchema(
         pa.schema(columns),
@@ -227,6 +226,6 @@ def _check_type(name: str, batch: pa.Schema, stored: pa.Schema) -> None:
 
 
 def _value_type(field: pa.Field) -> Any:
-    """The Avro type of a column, without the null that makes it optional."""
+    """The Avro type of a column, without the null of an optional one."""
     kind = avro_schema(pa.schema([field]), "t")["fields"][0]["type"]
     return kind[1] if isinstance(kind, list) else kind

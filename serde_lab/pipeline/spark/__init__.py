@@ -1,1 +1,1 @@
-"""The pipeline on Spark: exchange, workers, sources, and the public write and read."""
+"""Runs the pipeline on Spark: exchange, workers, sources, and the public write and read."""

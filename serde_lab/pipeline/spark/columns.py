@@ -1,8 +1,7 @@
-"""What a hop does to Spark's own columns inside the JVM: how they are handed over, and the bucket hash.
+"""Prepares Spark's own columns inside the JVM: their form for Python, and the bucket hash.
 
-Owns the form in which columns reach Python, and the JVM's side of the bucket hash, for hops that need no
-Python before them: Java's own String.hashCode, called through Catalyst's Invoke, since no SQL function
-computes it. Must give what `table.bucket_index` gives.
+Hops without Python before them need the bucket hash in the JVM. It is Java's own String.hashCode, called
+through Catalyst's Invoke, since no SQL function computes it; it must equal `table.index.bucket_index`.
 """
 
 from __future__ import annotations
@@ -40,11 +39,10 @@ _INT_MAX = 0x7FFFFFFF
 
 
 def handed_over(source: DataFrame, schema: pa.Schema) -> list[Column]:
-    """The columns of `schema` that the source has, as Python gets them from every hop: short decimals as
-    unscaled longs.
+    """The columns of `schema` that the source has, as Python gets them: short decimals as unscaled longs.
 
-    Spark's ArrowWriter makes a BigDecimal of each decimal; a long it copies. `stages.stored_form` makes
-    decimals of them again. Same values, same frames.
+    Spark's ArrowWriter makes a BigDecimal of each decimal, but copies longs. `stages.stored_form`
+    restores the decimals. Same values, same frames.
     """
     unscaled = source.sparkSession._jvm.org.apache.spark.sql  # type: ignore[union-attr]
     columns = []
@@ -58,12 +56,12 @@ def handed_over(source: DataFrame, schema: pa.Schema) -> list[Column]:
 
 
 def java_bucket(source: DataFrame, plan: WritePlan) -> Column:
-    """The reduce partition of each row, an int column: pmod of the bucket, as `target_of` has it."""
+    """The reduce partition of each row, an int column: pmod of the bucket, as in `routing.targets_of`."""
     spark = source.sparkSession
     # List.hashCode: 31 * h + element, from 1, in wrapping 32-bit arithmetic
     wrapped = F.lit(1).cast("long")
     table = plan.table
-    # a key without a `,` is hashed whole, with the name of its field if it bears one
+    # a key without a `,` is hashed whole, including the name of its field if the key contains it
     named = len(table.record_key_fields) == 1 and plan.keygen.complex
     for name in table.bucket_fields:
         text = F.col(name).cast("string")
@@ -80,7 +78,7 @@ def java_bucket(source: DataFrame, plan: WritePlan) -> Column:
 
 
 def _string_hash(spark: object, text: Column) -> Column:
-    """String.hashCode of a string column, an int column; null for null."""
+    """String.hashCode of a string column, as an int column; null for null."""
     jvm = spark._jvm  # type: ignore[attr-defined]
     types = jvm.org.apache.spark.sql.types
     invoke = jvm.org.apache.spark.sql.catalyst.expressions.objects.Invoke
@@ -93,13 +91,13 @@ def _string_hash(spark: object, text: Column) -> Column:
 
 
 def _to_int(value: Column) -> Column:
-    """A long column wrapped to 32 bits with sign, whatever the ANSI mode is."""
+    """A long column wrapped to signed 32 bits, whatever the ANSI mode."""
     low = value.bitwiseAND(0xFFFFFFFF)
     return F.when(low > _INT_MAX, low - (1 << 32)).otherwise(low)
 
 
 def computes_keys(source: DataFrame, table: TableConfig) -> bool:
-    """Whether the JVM's own text of key and partition columns is what keys and paths hold."""
+    """Whether the JVM's text of key and partition columns equals the text in keys and paths."""
     if table.is_keyless or table.url_encode or table.time_rule is not None:
         return False
     if table.bucket_expressions:
@@ -116,15 +114,15 @@ def computes_keys(source: DataFrame, table: TableConfig) -> bool:
 
 
 def path_and_key(source: DataFrame, plan: WritePlan) -> list[Column]:
-    """What rows are sorted by: the texts of their partition and key columns."""
+    """The sort columns: partition and key columns as text."""
     names = (*plan.schema.partition, *plan.schema.record_key)
     return [source[name].cast("string") for name in names] or [F.monotonically_increasing_id()]
 
 
 def holds_separators(source: DataFrame, table: TableConfig) -> bool:
-    """Whether a text of a key field holds `,` or `:`, by which Hudi's bucket hash takes keys apart again.
+    """Whether a text key field contains `,` or `:`, at which Hudi's bucket hash splits keys.
 
-    `java_bucket` hashes the texts as they are. Asks Spark, but only where there are texts.
+    `java_bucket` hashes the texts as they are. Runs a Spark job, but only if there are text fields.
     """
     texts = [
         F.col(name)

@@ -1,8 +1,7 @@
-"""The exchange that is Spark's shuffle: mapInArrow, repartition by salt, mapInArrow.
+"""The exchange over Spark's shuffle: mapInArrow, repartition by salt, mapInArrow.
 
-Owns the data frames of the hops, on the driver's side. Spark sees opaque frames only; `position` lets a
-reduce task put frames back into input order, and bring its shards in turn. Must not know what a stage
-does.
+It builds the data frames of the hops on the driver. Spark sees only opaque frames; with `position` a
+reduce task restores the input order and receives its shards in turn.
 """
 
 from __future__ import annotations
@@ -55,9 +54,9 @@ _FEW_FRAMES = 16
 class SparkExchange(Exchange):
     """Hops of opaque frames over Spark's shuffle; `source` has the data columns.
 
-    `reports` collects what tasks say of themselves: JSON strings keyed by stage, partition and task
-    attempt, of every attempt that ran to its end. `own_reader`: tasks read the source's files
-    themselves where it is a plain scan (`spark_source`), instead of being sent its rows by the JVM.
+    `reports` collects the task reports: JSON strings keyed by stage, partition and task attempt, one for
+    every attempt that finished. `own_reader`: if the source is a plain scan (`spark.source`), tasks read
+    its files themselves, and the JVM sends no rows.
     """
 
     def __init__(self, source: DataFrame, own_reader: bool = True) -> None:
@@ -67,7 +66,7 @@ class SparkExchange(Exchange):
         self.reports: list[str] = []
 
     def frames(self, plan: WritePlan, reports: Any) -> DataFrame:
-        """The first stage, salted: what the first hop shuffles."""
+        """The output of the first stage with salts, as the first hop shuffles it."""
         files = self._files(plan)
         return self._input(plan, files).mapInArrow(self._first(plan, reports, files), SALTED)
 
@@ -78,7 +77,7 @@ class SparkExchange(Exchange):
         return plain_files(self.source, plan.source_schema) if self.own_reader else None
 
     def _input(self, plan: WritePlan, files: SourceFiles | None) -> DataFrame:
-        """What the tasks of the first stage are sent: the source's rows, or nothing but their numbers."""
+        """The input of the first stage's tasks: the source's rows, or only the task numbers."""
         if files is None:
             columns = handed_over(self.source, plan.source_schema)
             if not topology_of(plan).arrives_sorted:
@@ -101,7 +100,7 @@ class SparkExchange(Exchange):
         for number, hop in enumerate(topology.hops, start=1):
             sent = moved.mapInArrow(task, SALTED)
             if number - 1 == topology.index_joins and bootstrap_tasks(plan):
-                # behind the others, whose numbers are those of their partitions
+                # after the others, whose task numbers must equal their input partitions
                 sent = sent.union(self._index_records(plan, reports))
             sent = sent.repartition(hop.tasks(plan), "salt")
             if hop.is_sorted(plan):
@@ -109,7 +108,7 @@ class SparkExchange(Exchange):
             moved, task = sent.select("position", "frame"), SparkTask(plan, number, reports)
         if files is None:
             return self._collect(moved, task, reports)
-        # nothing but frames crosses to Python: their batches need not be as long as those of rows
+        # Python receives only frames, so a batch needs fewer of them than of rows
         with batches_of(self.spark, _frames_at_once(plan, self._batch_rows)):
             return self._collect(moved, task, reports)
 
@@ -133,10 +132,10 @@ class SparkExchange(Exchange):
 
 
 class ColumnsExchange(SparkExchange):
-    """A hop that Spark's own columns cross as UnsafeRow: no HoodieRecord, no strategy.
+    """A hop that shuffles Spark's own columns as UnsafeRow: no HoodieRecord, no strategy.
 
-    The bucket hash is computed inside the JVM, so that rows reach Python only to be written. Used by
-    bulk_insert and by the control `spark_native`.
+    The JVM computes the bucket hash, so rows reach Python only to be written. Used by bulk_insert and by
+    the control `spark_native`.
     """
 
     def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
@@ -162,7 +161,7 @@ class ColumnsExchange(SparkExchange):
 
 
 def _frames_at_once(plan: WritePlan, rows: int) -> int:
-    """Frames of an Arrow batch: about as many records as `rows`, and a few frames at least.
+    """Frames per Arrow batch: `rows` if each holds one record, otherwise a few.
 
     Spark gathers a batch before it sends any of it, in vectors that double as they grow.
     """
@@ -172,7 +171,7 @@ def _frames_at_once(plan: WritePlan, rows: int) -> int:
 
 @contextmanager
 def batches_of(spark: SparkSession, rows: int) -> Iterator[None]:
-    """Bound the Arrow batches between Spark and Python to `rows`, and put the setting back after."""
+    """Limit the Arrow batches between Spark and Python to `rows`, and restore the setting afterwards."""
     before = spark.conf.get(BATCH_ROWS) or "10000"
     spark.conf.set(BATCH_ROWS, str(rows))
     try:
@@ -182,7 +181,7 @@ def batches_of(spark: SparkSession, rows: int) -> Iterator[None]:
 
 
 class on_purpose:  # noqa: N801 - reads as a statement: `with on_purpose():`
-    """Raises what a task raised on purpose as itself, instead of Spark's stack around it."""
+    """Re-raises a task's own error instead of Spark's stack around it."""
 
     def __enter__(self) -> None:
         return None
@@ -190,13 +189,13 @@ class on_purpose:  # noqa: N801 - reads as a statement: `with on_purpose():`
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None or isinstance(error, LabError) or not isinstance(error, Exception):
             return
-        # its text is only to be had while the JVM lives
+        # its text is available only while the JVM lives
         text = str(error)
         raise carried_error(text) or LabError(f"a Spark job failed: {reason_of(text)}") from error
 
 
 def reason_of(text: str) -> str:
-    """The one line of a Spark failure that says most: the last of the innermost Python traceback."""
+    """The most telling line of a Spark failure: the last of the innermost Python traceback."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     python = [
         line
@@ -214,9 +213,9 @@ def warm_workers(
     serde: SerdeOptions = DEFAULT_FRAMING,
     rows: int = 2_000,
 ) -> list[dict[str, int]]:
-    """Start and warm one Python worker per slot; their process ids and their daemons'.
+    """Start and warm one Python worker per slot; returns their process ids and their daemons'.
 
-    `strategy` and `serde`: what they will work with. `rows`: about how many a task of theirs will have.
+    `strategy` and `serde`: what they will work with. `rows`: roughly how many rows their tasks will have.
     """
     warm_up = WarmUp(strategy, serde, rows)
     found = spark.range(0, workers, 1, workers).mapInArrow(warm_up, "status binary").collect()

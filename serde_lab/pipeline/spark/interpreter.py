@@ -1,6 +1,6 @@
-"""Which Python the workers of a Spark session run, and whether it can do the work.
+"""Checks that the Python workers of a Spark session can run the pipeline.
 
-Spark starts the interpreter that PYSPARK_PYTHON names, or `python3`, whatever the program itself runs in.
+Spark starts the interpreter that PYSPARK_PYTHON names, or `python3`, whichever one runs the driver.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _PATIENCE_S = 120
 
 
 def check_workers(spark: SparkSession) -> None:
-    """Raise SetupError where the session's workers run a Python that cannot do the work.
+    """Raise SetupError if the session's workers run a Python that lacks what the pipeline needs.
 
-    Workers that run this program's own interpreter are taken as right, without a look. Another one is
-    asked once a session: on this machine directly, on a cluster by a job of one task.
+    Workers with the driver's own interpreter pass without a check. Any other is probed once per session:
+    directly on this machine, or by a one-task job on a cluster.
     """
     context = spark.sparkContext
     if _is_own(context.pythonExec):
@@ -57,7 +57,7 @@ def check_workers(spark: SparkSession) -> None:
 
 
 def _is_own(executable: str) -> bool:
-    """Whether `executable` is the interpreter here; a link elsewhere to its binary has other packages."""
+    """Whether `executable` is this interpreter; a link to it in another folder sees other packages."""
     found = shutil.which(executable)
     if found is None:
         return False
@@ -71,8 +71,8 @@ def _is_local(context: SparkContext) -> bool:
 
 
 def _problem_here(context: SparkContext) -> str:
-    """What is wrong with the workers' Python on this machine; "" for nothing."""
-    # as Spark starts its workers: with what the driver finds on its own path, and in its environment
+    """What is wrong with the workers' Python on this machine; "" if nothing is."""
+    # as Spark starts its workers: found on the driver's path, in Spark's environment
     environment = {**os.environ, **context.environment}
     command = [context.pythonExec, "-c", f"{_PROBE}\nprint(said)"]
     try:
@@ -93,7 +93,7 @@ def _problem_here(context: SparkContext) -> str:
 
 
 def _problem_there(context: SparkContext) -> str:
-    """The same on a cluster."""
+    """The same for a cluster, probed by a job."""
     code = _PROBE
 
     def look(_: int) -> str:
@@ -103,6 +103,6 @@ def _problem_there(context: SparkContext) -> str:
 
     try:
         (said,) = context.parallelize([0], 1).map(look).collect()
-    except Exception as exc:  # as many kinds as ways not to start an interpreter
+    except Exception as exc:  # a failed start raises many kinds of errors
         return f"which cannot be started ({reason_of(str(exc))})"
     return str(said)

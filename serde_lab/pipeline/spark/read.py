@@ -1,6 +1,6 @@
-"""`serde_lab.read`: a Hudi table as Spark programs read it.
+"""`serde_lab.read`: reads a Hudi table as a Spark DataFrame.
 
-Owns which slices Spark reads by itself and which go through Python workers. Must not know merging.
+Spark itself reads file slices that need no merging; Python workers read the others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-# values as they are stored, whatever calendar the session takes files of unknown writers for
+# read values as stored, whatever calendar the session assumes for files of unknown writers
 _AS_STORED = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
 _PATTERN = frozenset("*?[]{}\\")
 
@@ -31,10 +31,10 @@ _PATTERN = frozenset("*?[]{}\\")
 def read(spark: SparkSession, path: str, options: Mapping[str, Any] | None = None) -> DataFrame:
     """The Hudi table at `path` (a folder or a URL) as a DataFrame of its data columns.
 
-    `options` are Hudi's own names (`serde_lab.pipeline.read` lists them all): without any, the
-    snapshot. Which files are read is decided now, rows are read when an action runs. Raises TableError
-    when there is no table or one of a kind that is not supported, OptionError for an option that is
-    unknown or cannot be.
+    `options` are Hudi's own names (`serde_lab.pipeline.read` lists them all); the default is a snapshot
+    read. This call decides which files are read; the rows are read when an action runs. Raises TableError
+    if there is no table or its kind is not supported, OptionError for an option that is unknown or
+    invalid.
     """
     parsed = parse_read_options(options or {})
     plan = plan_read(open_table(path), parsed)
@@ -54,7 +54,7 @@ def read(spark: SparkSession, path: str, options: Mapping[str, Any] | None = Non
 
 
 def _spark_reads(plan: ReadPlan, slice_: FileSlice) -> bool:
-    """Whether nothing is to be merged, and Spark's own reader reaches the file."""
+    """Whether the slice needs no merging, and Spark's own reader can open the file."""
     if slice_.base_file is None or (slice_.log_files and not plan.read_optimised):
         return False
     path = plan.storage.describe(slice_.base_file.path)
@@ -63,9 +63,9 @@ def _spark_reads(plan: ReadPlan, slice_: FileSlice) -> bool:
 
 
 def _narrower_instants(plan: ReadPlan, slices: Iterable[FileSlice]) -> set[str]:
-    """Instants whose base files have columns narrower than the table's, which Spark's reader refuses.
+    """Instants whose base files have narrower columns than the table, which Spark's reader refuses.
 
-    One footer an instant: all files of a write have one schema.
+    One footer per instant is enough: all files of a write have one schema.
     """
     first = {s.base_instant: s.base_file.path for s in slices if s.base_file is not None}
     wanted = {field.name: storage_type(field.type) for field in plan.schema}

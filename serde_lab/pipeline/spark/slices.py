@@ -1,7 +1,6 @@
-"""One Spark task a file slice: merged reading and compaction, in Python workers.
+"""Runs one Spark task per file slice, in Python workers: merged reads and compactions.
 
-Owns how a list of slices becomes tasks; what a task does is the plan's. Imported by workers by
-reference. Must not know options or instants.
+Workers import it by reference; the plan does the work of a task.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-# of one batch handed to Spark, which makes one vector of it
+# rows of one batch given to Spark, which makes one vector of it
 _BATCH_ROWS = 16 * 1024
 
 
 class SliceReads:
-    """Rows of the slices whose numbers arrive, merged."""
+    """Reads and merges the slices whose numbers arrive."""
 
     def __init__(self, plan: ReadPlan) -> None:
         self.plan = plan
@@ -44,7 +43,7 @@ class SliceReads:
 
 
 class SliceCompactions:
-    """The tasks of a compaction whose numbers arrive: a status each."""
+    """Runs the compaction tasks whose numbers arrive; one status per task."""
 
     def __init__(self, work: CompactionWork) -> None:
         self.work = work
@@ -58,19 +57,19 @@ class SliceCompactions:
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """`schema` in Spark's types; timestamps without zone stay without, as no session's zone may move them."""
+    """`schema` in Spark's types; timestamps without zone stay so, and no session time zone shifts them."""
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
 def merged_slices(spark: SparkSession, plan: ReadPlan, slices: tuple[FileSlice, ...]) -> DataFrame:
-    """The rows of `slices` of `plan`, each read and merged in a task of its own."""
+    """The rows of `slices` of `plan`, each slice read and merged in a task of its own."""
     reads = SliceReads(replace(plan, slices=slices))
     count = len(slices)
     return spark.range(0, count, 1, count).mapInArrow(reads, spark_schema(plan.schema))
 
 
 def compactor_on(spark: SparkSession) -> Compactor:
-    """Runs compactions on Spark."""
+    """A compactor that runs on Spark."""
 
     def run(work: CompactionWork) -> tuple[WriteStatus, ...]:
         tasks = spark.range(0, len(work), 1, len(work))

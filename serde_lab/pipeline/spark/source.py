@@ -1,8 +1,8 @@
-"""Finds out whether a DataFrame is nothing but a scan of parquet files, and which files in which order.
+"""Finds out whether a DataFrame is a plain scan of Parquet files, and lists the files in Spark's order.
 
-Owns the look into Spark's plans: the files of each input partition are those that Spark itself would
-read in it. A filter, projection, join, cache, partition column, split file or unknown option makes it no
-plain scan, and then Spark reads. What is inside the files is for `source_files` to judge.
+Each input partition lists the files that Spark itself would read in it. With a filter, projection, join,
+cache, partition column, split file or unknown option it is no plain scan, and Spark reads the rows.
+`pipeline.source.files` checks the contents of the files.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PARQUET = f"{_PACKAGE}execution.datasources.parquet.ParquetFileFormat"
 _SCAN = f"{_PACKAGE}execution.FileSourceScanExec"
 _OPTIONS = frozenset({"path", "paths"})
 
-# each changes what Spark reads, or lets it pass over what it cannot
+# each changes what Spark reads, or makes it skip what it cannot read
 _SETTINGS = {
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
@@ -38,18 +38,18 @@ _SETTINGS = {
     "spark.sql.parquet.datetimeRebaseModeInRead": None,
 }
 _CALENDARS = ("EXCEPTION", "CORRECTED")
-# a file below both stands in a partition whole
+# Spark never splits a file smaller than both
 _LIMITS = ("maxPartitionBytes", "openCostInBytes")
 
 
 class _NoPlainScan(Exception):
-    """Something that Spark is left to read."""
+    """Not a plain scan: Spark has to read the rows."""
 
 
 def plain_files(source: DataFrame, schema: pa.Schema) -> SourceFiles | None:
-    """The files of `source` by input partition, if Arrow gives its rows as Spark does; else None.
+    """The files of `source` by input partition, if Arrow reads its rows as Spark does; otherwise None.
 
-    What counts are those columns of `schema` that the source has.
+    Only those columns of `schema` that the source has are checked.
     """
     try:
         partitions = tuple(tuple(paths) for paths in _partitions(source))
@@ -62,7 +62,7 @@ def plain_files(source: DataFrame, schema: pa.Schema) -> SourceFiles | None:
 
 
 def _columns(source: DataFrame, names: list[str]) -> pa.Schema:
-    """The source's columns among `names`, in the types in which Spark hands them over."""
+    """The source's columns among `names`, in the types in which Spark sends them."""
     fields = [field for field in source.schema if field.name in names]
     return pa.schema(
         [
@@ -84,7 +84,7 @@ def _partitions(source: DataFrame) -> Iterator[list[str]]:
     hadoop = source.sparkSession._jsc.hadoopConfiguration()
     if hadoop.get("parquet.crypto.factory.class") or hadoop.get("parquet.encryption.key.list"):
         raise _NoPlainScan
-    # what is cached has taken its place already
+    # cached relations already appear in this plan
     relations = list(_relations(execution.withCachedData(), source.columns))
     whole = min(_bytes(conf.get(f"spark.sql.files.{s}")) for s in _LIMITS)
     alone = [_one_file(relation, whole) for relation in relations]
@@ -95,7 +95,7 @@ def _partitions(source: DataFrame) -> Iterator[list[str]]:
 
 
 def _bytes(text: str | None) -> int:
-    """Spark's spelling of a size: a plain number, or one with B at its end; 0 for any other unit."""
+    """A size in Spark's notation: a plain number, or one ending in B; 0 for any other unit."""
     digits = (text or "0").lower().removesuffix("b")
     return int(digits) if digits.isdecimal() else 0
 
@@ -113,7 +113,7 @@ def _relations(plan: Any, columns: list[str]) -> Iterator[Any]:
     relation = plan.relation()
     if relation.getClass().getName() != _FILES:
         raise _NoPlainScan
-    # columns of a union go by their place
+    # a union matches columns by position
     output = plan.output()
     if [output.apply(i).name() for i in range(output.size())] != columns:
         raise _NoPlainScan
@@ -128,7 +128,7 @@ def _relations(plan: Any, columns: list[str]) -> Iterator[Any]:
 
 
 def _one_file(relation: Any, whole_bytes: int) -> str | None:
-    """The path of a relation of one file that is too small to be split; None for any other."""
+    """The path of a relation that is one file too small to be split; None for any other."""
     location = relation.location()
     if int(location.sizeInBytes()) > whole_bytes:
         return None
@@ -137,7 +137,7 @@ def _one_file(relation: Any, whole_bytes: int) -> str | None:
 
 
 def _as_split(plan: Any) -> Iterator[list[str]]:
-    """The files of each partition as Spark's own scan lays them out."""
+    """The files of each partition, as Spark's own scan distributes them."""
     if plan.getClass().getSimpleName() == "UnionExec":
         children = plan.children()
         for number in range(children.size()):

@@ -1,7 +1,7 @@
-"""What runs inside a Spark Python worker: the stages, their clocks and their reports.
+"""Runs the stages inside Spark's Python workers, times them and reports.
 
-Owns the adaptation of the stages to `mapInArrow`, and the worker's own settings. Imported by workers by
-reference, so that nothing but the plan is pickled. Must not know the driver's side.
+It adapts the stages to `mapInArrow` and sets up the worker process. Workers import it by reference, so
+that only the plan is pickled.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from serde_lab.pipeline.source.files import SourceFiles
 from serde_lab.pipeline.topologies import BOOTSTRAP, COLUMNS, Stage, StageTask, topology_of
 from serde_lab.serde.interface import SerdeOptions
 
-# pyspark.worker invalidates import caches at each task, upon which zipimport reads pyspark.zip and the
-# spark-core jar again in pure Python: 90 ms of CPU a task on Spark 3.5
+# pyspark.worker invalidates import caches at each task; zipimport then re-reads pyspark.zip and the
+# spark-core jar in pure Python: 90 ms of CPU a task on Spark 3.5
 zipimport.zipimporter.invalidate_caches = lambda self: None  # type: ignore[method-assign]
 
-# one task a core, so that a phase's CPU is its own and no task takes another one's time
+# one thread per task, so that a phase's CPU is its own and tasks do not slow each other
 pa.set_cpu_count(1)
 pa.set_io_thread_count(1)
 
@@ -43,23 +43,23 @@ STATUS = pa.schema([STATUS_FIELD])
 _MARK = "<<serde_lab>>"
 SALTED = "salt int, position long, frame binary"
 COLUMNS_STAGE = -1
-"""Number of the stage behind a hop that Spark's own columns cross, which no topology has."""
+"""Number of the stage behind a hop of Spark's own columns; it is in no topology."""
 BOOTSTRAP_STAGE = -2
 """Number of the stage that sends index records, beside a topology's chain."""
 
 
 @cache
 def settle() -> None:
-    """Once a worker: what is imported by now is there to stay, and no collection looks at it again.
+    """Exempt everything imported so far from garbage collection, once per worker.
 
-    pyspark's daemon collects garbage after every task, before the worker takes the next one: 36 ms of
-    CPU a task over the 81,000 objects of our imports, 0.01 ms once they are frozen.
+    pyspark's daemon collects garbage after every task, before the worker takes the next one: 36 ms of CPU
+    a task over the 81,000 objects of our imports, 0.01 ms once they are frozen.
     """
     gc.freeze()
 
 
 class ReportsParam(AccumulatorParam[list[Any]]):
-    """A list that grows by what tasks add to it."""
+    """An accumulator of a list that tasks append to."""
 
     def zero(self, value: list[Any]) -> list[Any]:
         return []
@@ -73,10 +73,10 @@ Reports = Accumulator[list[Any]]
 
 
 class SparkTask:
-    """One stage as the function that `mapInArrow` wants; reports its timeline when it is through.
+    """One stage as the function that `mapInArrow` calls; it reports its timeline at the end.
 
-    `stage` numbers it in the plan's topology, or is COLUMNS_STAGE or BOOTSTRAP_STAGE. One that is given
-    `files` reads its own ones, `batch_rows` at a time, instead of what Spark sends.
+    `stage` is its number in the plan's topology, or COLUMNS_STAGE or BOOTSTRAP_STAGE. With `files`, the
+    task reads its own files, `batch_rows` at a time, and ignores the rows that Spark sends.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class SparkTask:
         assert context is not None  # always there inside a task
         partition = context.partitionId()
         if self.files is not None:
-            # a worker that leaves input behind is not used again
+            # Spark does not reuse a worker that leaves input unread
             for _ in timeline.source(batches):
                 pass
             batches = self.files.batches(partition, self.batch_rows, timeline)
@@ -141,7 +141,7 @@ class SparkTask:
 
 
 def _keyed(context: TaskContext, timeline: TaskTimeline) -> str:
-    """A report under the task attempt that made it, as JSON."""
+    """A report with the ids of its task attempt, as JSON."""
     return json.dumps(
         {
             "stage_id": context.stageId(),
@@ -154,7 +154,7 @@ def _keyed(context: TaskContext, timeline: TaskTimeline) -> str:
 
 
 class FrameCounter:
-    """The reduce side of a hop that only counts: one status a task, with its number of frames."""
+    """The reduce side of a hop that only counts frames: one status per task."""
 
     def __init__(self, plan: WritePlan, reports: Reports) -> None:
         self.plan, self.reports = plan, reports
@@ -181,7 +181,7 @@ def carried(error: LabError) -> str:
 
 
 def carried_error(text: str) -> LabError | None:
-    """The error that `carried` wrote somewhere into `text`; None where there is none."""
+    """The error that `carried` put into `text`; None if there is none."""
     parts = text.split(_MARK)
     if len(parts) < 3:
         return None
@@ -190,7 +190,7 @@ def carried_error(text: str) -> LabError | None:
 
 
 class WarmUp:
-    """Starts and warms a worker: it does what the stages do on made-up `rows`, and says which it is."""
+    """Starts and warms a worker: runs the stages on made-up `rows`, and returns the process ids."""
 
     def __init__(self, strategy: str, serde: SerdeOptions, rows: int) -> None:
         self.strategy, self.serde, self.rows = strategy, serde, rows
@@ -201,14 +201,14 @@ class WarmUp:
         from serde_lab.pipeline.warm_up import exercise
 
         if self.strategy and self.rows:
-            # Spark removes its own folder, even where the worker is killed; and what a strategy
-            # raises shall be seen in the cell, not before it
+            # Spark removes this folder even if the worker is killed; and an error of the strategy should
+            # show up in the cell, not before it
             with suppress(Exception):
                 exercise(self.strategy, self.serde, self.rows, SparkFiles.getRootDirectory())
         settle()
         for _ in batches:
             pass
-        # long enough that every slot has started its own worker before the first one is idle again
+        # long enough that every slot starts a worker of its own before the first one is idle again
         time.sleep(0.2)
         pids = json.dumps({"pid": os.getpid(), "daemon": os.getppid()}).encode()
         yield pa.RecordBatch.from_arrays([pa.array([pids], pa.binary())], schema=STATUS)

@@ -1,7 +1,4 @@
-"""`serde_lab.write`: the pipeline as Spark programs call it.
-
-Owns the meeting of Spark's DataFrame with a write; must not know strategies or files.
-"""
+"""`serde_lab.write`: writes a Spark DataFrame to a Hudi table."""
 
 from __future__ import annotations
 
@@ -32,11 +29,11 @@ if TYPE_CHECKING:
 def write(df: DataFrame, path: str, options: Mapping[str, Any]) -> Commit:
     """Write `df` to the Hudi table at `path` (a folder or a URL); returns the commit.
 
-    Table services that the options ask for follow the commit, which stands if one of them raises.
+    The table services that the options ask for run after the commit, which remains if one of them raises.
     `options` are Hudi's own names and `serde_lab.…` (`serde_lab.pipeline.options.write` lists them all).
-    Raises OptionError for one that is unknown or cannot be, SchemaError and DataError for what the
-    table cannot hold, ConcurrentWrite when another writer is at work; nothing is committed then.
-    Warns (PortabilityWarning) of what some version of Hudi cannot read or write on.
+    Raises OptionError for one that is unknown or invalid, SchemaError and DataError for data that the
+    table cannot hold, ConcurrentWrite if another writer is active; nothing is committed then. Warns
+    (PortabilityWarning) of anything that some version of Hudi cannot read or continue to write.
     """
     check_workers(df.sparkSession)
     storage = Storage.open(path)
@@ -51,7 +48,7 @@ def write(df: DataFrame, path: str, options: Mapping[str, Any]) -> Commit:
 
 
 def exchange_for(df: DataFrame, options: WriteOptions) -> SparkExchange:
-    """The exchange that `options.operation` takes through Spark."""
+    """The Spark exchange for `options.operation`."""
     bulk = options.operation is Operation.BULK_INSERT and options.topology == "bucket"
     table = options.table
     by_columns = bulk and computes_keys(df, table) and not holds_separators(df, table)
@@ -60,7 +57,7 @@ def exchange_for(df: DataFrame, options: WriteOptions) -> SparkExchange:
 
 
 def stored_columns(df: DataFrame) -> DataFrame:
-    """`df` with the integers that no Hudi table holds widened to int."""
+    """`df` with byte and short columns, which Hudi tables do not have, widened to int."""
     narrow = {f.name for f in df.schema if isinstance(f.dataType, ByteType | ShortType)}
     for name in narrow:
         df = df.withColumn(name, df[name].cast("int"))
@@ -68,12 +65,12 @@ def stored_columns(df: DataFrame) -> DataFrame:
 
 
 def arrow_schema(df: DataFrame) -> pa.Schema:
-    """The Arrow schema in which Spark hands over `df`. Raises SchemaError naming column and type."""
+    """The Arrow schema in which Spark sends `df`. Raises SchemaError naming column and type."""
     for field in df.schema:
         try:
             to_arrow_schema(df.select(field.name).schema)
         except Exception as exc:
-            # pyspark raises its own kinds of error here, from release to release
+            # the error types differ between pyspark releases
             raise SchemaError(
                 f"column {field.name!r} is of Spark type {field.dataType.simpleString()},"
                 " which has no Arrow form"

@@ -1,5 +1,4 @@
-"""The report of a comparison or of a gate, from the plain data that `compare --format json` prints.
+"""Builds the page of a comparison or a gate from the plain data that `compare --format json` prints.
 
-Turns that document into a `report.page.Page`. Judges nothing and rounds nothing anew: figures and
-verdicts are shown as they were decided on. Must not know the gate, HTML or matplotlib.
+Figures and verdicts are shown exactly as they were decided on: nothing is judged or rounded again.
 """

@@ -1,7 +1,4 @@
-"""A comparison's document read into values, whatever is missing in it.
-
-Owns the keys of that document. Must not know pages.
-"""
+"""Reads a comparison's document into typed values; keys may be missing."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side's rounds of a row; `values` by round."""
+    """The rounds of one side of a row; `values` by round."""
 
     median: float
     values: Mapping[int, float]
@@ -25,7 +22,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class ComparedRow:
-    """One compared cell, as it was decided."""
+    """One compared cell, with its verdict."""
 
     arm: str
     before_arm: str
@@ -51,9 +48,9 @@ class ComparedRow:
 
 @dataclass(frozen=True, slots=True)
 class ComparedSides:
-    """The whole document; `findings` and `exit_status` are there where a gate judged it.
+    """The whole document; `findings` and `exit_status` are set if a gate judged it.
 
-    Then verdicts and counts are the gate's own: passed, undecided, regression, wrong answer, failed.
+    In that case verdicts and counts are the gate's: passed, undecided, regression, wrong answer, failed.
     """
 
     before: str
@@ -69,7 +66,7 @@ class ComparedSides:
 
 
 def read_comparison(document: Document) -> ComparedSides:
-    """A document of `compare` or of `gate`. Raises RunError where it is neither."""
+    """Read a document of `compare` or of `gate`. Raises RunError if it is neither."""
     comparison = document.get("comparison", document)
     try:
         return ComparedSides(

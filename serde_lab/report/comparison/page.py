@@ -1,7 +1,4 @@
-"""The page of a comparison: how many are worse first, then every verdict with what it rests on.
-
-Owns which sections there are, and their order. Must not know how a verdict is reached.
-"""
+"""Builds the page of a comparison: first how many cells are worse, then every verdict with its evidence."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ from serde_lab.report.page import (
 from serde_lab.report.tones import verdict_tone
 
 _MOST_NAMED = 5
-"""More bad rows the answer does not name one by one."""
+"""The answer names at most so many bad rows one by one."""
 
 _WORST_FIRST = (
     "failed",
@@ -53,7 +50,7 @@ _UNMOVED = ("same", "passed")
 
 
 def comparison_page(document: Document) -> Page:
-    """The page of a document of `compare` or `gate`. Raises RunError where it is neither."""
+    """The page of a document of `compare` or `gate`. Raises RunError if it is neither."""
     sides = read_comparison(document)
     sections = (
         _findings(sides),

@@ -1,7 +1,4 @@
-"""The plots of a comparison: each cell's ratio with its interval, a plot a metric.
-
-Owns which rows are drawn. Must not know how an interval is reached.
-"""
+"""Builds the plots of a comparison: each cell's ratio with its interval, one plot per metric."""
 
 from __future__ import annotations
 
@@ -11,11 +8,11 @@ from serde_lab.report.page import Figure
 from serde_lab.report.plots.drawings import PointRow, PointRows
 
 _MOST_ROWS = 40
-"""More rows in one plot nobody reads; the table has them all."""
+"""A plot with more rows is unreadable; the table has all of them."""
 
 
 def ratio_figures(sides: ComparedSides) -> tuple[Figure, ...]:
-    """One figure a metric that has intervals."""
+    """One figure per metric that has intervals."""
     by_metric: dict[str, list[ComparedRow]] = {}
     for row in sides.rows:
         if row.ratio is not None and row.low is not None and row.high is not None:

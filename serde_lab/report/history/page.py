@@ -1,7 +1,6 @@
-"""The page of a history: steps first, then a plot a metric with a line an arm.
+"""Builds the page of a history: steps first, then a plot per metric with one line per arm.
 
-Owns what is drawn of a history. A line breaks where levels may not be compared. Must not know how a
-step is found.
+A line is interrupted where levels must not be compared.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _ROLES = (
 
 
 def history_page(document: Document) -> Page:
-    """The page of a document of `history`. Raises RunError where it is none."""
+    """The page of a document of `history`. Raises RunError if it is not one."""
     try:
         scenario, runs = str(document["scenario"]), [str(run) for run in document["runs"]]
         series = list(document["series"])
@@ -149,7 +148,7 @@ def _step_row(one: Document, step: Document) -> tuple[Cell, ...]:
 
 
 def _figures(series: Sequence[Document], runs: Sequence[str]) -> Iterator[Section]:
-    """A plot of every quantity that moved; those that never did are named in one sentence."""
+    """A plot of every quantity that changed; one sentence names those that never did."""
     quantities = dict.fromkeys(_quantity(one) for one in series)
     moved = [
         name for name in quantities if any(_moved(one) for one in series if _quantity(one) == name)

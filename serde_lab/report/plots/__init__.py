@@ -1,4 +1,4 @@
-"""Plots: values (`drawings`), their layout (`bars`, `points`, `steps`, `lines`), matplotlib (`canvas`).
+"""Draws plots: values (`drawings`), layouts (`bars`, `points`, `steps`, `lines`), matplotlib (`canvas`).
 
-Draws whatever it is given, twice: wide, and narrow for a phone. Must not know runs, pages or HTML.
+Every plot is drawn twice: wide, and narrow for phones.
 """

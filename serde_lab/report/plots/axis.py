@@ -1,7 +1,4 @@
-"""The parts that every plot of rows has: a scale, a horizontal axis, room for labels.
-
-Owns their geometry. Must not know what stands in the rows.
-"""
+"""Draws what every plot with rows needs: a scale, a horizontal axis, and space for labels."""
 
 from __future__ import annotations
 
@@ -10,21 +7,21 @@ from collections.abc import Sequence
 from serde_lab.report.plots.canvas import SMALL_PX, Canvas, fitting, nice_ticks, text_width
 
 AXIS_PX = 40.0
-"""Height of an axis: its numbers and its name."""
+"""Height of an axis with its numbers and its name."""
 
 
 def is_narrow(width_px: float) -> bool:
-    """Whether to draw for a phone."""
+    """Whether the width is that of a phone."""
     return width_px < 600
 
 
 def label_width(labels: Sequence[str], most: float) -> float:
-    """Room for the labels left of the rows, at most `most` pixels."""
+    """Width for the labels left of the rows: at most `most` pixels, plus the gap."""
     return min(most, max((text_width(label) for label in labels), default=0.0)) + 12
 
 
 class Scale:
-    """Values of an axis on pixels, from `left` on."""
+    """Maps values of an axis to pixels, starting at `left`."""
 
     def __init__(self, left: float, pixels: float, highest: float, lowest: float = 0.0) -> None:
         self.left, self.pixels = left, pixels
@@ -57,5 +54,5 @@ def draw_axis(
 
 
 def plain(value: float) -> str:
-    """A tick's number: ticks are round already."""
+    """The text of a tick; ticks are round numbers already."""
     return f"{value:,.10g}"

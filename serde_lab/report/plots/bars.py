@@ -1,7 +1,4 @@
-"""Draws stacked bars: panels side by side, or below each other on a phone, on one scale.
-
-Owns the layout of bars and of their colour key. Must not know what the colours stand for.
-"""
+"""Draws stacked bars in panels on one scale: side by side, or below each other on a phone."""
 
 from __future__ import annotations
 
@@ -50,7 +47,7 @@ def draw_bars(drawing: StackedBars, width_px: float) -> Canvas:
     widths = _shared_widths(highest, room, least)
     unit = _unit(highest, widths)
     most = max(highest, default=1.0)
-    # one step for all panels: equal distances are then equal amounts for the eye too
+    # the same ticks in all panels, so that equal lengths mean equal amounts
     ticks = nice_ticks(most, max(2, int(most * unit / 60)))
     left = label_px
     for i, (panel, wide) in enumerate(zip(panels, widths, strict=True)):
@@ -74,7 +71,7 @@ def _highest(panel: Panel) -> float:
 
 
 def _shared_widths(highest: Sequence[float], room: float, least: float) -> list[float]:
-    """Widths in the ratio of the panels' highest values, but each wide enough for its heading."""
+    """Widths proportional to the panels' highest values, but each wide enough for its heading."""
     small: set[int] = set()
     while True:
         rest = sum(h for i, h in enumerate(highest) if i not in small)
@@ -90,7 +87,7 @@ def _shared_widths(highest: Sequence[float], room: float, least: float) -> list[
 
 
 def _unit(highest: Sequence[float], widths: Sequence[float]) -> float:
-    """Pixels a unit: those of the panel that needs its width most."""
+    """Pixels per unit of the axis, limited by the fullest panel."""
     units = [wide / high for high, wide in zip(highest, widths, strict=True) if high > 0]
     return min(units, default=1.0) or 1.0
 
@@ -136,7 +133,7 @@ def _bar(canvas: Canvas, bar: Bar, scale: Scale, y: float, height: float) -> Non
     for segment in bar.segments:
         x, end = scale(at), scale(at + segment.value)
         if end - x > 0.05:
-            # a hairline of the page between neighbours tells them apart without colour
+            # a thin line in the page's colour separates neighbours even without colours
             gap = 0.6 if end - x > 2.5 else 0.0
             canvas.box(x, y, end - x - gap, height, segment.role, segment.text)
         at += segment.value
@@ -148,7 +145,7 @@ def _bar(canvas: Canvas, bar: Bar, scale: Scale, y: float, height: float) -> Non
 
 
 def _legend_rows(keys: Sequence[Key], width_px: float) -> list[list[tuple[str, str]]]:
-    """Items of the colour key in lines; a group begins a line, with its name as an item of role ""."""
+    """The items of the colour key in lines; a group starts a line with its name, an item of role ""."""
     rows: list[list[tuple[str, str]]] = []
     for key in keys:
         row: list[tuple[str, str]] = [("", key.group)] if key.group else []
@@ -171,7 +168,7 @@ def _group_px(keys: Sequence[Key]) -> float:
 
 
 def _legend(canvas: Canvas, keys: Sequence[Key], top: float) -> float:
-    """Draws the colour key; the height that it took."""
+    """Draw the colour key; returns its height."""
     rows = _legend_rows(keys, canvas.width_px)
     for i, row in enumerate(rows):
         x, y = 0.5, top + i * 19

@@ -1,8 +1,7 @@
-"""A sheet of pixels to draw on, through matplotlib, written out as SVG or PNG.
+"""Provides a drawing surface through matplotlib, written as SVG or PNG.
 
-Owns matplotlib: nothing else of the lab's report imports it. Coordinates are pixels from the top
-left, sizes are pixels, colours are roles of the palette. Text stays text, is never taken for
-mathematics, and its names are cleaned of what XML cannot hold. Must not know what is drawn.
+Coordinates are pixels from the top left, sizes are pixels, and colours are roles of the palette. Text
+stays text: it is never parsed as mathematics, and characters that XML cannot hold are escaped.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ TEXT_PX = 12.5
 SMALL_PX = 11.0
 
 _CHARACTER = 0.57
-"""Mean width of a character, in sizes: the browser's font is not known here."""
+"""Assumed mean width of a character relative to its size, since the browser's font is unknown."""
 
 _SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -45,14 +44,14 @@ _SETTINGS: dict[Any, Any] = {
 
 
 def text_width(text: str, size_px: float = TEXT_PX) -> float:
-    """About how wide a text is, in pixels; wide signs (CJK, emoji) count double."""
+    """Approximate width of a text in pixels; wide characters (CJK, emoji) count double."""
     return sum(2.0 if ord(c) > 0x2E7F else 1.0 for c in text) * _CHARACTER * size_px
 
 
 def fitting(text: str, width_px: float, size_px: float = TEXT_PX) -> str:
-    """The text, cut in the middle where it is wider than `width_px`."""
+    """The text, cut in the middle if it is wider than `width_px`."""
     flat = " ".join(text.split())
-    # no character is narrower than this, so that a name of any length is cut in a few steps
+    # start at most this long, so that even a very long name is cut in a few steps
     characters = min(len(flat), int(width_px / (_CHARACTER * size_px)) + 1)
     while characters > 3 and text_width(notation.shortened(flat, characters), size_px) > width_px:
         characters -= 1
@@ -60,7 +59,7 @@ def fitting(text: str, width_px: float, size_px: float = TEXT_PX) -> str:
 
 
 def nice_ticks(highest: float, at_most: int, lowest: float = 0.0) -> list[float]:
-    """Round numbers within `lowest` to `highest`, about `at_most` of them."""
+    """Round numbers from `lowest` to `highest`, about `at_most` of them."""
     locator = MaxNLocator(nbins=max(1, at_most), steps=[1, 2, 2.5, 5, 10])
     ticks = (float(tick) for tick in locator.tick_values(lowest, highest))
     margin = (highest - lowest) * 1e-9
@@ -68,7 +67,7 @@ def nice_ticks(highest: float, at_most: int, lowest: float = 0.0) -> list[float]
 
 
 class Canvas:
-    """One drawing of `width_px` by `height_px`; `tips` are the hover texts by group id."""
+    """One drawing of `width_px` by `height_px`; `tips` are hover texts by group id."""
 
     def __init__(self, width_px: float, height_px: float) -> None:
         self.width_px, self.height_px = width_px, height_px
@@ -84,7 +83,7 @@ class Canvas:
     def box(
         self, x: float, y: float, width: float, height: float, role: str, tip: str = ""
     ) -> None:
-        """A filled box; `unattributed` is hatched, so that it is told apart without colour."""
+        """Draw a filled box; `unattributed` is hatched, to be recognizable without colour."""
         hatched, outlined = role == "unattributed", role in palette.OUTLINED
         colour = palette.light(role)
         edge = palette.light("muted") if outlined else colour if hatched else "none"
@@ -111,7 +110,7 @@ class Canvas:
         dashed: bool = False,
         tip: str = "",
     ) -> None:
-        """A line through points."""
+        """Draw a line through points."""
         style: Any = (0, (4, 3)) if dashed else "-"
         self._add(
             Line2D(
@@ -134,7 +133,7 @@ class Canvas:
         radius: float = 4.0,
         tip: str = "",
     ) -> None:
-        """A point: a filled dot, a hollow diamond or a cross; shapes differ where colours may not."""
+        """Draw a point: a filled dot, a hollow diamond or a cross, recognizable without colour."""
         colour = palette.light(role)
         r = radius
         if shape == "cross":
@@ -171,7 +170,7 @@ class Canvas:
         turned: bool = False,
         tip: str = "",
     ) -> None:
-        """A line of text, `y` being the middle of its small letters."""
+        """Draw a line of text; `y` is the middle of its small letters."""
         self._add(
             Text(
                 x,
@@ -190,7 +189,7 @@ class Canvas:
 
     def _add(self, artist: Any, tip: str) -> None:
         artist.set_clip_on(False)
-        # what is drawn later lies on top, whatever it is
+        # later drawings lie on top of earlier ones
         artist.set_zorder(len(self._axes.get_children()))
         if tip:
             name = f"tip{len(self.tips)}"
@@ -199,7 +198,7 @@ class Canvas:
         self._axes.add_artist(artist)
 
     def svg(self, background: bool = False) -> str:
-        """matplotlib's SVG as it is, the same for the same drawing."""
+        """The drawing as matplotlib's SVG; equal drawings give equal text."""
         out = io.StringIO()
         with _quiet():
             FigureCanvasSVG(self._figure)
@@ -213,7 +212,7 @@ class Canvas:
         return out.getvalue()
 
     def png(self, scale: float = 2.0) -> bytes:
-        """A PNG in light colours on white."""
+        """The drawing as a PNG, in light colours on white."""
         out = io.BytesIO()
         with _quiet():
             FigureCanvasAgg(self._figure)
@@ -230,7 +229,8 @@ class Canvas:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Our settings, whatever the user's matplotlibrc says; missing glyphs are the browser's affair."""
+    """Apply the module's settings over the user's matplotlibrc; ignore missing glyphs, since the browser
+    has its own fonts."""
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_SETTINGS)

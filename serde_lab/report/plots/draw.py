@@ -1,7 +1,7 @@
-"""Draws a drawing at a width: every plot of a report in a wide and in a narrow cut.
+"""Draws any drawing at a given width; every plot of a report has a wide and a narrow version.
 
-Owns which module draws what, and the two widths. The narrow cut (a phone) sets labels above their
-bars and panels below each other, instead of shrinking the wide one until nobody can read it.
+The narrow version (for phones) puts labels above their bars and panels below each other, since a shrunk
+wide version would be unreadable.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NARROW_PX = 344.0
 
 
 def draw(drawing: Drawing, width_px: float) -> Canvas:
-    """The drawing on a canvas `width_px` wide, as high as it needs to be."""
+    """Draw on a canvas `width_px` wide, as high as needed."""
     if isinstance(drawing, StackedBars):
         return draw_bars(drawing, width_px)
     if isinstance(drawing, PointRows):

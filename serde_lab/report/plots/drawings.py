@@ -1,7 +1,6 @@
-"""What the plots show, as frozen values: rows with bars, rows with points, steps, lines.
+"""Defines the content of plots as frozen values: rows with bars, rows with points, steps, lines.
 
-Owns the data of a plot, in the unit of its axis and with the text of every label. Must not know
-matplotlib (that is `plots`), pages or runs.
+Values are in the unit of their axis; labels are ready-made texts.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Literal, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A part of a bar: `role` is its colour in the palette, `text` what hovering says."""
+    """A part of a bar: `role` is its colour in the palette, `text` its hover text."""
 
     role: str
     value: float
@@ -21,19 +20,19 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A row of segments; `total` stands at its end, `tick` marks a predicted total."""
+    """A row of segments; `total` is the text at its end, `tick` marks a predicted total."""
 
     label: str
     segments: tuple[Segment, ...]
     total: str
     tick: float | None = None
     absent: str = ""
-    """Why there is no bar; "" where there is one."""
+    """The reason why there is no bar; "" if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Bars under one heading."""
+    """Bars under a common heading."""
 
     heading: str
     bars: tuple[Bar, ...]
@@ -41,7 +40,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A group of colours: (role, label) of each, under one name or none."""
+    """A group of the colour key: (role, label) of each colour, with a name or without."""
 
     group: str
     items: tuple[tuple[str, str], ...]
@@ -49,7 +48,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class StackedBars:
-    """Panels with one scale for all, so that a length means the same everywhere."""
+    """Panels with a common scale, so that a length means the same in all of them."""
 
     axis: str
     panels: tuple[Panel, ...]
@@ -68,7 +67,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class PointRow:
-    """Points of one row; `middle` is marked, `low` to `high` drawn as a line where given."""
+    """Points of one row; `middle` is marked, `low` to `high` is drawn as a line if given."""
 
     label: str
     points: tuple[Point, ...]
@@ -80,7 +79,7 @@ class PointRow:
 
 @dataclass(frozen=True, slots=True)
 class PointRows:
-    """Rows of points on one axis. `line` is a value to compare with (1 for ratios)."""
+    """Rows of points on one axis. `line` is a reference value (1 for ratios)."""
 
     axis: str
     rows: tuple[PointRow, ...]
@@ -90,14 +89,14 @@ class PointRows:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One rung of a ladder: its bar, and what was changed to get here."""
+    """One step of a ladder: its bar, and the change that leads to it."""
 
     label: str
     value: float | None
     value_text: str
     change: str = ""
     sound: bool = True
-    """Whether exactly one factor changed, so that the step has one cause."""
+    """Whether exactly one factor changed, so that the step has a single cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A series of (x, y); `x` are the positions, named by `Lines.x_labels` where there are any."""
+    """A series of (x, y); `x` are positions, with the names `Lines.x_labels` if there are any."""
 
     label: str
     role: str
@@ -117,7 +116,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Series over one x axis; `band` shades a range of y, `marks` are vertical lines with a text."""
+    """Series over one x axis; `band` shades a range of y, `marks` are vertical lines with texts."""
 
     x_axis: str
     y_axis: str

@@ -1,7 +1,4 @@
-"""Draws series over one horizontal axis: calibration by round, cost over size, results over time.
-
-Owns the layout of line plots. Must not know what the series are.
-"""
+"""Draws series over one horizontal axis: calibration by round, cost over size, results over time."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ _HEIGHT = 190.0
 
 
 def draw_lines(drawing: Lines, width_px: float) -> Canvas:
-    """The lines, each named at its end (wide) or in a key above (narrow)."""
+    """Draw the lines; names are at their ends (wide) or in a key above (narrow)."""
     narrow = width_px < 600
     names_px = max((text_width(line.label, SMALL_PX) for line in drawing.lines), default=0.0)
     names_px = min(names_px, 200.0)
@@ -74,7 +71,7 @@ def draw_lines(drawing: Lines, width_px: float) -> Canvas:
             ends.append((points[-1][1], line))
     lowest = -math.inf
     for y, line in sorted(ends, key=lambda end: end[0]):
-        # a name keeps its distance from the one above it
+        # keep the distance to the name above
         lowest = max(y, lowest + 14)
         _named(canvas, right + 6, lowest, line, names_px + 24)
     return canvas
@@ -91,7 +88,7 @@ def _shown(value: float, drawing: Lines) -> bool:
 
 
 class _position:  # noqa: N801 - reads as a function where it is used
-    """A value of an axis on pixels."""
+    """Maps values of an axis to pixels."""
 
     def __init__(
         self, low: float, high: float, first: float, last: float, logarithmic: bool

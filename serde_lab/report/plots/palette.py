@@ -1,7 +1,7 @@
-"""The colours of a report, by role, for light and dark: what the CSS, the plots and the tests share.
+"""Defines all colours of a report by role, for light and dark: CSS, plots and tests share them.
 
-Owns every colour there is. A role's light colour is unique, because a plot is drawn in light colours
-and its SVG then gets the CSS variable of each: one drawing serves both themes.
+A role's light colour is unique, because a plot is drawn in light colours and its SVG then gets the CSS
+variable of each: one drawing serves both themes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TEXT = {
     "bad": Shade("#b3261e", "#ff9c92"),
     "warn": Shade("#855000", "#f0b95b"),
 }
-"""Roles that text is set in: AA contrast on every surface."""
+"""Roles for text: AA contrast on every surface."""
 
 _SURFACE = {
     "page": Shade("#ffffff", "#14171b"),
@@ -33,7 +33,7 @@ _SURFACE = {
     "bad-surface": Shade("#fdeeec", "#34191a"),
     "warn-surface": Shade("#fdf4e3", "#2e2515"),
 }
-"""Roles that text stands on."""
+"""Roles of the surfaces behind text."""
 
 _LINE = {
     "rule": Shade("#d9dde3", "#343a43"),
@@ -41,13 +41,13 @@ _LINE = {
 }
 
 _SERIES = {
-    # SerDe: warm, since it is what the eye should find
+    # SerDe: warm colours, since this is what readers look for
     "from_arrow": Shade("#c56a00", "#f2a33c"),
     "route": Shade("#8d5b3f", "#bb8a6c"),
     "encode": Shade("#cc3a4f", "#f26d7e"),
     "decode": Shade("#a0338f", "#de79cf"),
     "to_arrow": Shade("#6a4bbc", "#a58af0"),
-    # the table's own work: cool
+    # work of the table: cool colours
     "read_source": Shade("#7f8f4a", "#b4c47c"),
     "keygen": Shade("#4b8f8c", "#7cc4c0"),
     "sniff": Shade("#5d8a6a", "#93c4a1"),
@@ -72,14 +72,14 @@ _SERIES = {
     "lost_attempts": Shade("#a8423b", "#d9766e"),
     "unattributed": Shade("#33383e", "#d3d8de"),
     "other": Shade("#8a8f5a", "#bcc281"),
-    # anything without a phase
+    # values that are not phases
     "bar": Shade("#3b6ea8", "#6ea3de"),
     "bar-pale": Shade("#6a95c9", "#587ca9"),
     "cold": Shade("#9a6b00", "#d9a83d"),
 }
 
 OUTLINED = frozenset({"idle-driver", "idle-stage_tail", "idle-scheduler"})
-"""Series that are pale on purpose, since nothing happens there: they are drawn with an outline."""
+"""Series with pale colours, since nothing happens in them; they are drawn with an outline."""
 
 PALETTE = MappingProxyType({**_TEXT, **_SURFACE, **_LINE, **_SERIES})
 TEXT_ROLES = tuple(_TEXT)
@@ -88,12 +88,12 @@ SERIES_ROLES = tuple(_SERIES)
 
 
 def light(role: str) -> str:
-    """The colour to draw a role in."""
+    """The light colour of a role, in which plots are drawn."""
     return PALETTE[role].light
 
 
 def variables(theme: int) -> str:
-    """CSS custom properties of one theme: 0 light, 1 dark."""
+    """The CSS custom properties of a theme: 0 light, 1 dark."""
     return " ".join(f"--{role}: {shade[theme]};" for role, shade in PALETTE.items())
 
 

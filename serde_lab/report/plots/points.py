@@ -1,7 +1,4 @@
-"""Draws rows of points on one axis: rounds of arms, ratios with their intervals.
-
-Owns the layout of points and their marks. Must not know what a point is.
-"""
+"""Draws rows of points on one axis: rounds of arms, or ratios with their intervals."""
 
 from __future__ import annotations
 
@@ -73,7 +70,7 @@ def draw_points(drawing: PointRows, width_px: float) -> Canvas:
             at = scale(row.middle)
             canvas.line([at, at], [middle - 11, middle + 11], "ink", 2)
         for n, point in enumerate(row.points):
-            # equal values would hide each other: every point gets one of five heights
+            # equal values would overlap, so points alternate between five heights
             _mark(
                 canvas, scale(point.value), middle + (n * 2 % 5 - 2) * 2.4, point.kind, point.text
             )

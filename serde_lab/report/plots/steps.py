@@ -1,7 +1,4 @@
-"""Draws a ladder: bars in order, and between them what was changed.
-
-Owns the layout of steps. Must not know what the factors are.
-"""
+"""Draws a ladder: bars in order, with the changes between them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""An SVG made fit to stand in a page: named, themed, with a text alternative, free of clashes.
+"""Adapts matplotlib's SVG for embedding in a page.
 
-Owns the rewriting of matplotlib's SVG: its ids get the figure's name in front, its colours become CSS
-variables, its fonts the page's, its groups their hover texts. Must not know what is drawn.
+Its ids get the figure's name as a prefix, its colours become CSS variables, its fonts the page's, and
+its groups get hover texts. A title and a description are the text alternative.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FONT = re.compile(r"(font: )((?:bold )?[0-9.]+px) [^;]*|font-family: [^;]*;? ?"
 def embedded(
     source: str, name: str, title: str, description: str, tips: Mapping[str, str], themed: bool
 ) -> str:
-    """The SVG as an element. `themed`: colours follow the page's CSS variables, fonts the page's.
+    """The SVG as an element. With `themed`, colours are the page's CSS variables and fonts the page's.
 
     Every id in it starts with `name`. `title` and `description` are its text alternative.
     """
@@ -35,7 +35,7 @@ def embedded(
         element.tag = element.tag.rpartition("}")[2]
     for parent in list(root.iter()):
         for child in list(parent):
-            # matplotlib's only style sheet is `*{…}`, which inside a page would reach all of it
+            # matplotlib's only style rule is `*{…}`, which would apply to the whole page
             if child.tag in ("metadata", "style", "title", "desc"):
                 parent.remove(child)
     for element in list(root.iter()):
@@ -89,7 +89,7 @@ def _rewrite(
     if "d" in element.attrib:
         element.attrib["d"] = " ".join(element.attrib["d"].split())
     if _COLOUR.fullmatch(element.attrib.get("fill", "")):
-        # a CSS variable is understood in a style only
+        # CSS variables work only inside a style
         element.attrib["style"] = f"fill: {element.attrib.pop('fill')}"
     if "style" in element.attrib:
         style = _REFERENCE.sub(rf"url(#{name}-\1)", element.attrib["style"])
@@ -105,13 +105,13 @@ def _styled(style: str) -> str:
         lambda match: f"font-size: {match[2]}" if match[1] else "",
         style,
     )
-    # "font: bold 12px …" is one property; the weight has to come apart from the size
+    # the shorthand "font: bold 12px …" sets weight and size; they need separate properties
     plain = plain.replace("font-size: bold ", "font-weight: bold; font-size: ")
     return _COLOUR.sub(lambda match: palette.VARIABLE_OF.get(match[0].lower(), match[0]), plain)
 
 
 def _flatten(root: Element) -> None:
-    """Take away the groups that say nothing any more: half of the bytes."""
+    """Remove groups that have no attributes left: half of the bytes."""
     for parent in list(root.iter()):
         for child in list(parent):
             while child.tag == "g" and not child.attrib and len(child) == 1:

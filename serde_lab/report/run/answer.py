@@ -1,8 +1,7 @@
-"""The answer of a run in words: the question, the one figure that matters, and what it rests on.
+"""Words the answer of a run: the question, the most important figure, and the evidence for it.
 
-Owns the headline and the rule that it never speaks of a faster format where more than the
-representation differs. It counts rounds and compares nothing by statistics: a verdict that somebody
-else reached is handed in as a sentence. Must not know HTML.
+The headline never speaks of a faster format if arms differ in more than the representation. Rounds are
+counted here, but there are no statistical tests: a verdict from elsewhere is passed in as a sentence.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ FEWEST_ROUNDS = 3
 
 
 def answer(facts: RunFacts) -> Answer:
-    """The question, and what the run says to it."""
+    """The question, and the run's answer to it."""
     question = str(
         facts.content.get("question") or "What does the SerDe strategy cost, end to end?"
     )
@@ -45,7 +44,7 @@ def _headline(facts: RunFacts) -> tuple[str, str, tuple[Sentence, ...]]:
     told = codec_headline(facts) or growth_headline(facts)
     if told is not None:
         return told
-    # an arm whose table has files of its own does other work
+    # an arm with its own table settings does different work
     alike = [arm for arm in facts.strategies if not arm.table]
     candidates = sorted(alike, key=lambda arm: arm.seconds or 0.0)
     if not candidates:
@@ -125,7 +124,7 @@ def _written(arm: ArmFacts) -> str:
 
 
 def _duel(one: ArmFacts, other: ArmFacts) -> tuple[int, int, list[float]]:
-    """In how many of the common rounds `one` was faster, and other/one in each of them."""
+    """The number of common rounds that `one` won, their total, and the ratios other/one of each."""
     first, second = one.seconds_by_round, other.seconds_by_round
     common = sorted(first.keys() & second.keys())
     ratios = [second[n] / first[n] for n in common if first[n] > 0]
@@ -143,7 +142,7 @@ def _won(wins: int, rounds: int) -> str:
 
 
 def _saved(best: ArmFacts, reference: ArmFacts) -> list[Sentence]:
-    """How much of the saved time is SerDe's: the sum over phases is the whole, so this adds up."""
+    """Say how much of the saved time is SerDe's; phases sum up to the whole, so shares add up."""
     if not best.phases or not reference.phases:
         return []
     costs = [
@@ -242,7 +241,7 @@ def _alarms(facts: RunFacts) -> tuple[Sentence, ...]:
 
 
 def typical_spread(arm: ArmFacts) -> float | None:
-    """Highest less lowest measured round, over the median."""
+    """The highest minus the lowest measured round, divided by the median."""
     values = list(arm.seconds_by_round.values())
     if len(values) < 2 or not median(values):
         return None

@@ -1,7 +1,4 @@
-"""The table of arms: one row an arm, the figures that `runs` gives and nothing beyond.
-
-Owns which figures of an arm are shown first. Must not know where time goes inside.
-"""
+"""Builds the table of arms: one row per arm, with the figures that `runs` computes."""
 
 from __future__ import annotations
 
@@ -45,7 +42,7 @@ def arms_section(facts: RunFacts) -> Section:
 
 
 def _commits(facts: RunFacts) -> Table | None:
-    """Each timed commit by itself, where a cell has several."""
+    """A table of the timed commits, if a cell has several."""
     rows = tuple(
         (
             Cell(arm.name, arm.name, header=True),
@@ -122,7 +119,7 @@ def _times(ratio: float) -> str:
         return ""
     if ratio < 1:
         return f"{notation.number(1 / ratio)}× faster"
-    # the figure above it, not one digit less of it
+    # all digits of the ratio that stands above it
     return f"{rounded_text('ratio', ratio)}× slower"
 
 

@@ -1,7 +1,4 @@
-"""Bytes per record: what a strategy makes of a row, and what of it reaches the shuffle.
-
-Owns the view on bytes. Must not know codecs or frames beyond their counts.
-"""
+"""Shows bytes per record: how many a strategy makes of a row, and how many reach the shuffle."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ _SHOWN = (
 
 
 def byte_section(facts: RunFacts) -> Section | None:
-    """The section, or None where no arm has bytes."""
+    """The section, or None if no arm has byte counts."""
     shown = [
         (metric, heading, role)
         for metric, heading, role in _SHOWN
@@ -69,7 +66,7 @@ def _bar(arm: ArmFacts, metric: str, role: str) -> Bar:
 
 
 def expected_bytes(arm: ArmFacts) -> float | None:
-    """Frame bytes a record that were written down before they were measured."""
+    """Frame bytes per record, as predicted before the measurement."""
     value = (arm.prediction or {}).get("frame_bytes_per_record")
     return float(value) if isinstance(value, int | float) else None
 

@@ -1,7 +1,4 @@
-"""The checks of contents and the fairness cards: why the figures may be believed and compared.
-
-Owns how checks and cards are shown. Must not know how a check works.
-"""
+"""Shows the checks of contents and the fairness cards: why figures can be trusted and compared."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ _FACETS = (
 
 
 def checks_section(facts: RunFacts) -> Section:
-    """Failed checks first and in full, all of them folded behind."""
+    """Failed checks first and in full; the complete list is folded."""
     checks = facts.run.checks
     failed = [check for check in checks if not check.passed]
     blocks: list[Block] = []
@@ -72,7 +69,7 @@ def _table(name: str, caption: str, checks: list[Check], folded: str) -> Table:
 
 
 def fairness_section(facts: RunFacts) -> Section | None:
-    """A card a strategy: what it gets for free or is denied."""
+    """One card per strategy: what it gets for free, or is denied."""
     cards: dict[str, Card] = {}
     for arm in facts.arms:
         fairness = arm.summary["fairness"]

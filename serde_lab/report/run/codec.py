@@ -1,7 +1,6 @@
-"""What a record costs each strategy by itself: batch sizes, types of columns, widths of tables.
+"""Shows what a record costs each strategy alone, by batch size, column type and table width.
 
-Owns how the costs of a codec run are shown; `runs.codec_costs` works them out. Must not know how they
-are measured.
+`codec_costs` computes the figures of a codec run.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def costs_of(facts: RunFacts) -> list[CodecCost]:
 
 
 def codec_section(facts: RunFacts) -> Section | None:
-    """The section, or None where nothing but records was measured, or nothing to believe."""
+    """The section, or None if it is no codec run or has no trustworthy figures."""
     costs = costs_of(facts)
     if not costs:
         return None
@@ -58,7 +57,7 @@ def codec_section(facts: RunFacts) -> Section | None:
 
 
 def codec_headline(facts: RunFacts) -> tuple[str, str, tuple[Sentence, ...]] | None:
-    """The cheapest strategy in batches of the usual size; None for any other run."""
+    """The cheapest strategy in batches of the usual size; None for other runs."""
     records = records_of(costs_of(facts))
     if not records:
         return None

@@ -1,7 +1,4 @@
-"""Bytes per column: what leaving a column out saves in an arm's frames.
-
-Owns that view. Must not know how it was measured beyond that sentence.
-"""
+"""Shows bytes per column: what an arm's frames save if the column is left out."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ _MOST_BARS = 24
 
 
 def column_figure(facts: RunFacts) -> Figure | None:
-    """The figure, or None where it was not measured."""
+    """The figure, or None if it was not measured."""
     arms = [arm for arm in facts.arms if arm.column_bytes and not arm.wrong]
     if not arms:
         return None
@@ -39,7 +36,7 @@ def column_figure(facts: RunFacts) -> Figure | None:
 
 
 def _different(arms: list[ArmFacts]) -> list[ArmFacts]:
-    """The first arm of each set of equal figures: another execution gives the same bytes."""
+    """The first of the arms with equal figures: executions of one strategy give the same bytes."""
     first: dict[tuple[float, ...], ArmFacts] = {}
     for arm in arms:
         first.setdefault(tuple((arm.column_bytes or {}).values()), arm)
@@ -47,7 +44,7 @@ def _different(arms: list[ArmFacts]) -> list[ArmFacts]:
 
 
 def _widest(arms: list[ArmFacts], names: list[str]) -> list[str]:
-    """As many names as can be drawn: the widest columns, in the schema's order."""
+    """The widest columns, as many as fit, in the schema's order."""
     widths = {name: max((arm.column_bytes or {}).get(name, 0.0) for arm in arms) for name in names}
     kept = set(sorted(names, key=lambda name: -widths[name])[:_MOST_BARS])
     return [name for name in names if name in kept]
@@ -58,7 +55,7 @@ def _bar(arm: ArmFacts, name: str) -> Bar:
     if value is None:
         return Bar(name, (), "", absent=notation.NOTHING)
     text = f"{notation.number(value)} B"
-    # a compressed frame may grow by less than nothing
+    # leaving a column out can make a compressed frame larger
     return Bar(name, (Segment("bar", max(value, 0.0), f"{arm.name}, {name}: {text}"),), text)
 
 

@@ -1,7 +1,4 @@
-"""What a result says against itself, in sentences: noise, few rounds, drift, local mode, failures.
-
-Owns the limits from which a figure is doubted. Must not know verdicts or pages beyond its section.
-"""
+"""Lists reasons to doubt a result, in sentences: noise, few rounds, drift, local mode, failures."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ _PART_ROLES = ("encode", "precombine", "to_arrow", "write")
 
 
 def doubts_section(facts: RunFacts) -> Section:
-    """Always there: a result without doubts says so."""
+    """The section, which always exists: a result without doubts says so."""
     found = tuple(doubts(facts))
     blocks: list[Block] = []
     if found:
@@ -40,7 +37,7 @@ def doubts_section(facts: RunFacts) -> Section:
 
 
 def doubts(facts: RunFacts) -> Iterator[tuple[str, str]]:
-    """Headings and sentences, the gravest first."""
+    """Headings and sentences, the most serious first."""
     yield from _failures(facts)
     yield from _rounds(facts)
     yield from _noise(facts)
@@ -152,7 +149,7 @@ def _noise(facts: RunFacts) -> Iterator[tuple[str, str]]:
 
 
 def _without_drift(facts: RunFacts) -> str:
-    """What the spread would be without the rounds in which the machine moved."""
+    """The spread without the rounds in which the machine's speed moved."""
     if not facts.drift:
         return ""
     spreads = []

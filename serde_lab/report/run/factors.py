@@ -1,6 +1,6 @@
-"""In which factors two arms differ: representation, execution, framing, integrity, topology, table.
+"""Finds the factors in which two arms differ: representation, execution, framing, integrity, topology, table.
 
-Owns the rule that only a step of one factor has one cause. Must not know figures or pages.
+Only a step that changes one factor has a single cause.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _COMMON = frozenset({"execution", "integrity", "topology", *_FRAMING})
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One factor in which two arms differ, and how, in words."""
+    """One factor in which two arms differ, with a description of the change."""
 
     factor: str
     words: str
 
 
 def differences(before: ArmFacts, after: ArmFacts) -> tuple[Difference, ...]:
-    """Every factor in which `after` differs from `before`; a peer or control differs as a whole."""
+    """Every factor in which `after` differs from `before`; a peer or a control differs as a whole."""
     if before.kind != "strategy" or after.kind != "strategy":
         return (Difference("the whole arm", f"{before.name} to {after.name}"),)
     one, other = before.options, after.options
@@ -33,7 +33,7 @@ def differences(before: ArmFacts, after: ArmFacts) -> tuple[Difference, ...]:
     if _representation(before) != _representation(after):
         words = f"{_said(before)} to {_said(after)}"
         found.append(Difference("representation", words))
-    # an option that is not recorded is the strategy's own default, which only it knows
+    # an option that is not recorded has the strategy's own default
     same_strategy = before.strategy == after.strategy
     for factor, keys in (
         ("execution", ("execution",)),
@@ -55,7 +55,7 @@ def differences(before: ArmFacts, after: ArmFacts) -> tuple[Difference, ...]:
 
 
 def options_in_words(arm: ArmFacts) -> str:
-    """The strategy and its options in a line: internal_row · batch · 1,000 a frame."""
+    """The strategy and its options in one line: internal_row · batch · 1,000 a frame."""
     if arm.kind != "strategy":
         return " · ".join(part for part in (arm.kind, _files(arm)) if part)
     options = arm.options

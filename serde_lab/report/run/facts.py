@@ -1,7 +1,6 @@
-"""What a run page is made of: the run's summary beside the values of every single round.
+"""Reads a run for its page: the run's summary, and the values of every round.
 
-Owns the reading of `runs` for this room: an arm with a wrong answer has no timed rounds here, so that
-no section can show one by mistake. Must not know pages, wording or plots.
+An arm with a wrong answer has no timed rounds here, so that no section can show one by mistake.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from serde_lab.runs.model import ArmEntry, Run
 
 @dataclass(frozen=True, slots=True)
 class ArmFacts:
-    """One arm. `rounds` and `cold` hold the values by round number; both empty where it is wrong or
-    unchecked."""
+    """One arm. `rounds` and `cold` hold the values by round number; both are empty if the arm is wrong
+    or unchecked."""
 
     name: str
     kind: str
@@ -39,14 +38,14 @@ class ArmFacts:
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """The options as one flat mapping; a strategy's own keys stand beside the common ones."""
+        """All options as one flat mapping; a strategy's own keys are beside the common ones."""
         options = dict(self.summary["options"] or {})
         own = options.pop("own", None)
         return {**options, **(own if isinstance(own, Mapping) else {})}
 
     @property
     def table(self) -> Mapping[str, Any]:
-        """In what the files of its table differ from what the scenario's table says."""
+        """The file settings in which its table differs from the scenario's table."""
         return self.summary.get("table") or {}
 
     @property
@@ -55,12 +54,12 @@ class ArmFacts:
 
     @property
     def unchecked(self) -> str:
-        """Which rounds nobody checked, in words; "" where all were."""
+        """A description of the rounds without checks; "" if all were checked."""
         return self.summary["unchecked"] or ""
 
     @property
     def seconds(self) -> float | None:
-        """Median of the measured rounds; None where there is nothing to believe."""
+        """Median of the measured rounds; None if there is no trustworthy one."""
         values = self.summary["seconds"]
         return None if values is None else float(values["median"])
 
@@ -90,18 +89,18 @@ class ArmFacts:
         return value
 
     def per_record(self, metric: str) -> float | None:
-        """A metric's median over the rows; None without rows."""
+        """A metric's median divided by the rows; None without rows."""
         value, rows = self.figure(metric), self.rows
         return None if value is None or not rows else value / rows
 
     def verb_us(self, verb: str) -> float:
-        """Microseconds of CPU a record that a verb takes, over all stages."""
+        """Microseconds of CPU per record for a verb, over all stages."""
         total = fsum(t["cpu_s"] for name, t in self.phases.items() if phases.split(name)[1] == verb)
         return 1e6 * max(0.0, total) / (self.rows or 1.0)
 
     @property
     def absence(self) -> str:
-        """Why the arm has no timing, in two or three words; "" where it has one."""
+        """Why the arm has no timing, in two or three words; "" if it has one."""
         if self.wrong:
             return "wrong answer"
         if self.unchecked:
@@ -113,14 +112,14 @@ class ArmFacts:
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """A run, ready to be told: arms in the scenario's order, and the rounds that drifted."""
+    """A run prepared for its page: arms in the scenario's order, and the rounds that drifted."""
 
     run: Run
     summary: Mapping[str, Any]
     arms: tuple[ArmFacts, ...]
     reference: ArmFacts | None
     drift: Mapping[int, float]
-    """Round -> calibration time over the run's median, for the rounds beyond the limit."""
+    """Round -> calibration time relative to the run's median, for the rounds beyond the limit."""
     exchange: str
     local: bool
 
@@ -130,17 +129,17 @@ class RunFacts:
 
     @property
     def timed(self) -> tuple[ArmFacts, ...]:
-        """The arms whose timing can be shown."""
+        """The arms with a timing that can be shown."""
         return tuple(arm for arm in self.arms if arm.seconds is not None)
 
     @property
     def strategies(self) -> tuple[ArmFacts, ...]:
-        """The timed arms that are no controls: what the question is about."""
+        """The timed strategy arms, which the question is about."""
         return tuple(arm for arm in self.timed if arm.kind != "control")
 
 
 def read_facts(run: Run) -> RunFacts:
-    """The facts of a run as `load_run` read it."""
+    """The facts of a run from `load_run`."""
     summary = summarise(run)
     told = {str(entry.get("name", "")): entry for entry in scenario_arms(run)}
     entries = {entry.arm: entry for entry in run.header.arms}
@@ -204,7 +203,7 @@ def _seconds(rounds: Mapping[int, CellValues]) -> dict[int, float]:
 
 
 def calibration_by_round(run: Run) -> dict[int, dict[str, float]]:
-    """The parts of the calibration cell, by round; warm-up rounds too."""
+    """The parts of the calibration cell by round, including warm-up rounds."""
     rounds: dict[int, dict[str, float]] = {}
     for one in run.calibrations:
         rounds.setdefault(one.round, {})[one.part] = one.value
@@ -212,7 +211,7 @@ def calibration_by_round(run: Run) -> dict[int, dict[str, float]]:
 
 
 def _drift(run: Run) -> dict[int, float]:
-    """The rounds that the gate marks, too: warm-up rounds do not count."""
+    """The rounds with drift, as the gate marks them; warm-up rounds do not count."""
     measured = {cell.round for cell in run.cells if not cell.warmup}
     rounds = {n: parts for n, parts in calibration_by_round(run).items() if n in measured}
     return moved_rounds(rounds)

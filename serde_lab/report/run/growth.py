@@ -1,7 +1,4 @@
-"""How cost grows along a sweep: seconds over the swept value, the fitted curve, and memory.
-
-Owns how growth is shown; `runs.growth` fits and judges. Must not know runs of another kind.
-"""
+"""Shows how cost grows along a sweep: seconds over the swept value, the fitted curve, and memory."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ _ROLES = ("from_arrow", "precombine", "to_arrow", "write", "encode", "merge", "d
 
 
 def growth_of(facts: RunFacts) -> list[Growth]:
-    """The growth of a sweep's arms; empty for any other run."""
+    """The growth of a sweep's arms; empty for other runs."""
     return growth(facts.summary, facts.content)
 
 
@@ -39,7 +36,7 @@ def growth_section(facts: RunFacts) -> Section | None:
 
 
 def growth_headline(facts: RunFacts) -> tuple[str, str, tuple[Sentence, ...]] | None:
-    """The greatest k of all arms; None for a run without a sweep, or without a curve."""
+    """The highest k of all arms; None for a run without a sweep, or without a curve."""
     fitted = [one for one in growth_of(facts) if one.fit is not None]
     if not fitted:
         return None
@@ -67,7 +64,7 @@ def _figure(found: Sequence[Growth]) -> Figure:
         for place, one in enumerate(found)
     ]
     first, last = found[0].points[0], found[0].points[-1]
-    # from the largest run down, where what a commit costs anyhow does not show
+    # starting at the largest run, where the fixed cost of a commit is negligible
     straight = ((first.value, last.seconds * first.value / last.value), (last.value, last.seconds))
     told = "; ".join(
         f"{one.arm} from {notation.seconds(one.points[0].seconds)} to"

@@ -1,7 +1,6 @@
-"""The ladder: from arm to arm, which factor changed and what it did.
+"""Shows the ladder: from arm to arm, the factor that changed and its effect.
 
-Owns the rule that a step has one cause only if one factor changed, whatever the scenario calls it.
-Must not know how the factors work.
+A step has a single cause only if one factor changed, whatever the scenario calls it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from serde_lab.report.run.facts import ArmFacts, RunFacts
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """A step of the ladder. `told` is what the scenario says that it changes."""
+    """A step of the ladder. `told` is the change that the scenario states."""
 
     before: ArmFacts
     after: ArmFacts
@@ -28,12 +27,12 @@ class Rung:
 
     @property
     def sound(self) -> bool:
-        """One factor changed, and the scenario claims no other."""
+        """Whether one factor changed, and the scenario states no other."""
         return len(self.found) == 1 and (not self.told or self.found[0].factor in self.told)
 
     @property
     def change(self) -> str:
-        """What changed, in words."""
+        """The change in words."""
         if not self.found:
             return "nothing: an A/A step, it shows the noise"
         if len(self.found) == 1:

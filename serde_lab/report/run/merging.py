@@ -1,7 +1,4 @@
-"""What merging costs a record, arm by arm.
-
-Owns which phases count as merging. Must not know how mergers work.
-"""
+"""Shows the CPU cost of merging per record, arm by arm: precombine, merge and payload."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ _PHASES = ("precombine", "merge", "payload")
 
 
 def merging_section(facts: RunFacts) -> Section | None:
-    """The section; None where no arm merges in a way of its own."""
+    """The section; None if no arm has its own way of merging."""
     arms = [arm for arm in facts.arms if arm.kind == "strategy" and arm.rows and arm.phases]
     if not any(arm.changes == "merging" for arm in arms):
         return None

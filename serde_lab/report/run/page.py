@@ -1,7 +1,4 @@
-"""The page of one run: which sections there are, in the order in which they are read.
-
-Owns that order. Must not know HTML, nor what a section holds.
-"""
+"""Builds the page of one run: its sections in reading order."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ from serde_lab.runs.model import Run
 from serde_lab.runs.plain_text import plain
 
 _MOST_PHASE_VALUES = 24_000
-"""Beyond so many single phase values a page would pass its two megabytes."""
+"""With more phase values a page would exceed its limit of two megabytes."""
 
 
 def run_page(run: Run) -> Page:
@@ -54,13 +51,13 @@ def run_page(run: Run) -> Page:
 
 
 def _figures(facts: RunFacts) -> tuple[Section | None, ...]:
-    """The sections of what was measured: a table's, or those of a run of another kind."""
+    """The sections with measurements: those of a written table, or those of another kind of run."""
     if facts.exchange == "none":
         return (codec_section(facts),)
     arms = arms_section(facts)
     growth = growth_section(facts)
     if growth is not None:
-        # arms of several sizes are no steps of one another, and expectations are of a record
+        # arms of several sizes are no ladder steps, and predictions are per record
         return (growth, arms, time_section(facts), byte_section(facts), rounds_section(facts))
     return (
         arms,

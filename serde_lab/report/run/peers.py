@@ -1,7 +1,4 @@
-"""Arms beside peers: how many times faster, and what is alike between them and what is not.
-
-Owns how the ratios and the table of likeness are shown. Must not know how peers are run.
-"""
+"""Shows arms beside peers: how many times faster they are, and what is alike and what is not."""
 
 from __future__ import annotations
 
@@ -64,7 +61,7 @@ _ISOLATED = (
 
 
 def likeness_table(facts: RunFacts) -> Table | None:
-    """What is alike and what is not, with each difference's figure; None for a run without peers."""
+    """What is alike and what differs, with a figure for each difference; None for a run without peers."""
     aspects = facts.run.header.likeness
     if not aspects:
         return None
@@ -97,7 +94,7 @@ def _row(aspect: Mapping[str, Any], arms: Sequence[ArmFacts]) -> tuple[Cell, ...
 
 
 def _measured(aspect: Mapping[str, Any], arms: Sequence[ArmFacts]) -> Iterable[str]:
-    """The aspect's figures, arms with the same text told together."""
+    """The aspect's figures; arms with the same text are listed together."""
     for metric in aspect.get("metrics", ()):
         said: dict[str, list[str]] = {}
         for arm in arms:

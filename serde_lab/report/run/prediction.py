@@ -1,7 +1,4 @@
-"""Prediction beside measurement: what a strategy's author wrote down first, and what came out.
-
-Owns that comparison. Must not know how a prediction was reached.
-"""
+"""Compares the predictions of a strategy's author with the measurements."""
 
 from __future__ import annotations
 
@@ -12,11 +9,11 @@ from serde_lab.report.run.facts import ArmFacts, RunFacts
 from serde_lab.report.run.time_split import expected_us
 
 _FAR = 1.25
-"""From this factor on, in either direction, a prediction is called missed."""
+"""A prediction that is off by more than this factor, in either direction, counts as missed."""
 
 
 def prediction_section(facts: RunFacts) -> Section | None:
-    """The section, or None where nobody predicted anything."""
+    """The section, or None without predictions."""
     arms = [
         arm for arm in facts.arms if expected_us(arm) is not None or expected_bytes(arm) is not None
     ]

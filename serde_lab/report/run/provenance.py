@@ -1,7 +1,4 @@
-"""Where a result comes from: environment, settings, data, raw values, and how to remake it.
-
-Owns what a sceptical reader needs to redo a run. Must not know figures.
-"""
+"""Shows where a result comes from: environment, settings, data, raw values, and how to repeat it."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ _FIRST = (
     ("packages.fastavro", "fastavro"),
     ("packages.hudi", "hudi-rs"),
 )
-"""What of the environment is not folded away."""
+"""The environment keys that are not folded."""
 
 
 def environment_section(facts: RunFacts) -> Section:
@@ -57,7 +54,7 @@ def environment_section(facts: RunFacts) -> Section:
 
 
 def flattened(value: object, key: str = "") -> Iterator[tuple[str, str]]:
-    """Nested mappings and lists as dotted keys and texts."""
+    """Nested mappings and lists as pairs of a dotted key and a text."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from flattened(inner, f"{key}.{name}" if key else str(name))
@@ -74,7 +71,7 @@ def flattened(value: object, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def raw_section(facts: RunFacts, *, phase_tables: bool = True) -> Section:
-    """Every sample of the shown metrics; without `phase_tables` where the page would grow too big."""
+    """Every sample of the shown metrics; without `phase_tables` if the page would grow too large."""
     records = list(_records(facts))
     blocks: list[Block] = [
         Sentence(
@@ -173,7 +170,7 @@ def _value(value: float | None) -> Cell:
 
 
 def commands_section(facts: RunFacts) -> Section:
-    """The shell lines that remake this run and this page."""
+    """The shell lines that repeat this run and remake this page."""
     header = facts.run.header
     lines: list[tuple[str, str]] = []
     commit = header.code_version.get("git_commit")
@@ -205,5 +202,5 @@ def commands_section(facts: RunFacts) -> Section:
 
 
 def is_dirty(facts: RunFacts) -> bool:
-    """Whether the measured code had changes that no commit holds."""
+    """Whether the measured code had uncommitted changes."""
     return facts.run.header.code_version.get("git_dirty") is True

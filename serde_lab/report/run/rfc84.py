@@ -1,7 +1,4 @@
-"""RFC-84's own figures beside those of a run of its workload.
-
-Owns how they are shown; `runs.rfc84` has the figures. Must not know other runs.
-"""
+"""Shows RFC-84's own figures beside those of a run of its workload."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ _NOT_ALIKE = (
 
 
 def rfc84_section(facts: RunFacts) -> Section | None:
-    """The section, or None for another workload."""
+    """The section, or None for other workloads."""
     found = claims(facts.summary, facts.content)
     if not found:
         return None

@@ -1,6 +1,6 @@
-"""The distribution of rounds: every point shown, cold rounds and drifting rounds marked apart.
+"""Shows the distribution of rounds: every point, with cold rounds and drifting rounds marked.
 
-Owns the picture of noise. No outlier is removed. Must not know tests or verdicts.
+No outlier is removed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from serde_lab.report.run.facts import ArmFacts, RunFacts
 
 
 def rounds_section(facts: RunFacts) -> Section | None:
-    """The section, or None where nothing was timed."""
+    """The section, or None if nothing was timed."""
     arms = [arm for arm in facts.timed if arm.seconds_by_round]
     if not arms:
         return None

@@ -1,7 +1,6 @@
-"""Where the time goes: phases stacked per arm, each stage apart, idle and unattributed shown.
+"""Shows where the time goes: phases stacked per arm, by stage, including idle and unattributed time.
 
-Owns the grouping of phases into sides and their colours. Seconds here are slot seconds over slots,
-so that the parts of an arm add up to its wall time. Must not know how phases are measured.
+Seconds are slot seconds divided by the number of slots, so that an arm's parts add up to its wall time.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _GROUP_ROLE = {
 
 
 def time_section(facts: RunFacts) -> Section | None:
-    """The section, or None where no arm has phases."""
+    """The section, or None if no arm has phases."""
     arms = [arm for arm in facts.timed if arm.phases]
     if not arms:
         return None
@@ -64,7 +63,7 @@ def _split(arms: Sequence[ArmFacts]) -> Figure:
 
 
 def _side(name: str) -> str:
-    """What a phase stands under. A peer has many stages, by names of its own, and all are the JVM's."""
+    """The panel of a phase. All stages of a peer, which have names of their own, share one."""
     stage = phases.split(name)[0]
     if "/" in stage:
         return "stages of Apache Hudi"
@@ -93,7 +92,7 @@ def _legend(names: Sequence[str]) -> tuple[Key, ...]:
 
 
 def role(name: str) -> str:
-    """The palette's role of a phase."""
+    """The palette role of a phase."""
     verb = phases.split(name)[1]
     for candidate in (verb.replace(".", "-"), verb):
         if candidate in palette.PALETTE:
@@ -102,7 +101,7 @@ def role(name: str) -> str:
 
 
 def legend_label(name: str) -> str:
-    """A phase's name in the key; one colour may serve several verbs of the same name."""
+    """A phase's label in the colour key; verbs of the same name share a colour."""
     stage, verb = phases.split(name)
     known = verb.replace(".", "-") in palette.PALETTE
     short = verb.removeprefix("idle.")
@@ -166,7 +165,7 @@ def _times(arm: ArmFacts, name: str) -> Cell:
 
 
 def _spark_details(arms: Sequence[ArmFacts]) -> Table | None:
-    """What Spark's event log says of the waits: detail inside them, never added to anything."""
+    """Details of the waits from Spark's event log; they are part of the waits, never added to a sum."""
     names = sorted({name for arm in arms for name in arm.summary["spark"] or {}})
     if not names:
         return None
@@ -197,7 +196,7 @@ def _detail(name: str, value: float | None) -> Cell:
 
 
 def _serde(arms: Sequence[ArmFacts]) -> list[Figure | Sentence]:
-    """SerDe CPU a record by verb, with what the strategy's author expected where that is known."""
+    """SerDe CPU per record by verb, with the author's prediction if there is one."""
     told = [arm for arm in arms if arm.rows and any(phases.is_serde(n) for n in arm.phases)]
     if not told:
         return []
@@ -264,6 +263,6 @@ def _serde_row(arm: ArmFacts, verbs: Sequence[str], predicted: bool) -> tuple[Ce
 
 
 def expected_us(arm: ArmFacts) -> float | None:
-    """SerDe CPU a record that was written down before it was measured."""
+    """SerDe CPU per record in microseconds, as predicted before the measurement."""
     value = (arm.prediction or {}).get("serde_cpu_us_per_record")
     return float(value) if isinstance(value, int | float) else None

@@ -1,7 +1,4 @@
-"""Arms that travel by different topologies: what each way costs, and what the typed row saves on it.
-
-Owns what is compared between topologies. Must not know how records travel.
-"""
+"""Compares arms with different topologies: the cost of each, and what the typed row saves in it."""
 
 from __future__ import annotations
 
@@ -40,11 +37,11 @@ _WHAT_HOPS_COST = (
 
 
 _OneHop = Mapping[str, Mapping[int, float]]
-"""What each strategy pays by the bucket index, in microseconds of CPU a record, by round."""
+"""Each strategy's cost with the bucket index, in microseconds of CPU per record, by round."""
 
 
 def topologies_section(facts: RunFacts) -> Section | None:
-    """The section; of arms that travel alike it draws their way alone."""
+    """The section; if all arms share a topology, it only draws that topology."""
     named = [(_topology(facts, arm), arm) for arm in facts.arms if arm.kind == "strategy"]
     drawn = _drawn(facts)
     if len({name for name, _ in named}) < 2:
@@ -66,7 +63,7 @@ def topologies_section(facts: RunFacts) -> Section | None:
 
 
 def _drawn(facts: RunFacts) -> Cards:
-    """Stages and hops of each topology; runs of before this was kept have none."""
+    """Stages and hops of each topology; empty for older runs, which did not record them."""
     found = facts.run.header.settings.get("topologies") or {}
     return Cards(
         tuple(
@@ -110,7 +107,7 @@ def _table(named: Sequence[tuple[str, ArmFacts]], one_hop: _OneHop) -> Table:
 
 
 def _hops_us(arm: ArmFacts) -> dict[int, float]:
-    """Microseconds of CPU a record for the four verbs, route and telling records their file groups, by
+    """Microseconds of CPU per record for the four verbs, route and setting the records' file groups, by
     round."""
     cost = {}
     for number, values in arm.rounds.items():
@@ -126,8 +123,8 @@ def _verb(phase: str) -> str:
 
 
 def _of_one_hop(arm: ArmFacts | None, one_hop: _OneHop) -> float | None:
-    """The median over rounds of what the arm pays over what one hop does in the same round, since a
-    machine that is slow for a while is slow for both."""
+    """The median over rounds of the arm's cost relative to one hop in the same round, since a slow phase
+    of the machine affects both."""
     once = one_hop.get(arm.strategy) if arm is not None else None
     if arm is None or once is None:
         return None
@@ -136,7 +133,7 @@ def _of_one_hop(arm: ArmFacts | None, one_hop: _OneHop) -> float | None:
 
 
 def _ratios(named: Sequence[tuple[str, ArmFacts]], one_hop: _OneHop) -> Table | None:
-    """The same side by side for all strategies; None where none of them goes by the bucket index."""
+    """The cost relative to one hop, for all strategies; None if none of them uses the bucket index."""
     strategies = list(one_hop)
     if not strategies:
         return None
@@ -166,7 +163,7 @@ def _ratios(named: Sequence[tuple[str, ArmFacts]], one_hop: _OneHop) -> Table | 
 
 
 def _mean(ratios: Sequence[float | None]) -> float | None:
-    """The geometric mean over strategies; None where one of them is missing."""
+    """The geometric mean over strategies; None if one of them is missing."""
     known = [ratio for ratio in ratios if ratio]
     return geometric_mean(known) if len(known) == len(ratios) else None
 
@@ -200,7 +197,7 @@ def _row(topology: str, arm: ArmFacts, one_hop: _OneHop) -> tuple[Cell, ...]:
 
 
 def _gains(named: Sequence[tuple[str, ArmFacts]]) -> Table | None:
-    """Of each topology that both strategies travel by: what the second one saves."""
+    """What the second strategy saves, for each topology that both strategies have."""
     seconds = {(name, arm.strategy): arm.seconds for name, arm in named}
     rows = []
     for topology in dict.fromkeys(name for name, _ in named):
@@ -228,7 +225,7 @@ def _gains(named: Sequence[tuple[str, ArmFacts]]) -> Table | None:
 
 
 def _steps(named: Sequence[tuple[str, ArmFacts]]) -> Figure | None:
-    """RFC-24's steps in their order, by the arm of the typed row, or else by each topology's first."""
+    """RFC-24's steps in order: the typed row's arm of each topology, or else the topology's first arm."""
     chosen: dict[str, ArmFacts] = {}
     for name, arm in named:
         if name not in chosen or (chosen[name].strategy != _AFTER and arm.strategy == _AFTER):

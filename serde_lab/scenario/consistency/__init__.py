@@ -1,7 +1,7 @@
-"""What a scenario may not combine, each with the reason.
+"""Checks the rules that involve more than one key of a scenario, and gives the reason for each problem.
 
-Owns rules that need more than one key, a module for each part of the file. Must not know a strategy's
-own options, which the strategy checks when it is bound, nor data, which is checked when it is read.
+There is one module per part of the file. Two checks happen elsewhere: a strategy checks its own options
+when it is bound, and data is checked when it is read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What `[[arm]]` may not combine: its kind, its options, and the one factor that it changes.
-
-Must not know topologies.
-"""
+"""Checks `[[arm]]`: its kind, its options, and the one factor that it changes."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ EXECUTIONS: Mapping[str, tuple[str, ...]] = {
     "internal_row": ("row", "batch"),
     "arrow": ("batch",),
 }
-"""What the built-in strategies can do, so that `validate` needs none of them; a test compares."""
+"""Executions of the built-in strategies, so that `validate` need not import them; a test compares."""
 
 NEEDS_SPARK = ("spark_native", "parquet_floor")
 
@@ -104,14 +101,14 @@ def _step(key: str, arm: Arm, before: Iterable[Arm]) -> Iterator[Problem]:
 
 
 def factors(before: Arm, after: Arm) -> dict[str, list[str]]:
-    """In which factors two strategy arms differ as the file has them, and by which keys.
+    """The factors in which two strategy arms of a file differ, each with the keys that differ.
 
-    A key that only one of the two gives counts as a difference: its default is the strategy's.
+    A key that only one of the two gives counts as a difference, because each strategy has its own default.
     """
     found: dict[str, list[str]] = {}
     if before.strategy != after.strategy:
         found["representation"] = ["strategy"]
-    # by what is given: a key at its default is not as [table] says
+    # compare only given keys: a missing key has the value of [table], not its default
     for factor in ("merging", "table"):
         sections = [getattr(arm, factor) for arm in (before, after)]
         one, other = ({} if section is None else section.given for section in sections)
@@ -123,7 +120,7 @@ def factors(before: Arm, after: Arm) -> dict[str, list[str]]:
     for key in sorted(given.keys() | later.keys()):
         own = key not in _FACTORS
         if own and before.strategy != after.strategy:
-            continue  # options of two strategies, which are representation anyway
+            continue  # two strategies' own options, which count as representation anyway
         if given.get(key) != later.get(key):
             found.setdefault(_FACTORS.get(key, "representation"), []).append(key)
     return found

@@ -1,7 +1,4 @@
-"""What `[[setup]]` and `[[commit]]` may not combine: operations, shares, and the order of both.
-
-Must not know how their records travel.
-"""
+"""Checks `[[setup]]` and `[[commit]]`: operations, shares, and the order of batches."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from serde_lab.scenario.model import Batch, ParquetData, Scenario
 from serde_lab.scenario.problems import Problem
 
 _SHARES = ("updates", "duplicates", "late", "deletes")
-# what of stored keys, or twice in a batch, they make right
+# operations that handle stored keys and duplicates within a batch correctly
 _OF_STORED_KEYS = ("upsert", "upsert_prepped", "insert_overwrite", "insert_overwrite_table")
 _REPLACES = ("insert_overwrite", "insert_overwrite_table", "delete_partition")
 
@@ -48,7 +45,7 @@ def check(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _not_yet(scenario: Scenario) -> Iterator[Problem]:
-    """Words that are agreed on, for what this version cannot do yet."""
+    """Problems of valid keys whose meaning is not implemented yet."""
     for key, batch in scenario.named_batches:
         if batch.deletes:
             yield Problem(f"{key}.deletes", "delete markers are not supported yet")
@@ -63,7 +60,7 @@ def _not_yet(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _shares(key: str, batch: Batch, first: bool) -> Iterator[Problem]:
-    """Shares that the operation has none of, or that do not add up. `first`: of an empty table."""
+    """Shares that the operation cannot have, or that do not add up. `first`: the table is still empty."""
     given = [name for name in _SHARES if getattr(batch, name)]
     if given and (batch.path or batch.operation not in _OF_STORED_KEYS):
         why = (
@@ -89,7 +86,7 @@ def _shares(key: str, batch: Batch, first: bool) -> Iterator[Problem]:
 
 
 def _partitions(key: str, batch: Batch, scenario: Scenario, first: bool) -> Iterator[Problem]:
-    """A delete_partition names partition paths and has no rows. `first`: of all writes."""
+    """A delete_partition names partition paths and has no rows. `first`: it is the first write."""
     if not batch.takes_no_rows:
         yield Problem(f"{key}.partitions", f"is for delete_partition, not for {batch.operation}")
         return
@@ -105,7 +102,7 @@ def _partitions(key: str, batch: Batch, scenario: Scenario, first: bool) -> Iter
 
 
 def _prepped(scenario: Scenario) -> Iterator[Problem]:
-    """The lab reads where the rows of an upsert_prepped are stored, before the clock starts."""
+    """An upsert_prepped needs stored rows: the lab looks up their files before the clock starts."""
     gone = ""
     for key, batch in scenario.named_batches:
         if batch.operation in _REPLACES:

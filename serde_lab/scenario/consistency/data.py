@@ -1,7 +1,4 @@
-"""What `[data]` may not combine: columns, keys, and rows that have none.
-
-Must not know what batches are made of the rows.
-"""
+"""Checks `[data]`: columns, keys, and rows without keys."""
 
 from __future__ import annotations
 
@@ -61,7 +58,7 @@ def _keyed(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _keyless(scenario: Scenario) -> Iterator[Problem]:
-    """Rows without a key are added and never looked up, compared or hashed."""
+    """Rows without a key are only added; they are never looked up, compared or hashed."""
     data, table = scenario.data, scenario.table
     if data.key:
         yield Problem("data.keyless", f"is true, and data.key names {listed(data.key)}")
@@ -98,7 +95,7 @@ def _keyless(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _key_range(scenario: Scenario, data: TpchData) -> Iterator[Problem]:
-    """A third of the keys: what makes rows share keys needs a key of lineitem's form, and upserts."""
+    """`key_range` makes rows share keys, which needs a key like lineitem's, and no bulk_insert."""
     if data.key_range == "whole":
         return
     if data.keyless:

@@ -1,4 +1,4 @@
-"""What `[gate]` may not combine."""
+"""Checks `[gate]`: names of arms, and limits that limit nothing."""
 
 from __future__ import annotations
 

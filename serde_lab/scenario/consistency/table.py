@@ -1,4 +1,4 @@
-"""What `[table]` may not combine. Must not know batches or arms, but for the peers' limits."""
+"""Checks `[table]` and `[arm.table]`, and what peers cannot write."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _files_of_arm(scenario: Scenario, arm: Arm, beside_peers: bool) -> Iterator[
 
 
 def _one_level(scenario: Scenario) -> Iterator[Problem]:
-    """Apache Hudi takes zstd's level from the session, which all arms share."""
+    """Peers need one zstd level: Apache Hudi takes it from the session, which all arms share."""
     tables = [scenario.table_of(arm) for arm in scenario.arms if arm.peer]
     levels = sorted({table.level or 0 for table in tables if table.codec == "zstd"})
     if len(levels) > 1:

@@ -1,4 +1,4 @@
-"""Which operations and arms go through which topology."""
+"""Checks `[topology]` and `[arm.topology]`: which operations and arms can go through which topology."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from serde_lab.scenario.problems import Problem
 
 
 def check(scenario: Scenario) -> Iterator[Problem]:
-    """Problems of `[topology]` and of the arms' own."""
+    """Problems of `[topology]` and of `[arm.topology]`."""
     if scenario.topology.name == "bucket" and scenario.table.index != "BUCKET":
         own = [arm for arm in scenario.arms if arm.strategy is not None and arm.topology is None]
         if own:
@@ -43,7 +43,7 @@ def check(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _travels(key: str, batch: Batch, arm: Arm, scenario: Scenario) -> Iterator[Problem]:
-    """Whether the operation goes through the arm's topology."""
+    """Problems of a batch whose operation cannot go through the arm's topology."""
     topology = scenario.topology_of(arm)
     if not topology.makes_records and batch.operation != "insert":
         yield Problem(

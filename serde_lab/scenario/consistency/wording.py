@@ -1,4 +1,4 @@
-"""Words that the rules share. Must not know a rule."""
+"""Builds phrases and problems that several rules use."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from serde_lab.scenario.problems import Problem, listed, suggestion
 
 
 def a(operation: str) -> str:
-    """`operation` with its article."""
+    """`operation` with its indefinite article."""
     return f"{'an' if operation[0] in 'aeiu' else 'a'} {operation}"
 
 
 def unknown_arm(key: str, name: str, known: list[str]) -> Iterator[Problem]:
-    """The problem that there is no arm of that name, if so."""
+    """A problem if there is no arm of that name."""
     if name not in known:
         yield Problem(
             key, f"there is no arm {name!r}; arms are {listed(known)}{suggestion(name, known)}"

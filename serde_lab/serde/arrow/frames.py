@@ -1,22 +1,21 @@
-"""Frames of `arrow`: Arrow IPC messages without the schema, and without columns of one value.
+"""Writes and reads `arrow` frames: Arrow IPC messages without the schema and without constant columns.
 
 A frame, numbers little endian:
 
     byte 0      the mark, 0xA2
     byte 1      compression of the body: 0 none, 1 lz4 (frame format), 2 zstd
-    byte 2      constant columns: bit i is set where envelope column i has one value in all the frame
+    byte 2      constant columns: bit i is set if envelope column i has one value in the whole frame
     byte 3      0
     4 to 7      fingerprint of the schema (`fingerprint.py`)
-    8 to 11     bytes of the body as it stands here
+    8 to 11     bytes of the body as stored in the frame
     12 to 15    bytes of the body when decompressed
     16 …        the body: an encapsulated Arrow IPC RecordBatch message of the columns that are not
                 constant, in the order of the batch schema; then for each constant column, in
                 order, u32 length and bytes of its value (the boolean: length 1, byte 0 or 1)
     then        zeros, until the frame has a multiple of 8 bytes (so that the next one is aligned as
-                Arrow likes it) and decoding allocates at most 16 times the frame
+                Arrow prefers) and decoding allocates at most 16 times the frame
 
 The record key is never sent as a constant: its offsets bound how many records a frame can claim.
-Owns reading and writing one frame; must not know how records are cut into frames.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _EXPANSION = 16
 
 
 class Damaged(Exception):
-    """What is wrong with a frame."""
+    """Damage in a frame; the message says what is wrong."""
 
 
 class FrameReader:
@@ -53,9 +52,9 @@ class FrameReader:
         self._schemas: dict[int, pa.Schema] = {}
 
     def read(self, frame: pa.Buffer) -> tuple[pa.RecordBatch, dict[int, bytes]]:
-        """The columns that vary, and the values of those that do not.
+        """The columns that vary, and the values of the constant ones by number.
 
-        Raises Damaged, or what Arrow raises.
+        Raises Damaged, or an error of Arrow's.
         """
         if frame.size < _HEADER.size:
             raise Damaged(f"it has {frame.size} bytes, less than a header")
@@ -76,7 +75,7 @@ class FrameReader:
         if codec:
             body = pa.Codec(CODECS[codec]).decompress(body, decompressed_size=raw)
         elif body.address % 8:
-            # where the exchange, or a trailer, has moved the frame: what is read must be aligned
+            # the shuffle or a trailer may have moved the frame, and Arrow must read aligned bytes
             body = pa.py_buffer(body.to_pybytes())
         if body.size != raw:
             raise Damaged(f"its body has {body.size} bytes, expected {raw}")
@@ -93,7 +92,7 @@ class FrameReader:
         return batch, constants
 
     def _varying(self, constant: int) -> pa.Schema:
-        """The columns of a frame in which these are constant."""
+        """The schema of a frame's other columns; `constant` is its mask of constant columns."""
         if constant not in self._schemas:
             fields = [f for i, f in enumerate(self._plain) if not constant >> i & 1]
             self._schemas[constant] = pa.schema(fields)
@@ -105,7 +104,7 @@ def _envelope_columns(constant: int) -> int:
 
 
 def typed(values: Sequence[bytes], number: int) -> pa.Array:
-    """Constants, as bytes, in the type of their envelope column."""
+    """Constants given as bytes, as an array of the type of envelope column `number`."""
     if ENVELOPE.field(number).name == IS_INDEX_RECORD:
         return pa.array([value == b"\x01" for value in values])
     return pa.array(values, pa.binary()).cast(pa.string())
@@ -150,14 +149,14 @@ def _is_constant(field: pa.Field, value: bytes) -> bool:
 def _frame_bytes(
     stored_bytes: int, raw_bytes: int, rows: int, constants: Mapping[int, bytes]
 ) -> int:
-    """The size of a frame with its padding: decoding copies the body twice, and repeats constants."""
+    """The size of a frame with padding, which allows for two copies of the body and repeated constants."""
     repeated = rows * sum(len(value) + 4 for value in constants.values())
     least = -(-(2 * raw_bytes + repeated) // _EXPANSION)
     return -(-max(_HEADER.size + stored_bytes, least) // 8) * 8
 
 
 class FrameWriter:
-    """Writes frames of runs of records, one behind the other."""
+    """Writes frames of runs of records into one column."""
 
     def __init__(
         self, batch: pa.RecordBatch, constants: Mapping[int, bytes], fingerprint: int, codec: int
@@ -178,14 +177,14 @@ class FrameWriter:
         self._ends = [0]
 
     def write(self, first: int, last: int, most_bytes: int) -> list[int]:
-        """Write records [first, last); returns the first record of each frame that this took."""
+        """Write records [first, last) as frames; returns the first record of each."""
         rows = last - first
         parts, size = self._frame(first, last)
         if size <= most_bytes or rows == 1:
             self._parts += parts
             self._ends.append(self._ends[-1] + size)
             return [first]
-        # into as many pieces as its bytes ask for, and again where rows differ in size
+        # cut into as many pieces as the size requires, and again if rows of unlike size make one too large
         step = max(1, rows // -(-size // most_bytes))
         pieces = [
             self.write(at, min(at + step, last), most_bytes) for at in range(first, last, step)
@@ -193,7 +192,7 @@ class FrameWriter:
         return [start for piece in pieces for start in piece]
 
     def column(self) -> pa.BinaryArray:
-        """All frames that were written."""
+        """All frames written so far."""
         ends = pa.array(self._ends, pa.int32()).buffers()[1]
         data = pa.py_buffer(b"".join(self._parts))
         return pa.Array.from_buffers(pa.binary(), len(self._ends) - 1, [None, ends, data], 0)
@@ -224,7 +223,7 @@ class FrameWriter:
 
 
 def _changes(column: pa.Array) -> npt.NDArray[np.int64]:
-    """How often the value has changed up to each row."""
+    """The number of changes of value up to each row."""
     if len(column) < 2:
         return np.zeros(len(column), np.int64)
     differs = pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)

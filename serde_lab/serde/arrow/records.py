@@ -1,12 +1,9 @@
 """Strategy `arrow`: records as an Arrow record batch, frames as Arrow IPC messages without the schema.
 
-`Records` holds one RecordBatch in plain form (`records/plain_form.py`), without those envelope columns
-that have one value throughout, which it holds once. Converting in and out costs next to nothing, and
-serialising is copying of columns. Frames are meant to hold many records: the message's own metadata
-takes about 150 bytes and 50 a column, however few they are.
-
-Must not know the bytes of a frame (`arrow/frames.py`), how frames are cut (`framing.py`) or what the
-columns mean.
+`Records` holds one RecordBatch in plain form (`records/plain_form.py`). An envelope column with a single
+value is left out of the batch and its value held once. Converting in and out costs next to nothing, and
+serialising copies columns. Frames should hold many records: the message's own metadata takes about 150
+bytes and 50 a column, however few the records. `arrow/frames.py` describes the bytes of a frame.
 """
 
 from __future__ import annotations
@@ -68,7 +65,7 @@ EXPECTED: Mapping[str, tuple[float, float]] = {
     "map": (34.3, 35),
     "struct": (24.3, 20),
 }
-"""Written down before columns were measured one by one: bytes and nanoseconds of a value.
+"""Bytes and nanoseconds expected of a value, written down before single columns were measured.
 
 For 1,000 records a frame; the values are those of `pickle.records.EXPECTED`."""
 
@@ -77,7 +74,7 @@ For 1,000 records a frame; the values are those of `pickle.records.EXPECTED`."""
 class ArrowRecords(Records):
     """Records as one RecordBatch in plain form, of the columns that are not in `constants`.
 
-    `constants` maps numbers of envelope columns to the value that all records have.
+    `constants` maps numbers of envelope columns to the value that all records share.
     """
 
     schema: RecordSchema
@@ -127,7 +124,7 @@ class ArrowRecords(Records):
         return cls(schema, batch, constants)
 
     def _with_columns(self, kept: set[int]) -> Self:
-        """The same records with no constants but those in `kept`."""
+        """The same records with only the constants in `kept`; the others become columns."""
         spread = set(self.constants) - kept
         if not spread:
             return self
@@ -136,7 +133,7 @@ class ArrowRecords(Records):
         return type(self)(self.schema, _with_envelope(self.batch, columns), constants)
 
     def with_metadata(self, values: MetadataValues) -> Self:
-        """The same records with other metadata: a column, or a constant where it is one."""
+        """The same records with other metadata: a constant for a single text, else a column."""
         constants = dict(self.constants)
         columns: dict[int, pa.Array] = {}
         for name, value in values.columns(len(self)).items():
@@ -155,7 +152,7 @@ class ArrowRecords(Records):
 
 
 def _with_envelope(batch: pa.RecordBatch, columns: Mapping[int, pa.Array]) -> pa.RecordBatch:
-    """`batch` and these columns of the envelope, in the envelope's order."""
+    """`batch` with these columns of the envelope added, in the envelope's order."""
     given = {ENVELOPE.field(i).name: column for i, column in columns.items()}
     names = [n for n in ENVELOPE.names if n in given or n in batch.schema.names]
     fields = [ENVELOPE.field(n) for n in names]
@@ -255,11 +252,11 @@ class BoundArrow(BoundSerde):
 
 
 def _one_value(column: pa.Array) -> bytes | None:
-    """The one value of all rows of an envelope column, or None."""
+    """The value that all rows of an envelope column share, or None."""
     if not len(column):
         return None
     first = column[0]
-    # most columns that vary differ in their last row: the others are worth a full comparison
+    # most varying columns already differ in the last row; only the rest need a full comparison
     if column[len(column) - 1] != first or not pc.all(pc.equal(column, first)).as_py():
         return None
     return constant_bytes(first)

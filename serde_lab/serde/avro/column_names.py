@@ -1,8 +1,7 @@
-"""The columns of a schema as Avro knows them: their names, their Avro schema, what reads and writes them.
+"""Maps a schema's columns to Avro: their names in Avro, the Avro schema of a row, and its codec.
 
-Names that Avro does not allow are replaced by ones that it does, down into structs; no name is in the
-bytes, so that a reader with the schema gives every column its own name back. Owns that change of names,
-and the Avro schema of a row for both executions. Must not know records or frames.
+Names that Avro does not allow are replaced by allowed ones, also inside structs. The bytes hold no names,
+so a reader with the schema restores every column's own name. Both executions use this.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from serde_lab.records.types import plain_schema
 
 @dataclass(frozen=True)
 class AvroColumnNames:
-    """The data columns of a schema, and what Avro calls them."""
+    """The data columns of a schema, and their names in Avro."""
 
     data: pa.Schema
 
@@ -34,7 +33,7 @@ class AvroColumnNames:
 
     @cached_property
     def named(self) -> pa.Schema:
-        """The same under names that Avro allows."""
+        """The columns in plain form under names that Avro allows."""
         return with_avro_names(self.plain)
 
     @cached_property
@@ -48,7 +47,7 @@ class AvroColumnNames:
 
     @cached_property
     def fastavro(self) -> AvroSchema:
-        """The Avro schema as fastavro takes it, without logical types."""
+        """The Avro schema parsed by fastavro, without logical types."""
         return fastavro.parse_schema(_physical(self.avro))
 
     def to_avro_names(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -61,7 +60,7 @@ class AvroColumnNames:
 
 
 def _physical(avro: AvroSchema) -> AvroSchema:
-    """`avro` without logical types, whose values are then what stands in the bytes."""
+    """`avro` without logical types, so that fastavro's values are the stored numbers and bytes."""
     if isinstance(avro, list):
         return [_physical(a) for a in avro]
     if isinstance(avro, dict):
@@ -76,7 +75,7 @@ def _relabelled(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatc
 
 
 def relabel(array: pa.Array, t: pa.DataType) -> pa.Array:
-    """`array` as type `t`, which differs in the names of fields only."""
+    """`array` as type `t`, which differs only in names of fields."""
     if array.type.equals(t):
         return array
     if array.offset:

@@ -1,8 +1,7 @@
-"""Avro records in memory: the envelope as columns, the rows as fastavro's datums or as plain columns.
+"""The two `Records` classes of strategy `avro`, and their conversion to and from Avro payloads.
 
-Owns the two `Records` of the strategy `avro` and the making of payloads from them and of them from
-payloads: row by row with fastavro (`AvroDatums`), by columns with `avro/codec.py`
-(`AvroColumns`). Both make the same bytes. Must not know frames.
+The envelope is columns. `AvroDatums` holds rows as fastavro's datums and converts row by row with fastavro;
+`AvroColumns` holds plain columns and converts them with `serde_lab/avro/codec.py`. Both give the same bytes.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _NOT_DATUM = (
 
 @dataclass(frozen=True)
 class AvroRecords(Records):
-    """Envelopes as columns, in the form of ENVELOPE; subclasses say what the rows are."""
+    """Envelopes as columns, with the types of ENVELOPE; subclasses hold the rows."""
 
     schema: RecordSchema
     columns: AvroColumnNames
@@ -94,16 +93,16 @@ class AvroRecords(Records):
 
     @abstractmethod
     def _plain_column(self, index: int) -> pa.Array:
-        """One of them."""
+        """One data column in plain form."""
 
     @abstractmethod
     def payload(self) -> pa.BinaryArray:
-        """The rows as Avro datums in bytes; empty for an index record."""
+        """The rows encoded as Avro datums; empty for an index record."""
 
 
 @dataclass(frozen=True)
 class AvroDatums(AvroRecords):
-    """Rows as fastavro's datums: a dict a row, None for an index record."""
+    """Records whose rows are fastavro's datums: a dict a row, None for an index record."""
 
     datums: list[dict[str, Any] | None]
 
@@ -153,7 +152,7 @@ class AvroDatums(AvroRecords):
         projection: Projection,
         sides: Sequence[Self],
     ) -> Self:
-        # an index record has no datum, whatever is joined to it
+        # an index record has no datum, even after a join
         present = [i for i, datum in enumerate(sides[0].datums) if datum is not None]
         rows_of = [side.datums for side in sides]
         if len(present) < len(sides[0]):
@@ -224,7 +223,7 @@ def _column(datums: Sequence[Any], name: str) -> list[Any]:
 def _changed(
     values: list[Any], column: TargetColumn, after: pa.DataType, side: AvroDatums, number: int
 ) -> Sequence[Any]:
-    """The values of a column under Avro's names, which are those of the datums inside it too."""
+    """The converted values of a column, whose nested datums have Avro's names."""
     before = side.columns.named.field(number).type
     change = column.change
     if change is None:
@@ -233,7 +232,7 @@ def _changed(
 
 
 def _renamed(change: Change, before: pa.DataType, after: pa.DataType) -> Change:
-    """`change` between the same types under Avro's names."""
+    """`change`, with Avro's names in both types."""
     if not change.is_nested:
         return Change(before, after)
     olds, news = ([f.type for f in child_fields(t)] for t in (before, after))
@@ -246,7 +245,7 @@ def _renamed(change: Change, before: pa.DataType, after: pa.DataType) -> Change:
 
 @dataclass(frozen=True)
 class AvroColumns(AvroRecords):
-    """Rows as plain columns."""
+    """Records whose rows are plain columns."""
 
     rows: pa.RecordBatch
 

@@ -1,4 +1,4 @@
-"""The bytes of an `avro` frame: Hudi's HoodieRecord, its envelope around an Avro payload.
+"""Writes and reads `avro` frames: Hudi's HoodieRecord, an envelope around an Avro payload.
 
 A frame of one record, numbers little endian unless Avro says otherwise:
 
@@ -7,20 +7,20 @@ A frame of one record, numbers little endian unless Avro says otherwise:
     2        u32   fingerprint of the schema (`fingerprint.py`)
     6        …     the record
 
-A record is an Avro datum itself, of the fields that Hudi's serialiser writes for a HoodieRecord: its key,
-its location, its operation, its payload. "long" is Avro's zig-zag varint.
+A record is itself an Avro datum of the fields that Hudi's serialiser writes for a HoodieRecord: its key,
+location, operation and payload. "long" is Avro's zig-zag varint.
 
     recordKey      string    long length, UTF-8
     partitionPath  string    the same; 0x00 for a table without partitions
-    fileId         string    the location's file group, 0x00 until one is found
+    fileId         string    the location's file group, 0x00 before it is known
     instantTime    string    the location's instant, or "I" and "U" as in Hudi's Flink writer
     operation      string    I, -U, +U, D
     isIndexRecord  boolean   0x00 or 0x01
     payload        bytes     long length, then the row as an Avro datum; 0x00 for an index record,
                              which has no row
 
-The row's datum is that of `avro_schema.arrow_to_avro`: every column a union with null, its branch in one
-byte, then the value.
+The row's datum has the schema of `arrow_to_avro` (`serde_lab/avro/schema.py`): every column is a union with
+null, written as one byte for the branch, then the value.
 
 A frame of several records:
 
@@ -31,10 +31,9 @@ A frame of several records:
     10       u32   × n, the length of each record
     …        …     the records
 
-Lengths stand in front since an Avro datum ends where reading it ends: without them no record could be
-found before the one in front of it is read. Hudi's log blocks do the same.
-
-Owns these bytes, for both executions; must not know how payloads are made (`avro_records.py`).
+The lengths are needed since an Avro datum does not state its size: without them a record could be found
+only by reading all records before it. Hudi's log blocks store lengths too. Both executions use these
+frames; `avro/datums.py` makes the payloads.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ Positions = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class AvroFrames:
-    """Frames of one schema, by one setting of options."""
+    """Frames of one schema under one set of options."""
 
     fingerprint: int
     options: SerdeOptions
@@ -87,14 +86,14 @@ class AvroFrames:
         return cls(schema_fingerprint(schema), options)
 
     def join(self, envelope: pa.RecordBatch, payload: pa.BinaryArray, bounds: Bounds) -> Frames:
-        """Frames of the records with these envelopes and payloads, which have one length.
+        """Frames of the records with these envelopes and payloads, which are of equal length.
 
-        Raises DataError where they have 2 GiB or more.
+        Raises DataError if they take 2 GiB or more.
         """
         columns = [*envelope.columns, payload]
         records = _CODEC.encode(pa.record_batch(columns, schema=_FIELDS))
         data, ends = _bytes_of(records)
-        # each record of several takes its own bytes and those of its length
+        # in a frame of several, each record also takes the bytes of its length
         cost = ends + _LENGTH_BYTES * np.arange(len(ends))
         cuts = cut(bounds, self.options, cost, _HEADER_BYTES + _COUNT_BYTES)
         rows = cuts.rows
@@ -103,7 +102,7 @@ class AvroFrames:
             parts = [pa.scalar(self._header(_ONE)), records]
         else:
             headers = pc.if_else(pa.array(several), self._header(_SEVERAL), self._header(_ONE))
-            # the numbers in front of records: for each frame of several, n and its n lengths
+            # the numbers before the records: for each frame of several, n and its n lengths
             numbers = np.insert(np.diff(ends), cuts.offsets[:-1], rows).astype("<u4")
             numbers = numbers[np.repeat(several, rows + 1)]
             table_ends = np.append(0, np.cumsum(np.where(several, _LENGTH_BYTES * (rows + 1), 0)))
@@ -132,7 +131,7 @@ class AvroFrames:
         return MARK + bytes([form]) + self.fingerprint.to_bytes(4, "little")
 
     def _records(self, frames: pa.BinaryArray) -> tuple[pa.Buffer, Positions, Positions]:
-        """The bytes of all frames, and where the records in them begin and end."""
+        """The bytes of all frames, and the offsets at which their records begin and end."""
         data, ends = _bytes_of(frames)
         starts, ends = ends[:-1], ends[1:]
         self._refuse(ends - starts <= _HEADER_BYTES, "it is shorter than a header")
@@ -154,7 +153,7 @@ class AvroFrames:
         at: Positions,
         end: Positions,
     ) -> tuple[Positions, Positions]:
-        """Where records begin and end in frames some of which hold several."""
+        """The offsets at which records begin and end, if some frames hold several."""
         self._refuse(several & (at + _COUNT_BYTES > end), "it ends in the number of its records")
         numbers = np.ndarray((max(0, len(raw) - 3),), "<u4", raw, 0, (1,))
         rows = np.ones(len(at), np.int64)
@@ -182,7 +181,7 @@ class AvroFrames:
 
 
 def _bytes_of(array: pa.BinaryArray) -> tuple[pa.Buffer, Positions]:
-    """The bytes of all values, and where they end: shape (n + 1,), from 0."""
+    """The bytes of all values, and their offsets: shape (n + 1,), from 0."""
     if not len(array):
         return pa.py_buffer(b""), np.zeros(1, np.int64)
     _, offsets, data = array.buffers()

@@ -1,23 +1,21 @@
 """Strategy `avro`: Hudi's Avro HoodieRecord, an envelope around an Avro payload.
 
-`execution = "row"` (default): `Records` holds Avro datums as fastavro has them, a dict a row, beside the
-envelope's six columns. Values are physical, as in Hudi's GenericRecords, whose Avro schema is taken
-without its logical types, which do not change the bytes: days, microseconds, a decimal as the bytes of its
-`fixed` (`python_values.py`). Converting is the making of dicts; serialising is one call of fastavro's
-schemaless_writer or schemaless_reader a record.
+`execution = "row"` (default): `Records` holds fastavro's datums, a dict a row, and the envelope's six
+columns. Values are physical, as in Hudi's GenericRecords: days, microseconds, a decimal as the bytes of
+its `fixed` (`python_values.py`). The Avro schema is used without logical types, which do not change the
+bytes. Converting builds dicts; serialising is one call of fastavro's schemaless_writer or
+schemaless_reader a record.
 
-`execution = "batch"`: `Records` holds the columns, in plain form; converting costs next to nothing, and
-serialising is `avro/codec.py`, which reads and writes the same bytes a column at a time. Between
-the two the format is the same and the execution differs, so that their difference is what a loop costs.
+`execution = "batch"`: `Records` holds the columns, in plain form. Converting costs next to nothing, and
+`serde_lab/avro/codec.py` reads and writes the same bytes a column at a time. Both executions have the same
+format, so the difference in time is the cost of a loop over records.
 
-Envelope and frames (`avro/frames.py`) are written by columns in both: fastavro would take 3 µs for what
-is no part of the payload.
+Both write the envelope and the frames (`avro/frames.py`) by columns: fastavro would take 3 µs for bytes
+that are not part of the payload.
 
-Names that Avro does not allow are replaced by ones that it does (`avro_schema.with_avro_names`): no name
-is in the bytes. A table with such names is refused elsewhere. A map that has a key twice is refused,
-as neither Java's nor Python's maps can hold it.
-
-Must not know how frames are cut (`framing.py`) or what the columns mean.
+Names that Avro does not allow are replaced by allowed ones (`with_avro_names` in
+`serde_lab/avro/schema.py`); the bytes hold no names. A table with such names is refused elsewhere. A map
+that has a key twice is refused, since neither Java's nor Python's maps can hold it.
 """
 
 from __future__ import annotations
@@ -69,9 +67,9 @@ EXPECTED: Mapping[str, tuple[float, float]] = {
     "map": (32, 5000),
     "struct": (25.5, 4500),
 }
-"""Written down before this strategy was measured, for `execution = "row"`: bytes and nanoseconds (the four
-verbs together) of a value. The values are those of `pickle.records.EXPECTED`. Known was what fastavro alone
-takes for a lineitem record."""
+"""Bytes and nanoseconds (of the four verbs together) expected of a value for `execution = "row"`, written
+down before measuring. The values are those of `pickle.records.EXPECTED`. Only the cost of fastavro itself
+for a lineitem record was known."""
 EXPECTED_BATCH_NS: Mapping[str, float] = {
     "record": 250,
     "bool": 25,
@@ -90,8 +88,8 @@ EXPECTED_BATCH_NS: Mapping[str, float] = {
     "map": 250,
     "struct": 150,
 }
-"""The nanoseconds expected of `execution = "batch"`, whose bytes are the same. Known was what the codec
-takes for a lineitem record."""
+"""The nanoseconds expected of `execution = "batch"`, whose bytes are the same. Only the cost of the codec
+for a lineitem record was known."""
 
 
 _DECODE_BYTES = 4 << 20
@@ -118,7 +116,7 @@ class BoundAvro(BoundSerde):
 
     @property
     def decode_bytes(self) -> int | None:
-        # what columns are made of in between is read again while it is in the caches
+        # the codec reads intermediate results again, which is faster while they are in the CPU's caches
         return None if self.options.execution == "row" else _DECODE_BYTES
 
     @property
@@ -179,7 +177,7 @@ class AvroStrategy(Strategy):
 
 
 def _check_maps(path: str, array: pa.Array) -> None:
-    """Raise DataError naming the column where a map of the plain `array` has a key twice."""
+    """Raise DataError naming the column if a map of the plain `array` has a key twice."""
     t = array.type
     if pat.is_map(t):
         keys = array.keys.dictionary_encode()

@@ -1,4 +1,4 @@
-"""The conformance kit: the laws of the SerDe interface, for any strategy and any plug-in."""
+"""The conformance kit: tests of the SerDe interface's laws for any strategy, plug-ins included."""
 
 from serde_lab.serde.conformance.kit import Conformance
 

@@ -1,7 +1,7 @@
-"""Batches that a strategy must survive: drawn by hypothesis, and a fixed one of awkward values.
+"""Makes test batches for the conformance kit: drawn by hypothesis, and fixed ones of awkward values.
 
-Owns batches, their equal twins, and the count of what was reached. Must not know strategies or laws
-(`conformance.py`); single values are those of `conformance_values.py`.
+It also makes equal batches with another memory layout, and counts which types and null patterns the drawn
+batches have covered. `values.py` provides the single values.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ def cases(
     first: tuple[str, str] | None = None,
     inside: bool = False,
 ) -> tuple[RecordSchema, pa.RecordBatch]:
-    """A schema and a batch of it, which may be a slice of a larger one (offsets, other rows around).
+    """A schema and a batch of it, which may be a slice of a larger batch (with offsets).
 
-    `first` fixes kind and null pattern of the first column; with `inside`, what is of that kind is
-    nested in it.
+    `first` fixes kind and null pattern of the first column; with `inside`, the column nests a value of
+    that kind.
     """
     rows = draw(st.integers(min_rows, max_rows))
     before, after = draw(st.sampled_from([(0, 0), (0, 0), (1, 0), (3, 2), (9, 1)]))
@@ -116,7 +116,7 @@ def cases(
 def awkward_case(
     kinds: frozenset[str] = KINDS, max_depth: int = 3
 ) -> tuple[RecordSchema, pa.RecordBatch]:
-    """One batch with a column per kind, and per kind of nesting, of all awkward values and nulls."""
+    """One batch of all awkward values and nulls, with a column per kind and per kind of nesting."""
     leaves = [t for kind in LEAVES if kind in kinds for t in fixed_types(kind)]
     columns: list[tuple[pa.DataType, list[Any]]] = [(t, [*awkward(t), None]) for t in leaves]
     for level in range(max_depth):
@@ -178,20 +178,20 @@ def split(
 
 
 def copied(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """An equal batch without offsets, made from Python values where those are exact."""
+    """An equal batch without offsets, made from Python values if those are exact."""
     return _rebuilt(batch, lambda array: _from_python(array))
 
 
 def _from_python(array: pa.Array) -> pa.Array:
     inner = [array.type, *types_inside(array.type)]
     if any(pat.is_timestamp(t) or pat.is_floating(t) for t in inner):
-        # Python has no times outside years 1 to 9999 in some zones, and one NaN
+        # in some zones Python has no times outside years 1 to 9999, and it has only one NaN
         return from_plain(to_plain(array), array.type)
     return pa.array(array.to_pylist(), array.type)
 
 
 def with_garbage_under_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """An equal batch, in plain layout, in which bytes stand under the nulls."""
+    """An equal batch, in plain layout, with arbitrary bytes under the nulls."""
     return _rebuilt(batch, lambda array: from_plain(_garbage(to_plain(array)), array.type))
 
 
@@ -201,7 +201,7 @@ def _garbage(array: pa.Array) -> pa.Array:
     if mask is None or pat.is_struct(t) or pat.is_map(t):
         return array
     if is_list(t):
-        # null lists take over the items of the list behind them
+        # each null list gets one item
         if not len(array.values):
             return array
         offsets = np.frombuffer(array.buffers()[1], np.int32).copy()
@@ -237,7 +237,7 @@ def _rebuilt(batch: pa.RecordBatch, change: Callable[[pa.Array], pa.Array]) -> p
 
 
 def taken(batch: pa.RecordBatch, indices: npt.NDArray[np.int64]) -> pa.RecordBatch:
-    """The rows at `indices`; Arrow takes them on the plain form, which has every type."""
+    """The rows at `indices`; taken in plain form, since Arrow's take does not support all types."""
     plain = to_plain_batch(batch)
     arrays = [column.take(pa.array(indices)) for column in plain.columns]
     plain = pa.record_batch(arrays, schema=plain.schema)
@@ -245,13 +245,13 @@ def taken(batch: pa.RecordBatch, indices: npt.NDArray[np.int64]) -> pa.RecordBat
 
 
 def joined(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """All rows of `parts`, which have one schema."""
+    """All rows of `parts`, which have the same schema."""
     plain = pa.concat_batches([to_plain_batch(part) for part in parts])
     return from_plain_batch(plain, parts[0].schema)
 
 
 def kinds_inside(kinds: frozenset[str], max_depth: int) -> list[str]:
-    """The kinds that can stand inside another one."""
+    """The kinds that can be nested in another one."""
     if not max_depth or not kinds & set(NESTED):
         return []
     return sorted(kinds if max_depth > 1 else kinds - set(NESTED))
@@ -259,7 +259,7 @@ def kinds_inside(kinds: frozenset[str], max_depth: int) -> list[str]:
 
 @dataclass(slots=True)
 class Reached:
-    """Counts what examples have reached: types, null patterns, depths, numbers of rows."""
+    """Counts what the examples have covered: types, null patterns, depths, numbers of rows."""
 
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -277,7 +277,7 @@ class Reached:
                 self.counts[f"{kind_of(t)}: nested"] += 1
 
     def missing(self, kinds: frozenset[str], max_depth: int) -> list[str]:
-        """What should have been reached and was not."""
+        """What should have been covered and was not."""
         wanted = [f"rows: {n}" for n in ("0", "1", "many")]
         wanted += [f"depth: {n}" for n in range(max_depth + 1)]
         wanted += [f"{kind}: {p} null" for kind in sorted(kinds) for p in PATTERNS]
@@ -286,7 +286,7 @@ class Reached:
 
 
 def deleting(batch: pa.RecordBatch, marked: Mapping[str, str]) -> list[bool]:
-    """Which records delete; `marked` maps a column to the value that says so."""
+    """Which records are deletes; `marked` maps a column to the value that marks one."""
     found = []
     for row in batch.select(
         [n for n in batch.schema.names if n in _TELLING or n in marked]
@@ -302,14 +302,14 @@ _TELLING = {OPERATION, IS_INDEX_RECORD, "_hoodie_is_deleted"}
 
 
 def deletes(kinds: frozenset[str]) -> tuple[RecordSchema, pa.RecordBatch]:
-    """Records that delete in every way that these kinds of columns allow, and some that do not."""
+    """Deletes in every form that these kinds of columns allow, and records that are no deletes."""
     columns: dict[str, tuple[pa.DataType, list[Any]]] = {
         "_hoodie_is_deleted": (pa.bool_(), [True, False, None]),
         "op": (pa.string(), ["delete", None, "Delete", "", "upsert"]),
         "code": (pa.int64(), [-1, 7, None, 1]),
     }
     usable = {n: (t, v) for n, (t, v) in columns.items() if str(t) in kinds}
-    # a strategy that has none of these has some other
+    # a strategy that supports none of these types has some other leaf type
     usable = usable or {"c": (fixed_type(min(kinds & set(LEAVES))), [None])}
     rows = 30
     data = pa.schema([pa.field(n, t) for n, (t, _) in usable.items()])
@@ -324,7 +324,7 @@ def deletes(kinds: frozenset[str]) -> tuple[RecordSchema, pa.RecordBatch]:
 
 
 def delete_rules(schema: RecordSchema) -> Iterator[tuple[DeleteMarkers, Mapping[str, str]]]:
-    """Rules for the columns of `deletes`, and what each says."""
+    """Rules for the columns of `deletes`, each with its column and the value that marks a delete."""
     yield DeleteMarkers(), {}
     for name, marker in (("op", "delete"), ("code", "-1")):
         if name in schema.data.names:

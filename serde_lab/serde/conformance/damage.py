@@ -1,6 +1,6 @@
-"""Law 4: what is no frame of this strategy and schema raises DecodeError, and damage does no harm.
+"""Tests law 4: frames that are truncated, foreign or of another schema raise, and damage does no harm.
 
-Owns the laws about truncated, foreign, flipped and sealed frames. Must not know any strategy.
+Flipped bits raise DecodeError or give valid records; in a sealed frame every flip raises.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class DamageLaws(Subject):
     """The laws about damaged and foreign frames."""
 
     def test_frames_bear_the_mark(self) -> None:
-        """Every frame begins with the strategy's own mark, and with no other strategy's."""
+        """Every frame begins with the strategy's own mark and with that of no other strategy."""
         schema, batch = self.awkward()
         for options in self.fixed_options():
             bound = self.bind(schema, options)
@@ -42,7 +42,7 @@ class DamageLaws(Subject):
     def test_every_truncated_frame_is_refused(self) -> None:
         """Every prefix of a frame raises DecodeError, which names the record."""
         parts = cases.split(self.awkward(), width=12)
-        # every prefix of a frame of one column; of longer ones the ends, and enough of the middle
+        # all prefixes of a frame of one column; of longer frames the ends, and enough of the middle
         narrow = cases.split(parts[0], width=1)[0]
 
         def law(case: Case, every: int) -> None:
@@ -66,7 +66,7 @@ class DamageLaws(Subject):
         for_all(some() // 10, self.drawn(min_rows=1, max_rows=3), lambda case: law(case, 80))
 
     def test_longer_frames_are_refused(self) -> None:
-        """A byte behind a frame raises DecodeError: no frame hides anything."""
+        """A byte appended to a frame raises DecodeError, so frames cannot carry hidden bytes."""
         schema, batch = self.awkward()
         for options in self.fixed_options():
             bound = self.bind(schema, options)
@@ -76,7 +76,7 @@ class DamageLaws(Subject):
             )
 
     def test_foreign_frames_are_refused(self) -> None:
-        """Bytes of anything else, and frames of every other strategy that there is, raise."""
+        """Arbitrary bytes, and frames of every other known strategy, raise."""
         schema, batch = cases.awkward_case(self.kinds, 0)
         for options in self.fixed_options():
             bound = self.bind(schema, options)
@@ -99,7 +99,7 @@ class DamageLaws(Subject):
                     rows = strategy.default_rows_per_frame
                     others.append(strategy.bind(schema, SerdeOptions(rows_per_frame=rows)))
             except (SetupError, SchemaError):
-                # a plug-in that cannot be loaded, or has fewer types, is no fault of this strategy
+                # another plug-in may fail to load, or support fewer types
                 continue
         return others
 
@@ -117,7 +117,7 @@ class DamageLaws(Subject):
         for_all(some(), st.tuples(one, one, self.drawn_options()), law)
 
     def test_flipped_bits_raise_or_give_valid_records(self) -> None:
-        """Damage raises DecodeError or gives records valid for the schema, in bounded memory."""
+        """A flipped bit raises DecodeError or gives records valid for the schema, in bounded memory."""
         if not self.survives_flipped_bits:
             assert self.strategy().fairness().trust
             return
@@ -134,7 +134,7 @@ class DamageLaws(Subject):
         flips = st.lists(st.tuples(st.integers(0, 1 << 12), st.integers(0, 7)), max_size=12)
         for_all(some(), st.tuples(self.drawn(min_rows=1), self.drawn_options(), flips), law)
         parts = cases.split(self.awkward(), width=12)
-        # all bytes of a record of one column, and some of all columns
+        # all bytes of a record of one column, and some bytes of a record of all columns
         narrow = cases.split(parts[0], width=1)[0]
         for (schema, batch), places in [(narrow, 1 << 30), *((part, 40) for part in parts)]:
             unsealed = [replace(o, integrity="none") for o in self.fixed_options()]
@@ -183,14 +183,14 @@ class DamageLaws(Subject):
         return error
 
 
-# buffers return their memory to the pool that gave it, however late: no pool may go before them
+# a buffer returns its memory to its pool, however late, so pools must outlive their buffers
 _POOLS: list[pa.MemoryPool] = []
 
 
 class Allocation:
-    """A `with` block; afterwards `peak_bytes` is the most that was in use inside it, over what was before.
+    """A context manager; `peak_bytes` is the peak of memory in use inside it, minus that before it.
 
-    It counts Arrow's own pool, and what Python and numpy allocate, which is traced and therefore slow.
+    It counts Arrow's pool and what Python and numpy allocate; tracing the latter is slow.
     """
 
     peak_bytes: int = 0

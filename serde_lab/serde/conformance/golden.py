@@ -1,9 +1,8 @@
-"""Golden frames: bytes that an older version wrote, kept in files, which must decode for ever.
+"""Reads and writes files of golden frames: bytes of older versions, which must always decode.
 
 A folder holds, for each setting of options and each version of the bytes, `<setting>-<version>.json`:
 the options, the frames in hexadecimal, and the name of the file `batch-<n>.arrow` (an Arrow stream)
 with the batch that the frames hold. Files are added, never rewritten.
-Owns the files' form and their versions; must not know strategies.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class GoldenFolder:
         return [_read(p, newest=p in newest.values()) for p in files]
 
     def offer(self, options: SerdeOptions, batch: pa.RecordBatch, frames: pa.BinaryArray) -> None:
-        """With SERDE_LAB_UPDATE_GOLDEN=1, add `frames` unless the newest of this setting equal them."""
+        """With SERDE_LAB_UPDATE_GOLDEN=1, add `frames` unless they equal the newest ones of this setting."""
         if os.environ.get("SERDE_LAB_UPDATE_GOLDEN") != "1":
             return
         setting = _setting(options)
@@ -79,7 +78,7 @@ class GoldenFolder:
 
 
 def _setting(options: SerdeOptions) -> str:
-    """A file name for options: what differs from the defaults."""
+    """A file name for options: those that differ from the defaults."""
     default = asdict(SerdeOptions())
     changed = {k: v for k, v in asdict(options).items() if k != "own" and v != default[k]}
     words = [f"{key}={value}" for key, value in {**changed, **options.own}.items()]

@@ -1,17 +1,16 @@
-"""The laws of `interface.py` as tests: subclass `Conformance`, and a strategy is judged by all of them.
+"""Tests a strategy against the laws of `interface.py`; a subclass of `Conformance` runs all of them.
 
     class TestJsonLines(Conformance):
         name = "json_lines"
         golden = Path(__file__).parent / "golden"
 
 pytest finds the subclass by its name; each `test_…` method is a plain method, so that any other runner
-can call it. What a strategy does not promise is declared in the class attributes: a declared limit
-narrows the data that is drawn, it skips no law. Needs hypothesis, which only tests need.
+can call it. Class attributes declare what a strategy does not promise: a declared limit narrows the data
+that is drawn but skips no law. The kit needs hypothesis, which only tests need.
 
 Environment: SERDE_LAB_EXAMPLES is the number of examples of the main law (default 500, others a
 fifth of it); SERDE_LAB_EXPLORE=1 draws new examples each time; SERDE_LAB_UPDATE_GOLDEN=1 writes golden
-frames where there are none, or where the newest differ from what the strategy writes now.
-Owns the laws; must not know any strategy.
+frames if there are none, or if the newest differ from what the strategy writes now.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ from serde_lab.serde.interface import Bounds, SerdeOptions
 class Conformance(DamageLaws, VerbLaws):
     """The laws, for the strategy called `name`."""
 
-    # -- law 1: what comes back is what was sent ------------------------------------------------
+    # -- law 1: decoded records equal those that were encoded -----------------------------------
 
     def test_round_trip(self) -> None:
-        """Law 1 for every kind of type and null pattern, counted."""
+        """Law 1 for every kind of type and null pattern; fails unless the examples covered them all."""
         reached = cases.Reached()
 
         def law(drawn: tuple[Case, SerdeOptions]) -> None:
@@ -74,7 +73,7 @@ class Conformance(DamageLaws, VerbLaws):
             self.round_trip(case, options)
 
     def test_huge_values(self) -> None:
-        """A value of a megabyte travels, in a frame larger than `max_frame_bytes`."""
+        """A value of a megabyte survives the round trip, in a frame larger than `max_frame_bytes`."""
         huge = 1 << 20
         t = pa.string() if "string" in self.kinds else pa.binary()
         value = "é" * huge if "string" in self.kinds else b"\xff" * huge
@@ -89,7 +88,7 @@ class Conformance(DamageLaws, VerbLaws):
     # -- law 2: equal batches, equal bytes ------------------------------------------------------
 
     def test_equal_batches_give_equal_bytes(self) -> None:
-        """However a batch lies in memory, its frames are the same."""
+        """The frames of a batch do not depend on its layout in memory."""
 
         def law(drawn: tuple[Case, SerdeOptions]) -> None:
             (schema, batch), options = drawn
@@ -101,7 +100,7 @@ class Conformance(DamageLaws, VerbLaws):
         self._check_each(law)
 
     def test_executions_give_equal_bytes(self) -> None:
-        """Each execution writes the bytes of the first, and reads what the others wrote."""
+        """All executions write the same bytes, and each reads those of the others."""
         executions = self.strategy().executions
 
         def law(drawn: tuple[Case, SerdeOptions]) -> None:
@@ -115,7 +114,7 @@ class Conformance(DamageLaws, VerbLaws):
         self._check_each(law)
 
     def _check_each(self, law: Callable[[tuple[Case, SerdeOptions]], None]) -> None:
-        """For drawn batches, and for the one that has every kind."""
+        """Check a law for drawn batches, and for the one that has every kind."""
         for options in self.fixed_options():
             law((self.awkward(), options))
         for_all(some(), st.tuples(self.drawn(), self.drawn_options()), law)
@@ -123,7 +122,7 @@ class Conformance(DamageLaws, VerbLaws):
     # -- law 3: empty batches, travel, repr -----------------------------------------------------
 
     def test_empty_batches(self) -> None:
-        """Zero rows, zero runs and zero frames are as good as any other number."""
+        """Zero rows, zero runs and zero frames work like any other number."""
         schema, batch = self.awkward()
         for options in self.fixed_options():
             frames = self.round_trip((schema, batch.slice(0, 0)), options)
@@ -139,7 +138,7 @@ class Conformance(DamageLaws, VerbLaws):
             self.check_batch(records.take(np.array([], np.int64)).to_arrow(), batch[:0], options)
 
     def test_a_bound_serde_travels(self) -> None:
-        """A pickled and unpickled bound SerDe writes the same bytes and reads them."""
+        """A bound SerDe that was pickled and unpickled writes the same bytes and reads them."""
         schema, batch = self.awkward()
         for options in self.fixed_options():
             bound = self.bind(schema, options)
@@ -151,7 +150,7 @@ class Conformance(DamageLaws, VerbLaws):
             self.check_batch(there.decode(frames.frame).to_arrow(), batch, options)
 
     def test_repr_shows_name_and_options(self) -> None:
-        """The repr names the strategy and every option as it holds."""
+        """The repr names the strategy and every option with its value."""
         schema, _ = cases.awkward_case(self.kinds, 0)
         options = SerdeOptions(rows_per_frame=17, max_frame_bytes=12345, integrity="crc32c")
         for execution in self.strategy().executions:
@@ -170,7 +169,7 @@ class Conformance(DamageLaws, VerbLaws):
     # -- law 5: frames of older versions --------------------------------------------------------
 
     def test_golden_frames(self) -> None:
-        """Frames of every older version decode; the newest are what is written today."""
+        """Frames of every older version decode; the newest equal those that are written today."""
         case = cases.golden_case(self.kinds, self.max_depth)
         folder = GoldenFolder(self.golden / self.name)
         for options in self.fixed_options():
@@ -199,7 +198,7 @@ class Conformance(DamageLaws, VerbLaws):
     # -- framing --------------------------------------------------------------------------------
 
     def test_frames_are_cut(self) -> None:
-        """At every bound, at `rows_per_frame` and at `max_frame_bytes`; each is read alone."""
+        """Frames end at every bound, at `rows_per_frame` and at `max_frame_bytes`; each decodes alone."""
         runs = st.lists(st.integers(0, 4), max_size=5)
 
         def law(drawn: tuple[Case, SerdeOptions, list[int]]) -> None:
@@ -239,13 +238,13 @@ class Conformance(DamageLaws, VerbLaws):
         limit = max(whole // 4, 4096)
         bound = self.bind(schema, SerdeOptions(rows_per_frame=0, max_frame_bytes=limit, own=own))
         frames = self.encode(bound, batch)
-        # a frame's own overhead may cost a few more than the quotient
+        # because of a frame's own overhead there may be a few more frames than the quotient
         assert whole // limit <= len(frames) <= 4 * (whole // limit + 1)
 
     # -- the record API -------------------------------------------------------------------------
 
     def test_records_are_taken_joined_and_read(self) -> None:
-        """take, pieces, concatenate and column agree with Arrow, before and after the frames."""
+        """take, pieces, concatenate and column agree with Arrow, before and after the round trip."""
 
         def law(drawn: tuple[Case, SerdeOptions, list[int]]) -> None:
             (schema, batch), options, picks = drawn
@@ -282,10 +281,10 @@ class Conformance(DamageLaws, VerbLaws):
         picks = st.lists(st.integers(0, 5), max_size=8)
         for_all(some(), st.tuples(self.drawn(), self.drawn_options(), picks), law)
 
-    # -- what cannot be -------------------------------------------------------------------------
+    # -- refusals -------------------------------------------------------------------------------
 
     def test_unsupported_types_are_refused(self) -> None:
-        """Types that the project, or this strategy, does not support are refused by column and type."""
+        """Types that the project or this strategy does not support raise; the error names column and type."""
         refused = dict(values.REFUSED)
         refused |= {kind: values.fixed_type(kind) for kind in values.KINDS - self.kinds}
         for what, t in refused.items():
@@ -297,7 +296,7 @@ class Conformance(DamageLaws, VerbLaws):
             assert any(n in error for n in named), f"{what}: {error} names no type"
 
     def test_impossible_options_are_refused(self) -> None:
-        """An option that is unknown or has an impossible value is refused by name."""
+        """An option that is unknown or has an invalid value raises; the error names it."""
         schema, _ = cases.awkward_case(self.kinds, 0)
         impossible: dict[str, dict[str, object]] = {
             "execution": {"execution": "sideways"},
@@ -313,7 +312,7 @@ class Conformance(DamageLaws, VerbLaws):
             assert self.name in error, f"{error} does not name {self.name}"
 
     def test_fairness_is_stated(self) -> None:
-        """The strategy says what it gets for free, and its name is the one it is known by."""
+        """The strategy states its fairness, and its name is the one it is registered under."""
         strategy = self.strategy()
         fairness = strategy.fairness()
         for part in (fairness.schema_known, fairness.copies, fairness.batching, fairness.trust):

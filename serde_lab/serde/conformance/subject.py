@@ -1,7 +1,6 @@
-"""The strategy that the laws are checked for: what it declares, and what every law does with it.
+"""Base class of the laws: the strategy under test, its declared limits, and steps that all laws share.
 
-Owns the settings of hypothesis, the options that are tried, and the comparison of batches and frames.
-Must not know laws (`conformance.py`, `conformance_damage.py`) or strategies.
+The steps include hypothesis's settings, the options to try, and the comparison of batches and frames.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ E = TypeVar("E", bound=LabError)
 
 
 def for_all(examples: int, data: st.SearchStrategy[T], law: Callable[[T], None]) -> None:
-    """Check `law` on this many values drawn from `data`; the same ones each time unless exploring."""
+    """Check `law` on this many values drawn from `data`; the same ones each time unless exploring is on."""
     profile = settings(
         max_examples=examples,
         deadline=None,
@@ -52,27 +51,27 @@ def for_all(examples: int, data: st.SearchStrategy[T], law: Callable[[T], None])
 
 
 class Subject:
-    """The strategy called `name`, and what it declares that it does not promise."""
+    """The strategy called `name`, and the limits that it declares."""
 
     name: ClassVar[str]
     golden: ClassVar[Path]
-    """Folder of golden frames; they stand in its subfolder `name`."""
+    """Folder of golden frames; those of this strategy are in its subfolder `name`."""
     kinds: ClassVar[frozenset[str]] = values.KINDS
     """The kinds of types that the strategy supports."""
     max_depth: ClassVar[int] = 3
     own_options: ClassVar[Sequence[Mapping[str, object]]] = ({},)
     """Settings of the strategy's own options to try; the first is the default."""
     survives_flipped_bits: ClassVar[bool] = True
-    """False where `fairness()` says that a damaged frame may do anything unless it is sealed."""
+    """False if `fairness()` says that a damaged frame may do anything unless it is sealed."""
     allocation_slack_bytes: ClassVar[int] = 512 << 10
-    """What decoding may allocate whatever the frame's size: Python objects, tables of the schema."""
+    """Bytes that decoding may allocate beside the frame's share: Python objects, tables of the schema."""
 
     def strategy(self) -> Strategy:
         """The strategy under test."""
         return registry.strategy(self.name)
 
     def expected(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """What comes back for `batch`: override it where `losses()` declares a loss."""
+        """The batch that a round trip of `batch` returns; override it if `losses()` declares a loss."""
         return batch
 
     def bind(self, schema: RecordSchema, options: SerdeOptions | None = None) -> BoundSerde:
@@ -94,7 +93,7 @@ class Subject:
         return cases.awkward_case(self.kinds, self.max_depth)
 
     def drawn_options(self) -> st.SearchStrategy[SerdeOptions]:
-        """Options, the strategy's own among them."""
+        """Drawn options, including the strategy's own."""
         return st.builds(
             SerdeOptions,
             execution=st.sampled_from(["", *self.strategy().executions]),
@@ -105,20 +104,20 @@ class Subject:
         )
 
     def fixed_options(self) -> list[SerdeOptions]:
-        """Each option changed once, from the default."""
+        """Variants of the default options, each with one change."""
         first = SerdeOptions(own=self.own_options[0])
         changed = [replace(first, execution=e) for e in self.strategy().executions]
         changed += [replace(first, rows_per_frame=0), replace(first, integrity="crc32c")]
         return changed + [replace(first, rows_per_frame=0, own=own) for own in self.own_options[1:]]
 
     def check_batch(self, found: pa.RecordBatch, batch: pa.RecordBatch, what: object) -> None:
-        """Fail unless `found` is what should come back for `batch`."""
+        """Fail unless `found` is the expected result of a round trip of `batch`."""
         found.validate(full=True)
         difference = first_difference(found, self.expected(batch))
         assert difference is None, f"{self.name} ({what}): {difference}"
 
     def round_trip(self, case: Case, options: SerdeOptions) -> Frames:
-        """Check that a batch comes back; returns its frames."""
+        """Check that a batch survives the round trip; returns its frames."""
         schema, batch = case
         bound = self.bind(schema, options)
         records = bound.from_arrow(batch)
@@ -135,7 +134,7 @@ class Subject:
 
 
 def raised(kind: type[E], act: Callable[[], object], what: str) -> E:
-    """The error of this kind that `act` raises; any other outcome fails."""
+    """The error of class `kind` that `act` raises; fails on any other outcome."""
     try:
         outcome = act()
     except kind as error:
@@ -144,12 +143,12 @@ def raised(kind: type[E], act: Callable[[], object], what: str) -> E:
 
 
 def some() -> int:
-    """Examples of the laws beside the main one."""
+    """The number of examples for laws other than the main one."""
     return max(10, EXAMPLES // 5)
 
 
 def check_frames(found: Frames, expected: Frames, what: str) -> None:
-    """Fail unless both are the same bytes, cut alike."""
+    """Fail unless both have the same bytes in the same frames."""
     assert found.rows.equals(expected.rows), f"{what}: {found.rows}, expected {expected.rows}"
     assert found.target.equals(expected.target), what
     for i, (a, b) in enumerate(

@@ -1,7 +1,7 @@
-"""Types and values that a strategy must survive: kinds of types, awkward values, and drawn ones.
+"""Provides the conformance kit with types and values: kinds of types, awkward values, and drawn ones.
 
-Owns the names of kinds, the types that are refused, and the values of each type at which serialisers
-have failed before. Must not know batches (`conformance_cases.py`), strategies or laws.
+Awkward values are those at which serialisers have failed before. `REFUSED` has types that every strategy
+refuses.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ REFUSED: dict[str, pa.DataType] = {
     "map with integer keys": pa.map_(pa.int32(), pa.string()),
     "four levels": pa.list_(pa.list_(pa.list_(pa.list_(pa.int32())))),
 }
-"""Types that every strategy refuses, by what they are."""
+"""Types that every strategy refuses, by description."""
 
 
 def kind_of(t: pa.DataType) -> str:
@@ -103,7 +103,7 @@ def types(draw: st.DrawFn, kinds: frozenset[str], max_depth: int) -> pa.DataType
 
 @st.composite
 def type_of(draw: st.DrawFn, kind: str, kinds: frozenset[str], max_depth: int) -> pa.DataType:
-    """A type of this kind; if it is nested, around types of `kinds`."""
+    """A type of this kind; a nested type has children of `kinds`."""
     if kind in LEAVES:
         return draw(LEAVES[kind])
     inner = types(kinds, max_depth - 1)
@@ -118,7 +118,7 @@ def type_of(draw: st.DrawFn, kind: str, kinds: frozenset[str], max_depth: int) -
 
 
 def around(t: pa.DataType, kinds: frozenset[str]) -> pa.DataType:
-    """A type of `kinds` that holds `t`: a list where there are lists."""
+    """A nested type of `kinds` that contains `t`: a list if lists are supported."""
     for kind, make in LISTS.items():
         if kind in kinds:
             return make(t)
@@ -150,7 +150,7 @@ def awkward(t: pa.DataType) -> list[Any]:
 
 
 def _decimal(unscaled: int, scale: int) -> Decimal:
-    # by digits: arithmetic would round to 28 of them
+    # build the decimal from its digits, since arithmetic rounds to 28 digits
     digits = tuple(int(d) for d in str(abs(unscaled)))
     return Decimal((int(unscaled < 0), digits, -scale))
 

@@ -1,7 +1,7 @@
-"""What the verbs of the record API are tried on, and what must come of it, written down beside it.
+"""Makes test cases for the verbs of the record API: pairs of batches, before and after a verb.
 
-Owns pairs of batches: before and after a verb. Expected values come from columns of the batch itself, from
-casts of Arrow, or stand here as Python values. Must not know strategies, nor the code that they use.
+Expected values are columns of the batch itself, casts by Arrow, or Python values written here; they never
+come from code that strategies use.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class Rewriting:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedPlaces:
-    """File id and instant time of each record, or twice None."""
+    """File id and instant time of each record, or None for both."""
 
     current: Places
     new: Places
 
 
 def places(batch: pa.RecordBatch) -> ExpectedPlaces:
-    """Where the records of `batch` are, and where the write of 20990101 puts them."""
+    """Where the records of `batch` are stored, and where the write of instant 20990101 puts them."""
     files, instants = (batch.column(name).to_pylist() for name in (FILE_ID, INSTANT_TIME))
     return ExpectedPlaces(
         [(f, i) if f and i != "I" else (None, None) for f, i in zip(files, instants, strict=True)],
@@ -58,7 +58,7 @@ def places(batch: pa.RecordBatch) -> ExpectedPlaces:
 
 
 def metadata(rows: int) -> list[MetadataValues]:
-    """Values to set for this many records: the same for all, of other lengths, one each."""
+    """Values to set for this many records: one for all, and one each, of various lengths."""
     each = [
         ("", "é😀", "00000003-5c2f-4a6b-9d1e-0123456789ab-0", "f" * 300)[n % 4] for n in range(rows)
     ]
@@ -78,14 +78,14 @@ def metadata(rows: int) -> list[MetadataValues]:
 
 
 def selected(case: Case, names: Sequence[str]) -> Case:
-    """The records with these data columns alone."""
+    """The records with only these data columns."""
     schema, batch = case
     data = pa.schema([schema.data.field(name) for name in names])
     return RecordSchema(data, (names[0],)), batch.select([*ENVELOPE.names, *names])
 
 
 def rearranged(case: Case, kinds: frozenset[str], picks: Sequence[int]) -> Rewriting:
-    """Columns of `case` as `picks` says: some left out, in another order, renamed, with new ones."""
+    """Columns of `case` chosen by `picks`: some left out, reordered or renamed, and some new ones."""
     schema, batch = case
     names = schema.data.names
     is_index = batch.column(IS_INDEX_RECORD).to_pylist()
@@ -120,7 +120,7 @@ def rearranged(case: Case, kinds: frozenset[str], picks: Sequence[int]) -> Rewri
 
 
 def exchanged_names(kinds: frozenset[str]) -> Iterator[Rewriting]:
-    """Columns of one type that change places, or names, or leave their name to a new column."""
+    """Columns of one type that swap positions or names, or whose old name goes to a new column."""
     t = fixed_type(min(kinds & set(LEAVES)))
     one, other = awkward(t)[:2]
     envelopes = [("k0", "", "", "", "I", False), ("k1", "", "", "", "I", True)]
@@ -141,7 +141,7 @@ def exchanged_names(kinds: frozenset[str]) -> Iterator[Rewriting]:
 
 
 def halves(names: Sequence[str], picks: Sequence[int]) -> tuple[list[str], list[str]]:
-    """The columns of the left (pick 0), the right (1) or both (2); each side has one at least."""
+    """The columns of the left (pick 0), the right (1) or both (2); each side has at least one."""
     sides = [picks[i % len(picks)] for i in range(len(names))]
     left = [n for n, side in zip(names, sides, strict=True) if side != 1]
     right = [n for n, side in zip(names, sides, strict=True) if side != 0]
@@ -149,10 +149,10 @@ def halves(names: Sequence[str], picks: Sequence[int]) -> tuple[list[str], list[
 
 
 def halves_without_rows(kinds: frozenset[str]) -> tuple[RecordSchema, Case, Case, pa.RecordBatch]:
-    """Target, left, right and what comes of it, where index records meet records with rows.
+    """Target, left, right and expected batch of a join of index records with records that have rows.
 
-    What the left has no row for stays without one; what the right has no row for is null. Both have a
-    column of the same name: the right one's values count. Envelopes are the left's.
+    A record without a row on the left stays without one; without a row on the right, the right's columns
+    are null. Both have a column of the same name, which comes from the right. Envelopes are the left's.
     """
     t = fixed_type(min(kinds & set(LEAVES)))
     one, other = awkward(t)[0], awkward(t)[1]
@@ -172,7 +172,7 @@ def halves_without_rows(kinds: frozenset[str]) -> tuple[RecordSchema, Case, Case
 
 
 def promotions(kinds: frozenset[str], max_depth: int) -> Iterator[Rewriting]:
-    """Every change of type that a rewriting allows, of every awkward value."""
+    """Every type promotion that a rewrite allows, for every awkward value."""
     pairs = [
         (before, after)
         for before in _leaf_types(kinds)
@@ -200,10 +200,10 @@ def promotions(kinds: frozenset[str], max_depth: int) -> Iterator[Rewriting]:
 def _values_of(before: pa.DataType, after: pa.DataType) -> list[Any]:
     values = awkward(before)
     if pat.is_binary(before) and pat.is_string(after):
-        # bytes that are text: the others are refused
+        # only UTF-8 bytes, since others are refused
         return [text.encode() for text in awkward(pa.string())]
     if pat.is_string(after) and pat.is_floating(before):
-        # numbers so small that Java tells them by two digits of which one says nothing are left out
+        # leave out subnormal numbers, which Java writes with a second digit that carries no information
         least = np.finfo(before.to_pandas_dtype()).tiny
         return [v for v in values if not 0 < abs(v) < least]
     return values
@@ -237,11 +237,11 @@ def _is_promotion(before: pa.DataType, after: pa.DataType) -> bool:
 def _cast(column: pa.Array, after: pa.DataType) -> pa.Array:
     nulls = pa.compute.is_null(column).to_numpy(zero_copy_only=False)
     if pat.is_floating(after) and pat.is_integer(column.type):
-        # to the nearest, which numpy does as C and Java do; once, not by way of a double
+        # numpy rounds to the nearest as C and Java do, and only once, not first to a double
         values = column.fill_null(0).to_numpy().astype(after.to_pandas_dtype())
         return pa.array(values, after, mask=nulls)
     if pat.is_float32(column.type) and pat.is_float64(after):
-        # by its digits, as Hudi does: 0.1 stays 0.1
+        # by decimal digits, as Hudi does: 0.1 stays 0.1
         floats = [v and float(str(np.float32(v))) for v in column.to_pylist()]
         return pa.array(floats, after)
     if pat.is_floating(column.type) and pat.is_string(after):
@@ -251,7 +251,7 @@ def _cast(column: pa.Array, after: pa.DataType) -> pa.Array:
 
 
 def _java(value: Any) -> str:
-    """What Float.toString and Double.toString make of a number."""
+    """A number as Java's Float.toString and Double.toString write it."""
     if np.isnan(value):
         return "NaN"
     if np.isinf(value):
@@ -263,7 +263,7 @@ def _java(value: Any) -> str:
 
 
 def _lists(before: pa.Array, after: pa.Array) -> tuple[pa.Array, pa.Array]:
-    # each list has the value before it too; the first is empty
+    # offsets 0, 0, 1, 2, …: the first list is empty, each other one has one value
     ends = pa.array([0, *range(len(before))], pa.int32())
     return tuple(pa.ListArray.from_arrays(ends, values) for values in (before, after))
 
@@ -285,7 +285,7 @@ def _maps(before: pa.Array, after: pa.Array) -> tuple[pa.Array, pa.Array]:
 def _changing(
     columns: Mapping[str, tuple[pa.Array, pa.Array]], envelopes: Sequence[Sequence[Any]]
 ) -> Rewriting:
-    """A rewriting of these columns, each before and after; index records lose their rows."""
+    """A rewriting of these columns, given before and after; index records lose their rows."""
     parts = list(zip(*envelopes, strict=True))
     envelope = [pa.array(list(part), f.type) for part, f in zip(parts, ENVELOPE, strict=True)]
     kept = pa.array(np.arange(len(envelopes)), mask=np.array(parts[-1], np.bool_))
@@ -300,7 +300,7 @@ def _changing(
 
 
 def nested_changes(kinds: frozenset[str], max_depth: int) -> Iterator[Rewriting]:
-    """Changes inside structs, whose outcome stands here as it must be."""
+    """Changes inside structs, with the expected values written out."""
     if not {"struct", "string", "int32"} <= kinds or not max_depth:
         return
     wide = pa.int64() if "int64" in kinds else pa.int32()
@@ -310,7 +310,7 @@ def nested_changes(kinds: frozenset[str], max_depth: int) -> Iterator[Rewriting]
     rows: list[Any] = [{"a": -5, "b": "é😀", "gone": 1}, None, {"a": None, "b": None, "gone": None}]
     rows += [{"a": 2**31 - 1, "b": "", "gone": None}, {"a": 0, "b": "x" * 300, "gone": 7}]
     changed = [r and {"neu é": r["b"], "new": None, "a": r["a"]} for r in rows]
-    # names alone change: the bytes of most representations do not
+    # only names change, so the bytes of most representations do not
     named = pa.struct([("A", pa.int32()), ("B", pa.string()), ("C", pa.int32())])
     renamed = [r and {"A": r["a"], "B": r["b"], "C": r["gone"]} for r in rows]
     columns = {
@@ -359,7 +359,7 @@ Impossible = tuple[RecordSchema, RecordSchema, Mapping[str, str], Mapping[str, o
 
 
 def impossible(kinds: frozenset[str]) -> Iterator[Impossible]:
-    """Source, target, renames, defaults, and words that the refusal must say."""
+    """Rewrites that are refused: source, target, renames, defaults, and words that the error must have."""
     t = fixed_type(min(kinds & set(LEAVES)))
 
     def of(**types: pa.DataType) -> RecordSchema:

@@ -1,9 +1,8 @@
-"""Law 6 as tests: every verb of the record API gives what the same change of an Arrow batch gives.
+"""Tests law 6: every verb of the record API gives what the same change of an Arrow batch gives.
 
-What is expected is put together here from columns of the batch, from casts of Arrow and from values written
-down by hand (`conformance_verb_cases.py`), never by the code that strategies use. A verb that a strategy
-does on its own representation is also held to that: nothing is converted out or in on the way.
-Owns these laws; must not know any strategy.
+Expected values are columns of the batch, casts by Arrow, or values written by hand (`verb_cases.py`); they
+never come from code that strategies use. For a verb that a strategy runs on its own representation, the
+tests also check that nothing is converted out or in.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ from serde_lab.serde.record_verbs import Locations, MetadataValues
 class VerbLaws(Subject):
     """The laws about the record API."""
 
-    # -- what records are asked -----------------------------------------------------------------
+    # -- verbs that read ------------------------------------------------------------------------
 
     def test_records_answer_what_they_are_asked(self) -> None:
-        """Columns, keys, partitions, places, deletes, what to pass over: as the envelope says."""
+        """Columns, keys, partitions, locations, deletes and records to skip match the envelope."""
 
         def law(drawn: tuple[Case, SerdeOptions]) -> None:
             (schema, batch), options = drawn
@@ -67,7 +66,7 @@ class VerbLaws(Subject):
         for_all(_few(), st.tuples(self.drawn(), self.drawn_options()), law)
 
     def test_rows_that_delete_are_known(self) -> None:
-        """By `_hoodie_is_deleted`, and by a column and marker of the user's; not by null."""
+        """Deletes are found by `_hoodie_is_deleted` and by the user's column and marker, not by null."""
         schema, batch = cases.deletes(self.kinds)
         ordered = schema.ordering
         for options in self.fixed_options():
@@ -82,17 +81,17 @@ class VerbLaws(Subject):
                 for name, values in zip(ordered, found, strict=True):
                     self._check_column(values, self.expected(batch).column(name), options)
 
-    # -- metadata along the way -----------------------------------------------------------------
+    # -- metadata -------------------------------------------------------------------------------
 
     def test_metadata_is_updated(self) -> None:
-        """File id, instant time and operation, for all or one by one; all else stays as it is."""
+        """File id, instant time and operation are set, for all records or one each; all else stays."""
         schema, batch = self._small()
         for options in self.fixed_options():
             for rows in (len(batch), 1, 0):
-                # the first sets nothing, the last sets everything, one by one
+                # few rows try only the first, which sets nothing, and the last, which sets everything
                 several = verb_cases.metadata(rows)[:: 1 if rows > 1 else 5]
                 for number, values in enumerate(several):
-                    # records of another origin for each
+                    # each uses another of the three records that _both_ways returns
                     self._updated((schema, batch[:rows]), options, values, number % 3)
 
         def law(drawn: tuple[Case, SerdeOptions, int]) -> None:
@@ -117,7 +116,7 @@ class VerbLaws(Subject):
         self.check_batch(records.to_arrow(), batch, options)
 
     def test_impossible_metadata_is_refused(self) -> None:
-        """Values that are null or not one a record, and operations that Hudi has not."""
+        """Null values, a wrong number of values, and operations that Hudi does not have raise DataError."""
         schema, batch = self.awkward()
         bound = self.bind(schema)
         records = bound.from_arrow(batch)
@@ -131,7 +130,7 @@ class VerbLaws(Subject):
             assert word in str(raised(DataError, act, f"{values}"))
 
     def test_index_records_have_no_row(self) -> None:
-        """They tell where keys are, cross in frames, and a write passes over them."""
+        """Index records keep their locations in frames, have no row, and are skipped by a write."""
         schema, _ = self.awkward()
         keys = pa.array(["k1", "é😀", ""])
         paths, files = pa.array(["", "p", "p"]), pa.array(["f1", "f2", "f3"])
@@ -154,7 +153,7 @@ class VerbLaws(Subject):
     # -- other schemas --------------------------------------------------------------------------
 
     def test_records_are_rewritten(self) -> None:
-        """Columns left out, reordered, renamed, new with and without a default."""
+        """Columns are left out, reordered, renamed, or new, with and without a default."""
 
         def law(drawn: tuple[Case, SerdeOptions, list[int]]) -> None:
             case, options, picks = drawn
@@ -171,13 +170,13 @@ class VerbLaws(Subject):
         for_all(_few(), st.tuples(self.drawn(), self.drawn_options(), picks), law)
 
     def test_types_are_promoted(self) -> None:
-        """Every promotion, of every awkward value, alone and inside lists, maps and structs."""
+        """Every promotion works for every awkward value, alone and inside lists, maps and structs."""
         for options in self.fixed_options():
             for rewriting in verb_cases.promotions(self.kinds, self.max_depth):
                 self._rewritten(rewriting, options)
 
     def test_nested_fields_are_rewritten(self) -> None:
-        """Fields of structs, also inside lists and maps: new, left out, reordered, renamed."""
+        """Fields of structs, also inside lists and maps, are new, left out, reordered or renamed."""
         for rewriting in verb_cases.nested_changes(self.kinds, self.max_depth):
             for options in self.fixed_options():
                 self._rewritten(rewriting, options)
@@ -195,7 +194,7 @@ class VerbLaws(Subject):
             self.check_batch(records.to_arrow(), batch, options)
 
     def test_impossible_rewriting_is_refused(self) -> None:
-        """What cannot be is refused by column, before any value is looked at."""
+        """An impossible change raises before any value is read; the error names the column."""
         for source, target, renames, defaults, words in verb_cases.impossible(self.kinds):
             nothing = pa.record_batch([[]] * len(source.batch_schema), schema=source.batch_schema)
             records = self.bind(source).from_arrow(nothing)
@@ -205,7 +204,7 @@ class VerbLaws(Subject):
                 assert word in error, f"{error} does not name {word}"
 
     def test_records_are_joined(self) -> None:
-        """Two halves of the columns make the whole; a column of both is the right one's."""
+        """Joining two halves of the columns gives the whole; a column of both comes from the right."""
 
         def law(drawn: tuple[Case, SerdeOptions, list[int]]) -> None:
             (schema, batch), options, picks = drawn
@@ -244,7 +243,7 @@ class VerbLaws(Subject):
             self._check_records(bound, found, expected, f"join, {options}")
 
     def test_verbs_stay_on_the_representation(self) -> None:
-        """What a strategy says it does by itself converts nothing out or in."""
+        """Verbs that a strategy runs on its own representation convert nothing out or in."""
         schema, batch = self._small()
         for options in self.fixed_options():
             bound = self.bind(schema, options)
@@ -259,7 +258,7 @@ class VerbLaws(Subject):
     # -- hops that only route -------------------------------------------------------------------
 
     def test_frames_are_copied(self) -> None:
-        """Byte for byte to other targets, without decoding; not what bears another mark."""
+        """Frames go byte for byte to other targets, without decoding; frames of another mark raise."""
         schema, batch = self._small()
         for options in self.fixed_options():
             bound = self.bind(schema, options)
@@ -275,7 +274,7 @@ class VerbLaws(Subject):
             act = partial(bound.copy, source, np.zeros(len(source), np.int32))
             assert self.name in str(raised(DecodeError, act, "frames of another mark"))
 
-    # -- what every law does --------------------------------------------------------------------
+    # -- shared steps ---------------------------------------------------------------------------
 
     def _small(self) -> Case:
         """A batch of a few rows with every kind of leaf, one of them an index record."""
@@ -284,7 +283,7 @@ class VerbLaws(Subject):
     def _both_ways(
         self, schema: RecordSchema, batch: pa.RecordBatch, options: SerdeOptions
     ) -> list[Records]:
-        """The records of a batch, before and after they have crossed, and some of many."""
+        """The records of a batch: converted in, decoded from frames, and taken from a larger batch."""
         bound = self.bind(schema, options)
         sent = bound.from_arrow(batch)
         crossed = bound.decode(bound.encode(sent, Bounds.single(len(batch))).frame)
@@ -294,7 +293,7 @@ class VerbLaws(Subject):
     def _check_records(
         self, bound: BoundSerde, found: Records, expected: pa.RecordBatch, what: str
     ) -> None:
-        """Fail unless these are the expected records, in memory and as frames, which are the usual ones."""
+        """Fail unless these are the expected records, in memory and as encoded frames."""
         assert len(found) == len(expected), what
         self.check_batch(found.to_arrow(), expected, what)
         frames = bound.encode(found, Bounds.single(len(found)))
@@ -308,7 +307,7 @@ class VerbLaws(Subject):
 
 
 def _few() -> int:
-    """Examples of these laws, which try every drawn batch in three ways."""
+    """The number of examples for these laws; it is low, as each tries every drawn batch in three ways."""
     return max(5, conformance_subject.EXAMPLES // 25)
 
 
@@ -318,7 +317,7 @@ def _lists(places: Locations) -> tuple[list[str | None], list[str | None]]:
 
 @contextmanager
 def _on_its_own_representation(verb: str, bound: BoundSerde, *records: Records) -> Iterator[None]:
-    """Fails what converts records, unless the strategy says that this verb goes through Arrow."""
+    """Fail if the block converts records, unless this verb of the strategy goes through Arrow."""
     if verb in verbs_through_arrow(bound):
         yield
         return

@@ -1,4 +1,4 @@
-"""The bytes of an `internal_row` record: RFC-84's HoodieFlinkInternalRow, flat, as typed binary row.
+"""Defines the bytes of an `internal_row` record: RFC-84's HoodieFlinkInternalRow, flat, as typed binary row.
 
 A record is the envelope, then the row, in one piece. Numbers are little endian; "length" is in bytes.
 
@@ -15,15 +15,15 @@ A record is the envelope, then the row, in one piece. Numbers are little endian;
     …        …     the row's variable part (none in an index record)
     …        …     record key, as UTF-8
 
-What most often has one length in all records of a batch stands first among the strings, since the
-batch execution reads and writes such strings like fixed-width slots. The key, which seldom has, is last.
+Strings that usually have the same length in all records of a batch come first, since the batch execution
+reads and writes them like fixed-width slots. The key, whose length usually varies, is last.
 
 A row, of the data columns or of a struct's fields, in their order:
 
-    null bits      one bit a field, bit 0 of byte 0 first, 1 is null; the bits behind the last are 0
+    null bits      one bit a field, bit 0 of byte 0 first, 1 is null; unused bits are 0
     slots          one for each field of fixed width, zero under a null
     lengths        u32 for each field of variable width, 0 under a null
-    variable part  the bytes of those fields, one behind the other
+    variable part  the bytes of those fields, concatenated
 
 | type                    | slot                             | variable part                        |
 |-------------------------|----------------------------------|--------------------------------------|
@@ -41,7 +41,7 @@ A row, of the data columns or of a struct's fields, in their order:
 |                         |                                  | the values                           |
 
 A sequence of n values: null bits for n values, then n slots if the type has one, else n lengths (u32)
-and the bytes of the values, one behind the other.
+and the bytes of the values, concatenated.
 
 A frame of one record is that record. A frame of several:
 
@@ -52,8 +52,7 @@ A frame of one record is that record. A frame of several:
     8        u32   × n, the length of each record
     …        …     the records, each with its own first 16 bytes
 
-Owns this description and what follows from a schema: slots, lengths, numpy's structured type of the
-fixed part. Must not know how records are read or written.
+For a schema, `RowLayout` has slots, lengths and numpy's structured type of the fixed part.
 """
 
 from __future__ import annotations
@@ -86,10 +85,10 @@ MOST_BYTES = {
     PARTITION_PATH: 0xFFFF,
     RECORD_KEY: 0xFFFF_FFFF,
 }
-"""The longest that each of the envelope's strings may be, which its length's width says."""
+"""The maximum length of each of the envelope's strings in bytes, given by the width of its length field."""
 
 _ENVELOPE_DTYPE = [
-    # mark, form, fingerprint and the two lengths of one byte as one number: one comparison, one store
+    # mark, form, fingerprint and the two one-byte lengths as one number, to compare and store them at once
     ("head", "<u8"),
     ("file_id_bytes", "<u2"),
     ("partition_bytes", "<u2"),
@@ -103,7 +102,7 @@ def head(form: int, fingerprint: int) -> int:
 
 
 def slot_dtype(t: pa.DataType) -> np.dtype[np.void] | np.dtype[np.integer] | None:
-    """The slot of a plain type as numpy sees it (floats as their bits); None if it has no slot."""
+    """The numpy type of a plain type's slot (floats as their bits); None if it has no slot."""
     if pat.is_boolean(t):
         return np.dtype("u1")
     if is_decimal(t):
@@ -115,7 +114,7 @@ def slot_dtype(t: pa.DataType) -> np.dtype[np.void] | np.dtype[np.integer] | Non
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a row: `slot` is its width, or None where it has a length and bytes instead."""
+    """One field of a row: `slot` is the type of its slot, or None if it has a length and bytes instead."""
 
     name: str
     number: int
@@ -151,7 +150,7 @@ class RowLayout:
 
     @cached_property
     def parts(self) -> list[tuple[object, ...]]:
-        """The fixed part, for a structured type: null bits, slots, lengths."""
+        """The members of the fixed part's structured type: null bits, slots, lengths."""
         nulls: tuple[object, ...] = ("nulls", "u1", (self.null_bytes,))
         slots: list[tuple[object, ...]] = [(f.part, f.slot) for f in self.fixed]
         return [nulls, *slots, *((f.part, "<u4") for f in self.variable)]
@@ -164,7 +163,7 @@ class RowLayout:
     def record_dtype(self, string_bytes: tuple[int, ...] = ()) -> np.dtype[np.void]:
         """The envelope's first bytes and the fixed part of a record with a row.
 
-        Then fields s0, s1, … for strings of these lengths behind it; one of length 0 has no field.
+        Members s0, s1, … follow for strings of these lengths; a string of length 0 has no member.
         """
         if string_bytes not in self._record_dtypes:
             strings = [(f"s{i}", f"V{n}") for i, n in enumerate(string_bytes) if n]

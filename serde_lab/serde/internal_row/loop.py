@@ -1,9 +1,9 @@
-"""Row execution of `internal_row`: one record after the other, with `struct`. The readable reference.
+"""Row execution of `internal_row`: reads and writes one record at a time, with `struct`.
 
-It says in plain Python what `internal_row/write.py` and `internal_row/read.py` do to whole columns, and
-gives the same bytes and values, which a property test holds them to. Values are what Arrow stores:
+It is the readable reference for `internal_row/write.py` and `internal_row/read.py`, which work on whole
+columns; a property test checks that both give the same bytes and values. Values are stored as in Arrow:
 integers for dates and times, unscaled integers for decimals, and the bits of floats.
-Owns this loop; `internal_row/layout.py` says what is written.
+`internal_row/layout.py` describes the bytes.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _ENVELOPE_CODES = "BBIBBHHI"
 def write_records(batch: pa.RecordBatch, layout: RowLayout, fingerprint: int) -> pa.BinaryArray:
     """The records of `batch`, which is in plain form: one binary value each.
 
-    Raises DataError where an index record has data, or a string of the envelope is too long.
+    Raises DataError if an index record has data, or if a string of the envelope is too long.
     """
     columns = [stored_values(column) for column in batch.columns]
     return write_values(columns, layout, fingerprint)
 
 
 def stored_values(column: pa.Array) -> list[Any]:
-    """The values of a plain column as records hold them."""
+    """The values of a plain column in the form in which records store them."""
     values: list[Any] = reinterpret(column, stored_type(column.type)).to_pylist()
     return values
 
@@ -53,7 +53,7 @@ def stored_values(column: pa.Array) -> list[Any]:
 def write_values(
     columns: Sequence[Sequence[Any]], layout: RowLayout, fingerprint: int
 ) -> pa.BinaryArray:
-    """The records of these columns, envelope first, of stored values. Raises DataError as above."""
+    """The records of these columns of stored values, envelope first. Raises DataError as `write_records`."""
     key, partition, file_id, instant, operation, is_index = columns[: len(ENVELOPE)]
     before_row = zip(operation, instant, file_id, partition, strict=True)
     data_names = [field.name for field in layout.fields]
@@ -92,13 +92,13 @@ def check_no_row(names: Sequence[str], row: tuple[Any, ...]) -> None:
 
 
 class RecordReader:
-    """Reads records one by one, all columns of them, when it is made."""
+    """Reads all columns of the records, one record at a time, in its constructor."""
 
     names: ClassVar[Sequence[str]] = (*STRINGS_BEFORE_ROW, RECORD_KEY, IS_INDEX_RECORD)
-    """The envelope's columns, in the order in which a record is read."""
+    """The envelope's columns, in the order in which they are read."""
 
     def __init__(self, records: pa.BinaryArray, layout: RowLayout, fingerprint: int) -> None:
-        """Raises Damaged unless every record has the form that `layout` says."""
+        """Raises Damaged unless every record has the form that `layout` prescribes."""
         self.layout = layout
         names = [*self.names, *(f.name for f in layout.fields)]
         self._types = {f.name: f.type for f in (*ENVELOPE, *layout.fields)}
@@ -119,7 +119,7 @@ class RecordReader:
     def _record_reader(
         self, layout: RowLayout, fingerprint: int
     ) -> Callable[[bytes], Sequence[Any]]:
-        """A function from a record to the values of `names` and those of its row."""
+        """A function from a record's bytes to the values of `names` and of its row."""
         code = RowCode(layout, _ENVELOPE_CODES)
         return lambda record: _read_record(record, code, len(layout.fields), fingerprint)
 
@@ -137,7 +137,7 @@ class RecordReader:
 
 
 def _read_record(record: bytes, code: RowCode, fields: int, fingerprint: int) -> list[Any]:
-    """Operation, instant time, file id, partition path, record key, whether index; the row."""
+    """Operation, instant time, file id, partition path, record key, is-index flag, then the row's values."""
     form = record[1]
     fixed = code.fixed if form == WITH_ROW else struct.Struct(f"<{_ENVELOPE_CODES}")
     mark, form, found, *lengths_and_row = fixed.unpack_from(record)

@@ -1,7 +1,7 @@
-"""Values and rows one by one, with `struct`: the half of `internal_row`'s loop that nested types share.
+"""Reads and writes single values and rows with `struct`, for the row execution of `internal_row`.
 
-For each type there is a function that writes a value and one that reads it, made once for a schema.
-Owns these; `internal_row/layout.py` says what is written.
+Each type has a function that writes a value and one that reads it, made once for a schema; those of nested
+types call those of their children. `internal_row/layout.py` describes the bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _INTEGER_CODES = {1: "b", 2: "h", 4: "i", 8: "q"}
 
 
 def stored_type(t: pa.DataType) -> pa.DataType:
-    """The type with the same layout in memory whose Python values are what a record holds."""
+    """The type of the same memory layout whose Python values are what a record stores."""
     if is_decimal(t):
         return pa.binary(16)
     if pat.is_date(t) or pat.is_float32(t):
@@ -38,21 +38,21 @@ def stored_type(t: pa.DataType) -> pa.DataType:
 
 
 class Wrong(Exception):
-    """What is wrong with the record at hand."""
+    """Damage in the record that is being read; the message says what is wrong."""
 
 
 def slot_code(t: pa.DataType) -> str:
-    """The code by which `struct` knows a slot."""
+    """The format code of `struct` for a slot."""
     dtype = slot_dtype(t)
     assert dtype is not None
     if pat.is_boolean(t):
         return "B"
-    # of a decimal's 16 bytes `struct` keeps the low ones: the others only repeat the sign
+    # `struct` truncates a decimal's 16 bytes to the low ones; the others only repeat the sign
     return f"{dtype.itemsize}s" if is_decimal(t) else _INTEGER_CODES[dtype.itemsize]
 
 
 def slot_check(t: pa.DataType) -> Callable[[Any], Any] | None:
-    """A function from what `struct` reads in a slot to its value; None where they are the same."""
+    """A function from what `struct` reads in a slot to the checked value; None if no step is needed."""
     if pat.is_boolean(t):
         return _to_bool
     if is_decimal(t):
@@ -75,7 +75,7 @@ def _to_bool(value: int) -> bool:
 
 
 class RowCode:
-    """Writes and reads rows of one layout; `prefix` stands before the null bits."""
+    """Writes and reads rows of one layout; `prefix` has the `struct` codes of what precedes the null bits."""
 
     def __init__(self, layout: RowLayout, prefix: str = "") -> None:
         self._names = [f.name for f in layout.fields]
@@ -92,7 +92,7 @@ class RowCode:
         self._readers = [(f.number, body_reader(f.type)) for f in layout.variable]
 
     def parts(self, values: Sequence[Any]) -> tuple[list[Any], list[bytes]]:
-        """What `fixed` packs for a row, and its variable parts."""
+        """The arguments for `fixed.pack` of a row, without prefix, and the row's variable parts."""
         nulls = sum(1 << i for i, value in enumerate(values) if value is None)
         slots = [values[i] for i in self._slots]
         if nulls:
@@ -102,14 +102,14 @@ class RowCode:
         return nulls_first + [len(body) for body in bodies], bodies
 
     def pack(self, values: Sequence[Any]) -> bytes:
-        """A row, without prefix."""
+        """The bytes of a row, without prefix."""
         numbers, bodies = self.parts(values)
         return self.fixed.pack(*numbers) + b"".join(bodies)
 
     def values(self, numbers: Sequence[Any], data: bytes, at: int) -> tuple[list[Any], int]:
-        """The values of a row from what `fixed` unpacks and its variable part, which begins at `at`.
+        """The values of a row, and where its variable part ends, which may be past the end of `data`.
 
-        Also where the variable part ends, which may be behind the end of `data`.
+        `numbers` is what `fixed` unpacks, without prefix; the variable part begins at `at`.
         """
         nulls = int.from_bytes(numbers[0], "little")
         if nulls >> len(self._names):
@@ -121,7 +121,7 @@ class RowCode:
             values[i] = check(values[i])
         lengths = numbers[1 + len(self._slots) :]
         for (i, read), length in zip(self._readers, lengths, strict=True):
-            # a slice of `data` may be shorter than asked for: the caller looks at where all ends
+            # a slice of `data` may be too short; the caller checks where the variable part ends
             is_null = nulls >> i & 1
             values[i] = (length or None) if is_null else read(data[at : at + length])
             at += length
@@ -134,7 +134,7 @@ class RowCode:
         return values, at
 
     def unpack(self, data: bytes) -> dict[str, Any]:
-        """A row, without prefix, that fills `data`."""
+        """The values of a row without prefix, by name. Raises Wrong unless it fills `data`."""
         values, end = self.values(self.fixed.unpack_from(data), data, self.fixed.size)
         if end != len(data):
             raise Wrong("the lengths that it states are not those of its bytes")
@@ -142,7 +142,7 @@ class RowCode:
 
 
 def body_writer(t: pa.DataType) -> Callable[[Any], bytes]:
-    """A function from a value to its variable part."""
+    """A function that writes the variable part of a value."""
     if pat.is_string(t):
         return str.encode
     if pat.is_binary(t):
@@ -161,7 +161,7 @@ def body_writer(t: pa.DataType) -> Callable[[Any], bytes]:
 
 
 def sequence_writer(t: pa.DataType, *, nullable: bool = True) -> Callable[[list[Any]], bytes]:
-    """A function from values to their sequence."""
+    """A function that writes values as a sequence."""
     code = slot_code(t) if slot_dtype(t) is not None else None
     write_body = body_writer(t) if code is None else None
 
@@ -179,7 +179,7 @@ def sequence_writer(t: pa.DataType, *, nullable: bool = True) -> Callable[[list[
 
 
 def body_reader(t: pa.DataType) -> Callable[[bytes], Any]:
-    """A function from the variable part of a value to the value."""
+    """A function that reads a value from its variable part."""
     if pat.is_string(t):
         return bytes.decode
     if pat.is_binary(t):
@@ -206,7 +206,7 @@ def body_reader(t: pa.DataType) -> Callable[[bytes], Any]:
 def sequence_reader(
     t: pa.DataType, *, nullable: bool = True
 ) -> Callable[[bytes, int, int], tuple[list[Any], int]]:
-    """A function that reads a sequence of so many values at a place, and says where it ends."""
+    """A function of bytes, start and count that reads a sequence and returns its values and its end."""
     slot = slot_dtype(t)
     code = slot_code(t) if slot is not None else "I"
     width = slot.itemsize if slot is not None else _LENGTH.size

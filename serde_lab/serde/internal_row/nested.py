@@ -1,23 +1,22 @@
-"""The other layout of `internal_row`: metadata as a row inside the record, beside the row of data.
+"""Reads, writes and changes records of `internal_row`'s nested layout, which puts metadata in its own row.
 
-RFC-84's discussion had a tuple of metadata inside a tuple with the row measured against the flat record
-that Hudi took in the end, since the nested one cost about 5 %. A record, numbers little endian:
+RFC-84's discussion measured a tuple that holds a tuple of metadata and the row against a flat record. Hudi
+took the flat one, since the nested one cost about 5 %. A record, numbers little endian:
 
     0        u8    mark, 0xA1
     1        u8    form: 4
     2        u32   fingerprint of the schema
-    6        u8    null bits of the outer row: bit 1 is set where there is no row (an index record)
+    6        u8    null bits of the outer row: bit 1 is set if there is no row (an index record)
     7        u32   length of the metadata
-    11       u32   length of the row, 0 where there is none
+    11       u32   length of the row, 0 if there is none
     15       …     metadata: a row of the envelope's six fields, in ENVELOPE's order
     …        …     row: a row of the data columns
 
-Both are rows as `internal_row/layout.py` describes them: null bits, slots, lengths, bytes. What it costs is
-seen there: null bits for fields that are never null, lengths of 4 bytes for strings of 1 or 17, and two
-more lengths. What it gives: metadata change without a look at the row, and the row without the metadata.
+Both are rows as in `internal_row/layout.py`: null bits, slots, lengths, bytes. The layout costs null bits
+for fields that are never null, lengths of 4 bytes for strings of 1 or 17, and two more lengths. In return
+the metadata can change without reading the row, and the row without reading the metadata.
 
-Frames are those of the flat layout. Owns reading, writing and the verbs of this layout, for both
-executions. Must not know frames.
+Both executions are here. Frames are those of the flat layout.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ _OUTER: np.dtype[np.void] = np.dtype(
     ]
 )
 _NO_ROW = 2
-"""The null bit of the row."""
+"""The null bits of the outer row if the record has no row."""
 
 
 # -- by columns ----------------------------------------------------------------------------------------
@@ -65,7 +64,7 @@ _NO_ROW = 2
 def write_records(batch: pa.RecordBatch, layout: RowLayout, fingerprint: int) -> pa.BinaryArray:
     """The records of `batch`, which is in plain form: one binary value each, in one buffer.
 
-    Raises DataError where an index record has data.
+    Raises DataError if an index record has data.
     """
     metadata = write_structs(
         [Part.of(batch.column(n)) for n in ENVELOPE.names], _METADATA, len(batch)
@@ -97,7 +96,7 @@ def _records(
     no_row: npt.NDArray[np.bool_] | None,
     fingerprint: int,
 ) -> pa.BinaryArray:
-    """Records from their metadata, and from the rows of those that have one."""
+    """The records of this metadata; `rows` has the rows of those records that have one."""
     fixed = np.zeros(len(metadata), _OUTER)
     fixed["mark"], fixed["form"], fixed["fingerprint"] = MARK, NESTED, fingerprint
     fixed["metadata_bytes"] = lengths_of(metadata)
@@ -110,7 +109,7 @@ def _records(
 
 
 class RecordReader:
-    """Reads the columns of nested records; values are checked when their column is read."""
+    """Reads columns of nested records; a column's values are checked when it is read."""
 
     def __init__(self, rows: Rows, layout: RowLayout, fingerprint: int) -> None:
         """Raises Damaged unless every record has this form."""
@@ -150,7 +149,7 @@ class RecordReader:
         return self._count
 
     def column(self, name: str) -> pa.Array:
-        """One column in plain form. Raises Damaged where a value of it is none."""
+        """One column in plain form. Raises Damaged if a value is invalid."""
         if name in ENVELOPE.names:
             return self._metadata.value(_field(_METADATA, name))
         column = self.row_part.value(_field(self.layout, name))
@@ -159,7 +158,7 @@ class RecordReader:
         return column.take(pa.array(np.cumsum(~self.no_row) - 1, mask=self.no_row))
 
     def part(self, field: Field, numbers: Numbers | None) -> Part:
-        """A field as it stands in these records (None: all), null where one has no row."""
+        """A field's stored slots or bytes in these records (None: all), null for a record without a row."""
         part = self.row_part.part(field)
         if self.no_row is None:
             return part if numbers is None else part.take(numbers, None)
@@ -169,7 +168,7 @@ class RecordReader:
         return part.take(place, missing)
 
     def metadata_part(self, name: str) -> Part:
-        """A field of the metadata as it stands there."""
+        """The stored slots or bytes of a field of the metadata."""
         return self._metadata.part(_field(_METADATA, name))
 
 
@@ -180,7 +179,7 @@ def _field(layout: RowLayout, name: str) -> Field:
 def project(
     readers: Sequence[RecordReader], projection: Projection, layout: RowLayout, fingerprint: int
 ) -> pa.BinaryArray:
-    """The projection of these records: their metadata as it stands, before other rows."""
+    """The projection of these records: new rows after unchanged metadata."""
     first = readers[0]
     rows = len(first) if first.with_row is None else len(first.with_row)
     parts = projected_parts(readers, projection, first.with_row)
@@ -191,7 +190,7 @@ def project(
 def update_metadata(
     reader: RecordReader, given: Mapping[str, str | pa.StringArray], fingerprint: int
 ) -> pa.BinaryArray:
-    """The same rows behind other metadata."""
+    """The same records with other metadata; their rows are copied."""
     rows = len(reader)
     parts = [
         Part.of(to_plain(_repeated(given[name], rows)))
@@ -213,7 +212,7 @@ _PREFIX_CODES = "BBI"
 
 
 def _code(layout: RowLayout) -> RowCode:
-    """Writes and reads a record: an outer row of two structs."""
+    """The code that writes and reads a record: an outer row of two structs."""
     row = pa.struct([pa.field(f.name, f.type) for f in layout.fields])
     return RowCode(layout_of(("metadata", "row"), (pa.struct(list(ENVELOPE)), row)), _PREFIX_CODES)
 
@@ -221,7 +220,10 @@ def _code(layout: RowLayout) -> RowCode:
 def write_values(
     columns: Sequence[Sequence[Any]], layout: RowLayout, fingerprint: int
 ) -> pa.BinaryArray:
-    """The records of these columns, envelope first, of stored values. Raises DataError."""
+    """The records of these columns of stored values, envelope first.
+
+    Raises DataError if an index record has data.
+    """
     code, names = _code(layout), [field.name for field in layout.fields]
     records = []
     for values in zip(*columns, strict=True):
@@ -236,7 +238,7 @@ def write_values(
 
 
 class LoopReader(internal_row_loop.RecordReader):
-    """Reads nested records one by one, all columns of them, when it is made."""
+    """Reads all columns of nested records, one record at a time, in its constructor."""
 
     names = tuple(ENVELOPE.names)
 

@@ -1,9 +1,8 @@
-"""Batch execution of `internal_row`: binary rows into whole columns, without a loop over rows.
+"""Batch execution of `internal_row`: reads binary rows into whole columns, without a loop over rows.
 
-Reading mirrors writing (`internal_row/write.py`): fixed parts are cut out of all records at once and
-seen as one structured numpy array; the variable parts of all records are cut at offsets that are sums
-of lengths, and each column's pieces are then gathered by Arrow.
-Owns reading records; values are read by `internal_row/values.py`.
+Reading mirrors writing (`internal_row/write.py`). Fixed parts are cut out of all records at once and viewed
+as one structured numpy array. The variable parts of all records are cut at offsets that are sums of
+lengths, and Arrow gathers each column's pieces. `internal_row/values.py` reads the values.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ _HEAD = np.uint64(0xFFFF_FFFF_FFFF)
 
 
 class RecordReader:
-    """Reads the columns of records of one layout; what has been read once is kept."""
+    """Reads columns of records of one layout; keeps the parsed fixed parts and offsets."""
 
     def __init__(self, rows: Rows, layout: RowLayout, fingerprint: int) -> None:
-        """Raises Damaged unless every record has the form that `layout` says."""
+        """Raises Damaged unless every record has the form that `layout` prescribes."""
         self._rows = rows
         self.layout = layout
         self._row_part: _RowPart | None = None
@@ -81,11 +80,11 @@ class RecordReader:
         return [self.row_part] if self._index_part is None else [self.row_part, self._index_part]
 
     def placed(self, forms: Sequence[pa.Array]) -> pa.Array:
-        """What belongs to each of `forms`, in the order of the records."""
+        """Merge one array for each of `forms` into the order of the records."""
         return forms[0] if self._place is None else self._placed(pa.concat_arrays(forms))
 
     def part(self, field: Field, numbers: Numbers | None) -> Part:
-        """A field as it stands in these records (None: all), null where one has no row."""
+        """A field's stored slots or bytes in these records (None: all), null for a record without a row."""
         part = self.row_part.part(field)
         if self._place is None:
             return part if numbers is None else part.take(numbers, None)
@@ -94,7 +93,7 @@ class RecordReader:
         return part.take(np.where(missing, 0, place), missing)
 
     def column(self, name: str) -> pa.Array:
-        """One column in plain form. Raises Damaged where a value of it is none."""
+        """One column in plain form. Raises Damaged if a value is invalid."""
         part, index = self._row_part, self._index_part
         assert part is not None
         if name in ENVELOPE.names:
@@ -115,7 +114,7 @@ class RecordReader:
 
 
 class EnvelopePart:
-    """Records of one form: their envelope."""
+    """The envelopes of records of one form."""
 
     def __init__(self, rows: Rows, fixed: npt.NDArray[np.void]) -> None:
         self.rows = rows
@@ -151,7 +150,7 @@ class EnvelopePart:
 
     @property
     def string_lengths(self) -> list[npt.NDArray[np.integer]]:
-        """Bytes of each of the strings before the row's variable part."""
+        """Lengths in bytes of the strings before the row's variable part, one array a string."""
         return self._lengths[: len(STRINGS_BEFORE_ROW)]
 
     def piece(self, j: int) -> pa.BinaryArray:
@@ -162,7 +161,7 @@ class EnvelopePart:
 
     @cached_property
     def _constant(self) -> tuple[int, ...]:
-        """The lengths of the first variable parts, as long as each is the same in all records."""
+        """The lengths of the leading variable parts that have one length in all records."""
         found: list[int] = []
         for lengths in self._lengths:
             if not len(lengths) or not (lengths == lengths[0]).all():
@@ -179,7 +178,7 @@ class EnvelopePart:
 
 
 class _RowPart(EnvelopePart):
-    """Records with a row: their envelope, and the fields of the row."""
+    """The envelopes and the rows of records with a row."""
 
     def __init__(self, rows: Rows, fixed: npt.NDArray[np.void], layout: RowLayout) -> None:
         self._layout = layout
@@ -190,7 +189,7 @@ class _RowPart(EnvelopePart):
         return [self.fixed[f.part] for f in self._layout.variable]
 
     def part(self, field: Field) -> Part:
-        """A field of the row as it stands there, unchecked."""
+        """The stored slots or bytes of a field of the row, unchecked."""
         mask = self._nulls.of_field(field)
         if field.slot is not None:
             return Part(mask, slots=self.fixed[field.part])

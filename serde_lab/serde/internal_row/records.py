@@ -1,8 +1,8 @@
-"""`Records` of `internal_row`: binary rows in one buffer, and what is kept of reading them.
+"""The `Records` of `internal_row`: binary rows in one buffer, and the columns cached from reading them.
 
-`Shape` says what the bytes depend on: it chooses between the executions (`row`, `batch`) and the layouts
-(`flat`, `nested`). `RowRecords` says when a record's form is checked, which columns stay read, and
-how a part of records is held.
+`Shape` holds everything that the bytes depend on, and chooses between the executions (`row`, `batch`) and
+the layouts (`flat`, `nested`). `RowRecords` decides when a record's form is checked, which columns are
+cached, and how a selection of records is held.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Reader = LoopReader | internal_row_read.RecordReader | internal_row_nested.Recor
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the bytes of records depend on, and who reads and writes them; made once for a schema."""
+    """Everything that the bytes of records depend on, with their readers and writers; made once a schema."""
 
     schema: RecordSchema
     batch_schema: pa.Schema
@@ -49,7 +49,7 @@ class Shape:
 
     @classmethod
     def of(cls, schema: RecordSchema, options: SerdeOptions) -> Shape:
-        """The shape of the records of `schema` by these options."""
+        """The shape of the records of `schema` under these options."""
         types = tuple(plain_type(t) for t in schema.data.types)
         layout = layout_of(tuple(schema.data.names), types)
         nested = options.own["layout"] == "nested"
@@ -66,7 +66,7 @@ class Shape:
 
     @property
     def write_values(self) -> internal_row_verbs.Write:
-        """What writes columns of stored values in the loop."""
+        """The function that writes columns of stored values in the row execution."""
         return (internal_row_nested if self.is_nested else internal_row_loop).write_values
 
     def reader(self, rows: pa.BinaryArray) -> Reader:
@@ -80,7 +80,7 @@ class Shape:
         return internal_row_read.RecordReader(Rows.over(rows), layout, fingerprint)
 
     def project(self, projection: Projection, readers: Sequence[Any]) -> pa.BinaryArray:
-        """The projection of what these read, as records of this shape."""
+        """The projection of the records of these readers, as records of this shape."""
         plan = readers, projection
         if self.execution == "row":
             write = self.write_values
@@ -89,7 +89,7 @@ class Shape:
         return by_columns.project(*plan, self.layout, self.fingerprint)
 
     def update_metadata(self, reader: Any, given: internal_row_verbs.Given) -> pa.BinaryArray:
-        """What `reader` reads, with other metadata."""
+        """The records of `reader`, with other metadata."""
         if self.execution == "row":
             write = self.write_values
             return internal_row_verbs.update_metadata_in_loop(
@@ -100,25 +100,25 @@ class Shape:
 
 
 BLOCK_ROWS = 1 << 14
-"""So many records are read together, all columns of them, while their bytes are near the processor."""
+"""Records are read in blocks of this many, all columns at once, while their bytes are in the CPU's caches."""
 MOST_KEPT_ROWS = 1 << 18
-"""What was read of more records is not kept for the next reading: it is larger than their bytes."""
+"""Columns read from more records than this are not cached: they take more memory than the records."""
 
 
 @dataclass(frozen=True)
 class RowRecords(Records):
-    """Records as binary rows in one buffer: `own_rows`, one value a record, or some of another's rows.
+    """Records as binary rows in one buffer: `own_rows` (one value a record), or a selection.
 
-    `chosen_of`, given instead, is other records and the numbers of those that these are. Only records
-    that have been read are held so: their columns, checked already, are cut down when they are wanted,
-    which costs half of gathering the rows and reading them anew.
+    For a selection `chosen_of` has other records and the numbers of the selected ones. It is used only if
+    those records have been read: selecting from their checked columns costs half of gathering the rows
+    and reading them again.
     """
 
     shape: Shape
     own_rows: pa.BinaryArray | None
     chosen_of: tuple[Self, npt.NDArray[np.int64]] | None = None
 
-    # a Records holds its schema; here the shape has it, and nobody sets it anew
+    # Records declares a settable attribute; here the schema is that of the shape and is never set
     @property
     def schema(self) -> RecordSchema:  # type: ignore[override]
         """The schema of these records."""
@@ -137,18 +137,18 @@ class RowRecords(Records):
 
     @cached_property
     def reader(self) -> Reader:
-        """Reads columns of all these records; making it checks the form of every record."""
+        """The reader of all these records; making it checks the form of every record."""
         return self.shape.reader(self.rows)
 
     @cached_property
     def blocks(self) -> tuple[Reader, ...]:
-        """The same by blocks of BLOCK_ROWS, where columns are read as columns."""
+        """Readers of blocks of BLOCK_ROWS records in the batch execution; else one for all records."""
         if self.shape.execution == "row" or len(self.rows) <= BLOCK_ROWS:
             return (self.reader,)
         return tuple(self._read_by_block())
 
     def check_form(self) -> None:
-        """Raise Damaged, counting from the first record, unless each has the form of its layout."""
+        """Raise Damaged with the number of the first record that does not have the form of its layout."""
         _ = self._told_apart_by if self._are_many else self.blocks
 
     @property
@@ -157,7 +157,10 @@ class RowRecords(Records):
 
     @cached_property
     def _told_apart_by(self) -> Mapping[str, pa.Array]:
-        """Of many records, what every write asks for first: read while their form is checked."""
+        """Record keys and ordering columns, which every write reads first; used for many records only.
+
+        They are read while the form of the records is checked.
+        """
         names = [RECORD_KEY, *columns_of(self.schema.ordering)]
         return dict(zip(names, self._read_through(names), strict=True))
 
@@ -182,7 +185,7 @@ class RowRecords(Records):
         except Damaged as exc:
             raise DecodeError("internal_row", exc.record, exc.problem) from exc
         if numbers is not None:
-            # in plain form, since Arrow takes from every plain type and not from every type
+            # take in plain form, since Arrow's take supports all plain types but not all types
             taken = pa.array(numbers)
             columns = [column.take(taken) for column in columns]
         fields = [self.shape.batch_schema.field(name) for name in names]
@@ -210,7 +213,7 @@ class RowRecords(Records):
         if self.chosen_of is not None:
             whole, numbers = self.chosen_of
             return whole.take(numbers[indices])
-        # of a small part no more is converted than that part
+        # a small selection gathers its rows, so that only those are converted later
         if self.shape.execution == "batch" and self._is_read and 2 * len(indices) > len(self):
             return type(self)(self.shape, None, (self, indices))
         return type(self)(self.shape, self.rows.take(pa.array(indices)))
@@ -238,7 +241,7 @@ class RowRecords(Records):
 
 @contextmanager
 def _counted_from(first: int) -> Iterator[None]:
-    """A damaged record inside is counted from `first`."""
+    """Add `first` to the record number of a Damaged raised inside."""
     try:
         yield
     except Damaged as exc:

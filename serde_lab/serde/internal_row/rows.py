@@ -1,7 +1,7 @@
-"""Binary values side by side, and how they are cut: what reading `internal_row` by columns stands on.
+"""Cuts contiguous binary values into pieces, for the batch execution of `internal_row`.
 
-Every length is checked against the bytes that are there before it is used, so that damage ends in
-`Damaged`, never outside a buffer. Owns that; must not know what the bytes mean.
+Every length is checked against the available bytes before it is used, so that damaged input raises
+`Damaged` and is never read past the end of a buffer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 
 class Damaged(Exception):
-    """What is wrong with the record of this number."""
+    """Damage in the record with this number; `problem` says what is wrong."""
 
     def __init__(self, record: int, problem: str) -> None:
         super().__init__(problem)
@@ -27,7 +27,7 @@ class Damaged(Exception):
 def refuse_where(
     wrong: npt.NDArray[np.bool_], problem: str, of: npt.NDArray[np.integer] | None = None
 ) -> None:
-    """Raise for the first row that is wrong; `of` maps rows to records."""
+    """Raise Damaged for the first row that is wrong; `of` maps rows to records."""
     if wrong.any():
         row = int(np.argmax(wrong))
         raise Damaged(row if of is None else int(of[row]), problem)
@@ -35,7 +35,7 @@ def refuse_where(
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Binary values side by side in one buffer: row i is data[ends[i]:ends[i + 1]].
+    """Contiguous binary values in one buffer: row i is data[ends[i]:ends[i + 1]].
 
     `of` maps each row to the number of the record that holds it; None if they are the same.
     """
@@ -57,7 +57,7 @@ class Rows:
 
     @property
     def lengths(self) -> npt.NDArray[np.int32]:
-        """Bytes of each row."""
+        """The length of each row in bytes."""
         lengths: npt.NDArray[np.int32] = np.diff(self.ends)
         return lengths
 
@@ -69,7 +69,7 @@ class Rows:
         )
 
     def head(self, dtype: np.dtype[np.void]) -> npt.NDArray[np.void]:
-        """The first bytes of each row, as an array of this type."""
+        """The first bytes of each row, as an array of this type. Raises Damaged if a row is shorter."""
         width = dtype.itemsize
         refuse_where(self.lengths < width, f"it ends before its first {width} bytes", self.of)
         if not len(self):
@@ -78,18 +78,18 @@ class Rows:
         return np.frombuffer(cut.buffers()[2], dtype, len(self))
 
     def select(self, numbers: npt.NDArray[np.int64]) -> Rows:
-        """The rows of these numbers, in a buffer of their own."""
+        """The rows with these numbers, in a buffer of their own."""
         of = numbers if self.of is None else self.of[numbers]
         return Rows.over(self.array.take(pa.array(numbers)), of)
 
 
 class Pieces:
-    """The variable parts of rows: piece j of each row has `lengths[j]` bytes, one behind the other."""
+    """The variable parts of rows, which are contiguous: piece j of row i has `lengths[j][i]` bytes."""
 
     def __init__(
         self, rows: Rows, fixed_bytes: int, lengths: Sequence[npt.NDArray[np.integer]]
     ) -> None:
-        """Raises Damaged where the pieces do not fill the row."""
+        """Raises Damaged if the pieces do not fill a row."""
         self._rows = rows
         self._count = len(lengths)
         starts = np.empty((len(rows), self._count + 1), np.int64)

@@ -1,18 +1,16 @@
-"""Strategy `internal_row`: RFC-84's HoodieFlinkInternalRow, a typed binary row behind its envelope.
+"""Strategy `internal_row`: RFC-84's HoodieFlinkInternalRow, a typed binary row after its envelope.
 
-`Records` holds one contiguous buffer of binary rows with offsets, whose bytes `internal_row/layout.py`
-describes. Converting in builds that buffer, which is where the work is; serialising one record a frame
-hands out a view of it. Deserialising checks the form of every record, and the values of a column are
-checked when the column is read: what is never read, as in a hop that only routes, costs nothing.
+`Records` holds one contiguous buffer of binary rows with offsets; `internal_row/layout.py` describes the
+bytes. Most of the work is converting in, which builds that buffer; serialising one record a frame returns
+a view of it. Deserialising checks the form of every record. A column's values are checked when the column
+is read, so columns that are never read, as in a hop that only routes, cost nothing.
+`internal_row/records.py` describes what is cached of records that were read.
 
-What is kept of the records that were read is said in `internal_row/records.py`.
-
-Two executions with the same bytes (`Shape` chooses): `batch` works on whole columns with
-Arrow and numpy (`internal_row/write.py`, `internal_row/read.py`), `row` is a loop with `struct`
-(`internal_row/loop.py`).
-Other metadata and other columns are made of such bytes too (`internal_row/verbs.py`).
-`layout = "nested"` puts the envelope into the record as a row of its own (`internal_row/nested.py`), which
-RFC-84's discussion measured and left: an option to measure it here, against the flat one that is default.
+Two executions give the same bytes (`Shape` chooses): `batch` works on whole columns with Arrow and numpy
+(`internal_row/write.py`, `internal_row/read.py`), `row` is a loop with `struct` (`internal_row/loop.py`).
+The verbs work on the bytes too (`internal_row/verbs.py`). `layout = "nested"` stores the envelope as a row
+of its own (`internal_row/nested.py`); RFC-84's discussion measured and rejected it, and the option is here
+to measure it against the default, `flat`.
 A frame of one record is that record; a frame of several has a table of lengths before them.
 """
 
@@ -54,12 +52,12 @@ _WORD = 4
 
 
 def frames_from(records: pa.BinaryArray, cuts: Cuts) -> pa.BinaryArray:
-    """The frames of records that are cut like this."""
+    """The frames of these records, cut at `cuts`."""
     if len(cuts) == len(records):
         return records
     rows = Rows.over(records)
     bodies = binary(rows.ends[cuts.offsets], rows.data)
-    # the words before the records of each frame: mark, count and lengths; none before a single one
+    # the words before the records of each frame: mark, count and lengths; none before a single record
     counts = np.diff(cuts.offsets)
     several = counts > 1
     words = np.where(several, counts + FRAME_HEADER_BYTES // _WORD, 0)
@@ -77,7 +75,7 @@ def frames_from(records: pa.BinaryArray, cuts: Cuts) -> pa.BinaryArray:
 def records_in(frames: pa.BinaryArray) -> tuple[pa.BinaryArray, npt.NDArray[np.int64]]:
     """All records of `frames`, and for each frame the number of its first record.
 
-    Raises Damaged, whose record is the number of the frame, where a table is none.
+    Raises Damaged, with the number of the frame, if a table of lengths is invalid.
     """
     rows = Rows.over(frames)
     lengths = rows.lengths.astype(np.int64)
@@ -111,7 +109,7 @@ def records_in(frames: pa.BinaryArray) -> tuple[pa.BinaryArray, npt.NDArray[np.i
     numbers = np.arange(0, 3 * len(frames), 3)
     tables = np.frombuffer(cut.take(pa.array(numbers + 1)).buffers()[2], "<u4")
     bodies = cut[2:] if len(frames) == 1 else cut.take(pa.array(numbers + 2))
-    # a frame without a table is one record, as long as it is
+    # a frame without a table is one record of the frame's length
     record_bytes = np.empty(int(counts.sum()), np.int64)
     has_table = np.repeat(table_bytes > 0, counts)
     record_bytes[has_table] = tables
@@ -142,7 +140,7 @@ EXPECTED: Mapping[str, tuple[float, float]] = {
     "map": (39.1, 350),
     "struct": (29.1, 130),
 }
-"""Written down before columns were measured one by one: bytes and nanoseconds of a value.
+"""Bytes and nanoseconds expected of a value, written down before single columns were measured.
 
 For `execution = "batch"` at one record a frame; the values are those of `pickle.records.EXPECTED`."""
 EXPECTED_ROW_NS: Mapping[str, float] = {
@@ -207,7 +205,7 @@ class BoundInternalRow(BoundSerde):
         assert isinstance(records, RowRecords)
         ends = Rows.over(records.rows).ends
         if self.options.rows_per_frame != 1:
-            # a record costs its bytes and its length in the frame's table
+            # each record also takes the bytes of its length in the frame's table
             ends = ends + _LENGTH_BYTES * np.arange(len(ends))
         cuts = cut(bounds, self.options, ends, FRAME_HEADER_BYTES)
         return frames_of(cuts, frames_from(records.rows, cuts), self.options)
@@ -220,7 +218,7 @@ class BoundInternalRow(BoundSerde):
             raise frame_error("internal_row", exc.record, self.options, exc.problem) from exc
         records = RowRecords(self._shape, rows)
         try:
-            # the form of every record is checked here, its values when they are read
+            # values are checked later, when their column is read
             records.check_form()
         except Damaged as exc:
             raise DecodeError("internal_row", exc.record, exc.problem) from exc

@@ -1,7 +1,7 @@
-"""Columns out of slots and variable parts: the half of reading `internal_row` that nested types share.
+"""Reads columns from slots and variable parts, for the batch execution of `internal_row`.
 
-Nested types go down level by level: all lists of a column are read at once, as counts and as one column
-of items. Owns the reading of values; `internal_row/layout.py` says how they are written.
+Nested types are read level by level: all lists of a column are read at once, as counts and as one column
+of items. `internal_row/layout.py` describes the bytes.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class NullBits:
         if used:
             behind: npt.NDArray[np.uint8] = bits[:, -1] >> np.uint8(used)
             refuse_where(behind != 0, "null bits are set behind its last field", of)
-        # most columns of most batches have no null at all
+        # most columns of most batches have no nulls, and are recognised here at once
         self._somewhere = np.bitwise_or.reduce(bits, axis=0)
 
     def of_field(self, field: Field) -> npt.NDArray[np.bool_] | None:
-        """Where a field is null; None if it never is."""
+        """A mask of the rows in which a field is null; None if there are none."""
         byte, bit = divmod(field.number, 8)
         if not self._somewhere[byte] >> bit & 1:
             return None
@@ -52,7 +52,7 @@ def from_slots(
     t: pa.DataType,
     of: npt.NDArray[np.integer] | None,
 ) -> pa.Array:
-    """A plain column from its slots. Raises Damaged where a slot holds no value of the type."""
+    """A plain column from its slots. Raises Damaged if a slot holds an invalid value."""
     values = np.ascontiguousarray(slots)
     if mask is not None:
         under_null = values[mask].view(np.uint8).reshape(int(mask.sum()), -1)
@@ -84,7 +84,7 @@ def _check_decimals(column: pa.Array, of: npt.NDArray[np.integer] | None) -> Non
     try:
         column.validate(full=True)
     except pa.ArrowInvalid as exc:
-        # which one it is, by halves: Arrow does not say
+        # Arrow does not say which decimal is invalid: find it by bisection
         low, high = 0, len(column)
         while high - low > 1:
             middle = (low + high) // 2
@@ -98,7 +98,7 @@ def _check_decimals(column: pa.Array, of: npt.NDArray[np.integer] | None) -> Non
 
 
 def text(values: pa.BinaryArray, of: npt.NDArray[np.integer] | None) -> pa.StringArray:
-    """Binary values as strings. Raises Damaged where one is not UTF-8."""
+    """Binary values as strings. Raises Damaged if one is not UTF-8."""
     rows = Rows.over(values)
     strings = pa.Array.from_buffers(
         pa.string(), len(values), [None, *values.buffers()[1:]], 0, values.offset
@@ -119,7 +119,7 @@ def text(values: pa.BinaryArray, of: npt.NDArray[np.integer] | None) -> pa.Strin
 
 
 def _is_ascii(rows: Rows) -> bool:
-    """Whether all bytes are ASCII: such text is UTF-8 wherever it is cut."""
+    """Whether all bytes are ASCII; any slice of such text is valid UTF-8."""
     first, last = int(rows.ends[0]), int(rows.ends[-1])
     if first == last:
         return True
@@ -130,7 +130,7 @@ def _is_ascii(rows: Rows) -> bool:
 
 
 def from_bytes(rows: Rows, mask: npt.NDArray[np.bool_] | None, t: pa.DataType) -> pa.Array:
-    """A plain column from the variable parts of its values; a null has none."""
+    """A plain column from the variable parts of its values; that of a null is empty."""
     if mask is not None:
         refuse_where(rows.lengths[mask] != 0, "bytes stand under a null", rows_at(rows.of, mask))
     if pat.is_string(t) or pat.is_binary(t):
@@ -141,7 +141,7 @@ def from_bytes(rows: Rows, mask: npt.NDArray[np.bool_] | None, t: pa.DataType) -
         return pa.Array.from_buffers(t, len(rows), buffers, int(mask.sum()))
     if mask is None:
         return _from_nested(rows, t)
-    # nulls have no bytes: read the others, then put nulls between them
+    # nulls have no bytes: read the other values, then insert the nulls
     held = ~mask
     ends = np.append(rows.ends[:-1][held], rows.ends[-1])
     dense = _from_nested(Rows(ends, rows.data, rows_at(rows.of, held)), t)
@@ -150,7 +150,7 @@ def from_bytes(rows: Rows, mask: npt.NDArray[np.bool_] | None, t: pa.DataType) -
 
 
 def _from_nested(rows: Rows, t: pa.DataType) -> pa.Array:
-    """Lists, maps or structs, none of them null."""
+    """A column of lists, maps or structs, none of them null."""
     if pat.is_struct(t):
         return _from_struct(rows, t)
     counts = rows.head(np.dtype([("count", "<u4")]))["count"].astype(np.int64)
@@ -178,7 +178,7 @@ class StructReader:
     """Reads the fields of rows that have no envelope."""
 
     def __init__(self, rows: Rows, layout: RowLayout) -> None:
-        """Raises Damaged where the fields do not fill a row."""
+        """Raises Damaged if the fields do not fill a row."""
         self.rows, self.layout = rows, layout
         self._fixed = rows.head(layout.struct_dtype)
         lengths = [self._fixed[f.part] for f in layout.variable]
@@ -186,14 +186,14 @@ class StructReader:
         self.nulls = NullBits(self._fixed["nulls"], layout, rows.of)
 
     def value(self, field: Field) -> pa.Array:
-        """A field, as a plain column. Raises Damaged where a value is none."""
+        """A field, as a plain column. Raises Damaged if a value is invalid."""
         mask = self.nulls.of_field(field)
         if field.slot is not None:
             return from_slots(self._fixed[field.part], mask, field.type, self.rows.of)
         return from_bytes(Rows.over(self._bytes(field), self.rows.of), mask, field.type)
 
     def part(self, field: Field) -> Part:
-        """The same as it stands in the rows, unchecked."""
+        """The stored slots or bytes of a field, unchecked."""
         mask = self.nulls.of_field(field)
         if field.slot is not None:
             return Part(mask, slots=self._fixed[field.part])
@@ -204,7 +204,7 @@ class StructReader:
 
 
 class _SequenceReader:
-    """Reads one sequence out of each row, from `starts_at` (bytes from the row's beginning) on."""
+    """Reads one sequence of each row, from offset `starts_at` (in bytes, from the row's start)."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ class _SequenceReader:
         self._type = t
         self._nullable = nullable
         self.ends_at = np.broadcast_to(np.asarray(starts_at, np.int64), counts.shape)
-        """Where what has been read ends in each row."""
+        """The offset in each row up to which it has been read."""
 
     def read_to_end(self) -> pa.Array:
         """The items of all rows. Raises Damaged unless the sequences fill their rows."""
@@ -234,7 +234,7 @@ class _SequenceReader:
         """The items of all rows."""
         counts, t = self._counts, self._type
         dtype = slot_dtype(t)
-        # before anything is allocated for this many items: do they fit?
+        # check that this many items fit before allocating anything for them
         least = counts * (dtype.itemsize if dtype is not None else 4)
         self._refuse_beyond(self.ends_at + least + (counts + 7) // 8 * self._nullable)
         of_row = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
@@ -257,7 +257,7 @@ class _SequenceReader:
         if not packed.any():
             return None
         bits = np.unpackbits(packed, bitorder="little").view(np.bool_)
-        # the bits of items, without those that fill up each row's last byte
+        # the bits of items, without the padding of each row's last byte
         some = counts > 0
         first_bit = (np.cumsum(nbytes) - nbytes)[some] * 8
         steps = np.zeros(len(bits) + 1, np.int8)
@@ -275,7 +275,7 @@ class _SequenceReader:
         refuse_where(stop > self._rows.lengths, "it ends inside its items", self._rows.of)
 
     def _next(self, lengths: npt.NDArray[np.int64]) -> pa.Buffer:
-        """The next bytes of every row, this many of each, one behind the other."""
+        """The next bytes of every row, `lengths` of each, concatenated."""
         rows = self._rows
         stop = self.ends_at + lengths
         self._refuse_beyond(stop)

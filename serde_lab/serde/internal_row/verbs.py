@@ -1,10 +1,10 @@
-"""Verbs of the record API on flat binary rows: other metadata, other columns; bytes to bytes.
+"""Runs the record API's verbs on flat binary rows: changes metadata and columns, from bytes to bytes.
 
-`batch` moves the slots and the bytes of fields as they stand, without looking at values; only a column
-whose type changes is read and written anew. Other metadata touches the envelope: the row behind it is one
-piece. Index records have no row, so that only their fingerprint changes with the schema.
-Owns these verbs for the flat layout (`internal_row/nested.py` has the other), and those of the loop, which
-work on its stored values, for both. Must not know frames.
+The batch execution copies the slots and bytes of fields without reading values; only a column whose type
+changes is read and written again. A change of metadata rewrites the envelope and copies the row as one
+piece. Index records have no row, so a change of schema alters only their fingerprint.
+`internal_row/nested.py` has the batch verbs of the nested layout. The row execution's verbs work on stored
+values and serve both layouts.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from serde_lab.serde.projection.columns import changed, new_column
 from serde_lab.serde.projection.plan import Projection, TargetColumn
 
 Given = Mapping[str, str | pa.StringArray]
-"""What metadata is set: one text for all records, or one each, by envelope column."""
+"""The metadata to set, by envelope column: one text for all records, or one each."""
 
 _FORM_BITS = np.uint64(0xFF << 8)
 _HEAD_BITS = np.uint64(0xFFFF_FFFF_FFFF)
@@ -83,7 +83,7 @@ def _part(
     field: Field = reader.layout.fields[number]
     if column.is_copied:
         own_rows = side == 0
-        # the first side's parts are those of the records with a row already
+        # the first side's row_part already has only the records with a row
         return reader.row_part.part(field) if own_rows else reader.part(field, with_row)
     assert column.change is not None
     values = reader.column(field.name)
@@ -93,7 +93,7 @@ def _part(
 
 
 def _of_schema(index: EnvelopePart, fingerprint: int) -> pa.BinaryArray:
-    """Index records, of the schema with this fingerprint."""
+    """The index records, with the fingerprint of another schema."""
     fixed = index.fixed.copy()
     fixed["head"] = fixed["head"] & ~_HEAD_BITS | np.uint64(head(INDEX, fingerprint))
     width = INDEX_DTYPE.itemsize
@@ -118,7 +118,7 @@ def _with_metadata(part: EnvelopePart, given: Given, fingerprint: int) -> pa.Bin
     rows, width = len(part), part.fixed.dtype.itemsize
     if not rows:
         return part.rows.array
-    # all behind the four strings is one piece, whatever it holds
+    # everything after the four strings is copied as one piece
     total = np.zeros(rows, np.int64)
     for found in part.string_lengths:
         total += found
@@ -169,7 +169,7 @@ def project_in_loop(
     layout: RowLayout,
     fingerprint: int,
 ) -> pa.BinaryArray:
-    """The projection of these records, as `write` writes them."""
+    """The projection of these records, written by `write`."""
     first = readers[0]
     no_row = first.values(IS_INDEX_RECORD)
     columns = [first.values(name) for name in ENVELOPE.names]
@@ -193,7 +193,7 @@ def project_in_loop(
 def update_metadata_in_loop(
     reader: LoopReader, given: Given, write: Write, layout: RowLayout, fingerprint: int
 ) -> pa.BinaryArray:
-    """The same records with other metadata, as `write` writes them."""
+    """The same records with other metadata, written by `write`."""
     columns = {name: reader.values(name) for name in ENVELOPE.names}
     for name, value in given.items():
         columns[name] = [value] * len(reader) if isinstance(value, str) else value.to_pylist()

@@ -1,8 +1,8 @@
-"""Batch execution of `internal_row`: whole columns into binary rows, without a loop over rows.
+"""Batch execution of `internal_row`: writes whole columns as binary rows, without a loop over rows.
 
-Fixed parts are filled column by column into one structured numpy array; variable parts are joined to
-them by Arrow. Nested types go down level by level: a column of lists is one array of counts and one of
-items, whatever the number of rows. Owns writing; `internal_row/layout.py` says what is written.
+Fixed parts are filled column by column into one structured numpy array; Arrow appends the variable parts.
+Nested types are written level by level: a column of lists is one array of counts and one of items,
+whatever the number of rows. `internal_row/layout.py` describes the bytes.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ Numbers = npt.NDArray[np.integer]
 """Numbers of rows, or of records."""
 
 LONGEST_SLOT_STRING = 64
-"""A string longer than this is joined by Arrow even where all have its length."""
+"""The longest string that is written like a slot if all records' strings have its length; Arrow appends
+longer ones."""
 
 
 def write_records(batch: pa.RecordBatch, layout: RowLayout, fingerprint: int) -> pa.BinaryArray:
     """The records of `batch`, which is in plain form: one binary value each, in one buffer.
 
-    Raises DataError where an index record has data, or a string of the envelope is too long.
+    Raises DataError if an index record has data, or if a string of the envelope is too long.
     """
     is_index = batch.column(IS_INDEX_RECORD)
     if not pc.any(is_index).as_py():
@@ -75,7 +76,7 @@ def write_rows(
     rows = len(strings[0])
     pieces = [*strings[:-1], *(parts[f.number].data for f in layout.variable), strings[-1]]
     lengths = [lengths_of(piece) for piece in pieces]
-    # strings of one length need no joining: they are slots behind the fixed part
+    # strings of one length are written as slots after the fixed part and need not be appended
     constant: list[int] = []
     for piece_lengths in lengths[:-1]:
         first = int(piece_lengths[0]) if rows else 0
@@ -124,7 +125,7 @@ def _fill_row(
     layout: RowLayout,
     lengths: Sequence[npt.NDArray[np.int32]],
 ) -> None:
-    """Null bits, slots and lengths of the fields of one row."""
+    """Fill in the null bits, slots and lengths of the fields of all rows."""
     nulls = rows["nulls"]
     nulls[:] = 0
     for field in layout.fields:
@@ -147,7 +148,7 @@ def write_structs(parts: Sequence[Part], layout: RowLayout, rows: int) -> pa.Bin
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What rows hold of one field: where it is null (None: nowhere), and its slots or its bytes."""
+    """One field as rows store it: a mask of its nulls (None: there are none), and its slots or its bytes."""
 
     mask: npt.NDArray[np.bool_] | None
     slots: npt.NDArray[np.generic] | None = None
@@ -161,7 +162,7 @@ class Part:
         return cls(null_mask(column), data=value_bytes(column))
 
     def take(self, numbers: Numbers, missing: npt.NDArray[np.bool_] | None) -> Part:
-        """Those of these rows; null where `missing`, whose numbers are not looked at."""
+        """The values of these rows; null where `missing` is set, for which `numbers` is ignored."""
         held: npt.NDArray[np.bool_] | slice = slice(None) if missing is None else ~missing
         wanted = numbers[held]
         mask = missing
@@ -179,13 +180,13 @@ class Part:
 
 
 def slot_values(column: pa.Array) -> npt.NDArray[np.generic]:
-    """The slots of a plain column: shape (n,), or strided where decimals become narrow."""
+    """The slots of a plain column: shape (n,), strided for decimals of at most 18 digits."""
     t, data, n = column.type, column.buffers()[1], len(column)
     if pat.is_boolean(t):
         bits = np.frombuffer(data, np.uint8) if n else np.zeros(0, np.uint8)
         return np.unpackbits(bits, count=n, bitorder="little")
     if is_decimal(t) and t.precision <= 18:
-        # the low half of 16 bytes: the high one only repeats the sign
+        # the low half of 16 bytes; the high half only repeats the sign
         return np.frombuffer(data, "<i8", 2 * n)[::2]
     dtype = slot_dtype(t)
     assert dtype is not None
@@ -193,14 +194,14 @@ def slot_values(column: pa.Array) -> npt.NDArray[np.generic]:
 
 
 def value_bytes(column: pa.Array) -> pa.BinaryArray:
-    """The variable part of each value of a plain column; nothing for a null."""
+    """The variable part of each value of a plain column; empty for a null."""
     t = column.type
     if pat.is_string(t) or pat.is_binary(t):
         return column
     mask = null_mask(column)
     if mask is None:
         return _nested_bytes(column)
-    # nulls are written as nothing: write the others, then let nulls begin where the next one does
+    # write the other values, then give each null a length of 0
     held = _nested_bytes(to_plain(column.take(pa.array(np.flatnonzero(~mask)))))
     ends = np.zeros(len(column) + 1, np.int32)
     lengths = np.zeros(len(column), np.int32)
@@ -245,14 +246,14 @@ def _sequence(
 
 
 def _null_bits(items: pa.Array, ends: npt.NDArray[np.int32]) -> pa.BinaryArray:
-    """The null bits of each sequence, which begin at a byte of their own."""
+    """The null bits of each sequence, padded to whole bytes."""
     counts = np.diff(ends)
     nbytes = (counts + 7) // 8
     byte_ends = np.append(0, np.cumsum(nbytes)).astype(np.int32)
     mask = null_mask(items)
     if mask is None:
         return binary(byte_ends, np.zeros(int(byte_ends[-1]), np.uint8))
-    # each sequence moves on to the next multiple of 8 bits
+    # each sequence begins at a multiple of 8 bits
     shift = np.repeat(byte_ends[:-1] * 8 - ends[:-1], counts)
     spread = np.zeros(int(byte_ends[-1]) * 8, np.bool_)
     spread[np.arange(len(items)) + shift] = mask
@@ -260,7 +261,7 @@ def _null_bits(items: pa.Array, ends: npt.NDArray[np.int32]) -> pa.BinaryArray:
 
 
 def join(fixed: npt.NDArray[np.generic], pieces: Sequence[pa.BinaryArray]) -> pa.BinaryArray:
-    """Row by row, the fixed part and then the pieces, as one binary value."""
+    """One binary value a row: the fixed part, then the pieces."""
     width = fixed.dtype.itemsize
     ends = _scaled(np.arange(len(fixed) + 1, dtype=np.int64), width)
     whole = binary(ends, np.ascontiguousarray(fixed).view(np.uint8) if len(fixed) else b"")

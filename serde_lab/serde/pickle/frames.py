@@ -1,4 +1,4 @@
-"""The bytes of a `pickle` frame, and the writing and reading of many.
+"""Writes and reads `pickle` frames.
 
 Numbers are little endian:
 
@@ -7,7 +7,7 @@ Numbers are little endian:
     5 …         a pickle, protocol 5, without memo: at one record a frame (`rows_per_frame = 1`) the
                 arguments of the record's constructor, a tuple; else a list of such tuples
 
-Owns these bytes, and that a frame is one pickle and nothing else. Must not know what is in a record.
+Bytes after the pickle are refused.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from serde_lab.serde.interface import Bounds, Frames, SerdeOptions
 MARK = b"\xa3"
 _PREFIX_BYTES = 5
 _MAX_BYTES = 2**31 - 1
-# how a pickle begins: protocol 5, then one pickle frame of so many bytes, which is all of it to 64 KiB
+# a pickle begins with protocol 5 and the size of a pickle frame, which is the rest of a pickle up to 64 KiB
 _OPENING = b"\x80\x05\x95"
 _OPENING_BYTES = 11
 
 
 @dataclass(frozen=True, slots=True)
 class PickleFrames:
-    """Frames of one schema, by one setting of options; `prefix` is what stands in front of pickles."""
+    """Frames of one schema under one set of options; `prefix` is the bytes before each pickle."""
 
     prefix: bytes
     options: SerdeOptions
@@ -51,7 +51,7 @@ class PickleFrames:
         return cls(MARK + schema_fingerprint(schema).to_bytes(4, "little"), options)
 
     def write(self, records: Sequence[tuple[Any, ...]], bounds: Bounds) -> Frames:
-        """The frames of `records`. Raises DataError where they have 2 GiB or more."""
+        """The frames of `records`. Raises DataError if they take 2 GiB or more."""
         cuts = cut(bounds, self.options)
         writer = _Writer(self._pickler(), records)
         if self.options.rows_per_frame == 1:
@@ -74,12 +74,12 @@ class PickleFrames:
         return frames_of(cuts, frames, self.options)
 
     def read(self, frames: pa.BinaryArray) -> list[Any]:
-        """What the pickles in `frames` hold, lists flattened. Raises DecodeError naming the frame."""
+        """The records in the pickles of `frames`. Raises DecodeError naming the frame."""
         raw, starts, ends = self._checked(opened("pickle", frames, self.options))
         loads = pickle.loads
         try:
             found = [loads(raw[a:b]) for a, b in zip(starts, ends, strict=True)]
-        except Exception as exc:  # a pickle may raise anything: it is a program
+        except Exception as exc:  # a pickle is a program, so it may raise anything
             raise self._first_unreadable(raw, starts, ends) from exc
         if set(map(type, found)) == {list}:
             return list(chain.from_iterable(found))
@@ -94,7 +94,7 @@ class PickleFrames:
         return pickle.Pickler
 
     def _checked(self, frames: pa.BinaryArray) -> tuple[bytes, list[int], list[int]]:
-        """The bytes of all frames, and where their pickles begin and end; raises DecodeError."""
+        """The bytes of all frames, and where their pickles begin and end. Raises DecodeError."""
         if not len(frames):
             return b"", [], []
         _, offsets, data = frames.buffers()
@@ -110,7 +110,7 @@ class PickleFrames:
             what = "its mark is another one" if place == 0 else "it is of another schema"
             self._refuse(bytes_of[starts + place] != byte, what)
         starts = starts + _PREFIX_BYTES
-        # pickle.loads does not mind bytes behind a pickle; a frame that is one has its size in front
+        # pickle.loads ignores bytes after a pickle; a pickle of one pickle frame states its size
         words = np.ndarray((len(raw) - 7,), "<u8", bytes_of, 0, (1,))
         whole = words[starts + len(_OPENING)] == (ends - starts - _OPENING_BYTES).view(np.uint64)
         for place, byte in enumerate(_OPENING):
@@ -139,7 +139,7 @@ class PickleFrames:
 
 
 class _Writer:
-    """Pickles into one buffer."""
+    """Writes pickles into one buffer."""
 
     def __init__(self, pickler: type[pickle.Pickler], records: Sequence[tuple[Any, ...]]) -> None:
         self._buffer = io.BytesIO()
@@ -149,21 +149,21 @@ class _Writer:
         self._ends = [0]
 
     def each(self) -> None:
-        """A pickle for every record."""
+        """Write a pickle for every record."""
         dump, tell, end = self._pickler.dump, self._buffer.tell, self._ends.append
         for record in self._records:
             dump(tuple(record))
             end(tell())
 
     def several(self, first: int, last: int, most_bytes: int) -> list[int]:
-        """Pickles of records [first, last), cut at `most_bytes`; with which record each begins."""
+        """Write pickles of records [first, last), cut at `most_bytes`; returns the first record of each."""
         start = self._buffer.tell()
         self._pickler.dump(list(map(tuple, self._records[first:last])))
         end = self._buffer.tell()
         if end - start <= most_bytes or last - first == 1:
             self._ends.append(end)
             return [first]
-        # how large a pickle is shows when it is written; so write it again in pieces
+        # a pickle's size is known only after writing it, so a large one is written again in pieces
         self._buffer.seek(start)
         self._buffer.truncate()
         rows = max(1, (last - first) // -(-(end - start) // most_bytes))
@@ -173,7 +173,7 @@ class _Writer:
         return list(chain.from_iterable(pieces))
 
     def written(self) -> pa.BinaryArray:
-        """All pickles; raises DataError where they have 2 GiB."""
+        """All pickles. Raises DataError if they take 2 GiB."""
         if self._ends[-1] > _MAX_BYTES:
             raise DataError(f"a batch of {len(self._records)} records has {self._ends[-1]} bytes")
         buffers = [None, pa.py_buffer(np.array(self._ends, np.int32)), self._buffer.getbuffer()]

@@ -2,21 +2,19 @@
 
 `Records` holds one `PickleRecord` a record: a tuple of the six fields of the envelope and the row, which
 is a tuple of the data columns' values by position (`layout = "dict"`: a dict by name; an index record has
-None). Values are physical (`python_values.py`): days, microseconds, unscaled decimals. So converting in
-and out is the making and unmaking of Python objects, and serialising is the pickler's own work.
+None). Values are physical (`python_values.py`): days, microseconds, unscaled decimals. Converting in and
+out builds and takes apart Python objects; serialising is the pickler's work alone.
 
-How its best advocate would write it, and does here:
-- A frame holds the arguments of the record's constructor, not the record: the mark already says of which
-  class it is. A pickle of the object would name the class in every frame (50 bytes) and look it up and
-  call `__reduce__` for every record, which takes as long as all the rest. What is left out is what both
-  sides know, as with a class registered with Kryo. `__reduce__` is there for everyone else.
+Choices that make pickle as good as it can be:
+- A frame holds the arguments of the record's constructor, not the record, since the mark already implies
+  the class. A pickle of the object would name the class in every frame (50 bytes), and look it up and
+  call `__reduce__` for every record, which takes as long as all the rest. Leaving out what both sides
+  know is like registering a class with Kryo. `__reduce__` is there for other users of pickle.
 - One pickler writes a whole batch into one buffer (`pickle/frames.py`). Its memo is off: no record holds
-  an object twice, and bytes that depend on which equal objects are the same one would not be the same
-  for equal batches.
-- `pickler = "cloudpickle"` uses cloudpickle's pickler, what PySpark serialises functions with; for plain
+  an object twice, and with a memo the bytes would depend on which equal objects are identical, so equal
+  batches could give different bytes.
+- `pickler = "cloudpickle"` uses cloudpickle's pickler, with which PySpark serialises functions; for plain
   data it writes the same bytes through one more call in Python.
-
-Must not know how frames are cut (`framing.py`) or what the columns mean.
 """
 
 from __future__ import annotations
@@ -70,12 +68,12 @@ EXPECTED: Mapping[str, tuple[float, float]] = {
     "map": (35, 600),
     "struct": (25, 450),
 }
-"""Written down before this strategy was measured: bytes and nanoseconds (the four verbs together) of a value.
+"""Bytes and nanoseconds (of the four verbs together) expected of a value, written down before measuring.
 
 Values: numbers over all their range, dates from 1970 to 2030, decimal(15, 2), text of 12 letters, a list of
-3 longs, a map of 2 entries (3 letters to a long), a struct of a long and a text. `record` is what a
-record costs beside its columns, with a key of 28 letters and a file id of 38. Known was what pickle alone
-takes for a lineitem record.
+3 longs, a map of 2 entries (3 letters to a long), a struct of a long and a text. `record` is the cost of a
+record without its columns, with a key of 28 letters and a file id of 38. Only the cost of pickle itself for
+a lineitem record was known.
 """
 
 _FIELDS = len(ENVELOPE) + 1
@@ -83,7 +81,7 @@ _ROW = len(ENVELOPE)
 
 
 class PickleRecord(tuple[Any, ...]):
-    """One record: the envelope's fields in order, then the row. Made from a tuple of them."""
+    """One record: the envelope's fields in order, then the row. The constructor takes a tuple of them."""
 
     __slots__ = ()
 
@@ -209,7 +207,7 @@ class BoundPickle(BoundSerde):
         for side in sides:
             assert isinstance(side, PickleRecords)
             found.append(side.records)
-        # an index record has no row, whatever is joined to it
+        # an index record has no row, even after a join
         present = [i for i, record in enumerate(found[0]) if record[_ROW] is not None]
         rows_of = [[records[i][_ROW] for i in present] for records in found]
         columns: list[Iterable[Any]] = []
@@ -244,7 +242,7 @@ class BoundPickle(BoundSerde):
 
 
 def _values(rows: Sequence[Any], key: str | int) -> list[Any]:
-    """One column of rows, of which those of index records are None."""
+    """One column of rows; the row of an index record is None."""
     if None in rows:
         return [None if row is None else row[key] for row in rows]
     return list(map(itemgetter(key), rows))

@@ -1,4 +1,4 @@
-"""Records of one schema as records of another: the plan, and how columns and values follow it."""
+"""Projects records of one schema to another: the plan, and its application to columns and values."""
 
 from serde_lab.serde.projection.plan import Change, Projection, TargetColumn
 

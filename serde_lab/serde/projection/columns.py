@@ -1,8 +1,8 @@
-"""A projection applied to Arrow columns, or to Python values one at a time.
+"""Applies a projection to Arrow columns, or to Python values one at a time.
 
-Columns are for `arrow`, for `avro` by columns, and for the way through Arrow; they are plain arrays
-(`records/plain_form.py`). Values are for `pickle` and `avro` by rows; they are those of `python_values.py`. A
-column whose numbers change by way of their digits is changed as an Arrow column even there, since
+`arrow`, the batch execution of `avro` and `through_arrow.py` use columns, in plain form
+(`records/plain_form.py`). `pickle` and the row execution of `avro` use the values of `python_values.py`. A
+column whose numbers are converted by their digits is converted as an Arrow column even there, since
 nothing in Python writes numbers as Java does.
 """
 
@@ -40,8 +40,8 @@ def projected(
 ) -> list[pa.Array]:
     """The target's data columns in plain form.
 
-    `column_of` gives a plain data column by side and number; `present` says which records have a row
-    (None: all), since an index record has none whatever is joined to it.
+    `column_of` returns a plain data column by side and number. `present` says which records have a row
+    (None: all): an index record has none, even after a join.
     Raises DataError naming a column with a value that the new type cannot hold.
     """
     found = []
@@ -60,7 +60,7 @@ def projected(
 
 
 def new_column(column: TargetColumn, rows: int, present: Mask | None) -> pa.Array:
-    """A column of its default; null without one, and where there is no row."""
+    """A new column: its default in every record with a row, null without a default or a row."""
     if column.default is None:
         return to_plain(pa.nulls(rows, column.type))
     array = pa.repeat(column.default, rows)
@@ -70,7 +70,7 @@ def new_column(column: TargetColumn, rows: int, present: Mask | None) -> pa.Arra
 
 
 def changed(array: pa.Array, change: Change, name: str) -> pa.Array:
-    """A plain array of type `change.before` as one of `change.after`."""
+    """A plain array of type `change.before`, converted to `change.after`."""
     t = change.after
     if not change.is_nested:
         if change.only_names:
@@ -106,7 +106,7 @@ ToValue = Callable[[Any], Any]
 
 
 def new_value(column: TargetColumn, form: PythonForm, t: pa.DataType | None = None) -> Any:
-    """The value of a new column in every row; `t` is its type under other names of fields."""
+    """The value of a new column in every row; `t` is its type if its fields have other names."""
     if column.default is None:
         return None
     value = to_plain(pa.repeat(column.default, 1))
@@ -114,11 +114,11 @@ def new_value(column: TargetColumn, form: PythonForm, t: pa.DataType | None = No
 
 
 def changed_values(values: Sequence[Any], column: TargetColumn, form: PythonForm) -> Sequence[Any]:
-    """The values of a column that has a source. Raises DataError naming the column."""
+    """The values of a column that has a source, converted. Raises DataError naming the column."""
     if column.change is None:
         return values
     if column.change.by_digits:
-        # what Java makes of numbers is known for columns
+        # Java's text of numbers is implemented for columns only
         before = form.array(values, column.change.before)
         return form.values(changed(before, column.change, column.name))
     change = value_change(column.change, form)
@@ -133,7 +133,7 @@ def changed_values(values: Sequence[Any], column: TargetColumn, form: PythonForm
 
 
 def value_change(change: Change, form: PythonForm) -> ToValue | None:
-    """A function from a value that is not None to the changed one; None where they are the same."""
+    """A function that converts a value that is not None; None if the value stays the same."""
     if not change.is_nested:
         return _promotion(change.before, change.after, form)
     inner = [None if c is None else value_change(c, form) for _, c in change.children]
@@ -178,7 +178,7 @@ def _promotion(before: pa.DataType, after: pa.DataType, form: PythonForm) -> ToV
     if pat.is_integer(before) and pat.is_floating(after):
         if pat.is_float64(after):
             return float
-        # by way of a double it would be rounded twice
+        # converting to a double first would round twice
         return lambda value: float(np.int64(value).astype(np.float32))
     if pat.is_string(before) and pat.is_binary(after):
         return str.encode

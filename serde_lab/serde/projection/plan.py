@@ -1,10 +1,9 @@
-"""A projection: from which columns the columns of a target schema come, and how their types change.
+"""Plans a projection: the source of every column of a target schema, and the change of its type.
 
 One plan serves three verbs of RFC-46: rewriting to another schema (with renames), rewriting with
-defaults for columns that are new, and joining with another record's columns. It is made once for a
-batch and says for every target column: side (0 the records themselves, 1 those joined with them), column
-and change of type, or the default. How a change is applied is said by `projection/columns.py` for
-columns and for Python values.
+defaults for new columns, and joining with another record's columns. It is made once for a batch. For
+every target column it holds side (0 the records themselves, 1 those joined with them), column and change
+of type, or the default. `projection/columns.py` applies it to columns and to Python values.
 
 | from            | to                                     | value                                      |
 |-----------------|----------------------------------------|--------------------------------------------|
@@ -17,8 +16,8 @@ columns and for Python values.
 | a time zone     | another                                | the same instant                           |
 | list, map, struct | the same with changed insides        | fields by name; new ones null, others dropped |
 
-What a table's column may become is less (`records/schema_evolution.py`, whose values these are).
-Types are plain (`records/types.py`). Owns the plan; must not know records, strategies or values.
+A table's column may change in fewer ways (`records/schema_evolution.py`, which defines the same values).
+Types are plain (`records/types.py`).
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ from serde_lab.records.types import child_fields, is_decimal, is_list, plain_typ
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """From one plain type to another.
+    """A change from one plain type to another.
 
-    `children` holds, for each child of a nested `after`, the number of the child of `before` that it
-    comes from (None: it is new, and null) and that one's own change (None: there is none).
+    `children` has, for each child of a nested `after`, the number of its source among the children of
+    `before` (None: it is new, and null) and the change of that child (None: unchanged).
     """
 
     before: pa.DataType
@@ -54,7 +53,7 @@ class Change:
 
     @property
     def only_names(self) -> bool:
-        """Whether the same fields stand in the same order, and nothing but their names differs."""
+        """Whether only names of fields differ, or time zones; order and stored values stay the same."""
         if not self.is_nested:
             return pat.is_timestamp(self.after)
         return len(self.children) == len(child_fields(self.before)) and all(
@@ -64,7 +63,7 @@ class Change:
 
     @property
     def by_digits(self) -> bool:
-        """Whether numbers become others, or text, by way of their digits."""
+        """Whether numbers are converted by their decimal digits: to text, or from float to double."""
         if self.is_nested:
             return any(change is not None and change.by_digits for _, change in self.children)
         is_number = pat.is_integer(self.before) or pat.is_floating(self.before)
@@ -77,7 +76,7 @@ class Change:
     ) -> Change | None:
         """The change from one plain type to another; None if they are the same.
 
-        Raises SchemaError naming the column where there is none.
+        Raises SchemaError naming the column if the type cannot change so.
         """
         if before.equals(after) and not renames.inside(path):
             return None
@@ -109,7 +108,7 @@ def _is_promotion(before: pa.DataType, after: pa.DataType) -> bool:
 
 
 class _Renames:
-    """New names of fields, by path in the new schema, and which have been used."""
+    """Renames of fields, by path in the new schema, and those that have been used."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = given
@@ -121,9 +120,9 @@ class _Renames:
     def sources(
         self, after: Sequence[pa.Field], parent: str, before: Sequence[str]
     ) -> list[tuple[str, int | None]]:
-        """For each new field its path, and the number of the old one; None if it is new.
+        """For each field of the new schema its path, and the number of the old field (None: it is new).
 
-        An old field that a rename claims is not what its own name means in the new schema.
+        A renamed old field is not found by its old name, so a new field may have that name.
         """
         paths = [parent + field.name for field in after]
         claimed = {self._given[path] for path in paths if path in self._given}
@@ -164,7 +163,7 @@ def _fields(
 
 @dataclass(frozen=True, slots=True)
 class TargetColumn:
-    """Where one column comes from: `source` is side and number of a data column, or None if it is new."""
+    """One target column: `source` is side and number of a data column, or None if the column is new."""
 
     name: str
     type: pa.DataType
@@ -174,7 +173,7 @@ class TargetColumn:
 
     @property
     def is_copied(self) -> bool:
-        """Whether its values are those of its source, whatever they are called inside."""
+        """Whether it has the values of its source unchanged; names of nested fields may differ."""
         return self.source is not None and (self.change is None or self.change.only_names)
 
 
@@ -192,12 +191,12 @@ class Projection:
         renames: Mapping[str, str],
         defaults: Mapping[str, object],
     ) -> Projection:
-        """Records of `source` as records of `target`.
+        """The projection of records of `source` to `target`.
 
-        `renames` maps new names to old ones: a field inside another by its path in the new schema
-        (`a.b`, `a.element.b`, `a.value.b`) to its old name in the same parent, as Hudi's renameCols does.
+        `renames` maps new names to old ones. A nested field is given by its path in the new schema
+        (`a.b`, `a.element.b`, `a.value.b`) and its old name in the same parent, as in Hudi's renameCols.
         `defaults` maps new columns to the value of all rows; without one they are null.
-        Raises SchemaError naming a column whose type cannot change so, or that is not there.
+        Raises SchemaError naming a column that is missing or whose type cannot change so.
         """
         changes = _Renames(renames)
         found = []
@@ -221,7 +220,8 @@ class Projection:
 
     @classmethod
     def joining(cls, left: RecordSchema, right: RecordSchema, target: RecordSchema) -> Projection:
-        """Columns of both, the right ones where both have a name (as HoodieAvroUtils.stitchRecords).
+        """The projection of both sides to `target`; a column of both comes from `right`, as in
+        HoodieAvroUtils.stitchRecords.
 
         Raises SchemaError naming a column that neither has, or whose type cannot change so.
         """

@@ -1,1 +1,1 @@
-"""Base files and log files: names, contents, and the view that readers take of them."""
+"""Base files and log files: names, contents, and the view of them that readers have."""

@@ -1,10 +1,8 @@
-"""Base files: Parquet with Hudi's meta columns before the data and its index facts in the footer.
+"""Reading and writing of base files: Parquet with meta columns first and index data in the footer.
 
-Owns how a base file is written and read; must not know merging, instants' states or strategies.
-Sources: HoodieAvroParquetWriter and HoodieRowParquetWriteSupport for the footer's keys; the encodings
-are our own choice, measured: what a column gains from a dictionary it gains where values repeat, keys
-and sequence numbers shrink by their shared prefixes, and integers and dates are written fastest, and
-nearly always smallest, as differences.
+Sources: HoodieAvroParquetWriter and HoodieRowParquetWriteSupport for the footer's keys. The encodings are our
+own choice, by measurement: dictionaries pay off only for repeated values, shared prefixes shrink keys and
+sequence numbers, and integers and dates are written fastest, and nearly always smallest, as differences.
 """
 
 from __future__ import annotations
@@ -40,8 +38,8 @@ BLOOM_KEY = "org.apache.hudi.bloomfilter"
 BLOOM_TYPE_KEY = "hoodie_bloom_filter_type_code"
 MIN_KEY = "hoodie_min_record_key"
 MAX_KEY = "hoodie_max_record_key"
-# Spark takes dates before 1582 and timestamps before 1900 as they stand only in files of Spark 3.1 and
-# later; of a file that names no version it refuses or shifts them, as its session says
+# Spark reads dates before 1582 and timestamps before 1900 unchanged only from files of Spark 3.1 and later;
+# if a file names no version, Spark refuses or shifts them, depending on the session
 # (DataSourceUtils#datetimeRebaseSpec). Hudi's own files of Spark's rows have the key too.
 CALENDAR = {"org.apache.spark.version": "3.5.0"}
 
@@ -50,31 +48,31 @@ _ROW_GROUP_BYTES = 64 << 20
 _BATCH_ROWS = 64 * 1024
 _SAMPLE_ROWS = 4096
 _CONSTANTS = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
-# the meta columns that a row keeps when it is carried over
+# the meta columns that carried-over rows keep
 _KEPT = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY)
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 
 
 @dataclass(frozen=True, slots=True)
 class BaseFileFormat:
-    """How base files are compressed. The level is always stated: pyarrow's own for gzip is the
-    slowest, forty times the cost of zstd at 1."""
+    """Compression of base files. The level is always stated: pyarrow's default for gzip is the slowest
+    level, forty times the cost of zstd at 1."""
 
     codec: str = "zstd"
     level: int | None = 1
 
     def __post_init__(self) -> None:
         if self.level is None and self.codec == "gzip":
-            object.__setattr__(self, "level", 6)  # Hudi's own
+            object.__setattr__(self, "level", 6)  # Hudi's default
 
 
 class BaseFileWriter:
-    """Writes one base file: new rows by `append`, kept ones by `append_carried`, then `close`.
+    """Writes one base file: `append` adds new rows, `append_carried` kept ones, `close` places the file.
 
-    The file is built in memory and appears under its name only when it is closed. `previous` is the
-    path of the base file that this one replaces, or None for a new file group. `inflight_path`, where
-    it is given, is the instant's inflight file, without which nothing is written any more. Sequence
-    numbers begin behind `rows_before`. `may_give_way` as in Writing.
+    The file is built in memory and appears under its name only at `close`. `previous` is the path of the base
+    file that this one replaces; None for a new file group. `inflight_path`, if given, is the instant's
+    inflight file; once it is gone, nothing is written any more. Sequence numbers begin at `rows_before`.
+    `may_give_way` as in Writing.
     """
 
     def __init__(
@@ -120,7 +118,7 @@ class BaseFileWriter:
         self._appended = self._carried = 0
 
     def append(self, record_keys: pa.Array, data: pa.RecordBatch) -> None:
-        """Rows that this instant writes, with their record keys."""
+        """Add rows that this instant writes, with their record keys."""
         rows = data.num_rows
         if not rows:
             return
@@ -133,9 +131,9 @@ class BaseFileWriter:
         self._add(record_keys, self._constant(self._name.instant, rows), seqnos, data)
 
     def append_carried(self, stored: pa.RecordBatch) -> None:
-        """Rows of an older base file as they stand: they keep commit time and sequence number.
+        """Add rows of an older base file unchanged: they keep commit time and sequence number.
 
-        Of the meta columns those suffice that `BaseFileReader.carried_columns` names.
+        Of the meta columns, those in `BaseFileReader.carried_columns` are enough.
         """
         if not stored.num_rows:
             return
@@ -149,8 +147,8 @@ class BaseFileWriter:
         )
 
     def close(self, updates: int = 0, deletes: int = 0) -> WriteStat:
-        """Put the file in its place. Of the appended rows `updates` replaced a stored one, and
-        `deletes` stored rows are gone; both only counts for the stat.
+        """Place the file. `updates` of the appended rows replaced a stored one, and `deletes` stored rows are
+        gone; both counts only go into the stat.
 
         Raises ConcurrentWrite if the instant was rolled back meanwhile.
         """
@@ -205,7 +203,8 @@ class BaseFileWriter:
             self._flush()
 
     def _flush(self) -> None:
-        """Write what waits as row groups, so that many small appends make few of them."""
+        """Write the waiting rows as row groups; collecting them first keeps small appends from making
+        many."""
         if not self._waiting:
             return
         rows = pa.Table.from_batches(self._waiting, self._schema).unify_dictionaries()
@@ -233,7 +232,7 @@ class BaseFileWriter:
 
 
 class BaseFileReader:
-    """Reads one base file, memory-mapped where it is local. Raises TableError for one that is none."""
+    """Reads one base file, memory-mapped if it is local. Raises TableError if it is not readable Parquet."""
 
     def __init__(self, storage: Storage, path: str) -> None:
         self._where = storage.describe(path)
@@ -254,20 +253,20 @@ class BaseFileReader:
 
     @property
     def carried_columns(self) -> list[str]:
-        """The columns that rows keep in the next base file: it states the others anew."""
+        """The columns that rows keep in the next base file, which sets the others anew."""
         anew = set(META_NAMES) - set(_KEPT)
         return [name for name in self.schema.names if name not in anew]
 
     @property
     def physical_types(self) -> dict[str, str]:
-        """The Parquet type in which each column that is not nested is stored."""
+        """The Parquet type of each column that is not nested."""
         schema = self._file.metadata.schema
         columns = [schema.column(i) for i in range(len(schema))]
         return {c.path: c.physical_type for c in columns if "." not in c.path}
 
     @property
     def footer(self) -> dict[str, str]:
-        """The footer's key-values that are text."""
+        """The footer's key-values, without Arrow's schema."""
         found = self._file.metadata.metadata or {}
         return {
             key.decode(): value.decode(errors="replace")
@@ -300,7 +299,7 @@ def read_base_file(storage: Storage, path: str, columns: Sequence[str] | None = 
 
 
 def base_file_name(path: str) -> BaseFileName:
-    """The parsed name of a base file's path. Raises TableError if it is none."""
+    """The parsed name in a base file's path. Raises TableError if it is not a base file's name."""
     found = BaseFileName.parse(path.rpartition("/")[2])
     if found is None:
         raise TableError(f"{path}: is no name of a base file")
@@ -308,14 +307,14 @@ def base_file_name(path: str) -> BaseFileName:
 
 
 def constant(value: str, rows: int) -> pa.DictionaryArray:
-    """One value for all rows, at 4 bytes a row and nothing to encode."""
+    """One value for all rows, dictionary-encoded at 4 bytes a row."""
     indices = pa.array(np.zeros(rows, np.int32))
     return pa.DictionaryArray.from_arrays(indices, pa.array([value]))
 
 
 def parquet_options(rows: pa.Table, format: BaseFileFormat) -> dict[str, Any]:
-    """How pyarrow writes the rows of a table; `rows` show which columns repeat their values."""
-    # a column has one encoding; what is named nowhere here is plain
+    """pyarrow's options for writing a table; `rows` show which columns repeat their values."""
+    # a column has one encoding; columns not named here are plain
     encodings = {
         f.name: "DELTA_BINARY_PACKED"
         for f in rows.schema

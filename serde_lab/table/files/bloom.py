@@ -1,11 +1,11 @@
 """Bloom filters over record keys, as the footers of Hudi's base files hold them.
 
-Owns both forms, SIMPLE (written here, sized to the rows) and DYNAMIC_V0 (read), and the hash under
-them: Hadoop's murmur2, 32 bits, chained (the hash of round k is the seed of round k + 1). Must not
-know files. Source: org.apache.hudi.common.bloom, org.apache.hadoop.util.hash.MurmurHash.
+There are two forms: SIMPLE (written here, sized to the rows) and DYNAMIC_V0 (read). The hash is Hadoop's
+murmur2, 32 bits, chained: the hash of round k is the seed of round k + 1. Source:
+org.apache.hudi.common.bloom, org.apache.hadoop.util.hash.MurmurHash.
 
-A key is mixed once; only the cheap outer half of murmur2 runs once a round, for many keys of equal
-length at a time. Cost: about 0.2 µs a key of 30 bytes with 20 rounds.
+Each key is mixed once; only the cheap outer half of murmur2 runs in every round, for many keys of equal
+length at a time. Cost: about 0.2 µs for a key of 30 bytes with 20 rounds.
 """
 
 from __future__ import annotations
@@ -28,43 +28,43 @@ SIMPLE = "SIMPLE"
 DYNAMIC_V0 = "DYNAMIC_V0"
 
 FALSE_POSITIVE_RATE = 1e-9
-"""Hudi's own default (hoodie.index.bloom.fpp), for which it makes 30 rounds and 43 bits a key."""
+"""Hudi's default (hoodie.index.bloom.fpp), for which Hudi's filters have 30 rounds and 43 bits a key."""
 
 # version -1, rounds, hash type 1 (murmur), bits
 _HEADER = struct.Struct(">iibi")
 _MURMUR = 1
 _M = np.uint32(0x5BD1E995)
-# such keys are hashed one by one: for so few, a call of numpy a word costs more
+# few long keys are hashed one by one: a numpy call for each word would cost more
 _FEW_KEYS, _LONG_BYTES = 32, 1024
 _KEYS_AT_ONCE = 8192  # 8 words each stay inside the second-level cache
 
 
 def rounds_of(false_positive_rate: float = FALSE_POSITIVE_RATE) -> int:
-    """Hashes a key: two thirds of those that the smallest filter takes, as BloomFilterUtils makes it.
+    """Rounds per key: two thirds of those in BloomFilterUtils, which makes the smallest filter.
 
-    At the same rate of false positives that is a third of the work less for 6 % more bits; the filter
-    says its rounds, and every reader goes by them.
+    At the same false-positive rate this saves a third of the work for 6 % more bits. Every reader takes the
+    number of rounds from the filter itself.
     """
     return max(1, round(-math.log2(false_positive_rate) * 2 / 3))
 
 
 def bits_of(keys: int, false_positive_rate: float = FALSE_POSITIVE_RATE) -> int:
-    """Bits with which `keys` keys of so many rounds have that rate of false positives."""
+    """Bits that `keys` keys need for that false-positive rate, with `rounds_of` rounds."""
     rounds = rounds_of(false_positive_rate)
     return max(8, math.ceil(keys * rounds / -math.log1p(-(false_positive_rate ** (1 / rounds)))))
 
 
 @dataclass(frozen=True, slots=True)
 class BloomFilter:
-    """One filter or, in the dynamic form, several of one size: a key is in if it is in any of them."""
+    """One filter or, in the dynamic form, several of one size: a key is in if any of them has it."""
 
     rounds: int
     bits: int
     rows: tuple[npt.NDArray[np.uint8], ...]
-    """One byte array a filter; bit i is byte i >> 3, bit i & 7 from the lowest."""
+    """One byte array per filter; bit i is bit i & 7, from the lowest, of byte i >> 3."""
 
     def may_contain(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
-        """Whether each key may be among those that were added; never wrong when it says no."""
+        """Whether each key may have been added; False is always right."""
         found = np.zeros(len(keys), bool)
         for places, positions in _positions(keys, self.rounds, self.bits):
             for row in self.rows:
@@ -84,17 +84,17 @@ class BloomFilter:
 
 
 class BloomBuilder:
-    """Adds keys batch by batch to a SIMPLE filter that is sized for `expected_keys`."""
+    """Builds a SIMPLE filter for `expected_keys` keys, which are added batch by batch."""
 
     def __init__(
         self, expected_keys: int, false_positive_rate: float = FALSE_POSITIVE_RATE
     ) -> None:
         self._bits = bits_of(expected_keys, false_positive_rate)
         self._rounds = rounds_of(false_positive_rate)
-        self._set = np.zeros(self._bits, np.uint8)  # a byte a bit, packed at the end
+        self._set = np.zeros(self._bits, np.uint8)  # one byte per bit; packed at the end
 
     def add(self, keys: pa.Array | pa.ChunkedArray) -> None:
-        """Add all of `keys`; nulls must not be among them."""
+        """Add all of `keys`, which must not have nulls."""
         chunks = keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
         for chunk in chunks:
             for _, positions in _positions(chunk, self._rounds, self._bits):
@@ -114,7 +114,7 @@ def _parse(raw: bytes, type_code: str) -> BloomFilter:
     size = (bits + 7) // 8
     starts = [_HEADER.size]
     if type_code == DYNAMIC_V0:
-        # the outer filter has no bits of its own: keys a row, keys in the last row, rows
+        # the outer filter has no bits of its own: keys per row, keys in the last row, rows
         _, _, row_count = struct.unpack_from(">iii", raw, _HEADER.size)
         first = 2 * _HEADER.size + 12
         starts = [first + i * (_HEADER.size + size) for i in range(row_count)]
@@ -129,14 +129,14 @@ def _parse(raw: bytes, type_code: str) -> BloomFilter:
 def _positions(
     keys: pa.Array | pa.ChunkedArray, rounds: int, bits: int
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """For keys of equal length, some at a time: which keys, shape (n,), and their bits, (rounds, n)."""
+    """Groups of keys of equal length: their indices, shape (n,), and bit positions, shape (rounds, n)."""
     strings = StringBytes.of(keys)
     lengths = strings.lengths
     if not len(lengths):
         return
     order = np.arange(len(lengths))
     if int(lengths.min()) != int(lengths.max()):
-        # side by side, keys of one length are a matrix of bytes as they stand
+        # sorted by length, keys of one length form a matrix of bytes as they are stored
         order = np.argsort(lengths, kind="stable")
         strings = StringBytes.of(keys.take(pa.array(order)))
         lengths = strings.lengths
@@ -150,11 +150,11 @@ def _positions(
 
 
 def _bits(matrix: npt.NDArray[np.uint8], rounds: int, bits: int) -> npt.NDArray[np.int64]:
-    """The bit of each key (a row of `matrix`) in every round; shape (rounds, n).
+    """The bit position of each key (a row of `matrix`) in every round; shape (rounds, n).
 
-    All rounds before any bit is written: writing bits between rounds drives the words that they share
-    out of the second-level cache. The bits are int64, numpy's own kind of index: others it converts
-    first, at the cost of writing them.
+    All rounds are computed before any bit is set: setting bits between rounds drives the shared words out of
+    the second-level cache. Positions are int64, numpy's own index type: it would first convert and write out
+    any other.
     """
     count, length = matrix.shape
     if count <= _FEW_KEYS and length >= _LONG_BYTES * count:
@@ -176,7 +176,7 @@ def _bits(matrix: npt.NDArray[np.uint8], rounds: int, bits: int) -> npt.NDArray[
 
 
 def _bits_of_one(key: npt.NDArray[np.uint8], rounds: int, bits: int) -> list[int]:
-    """The bits of one long key: 33 ns a round and word of 4 bytes."""
+    """The bit positions of one long key, at 33 ns per round and 4-byte word."""
     whole = len(key) - len(key) % 4
     words = key[:whole].view("<u4") * _M
     words ^= words >> np.uint32(24)
@@ -191,11 +191,11 @@ def _bits_of_one(key: npt.NDArray[np.uint8], rounds: int, bits: int) -> list[int
 
 
 def _over_words(seed: int, words: npt.NDArray[np.uint32]) -> int:
-    """What `h` becomes by h = h * M ^ word, word for word, from `seed` on.
+    """The value of `h` after h = h * M ^ word for every word, from `seed` on.
 
-    Bit by bit, over all words at once: of a product with an odd factor, bit n is bit n of `h`, exclusive
-    or bit n of what the lower bits of `h` give. So over the words each bit is a running exclusive or of
-    things that are known once the lower bits are.
+    Computed bit by bit, over all words at once. M is odd, so bit n of the product is bit n of `h`, XOR bit n
+    of what the lower bits of `h` give. Each bit is thus a running XOR, over the words, of values that are
+    known once the lower bits are.
     """
     h = np.zeros(len(words) + 1, np.uint32)  # before each word, and after the last
     steps = np.empty_like(h)
@@ -211,7 +211,7 @@ def _over_words(seed: int, words: npt.NDArray[np.uint32]) -> int:
 def _mixed(
     matrix: npt.NDArray[np.uint8],
 ) -> tuple[list[npt.NDArray[np.uint32]], npt.NDArray[np.uint32] | None]:
-    """The half of murmur2 that no seed touches: each 4-byte word mixed, and the tail as one int."""
+    """The half of murmur2 that does not depend on the seed: each 4-byte word mixed, the tail as one int."""
     whole, left = divmod(matrix.shape[1], 4)
     words = []
     if whole:
@@ -239,7 +239,7 @@ def _finish(
     tail: npt.NDArray[np.uint32] | None,
     spare: npt.NDArray[np.uint32],
 ) -> None:
-    """The half of murmur2 that depends on the seed, which `h` holds and the hash then replaces."""
+    """The half of murmur2 that depends on the seed; `h` holds the seeds and receives the hashes."""
     for word in words:
         h *= _M
         h ^= word

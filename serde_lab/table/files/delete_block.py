@@ -1,9 +1,8 @@
-"""Delete blocks: record keys that are gone, each with the ordering value as of which it is.
+"""Encoding and decoding of delete blocks: deleted record keys, each with an ordering value.
 
-Owns HoodieDeleteRecordList in its Avro form, the wrapper union of ordering values included; must not
-know frames or merging. A record whose union has a given branch reads like a record with an int (the
-branch) and a value, so that whole blocks go through the vectorised codec; blocks that mix branches
-are taken record by record. Source: HoodieDeleteBlock (version 3),
+The content is HoodieDeleteRecordList in Avro, with ordering values in a wrapper union. A record with a known
+union branch reads like a record with an int (the branch) and a value, so the vectorised codec takes blocks of
+one branch whole; blocks that mix branches are read record by record. Source: HoodieDeleteBlock (version 3),
 org.apache.hudi.avro.HoodieAvroWrapperUtils.
 """
 
@@ -43,10 +42,10 @@ _HEAD = struct.Struct(">ii")
 
 @dataclass(frozen=True, slots=True)
 class Deletes:
-    """Deleted keys in order. `ordering` has one array an ordering field, null where `commit_time`.
+    """Deleted keys in order. `ordering` has one array per ordering field, null where `commit_time`.
 
-    A delete by commit time has no ordering value (Hudi writes the int 0): it wins over whatever came
-    before it. `ordering` is empty if all of them are such.
+    A delete by commit time has no ordering value (Hudi writes the int 0) and wins over everything before it.
+    `ordering` is empty if all deletes are of this kind.
     """
 
     keys: pa.Array
@@ -60,7 +59,7 @@ class Deletes:
 def encode_deletes(
     keys: pa.Array, partition_path: str, ordering: Sequence[pa.Array] = ()
 ) -> pa.Buffer:
-    """The content of a delete block. `ordering` has an array an ordering field; none means deletes by
+    """The content of a delete block. `ordering` has one array per ordering field; none means deletes by
     commit time.
 
     Raises DataError for an ordering value that Hudi's wrapper cannot hold.
@@ -79,7 +78,7 @@ def encode_deletes(
     _, offsets, data = datums.buffers()
     first, last = np.frombuffer(offsets, np.int32, rows + 1, 4 * datums.offset)[[0, -1]]
     records = b"" if data is None else data.slice(first, last - first).to_pybytes()
-    # an Avro array: how many, the items, and a 0 for no more
+    # an Avro array: item count, items, and 0 for its end
     listed = (_zigzag(rows) + records if rows else b"") + b"\x00"
     return pa.py_buffer(_HEAD.pack(_VERSION, len(listed)) + listed)
 
@@ -87,7 +86,7 @@ def encode_deletes(
 def decode_deletes(
     content: pa.Buffer, ordering_types: tuple[pa.DataType, ...], where: str
 ) -> Deletes:
-    """The deletes of a block, ordering values in `ordering_types`. Raises TableError."""
+    """The deletes of a block, with ordering values in `ordering_types`. Raises TableError."""
     view = memoryview(content)
     if len(view) < _HEAD.size:
         raise TableError(f"{where}: its content has {len(view)} bytes, which is no delete block")
@@ -102,7 +101,7 @@ def decode_deletes(
 
 
 def _encode_each(keys: pa.Array, partition_path: str, ordering: Sequence[pa.Array]) -> pa.Buffer:
-    """Several ordering fields: an array of wrappers a record, for which there is no vectorised form."""
+    """Encode several ordering fields: an array of wrappers per record, which has no vectorised form."""
     columns = [
         [(branch, value) for value in values.to_pylist()]
         for branch, values in map(wrapped, ordering)
@@ -132,7 +131,7 @@ def _zigzag(number: int) -> bytes:
 
 @lru_cache(maxsize=16)
 def _codec(branch: int) -> AvroCodec:
-    """Of one delete record whose ordering value has this branch."""
+    """The codec of a delete record whose ordering value has this branch."""
     return AvroCodec(
         {
             "type": "record",
@@ -150,7 +149,7 @@ def _codec(branch: int) -> AvroCodec:
 def _decode_uniform(
     datum: pa.Buffer, ordering_types: tuple[pa.DataType, ...], where: str
 ) -> Deletes | None:
-    """All records in one go, or None if they have not all the same branch."""
+    """Decode all records at once; None if they differ in form."""
     data = datum.to_pybytes()
     try:
         branch, starts, ends = _spans(data)
@@ -167,13 +166,13 @@ def _decode_uniform(
 
 
 class _UnlikeError(Exception):
-    """Records that have not all the form of the first one."""
+    """Some record differs in form from the first one."""
 
 
 def _spans(data: bytes) -> tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """The branch of all records, and where each of them begins and ends.
 
-    Raises IndexError where the data ends too early, _UnlikeError or KeyError where it takes the slow way.
+    Raises IndexError if the data ends too early, _UnlikeError or KeyError if it needs `_decode_each`.
     """
     starts: list[int] = []
     ends: list[int] = []
@@ -182,11 +181,11 @@ def _spans(data: bytes) -> tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int6
     while count:
         if count < 0:
             count = -count
-            _, at = _varint(data, at)  # the bytes of this part of the array
+            _, at = _varint(data, at)  # the size of this part of the array in bytes
         for _ in range(count):
             starts.append(at)
             for _ in range(2):
-                if data[at] != 2:  # no value: branch 0 of ["null", "string"]
+                if data[at] != 2:  # null: branch 0 of ["null", "string"]
                     raise _UnlikeError
                 size = data[at + 1]
                 if size < 0x80:
@@ -217,7 +216,7 @@ def _spans(data: bytes) -> tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int6
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """The zigzag number at a place, and the place after it."""
+    """The zigzag number at an offset, and the offset after it."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -229,7 +228,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _decode_each(datum: pa.Buffer, ordering_types: tuple[pa.DataType, ...], where: str) -> Deletes:
-    """Record by record, for blocks that mix branches or order by several fields."""
+    """Decode record by record: for blocks that mix branches or have several ordering fields."""
     try:
         found: Any = fastavro.schemaless_reader(io.BytesIO(datum), DELETE_LIST_SCHEMA, None)
     except (ValueError, EOFError, IndexError, KeyError, TypeError) as exc:
@@ -239,7 +238,7 @@ def _decode_each(datum: pa.Buffer, ordering_types: tuple[pa.DataType, ...], wher
     columns: list[list[tuple[int, Any]]] = [[] for _ in ordering_types]
     for record in found["deleteRecordList"]:
         parts = parts_of(record["orderingVal"])
-        # both forms stand for "no ordering value": null, and an int that is 0
+        # null and the int 0 both mean "no ordering value"
         bare = parts in ([(NULL, None)], [(INT, 0)])
         if bare:
             parts = [(NULL, None)] * len(columns)

@@ -1,6 +1,5 @@
-"""Names of data files, and what they say: file id, write token, instant, log version.
+"""Parsing and formatting of data file names: file id, write token, instant, log version.
 
-Owns the grammar of base-file, log-file and marker names; must not know what the files hold.
 Source: org.apache.hudi.common.fs.FSUtils.
 """
 
@@ -19,8 +18,8 @@ MarkerKind = Literal["CREATE", "MERGE", "APPEND"]
 def write_token(task_partition: int, stage: int, attempt: int = 0) -> str:
     """`<task partition>-<stage>-<attempt>`.
 
-    Our writers leave the attempt at 0, so that a retried or a twin attempt aims at the same name, and
-    one file group never gets two files of one instant.
+    Our writers keep the attempt at 0: retries and concurrent attempts write the same name, so one file group
+    never gets two files of one instant.
     """
     return f"{task_partition}-{stage}-{attempt}"
 
@@ -46,7 +45,7 @@ class BaseFileName:
 class LogFileName:
     """`.<file id>_<instant>.log.<version>_<write token>`.
 
-    From table version 8 on, `instant` is that of the deltacommit; before, that of the base file.
+    From table version 8 on, `instant` is the deltacommit's; before, the base file's.
     """
 
     file_id: str
@@ -64,5 +63,5 @@ class LogFileName:
 
 
 def in_partition(partition_path: str, name: str) -> str:
-    """The path of a file of a partition, relative to the table; "" is the table's own folder."""
+    """A file's path relative to the table; the partition "" is the table's own folder."""
     return f"{partition_path}/{name}" if partition_path else name

@@ -1,9 +1,7 @@
-"""How large base files are to become: which of them are small, how large a record is, how many fit.
+"""Sizing of base files: which files are small, how large a record is, and how many records fit.
 
-Owns Hudi's options of file sizing and what follows from a table's files and commits; must not know who
-assigns records to files (`bucket_assigner`). Source: org.apache.hudi.estimator.
-AverageRecordSizeEstimator, and getSmallFiles of UpsertPartitioner, SparkUpsertDeltaCommitPartitioner,
-WriteProfile and DeltaWriteProfile.
+Source: org.apache.hudi.estimator.AverageRecordSizeEstimator, and getSmallFiles of UpsertPartitioner,
+SparkUpsertDeltaCommitPartitioner, WriteProfile and DeltaWriteProfile.
 """
 
 from __future__ import annotations
@@ -32,30 +30,30 @@ SIZING_OPTIONS: Mapping[str, str] = {
     "hoodie.logfile.to.parquet.compression.ratio": "log_compression_ratio",
     "hoodie.merge.small.file.group.candidates.limit": "small_file_candidates",
 }
-"""Hudi's option, as Hudi 1.2.0 has it -> the field of FileSizing that it sets."""
+"""Option of Hudi 1.2.0 -> the field of FileSizing that it sets."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileSizing:
-    """How a write sizes its base files; the defaults are Hudi's own."""
+    """How a write sizes its base files; the defaults are Hudi's."""
 
     small_file_limit_bytes: int = 100 << 20
-    """Smaller base files take inserts; 0: none does."""
+    """Smaller base files take inserts; with 0 none does."""
     max_file_bytes: int = 120 << 20
     insert_split_rows: int = 500_000
-    """Inserts a new file gets unless `auto_split` reckons them from sizes."""
+    """Inserts per new file, unless `auto_split` computes them from sizes."""
     auto_split: bool = True
     record_bytes_estimate: int = 1024
-    """What a record counts as long as no commit is large enough to tell."""
+    """Assumed size of a record until a commit is large enough to measure it."""
     estimation_threshold: float = 1.0
-    """A commit tells the size of a record if it wrote more than this share of the small-file limit."""
+    """A commit measures the record size if it wrote more than this share of the small-file limit."""
     estimation_commits: int = 5
     file_metadata_bytes: int = 0
-    """Bytes of each file that are no records."""
+    """Bytes per file that are not records."""
     log_compression_ratio: float = 0.35
-    """Bytes that a byte of a log becomes in a base file."""
+    """Bytes in a base file per byte of a log."""
     small_file_candidates: int = 1
-    """Small files of a partition that may grow at once where the index does not cover logs."""
+    """Small files of a partition that may grow in one write if the index does not cover logs."""
 
     def __post_init__(self) -> None:
         least = {"max_file_bytes": 1, "insert_split_rows": 1, "record_bytes_estimate": 1}
@@ -66,7 +64,8 @@ class FileSizing:
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
-        """Of Hudi's options; others are left alone. Raises OptionError, by name, for a bad value."""
+        """The sizing that Hudi's options set; other options are ignored. Raises OptionError, naming the
+        option, for a bad value."""
         given: dict[str, Any] = {}
         for option, name in SIZING_OPTIONS.items():
             if option in options:
@@ -74,7 +73,7 @@ class FileSizing:
         return cls(**given)
 
     def rows_per_new_file(self, record_bytes: int) -> int:
-        """Inserts that one new file group takes."""
+        """Inserts per new file group."""
         if not self.auto_split:
             return self.insert_split_rows
         return max(1, self.max_file_bytes // max(1, record_bytes))
@@ -82,13 +81,13 @@ class FileSizing:
 
 @dataclass(frozen=True, slots=True)
 class SmallFile:
-    """A file group that may take inserts, and the size that its base file has or would have."""
+    """A file group that may take inserts, with the size that its base file has or would have."""
 
     file_id: str
     size_bytes: int
 
     def room(self, sizing: FileSizing, record_bytes: int) -> int:
-        """Records that it still takes."""
+        """Number of records that still fit."""
         return max(0, (sizing.max_file_bytes - self.size_bytes) // max(1, record_bytes))
 
 
@@ -97,10 +96,10 @@ def small_files(
 ) -> tuple[SmallFile, ...]:
     """The file groups of a partition that take inserts, in the order in which they are filled.
 
-    Copy-on-write: every base file below the limit, by file id. Merge-on-read with an index that knows
-    keys of logs (state, bucket): every slice below the maximum size, where a log counts as the base
-    file that it would become. Merge-on-read with one that does not (BLOOM): only slices without logs,
-    the smallest few, since inserts then go into base files and a slice with logs cannot be rewritten.
+    Copy-on-write: every base file below the limit, by file id. Merge-on-read with an index that covers logs
+    (state, bucket): every slice below the maximum size, where a log counts as the base file that it would
+    become. Merge-on-read with another index (BLOOM): only slices without logs, the smallest few, since
+    inserts then go into base files and a slice with logs cannot be rewritten.
     """
     if sizing.small_file_limit_bytes <= 0:
         return ()
@@ -124,11 +123,11 @@ def small_files(
 
 
 def average_record_bytes(commits: Iterable[tuple[str, CommitMetadata]], sizing: FileSizing) -> int:
-    """Bytes of a stored record, rounded up, as the newest commit that is large enough tells.
+    """Bytes per stored record, rounded up, from the newest commit that is large enough.
 
-    `commits`: (action, metadata), newest first. Replacecommits do not count, since clustered files are
-    smaller a record; of a deltacommit only base files do. Where none of the newest few wrote more than
-    the threshold, it is the estimate that the options give.
+    `commits`: (action, metadata), newest first. Replacecommits do not count, since records take less room in
+    clustered files; of a deltacommit only base files count. If none of the newest few wrote more than the
+    threshold, the options' estimate is used.
     """
     threshold = int(sizing.estimation_threshold * sizing.small_file_limit_bytes)
     counted = (entry for entry in commits if entry[0] in ("commit", "deltacommit"))
@@ -144,7 +143,7 @@ def average_record_bytes(commits: Iterable[tuple[str, CommitMetadata]], sizing: 
 
 
 def table_record_bytes(table: HoodieTable, sizing: FileSizing) -> int:
-    """`average_record_bytes` of a table's active timeline, reading no more commits than it takes."""
+    """`average_record_bytes` of a table's active timeline; reads no more commits than needed."""
     newest_first = reversed(table.timeline().completed())
     return average_record_bytes(
         (

@@ -1,10 +1,9 @@
-"""Reading a file slice: its base file with its log files merged in, without Spark.
+"""Reading of a file slice: its base file with its log files merged in, without Spark.
 
-Owns the last merge, of a base file's rows with what the logs say; must not know who asks (a snapshot
-read, a compaction, a check). The base file streams through; only the logs are held in memory. Source:
-KeyBasedFileGroupRecordBuffer: the log's entry stands if its ordering value is not less than the base
-row's, and always for a delete by commit time; a delete that stands removes the row.
-Where the table fills gaps or has a merger of its own, a row is made of both.
+The base file streams through; only the logs are held in memory. Source: KeyBasedFileGroupRecordBuffer: a log
+entry wins if its ordering value is not less than the base row's, and always if it is a delete by commit time;
+a delete that wins removes the row. If the table fills gaps or has a merger of its own, both rows are combined
+into one.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table_kind import CUSTOM
 
 _BATCH_ROWS = 64 * 1024
-# each of these batches is joined with all log entries, so that few large ones cost less
+# each batch is matched with all log entries, so that few large batches cost less
 _MERGED_ROWS = 512 * 1024
 
 
 @dataclass(slots=True)
 class MergeCount:
-    """What a merge came to, once its batches have been taken."""
+    """Counts of a merge, complete once all its batches have been taken."""
 
     log: LogCount = field(default_factory=LogCount)
     updated: int = 0
@@ -48,9 +47,9 @@ class MergeCount:
 class FileSliceReader:
     """The rows of one slice, in batches of the meta columns and then the columns of `data_schema`.
 
-    `data_schema` is the table's own, whole; `columns` narrows what comes out (meta columns too) and sets
-    its order. `read_optimised` leaves the logs out. Raises TableError for what cannot be read, a damaged
-    log block included. Rows stand in the order of the base file, then come those that the logs brought.
+    `data_schema` is the table's whole schema; `columns` selects and orders the output (meta columns too).
+    `read_optimised` ignores the logs. Raises TableError for what cannot be read, a damaged log block
+    included. Rows come in the order of the base file, followed by the rows from the logs.
     """
 
     def __init__(
@@ -67,10 +66,10 @@ class FileSliceReader:
         self._storage, self._config, self._slice = storage, config, slice_
         whole = with_meta_columns(data_schema.remove_metadata())
         self.schema = whole if columns is None else pa.schema([whole.field(n) for n in columns])
-        # what the merge looks at, besides what is wanted
+        # columns that the merge reads, besides the requested ones
         needed = {*META_NAMES, *columns_of(config.merge_ordering), *self.schema.names}
         if config.merge_mode == CUSTOM:
-            # what a merger looks at is not known
+            # a custom merger may read any column
             needed |= {*whole.names}
         self._read = pa.schema([field for field in whole if field.name in needed])
         self._visibility = visibility
@@ -79,14 +78,14 @@ class FileSliceReader:
         self.count = MergeCount()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, some tens of thousands at a time."""
+        """The rows in batches; `count` is complete after the last one."""
         if not self._logs_too:
             yield from self._base_batches(self.schema)
             return
         log = self._read_logs()
-        open_ = np.ones(len(log), np.bool_)  # entries that no base row has met yet
+        open_ = np.ones(len(log), np.bool_)  # entries that no base row has matched yet
         standing = np.zeros(len(log), np.bool_)
-        made = np.zeros(len(log), np.bool_)  # entries that were made one row with a base row
+        made = np.zeros(len(log), np.bool_)  # entries combined with a base row
         for batch in self._base_batches(self._read, _MERGED_ROWS):
             kept, rows = self._merge(batch, log, open_, standing, made)
             kept_rows = batch if kept.all() else batch.filter(pa.array(kept))
@@ -126,8 +125,8 @@ class FileSliceReader:
         standing: npt.NDArray[np.bool_],
         made: npt.NDArray[np.bool_],
     ) -> tuple[npt.NDArray[np.bool_], pa.RecordBatch | None]:
-        """Which rows of a base batch stay, and rows that were made of two; marks the log entries that
-        were met, that stand, and of which rows were made."""
+        """Merge one batch of the base file: which of its rows stay, and the combined rows. Marks the log
+        entries that matched (no longer `open_`), won (`standing`) or were combined (`made`)."""
         kept = np.ones(batch.num_rows, np.bool_)
         entries = np.flatnonzero(open_)
         keys = log.keys if len(entries) == len(log) else log.keys.take(pa.array(entries))
@@ -169,7 +168,7 @@ class FileSliceReader:
         met: npt.NDArray[np.int64],
         wins: npt.NDArray[np.bool_],
     ) -> Merged:
-        """One row of each base row and the log's row of its key."""
+        """Combine base rows with the log's rows of the same keys."""
         older = batch.take(pa.array(base_rows))
         numbers = log.row[met]
         taken = log.rows.take(pa.array(numbers)).combine_chunks().to_batches()

@@ -1,8 +1,7 @@
-"""Which files a reader of the table takes: file groups, their slices, and what is visible when.
+"""The table's files as readers see them: file groups, their slices, and which are visible when.
 
-Owns visibility by the timeline and the rule that ties log files to base files; must not know what the
-files hold. Source: org.apache.hudi.common.table.view.AbstractTableFileSystemView, and what Hudi
-1.2.0 and hudi-rs were seen to do.
+The timeline decides visibility. Source: org.apache.hudi.common.table.view.AbstractTableFileSystemView, and
+the observed behaviour of Hudi 1.2.0 and hudi-rs.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from serde_lab.table.timeline.timeline import WRITE_ACTIONS, Instant, Timeline
 
 @dataclass(frozen=True, slots=True, order=True)
 class BaseFile:
-    """A base file in its place. `path` is relative to the table."""
+    """A base file that was listed. `path` is relative to the table."""
 
     instant: str
     file_id: str
@@ -33,7 +32,7 @@ class BaseFile:
 
 @dataclass(frozen=True, slots=True, order=True)
 class LogFile:
-    """A log file in its place. `instant` is the deltacommit's own, or before version 8 the base's."""
+    """A log file that was listed. `instant` is the deltacommit's; before version 8, the base file's."""
 
     instant: str
     version: int
@@ -46,7 +45,7 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """A base file with the log files on top of it, oldest first; either may be missing."""
+    """A base file and the log files on top of it, oldest first; either may be missing."""
 
     partition_path: str
     file_id: str
@@ -57,14 +56,14 @@ class FileSlice:
 
 @dataclass(frozen=True, slots=True)
 class TableFiles:
-    """All files of a table outside `.hoodie`, sorted out by their names."""
+    """All files of a table outside `.hoodie`, by kind."""
 
     base_files: tuple[BaseFile, ...]
     log_files: tuple[LogFile, ...]
     partitions: tuple[str, ...]
     """Folders with partition metadata."""
     others: tuple[StoredFile, ...]
-    """Files of data folders that are none of these."""
+    """Other files in data folders."""
 
     @property
     def data_files(self) -> tuple[BaseFile | LogFile, ...]:
@@ -74,14 +73,14 @@ class TableFiles:
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """Which instants' files count. An instant that is older than the active timeline counts as
-    committed: archiving took it away, and that is what every reader assumes."""
+    """Which instants' files count. Instants older than the active timeline count as committed: every
+    reader assumes that archiving removed them."""
 
     completion_times: dict[str, str]
     start: str
     pending: frozenset[str] = frozenset()
     as_of: str | None = None
-    """A completion time (in layout 1 an instant time) beyond which nothing counts."""
+    """A completion time (in layout 1 an instant time); later instants do not count."""
 
     def completion_of(self, instant: str) -> str | None:
         """When the instant completed, or None if its files do not count."""
@@ -94,7 +93,7 @@ class Visibility:
 
 
 class FileSystemView:
-    """The table at one moment: the listing and the timeline as they were when the view was made."""
+    """The table's files at one moment, from a listing and a timeline read at that moment."""
 
     def __init__(
         self,
@@ -104,17 +103,17 @@ class FileSystemView:
         replaced: Iterable[tuple[str, str, str]] = (),
     ) -> None:
         self.config, self.files, self.visibility = config, files, visibility
-        # (partition, file id) -> when the group was replaced
+        # (partition, file id) -> completion time of the replacing instant
         self._replaced = {(partition, file_id): time for partition, file_id, time in replaced}
         self._slices = self._build()
 
     @property
     def partitions(self) -> tuple[str, ...]:
-        """Partition paths with data that counts, sorted; "" is a table without partitions."""
+        """Paths of partitions with visible data, sorted; "" in a table without partitions."""
         return tuple(sorted({partition for partition, _ in self._slices}))
 
     def latest_file_slices(self, partition_path: str | None = None) -> tuple[FileSlice, ...]:
-        """The newest slice of every file group, of one partition or of all, by partition and id."""
+        """The newest slice of every file group, of one partition or of all, by partition and file id."""
         return tuple(
             slices[-1]
             for (partition, _), slices in sorted(self._slices.items())
@@ -122,7 +121,7 @@ class FileSystemView:
         )
 
     def latest_base_files(self, partition_path: str | None = None) -> tuple[BaseFile, ...]:
-        """What a read-optimised reader takes: the newest base file of each group that has one."""
+        """The newest base file of each file group that has one, as a read-optimised reader takes them."""
         found = []
         for (partition, _), slices in sorted(self._slices.items()):
             if partition_path is None or partition == partition_path:
@@ -136,8 +135,8 @@ class FileSystemView:
 
     @property
     def replaced_file_groups(self) -> frozenset[tuple[str, str]]:
-        """(partition path, file id) of groups that were replaced. Readers leave out what is written
-        under these ids again, as long as the instant that replaced them is on the active timeline."""
+        """(partition path, file id) of replaced groups. Readers ignore what is written under these ids
+        again, as long as the replacing instant is on the active timeline."""
         return frozenset(self._replaced)
 
     def replaced_before(self, instant: str) -> tuple[str, ...]:
@@ -169,7 +168,7 @@ class FileSystemView:
         }
 
     def _counts(self, partition_path: str, file_id: str, instant: str) -> bool:
-        # a replaced group is gone for good, whatever is written to it later: readers go by its id
+        # readers go by the id: a replaced group stays hidden, whatever is written to it later
         replaced = (partition_path, file_id) in self._replaced
         return not replaced and self.visibility.completion_of(instant) is not None
 
@@ -182,8 +181,8 @@ class _FileGroup:
     def slices(
         self, partition_path: str, file_id: str, layout_version: int, visibility: Visibility
     ) -> list[FileSlice]:
-        """From version 8 on a log belongs to the newest base whose instant is not after the log's
-        completion; before, to the base of the instant that its name carries."""
+        """The slices, oldest first. From version 8 on a log belongs to the newest base file whose instant
+        is not after the log's completion; before, to the base file whose instant is in the log's name."""
         logs: dict[str, list[LogFile]] = {}
         for log in self.logs:
             moment = log.instant
@@ -196,7 +195,7 @@ class _FileGroup:
             def age(log: LogFile) -> tuple[str, str, int, str]:
                 completed = visibility.completion_of(log.instant) or log.instant
                 if layout_version == 1:
-                    completed = ""  # the version alone counts up over instants
+                    completed = ""  # versions alone give the order across instants
                 return completed, log.instant, log.version, log.write_token
 
             return tuple(sorted(logs.get(owner, ()), key=age))
@@ -213,7 +212,7 @@ class _FileGroup:
 
 
 def list_table_files(storage: Storage) -> TableFiles:
-    """List every file outside `.hoodie` and sort them out by name."""
+    """List all files outside `.hoodie`, by kind."""
     folders, files = storage.list_folder()
     for folder in folders:
         if folder != ".hoodie":
@@ -255,10 +254,10 @@ def list_table_files(storage: Storage) -> TableFiles:
 
 
 def visibility_of(instants: Iterable[Instant], as_of: str | None = None) -> Visibility:
-    """Which instants count, from the instants of the active timeline."""
+    """The visibility that the instants of the active timeline imply."""
     known = tuple(instants)
     done = [i for i in known if i.is_completed and i.action in WRITE_ACTIONS]
-    # the first write starts the active timeline; a savepoint keeps its instant there for ever
+    # the active timeline starts at its first write, not counting instants that savepoints keep there
     kept = {i.time for i in known if i.action == "savepoint"}
     writes = (i.time for i in known if i.completed_action in WRITE_ACTIONS)
     start = min((time for time in writes if time not in kept), default="")
@@ -273,7 +272,7 @@ def visibility_of(instants: Iterable[Instant], as_of: str | None = None) -> Visi
 def replaced_file_groups(
     timeline: Timeline, visibility: Visibility, instants: Iterable[Instant]
 ) -> list[tuple[str, str, str]]:
-    """(partition, file id, completion time) of every group that a replacecommit took away."""
+    """(partition, file id, completion time) of every file group that a visible replacecommit replaced."""
     found = []
     for instant in instants:
         if not instant.is_completed or instant.action != "replacecommit":

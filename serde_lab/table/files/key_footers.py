@@ -1,7 +1,6 @@
-"""What a base file's footer says of its record keys, kept for as long as there is room.
+"""Key range and bloom filter in base files' footers, and a cache of them.
 
-Owns the reading of key range and bloom filter, and a cache of them by path; must not know who asks.
-Base files never change under their name, so that nothing of the cache grows old. Source:
+Base files never change under their name, so cached entries stay valid. Source:
 org.apache.hudi.io.HoodieKeyLookupHandle and HoodieRangeInfoHandle.
 """
 
@@ -23,7 +22,7 @@ from serde_lab.table.storage.storage import Storage
 
 @dataclass(frozen=True, slots=True)
 class KeyFooter:
-    """Least and greatest key, in Java's order, and the filter; None where the footer has none."""
+    """Least and greatest key, in Java's order, and the bloom filter; None if the footer has none."""
 
     least: str | None
     greatest: str | None
@@ -31,12 +30,12 @@ class KeyFooter:
 
     @property
     def size_bytes(self) -> int:
-        """What it holds in memory, about."""
+        """Approximate size in memory."""
         return 0 if self.bloom is None else sum(row.nbytes for row in self.bloom.rows)
 
 
 class FooterCache:
-    """Key footers of base files by storage and path; the longest unused go first."""
+    """Key footers by storage and path; the least recently used are dropped first."""
 
     def __init__(self, max_bytes: int = 64 << 20) -> None:
         self._max_bytes, self._bytes = max_bytes, 0
@@ -44,7 +43,7 @@ class FooterCache:
         self.hits = self.reads = 0
 
     def get(self, storage: Storage, path: str) -> KeyFooter:
-        """The footer, read if it is not there. Raises TableError for a file that cannot be read."""
+        """The footer, from the cache or the file. Raises TableError for a file that cannot be read."""
         place = (storage.url, path)
         kept = self._kept.get(place)
         if kept is not None:
@@ -61,7 +60,7 @@ class FooterCache:
 
 
 def read_key_footer(storage: Storage, path: str) -> KeyFooter:
-    """Read range and filter of one base file. Raises TableError if the filter is damaged."""
+    """Read key range and bloom filter of one base file. Raises TableError if the filter is damaged."""
     footer = BaseFileReader(storage, path).footer
     bloom = None
     if BLOOM_KEY in footer:

@@ -1,6 +1,6 @@
 """The least and greatest record key of a file, in Java's order of strings.
 
-Owns that order: UTF-16 code units, not code points, which differ beyond U+FFFF. Hudi's bloom index
+Java compares UTF-16 code units, not code points; the two orders differ beyond U+FFFF. Hudi's bloom index
 compares these two keys of a footer with Java's compareTo.
 """
 
@@ -25,7 +25,7 @@ class KeyRange:
             return
         data = StringBytes.of(keys).data
         if len(data) and int(data.max()) >= 0xF0:
-            # a character of two units is there: bytes of UTF-8 sort otherwise than Java does
+            # some character takes two UTF-16 units: UTF-8 bytes sort differently from Java
             ordered = keys.to_pylist()
             low, high = min(ordered, key=_java_order), max(ordered, key=_java_order)
         else:

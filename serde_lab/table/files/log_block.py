@@ -1,8 +1,7 @@
-"""Blocks of a log file: how one is framed, and how a file is taken apart into blocks again.
+"""Framing and parsing of the blocks in a log file, with detection of damage.
 
-Owns the frame and the detection of damage; must not know what blocks hold. Blocks carry no checksum:
-Hudi's readers pass over a block whose lengths do not fit and say nothing, so that a lost tail loses
-committed rows. Here it is found and told. Source: org.apache.hudi.common.table.log
+Blocks carry no checksum: Hudi's readers silently skip a block whose lengths do not fit, so that a lost tail
+loses committed rows. Here it is found and reported. Source: org.apache.hudi.common.table.log
 (HoodieLogFormatWriter, HoodieLogFileReader).
 
     #HUDI# | int64 length | int32 version 1 | int32 type | header | int64 content length | content |
@@ -30,7 +29,7 @@ _PAIR = struct.Struct(">ii")
 
 
 class BlockType(IntEnum):
-    """What a block holds, by Hudi's numbers."""
+    """Kinds of blocks, by Hudi's numbers."""
 
     COMMAND = 0
     DELETE = 1
@@ -57,7 +56,7 @@ class Header(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class LogBlock:
-    """One whole block. `offset` is where it begins in its file, `size_bytes` its whole length."""
+    """One whole block. `offset` is its start in the file, `size_bytes` its whole length."""
 
     type: int
     header: Mapping[int, str]
@@ -67,13 +66,13 @@ class LogBlock:
 
     @property
     def instant(self) -> str:
-        """The instant that wrote it; "" if it does not say."""
+        """The instant that wrote the block; "" if the header does not state it."""
         return self.header.get(Header.INSTANT_TIME, "")
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes of a log file that are no block: where they begin, how many, and what is wrong."""
+    """Bytes of a log file that form no block: where they begin, how many, and what is wrong."""
 
     offset: int
     size_bytes: int
@@ -85,7 +84,7 @@ def frame_block(type: BlockType, header: Mapping[int, str], content: bytes | pa.
     head = _frame_map(header)
     body = memoryview(content)
     foot = _frame_map({})
-    # counted from after the length itself to the end of the block
+    # counts the bytes between this number and the block's end
     length = 8 + len(head) + 8 + body.nbytes + len(foot) + 8
     return b"".join(
         (
@@ -103,7 +102,7 @@ def frame_block(type: BlockType, header: Mapping[int, str], content: bytes | pa.
 def parse_blocks(data: pa.Buffer) -> Iterator[LogBlock | Damage]:
     """The blocks of a log file in order, and the damage between them.
 
-    After damage the search goes on at the next magic, as Hudi's reader does.
+    After damage the search continues at the next magic, as in Hudi's reader.
     """
     view = memoryview(data)
     offset = 0

@@ -1,7 +1,6 @@
-"""What data blocks hold: rows as Avro datums, or a whole Parquet file.
+"""Encoding and decoding of data blocks: rows as Avro datums, or a whole Parquet file.
 
-Owns the content of both kinds; must not know frames, files or merging. Sources:
-HoodieAvroDataBlock (version 3) and HoodieParquetDataBlock.
+Sources: HoodieAvroDataBlock (version 3) and HoodieParquetDataBlock.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ _HEAD = struct.Struct(">ii")
 
 @lru_cache(maxsize=16)
 def codec_of(avro_schema: str) -> AvroCodec:
-    """The codec of a schema as a block's header states it."""
+    """The codec of the schema in a block's header."""
     return AvroCodec(avro_schema)
 
 
 def encode_avro(rows: pa.RecordBatch, avro_schema: str) -> pa.Buffer:
-    """int32 version, int32 records, then each record as int32 bytes and its datum."""
+    """Encode rows: int32 version, int32 record count, then each record as int32 size and datum."""
     datums = AvroCodec(avro_schema, rows.schema).encode(rows)
     sizes = pc.binary_length(datums).to_numpy().astype(">i4")
     heads = pa.Array.from_buffers(
@@ -43,7 +42,7 @@ def encode_avro(rows: pa.RecordBatch, avro_schema: str) -> pa.Buffer:
 
 
 def decode_avro(content: pa.Buffer, avro_schema: str, where: str) -> pa.RecordBatch:
-    """The rows of an Avro block, in the columns of its own schema. Raises TableError."""
+    """The rows of an Avro block, with the columns of its own schema. Raises TableError."""
     view = memoryview(content)
     if len(view) < _HEAD.size:
         raise TableError(f"{where}: its content has {len(view)} bytes, which is no Avro block")
@@ -53,7 +52,7 @@ def decode_avro(content: pa.Buffer, avro_schema: str, where: str) -> pa.RecordBa
     starts = np.empty(max(count, 0), np.int64)
     sizes = np.empty(max(count, 0), np.int64)
     at = _HEAD.size
-    # each length says where the next one stands: there is no other way through than one by one
+    # only a record's length tells where the next record starts, so they are visited one by one
     for row in range(count):
         size = int.from_bytes(view[at : at + 4], "big", signed=True)
         at += 4
@@ -72,7 +71,7 @@ def decode_avro(content: pa.Buffer, avro_schema: str, where: str) -> pa.RecordBa
 
 
 def encode_parquet(rows: pa.RecordBatch, format: BaseFileFormat) -> pa.Buffer:
-    """A whole Parquet file."""
+    """Encode rows as a whole Parquet file."""
     table = pa.Table.from_batches([rows])
     out = pa.BufferOutputStream()
     with pq.ParquetWriter(out, rows.schema, **parquet_options(table, format)) as writer:

@@ -1,9 +1,8 @@
-"""Log files: what one instant appends to a file group, as blocks in one or more new files.
+"""Writing of log files: what one instant appends to a file group, as blocks in one or more new files.
 
-Owns which blocks are made, how rows get their meta columns, and when a file is full; must not know
-merging. From table version 8 on a log file carries the deltacommit's own instant and versions begin
-at 1; before, the base file's instant, and versions count on. A log file is never appended to: object
-stores cannot, and a file that appears whole needs no recovery. Source: HoodieAppendHandle.
+From table version 8 on, a log file carries the deltacommit's instant and versions begin at 1; before, it
+carries the base file's instant and versions continue. A log file is never appended to: object stores cannot
+do it, and a file that appears whole needs no recovery. Source: HoodieAppendHandle.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ BlockFormat = Literal["avro", "parquet"]
 
 @dataclass(frozen=True, slots=True)
 class LogFormat:
-    """How log files are made. `block_bytes`: most bytes of rows (in memory) in one data block;
-    `file_bytes`: a file this large gets no further block."""
+    """How log files are written. `block_bytes`: most bytes of rows (in memory) in one data block;
+    `file_bytes`: a file of this size gets no further block."""
 
     blocks: BlockFormat = "avro"
     compression: BaseFileFormat = field(default_factory=BaseFileFormat)
@@ -47,10 +46,10 @@ class LogFormat:
 
 @dataclass(frozen=True, slots=True)
 class LogTarget:
-    """The file group that is appended to, and what log names need to know of it.
+    """The file group to append to, and what the names of its log files need.
 
-    `base_instant` and `base_file` are those of its latest slice; `latest_version` the version of the
-    slice's newest log file, 0 if it has none (both count only before table version 8).
+    `base_instant` and `base_file` are those of its latest slice; `latest_version` is the version of the
+    slice's newest log file, 0 if it has none (both matter only before table version 8).
     """
 
     partition_path: str
@@ -61,10 +60,10 @@ class LogTarget:
 
 
 def check_block_format(blocks: BlockFormat, ordering: tuple[pa.DataType, ...]) -> None:
-    """Raises OptionError for Parquet blocks on a table that orders by a string.
+    """Raises OptionError for Parquet blocks in a table whose ordering field is a string.
 
-    Hudi 1.2.0 compares every row of such a block with the last row's ordering value, so that updates
-    are lost and late rows win.
+    Hudi 1.2.0 compares every row of such a block with the last row's ordering value, so that updates are lost
+    and late rows win.
     """
     if blocks == "parquet" and any(pa.types.is_string(kind) for kind in ordering):
         raise OptionError(
@@ -76,8 +75,8 @@ def check_block_format(blocks: BlockFormat, ordering: tuple[pa.DataType, ...]) -
 
 @dataclass(frozen=True, slots=True)
 class _BlockKind:
-    """What data blocks hold: their columns (meta columns too), the same as Avro, and whether the table
-    has others besides."""
+    """The form of data blocks: their columns (meta columns too), the same as an Avro schema, and whether
+    they lack columns of the table."""
 
     schema: pa.Schema
     avro: str
@@ -87,8 +86,7 @@ class _BlockKind:
 class LogWriter:
     """Appends one instant's rows and deletes to one file group, in the order of the calls.
 
-    Files appear when they are full and at `close`. `inflight_path` and `rows_before` as in
-    BaseFileWriter.
+    Files appear when they are full and at `close`. `inflight_path` and `rows_before` as in BaseFileWriter.
     """
 
     def __init__(
@@ -129,15 +127,15 @@ class LogWriter:
         return _BlockKind(schema, json.dumps(avro), partial)
 
     def append(self, record_keys: pa.Array, data: pa.RecordBatch) -> None:
-        """Rows that this instant writes, with their record keys."""
+        """Add rows that this instant writes, with their record keys."""
         where = self._storage.describe(self._target.partition_path)
         self._append(record_keys, conform(data, self._data_schema, where), self._whole)
 
     def append_partial(self, record_keys: pa.Array, data: pa.RecordBatch) -> None:
-        """The same of rows that have some of the columns; the others keep what is stored.
+        """Add rows that have only some of the columns; the others keep their stored values.
 
-        Every key must be stored: Apache Hudi reads memory that is not its own where no whole row is to
-        be found. Source: KEEP_VALUES, HoodieAppendHandle's partial updates.
+        Every key must be stored: if there is no whole row, Apache Hudi reads memory that is not its own.
+        Source: KEEP_VALUES, HoodieAppendHandle's partial updates.
         """
         kind = self._kind
         if not kind.partial or kind.schema != with_meta_columns(data.schema):
@@ -151,7 +149,7 @@ class LogWriter:
         if kind is not self._kind:
             self._flush()
             self._kind = kind
-        # counted from 1, as Hudi's append handle does
+        # counted from 1, as in Hudi's append handle
         numbers = pa.array(np.arange(self._rows + 1, self._rows + rows + 1)).cast(pa.string())
         self._rows += rows
         meta = {
@@ -161,13 +159,13 @@ class LogWriter:
             ),
             "_hoodie_record_key": record_keys,
             "_hoodie_partition_path": _repeated(self._target.partition_path, rows),
-            # in a log only the file id: rows get a file's name when they are compacted into one
+            # logs have only the file id here: compaction gives rows the name of their file
             "_hoodie_file_name": _repeated(self._target.file_id, rows),
         }
         batch = pa.RecordBatch.from_arrays(
             [*(meta[name] for name in META_NAMES), *data.columns], schema=kind.schema
         )
-        # a batch larger than a block is cut by its average row
+        # a batch larger than a block is split by its average row size
         size = max(1, data.nbytes)
         step = max(1, rows * self._format.block_bytes // size)
         for start in range(0, rows, step):
@@ -178,11 +176,10 @@ class LogWriter:
                 self._flush()
 
     def delete(self, record_keys: pa.Array, ordering: Sequence[pa.Array] = ()) -> None:
-        """Deletes, after the rows that were appended before them.
+        """Add deletes, which come after the rows appended before them.
 
-        With `ordering` (an array an ordering field) a delete counts only for rows that are not newer;
-        without, for all there are.
-        Raises DataError for an ordering value that a delete block cannot hold.
+        With `ordering` (one array per ordering field) a delete removes only rows that are not newer; without,
+        all rows. Raises DataError for an ordering value that a delete block cannot hold.
         """
         if not len(record_keys):
             return
@@ -191,10 +188,10 @@ class LogWriter:
         self._add(BlockType.DELETE, content, deletes=len(record_keys))
 
     def close(self, updates: int = 0) -> list[WriteStat]:
-        """Put what is left in its place; one stat a file, none where nothing was written.
+        """Place what is left; returns one stat per file, none if nothing was written.
 
-        Of the appended rows the first `updates` replace a stored one, and the others are new; each
-        file's stat counts those of its own rows.
+        The first `updates` of the appended rows replace a stored one, the others are new; each file's stat
+        counts its own rows.
         """
         self._flush()
         self._place()

@@ -1,9 +1,8 @@
-"""What the log files of a file slice say in the end: one row or one delete a record key.
+"""Reading and merging of a file slice's log files: one row or one delete per record key.
 
-Owns the reading of committed blocks, and their merging within a log; must not know base files. Source:
-BufferedRecordMergerFactory and KeyBasedFileGroupRecordBuffer of Hudi 1.x;
-the rules themselves are `merging.histories`'s. Where choosing one of two rows is not enough, a combiner
-makes one of them; so it does where blocks are partial, whose rows lack columns.
+Only committed blocks are read. `merging.histories` has the merge rules. If choosing one of two rows is not
+enough, a combiner makes one row of both, also for partial blocks, whose rows lack columns. Source:
+BufferedRecordMergerFactory and KeyBasedFileGroupRecordBuffer of Hudi 1.x.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ _ROLLBACK_COMMAND = "0"
 
 @dataclass(frozen=True, slots=True)
 class LogRecords:
-    """The outcome of a slice's log files, one entry a record key; all arrays have one length.
+    """The merged log files of a slice, one entry per record key; all arrays have the same length.
 
-    `keys`: record keys. `row`: the entry's row in `rows`, or -1 where it is a delete. `always`: deletes
-    by commit time, which win over the base file's row whatever its ordering value. `ordering`: one
-    array an ordering field, null where `always`. `present`: of the columns that some writers left out,
-    in which of `rows` they are given; None where the log has no partial updates.
+    `keys`: record keys. `row`: the entry's row in `rows`, or -1 for a delete. `always`: deletes by commit
+    time, which win over the base file's row whatever its ordering value. `ordering`: one array per ordering
+    field, null where `always`. `present`: for each column that some writers left out, which of `rows` have
+    it; None if the log has no partial updates.
     """
 
     keys: pa.Array
@@ -56,7 +55,7 @@ class LogRecords:
 
 @dataclass(frozen=True, slots=True)
 class LogCount:
-    """What was read: for the statistics of a compaction."""
+    """Counts of what was read, for the statistics of a compaction."""
 
     files: int = 0
     blocks: int = 0
@@ -71,11 +70,10 @@ def read_log_records(
     visibility: Visibility,
     rules: MergeRules | None = None,
 ) -> tuple[LogRecords, LogCount]:
-    """Read the blocks of committed instants and merge them by `rules`. `schema`: the columns that are
-    wanted, its ordering fields among them; without any the later entry of a key stands.
+    """Read the blocks of committed instants and merge them by `rules`. `schema` has the wanted columns,
+    ordering fields included; without ordering fields the later entry of a key wins.
 
-    Raises TableError for a damaged block: Hudi's readers pass over it in silence, and what it held
-    would be gone.
+    Raises TableError for a damaged block: Hudi's readers silently skip it, which loses its records.
     """
     rules = rules or MergeRules()
     columns = with_meta_columns(schema.data)
@@ -102,7 +100,7 @@ def read_log_records(
 def has_partial_rows(
     storage: Storage, log_files: Sequence[LogFile], visibility: Visibility
 ) -> bool:
-    """Whether rows of these logs leave columns out. Raises TableError for a damaged block."""
+    """Whether these logs have rows that lack columns. Raises TableError for a damaged block."""
     blocks = committed_blocks(storage, log_files, visibility)
     return any(_is_partial(block) for block, _ in blocks)
 
@@ -110,8 +108,8 @@ def has_partial_rows(
 def columns_of_partial_rows(
     storage: Storage, log_files: Sequence[LogFile], visibility: Visibility
 ) -> set[str]:
-    """The columns that rows of these logs have where they leave others out. Raises TableError for a
-    damaged block."""
+    """The columns of those rows in these logs that lack other columns. Raises TableError for a damaged
+    block."""
     blocks = committed_blocks(storage, log_files, visibility)
     schemas = [block.header.get(Header.SCHEMA) for block, _ in blocks if _is_partial(block)]
     return {field["name"] for schema in schemas if schema for field in json.loads(schema)["fields"]}
@@ -120,7 +118,7 @@ def columns_of_partial_rows(
 def committed_blocks(
     storage: Storage, log_files: Sequence[LogFile], visibility: Visibility
 ) -> Iterable[tuple[LogBlock, str]]:
-    """Data and delete blocks of instants that count, in order, each with its place for messages."""
+    """Data and delete blocks of visible instants, in order, each with its place for messages."""
     kept: list[tuple[LogBlock, str]] = []
     for file in log_files:
         path = storage.describe(file.path)
@@ -140,7 +138,7 @@ def committed_blocks(
 
 
 def _undo(kept: list[tuple[LogBlock, str]], command: LogBlock, where: str) -> None:
-    """A rollback block, which only table version 6 has, takes its target's blocks back."""
+    """Remove the blocks that a rollback block targets; only table version 6 has such blocks."""
     if command.header.get(Header.COMMAND_BLOCK_TYPE) != _ROLLBACK_COMMAND:
         raise TableError(f"{where}: is a command that is not known")
     target = command.header.get(Header.TARGET_INSTANT_TIME)
@@ -162,8 +160,8 @@ def _check_kind(block: LogBlock, where: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The entries of one block. `rows` is None for deletes; `missing`: columns that it leaves out on
-    purpose."""
+    """The entries of one block. `rows` is None for deletes; `missing`: the columns that a partial block
+    lacks."""
 
     keys: pa.Array
     deleted: npt.NDArray[np.bool_]
@@ -249,7 +247,7 @@ def _merge(
 
 
 def _present(parts: list[_Part]) -> Present:
-    """Of each column that a block leaves out: which rows have it all the same."""
+    """For each column that some block lacks: which rows have it."""
     lacking = {name for part in parts for name in part.missing or ()}
     return {
         name: _concatenated(

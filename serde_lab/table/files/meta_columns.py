@@ -1,6 +1,6 @@
-"""The five columns that Hudi puts before the data columns of every row of a table.
+"""The five meta columns that Hudi puts before the data columns of every row.
 
-Owns their names, order and types; must not know files. Source: org.apache.hudi's HoodieRecord.
+Source: org.apache.hudi's HoodieRecord.
 """
 
 from __future__ import annotations
@@ -26,6 +26,6 @@ def with_meta_columns(data: pa.Schema) -> pa.Schema:
 
 
 def data_schema(stored: pa.Schema) -> pa.Schema:
-    """The data columns of `stored`, without whatever meta columns it has."""
+    """The data columns of `stored`, without its meta columns."""
     hidden = {*META_NAMES, OPERATION}
     return pa.schema([field for field in stored if field.name not in hidden])

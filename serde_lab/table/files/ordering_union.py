@@ -1,9 +1,9 @@
-"""Ordering values as Hudi wraps them in delete blocks: a union of one record a type.
+"""Conversion of ordering values to and from Hudi's wrapper union, as delete blocks store them.
 
-Hudi wraps a value by its Java type, and compares what it unwraps with the values of Spark's rows, where
-timestamps are longs and dates are ints. So it writes timestamps as `LongWrapper` and dates as
-`IntWrapper`, and fails on `TimestampMicrosWrapper` and `DateWrapper`; these are read here all the same.
-Source: org.apache.hudi.avro.HoodieAvroWrapperUtils and the schema in HoodieDeleteRecord (Hudi 1.2.0).
+Hudi wraps a value by its Java type, and compares the unwrapped value with those of Spark's rows, where
+timestamps are longs and dates are ints. So Hudi writes timestamps as `LongWrapper` and dates as `IntWrapper`,
+and fails on `TimestampMicrosWrapper` and `DateWrapper`; these can be read here too. Source:
+org.apache.hudi.avro.HoodieAvroWrapperUtils and the schema in HoodieDeleteRecord (Hudi 1.2.0).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 
 from serde_lab.errors import DataError, TableError
 
-# branches of the union, by Hudi's order of wrapper records
+# branches of the union, in Hudi's order of wrapper records
 NULL, _BOOLEAN, INT, _LONG, _FLOAT, _DOUBLE, _BYTES, _STRING, _DATE = range(9)
 _DECIMAL, _TIME, _TIMESTAMP = range(9, 12)
-_LOCAL_DATE = 12  # inside an array only; the outer union has the array itself there
+_LOCAL_DATE = 12  # only inside an array; in the outer union this branch is the array
 _DECIMAL_SCALE, _DECIMAL_PRECISION = 15, 30  # of Hudi's DecimalWrapper, whatever the column has
 
 AVRO_TYPES = {
@@ -39,7 +39,7 @@ AVRO_TYPES = {
     _LOCAL_DATE: "int",
 }
 
-# bytes of a value where they are always the same
+# bytes per value, if fixed
 OF_VARINT, _OF_LENGTH = 0, -1
 WIDTHS = {
     _BOOLEAN: 1,
@@ -57,7 +57,7 @@ WIDTHS = {
 
 
 def wrapped(ordering: pa.Array) -> tuple[int, pa.Array]:
-    """The union's branch for a column's type, and its values in the wrapper's form."""
+    """The union's branch for a column's type, and the values in the form of its wrapper."""
     kind = ordering.type
     if ordering.null_count:
         raise DataError("a delete has a null ordering value; Hudi's readers fail on it")
@@ -91,12 +91,12 @@ def _decimal_bytes(value: Decimal) -> bytes:
             f"the ordering value {value} does not fit into decimal({_DECIMAL_PRECISION}, "
             f"{_DECIMAL_SCALE}), which is what a delete block holds"
         )
-    # as few bytes as hold it, as BigInteger#toByteArray gives them
+    # the fewest bytes that hold it, as BigInteger#toByteArray gives them
     return unscaled.to_bytes((unscaled + (unscaled < 0)).bit_length() // 8 + 1, "big", signed=True)
 
 
 def unwrapped(branch: int, values: pa.Array, kind: pa.DataType, where: str) -> pa.Array:
-    """Wrapped values in the type of the table's ordering field."""
+    """Convert wrapped values to the type of the table's ordering field."""
     if branch in (_DATE, _LOCAL_DATE):
         values = values.view(pa.date32())
     elif branch == _TIMESTAMP:
@@ -120,13 +120,13 @@ def unwrapped(branch: int, values: pa.Array, kind: pa.DataType, where: str) -> p
 
 
 def array_of_wrappers(parts: Sequence[tuple[int, Any]]) -> tuple[str, dict[str, Any]]:
-    """The values of several ordering fields as a record of the union, each part a branch and a value."""
+    """The union's record for the values of several ordering fields, each given as a branch and a value."""
     wrappers = [(_WRAPPERS[branch]["name"], {_FIELDS[branch]: value}) for branch, value in parts]
     return _ARRAY["name"], {_ARRAY_FIELD: wrappers}
 
 
 def parts_of(wrapper: dict[str, Any] | None) -> list[tuple[int, Any]]:
-    """Branch and value of a wrapper record, or of each of an array of them."""
+    """Branch and value of a wrapper record, or of each record in an array of them."""
     if wrapper is None:
         return [(NULL, None)]
     field, value = next(iter(wrapper.items()))
@@ -136,7 +136,7 @@ def parts_of(wrapper: dict[str, Any] | None) -> list[tuple[int, Any]]:
 
 
 def assembled(parts: Sequence[tuple[int, Any]], kind: pa.DataType, where: str) -> pa.Array:
-    """An ordering field's values out of parts whose branches may differ; null where there is none."""
+    """An ordering field's values from parts whose branches may differ; null for a missing value."""
     values = pa.nulls(len(parts), kind)
     for branch in sorted({branch for branch, _ in parts} - {NULL}):
         own = [value if found == branch else None for found, value in parts]
@@ -158,8 +158,8 @@ _ARROW_TYPES = {
     "bytes": pa.binary(),
     "string": pa.string(),
 }
-# Records named as Hudi's. Each has a field name of its own, by which a value says its branch; names
-# are not written to a block.
+# Records are named as in Hudi. Each has its own field name, which tells a value's branch; blocks do not
+# contain names.
 _NAMES = [
     "null",
     "BooleanWrapper",

@@ -1,7 +1,6 @@
-"""`.hoodie_partition_metadata`: what makes a folder a partition.
+"""`.hoodie_partition_metadata`: the file that makes a folder a partition.
 
-Owns the file's name and text; must not know what is in the partition. Java readers list partitions by
-it: where it is missing they see no rows and say nothing.
+Java readers list partitions by it: without it they see no rows and report nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ FILE_NAME = ".hoodie_partition_metadata"
 
 
 def create_partition_metadata(storage: Storage, partition_path: str, instant: str) -> None:
-    """Make the folder a partition, first written by `instant`; nothing if it is one already."""
+    """Make the folder a partition, first written by `instant`; no effect if it is one already."""
     path = in_partition(partition_path, FILE_NAME)
     if storage.exists(path):
         return

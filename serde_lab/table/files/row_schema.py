@@ -1,8 +1,7 @@
-"""Making stored rows fit a schema: by column name, with missing columns null and narrower ones wider.
+"""Conversion of stored batches to a schema: columns by name, missing ones null, narrower types widened.
 
-Owns that fit of whole batches (`records.schema_evolution` has that of values); must not know where the
-rows came from. Other writers name list children differently, order columns differently, and leave out
-columns that were added later.
+Other writers name list children differently, order columns differently, and leave out columns that were added
+later. `records.schema_evolution` converts the values.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from serde_lab.records.schema_evolution import fit
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema, where: str) -> pa.RecordBatch:
-    """`batch` with exactly the columns of `schema`. Raises TableError, naming `where` and column."""
+    """`batch` with exactly the columns of `schema`. Raises TableError, naming `where` and the column."""
     if batch.schema.equals(schema):
         return batch
     columns = [_column(batch, field, where) for field in schema]
@@ -24,7 +23,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, where: str) -> pa.RecordBa
 
 
 def conform_table(table: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
-    """Like `conform`, of all batches of a table."""
+    """Like `conform`, for all batches of a table."""
     if table.schema.equals(schema):
         return table
     batches = [conform(batch, schema, where) for batch in table.to_batches()]

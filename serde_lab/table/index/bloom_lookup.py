@@ -1,16 +1,14 @@
-"""The BLOOM index: which stored file group, if any, holds each record key.
+"""The BLOOM index: finds the stored file group, if any, that holds each record key.
 
-Owns the three steps, each for many keys at once: files whose key range spans a key, of those the ones
-whose filter does not deny it, and of those the one that holds it, found by reading its key column.
-Must not know frames or file groups to come. Source: org.apache.hudi.index.bloom.HoodieBloomIndex and
-HoodieGlobalBloomIndex.
+A lookup has three steps, each for many keys at once: find the files whose key range spans a key, keep those
+whose filter may contain it, and read their key columns to see which one holds it. Source:
+org.apache.hudi.index.bloom.HoodieBloomIndex and HoodieGlobalBloomIndex.
 
-The rule for logs: this index knows base files only. It is right for merge-on-read because a key enters
-a file group with its base file: inserts go to new base files or rewrite a small one that has no logs,
-never to a log; updates and deletes go to the log of the group whose base file has the key (and a key
-that a log deleted is still found there, so that writing it anew lands in the same group). File groups
-that begin with a log, as other indexes make them, would have their keys written twice without a word:
-they are refused.
+This index knows base files only. That is enough for merge-on-read because a key enters a file group with its
+base file: inserts go to new base files or rewrite a small one without logs, never to a log; updates and
+deletes go to the log of the group whose base file has the key (a key that a log deleted is still found there,
+so that writing it again reaches the same group). File groups that begin with a log, as other indexes make
+them, are refused: their keys would silently be duplicated.
 """
 
 from __future__ import annotations
@@ -40,21 +38,21 @@ BloomFile = tuple[str, str, str]
 
 @dataclass(slots=True)
 class LookupCounts:
-    """What a lookup had to do, for measuring: sums over all calls."""
+    """Counts of the work that lookups did: sums over all calls."""
 
     keys: int = 0
     in_range: int = 0
     """Pairs of a key and a file whose range spans it."""
     candidates: int = 0
-    """Pairs that the file's filter did not deny either."""
+    """Pairs that the file's filter did not rule out either."""
     found: int = 0
     files_read: int = 0
 
 
 def bloom_files(slices: Iterable[FileSlice]) -> tuple[BloomFile, ...]:
-    """What BloomLookup takes, of the latest slices of a view.
+    """The files to give to BloomLookup, from the latest slices of a view.
 
-    Raises TableError for a file group without a base file, which this index cannot see.
+    Raises TableError for a file group without a base file, whose keys this index cannot see.
     """
     found = []
     for slice_ in slices:
@@ -69,9 +67,9 @@ def bloom_files(slices: Iterable[FileSlice]) -> tuple[BloomFile, ...]:
 
 
 class BloomLookup:
-    """Looks keys up in `files`. Keep the cache to read a footer once, whatever the number of lookups.
+    """Looks keys up in `files`. A cache that is kept reads each footer once, whatever the number of lookups.
 
-    With `is_global` a key is looked for in every partition, else in its own. `counts` grows.
+    With `is_global` a key is looked for in every partition, else in its own. `counts` grows with every call.
     """
 
     def __init__(
@@ -94,9 +92,8 @@ class BloomLookup:
     ) -> npt.NDArray[np.int64]:
         """The index into `files` of the file that holds each key, NOWHERE (-1) if none does; shape (n,).
 
-        `keys` must be without nulls; `partition_paths` may be None where there are no partitions, or
-        for a global index. Of several files that hold a key, which a sound table does not have, the
-        first in `files` is told.
+        `keys` must not have nulls; `partition_paths` may be None without partitions, or for a global index.
+        If several files hold a key, which never happens in a sound table, the first in `files` is returned.
         """
         if isinstance(keys, pa.ChunkedArray):
             keys = keys.combine_chunks()
@@ -125,13 +122,13 @@ class BloomLookup:
         files: Sequence[int],
         found: npt.NDArray[np.int64],
     ) -> None:
-        """Look `keys`, which are at `rows` of the batch, up in `files`; sets `found`."""
+        """Look up `keys`, whose positions in the batch are `rows`, in `files`; sets `found`."""
         footers = [(n, self._cache.get(self._storage, self._files[n][2])) for n in files]
         ordered = _Ordered(keys, [footer for _, footer in footers])
         for number, footer in footers:
             places = ordered.spanned(footer)
             self.counts.in_range += len(places)
-            # a key that an earlier file holds is not looked for again
+            # a key that an earlier file holds is not looked up again
             places = places[found[rows[places]] == NOWHERE]
             if len(places) and footer.bloom is not None:
                 places = places[footer.bloom.may_contain(keys.take(pa.array(places)))]
@@ -154,9 +151,9 @@ class BloomLookup:
 
 
 class _Ordered:
-    """Keys in Java's order of strings, in which a footer states its range.
+    """Keys in Java's order of strings, which the ranges in footers follow.
 
-    That is the order of UTF-8 bytes, unless a character beyond the first plane is about.
+    That is the order of UTF-8 bytes, unless some character is beyond U+FFFF.
     """
 
     def __init__(self, keys: pa.Array, footers: Sequence[KeyFooter]) -> None:
@@ -172,7 +169,7 @@ class _Ordered:
         self._sorted = values.take(pa.array(self._order))
 
     def spanned(self, footer: KeyFooter) -> npt.NDArray[np.int64]:
-        """The places of the keys within the footer's range; all of them where it states none."""
+        """The positions of the keys within the footer's range; all of them if it states none."""
         if footer.least is None or footer.greatest is None:
             return np.sort(self._order)
         first = bisect_left(self._sorted, self._form(footer.least), key=_plain)

@@ -1,12 +1,11 @@
-"""Which file group a record goes to: Hudi's bucket assigner, for many records at once.
+"""Hudi's bucket assigner: chooses the file group of each insert, for many records at once.
 
-Owns the rule for inserts (small files first, then the partition's new file until it is full, then a
-new one) and the drawing of new file ids; must not know how a record's stored location is found, nor
-files. Source: org.apache.hudi.sink.partitioner.BucketAssigner, and UpsertPartitioner#assignInserts,
-which fills the same files in the same order but spreads the records over them by key hash.
+Inserts fill small files first, then the partition's new file until it is full, then another new one. Source:
+org.apache.hudi.sink.partitioner.BucketAssigner, and UpsertPartitioner#assignInserts, which fills the same
+files in the same order but spreads the records over them by key hash.
 
-Several tasks assign at the same time without asking each other: each uses only small files and draws
-only ids that belong to it, so that a file group has one writer.
+Several tasks assign at the same time without coordination: each uses only small files and new ids that belong
+to it, so that a file group has one writer.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Run:
     file_id: str
     rows: int
     is_new: bool
-    """Whether this write makes the file group; False means that its inserts join a stored one."""
+    """Whether this write creates the file group; if not, the inserts join a stored one."""
 
 
 @dataclass(slots=True)
@@ -43,7 +42,7 @@ class _Open:
 
 @dataclass(slots=True)
 class _Filling:
-    """What of one partition takes inserts, the current file group first."""
+    """The file groups of one partition that take inserts, the current one first."""
 
     open: deque[_Open]
     drawn: int = 0
@@ -52,10 +51,10 @@ class _Filling:
 class BucketAssigner:
     """Assigns the inserts of one task, partition by partition, in the order in which they come.
 
-    `small_files`: by partition path, as `file_sizing.small_files` tells them; those of other tasks are
-    left to them. `task_of` maps a file id to the task that writes it. `seed` makes new file ids: equal
-    seeds draw equal ids, whatever the order of partitions, so it must differ between the writes of a
-    table. `record_bytes`: see `average_record_bytes`.
+    `small_files`: by partition path, from `file_sizing.small_files`; those of other tasks are not used.
+    `task_of` maps a file id to the task that writes it. `seed` makes new file ids: equal seeds give equal
+    ids, whatever the order of partitions, so it must differ between the writes of a table. `record_bytes`:
+    see `average_record_bytes`.
     """
 
     def __init__(
@@ -76,7 +75,7 @@ class BucketAssigner:
 
     @property
     def new_file_ids(self) -> Collection[str]:
-        """The file groups that this task made up, in the order of drawing."""
+        """The ids of the file groups that this task created, in order of creation."""
         return self._new.keys()
 
     def assign(self, partition_path: str, rows: int) -> list[Run]:
@@ -101,7 +100,7 @@ class BucketAssigner:
     def assign_rows(self, paths: pa.Array | None, rows: int) -> pa.DictionaryArray:
         """The file id of each of `rows` inserts, as a dictionary array in their order.
 
-        `paths`: their partition paths, None where the table has no partitions.
+        `paths`: their partition paths; None in a table without partitions.
         """
         if paths is None:
             return _spread([(np.arange(rows), self.assign("", rows))], rows)
@@ -125,7 +124,7 @@ class BucketAssigner:
         )
 
     def _draw(self, partition_path: str, filling: _Filling) -> str:
-        """The next id that belongs to this task. Source: BucketAssigner#createFileIdOfThisTask."""
+        """The next new id that belongs to this task. Source: BucketAssigner#createFileIdOfThisTask."""
         while True:
             drawn = new_file_id(self._seed, partition_path, filling.drawn)
             filling.drawn += 1
@@ -135,7 +134,7 @@ class BucketAssigner:
 
 
 def new_file_id(seed: str, partition_path: str, number: int) -> str:
-    """The id of a new file group: a UUID of version 4 made of the arguments, then `-0`."""
+    """The id of a new file group: a UUID of version 4 derived from the arguments, then `-0`."""
     drawn = uuid.uuid5(uuid.NAMESPACE_URL, f"{seed}/{partition_path}/{number}")
     return f"{uuid.UUID(bytes=drawn.bytes, version=4)}-0"
 
@@ -143,7 +142,7 @@ def new_file_id(seed: str, partition_path: str, number: int) -> str:
 def _spread(
     parts: Sequence[tuple[npt.NDArray[np.int64], Sequence[Run]]], rows: int
 ) -> pa.DictionaryArray:
-    """Runs over places of a batch, as one array."""
+    """The file ids of runs as one array, in the order of the batch."""
     ids: dict[str, int] = {}
     codes = np.zeros(rows, np.int32)
     for places, runs in parts:

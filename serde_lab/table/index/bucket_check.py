@@ -1,8 +1,8 @@
-"""Does a table that does not state its buckets have those that a writer was told?
+"""Checks whether a table that does not state its buckets has those that a write asks for.
 
-Owns the refusal of a table of another index, of another number of buckets or with keys of another form:
-Hudi stores none of it, and a key that is looked for in the wrong bucket, or by another text, is written
-twice without a word. Must not know options.
+Hudi stores neither the index nor the number of buckets nor the form of keys, and a key that is looked up in
+the wrong bucket, or in another form, is silently duplicated. So a table with another index, number of buckets
+or form of keys is refused.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _FILES = 4
 def check_buckets(
     table: HoodieTable, bucket_count: int, hash_fields: Sequence[str], expressions: str = ""
 ) -> None:
-    """Hold the latest file groups, and keys of some of them, to `bucket_count` buckets, or to what
-    `expressions` say of their partitions; and both to the rules that Hudi stores, if it does.
+    """Check the latest file groups, and keys of some of them, against `bucket_count` or, in their partitions,
+    `expressions`; check both against the rules that Hudi stores, if any.
 
     Raises TableError naming the file group that does not fit.
     """
@@ -53,7 +53,7 @@ def check_buckets(
                 hint="hoodie.bucket.index.num.buckets must be what the table was written with",
             )
         seen.add((found.partition_path, bucket))
-    # the largest: their keys tell soonest, since a wrong number of buckets moves half of them or more
+    # the largest files: a wrong number of buckets moves half of their keys or more, so many keys soon show it
     bases = sorted((s for s in slices if s.base_file is not None), key=_base_bytes)
     for found in bases[-_FILES:]:
         count = index.buckets_of(found.partition_path) or bucket_count
@@ -61,7 +61,7 @@ def check_buckets(
 
 
 def _check_stored_rules(table: HoodieTable, bucket_count: int, expressions: str) -> None:
-    """Hudi goes by the rules that it stored, whatever a write asks for."""
+    """Hudi follows the rules that it stored, whatever a write asks for."""
     begun = [instant.time for instant in table.timeline().pending()]
     stored = load_hashing_config(table.storage, begun)
     if stored is None:
@@ -85,7 +85,7 @@ def _base_bytes(found: FileSlice) -> int:
 def _check_keys(
     table: HoodieTable, found: FileSlice, bucket_count: int, hash_fields: Sequence[str]
 ) -> None:
-    """Of the first keys of a base file, each must hash to the file's own bucket."""
+    """Each of the first keys of a base file must hash to the file's own bucket."""
     assert found.base_file is not None
     batch = next(BaseFileReader(table.storage, found.base_file.path).batches([RECORD_KEY]), None)
     if batch is None:

@@ -1,11 +1,10 @@
-"""The simple bucket index: which bucket a record key falls into, and which file group a bucket is.
+"""The simple bucket index: the bucket of each record key, and the file ids of buckets.
 
-Owns Hudi's bucket hash, bit for bit, and the file ids of buckets; must not know files or stages. A
-wrong hash is silent: the key is written twice. Source: org.apache.hudi.index.bucket.BucketIdentifier
-and KeyGenUtils#extractRecordKeysByFields of Hudi 1.1 and later.
+The hash equals Hudi's, bit for bit: a wrong one would silently duplicate keys. Source:
+org.apache.hudi.index.bucket.BucketIdentifier and KeyGenUtils#extractRecordKeysByFields of Hudi 1.1 and later.
 
-String hashes come from prefix sums, so that a substring costs as little as a whole string: with
-c(q) the code unit at q, S(q) = Σ c(p)·31⁻ᵖ over p < q, and hash[a, b) = 31ᵇ⁻¹·(S(b) − S(a)) mod 2³².
+String hashes come from prefix sums, so that a substring costs as little as a whole string: with c(q) the code
+unit at q, S(q) = Σ c(p)·31⁻ᵖ over p < q, and hash[a, b) = 31ᵇ⁻¹·(S(b) − S(a)) mod 2³².
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ def bucket_ids(
 ) -> npt.NDArray[np.int32]:
     """The bucket of each record key, shape (rows,).
 
-    `bucket_count`: of every record, or of each, shape (rows,), where it differs by partition.
-    `key_fields` are the table's record key fields in their order, `hash_fields` those of them that
-    the index hashes. A key without both `,` and `:` is hashed whole; otherwise it is taken apart into
-    `field:value` pairs. Keys whose values hold `,` or `:` themselves are taken apart one by one.
+    `bucket_count`: one for all records, or one per record, shape (rows,), if it differs by partition.
+    `key_fields` are the table's record key fields in their order, `hash_fields` those of them that the index
+    hashes. A key that lacks `,` or `:` is hashed whole; any other is split into `field:value` pairs. Keys
+    whose values hold `,` or `:` themselves are split one by one.
     """
     keys = StringBytes.of(record_keys)
     units = _Units.of(keys)
@@ -70,11 +69,11 @@ def bucket_ids(
 def bucket_ids_of_integers(
     values: Sequence[npt.NDArray[np.integer]], bucket_count: int | npt.NDArray[np.integer]
 ) -> npt.NDArray[np.int32]:
-    """The bucket of each record whose index fields are these integers, in the order of the key.
+    """The bucket of each record from the integers in its index fields, in the order of the key.
 
-    What `bucket_ids` gives where all fields of the record key are integers without nulls (digits hold
-    neither `,` nor `:`) and it is either one bare value or several pairs: from the numbers, a fifth of
-    the time that taking keys apart costs.
+    The result equals `bucket_ids` if all fields of the record key are integers without nulls (digits hold
+    neither `,` nor `:`) and the key is either one bare value or several pairs. It takes a fifth of the time
+    of splitting keys.
     """
     hashes = np.ones(len(values[0]), np.uint32)
     for column in values:
@@ -90,7 +89,7 @@ def _buckets(
 
 
 def _digit_hashes(values: npt.NDArray[np.integer]) -> npt.NDArray[np.uint32]:
-    """String#hashCode of each integer as Java writes it."""
+    """String#hashCode of each integer's text in Java."""
     wide = values.astype(np.int64)
     size = np.abs(wide).view(np.uint64)  # |-2⁶³| stays itself, which is right without a sign
     largest = int(size.max(initial=0))
@@ -102,7 +101,7 @@ def _digit_hashes(values: npt.NDArray[np.integer]) -> npt.NDArray[np.uint32]:
         code = (left - rest * left.dtype.type(10) + left.dtype.type(ord("0"))).astype(np.uint32)
         code *= np.uint32(power)
         if number:
-            code *= left > 0  # the number may have ended before this digit
+            code *= left > 0  # the number may have fewer digits
         hashes += code
         left, power = rest, power * 31 & 0xFFFFFFFF
     signed = np.flatnonzero(wide < 0)
@@ -117,8 +116,8 @@ def _digit_hashes(values: npt.NDArray[np.integer]) -> npt.NDArray[np.uint32]:
 def hash_values(record_key: str, hash_fields: Sequence[str]) -> list[str | None]:
     """The values that the bucket hash takes from one record key: the readable reference.
 
-    A value ends at the last `,` before the next `:`; a `:` without a `,` before it is part of the
-    value. So a value may hold either, as long as what follows is a `field:` of its own.
+    A value ends at the last `,` before the next `:`; a `:` without a `,` before it is part of the value. So a
+    value may hold either, as long as a `field:` follows it.
     """
     if "," not in record_key or ":" not in record_key:
         return [record_key]
@@ -150,7 +149,7 @@ def string_hash(text: str) -> int:
 
 
 def list_hash(values: Sequence[str | None]) -> int:
-    """java.util.List#hashCode of strings as an unsigned 32-bit number; a null counts 0."""
+    """java.util.List#hashCode of strings as an unsigned 32-bit number; a null counts as 0."""
     result = 1
     for value in values:
         result = (31 * result + (0 if value is None else string_hash(value))) & 0xFFFFFFFF
@@ -158,7 +157,7 @@ def list_hash(values: Sequence[str | None]) -> int:
 
 
 def bucket_file_id(bucket: int, partition_path: str, seed: int) -> str:
-    """The file id of a new bucket: `%08d-` and the rest of a UUID drawn from the seed, then `-0`.
+    """The file id of a new bucket: `%08d-` and the rest of a UUID derived from the seed, then `-0`.
 
     Equal seeds give equal ids, so that two runs write the same names and the same bytes.
     """
@@ -167,14 +166,14 @@ def bucket_file_id(bucket: int, partition_path: str, seed: int) -> str:
 
 
 def bucket_of_file_id(file_id: str) -> int:
-    """The bucket that a file id names. Raises TableError if it names none."""
+    """The bucket in a file id. Raises TableError if the id has none."""
     if not file_id[:8].isdigit() or file_id[8:9] != "-":
         raise TableError(f"file id {file_id!r} names no bucket; it must begin with 8 digits and -")
     return int(file_id[:8])
 
 
 def task_of_bucket(partition_path: str, bucket: int, bucket_count: int, tasks: int) -> int:
-    """The task that owns a bucket, of `tasks`: spreads the buckets of a partition, then partitions.
+    """The task, of `tasks`, that owns a bucket: spreads the buckets of a partition, then partitions.
 
     Source: BucketIndexUtil#getPartitionBucketIdFunc.
     """
@@ -186,8 +185,8 @@ def task_of_bucket(partition_path: str, bucket: int, bucket_count: int, tasks: i
 class _Units:
     """Prefix sums over the UTF-16 units of all strings, addressed by byte offsets of the UTF-8 data."""
 
-    sums: npt.NDArray[np.uint32]  # S at each unit, one more than units
-    unit_of_byte: npt.NDArray[np.int64] | None  # None: ASCII, a unit a byte
+    sums: npt.NDArray[np.uint32]  # S at each unit, and after the last one
+    unit_of_byte: npt.NDArray[np.int64] | None  # None for ASCII: one unit per byte
 
     @classmethod
     def of(cls, keys: StringBytes) -> _Units:
@@ -197,7 +196,7 @@ class _Units:
         else:
             text = keys.data.tobytes().decode()
             units = np.frombuffer(text.encode("utf-16-le"), "<u2").astype(np.uint32)
-            # a continuation byte starts no unit, a lead byte of four starts two
+            # a continuation byte starts no unit, the lead byte of four starts two
             starts = ((keys.data & 0xC0) != 0x80).astype(np.int64) + (keys.data >= 0xF0)
             unit_of_byte = np.concatenate([[0], np.cumsum(starts)])
         sums = np.zeros(len(units) + 1, np.uint32)
@@ -224,7 +223,7 @@ class _Powers:
 
 
 def _powers(count: int) -> _Powers:
-    # sizes in powers of two, so that a few tables serve all batches
+    # sizes are powers of two, so that a few tables serve all batches
     return _powers_table(1 << max(10, (count - 1).bit_length()))
 
 
@@ -255,7 +254,7 @@ def _regular_hashes(
     key_fields: Sequence[str],
     wanted: Sequence[bool],
 ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.bool_]]:
-    """List hashes of keys with as many pairs as fields; False where the pairs are not the fields."""
+    """List hashes of keys with as many pairs as fields; the mask is False if the pairs are not the fields."""
     first_colon = (np.cumsum(colon_counts) - colon_counts)[places]
     first_comma = (np.cumsum(comma_counts) - comma_counts)[places]
     hashes = np.ones(len(places), np.uint32)
@@ -281,7 +280,7 @@ def _without_placeholders(
     starts: npt.NDArray[np.int64],
     ends: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.uint32]:
-    """A null value and an empty one both count 0 in place of their placeholder's hash."""
+    """Replace the hashes of the null and empty placeholders by 0, as which both count."""
     for text in (_NULL_VALUE, _EMPTY_VALUE):
         for row in np.flatnonzero(hashes == np.uint32(string_hash(text))):
             if keys.data[starts[row] : ends[row]].tobytes() == text.encode():

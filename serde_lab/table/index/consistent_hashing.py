@@ -1,14 +1,11 @@
 """Consistent hashing: a ring of hash ranges for each partition, each range one file group.
 
-Owns the ring (which node, and so which file group, a record key belongs to), its first form for a new
-partition, the splitting and merging of nodes, and Hudi's JSON for it; must not know storage
-(`hashing_metadata`) or sizes (`bucket_resizing`). Source: org.apache.hudi.common.model.
-HoodieConsistentHashingMetadata and ConsistentHashingNode, org.apache.hudi.index.bucket.
-ConsistentBucketIdentifier.
+A ring looks up the node, and so the file group, of a record key; nodes can be split and merged. Rings are
+stored as Hudi's JSON. Source: org.apache.hudi.common.model.HoodieConsistentHashingMetadata and
+ConsistentHashingNode, org.apache.hudi.index.bucket.ConsistentBucketIdentifier.
 
-A node's value is the upper end of its range, inclusive; what lies above the last node belongs to the
-first. The hash is xxHash32 with seed 0, without its highest bit, of the index fields' values run
-together.
+A node's value is the upper end of its range, inclusive; hashes above the last node belong to the first. The
+hash is xxHash32 with seed 0, without its highest bit, of the index fields' values, concatenated.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ NodeTag = Literal["NORMAL", "REPLACE", "DELETE"]
 
 @dataclass(frozen=True, slots=True)
 class HashingNode:
-    """One range. `tag`: of a plan's nodes, whether it takes the place of a node or removes it."""
+    """One hash range. `tag`: in a plan, whether the node replaces another one or is deleted."""
 
     value: int
     file_id_prefix: str | None
@@ -46,16 +43,16 @@ class HashingNode:
 
     @property
     def file_id(self) -> str:
-        """The one file group of the range."""
+        """The file group of the range."""
         return f"{self.file_id_prefix}-0"
 
     def to_record(self) -> dict[str, Any]:
-        """As Hudi's JSON has it."""
+        """The node in the form of Hudi's JSON."""
         return {"value": self.value, "fileIdPrefix": self.file_id_prefix, "tag": self.tag}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """Raises KeyError or ValueError for what is no node."""
+        """Read a node of Hudi's JSON. Raises KeyError or ValueError if it is none."""
         return cls(int(record["value"]), record["fileIdPrefix"], record.get("tag") or "NORMAL")
 
 
@@ -67,12 +64,12 @@ class HashingMetadata:
     nodes: tuple[HashingNode, ...]
     instant: str = INITIAL_INSTANT
     bucket_count: int = 0
-    """How many nodes the partition began with."""
+    """The number of nodes that the partition began with."""
     sequence: int = 0
 
     @classmethod
     def initial(cls, partition_path: str, bucket_count: int) -> Self:
-        """Equal ranges; every writer makes the same ids of the same partition."""
+        """A ring of equal ranges; every writer makes the same ids for the same partition."""
         step = (HASH_VALUE_MASK + bucket_count - 1) // bucket_count
         ends = [min(step * number, HASH_VALUE_MASK) for number in range(1, bucket_count + 1)]
         starts = [0, *ends[:-1]]
@@ -83,13 +80,13 @@ class HashingMetadata:
         return cls(partition_path, nodes, bucket_count=bucket_count)
 
     def ring(self) -> HashingRing:
-        """For looking records up."""
+        """The ring, for looking up records."""
         return HashingRing(self.nodes)
 
     def changed(self, children: Sequence[HashingNode], instant: str) -> Self:
-        """The ring after nodes were replaced, added and deleted as `children` say.
+        """The ring after `children` replaced, added and deleted nodes.
 
-        Raises TableError for a child that says neither, or deletes what is not there.
+        Raises TableError for a child with another tag, or one that deletes a missing node.
         """
         ring = {node.value: node for node in self.nodes}
         for child in children:
@@ -106,7 +103,7 @@ class HashingMetadata:
         return replace(self, nodes=nodes, instant=instant, sequence=self.sequence + 1)
 
     def to_bytes(self) -> bytes:
-        """Hudi's JSON."""
+        """The metadata as Hudi's JSON."""
         return json.dumps(
             {
                 "version": 0,
@@ -121,7 +118,7 @@ class HashingMetadata:
 
     @classmethod
     def from_bytes(cls, content: bytes, where: str) -> Self:
-        """Raises TableError naming `where` for what is no hashing metadata."""
+        """Read Hudi's JSON. Raises TableError naming `where` if it is no hashing metadata."""
         try:
             record = json.loads(content)
             nodes = tuple(HashingNode.from_record(node) for node in record["nodes"])
@@ -149,7 +146,7 @@ class HashingRing:
         self._numbers = {file_id: number for number, file_id in enumerate(self.file_ids)}
 
     def nodes_of_hashes(self, hashes: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
-        """The number of the node of each hash value, shape (n,)."""
+        """The index of each hash value's node, shape (n,)."""
         found = np.searchsorted(self._values, hashes.astype(np.int64), side="left")
         return (found % len(self._values)).astype(np.int32)
 
@@ -159,23 +156,23 @@ class HashingRing:
         key_fields: Sequence[str],
         hash_fields: Sequence[str],
     ) -> npt.NDArray[np.int32]:
-        """The number of the node of each record key, an index into `nodes` and `file_ids`."""
+        """The index of each record key's node in `nodes` and `file_ids`, shape (n,)."""
         return self.nodes_of_hashes(key_hashes(record_keys, key_fields, hash_fields))
 
     def number_of(self, file_id: str) -> int | None:
-        """The number of the node whose file group this is."""
+        """The index of the node with this file group; None if there is none."""
         return self._numbers.get(file_id)
 
     def former(self, number: int) -> int:
-        """The node before it on the ring."""
+        """The index of the previous node on the ring."""
         return (number - 1) % len(self.nodes)
 
     def latter(self, number: int) -> int:
-        """The node after it on the ring."""
+        """The index of the next node on the ring."""
         return (number + 1) % len(self.nodes)
 
     def split(self, number: int, prefixes: tuple[str, str]) -> tuple[HashingNode, ...] | None:
-        """Two nodes in place of one, cut in the middle of its range; None if it cannot be cut."""
+        """Two nodes in place of one, split in the middle of its range; None if it cannot be split."""
         before, end = self.nodes[self.former(number)].value, self.nodes[number].value
         around = 0 if before < end else HASH_VALUE_MASK + 1
         middle = (before + end + around >> 1) & HASH_VALUE_MASK
@@ -187,7 +184,7 @@ class HashingRing:
         )
 
     def merge(self, numbers: Sequence[int], prefix: str) -> tuple[HashingNode, ...]:
-        """One node in place of several that follow each other: the last grows, the others go."""
+        """One node in place of consecutive ones: the last one's range grows, the others are deleted."""
         for first, second in pairwise(numbers):
             if self.latter(first) != second:
                 raise TableError("hashing nodes that do not follow each other cannot be merged")
@@ -204,7 +201,7 @@ def key_hashes(
 
 
 def _range_uuid(partition_path: str, start: int, end: int) -> str:
-    """java.util.UUID#nameUUIDFromBytes of both ends and the path."""
+    """java.util.UUID#nameUUIDFromBytes of both ends of the range and the path."""
     digest = hashlib.md5(
         struct.pack(">qq", start, end) + partition_path.encode(), usedforsecurity=False
     ).digest()

@@ -1,8 +1,8 @@
-"""The text that a bucket hash takes from a record key: the values of its index fields, run together.
+"""The text of a record key that consistent hashing hashes: the values of its index fields, concatenated.
 
-Owns taking keys apart, many at a time; must not know the hash. A key without both `,` and `:` is taken
-whole, otherwise it is `field:value` pairs. Source: KeyGenUtils#extractRecordKeysByFields, and
-ConsistentBucketIdentifier, which joins the values with nothing between them (a null as `null`).
+A key that lacks `,` or `:` is taken whole; any other consists of `field:value` pairs. Source:
+KeyGenUtils#extractRecordKeysByFields, and ConsistentBucketIdentifier, which joins the values with nothing
+between them (a null as `null`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from serde_lab.table.index.bucket_index import hash_values
 def hash_texts(
     record_keys: pa.Array | pa.ChunkedArray, key_fields: Sequence[str], hash_fields: Sequence[str]
 ) -> pa.Array:
-    """The text of each record key. `hash_fields` are those of `key_fields` that count, all if none.
+    """The text of each record key. `hash_fields` are those of `key_fields` to use, all if empty.
 
-    Keys whose values hold `,` or `:` themselves are taken apart one by one.
+    Keys whose values hold `,` or `:` themselves are split one by one.
     """
     keys = record_keys
     if isinstance(keys, pa.ChunkedArray):
@@ -57,6 +57,6 @@ def hash_texts(
 
 
 def _plain(values: pa.Array) -> pa.Array:
-    """Placeholders as what they stand for."""
+    """Replace placeholders by what they stand for."""
     values = pc.if_else(pc.equal(values, "__null__"), "null", values)
     return pc.if_else(pc.equal(values, "__empty__"), "", values)

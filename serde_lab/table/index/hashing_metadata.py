@@ -1,12 +1,13 @@
-"""The files that store the rings of consistent hashing: `<instant>.hashing_meta` and `<instant>.commit`
-below `.hoodie/.bucket_index/consistent_hashing_metadata/<partition>`.
+"""Reading and writing of the files that store the rings of consistent hashing.
 
-Source: org.apache.hudi.index.bucket.ConsistentBucketIndexUtils.
+A partition has `<instant>.hashing_meta` and `<instant>.commit` files in
+`.hoodie/.bucket_index/consistent_hashing_metadata/<partition>`. Source:
+org.apache.hudi.index.bucket.ConsistentBucketIndexUtils.
 
-A ring that a clustering made is written before the clustering completes, and is in force once it has:
-the instant on the timeline says so, or the `.commit` file, which stays when the instant is archived.
-A partition keeps its ring when it has no rows any more: a write that began the ring anew would use file
-ids that the clustering has replaced, and readers leave those out.
+A clustering writes its ring before it completes; the ring is in force once it has completed. The instant on
+the timeline shows that, or the `.commit` file, which stays when the instant is archived. A partition keeps
+its ring when it has no rows any more: a write that began a new ring would use file ids that the clustering
+has replaced, and readers ignore those.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ SUFFIX, COMMIT_SUFFIX = ".hashing_meta", ".commit"
 def load_hashing_metadata(
     table: HoodieTable, partitions: Iterable[str] | None = None
 ) -> dict[str, HashingMetadata]:
-    """The ring in force of each of `partitions` that has one; by default of every partition, with rows or
-    without. Raises TableError for a file that is no ring."""
+    """The ring in force of each of `partitions` that has one; by default of every partition, with or
+    without rows. Raises TableError for a file that is no ring."""
     instants = table.timeline().instants()
     done = {i.time for i in instants if i.is_completed and i.action in WRITE_ACTIONS}
     begun = {i.time for i in instants if not i.is_completed}
@@ -46,8 +47,8 @@ def load_hashing_metadata(
 
 
 def create_initial(storage: Storage, partition_path: str, bucket_count: int) -> HashingMetadata:
-    """The first ring of a partition, written unless it is there; which of several writers does it
-    makes no difference. Raises TableError if it is there with another number of buckets."""
+    """Write the first ring of a partition if it has none; all writers would write the same ring. Raises
+    TableError if there is one with another number of buckets."""
     metadata = HashingMetadata.initial(partition_path, bucket_count)
     path = metadata_path(partition_path, metadata.instant)
     if storage.put_new(path, metadata.to_bytes()):
@@ -62,12 +63,12 @@ def create_initial(storage: Storage, partition_path: str, bucket_count: int) -> 
 
 
 def save_hashing_metadata(storage: Storage, metadata: HashingMetadata) -> None:
-    """Write a ring of a clustering that is under way; a second attempt writes the same."""
+    """Write a ring of a pending clustering; a second attempt writes the same."""
     storage.replace(metadata_path(metadata.partition_path, metadata.instant), metadata.to_bytes())
 
 
 def confirm_hashing_metadata(storage: Storage, instants: Collection[str]) -> None:
-    """Note that the clusterings of these instants, of those that made rings, have completed."""
+    """Record that the clusterings of these instants, of those that made rings, have completed."""
     for partition, names in _stored_names(storage).items():
         for instant in instants:
             if f"{instant}{SUFFIX}" in names and f"{instant}{COMMIT_SUFFIX}" not in names:
@@ -75,7 +76,7 @@ def confirm_hashing_metadata(storage: Storage, instants: Collection[str]) -> Non
 
 
 def delete_index_files(storage: Storage, instant: str) -> None:
-    """Remove the rings and bucket rules that an instant left which is rolled back."""
+    """Remove the rings and bucket rules of an instant that is rolled back."""
     for file in storage.list_files(METADATA_FOLDER):
         if file.name == f"{instant}{SUFFIX}":
             storage.delete(file.path)
@@ -85,7 +86,7 @@ def delete_index_files(storage: Storage, instant: str) -> None:
 
 
 def metadata_path(partition_path: str, instant: str) -> str:
-    """Where a ring stands, relative to the table."""
+    """The path of a ring's file, relative to the table."""
     return f"{_folder(partition_path)}/{instant}{SUFFIX}"
 
 
@@ -94,7 +95,7 @@ def _folder(partition_path: str) -> str:
 
 
 def _stored_names(storage: Storage) -> dict[str, set[str]]:
-    """Names of the files of each partition that has a ring."""
+    """Names of the ring files of each partition that has any."""
     found: dict[str, set[str]] = {}
     for file in storage.list_files(METADATA_FOLDER):
         partition = file.folder.removeprefix(METADATA_FOLDER).removeprefix("/")
@@ -118,7 +119,7 @@ def _in_force(
         metadata = _read(storage, partition, rings[number])
         if rings[number] == INITIAL_INSTANT or rings[number] in confirmed | done:
             return metadata
-        # its instant was archived before anyone noted that it completed: its own file groups tell
+        # its instant was archived before its completion was recorded: data in its own file groups proves it
         former = _read(storage, partition, rings[number - 1]) if number else None
         if _has_data(table, metadata, former):
             return metadata

@@ -1,12 +1,10 @@
-"""Which index a table is written with, and what the table stores of it.
+"""The kinds of index that a table can be written with, and the properties that state them.
 
-Owns the kinds of index, their stored properties and what of them fits together; must not know how any
-index finds a record. Hudi stores nothing of this in `hoodie.properties`: `hoodie.index.type`,
-`hoodie.index.bucket.engine` and the number of buckets are options of a write, and a write under others
-doubles keys without a word. So our tables state them under names of their own, which other writers
-leave alone. (What Hudi does store are the hashing metadata of consistent hashing and the rules of
-per-partition bucket counts: `consistent_hashing`, `partition_buckets`.) Source:
-org.apache.hudi.index.HoodieIndex.IndexType and BucketIndexEngineType.
+Hudi stores none of this in `hoodie.properties`: `hoodie.index.type`, `hoodie.index.bucket.engine` and the
+number of buckets are options of a write, and a write with other values silently duplicates keys. So our
+tables state them under names of their own, which other writers leave alone. (Hudi does store the hashing
+metadata of consistent hashing and the rules of per-partition bucket counts: see `consistent_hashing` and
+`partition_buckets`.) Source: org.apache.hudi.index.HoodieIndex.IndexType and BucketIndexEngineType.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ INDEX_TYPES = (
     "INMEMORY",
     "FLINK_STATE",
 )
-"""Those that are written; Hudi's metadata table, which the record indexes need, is not."""
+"""Index types that can be written. The record indexes need Hudi's metadata table, which is not written."""
 _EITHER = ("INMEMORY", "FLINK_STATE")
 
 SIMPLE_ENGINE, CONSISTENT_HASHING = "SIMPLE", "CONSISTENT_HASHING"
@@ -47,8 +45,7 @@ BUCKET_ENGINES = (SIMPLE_ENGINE, CONSISTENT_HASHING)
 
 @dataclass(frozen=True, slots=True)
 class IndexKind:
-    """One index. `type` is "" where the table says nothing of it: another writer's, or one of rows
-    without keys."""
+    """One index. `type` is "" if the table does not state it: it is another writer's, or has no keys."""
 
     type: str = ""
     index_global: bool = True
@@ -62,7 +59,7 @@ class IndexKind:
         return self.type.startswith("GLOBAL_") or (self.type in _EITHER and self.index_global)
 
     def buckets_of(self, partition_path: str) -> int | None:
-        """Buckets of a partition under the simple engine; None where file ids name no bucket."""
+        """The bucket count of a partition with the simple engine; None if file ids state no bucket."""
         if self.bucket_count is None or self.bucket_engine != SIMPLE_ENGINE:
             return None
         if not self.bucket_expressions:
@@ -70,7 +67,7 @@ class IndexKind:
         return _rule(self.bucket_expressions, self.bucket_count).buckets_of(partition_path)
 
     def check(self) -> None:
-        """Raises OptionError, by Hudi's name of the option, for what does not fit together."""
+        """Raises OptionError, with Hudi's name of the option, for settings that do not fit together."""
         if self.type and self.type not in INDEX_TYPES:
             raise OptionError(
                 f"hoodie.index.type is {self.type}; known are {', '.join(INDEX_TYPES)}"
@@ -107,7 +104,7 @@ class IndexKind:
             )
 
     def to_properties(self, bucket_fields: tuple[str, ...]) -> dict[str, str]:
-        """What the table states of it, nothing of what is usual."""
+        """The properties that state the index; defaults are left out."""
         stated: dict[str, str] = {}
         if self.type:
             stated[INDEX_TYPE] = self.type
@@ -124,7 +121,7 @@ class IndexKind:
 
 
 def index_fields(properties: Mapping[str, str], where: str) -> dict[str, Any]:
-    """The fields of TableConfig that stored properties tell. Raises TableError naming `where`."""
+    """The fields of TableConfig that the index properties set. Raises TableError naming `where`."""
     buckets = properties.get(BUCKETS, "")
     if buckets and not buckets.isdigit():
         raise TableError(f"{where}: {BUCKETS} is {buckets!r}; it must be a whole number")

@@ -1,11 +1,10 @@
-"""Bucket counts that differ by partition: the rules, and the file in which Hudi keeps them.
+"""Bucket counts that differ by partition: their rules, and the `.hashing_config` files that store them.
 
-Owns the rule language (`pattern,buckets;pattern,buckets`: the first pattern that is found in a
-partition path decides, none of them: the table's default) and the `.hashing_config` files; must not
-know how keys are hashed. Source: org.apache.hudi.index.bucket.partition.RegexRuleEngine and
+Rules have the form `pattern,buckets;pattern,buckets`: the first pattern found in a partition path decides; if
+there is none, the table's default. Source: org.apache.hudi.index.bucket.partition.RegexRuleEngine and
 PartitionBucketIndexCalculator, org.apache.hudi.common.model.PartitionBucketIndexHashingConfig.
 
-The rules are written once, when the table is made, with the instant of zeros; an insert_overwrite that
+The rules are written once, when the table is created, with the instant of zeros; an insert_overwrite that
 gives partitions other counts adds a file under its own instant, which counts once that is completed.
 """
 
@@ -31,17 +30,17 @@ _OPTION = "hoodie.bucket.index.partition.expressions"
 
 @dataclass(frozen=True, slots=True)
 class PartitionBucketRule:
-    """The patterns, first that fits first, and what partitions have that fit none."""
+    """The patterns in order of precedence, and the bucket count of partitions that match none."""
 
     patterns: tuple[tuple[re.Pattern[str], int], ...]
     default_buckets: int
 
     @classmethod
     def parse(cls, expressions: str, default_buckets: int) -> Self:
-        """Read the option. Raises OptionError for a rule without a count, or one that is no pattern.
+        """Read the option. Raises OptionError for a rule without a count, or with an invalid pattern.
 
-        A pattern cannot hold `,` or `;`, in Hudi either. Patterns are Java's; what Python reads
-        otherwise (possessive classes, `\\\\p{...}`) is refused, not guessed.
+        A pattern cannot hold `,` or `;`, in Hudi either. Patterns are Java's; syntax that Python reads
+        differently (possessive classes, `\\\\p{...}`) is refused, not guessed.
         """
         patterns = []
         for rule in expressions.split(";"):
@@ -59,7 +58,7 @@ class PartitionBucketRule:
         return cls(tuple(patterns), default_buckets)
 
     def buckets_of(self, partition_path: str) -> int:
-        """Buckets of one partition."""
+        """The bucket count of one partition."""
         for pattern, buckets in self.patterns:
             if pattern.search(partition_path):
                 return buckets
@@ -68,7 +67,7 @@ class PartitionBucketRule:
 
 @dataclass(frozen=True, slots=True)
 class HashingConfig:
-    """One `.hashing_config` file: the rules that hold from `instant` on."""
+    """One `.hashing_config` file: the rules in force from `instant` on."""
 
     expressions: str
     default_buckets: int
@@ -89,7 +88,7 @@ class HashingConfig:
         return PartitionBucketRule.parse(self.expressions, self.default_buckets)
 
     def to_bytes(self) -> bytes:
-        """Hudi's JSON."""
+        """The file's content, as Hudi's JSON."""
         return json.dumps(
             {
                 "expressions": self.expressions,
@@ -103,7 +102,7 @@ class HashingConfig:
 
     @classmethod
     def from_bytes(cls, content: bytes, where: str) -> Self:
-        """Raises TableError naming `where` for what is no such JSON."""
+        """Read a file's content. Raises TableError naming `where` if it is not such JSON."""
         try:
             record = json.loads(content)
             return cls(
@@ -118,7 +117,7 @@ class HashingConfig:
 
 
 def save_hashing_config(storage: Storage, config: HashingConfig) -> None:
-    """Write the file, once. Raises TableError if it is there and says otherwise."""
+    """Write the file, once. Raises TableError if it exists with other content."""
     config.bucket_rule()
     if not storage.put_new(config.path, config.to_bytes()):
         where = storage.describe(config.path)
@@ -129,7 +128,7 @@ def save_hashing_config(storage: Storage, config: HashingConfig) -> None:
 def load_hashing_config(
     storage: Storage, pending: Iterable[str], as_of: str | None = None
 ) -> HashingConfig | None:
-    """The newest rules, without those of `pending` instants; not after `as_of` if it is given."""
+    """The newest rules, without those of `pending` instants; none later than `as_of`, if given."""
     begun = set(pending)
     found = []
     for file in storage.list_folder(CONFIG_FOLDER)[1]:

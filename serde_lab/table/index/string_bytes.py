@@ -1,7 +1,4 @@
-"""The bytes and bounds of an Arrow string array as numpy sees them, without a copy.
-
-Owns the way from a pyarrow array to numpy arrays that the hashes share; must not know the hashes.
-"""
+"""The bytes and offsets of an Arrow string array as numpy arrays, without copying the bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ class StringBytes:
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """Bytes of each string."""
+        """Length of each string in bytes."""
         return np.diff(self.offsets)
 
     @property
@@ -33,10 +30,10 @@ class StringBytes:
 
     @classmethod
     def of(cls, strings: pa.Array | pa.ChunkedArray) -> StringBytes:
-        """Of a string, large_string or string_view array; data starts at the first string's byte."""
+        """Read a string, large_string or string_view array; `data` starts at the first string's byte."""
         if isinstance(strings, pa.ChunkedArray):
             strings = strings.combine_chunks()
-        if isinstance(strings, pa.ChunkedArray):  # what combine_chunks gives for no chunk at all
+        if isinstance(strings, pa.ChunkedArray):  # combine_chunks returns this for zero chunks
             strings = pa.array([], strings.type)
         if not pa.types.is_string(strings.type):
             strings = strings.cast(pa.string())

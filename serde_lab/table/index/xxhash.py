@@ -1,7 +1,7 @@
-"""xxHash, 32 bits, of many strings at once: what consistent hashing places record keys by.
+"""xxHash, 32 bits, of many strings at once; consistent hashing places record keys by it.
 
-Owns the function, for strings of one length at a time; must not know buckets. Source: the xxHash
-specification of XXH32, which org.apache.hudi.common.util.hash.HashID uses through lz4-java.
+Strings of one length are hashed together. Source: the xxHash specification of XXH32, which
+org.apache.hudi.common.util.hash.HashID uses through lz4-java.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def xxh32(strings: pa.Array | pa.ChunkedArray, seed: int = 0) -> npt.NDArray[np.
 
 
 def _of_equal_length(matrix: npt.NDArray[np.uint8], seed: int) -> npt.NDArray[np.uint32]:
-    """Strings as rows of bytes."""
+    """The hashes of strings of equal length, which are the rows of `matrix`."""
     count, length = matrix.shape
     whole = length // 4 * 4
     words: npt.NDArray[np.uint32] = np.ascontiguousarray(matrix[:, :whole]).view(np.dtype("<u4"))

@@ -1,13 +1,11 @@
-"""Archiving: moving old instants from the active timeline to the history, so that it stays short.
+"""Archiving: moves old instants from the active timeline to the history, so that it stays short.
 
-Owns which instants may go and in which order their files do; must not know how the history is stored
-(`lsm_history`). What is older than the active timeline counts as committed for every reader, so that
-archiving makes visible whatever it passes: a file that no instant committed is removed before, and a
-replaced file group must have been cleaned before the instant that replaced it goes. Source:
-TimelineArchiverV2.
+Every reader counts instants older than the active timeline as committed, so archiving makes visible whatever
+it passes: files that no instant committed are removed first, and a replaced file group must be cleaned before
+the replacing instant is archived. Source: TimelineArchiverV2.
 
-An archiving that dies is taken up by the next one: instants leave the active timeline only once the
-history has them, oldest first, so that the active timeline never has a hole.
+If an archiving dies, the next one finishes it: instants leave the active timeline only once the history has
+them, oldest first, so that the active timeline never has a gap.
 """
 
 from __future__ import annotations
@@ -24,13 +22,13 @@ from serde_lab.table.timeline.commit_metadata import CommitMetadata
 from serde_lab.table.timeline.lsm_history import ArchivedInstant, LsmHistory
 from serde_lab.table.timeline.timeline import WRITE_ACTIONS, Instant, Timeline
 
-# pending names under which a completed instant's other files stand
+# action of a completed instant -> actions in the names of its pending files
 _PENDING_NAMES = {
     "commit": ("commit", "compaction"),
     "deltacommit": ("deltacommit", "logcompaction"),
     "replacecommit": ("replacecommit", "clustering"),
 }
-# services that go with the commits around them; others (savepoints, indexing) stay
+# services archived with the commits around them; others (savepoints, indexing) stay
 _FOLLOWERS = frozenset({"clean", "rollback"})
 
 
@@ -43,10 +41,10 @@ class Archived:
 
 
 def archive(table: HoodieTable, commits_min: int, commits_max: int) -> Archived | None:
-    """If more than `commits_max` writes are on the active timeline, leave the last `commits_min`.
+    """If more than `commits_max` writes are on the active timeline, archive all but the last `commits_min`.
 
-    None if there was nothing to do. The caller holds the table. Raises OptionError for bounds that do
-    not fit, TableError for table version 6, whose history is of another form.
+    None if there was nothing to do. The caller holds the table's lock. Raises OptionError for bounds that do
+    not fit, TableError for table version 6, whose history has another form.
     """
     if not 1 <= commits_min <= commits_max:
         raise OptionError(
@@ -68,7 +66,7 @@ def archive(table: HoodieTable, commits_min: int, commits_max: int) -> Archived 
         return None
     removed = _remove_uncommitted(table, instants, going, files, history)
     history.add([_archived(timeline, instant) for instant in going])
-    # a resizing that died after it completed has not noted that its rings are in force
+    # a resizing that died after it completed has not recorded that its rings are in force
     confirm_hashing_metadata(table.storage, {i.time for i in going if i.action == REPLACE_COMMIT})
     _leave(timeline, going)
     return Archived(tuple(going), removed)
@@ -86,11 +84,11 @@ def _going(
     commits_min: int,
     commits_max: int,
 ) -> list[Instant]:
-    """The oldest writes, as many as may go, and the services among them, by time."""
+    """The oldest writes that may be archived, and the services among them, by time."""
     writes = [i for i in instants if i.is_completed and i.action in WRITE_ACTIONS]
     if len(writes) <= commits_max:
         return []
-    # whatever is unfinished or pinned ends what may go: the timeline must not get a hole
+    # archiving stops at any unfinished or savepointed instant: the timeline must not get a gap
     bounds = [i.time for i in instants if not i.is_completed or i.action == "savepoint"]
     present = {(f.partition_path, f.file_id) for f in files.data_files}
     chosen: list[Instant] = []
@@ -125,13 +123,13 @@ def _remove_uncommitted(
     files: TableFiles,
     history: LsmHistory,
 ) -> tuple[str, ...]:
-    """Delete data files of instants that nobody committed and that archiving is about to pass.
+    """Delete data files of uncommitted instants that archiving is about to pass.
 
-    Files older than the whole active timeline are left alone: who committed them can be unknown.
+    Files older than the whole active timeline stay: it can be unknown who committed them.
     """
     gone = set(going)
-    # readers will take for committed whatever is older than the first write that stays: also what
-    # lies between it and the last one that goes
+    # readers will count everything older than the first remaining write as committed, including what lies
+    # between it and the last archived write
     start = visibility_of(i for i in instants if i not in gone).start
     first = min(i.time for i in instants)
     known = {i.time for i in instants} | {time for time, _ in history.times()}
@@ -158,7 +156,7 @@ def _archived(timeline: Timeline, instant: Instant) -> ArchivedInstant:
 
 
 def _finish(timeline: Timeline, history: LsmHistory) -> None:
-    """Remove from the active timeline what the history has: an archiving died in between."""
+    """Remove instants from the active timeline that the history already has: an archiving died in between."""
     archived = history.times()
     left = [i for i in timeline.instants() if i.is_completed and (i.time, i.action) in archived]
     _leave(timeline, left)

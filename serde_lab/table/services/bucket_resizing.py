@@ -1,14 +1,13 @@
 """Splitting and merging buckets of consistent hashing by the size of their file groups.
 
-Owns which buckets (`resizes_of`, pure), the plan's form on the timeline, and the making of the new
-file groups; must not know who runs it: each resize of a plan is work for one task. Source:
+`resizes_of`, a pure function, chooses the buckets; each resize of a plan is work for one task. Source:
 org.apache.hudi.table.action.cluster.strategy.BaseConsistentHashingBucketClusteringPlanStrategy,
-HoodieSparkConsistentBucketIndex#updateLocation. Hudi's strategy also rewrites every other bucket to sort
-it; here those are left as they are.
+HoodieSparkConsistentBucketIndex#updateLocation. Hudi's strategy also rewrites every other bucket to sort it;
+here those stay as they are.
 
-To readers it is a clustering: `<t>.clustering.requested` with the plan, `.clustering.inflight` (before
-table version 8 `replacecommit` in both), new base files, the new rings, then `<t>_<c>.replacecommit`
-that replaces the old file groups. Rows keep commit time and sequence number.
+To readers it is a clustering: `<t>.clustering.requested` with the plan, `.clustering.inflight` (before table
+version 8 `replacecommit` in both), new base files, the new rings, then `<t>_<c>.replacecommit` that replaces
+the old file groups. Rows keep commit time and sequence number.
 """
 
 from __future__ import annotations
@@ -52,9 +51,9 @@ class ResizeRules:
     split_above_bytes: int = 240 << 20
     merge_below_bytes: int = 24 << 20
     min_buckets: int = 1
-    """hoodie.bucket.index.min.num.buckets, of a partition."""
+    """hoodie.bucket.index.min.num.buckets, per partition."""
     max_buckets: int = 1 << 20
-    """hoodie.bucket.index.max.num.buckets, of a partition."""
+    """hoodie.bucket.index.max.num.buckets, per partition."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_buckets <= self.max_buckets:
@@ -66,7 +65,7 @@ class ResizeRules:
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """File groups of one partition that become others; `children` tell the ring's new nodes."""
+    """File groups of one partition to replace; `children` are the changes to the ring's nodes."""
 
     slices: tuple[FileSlice, ...]
     children: tuple[HashingNode, ...]
@@ -77,13 +76,13 @@ class Resize:
 
     @property
     def kept(self) -> tuple[HashingNode, ...]:
-        """The nodes that come of it."""
+        """The nodes that replace the old ones."""
         return tuple(node for node in self.children if node.tag == "REPLACE")
 
 
 @dataclass(frozen=True, slots=True)
 class ResizePlan:
-    """What one resizing does; picklable. Each resize is carried out independently of others."""
+    """One planned resizing; picklable. Each resize is carried out independently of the others."""
 
     storage: Storage
     config: TableConfig
@@ -93,15 +92,15 @@ class ResizePlan:
     data_schema: pa.Schema
     resizes: tuple[Resize, ...]
     rings: Mapping[str, HashingMetadata]
-    """As they were, by partition path."""
+    """The rings before the resizing, by partition path."""
     visibility: Visibility
 
 
 def resizes_of(
     metadata: HashingMetadata, slices: Sequence[FileSlice], rules: ResizeRules, seed: str
 ) -> list[Resize]:
-    """Which of a partition's latest slices are split, and which merged: first the large ones, as long
-    as there may be more buckets, then runs of small neighbours. `seed` makes the new file ids.
+    """Choose which of a partition's latest slices to split and which to merge: first split the large ones, as
+    long as there may be more buckets, then merge runs of small neighbours. `seed` makes the new file ids.
 
     Raises TableError for a file group that is on no node.
     """
@@ -131,11 +130,11 @@ def resizes_of(
 def schedule_resizing(
     table: HoodieTable, rules: ResizeRules, partitions: Iterable[str] | None = None
 ) -> ResizePlan | None:
-    """Plan the resizing of `partitions`, or of all; None if there is nothing to do. The plan stands on
-    the timeline, inflight, when this returns.
+    """Plan the resizing of `partitions`, or of all; None if there is nothing to do. On return the plan is on
+    the timeline, inflight.
 
-    The caller holds the table: no write may be pending. Raises TableError if one is, and for a table
-    of another index.
+    The caller holds the table's lock: no write may be pending. Raises TableError if one is, and for a table
+    with another index.
     """
     if table.config.bucket_engine != CONSISTENT_HASHING:
         raise TableError(
@@ -180,7 +179,7 @@ def schedule_resizing(
 def carry_out(
     plan: ResizePlan, resize: Resize, write_token: str, format: BaseFileFormat | None = None
 ) -> list[WriteStat]:
-    """Write the file groups that one resize makes; a node that no row falls on gets none yet.
+    """Write the new file groups of one resize; a node without rows gets none yet.
 
     Raises TableError for a row that belongs to none of them: it was in the wrong file group.
     """
@@ -222,7 +221,7 @@ def carry_out(
 def complete_resizing(
     table: HoodieTable, plan: ResizePlan, stats: Iterable[WriteStat], schema: str
 ) -> Instant:
-    """Put the new rings in force and the old file groups out. `schema`: the table's Avro schema.
+    """Put the new rings in force and replace the old file groups. `schema`: the table's Avro schema.
 
     Raises ConcurrentWrite if the resizing was rolled back meanwhile.
     """
@@ -252,7 +251,7 @@ def complete_resizing(
 
 @dataclass(slots=True)
 class _NewIds:
-    """File id prefixes of one plan, in their order."""
+    """Draws the new file id prefixes of one plan, in order."""
 
     seed: str
     partition_path: str
@@ -275,9 +274,9 @@ def _number(ring: HashingRing, slice_: FileSlice) -> int:
 def _small_neighbours(
     ring: HashingRing, slices: Sequence[FileSlice], limit_bytes: int, slots: int
 ) -> list[list[FileSlice]]:
-    """Runs of at least two slices, in order of the ring, that become one each: grown from a small
-    slice backwards and then forwards, as long as what it holds so far and the next are small. `slots`:
-    buckets that may go."""
+    """Runs of at least two slices, in ring order, to merge into one slice each. A run grows from a small
+    slice backwards, then forwards, as long as both its slices together and the next one are small.
+    `slots`: how many buckets may be removed."""
     count = len(slices)
     numbers = [_number(ring, slice_) for slice_ in slices]
     sizes = [_bytes(slice_) for slice_ in slices]

@@ -1,10 +1,9 @@
-"""Cleaning: removing file slices that no kept commit needs any more.
+"""Cleaning: removes file slices that no kept commit needs any more, and records it in a `.clean` instant.
 
-Owns which files go (by commits kept), and the `.clean` instant that tells of it; must not touch what
-any kept commit, and the newest slice of any group, consists of. Source: CleanPlanner with the policy
-KEEP_LATEST_COMMITS.
+It keeps all files of kept commits, and the newest slice of every file group. Source: CleanPlanner with the
+policy KEEP_LATEST_COMMITS.
 
-A clean that dies is finished by the next one, from its plan: deleting twice does no harm.
+If a clean dies, the next one finishes it from its plan: deleting twice does no harm.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ class Cleaned:
 
 
 def clean(table: HoodieTable, commits_kept: int) -> Cleaned | None:
-    """Remove what only commits before the last `commits_kept` need; None if that is nothing.
+    """Remove the files that only commits before the last `commits_kept` need; None if there are none.
 
-    The caller holds the table. Raises OptionError for fewer than one commit.
+    The caller holds the table's lock. Raises OptionError for fewer than one commit.
     """
     if commits_kept < 1:
         raise OptionError(f"hoodie.clean.commits.retained is {commits_kept}; 1 is the least")
@@ -59,7 +58,7 @@ def clean(table: HoodieTable, commits_kept: int) -> Cleaned | None:
 
 
 def finish_pending_cleans(table: HoodieTable) -> tuple[Cleaned, ...]:
-    """Carry out every clean that was planned and never completed, ours or another writer's."""
+    """Finish every clean that was planned and not completed, ours or another writer's."""
     done = []
     for pending in table.timeline().pending():
         if pending.action == CLEAN:
@@ -72,7 +71,7 @@ def finish_pending_cleans(table: HoodieTable) -> tuple[Cleaned, ...]:
 
 
 def _earliest_kept(instants: Iterable[Instant], commits_kept: int) -> Instant | None:
-    """The first of the last `commits_kept` commits; savepoints keep everything from theirs on."""
+    """The first of the last `commits_kept` commits; earlier if a savepoint or a pending instant is older."""
     known = tuple(instants)
     writes = [
         i
@@ -166,7 +165,7 @@ def _execute(table: HoodieTable, inflight: Instant) -> Cleaned:
 
 
 def _planned(plan: dict[str, Any], where: str) -> dict[str, list[str]]:
-    """Paths by partition; a plan names them in full, and only their last part is trusted."""
+    """Paths by partition. A plan states full paths; only their file names are trusted."""
     if plan.get("partitionsToBeDeleted"):
         raise TableError(f"{where}: plans to delete whole partitions, which is not supported")
     found: dict[str, list[str]] = {}

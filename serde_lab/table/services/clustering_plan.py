@@ -1,7 +1,6 @@
 """A clustering plan as Hudi reads it from a requested instant: groups of slices, and their new nodes.
 
-Owns its form; must not know why these slices. Source: HoodieClusteringPlan of
-org.apache.hudi.avro.model, and constructExtraMetadata of
+Source: HoodieClusteringPlan of org.apache.hudi.avro.model, and constructExtraMetadata of
 BaseConsistentHashingBucketClusteringPlanStrategy.
 """
 
@@ -19,11 +18,11 @@ from serde_lab.table.storage.storage import Storage
 _STRATEGY = "org.apache.hudi.client.clustering.run.strategy.SparkConsistentBucketClusteringExecutionStrategy"
 
 Group = tuple[Sequence[FileSlice], Sequence[HashingNode], int]
-"""Slices, the nodes that take their place, and the sequence number of the ring before."""
+"""Slices, the nodes that replace theirs, and the sequence number of the ring before."""
 
 
 def clustering_content(storage: Storage, groups: Sequence[Group]) -> bytes:
-    """What the requested file of a clustering holds."""
+    """The content of a clustering's requested file."""
     plan = {
         "inputGroups": [_group(storage, *group) for group in groups],
         "strategy": {"strategyClassName": _STRATEGY, "strategyParams": {}, "version": 1},

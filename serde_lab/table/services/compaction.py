@@ -1,7 +1,6 @@
-"""Compaction: turning file slices with logs into base files that need none.
+"""Compaction: merges file slices with log files into new base files.
 
-Owns the plan, its form on the timeline, and the making of one new base file; must not know who runs
-it: each operation of a plan is work for one task. Source: org.apache.hudi.table.action.compact.
+Each operation of a plan is work for one task. Source: org.apache.hudi.table.action.compact.
 
 Order: plan as `<t>.compaction.requested`, `.compaction.inflight`, files with their markers, then
 `<t>_<c>.commit`. Rows keep commit time and sequence number and get the new file's name.
@@ -32,7 +31,7 @@ COMPACTION = "compaction"
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """What one compaction does; picklable. Each slice becomes one base file, independently of others."""
+    """One planned compaction; picklable. Each slice becomes one base file, independently of the others."""
 
     storage: Storage
     config: TableConfig
@@ -44,11 +43,11 @@ class CompactionPlan:
 
 
 def schedule_compaction(table: HoodieTable, min_log_files: int = 1) -> CompactionPlan | None:
-    """Plan the compaction of every slice with at least `min_log_files` log files; None if there is
-    nothing to do. The plan stands on the timeline, inflight, when this returns.
+    """Plan the compaction of every slice with at least `min_log_files` log files; None if there is nothing to
+    do. On return the plan is on the timeline, inflight.
 
-    The caller holds the table: no write may be pending. Raises TableError if one is, OptionError where
-    the table merges by a strategy that nothing given implements.
+    The caller holds the table's lock: no write may be pending. Raises TableError if one is, OptionError if no
+    given merger implements the table's merge strategy.
     """
     pending = table.timeline().pending()
     if pending:
@@ -85,7 +84,7 @@ def compact_slice(
     write_token: str,
     format: BaseFileFormat | None = None,
 ) -> WriteStat:
-    """Write the base file that one slice of the plan becomes."""
+    """Merge one slice of the plan into a new base file."""
     reader = FileSliceReader(plan.storage, plan.config, slice_, plan.data_schema, plan.visibility)
     writer = BaseFileWriter(
         plan.storage,
@@ -150,7 +149,7 @@ def _operation(slice_: FileSlice) -> dict[str, Any]:
     mib = 1 << 20
     return {
         "baseInstantTime": slice_.base_instant,
-        # names only from plan version 2 on; the partition stands beside them
+        # file names only, from plan version 2 on; the partition has its own field
         "deltaFilePaths": [log.path.rpartition("/")[2] for log in slice_.log_files],
         "dataFilePath": (
             None if slice_.base_file is None else slice_.base_file.path.rpartition("/")[2]

@@ -1,7 +1,4 @@
-"""Recovery: what a writer does first, once it holds the table and knows that nobody else writes.
-
-Owns the order of the repairs; must not know how each is done.
-"""
+"""Recovery: the repairs that a writer makes first, once it holds the table's lock and writes alone."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from serde_lab.table.table import HoodieTable
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What was left behind and put right."""
+    """What earlier writers left behind and was repaired."""
 
     rolled_back: tuple[RolledBack, ...]
     cleaned: tuple[Cleaned, ...]

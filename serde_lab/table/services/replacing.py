@@ -1,14 +1,13 @@
-"""Replacing file groups: which of them an insert_overwrite or a delete_partition takes away.
+"""Replacing file groups: which of them an insert_overwrite or a delete_partition replaces.
 
-Owns these sets, as pure functions of a view, and the content of a replacecommit's requested file; must
-not know who writes the rows that come instead. Source: SparkInsertOverwriteCommitActionExecutor,
+The functions are pure, given a view. Source: SparkInsertOverwriteCommitActionExecutor,
 SparkInsertOverwriteTableCommitActionExecutor, SparkDeletePartitionCommitActionExecutor, and
 HoodieSparkSqlWriter for wildcards.
 
 A replacecommit goes through the same states as a commit, on both table types. Completed, it is a
-`CommitMetadata` with `replaced_file_ids`; from then on readers leave these file groups out, for good,
-while reads of the time before still see them. Their files stay until cleaning takes them, and the
-instant stays on the active timeline until then. A file id that was replaced must not be used again.
+`CommitMetadata` with `replaced_file_ids`; from then on readers ignore these file groups for good, except in
+reads as of an earlier time. Their files stay until they are cleaned, and the instant stays on the active
+timeline until then. A replaced file id must not be used again.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from serde_lab.table.files.file_system_view import FileSystemView
 REPLACE_COMMIT = "replacecommit"
 
 Replaced = dict[str, tuple[str, ...]]
-"""File ids by partition path, as `CommitMetadata.replaced_file_ids` takes them."""
+"""File ids by partition path, as in `CommitMetadata.replaced_file_ids`."""
 
 
 def replaced_by_insert_overwrite(view: FileSystemView, partitions: Iterable[str]) -> Replaced:
-    """All file groups of the partitions that the write touches; `view` is of before the write.
+    """All file groups of the partitions that the write touches; `view` is from before the write.
 
-    A partition that is new is named too, with nothing to replace, as Hudi names it.
+    New partitions are included, with nothing to replace, as in Hudi.
     """
     return {path: _file_ids(view, path) for path in sorted(set(partitions))}
 
@@ -40,12 +39,12 @@ def replaced_by_insert_overwrite_table(view: FileSystemView) -> Replaced:
 
 
 def replaced_by_delete_partition(view: FileSystemView, partitions: Iterable[str]) -> Replaced:
-    """All file groups of the partitions, of which each may hold `*` for any text.
+    """All file groups of the partitions; `*` in a path stands for any text.
 
-    Source: HoodieSparkSqlWriter.resolvePartitionWildcards, to which `%2A` means the same where there is no
-    `*`. Here that is so only if no partition has this very path: a table that escapes its paths may have
-    one. A plain path of no partition replaces nothing. Raises OptionError for no partition at all, and
-    for a wildcard that fits none.
+    Source: HoodieSparkSqlWriter.resolvePartitionWildcards, which reads `%2A` as `*` in a path without `*`.
+    Here it does so only if no partition has this very path: a table that escapes its paths may have one. A
+    plain path of no partition replaces nothing. Raises OptionError if no partition is given, and for a
+    wildcard that matches none.
     """
     wanted = tuple(partitions)
     if not wanted:
@@ -71,7 +70,7 @@ def replaced_by_delete_partition(view: FileSystemView, partitions: Iterable[str]
 
 
 def requested_content(operation: str) -> bytes:
-    """What the requested file of a replacecommit holds: the operation in Hudi's words, and no plan."""
+    """The content of a replacecommit's requested file: the operation under Hudi's name, and no plan."""
     return write_single(
         hudi_schema("HoodieRequestedReplaceMetadata"),
         {

@@ -1,12 +1,10 @@
-"""Rolling back: undoing an instant that was begun and never completed.
+"""Rollback: undoes an instant that was begun and never completed, and records it in a `.rollback` instant.
 
-Owns which files go and in which order, and the `.rollback` instant that tells of it. Must not know
-whether the instant's writer still lives: the caller has made sure that it does not.
+The caller has made sure that the instant's writer is dead.
 
-Order, so that a rollback that dies is taken up by the next one: plan, inflight, data files, the failed
-instant's own files, completed, markers. Files are found by the instant's markers and, beyond them, by
-the instant in their names, which also finds what a writer without markers left behind. With a
-replacecommit go the rings and bucket rules that it was to put in force.
+The order lets the next rollback finish one that died: plan, inflight, data files, the failed instant's own
+files, completed, markers. Files are found by the instant's markers and by the instant in their names, which
+also finds files of a writer without markers. A replacecommit's new rings and bucket rules are removed too.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ def rollback_pending(table: HoodieTable) -> tuple[RolledBack, ...]:
             undone += _resume(table, pending)
     for pending in table.timeline().pending():
         if pending.action in _SCHEDULED and table.config.layout_version == 1:
-            # later log files carry the instant of its base file, which would never come to be
+            # later log files carry the instant of its base file, which would never exist
             raise TableError(
                 f"{table.storage.url}: {pending.action} is pending at {pending.time} on a table of "
                 f"version {table.config.version}; only Apache Hudi can finish it"
@@ -69,7 +67,7 @@ def rollback_pending(table: HoodieTable) -> tuple[RolledBack, ...]:
 
 
 def rollback_instant(table: HoodieTable, failed: Instant) -> RolledBack:
-    """Undo one pending instant, with a `.rollback` instant of its own on the timeline."""
+    """Undo one pending instant; this adds a `.rollback` instant to the timeline."""
     timeline = table.timeline()
     files = files_of(table, failed.time)
     rollback = timeline.new_instant(ROLLBACK)
@@ -79,7 +77,7 @@ def rollback_instant(table: HoodieTable, failed: Instant) -> RolledBack:
 
 
 def files_of(table: HoodieTable, instant: str) -> tuple[str, ...]:
-    """Every data file that an instant wrote or was about to write, by path.
+    """Paths of all data files that an instant wrote or was about to write.
 
     Raises TableError for a log file that holds blocks of other instants too (before table version 8).
     """
@@ -90,7 +88,7 @@ def files_of(table: HoodieTable, instant: str) -> tuple[str, ...]:
     files = list_table_files(table.storage)
     found |= {file.path for file in files.base_files if file.instant == instant}
     if table.config.layout_version == 2:
-        # before, a log file's name carries the base file's instant, and others' blocks are in it too
+        # before, a log file's name has the base file's instant, and the file holds other instants' blocks too
         found |= {file.path for file in files.log_files if file.instant == instant}
     return tuple(sorted(found))
 
@@ -108,13 +106,13 @@ def _check_own_log(storage: Storage, path: str, instant: str) -> None:
 
 
 def _resume(table: HoodieTable, rollback: Instant) -> list[RolledBack]:
-    """Take up a rollback that died. Its plan says what it was about."""
+    """Finish a rollback that died, from its plan."""
     timeline = table.timeline()
     requested = replace(rollback, state="requested")
     where = table.storage.describe(timeline.path(requested))
     content = timeline.read(requested)
     if not content:
-        # it had not begun: the failed instant is still there for a new rollback
+        # it had not begun: the failed instant still exists, for a new rollback
         timeline.delete(replace(rollback, state="inflight"))
         timeline.delete(requested)
         return []
@@ -149,7 +147,7 @@ def _execute(
 ) -> RolledBack:
     started = time.perf_counter_ns()
     storage = table.storage
-    # the inflight file goes first: a worker that still lives then refuses to place a file
+    # the inflight file goes first: a worker that is still alive then refuses to place a file
     timeline.delete(Instant(failed, action, "inflight"))
     late = files_of(table, failed)
     deleted = []

@@ -1,1 +1,1 @@
-"""The files of a table: local folders and object stores, the lock, markers."""
+"""Storage of a table's files: local folders and object stores, the lock, markers."""

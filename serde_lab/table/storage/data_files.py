@@ -1,8 +1,7 @@
-"""How a data file gets its place: marker first, then the bytes, once and whole.
+"""Placing of a data file: its marker first, then all its bytes at once.
 
-Owns the order in which a worker puts a file, and what a second attempt does; must not know what is in
-the file. The rules come from what Hudi's readers do with leftovers: a file without a marker is never
-removed, and two files of one file group and instant break a table.
+The rules follow from how Hudi treats leftovers: a file without a marker is never removed, and two files of
+one file group and instant break a table.
 """
 
 from __future__ import annotations
@@ -18,12 +17,11 @@ from serde_lab.table.storage.storage import Bytes, Storage
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """The instant that a worker writes for, as the driver tells it.
+    """The instant that a worker writes for, as the driver states it.
 
-    `inflight_path` is the instant's inflight file: as long as it stands, the instant was neither
-    rolled back nor archived. None: nobody rolls it back (a test, a tool that is alone).
-    `may_give_way`: another file of the instant may take the place of this worker's, which is then
-    removed, and must not come back by a late attempt.
+    `inflight_path` is the instant's inflight file: while it exists, the instant was neither rolled back nor
+    archived. None: nobody rolls it back (a test, or a tool that runs alone). `may_give_way`: another file of
+    the instant may replace this worker's file, which is then removed; a late attempt must not write it again.
     """
 
     instant: str
@@ -39,11 +37,11 @@ def place_data_file(
     kind: MarkerKind,
     data: Bytes,
 ) -> int:
-    """Put `data` at `path` and return the bytes that stand there.
+    """Put `data` at `path`; returns the size of the file there in bytes.
 
-    Of several attempts at one path the first wins and the others change nothing, even long after
-    the instant completed: attempts of one task write the same rows. Raises ConcurrentWrite if the
-    instant is no longer inflight, having left no file behind.
+    Of several attempts at one path the first wins and the others change nothing, even long after the instant
+    completed: attempts of one task write the same rows. Raises ConcurrentWrite, and leaves no file behind, if
+    the instant is no longer inflight.
     """
     _check_inflight(storage, writing)
     create_partition_metadata(storage, partition_path, writing.instant)
@@ -54,7 +52,7 @@ def place_data_file(
             raise StorageError(f"{storage.describe(path)}: vanished while it was being written")
         return size
     try:
-        # a rollback may have passed between the check above and the file
+        # a rollback may have run between the check above and the put
         _check_inflight(storage, writing)
         if writing.may_give_way:
             _check_incomplete(storage, writing)
@@ -73,7 +71,7 @@ def _check_inflight(storage: Storage, writing: Writing) -> None:
 
 
 def _check_incomplete(storage: Storage, writing: Writing) -> None:
-    """What is new to an instant that completed had given way before."""
+    """Refuse a file that is new although its instant completed: it had been removed for another one."""
     if writing.inflight_path is None:
         return
     folder = writing.inflight_path.rpartition("/")[0]

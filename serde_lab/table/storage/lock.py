@@ -1,8 +1,8 @@
-"""One writer at a time: a lock beside the timeline that names its holder.
+"""The table's lock: it admits one writer at a time, and a file beside the timeline names the holder.
 
-Owns the lock file and who holds it; must not know what is written meanwhile. On a local file system
-the operating system holds it for the process and lets go when the process ends, however it ends. In
-an object store it is a lease that its holder renews; a holder that died is waited out.
+On a local file system the operating system holds the lock for the process and releases it when the process
+ends, however it ends. In an object store it is a lease that its holder renews; it runs out if
+the holder dies.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LEASE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a table. `valid_until_epoch_s` counts only where there is a lease."""
+    """Who holds a table. `valid_until_epoch_s` counts only for a lease."""
 
     host: str
     pid: int
@@ -100,14 +100,14 @@ class TableLock:
     ) -> None:
         if self._local is not None:
             os.ftruncate(self._local, 0)
-            os.close(self._local)  # which lets go of the lock
+            os.close(self._local)  # releases the lock
             self._local = None
         if self._lease is not None:
             self._lease.leave()
             self._lease = None
 
     def check(self) -> None:
-        """Raises ConcurrentWrite if the lock was lost: asked just before an instant completes."""
+        """Raises ConcurrentWrite if the lock was lost; to be called just before an instant completes."""
         if self._lease is not None:
             self._lease.check()
 
@@ -116,7 +116,7 @@ class TableLock:
         assert path is not None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # the file stays for good: a lock on a file that someone removes is no lock
+            # the file is never removed: a lock on a removed file locks nothing
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as exc:
             raise StorageError(
@@ -132,7 +132,7 @@ class TableLock:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, self._holder.to_bytes(), 0)
         except BaseException as exc:
-            os.close(descriptor)  # a lock that nobody would let go of keeps every writer out
+            os.close(descriptor)  # a lock that nobody releases keeps every writer out
             if isinstance(exc, OSError):
                 raise StorageError(
                     f"{self._storage.describe(LOCK_PATH)}: cannot lock the table: {exc.strerror}"
@@ -142,7 +142,7 @@ class TableLock:
 
 
 class _Lease:
-    """A lock file in an object store, renewed by a thread and replaced only where its tag fits."""
+    """A lock file in an object store: a thread renews it, and only a matching tag lets it be replaced."""
 
     def __init__(self, storage: Storage, holder: Holder, seconds: float) -> None:
         self._storage, self._holder, self._seconds = storage, holder, seconds
@@ -152,7 +152,7 @@ class _Lease:
         self._lost = False
 
     def take(self) -> None:
-        """Raises ConcurrentWrite if another holder's lease still runs."""
+        """Take the lease. Raises ConcurrentWrite if another holder's lease still runs."""
         if self._storage.put_new(LOCK_PATH, self._content()):
             self._tag = self._read()[1]
         else:
@@ -174,7 +174,7 @@ class _Lease:
             self._replace(b"", self._tag)
 
     def check(self) -> None:
-        """Raises ConcurrentWrite if the lease is not ours any more."""
+        """Raises ConcurrentWrite if the lease is no longer ours."""
         if self._lost or self._read()[1] != self._tag:
             raise ConcurrentWrite(
                 f"{self._storage.url}: our lease on the table ran out and another writer took it; "

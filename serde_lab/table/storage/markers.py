@@ -1,8 +1,7 @@
-"""Markers: what an instant set out to write, noted before each file, so that it can be undone.
+"""Markers: notes of the data files that an instant is about to write, so that they can be undone.
 
-Owns the marker folder of an instant; must not know instants or rollbacks. A data file without a
-marker survives the rollback of its instant and becomes visible once archiving has passed it, without
-a word. Source: org.apache.hudi.table.marker (DirectWriteMarkers; the server's MARKERS files are read).
+A data file without a marker survives the rollback of its instant and silently becomes visible once archiving
+has passed it. Source: org.apache.hudi.table.marker (DirectWriteMarkers; the server's MARKERS files are read).
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from serde_lab.table.storage.storage import Storage
 TEMP_FOLDER = ".hoodie/.temp"
 
 CREATE: MarkerKind = "CREATE"
-"""Of a new file group's base file, and of every log file from table version 8 on."""
+"""For a new file group's base file, and for every log file from table version 8 on."""
 MERGE: MarkerKind = "MERGE"
-"""Of a new version of a base file."""
+"""For a new version of a base file."""
 APPEND: MarkerKind = "APPEND"
-"""Of a log file before table version 8; Hudi refuses it from there on."""
+"""For a log file before table version 8; Hudi refuses it from version 8 on."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -32,13 +31,13 @@ class Marker:
 
 
 def create_marker(storage: Storage, instant: str, path: str, kind: MarkerKind) -> None:
-    """Note, before it is written, that the instant writes the data file `path`."""
+    """Create the marker of data file `path`, before the file is written."""
     # a second attempt of a task finds the first one's marker, which says the same
     storage.put_new(f"{marker_folder(instant)}/{path}.marker.{kind}")
 
 
 def list_markers(storage: Storage, instant: str) -> list[Marker]:
-    """What the instant noted, by path; Apache Hudi's own MARKERS files are read too."""
+    """The instant's markers, by path; Apache Hudi's own MARKERS files are read too."""
     folder = marker_folder(instant)
     found: set[Marker] = set()
     for file in storage.list_files(folder):
@@ -54,7 +53,7 @@ def list_markers(storage: Storage, instant: str) -> list[Marker]:
 
 
 def delete_markers(storage: Storage, instant: str) -> None:
-    """Remove the instant's markers; fine if there are none."""
+    """Remove the instant's markers; no error if there are none."""
     storage.delete_folder(marker_folder(instant))
 
 

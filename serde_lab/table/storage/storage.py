@@ -1,12 +1,11 @@
-"""Where a table's files live: one folder, local or in an object store, addressed by relative paths.
+"""Access to a table's files: one folder, local or in an object store, addressed by relative paths.
 
-Owns every touch of the storage, and turns its errors into StorageError sentences. A file appears
-under its name whole or not at all: obstore writes a local file beside its place (`<name>#1`, which no
-reader takes for a table file) and links it, and an object store shows an object once it is complete.
-Must not know what the files mean.
+Errors of the storage become StorageError sentences. A file appears under its name whole or not at all:
+obstore writes a local file beside its place (`<name>#1`, which no reader takes for a table file) and links
+it, and an object store shows an object once it is complete.
 
-`put_new` is the only way the timeline and data files are written: it never overwrites, so that of two
-writers of one name exactly one wins.
+`put_new` is the only way to write the timeline and data files: it never overwrites, so that of two writers of
+one name exactly one wins.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class StoredFile:
 
 
 class Storage:
-    """A folder of files. Travels to worker processes by its URL and options, never by its connection.
+    """A folder of files. Pickling it keeps URL and options, not the connection.
 
     All paths are relative, with `/`. Raises StorageError for whatever the storage refuses.
     """
@@ -64,10 +63,10 @@ class Storage:
 
     @classmethod
     def open(cls, url: str | os.PathLike[str], **options: Any) -> Self:
-        """A local folder (made when something is put) or an object-store URL such as `s3://bucket/prefix`.
+        """A local folder (created by the first put) or an object-store URL such as `s3://bucket/prefix`.
 
-        `options` are obstore's own configuration keys (`endpoint`, `region`, …); what is not given
-        comes from the environment.
+        `options` are obstore's configuration keys (`endpoint`, `region`, …); missing ones come from the
+        environment.
         """
         return cls(os.fspath(url), options)
 
@@ -83,11 +82,11 @@ class Storage:
 
     @property
     def connection(self) -> Any:
-        """The obstore store, made when it is first used."""
+        """The obstore store, created on first use."""
         if self._connected is None:
             if self._root is not None:
                 if not self._root.is_dir():
-                    # to look at a folder must not make it: until the first put it is an empty one
+                    # reading must not create the folder: until the first put it counts as empty
                     return MemoryStore()
                 self._connected = LocalStore(self._root)
             else:
@@ -102,19 +101,19 @@ class Storage:
         return self._connected
 
     def local_path(self, path: str) -> Path | None:
-        """The file's place on this machine, or None in an object store."""
+        """The file's local path, or None in an object store."""
         return None if self._root is None else self._root / path
 
     def describe(self, path: str) -> str:
         """The full name of a file, for messages."""
         return f"{self.url}/{path}"
 
-    # Every operation below goes through these primitives; a test's storage overrides them to fail.
+    # Every operation below uses these primitives; tests override them to make them fail.
 
     def _put(self, path: str, data: Bytes, mode: Any) -> None:
         if self._root is not None and self._connected is None:
             self._root.mkdir(parents=True, exist_ok=True)
-        # in one request, never multipart: that is what makes the file appear at once
+        # one request, never multipart, so that the file appears at once
         obstore.put(
             self.connection, path, memoryview(data).cast("B"), mode=mode, use_multipart=False
         )
@@ -129,10 +128,8 @@ class Storage:
         for chunk in obstore.list(self.connection, folder or None):
             yield from chunk
 
-    # ---------------------------------------------------------------------------------------------
-
     def put_new(self, path: str, data: Bytes = b"") -> bool:
-        """Create the file; False, and nothing changed, if there is one already."""
+        """Create the file; False, and nothing changed, if it exists already."""
         with self._sentences("create", path):
             try:
                 self._put(path, data, "create")
@@ -141,7 +138,8 @@ class Storage:
         return True
 
     def replace(self, path: str, data: Bytes) -> None:
-        """Write the file, whatever was there. Only for hoodie.properties, which Hudi rewrites too."""
+        """Write the file, overwriting any: for hoodie.properties, which Hudi rewrites too, and others, but
+        never for instants and data files."""
         with self._sentences("write", path):
             self._put(path, data, "overwrite")
 
@@ -161,7 +159,7 @@ class Storage:
                 return None
 
     def open_input(self, path: str) -> pa.NativeFile:
-        """The file for random access: mapped into memory if it is local."""
+        """The file for random access, memory-mapped if it is local."""
         local = self.local_path(path)
         if local is None:
             return pa.BufferReader(self.get(path))
@@ -183,7 +181,7 @@ class Storage:
         return self.size_bytes(path) is not None
 
     def delete(self, path: str) -> None:
-        """Remove the file; fine if there is none."""
+        """Remove the file; no error if there is none."""
         with self._sentences("delete", path):
             try:
                 self._delete(path)
@@ -191,7 +189,7 @@ class Storage:
                 return
 
     def delete_folder(self, folder: str) -> None:
-        """Remove everything below `folder`; fine if there is nothing."""
+        """Remove everything below `folder`; no error if there is nothing."""
         for file in self.list_files(folder):
             self.delete(file.path)
         local = self.local_path(folder)
@@ -199,7 +197,7 @@ class Storage:
             shutil.rmtree(local, ignore_errors=True)
 
     def make_folder(self, folder: str) -> None:
-        """Make an empty folder where the storage has such a thing (Java looks for some of them)."""
+        """Make an empty folder if the storage has folders (Java looks for some of them)."""
         local = self.local_path(folder)
         if local is not None:
             with self._sentences("make the folder", folder):
@@ -223,7 +221,7 @@ class Storage:
     def _sentences(self, verb: str, path: str) -> Iterator[None]:
         try:
             yield
-        except (BaseError, OSError, ValueError) as exc:  # ValueError: a path that cannot be
+        except (BaseError, OSError, ValueError) as exc:  # ValueError: an impossible path
             raise StorageError(f"{self.describe(path)}: cannot {verb}: {_first_line(exc)}") from exc
 
 

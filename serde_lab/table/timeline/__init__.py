@@ -1,1 +1,1 @@
-"""The instants of a table: active, completed with their metadata, archived."""
+"""The timeline of a table: active instants, commit metadata, and archived instants."""

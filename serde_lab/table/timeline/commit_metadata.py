@@ -1,8 +1,7 @@
-"""What a completed instant says of itself: a WriteStat for every file that it wrote.
+"""Metadata of completed commits: a WriteStat for every file written, and extra metadata.
 
-Owns HoodieCommitMetadata and HoodieReplaceCommitMetadata in both forms: Avro (layout 2) and JSON
-(layout 1). Must not know how files are written. Source: the writer schema found in tables of Hudi
-1.x; field values as Hudi 1.2.0 on Spark writes them.
+HoodieCommitMetadata and HoodieReplaceCommitMetadata are read and written as Avro (layout 2) and JSON (layout
+1). Source: the writer schema found in tables of Hudi 1.x; field values as Hudi 1.2.0 on Spark writes them.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from serde_lab.avro.container import hudi_schema, read_single, write_single
 from serde_lab.errors import TableError
 
 SCHEMA_KEY = "schema"
-"""Key of extra metadata under which the table's Avro schema stands, without meta columns."""
+"""Key of the extra metadata that holds the table's Avro schema, without meta columns."""
 
 NO_PREVIOUS_COMMIT = "null"
-"""`prevCommit` of a new file group: the word, not a null."""
+"""`prevCommit` of a new file group: a string, not a null."""
 
 COMMIT_SCHEMA = hudi_schema("HoodieCommitMetadata")
 REPLACE_COMMIT_SCHEMA = hudi_schema("HoodieReplaceCommitMetadata")
@@ -27,10 +26,11 @@ REPLACE_COMMIT_SCHEMA = hudi_schema("HoodieReplaceCommitMetadata")
 
 @dataclass(frozen=True, slots=True)
 class WriteStat:
-    """What one written file is and holds. Names are Hudi's own, so that they read the same anywhere.
+    """Statistics of one written file, under Hudi's own field names.
 
-    Of a base file: numWrites counts all its rows, those carried over too. Of a log file: numWrites
-    counts data records, numDeletes those of delete blocks, and prevCommit is the own instant.
+    For a base file, numWrites counts all its rows, carried-over ones too. For a log file, numWrites counts
+    data records and numDeletes the records of delete blocks; from table version 8 on, prevCommit is the
+    commit's own instant.
     """
 
     fileId: str  # noqa: N815 (Hudi's names, all of them)
@@ -80,7 +80,7 @@ class WriteStat:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """Of a stat that anyone wrote: fields that are not here are left out, nulls become defaults."""
+        """Read a stat of any writer: unknown fields are ignored, nulls become defaults."""
         known = {f.name for f in fields(cls)}
         values = {k: v for k, v in record.items() if k in known and v is not None}
         values.setdefault("fileId", "")
@@ -102,7 +102,7 @@ class CommitMetadata:
     """File groups that this commit replaces, by partition path; None unless it is a replacecommit."""
 
     def by_partition(self) -> dict[str, list[WriteStat]]:
-        """The write stats by partition path, partitions in order."""
+        """The write stats by partition path; partitions, and the files of each, are sorted by path."""
         grouped: dict[str, list[WriteStat]] = {}
         for stat in sorted(self.write_stats, key=lambda s: (s.partitionPath, s.path)):
             grouped.setdefault(stat.partitionPath, []).append(stat)

@@ -1,14 +1,13 @@
 """The archived timeline of layout 2: instants in Parquet files, listed by a manifest.
 
-Owns the files of the history folder and how a new one joins; must not know which instants are
-archived, or why. Source: org.apache.hudi.client.timeline.versioning.v2.LSMTimelineWriter,
+Source: org.apache.hudi.client.timeline.versioning.v2.LSMTimelineWriter,
 org.apache.hudi.common.table.timeline.LSMTimeline.
 
     <first instant>_<last instant>_<layer>.parquet    rows of HoodieLSMTimelineInstant
-    manifest_<n>                                      which of them count, as JSON
+    manifest_<n>                                      the Parquet files that count, as JSON
     _version_                                         the newest n
 
-A manifest is written before `_version_` points to it, so that a reader sees the old state or the new.
+A manifest is written before `_version_` points to it, so that readers see either the old or the new state.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from serde_lab.errors import TableError
 from serde_lab.table.storage.storage import Storage
 
 FILES_PER_LAYER = 10
-"""So many files of one layer become one of the next (Hudi's default)."""
+"""This many files of one layer are merged into one of the next (Hudi's default)."""
 MANIFESTS_KEPT = 3
 
 _NAME = re.compile(r"^(\d+)_(\d+)_(\d+)\.parquet$")
@@ -46,7 +45,7 @@ _AVRO = json.dumps(hudi_schema("HoodieLSMTimelineInstant"))
 
 @dataclass(frozen=True, slots=True)
 class ArchivedInstant:
-    """One archived action. `metadata`: content of its completed file; `plan`: of its requested one."""
+    """One archived action. `metadata`: content of its completed file; `plan`: of its requested file."""
 
     time: str
     completion_time: str | None
@@ -62,7 +61,7 @@ class LsmHistory:
         self._storage, self._folder = storage, folder
 
     def instants(self) -> list[ArchivedInstant]:
-        """All archived instants, by time; one entry an instant and action."""
+        """All archived instants, by time; one entry per instant and action."""
         found: dict[tuple[str, str], ArchivedInstant] = {}
         for name in self._files():
             for row in self._read(name).to_pylist():
@@ -77,7 +76,7 @@ class LsmHistory:
         return [found[key] for key in sorted(found)]
 
     def times(self) -> set[tuple[str, str]]:
-        """(time, action) of all archived instants, without reading what they hold."""
+        """(time, action) of all archived instants, without reading their metadata."""
         return {
             (row["instantTime"], row["action"])
             for name in self._files()
@@ -113,7 +112,7 @@ class LsmHistory:
             writer.write_table(rows)
             writer.add_key_value_metadata({"parquet.avro.schema": _AVRO})
         content = out.getvalue()
-        # whatever stands there and is in no manifest was left by an archiving that died
+        # a file of this name that is in no manifest was left by an archiving that died
         self._storage.replace(f"{self._folder}/{name}", content)
         version = self._version()
         entries = [e for e in self._manifest(version) if e["fileName"] not in (name, *instead)]

@@ -1,8 +1,7 @@
-"""The timeline: which instants there are, in which state, and how one moves on.
+"""The timeline: lists instants with their states, and moves an instant to its next state.
 
-Owns instant times, the names of instant files in both layouts, and their create-only writes. Must not
-know what is inside them. Source: org.apache.hudi.common.table.timeline (InstantFileNameGeneratorV1
-and V2).
+It defines instant times and the names of instant files in both layouts; files are only created, never
+overwritten. Source: org.apache.hudi.common.table.timeline (InstantFileNameGeneratorV1 and V2).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ State = Literal["requested", "inflight", "completed"]
 WRITE_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
 """Actions whose completed instants make data visible."""
 
-# what an instant is called until it completes, where that differs from what it is called after
+# action of a pending instant -> action once it completes, if they differ
 _PENDING_ACTIONS = {"compaction": "commit", "logcompaction": "deltacommit"}
 _COMPLETED_AS = {**_PENDING_ACTIONS, "clustering": "replacecommit"}
 
@@ -32,7 +31,7 @@ _LAYOUT_2 = re.compile(r"^(\d{14,17})(?:_(\d{14,17}))?(?:\.([a-z]+))?(?:\.(reque
 
 @dataclass(frozen=True, slots=True, order=True)
 class Instant:
-    """One action at one time. `action` is what its files say: `compaction` completes as `commit`."""
+    """One action at one time. `action` is the one in its files' names: `compaction` completes as `commit`."""
 
     time: str
     action: str
@@ -51,7 +50,7 @@ class Instant:
 
 
 class Timeline:
-    """The active timeline of a table. Every question lists the storage anew; nothing is cached."""
+    """The active timeline of a table. Nothing is cached: every call lists the storage."""
 
     def __init__(
         self,
@@ -66,7 +65,7 @@ class Timeline:
         self.layout_version = config.layout_version
 
     def instants(self) -> tuple[Instant, ...]:
-        """All instants of the active timeline by time, each in its furthest state."""
+        """All instants of the active timeline by time, each in its latest state."""
         _, files = self._storage.list_folder(self.folder)
         furthest: dict[tuple[str, str], Instant] = {}
         order = ("requested", "inflight", "completed")
@@ -90,7 +89,7 @@ class Timeline:
         return tuple(i for i in self.instants() if not i.is_completed)
 
     def new_time(self) -> str:
-        """A time after every time on the timeline: 17 digits, UTC, to the millisecond."""
+        """A time later than all on the timeline: 17 digits, UTC, to the millisecond."""
         now = self._now().astimezone(UTC)
         latest = max(
             (max(i.time, i.completion_time or "") for i in self.instants()),
@@ -102,7 +101,7 @@ class Timeline:
         return time
 
     def new_instant(self, action: str) -> Instant:
-        """An instant that is on no storage yet."""
+        """A new instant, of which nothing is stored yet."""
         return Instant(self.new_time(), action, "requested")
 
     def create_requested(self, instant: Instant, content: Bytes = b"") -> Instant:
@@ -124,7 +123,7 @@ class Timeline:
         return inflight
 
     def check_inflight(self, instant: Instant) -> None:
-        """Raises ConcurrentWrite if the instant's inflight file is gone: someone rolled it back."""
+        """Raises ConcurrentWrite if the instant's inflight file is gone, because someone rolled it back."""
         inflight = replace(instant, state="inflight", completion_time=None)
         if not self._storage.exists(self.path(inflight)):
             raise ConcurrentWrite(
@@ -133,9 +132,9 @@ class Timeline:
             )
 
     def create_completed(self, instant: Instant, content: Bytes) -> Instant:
-        """Complete the instant: from here on readers see it. It must still be inflight.
+        """Complete the instant, which makes it visible to readers. It must still be inflight.
 
-        Raises ConcurrentWrite if it is not, or if it was completed by someone else.
+        Raises ConcurrentWrite if it is not, or if someone else completed it.
         """
         self.check_inflight(instant)
         completion = self.new_time() if self.layout_version == 2 else instant.time
@@ -147,7 +146,7 @@ class Timeline:
         return done
 
     def read(self, instant: Instant) -> bytes:
-        """The content of the instant's file in its state."""
+        """The content of the instant's file for its state."""
         return self._storage.get(self.path(instant))
 
     def read_if_present(self, instant: Instant) -> bytes | None:
@@ -155,7 +154,7 @@ class Timeline:
         return self._storage.get_if_present(self.path(instant))
 
     def delete(self, instant: Instant) -> None:
-        """Remove the instant's file in its state; fine if it is gone."""
+        """Remove the instant's file for its state; no error if it is gone."""
         self._storage.delete(self.path(instant))
 
     def path(self, instant: Instant) -> str:
@@ -163,7 +162,7 @@ class Timeline:
 
 
 def instant_name(instant: Instant, layout_version: int) -> str:
-    """The file name of an instant in its state."""
+    """The file name of an instant for its state."""
     if instant.state == "completed":
         if layout_version == 1:
             return f"{instant.time}.{instant.completed_action}"
@@ -171,13 +170,13 @@ def instant_name(instant: Instant, layout_version: int) -> str:
             raise TableError(f"completed instant {instant.time} has no completion time")
         return f"{instant.time}_{instant.completion_time}.{instant.completed_action}"
     if instant.action == "commit" and instant.state == "inflight":
-        # the oldest name of all, from when there was no other action
+        # the oldest name, from when there was no other action
         return f"{instant.time}.inflight"
     return f"{instant.time}.{instant.action}.{instant.state}"
 
 
 def parse_instant_name(name: str, layout_version: int) -> Instant | None:
-    """The instant that a file name stands for, or None for any other file of the folder."""
+    """The instant that a file name denotes, or None for any other file of the folder."""
     if layout_version == 1:
         match = _LAYOUT_1.match(name)
         if match is None:

@@ -1,4 +1,4 @@
-"""The doctor: what is wrong with a Hudi table, what a reader would see, and what mends it. Read-only."""
+"""The doctor: what is wrong with a Hudi table, what a reader would see, and how to repair it. Read-only."""
 
 from __future__ import annotations
 

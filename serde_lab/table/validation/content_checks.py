@@ -1,7 +1,4 @@
-"""Checks that open each file that counts without reading its rows: footers, types, log blocks.
-
-Owns what files must be like inside; must not compare rows.
-"""
+"""Checks that open each visible file without reading its rows: footers, types, log blocks."""
 
 from __future__ import annotations
 
@@ -24,7 +21,8 @@ from serde_lab.table.validation.inspection import Inspection
 
 
 def check(table: Inspection, deep: bool) -> Iterator[Finding]:
-    """All findings of the files of the newest slices; `deep` decodes log blocks too."""
+    """All findings in the files of the newest slices; `deep` also decodes log blocks and tests bloom
+    filters."""
     if table.view is None:
         return
     for slice_ in table.view.latest_file_slices():

@@ -1,7 +1,4 @@
-"""The doctor's round: every check in turn, on a table that may be damaged in any way. Read-only.
-
-Owns the order of the checks and the diagnosis; must not know what is wrong with what.
-"""
+"""The doctor: runs every check in turn, on a table that may be damaged in any way. Read-only."""
 
 from __future__ import annotations
 
@@ -33,7 +30,8 @@ OWN_READER = "serde_lab"
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What the doctor says of one table. `rows`: by reader, where it was asked and could read."""
+    """The doctor's findings for one table. `rows`: row counts of those readers that were asked and could
+    read."""
 
     table: str
     deep: bool
@@ -42,11 +40,11 @@ class Diagnosis:
 
     @property
     def rows_at_stake(self) -> bool:
-        """Whether any finding means wrong rows: exit status 4."""
+        """Whether any finding means that rows could be lost or wrong: exit status 4."""
         return any(f.severity is Severity.ROWS for f in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The diagnosis for JSON output."""
         return {
             "table": self.table,
             "deep": self.deep,
@@ -61,10 +59,10 @@ def validate_table(
     deep: bool = False,
     readers: Mapping[str, Callable[[str], int]] | None = None,
 ) -> Diagnosis:
-    """Look at a table of version 6, 8 or 9, anyone's. `deep` reads every row.
+    """Check a table of version 6, 8 or 9 of any writer. `deep` reads every row.
 
-    `readers`: other readers by name; each counts the rows of the table at a URL. Raises StorageError
-    where the storage itself refuses.
+    `readers`: other readers by name; each counts the rows of the table at a URL. Raises StorageError if the
+    storage itself refuses.
     """
     table = Inspection.of(storage)
     if table is None:
@@ -92,7 +90,7 @@ def validate_table(
 
 
 def _schema(table: Inspection) -> pa.Schema | None:
-    """The table's data columns, by its commits or else by the newest base file that can be read."""
+    """The table's data columns, from its commits or else from the newest readable base file."""
     if table.config is None or table.view is None:
         return None
     try:
@@ -110,7 +108,7 @@ def _schema(table: Inspection) -> pa.Schema | None:
 def _ask(
     storage: Storage, readers: Mapping[str, Callable[[str], int]], rows: dict[str, int]
 ) -> list[Finding]:
-    """Let other readers count; adds to `rows`."""
+    """Let other readers count the rows; adds to `rows`."""
     findings = []
     for name, count in readers.items():
         try:

@@ -1,7 +1,4 @@
-"""Checks of which files there are: committed ones present, others absent, names as they must be.
-
-Owns what a listing tells; must not open data files.
-"""
+"""Checks of the listed files: committed ones are present, others absent, names valid. Opens no data file."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from serde_lab.table.validation.inspection import Inspection
 
 
 def check(table: Inspection) -> Iterator[Finding]:
-    """All findings of the files' names and sizes."""
+    """All findings in the files' names and sizes."""
     yield from _partitions(table)
     yield from _uncommitted(table)
     yield from _committed(table)
@@ -56,9 +53,9 @@ def _uncommitted(table: Inspection) -> Iterator[Finding]:
 
 
 def _committed(table: Inspection) -> Iterator[Finding]:
-    """Files that a commit names and that its readers still need."""
+    """Files that a commit names and its readers still need, but that are missing or differ in size."""
     sizes = {file.path: file.size_bytes for file in table.files.data_files}
-    # files of formats that this project does not know are there all the same
+    # files of formats that this project does not know exist all the same
     sizes |= {file.path: file.size_bytes for file in table.files.others}
     newest_base: dict[tuple[str, str], str] = defaultdict(str)
     for base in table.files.base_files:
@@ -77,7 +74,7 @@ def _committed(table: Inspection) -> Iterator[Finding]:
                         f"it has {size} bytes; instant {instant.time} wrote {stat.fileSizeInBytes}",
                     )
             elif stat.path and group not in table.replaced and newest_base[group] <= instant.time:
-                # what is older than the group's newest base file may have been cleaned
+                # files older than the group's newest base file may have been cleaned
                 yield Finding(
                     kinds.FILE_MISSING,
                     stat.path,
@@ -86,7 +83,7 @@ def _committed(table: Inspection) -> Iterator[Finding]:
 
 
 def _replaced(table: Inspection) -> Iterator[Finding]:
-    """What was written to a file group after it was replaced, or by the very instant."""
+    """Files written to a file group after it was replaced, or by the replacing instant itself."""
     for instant, metadata in table.commits.items():
         completed = instant.completion_time or instant.time
         for stat in metadata.write_stats:
@@ -105,7 +102,7 @@ def _doubled(table: Inspection) -> Iterator[Finding]:
     for base in table.files.base_files:
         groups[base.partition_path, base.file_id, base.instant].append(base.path)
     for (_, _, instant), paths in sorted(groups.items()):
-        # a file gives way to the next one of its instant once that is there; no reader looks at them yet
+        # a pending instant may have two for a while, before one replaces the other; no reader sees them yet
         if len(paths) > 1 and instant not in table.visibility.pending:
             yield Finding(
                 kinds.BASE_FILE_DOUBLED,
@@ -136,7 +133,7 @@ def _log_only(table: Inspection) -> Iterator[Finding]:
 
 
 def _buckets(table: Inspection) -> Iterator[Finding]:
-    """Of tables that say that they have a bucket index; others may have any file ids."""
+    """Only for tables that state a bucket index; others may have any file ids."""
     config = table.config
     if config is None or config.bucket_count is None or table.view is None:
         return

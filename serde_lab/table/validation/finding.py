@@ -1,7 +1,6 @@
-"""What the doctor finds: one kind of damage, where, how bad, what it does, what mends it.
+"""The doctor's findings: the catalogue of all kinds of damage, with severity, effect and cure.
 
-Owns the form of a finding and the catalogue of all kinds; must not know how they are found. Effects
-are those that Hudi 1.2.0 on Spark 3.5 and hudi-rs 0.5 were seen to have.
+Effects are those observed with Hudi 1.2.0 on Spark 3.5 and hudi-rs 0.5.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from enum import StrEnum
 class Severity(StrEnum):
     """How bad a finding is.
 
-    `rows`: a reader sees wrong rows or none, now or after the next steps that any writer takes.
-    `hazard`: right today, and a named reader, writer or setting would go wrong. `note`: worth knowing.
+    `rows`: a reader sees wrong rows or none, now or after the next steps of any writer. `hazard`: right
+    today, but a named reader, writer or setting would go wrong. `note`: worth knowing.
     """
 
     ROWS = "rows"
@@ -29,9 +28,9 @@ class Kind:
     name: str
     severity: Severity
     effect: str
-    """What a reader would see, or a writer do."""
+    """What a reader would see, or a writer would do."""
     cure: str
-    """What mends it."""
+    """How to repair it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ class Finding:
         return self.kind.severity
 
     def to_dict(self) -> dict[str, str]:
-        """For JSON."""
+        """The finding for JSON output."""
         return {
             "name": self.kind.name,
             "severity": self.kind.severity.value,

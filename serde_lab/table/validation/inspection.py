@@ -1,7 +1,5 @@
-"""What the doctor looks at: properties, timeline, history and files of a table, read once.
-
-Owns the tolerant reading of tables that may be damaged in any way; must not judge what it reads.
-"""
+"""What the doctor reads of a table that may be damaged: properties, timeline, history and files, each
+once."""
 
 from __future__ import annotations
 
@@ -35,13 +33,13 @@ from serde_lab.table.timeline.timeline import WRITE_ACTIONS, Instant, Timeline
 
 @dataclass
 class Inspection:
-    """One table as it is. `config` is None where the properties allow none."""
+    """One table as found. `config` is None if the properties do not describe a supported table."""
 
     storage: Storage
     properties: Mapping[str, str]
     config: TableConfig | None
     refusal: str | None
-    """Why there is no config, in a sentence."""
+    """Why there is no config, as a sentence."""
     unreadable: dict[str, str] = field(default_factory=dict)
     """Completed instant files that cannot be read: path -> why."""
     unreadable_rings: dict[str, str] = field(default_factory=dict)
@@ -49,7 +47,7 @@ class Inspection:
 
     @classmethod
     def of(cls, storage: Storage) -> Inspection | None:
-        """Look at a table; None if the folder has no properties file."""
+        """Open a table; None if the folder has no properties file."""
         content = storage.get_if_present(PROPERTIES_PATH)
         if content is None:
             return None
@@ -62,7 +60,7 @@ class Inspection:
 
     @property
     def layout_version(self) -> int:
-        """As stated, or as the folders look."""
+        """The stated version, or else the one that the folders suggest."""
         if self.config is not None:
             return self.config.layout_version
         folders, _ = self.storage.list_folder(".hoodie")
@@ -94,7 +92,7 @@ class Inspection:
 
     @cached_property
     def commits(self) -> dict[Instant, CommitMetadata]:
-        """What completed writes say of themselves; unreadable ones go to `unreadable`."""
+        """The metadata of completed writes; unreadable ones go to `unreadable`."""
         found = {}
         for instant in self.writes:
             path = self.timeline.path(instant)
@@ -106,7 +104,7 @@ class Inspection:
 
     @cached_property
     def history(self) -> set[str] | None:
-        """Times of archived instants; None where they cannot be told (another form, or damaged)."""
+        """Times of archived instants; None if they cannot be read (another form, or damaged)."""
         folder = self.timeline.history_folder
         if self.layout_version == 1:
             return None if self.storage.list_folder(folder)[1] else set()
@@ -117,7 +115,7 @@ class Inspection:
 
     @cached_property
     def replaced(self) -> dict[tuple[str, str], str]:
-        """File groups that were replaced, and when: (partition, file id) -> completion time."""
+        """Replaced file groups: (partition, file id) -> completion time of the replacing instant."""
         return {
             (partition, file_id): instant.completion_time or instant.time
             for instant, metadata in self.commits.items()
@@ -127,7 +125,7 @@ class Inspection:
 
     @cached_property
     def rings(self) -> dict[str, HashingRing]:
-        """The rings of consistent hashing by partition path; what has none goes to
+        """The rings of consistent hashing by partition path; partitions without one go to
         `unreadable_rings`."""
         found: dict[str, HashingRing] = {}
         if self.config is None or self.view is None:
@@ -149,8 +147,8 @@ class Inspection:
 
     @cached_property
     def makes_keys_up(self) -> bool:
-        """Whether the rows of the newest base file have keys made up of where they stood in a write, as
-        those of a table without key columns: commit time, partition, row."""
+        """Whether the newest base file's record keys are generated from row positions in a write (commit
+        time, partition, row), as in a table without key columns."""
         written = sorted(self.files.base_files, key=lambda base: base.instant)
         for base in reversed(written):
             try:
@@ -168,7 +166,7 @@ class Inspection:
 
     @cached_property
     def view(self) -> FileSystemView | None:
-        """The file slices that count; None where two base files make them undecidable."""
+        """The visible file slices; None if two base files of one group and instant make them undecidable."""
         if self.config is None:
             return None
         replaced = [(*group, time) for group, time in self.replaced.items()]

@@ -1,7 +1,4 @@
-"""Checks of `hoodie.properties` and of the checksum files that Hadoop puts beside it.
-
-Owns what a table must say of itself; must not look at data.
-"""
+"""Checks of `hoodie.properties` and of the checksum files that Hadoop puts beside files."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from serde_lab.table.validation.finding import Finding
 from serde_lab.table.validation.inspection import Inspection
 
 _KEYS = "hoodie.table.recordkey.fields"
-# key -> what happens without it; a table whose rows have made-up keys has no key fields
+# key -> effect of its absence; a table with generated keys has no key fields
 _REQUIRED = {
     "hoodie.table.name": "Apache Hudi fails",
     "hoodie.table.type": "a merge-on-read table is read as copy-on-write, without its logs",
@@ -28,7 +25,7 @@ _REQUIRED = {
 
 
 def check(table: Inspection) -> Iterator[Finding]:
-    """All findings of the properties."""
+    """All findings in the properties."""
     properties = table.properties
     for key, effect in _REQUIRED.items():
         if not properties.get(key) and not (key == _KEYS and table.makes_keys_up):
@@ -118,7 +115,7 @@ _FLAGS = (
 
 
 def _stale_crc(table: Inspection) -> Iterator[Finding]:
-    """Hadoop's checksum files: `crc\\0`, bytes a chunk, then a CRC-32 a chunk."""
+    """Check Hadoop's checksum files: `crc\\0`, bytes per chunk, then a CRC-32 per chunk."""
     folders = (".hoodie", table.timeline.folder, *table.files.partitions)
     for folder in dict.fromkeys(folders):
         _, files = table.storage.list_folder(folder)

@@ -1,7 +1,4 @@
-"""Checks that read every row: keys, buckets, ordering values, lists, meta columns.
-
-Owns what rows must be like; must not repeat what files tell without being read.
-"""
+"""Checks that read every row: keys, buckets, ordering values, lists, meta columns."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ from serde_lab.table.validation.inspection import Inspection
 
 
 class RowCheck:
-    """Reads a table's newest slices once; `rows` counts what it read."""
+    """Reads a table's newest slices once; `rows` is the number of rows read."""
 
     def __init__(self, table: Inspection, data_schema: pa.Schema) -> None:
         self._table, self._schema = table, data_schema
@@ -35,7 +32,7 @@ class RowCheck:
         self._partitions: list[npt.NDArray[np.int32]] = []
 
     def check(self) -> Iterator[Finding]:
-        """All findings of the rows."""
+        """All findings in the rows."""
         view, config = self._table.view, self._table.config
         if view is None or config is None:
             return
@@ -101,7 +98,7 @@ class RowCheck:
                 )
 
     def _wrong_buckets(self, config: TableConfig, slice_: FileSlice, keys: pa.Array) -> int:
-        """How many keys belong to another file group by the table's own bucket index."""
+        """Number of keys that belong to another file group by the table's own bucket index."""
         key_fields, hash_fields = config.record_key_fields, config.bucket_fields
         count = config.buckets_of(slice_.partition_path)
         if count is not None and slice_.file_id[:8].isdigit():
@@ -117,7 +114,7 @@ class RowCheck:
         return [f.name for f in self._schema if pa.types.is_list(f.type)]
 
     def _doubled(self, partitions: list[str]) -> Iterator[Finding]:
-        """Keys that stand twice, found by 64-bit hashes: at 10⁸ keys one false alarm in 4,000 tables."""
+        """Duplicate keys, found by 64-bit hashes: at 10⁸ keys one false alarm in 4,000 tables."""
         if not self._hashes:
             return
         hashes = np.concatenate(self._hashes)

@@ -1,7 +1,4 @@
-"""Checks of the timeline: can every instant be read, in order, under its name.
-
-Owns what instants must be; must not look into data files.
-"""
+"""Checks of the timeline: every instant is readable, in order, and correctly named."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ _OLD_NAME = re.compile(r"^\d{14,17}\.(commit|deltacommit|replacecommit)$")
 
 
 def check(table: Inspection) -> Iterator[Finding]:
-    """All findings of the timeline."""
+    """All findings in the timeline."""
     commits = table.commits
     for path, why in table.unreadable.items():
         yield Finding(kinds.COMMIT_UNREADABLE, path, why)
@@ -76,7 +73,7 @@ def _pending(table: Inspection) -> Iterator[Finding]:
             if file.instant != instant.time or file.path in marked:
                 continue
             if table.layout_version == 1 and file in table.files.log_files:
-                continue  # a log's name tells the base file's instant there
+                continue  # there, a log's name has the base file's instant
             yield Finding(
                 kinds.PENDING_WITHOUT_MARKERS,
                 file.path,
@@ -85,7 +82,7 @@ def _pending(table: Inspection) -> Iterator[Finding]:
 
 
 def _metadata_table(table: Inspection) -> Iterator[Finding]:
-    """A metadata table gets a deltacommit of the same time for every commit of the table."""
+    """Find commits for which the metadata table lacks a deltacommit of the same time."""
     if table.config is None or not table.config.metadata_partitions:
         return
     layout = ".hoodie/timeline" if table.layout_version == 2 else ".hoodie"
