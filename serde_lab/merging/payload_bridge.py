@@ -33,7 +33,7 @@ class RecordPayload:
     """One version of a record: its Avro bytes and its ordering value.
 
     `avro` is empty for a delete. `ordering` is a tuple with one value per ordering field, which compares as
-    in Java (empty by commit time). `decode` reads bytes of the record's schema.
+    in Apache Hudi (empty by commit time). `decode` reads bytes of the record's schema.
     """
 
     __slots__ = ("avro", "decode", "ordering")
@@ -179,14 +179,15 @@ def _field_of(datum: Datum, path: str) -> Any:
 
 
 def comparable(value: Any) -> Any:
-    """A value that Python compares as Java would: NaN is highest, -0.0 below 0.0, strings by UTF-16."""
+    """A value that Python compares as Apache Hudi would: NaN is highest, -0.0 below 0.0."""
     if value is None:
         # null is below everything
         return (False,)
     if isinstance(value, float):
         not_number = value != value
         return True, not_number, 0.0 if not_number else value, not str(value).startswith("-")
-    return True, value.encode("utf-16-be", "surrogatepass") if isinstance(value, str) else value
+    # Python orders strings by code point, which is the order of their bytes of UTF-8
+    return True, value
 
 
 _MODEL = "org.apache.hudi.common.model"

@@ -1,8 +1,7 @@
-"""Ordering values compared as Java compares them, as integers that numpy can sort.
+"""Ordering values compared as Apache Hudi compares them, as integers that numpy can sort.
 
-Owns the order of every type that may be an ordering field (`hudi-spark` compares with
-Comparable.compareTo): strings by UTF-16 code units, NaN greatest and equal to itself, -0.0 below 0.0.
-Must not know keys or mergers.
+Strings compare by their bytes of UTF-8, as Avro's Utf8 and Spark's UTF8String do; NaN is greatest and
+equal to itself, -0.0 is below 0.0, as Java's Double has it. Knows neither keys nor mergers.
 """
 
 from __future__ import annotations
@@ -16,13 +15,11 @@ import pyarrow.compute as pc
 
 from serde_lab.errors import SchemaError
 
-_ASTRAL = pa.scalar("[\U00010000-\U0010ffff]")
-
 
 def ranks(values: pa.Array) -> npt.NDArray[np.int64]:
     """Integers in the order of `values` (shape (n,)): equal ones for equal values, for this array only.
 
-    Nulls rank below everything. Raises SchemaError for a type that has no order in Java.
+    Nulls rank below everything. Raises SchemaError for a type that has no order.
     """
     kind = values.type
     if values.null_count:
@@ -42,10 +39,9 @@ def ranks(values: pa.Array) -> npt.NDArray[np.int64]:
         return values.view(pa.int64()).to_numpy()
     if pa.types.is_floating(kind):
         return _float_order(values.to_numpy().astype(np.float64))
-    if pa.types.is_decimal(kind):
-        return _dictionary_ranks(values, None)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return _dictionary_ranks(values, _utf16)
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if is_text or pa.types.is_decimal(kind):
+        return _dictionary_ranks(values)
     raise SchemaError(f"type {kind} has no order that a table can merge by")
 
 
@@ -90,20 +86,11 @@ def _dense(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return np.unique(values, return_inverse=True)[1].astype(np.int64)
 
 
-def _utf16(distinct: pa.Array) -> npt.NDArray[np.int64] | None:
-    """Sort order by UTF-16; None where UTF-8's byte order is the same one (no astral characters)."""
-    if not pc.any(pc.match_substring_regex(distinct, _ASTRAL.as_py())).as_py():
-        return None
-    encoded = [text.encode("utf-16-be", "surrogatepass") for text in distinct.to_pylist()]
-    return np.array(sorted(range(len(encoded)), key=encoded.__getitem__), np.int64)
-
-
-def _dictionary_ranks(values: pa.Array, order_of: object) -> npt.NDArray[np.int64]:
+def _dictionary_ranks(values: pa.Array) -> npt.NDArray[np.int64]:
     encoded = values.dictionary_encode()
     distinct = encoded.dictionary
-    order = order_of(distinct) if callable(order_of) else None
-    if order is None:
-        order = pc.sort_indices(distinct).to_numpy().astype(np.int64)
+    # Arrow sorts strings by their bytes
+    order = pc.sort_indices(distinct).to_numpy().astype(np.int64)
     place = np.empty(len(distinct), np.int64)
     place[order] = np.arange(len(distinct))
     return place[encoded.indices.to_numpy()]

@@ -1,7 +1,7 @@
 """Reduces input rows to what decides which of them survive: key, ordering values, position.
 
 Keys and ordering values become columns that DuckDB groups and sorts as Hudi would: keys without nulls,
-strings ordered by UTF-16 code units, and floats in the order of Java's compareTo (NaN highest, -0.0 below
+strings ordered by their bytes of UTF-8, and floats in the order of Java's compareTo (NaN highest, -0.0 below
 0.0).
 """
 
@@ -29,10 +29,6 @@ POSITION_BITS = 40
 
 _ROWS_PER_STEP = 1 << 18
 _LOWEST = np.int64(np.iinfo(np.int64).min)
-# in UTF-16 order, UTF-8's lead bytes 0xEE and 0xEF (U+E000 to U+FFFF) come after 0xF0 to 0xF4
-# (surrogate pairs)
-_UTF16_ORDER = np.arange(256, dtype=np.uint8)
-_UTF16_ORDER[[0xEE, 0xEF]] = [0xFE, 0xFF]
 
 
 class NarrowRows:
@@ -176,10 +172,10 @@ class NarrowRows:
 
 
 def orderable(values: pa.Array, name: str) -> pa.Array:
-    """Values that DuckDB sorts as Java compares these. Raises SchemaError for a type without order."""
+    """Values that DuckDB sorts as Apache Hudi compares these. Raises SchemaError for a type without order."""
     t = values.type
     if is_string(t):
-        return _utf16_ordered(values.cast(pa.string()))
+        return values.cast(pa.binary())
     if pat.is_floating(t):
         floats = values.cast(pa.float64()).fill_null(0.0).to_numpy()
         bits = np.where(np.isnan(floats), np.nan, floats).view(np.int64)
@@ -225,15 +221,3 @@ def _absent(values: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         absent = pc.or_(absent, pc.fill_null(pc.equal(values.cast(pa.string()), ""), False))
     mask: np.ndarray[tuple[int], np.dtype[np.bool_]] = absent.to_numpy(zero_copy_only=False)
     return mask
-
-
-def _utf16_ordered(values: pa.Array) -> pa.Array:
-    """UTF-8 with its lead bytes renumbered, so that bytes sort as UTF-16 code units do."""
-    if not len(values):
-        return pa.array([], pa.binary())
-    validity, offsets, data = values.buffers()
-    if data is not None:
-        data = pa.py_buffer(_UTF16_ORDER[np.frombuffer(data, np.uint8)])
-    return pa.Array.from_buffers(
-        pa.binary(), len(values), [validity, offsets, data], values.null_count, values.offset
-    )

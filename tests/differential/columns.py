@@ -41,8 +41,8 @@ CATALOGUE: Mapping[str, Column] = {
     "huge": Column(
         pa.decimal128(38, 10), (f"-{'9' * 28}.{'9' * 10}", "0E-10", f"{'9' * 28}.{'9' * 10}")
     ),
-    # U+FF41 stands above the emoji by code unit, below it by code point
-    "text": Column(pa.string(), ("", "\0", "a", "b", "ü", "\U0001f600", "\uff41")),
+    # U+FF41 stands below the emoji by bytes of UTF-8, above it by units of UTF-16
+    "text": Column(pa.string(), ("", "\0", "a", "b", "ü", "\uff41", "\U0001f600")),
     "blob": Column(pa.binary(), ("", "00", "ff00", "c3a9")),
     "day": Column(
         pa.date32(),

@@ -138,18 +138,16 @@ class History:
         """What `kinds` may ask for; of what differs from step to step, all values."""
         logs = self.kind.merge_on_read
         brings = [step for step in self.steps if step.brings_columns]
-        orders = [
-            str(row.get(n, "")) for s in brings for row in s.rows for n in self.kind.orderings
-        ]
+        typed = {column for step in brings for column in step.columns}
         return {
             **asdict(self.kind),
             "several": bool(self.kind.second),
-            "beyond": any(ord(letter) > 0xFFFF for text in orders for letter in text),
             "empty": any(row.get("p") == "" for step in brings for row in step.rows),
             "percent": "escaped" not in self.kind.partitioning
             and any(
                 re.search("%[0-9A-Fa-f]{2}", str(row.get("p"))) for s in brings for row in s.rows
             ),
+            "widens": len({name for name, _ in typed}) < len(typed),
             "evolves": len({frozenset(step.columns) for step in brings}) > 1,
             "columns": tuple({name for step in self.steps for name, _ in step.columns}),
             "types": tuple(

@@ -78,6 +78,9 @@ PARTITIONINGS: Mapping[str, dict[str, Any]] = {
     "hive escaped": {"partition": ("p",), "hive_style": True, "url_encode": True},
 }
 
+_INTS = {"tiny", "short", "int", "day"}
+"""Types whose values are ints to Hudi."""
+
 TOPOLOGIES: Mapping[str, tuple[str, ...]] = {
     "BUCKET": ("bucket",),
     "CONSISTENT_HASHING": ("consistent",),
@@ -157,6 +160,13 @@ class Kind:
         """Whether a row says that it deletes its key."""
         marks = {"_hoodie_is_deleted": (True,), **(self.rules.deletes or {})}
         return any(name in row and row[name] in values for name, values in marks.items())
+
+    def deletes_anyway(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row deletes its key and its ordering value is the int 0, Hudi's word for none."""
+        if not (self.by_value and len(self.orderings) == 1 and self.deletes(row)):
+            return False
+        ((name, of),) = self.orderings.items()
+        return of in _INTS and row.get(name) in (0, "1970-01-01")
 
     def lacks_order(self, row: Mapping[str, Any]) -> bool:
         """Whether an ordering value of a row is null."""

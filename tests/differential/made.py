@@ -214,10 +214,23 @@ class _Draw:
                     continue
                 told.add(told_by)
             rows.append(row)
+        rows = self._alone(rows)
         if looks_up and rows and not (kind.record_type == "SPARK" and self.marks):
             # the same record more than once, word for word
             rows += random.sample(rows, random.choice([0, 0, min(2, len(rows))]))
         return rows
+
+    def _alone(self, rows: list[Row]) -> list[Row]:
+        """`rows` without those of keys that a delete without ordering value deletes: the first one stays.
+
+        Such a delete stands over all that came before it, so that the order of a commit's rows decides.
+        """
+        kind = self.kind
+        keys = [json.dumps([row["h"], row.get("k"), row.get("p") or ""]) for row in rows]
+        found = {key for key, row in zip(keys, rows, strict=True) if kind.deletes_anyway(row)}
+        return [
+            row for at, row in enumerate(rows) if keys[at] not in found or keys[at] not in keys[:at]
+        ]
 
     def _identity(self, row: Row, looks_up: bool) -> str:
         """Two rows of a commit differ in it, or are the same row."""

@@ -44,13 +44,17 @@ class Version:
     order: tuple[Any, ...]
     values: tuple[tuple[str, str, str], ...] | None = None
     always: bool = False
-    """A delete by operation, which needs no ordering value to stand."""
+    """A delete by operation, or one whose ordering value says that there is none: it stands anyway."""
     after_delete: bool = False
     partial: bool = False
 
     @property
     def deletes(self) -> bool:
         return self.values is None
+
+    @property
+    def by_operation(self) -> bool:
+        return self.always and not self.order
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,10 @@ class Model:
                 yield " or ".join(sorted(allowed)), "; ".join(sorted(lines))
 
     def _write(self, step: Step) -> None:
-        batch, as_none = self._batch(step, False), self._batch(step, True)
+        batch: dict[Key, Version] = {}
+        for key, version in self._entries(step):
+            before = batch.get(key)
+            batch[key] = version if before is None else self._merged(before, version)
         if self.kind.is_global:
             batch = dict(self._moved(batch))
         deletes = step.operation == "delete"
@@ -137,27 +144,16 @@ class Model:
                 continue
             places = self._places.get(key, frozenset({Place()}))
             self._places[key] = frozenset(
-                after
-                for one in {version, as_none.get(key, version)}
-                for place in places
-                for after in self._put(place, one, new)
+                after for place in places for after in self._put(place, version, new)
             )
         if not deletes:
             self._groups |= groups
 
-    def _batch(self, step: Step, zero_is_none: bool) -> dict[Key, Version]:
-        """The entries of a step, one a key. `zero_is_none`: an ordering value 0 in a delete is none."""
-        batch: dict[Key, Version] = {}
-        for key, version in self._entries(step):
-            if version.deletes and not version.always and _is_zero(version.order):
-                self.oddities[ZERO] += zero_is_none
-                version = replace(version, always=zero_is_none)
-            before = batch.get(key)
-            batch[key] = version if before is None else self._merged(before, version)
-        return batch
-
     def _put(self, place: Place, version: Version, new: bool) -> Iterator[Place]:
         """Where a version may go to. `new`: into a file group that was not there before."""
+        if version.partial and self._seen(place) is None:
+            # the row of a key that is not stored is whole: what it leaves out is null
+            version = replace(version, partial=False)
         merged = version if place.base is None else self._merged(place.base, version)
         # base files hold whole rows
         based = Place(None if merged.deletes else replace(merged, partial=False))
@@ -168,9 +164,9 @@ class Model:
         if self.kind.index == "BUCKET":
             yield based if new else Place(place.base, log)
             return
-        if not (version.always and new):
+        if not (version.by_operation and new):
             yield Place(place.base, log)
-        if place.log is None and not version.always:
+        if place.log is None and not version.by_operation:
             yield based
         if version.deletes and place == Place():
             yield place
@@ -271,7 +267,9 @@ class Model:
         kind = self.kind
         order = tuple(_order(row.get(name), of) for name, of in kind.orderings.items())
         if kind.deletes(row):
-            return Version(order)
+            anyway = kind.deletes_anyway(row)
+            self.oddities[ZERO] += anyway
+            return Version(order, always=anyway)
         types = dict(step.columns) | kind.orderings | {"h": "text", "k": kind.key}
         if kind.partitioning != "none":
             types["p"] = kind.partition_type
@@ -327,7 +325,7 @@ def _as_type(value: Any, of: str, wanted: str) -> Any:
 
 
 def _order(value: Any, of: str) -> tuple[Any, ...]:
-    """An ordering value as something that Python compares as Java compares the value; null is lowest."""
+    """An ordering value as something that Python compares as Apache Hudi does; null is lowest."""
     if value is None:
         return (0,)
     if isinstance(value, float):
@@ -340,10 +338,5 @@ def _order(value: Any, of: str) -> tuple[Any, ...]:
         return (1, date.fromisoformat(value).toordinal() - date(1970, 1, 1).toordinal())
     if of in ("moment", "local"):
         return (1, datetime.fromisoformat(value).isoformat())
-    if isinstance(value, str):
-        return (1, value.encode("utf-16-be", "surrogatepass"))
+    # Python orders texts by code point, which is the order of their bytes of UTF-8
     return (1, value)
-
-
-def _is_zero(order: tuple[Any, ...]) -> bool:
-    return len(order) == 1 and len(order[0]) > 1 and order[0][1:2] == (0,)

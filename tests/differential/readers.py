@@ -11,8 +11,10 @@ import pyarrow.parquet as pq
 
 import serde_lab
 from serde_lab.errors import LabError
-from serde_lab.lab.checks.own_reader import OwnReader
 from serde_lab.peers.apache_hudi import HudiSnapshot, root_cause
+from serde_lab.table.read_plan import plan_snapshot
+from serde_lab.table.storage.storage import Storage
+from serde_lab.table.table import HoodieTable
 from serde_lab.verify.readers import HudiRs
 from tests.differential.columns import plain
 from tests.differential.history import Row
@@ -32,8 +34,7 @@ def read(reader: str, path: str, schema: pa.Schema, session: SparkSession | None
         if reader == "hudi-rs":
             return _answer(HudiRs(path).table(), schema)
         if session is None:
-            own = OwnReader(path)
-            return _answer(pa.Table.from_batches(own.batches(), own.schema), schema)
+            return _answer(plan_snapshot(HoodieTable.open(Storage.open(path))).read(), schema)
         if reader == "apache-hudi":
             with conf_set(session, AS_STORED):
                 frame = HudiSnapshot(session, path).frame()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -42,8 +43,12 @@ def smallest(
 
 def _alike(one: Difference, other: Difference) -> bool:
     """Whether both fail, or both show wrong rows, to the same reader."""
-    same_words = one.failed.partition(":")[0] == other.failed.partition(":")[0]
-    return one.reader == other.reader and same_words
+    return one.reader == other.reader and _gist(one.failed) == _gist(other.failed)
+
+
+def _gist(failed: str) -> str:
+    """What was said without the names, paths and numbers in it."""
+    return re.sub(r"/\S+|'[^']*'|\d+", "", failed)
 
 
 def _shrunk(history: History, differs: Callable[[History], bool], trials: int) -> History:

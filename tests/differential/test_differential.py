@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.differential.history import SERVICES, Case, History, Step
+from tests.differential.history import SERVICES, Case, History, Row, Step
 from tests.differential.kind import TOPOLOGIES, Kind
 from tests.differential.made import history
 from tests.differential.model import RETURNS, ZERO, Model
 from tests.differential.report import write_report
 from tests.differential.smaller import smallest
 from tests.differential.state import State
-from tests.differential.trial import LAB, Difference, Trial
+from tests.differential.trial import LAB, NULL_DELETE, Difference, Trial
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,6 +78,33 @@ def test_ties_within_a_commit_are_identical_rows() -> None:
             assert all(len(rows) == 1 for rows in told.values()), number
 
 
+def test_a_key_that_is_deleted_anyway_stands_once_in_a_commit() -> None:
+    met = 0
+    for number in range(200):
+        drawn = history(number)
+        for step in drawn.steps:
+            keys: dict[str, list[Row]] = {}
+            for one in step.rows:
+                place = json.dumps([one["h"], one.get("k"), one.get("p") or ""])
+                keys.setdefault(place, []).append(one)
+            for rows in keys.values():
+                if any(drawn.kind.deletes_anyway(one) for one in rows):
+                    met += 1
+                    assert all(one == rows[0] for one in rows), number
+    assert met
+
+
+def test_a_history_goes_on_after_a_first_write_that_is_refused(tmp_path: Path) -> None:
+    mark = "_hoodie_is_deleted"
+    kind = Kind("event time", "COPY_ON_WRITE", ordering="int", nulls=True)
+    refused = Step("upsert", ({"h": "A", "k": "a", mark: True},), ((mark, mark),))
+    steps = (refused, Step("clean"), Step("upsert", (row(1),), INT))
+    trial = Trial(History(kind, steps), tmp_path)
+    assert trial.differences() == []
+    assert trial.refused == {NULL_DELETE: 1}
+    assert trial.looks["serde_lab"] == 1
+
+
 def test_the_model_names_where_hudi_is_odd() -> None:
     kind = Kind("event time", "MERGE_ON_READ", ordering="int")
     late = Step("upsert", (row(3, 2),), INT)
@@ -94,7 +121,7 @@ def test_the_model_names_where_hudi_is_odd() -> None:
     model = Model.after(History(kind, (steps[0], marked)))
     # Hudi takes the value 0 for none, so that the delete wins
     assert model.oddities[ZERO]
-    assert {bool(line) for line in model.rows()["", "h:A,k:a"]} == {True, False}
+    assert model.plain_rows() == ()
 
 
 def test_a_lost_row_is_told_and_its_history_made_small(tmp_path: Path) -> None:

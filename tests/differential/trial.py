@@ -88,7 +88,11 @@ class Trial:
     def _of_writer(self, who: str) -> list[Difference]:
         shutil.rmtree(self.path(who), ignore_errors=True)
         model = Model(self.history.kind)
+        made = False
         for number, step in enumerate(self.history.steps):
+            # a first write that is refused or killed may leave no table
+            if not (made or step.brings_columns):
+                continue
             try:
                 in_full = self._turn(who, number).do(self.path(who), self.history.kind, step)
             except FailedError as exc:
@@ -96,7 +100,10 @@ class Trial:
                     return [Difference(number, who, NOBODY, failed=str(exc))]
                 continue
             if in_full:
+                made = True
                 model.apply(step)
+            if not made:
+                continue
             last = number == len(self.history.steps) - 1
             found = list(self._looks(who, number, model, last))
             if found:

@@ -106,9 +106,7 @@ def _text(value: object) -> str:
 
 
 def _java(value: object) -> object:
-    """`value` as something that Python compares as Java's compareTo does."""
-    if isinstance(value, str):
-        return (1, value.encode("utf-16-be", "surrogatepass"))
+    """`value` as something that Python compares as Apache Hudi does."""
     if isinstance(value, float):
         if math.isnan(value):
             return (1, math.inf, 1)

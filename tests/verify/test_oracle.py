@@ -141,8 +141,8 @@ def test_keys_of_several_fields_keep_null_apart_from_zero(tmp_path: Path) -> Non
 ORDERED: dict[str, tuple[pa.DataType, list[Any]]] = {
     "double": (pa.float64(), [-math.inf, -1.5, -0.0, 0.0, 5e-324, 1.5, math.inf, math.nan]),
     "float": (pa.float32(), [-math.inf, -1.5, -0.0, 0.0, 1.5, math.inf, math.nan]),
-    "text": (pa.string(), ["", "a", "aa", "b", "z\ud7ff", "z\U0001f600", "z\ue000", "z\uffff"]),
-    "text view": (pa.string_view(), ["", "a\U00010000", "a\uffff"]),
+    "text": (pa.string(), ["", "a", "aa", "b", "z\ud7ff", "z\ue000", "z\uffff", "z\U0001f600"]),
+    "text view": (pa.string_view(), ["", "a\uffff", "a\U00010000"]),
     "boolean": (pa.bool_(), [False, True]),
     "date": (pa.date32(), [dt.date(1, 1, 1), dt.date(1969, 12, 31), dt.date(9999, 12, 31)]),
     "timestamp": (
@@ -158,7 +158,7 @@ ORDERED: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 
 @pytest.mark.parametrize("name", ORDERED)
-def test_ordering_values_compare_as_in_java(name: str, tmp_path: Path) -> None:
+def test_ordering_values_compare_as_in_apache_hudi(name: str, tmp_path: Path) -> None:
     """Ascending values in both input orders: the same one must win, and each pair is strict."""
     kind, ascending = ORDERED[name]
     schema = RecordSchema(
