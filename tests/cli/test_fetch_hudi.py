@@ -10,8 +10,10 @@ import pytest
 from rich.console import Console
 
 from serde_lab.cli.app import main
-from serde_lab.lab import doctor, download, jars
+from serde_lab.lab import doctor
 from serde_lab.lab.cells import peer_arms
+from serde_lab.lab.jars import download
+from serde_lab.lab.jars import manifest as jars
 from serde_lab.scenario.model import Scenario
 from tests.lab.jar_server import JAR, JarServer, no_other_home, served
 from tests.lab.small_scenario import content, source, toml

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from serde_lab.errors import SetupError
-from serde_lab.pipeline import spark_interpreter
+from serde_lab.pipeline.spark import interpreter as spark_interpreter
 from serde_lab.pipeline.spark.interpreter import check_workers
 
 BARE = 'exec "{python}" -I -S "$@"\n'
