@@ -1,7 +1,7 @@
-"""Ordering values compared as Apache Hudi compares them, as integers that numpy can sort.
+"""Ranks ordering values in Apache Hudi's order, as integers that numpy can sort.
 
-Strings compare by their bytes of UTF-8, as Avro's Utf8 and Spark's UTF8String do; NaN is greatest and
-equal to itself, -0.0 is below 0.0, as Java's Double has it. Knows neither keys nor mergers.
+Strings compare by their UTF-8 bytes, as Avro's Utf8 and Spark's UTF8String do. NaN is the greatest value
+and equal to itself, and -0.0 is below 0.0, as in Java's Double.
 """
 
 from __future__ import annotations

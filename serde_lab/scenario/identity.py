@@ -17,14 +17,13 @@ from pydantic_core import to_jsonable_python
 from serde_lab.scenario.model import (
     Arm,
     Batch,
-    Codec,
-    Measure,
     ParquetData,
     Scenario,
     Table,
     Topology,
     TpchData,
 )
+from serde_lab.scenario.sections import Codec, Measure
 
 # texts, limits of the gate, and how often and in which order arms run do not change what is measured
 _NOT_ASKED = ("name", "title", "question", "reference", "gate")

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from tests.architecture.following import PACKAGES, ROOT
 
-MOST_MODULES = 373
+MOST_MODULES = 374
 SIDE_BY_SIDE = 20
 WIDER: dict[str, int] = {}
 """Folders with more modules side by side, each with its reason; there is none."""
 MOST_LINES = 400
-LONGER = {"serde_lab/scenario/model.py": 431}
-"""Modules with more lines, until they are divided."""
+LONGER: dict[str, int] = {}
+"""Modules with more lines, each with its reason; there is none."""
 CIRCLES = {
     frozenset({"serde_lab.pipeline.options.write", "serde_lab.pipeline.options.topology"}),
 }

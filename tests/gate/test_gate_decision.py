@@ -293,7 +293,7 @@ class TestPolicy:
         assert gate_sides(one_metric("a", STEADY), after).exit_status == 0
 
     def test_what_a_scenario_file_may_say_the_gate_understands(self) -> None:
-        from serde_lab.scenario.model import Gate, GateLimit
+        from serde_lab.scenario.sections import Gate, GateLimit
 
         limit = {"arm": "avro", "phase": "map.encode", "metric": "phase_cpu_s", "relative": 0.2}
         full = Gate(

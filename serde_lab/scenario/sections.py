@@ -1,0 +1,95 @@
+"""Defines the sections of a scenario file that say how to measure and what to gate.
+
+`model` has the other sections and the whole file.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+ColumnType = Literal[
+    "bool", "int8", "int16", "int32", "int64", "float", "double", "decimal", "string", "binary",
+    "date", "timestamp", "list", "map", "struct",
+]  # fmt: skip
+
+
+def _one_or_many(value: object) -> object:
+    """A single value may be written without brackets."""
+    if isinstance(value, str):
+        return (value,)
+    return tuple(value) if isinstance(value, list) else value
+
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$", max_length=100)]
+"""Part of folder names and of dotted keys, so it contains no dots and no separators."""
+Columns = Annotated[tuple[str, ...], BeforeValidator(_one_or_many)]
+Share = Annotated[float, Field(ge=0, le=1)]
+SOME = Field(min_length=1)
+
+
+class Section(BaseModel):
+    """One table of the file; it accepts only known keys and only the expected types."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The keys that the file gives, with their values."""
+        return self.model_dump(exclude_unset=True)
+
+
+class Measure(Section):
+    """`[measure]`: rounds and their order, the exchange, cores and memory."""
+
+    rounds: Annotated[int, Field(ge=1, le=1000)] = 5
+    warmup: Annotated[int, Field(ge=0, le=100)] = 1
+    seed: Annotated[int, Field(ge=0)] = 7
+    cores: Annotated[int, Field(ge=1, le=1024)] = 2
+    exchange: Literal["spark", "inprocess", "none"] = "spark"
+    worker_memory_mb: Annotated[int, Field(ge=64, le=10**7)] = 1024
+    driver_memory_mb: Annotated[int, Field(ge=512, le=10**7)] = 4096
+
+
+class Codec(Section):
+    """`[codec]`: what is encoded and decoded if `measure.exchange` is "none"."""
+
+    batch_rows: Annotated[tuple[Annotated[int, Field(ge=1, le=1_000_000)], ...], SOME] = (
+        *(1, 10, 100),
+        *(1_000, 10_000, 100_000),
+    )
+    types: tuple[ColumnType, ...] = get_args(ColumnType)
+    widths: tuple[Annotated[int, Field(ge=1, le=1000)], ...] = (10, 20, 50, 100)
+    string_shares: Annotated[tuple[Share, ...], SOME] = (0.0, 0.25, 0.5, 1.0)
+    width_rows: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
+
+
+class Sweep(Section):
+    """`[sweep]`: repeats the scenario for each value of one of its numbers."""
+
+    key: Annotated[str, Field(min_length=1)]
+    values: Annotated[tuple[int | float, ...], SOME]
+
+
+class GateLimit(Section):
+    """`[[gate.limit]]`: a limit for the arm, phase and metric that it names; a missing one means any."""
+
+    arm: str | None = None
+    phase: str | None = None
+    metric: str | None = None
+    relative: Annotated[float, Field(ge=0)] | None = None
+    absolute: Annotated[float, Field(ge=0)] | None = None
+
+
+class Gate(Section):
+    """`[gate]`: how much worse counts as a regression. Missing keys have the gate's defaults."""
+
+    relative: Annotated[float, Field(ge=0)] | None = None
+    absolute: Annotated[float, Field(ge=0)] | None = None
+    bytes: Annotated[float, Field(ge=0)] | None = None
+    memory: Annotated[float, Field(ge=0)] | None = None
+    alpha: Annotated[float, Field(gt=0, lt=1)] | None = None
+    metrics: Columns | None = None
+    control: str | None = None
+    limits: tuple[GateLimit, ...] = Field(default=(), alias="limit")
