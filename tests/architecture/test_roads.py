@@ -79,7 +79,7 @@ def roads(
         after_the_commit.close()
         with following(handed_on):
             # the page is what counts, not what is said of an output that pytest captures
-            main(["report", str(path), "--out", str(folder / "page.html")])
+            assert main(["report", str(path), "--out", str(folder / "page.html")]) == 0
     figure = Figure(_nanoseconds(notes))
     assert f'data-v="{figure.seconds:.10g}"' in (folder / "page.html").read_text()
     return {
