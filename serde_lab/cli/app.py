@@ -5,8 +5,10 @@ Errors become one sentence on standard error.
 
 from __future__ import annotations
 
+import codecs
 import errno
 import io
+import json
 import os
 import re
 import sys
@@ -57,15 +59,25 @@ TRACEBACK_VARIABLE = "SERDE_LAB_TRACEBACK"
 _LONG_WORD = re.compile(r"\S{300,}")
 
 
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """Characters that an encoding lacks as JSON's escapes, so that JSON stays JSON on any terminal."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+_ESCAPES = "serde_lab.escapes"
+codecs.register_error(_ESCAPES, _escaped)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns its exit status."""
     if sys.stdout is None:
         say("serde-lab: standard output is closed")
         return 1
     for stream in (sys.stdout, sys.stderr):
-        # characters that the terminal's encoding lacks are shown as escapes
-        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
-            stream.reconfigure(errors="backslashreplace")
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "backslashreplace"):
+            stream.reconfigure(errors=_ESCAPES)
     with warnings.catch_warnings():
         warnings.simplefilter("default", PortabilityWarning)
         warnings.showwarning = _showing(warnings.showwarning)

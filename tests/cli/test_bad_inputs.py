@@ -307,7 +307,7 @@ def test_a_terminal_without_the_characters(form: str, monkeypatch: pytest.Monkey
         assert main(["show", "--format", form]) == 0
         assert main(["show", "é", "--format", form]) == 1
     messages.flush()
-    assert b"\\xe9" in messages.buffer.getvalue()  # type: ignore[attr-defined]
+    assert b"\\u00e9" in messages.buffer.getvalue()  # type: ignore[attr-defined]
 
 
 @pytest.mark.usefixtures("folder")
