@@ -42,7 +42,7 @@ import sys
 from pathlib import Path
 from serde_lab.cli.app import main
 from serde_lab.lab.jars import manifest as jars
-    from serde_lab.lab.jars import repository as maven_repository
+from serde_lab.lab.jars import repository as maven_repository
 jars.homes = maven_repository.homes = lambda environ: []
 sys.exit(main(sys.argv[1:]))
 """
