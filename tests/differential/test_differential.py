@@ -18,6 +18,8 @@ from tests.differential.smaller import smallest
 from tests.differential.state import State
 from tests.differential.trial import LAB, NULL_DELETE, Difference, Trial
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 

@@ -33,6 +33,8 @@ from tests.pipeline.lab_table import (
     table_of,
 )
 
+pytestmark = pytest.mark.slow
+
 LAYOUTS = {"plain": {}, "partitioned": PARTITIONED}
 KINDS = {"cow": {}, "mor": MOR}
 

@@ -21,6 +21,8 @@ from tests.pipeline.write_paths import (
     pairwise_cells,
 )
 
+pytestmark = pytest.mark.slow
+
 CELLS = pairwise_cells()
 
 

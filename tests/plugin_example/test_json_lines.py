@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from serde_lab.serde.conformance import Conformance
 from serde_lab.serde.conformance.values import KINDS
+
+pytestmark = pytest.mark.slow
 
 
 class TestJsonLines(Conformance):

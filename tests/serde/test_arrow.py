@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from serde_lab.serde.conformance import Conformance
+
+pytestmark = pytest.mark.slow
 
 
 class TestArrow(Conformance):

@@ -17,6 +17,8 @@ from serde_lab.serde.conformance import Conformance
 from serde_lab.serde.fingerprint import schema_fingerprint
 from serde_lab.serde.interface import Bounds, BoundSerde, SerdeOptions
 
+pytestmark = pytest.mark.slow
+
 
 class TestAvro(Conformance):
     name = "avro"

@@ -17,6 +17,8 @@ from serde_lab.serde.interface import Bounds, SerdeOptions
 from serde_lab.serde.internal_row import records as internal_row_records
 from serde_lab.serde.internal_row.strategy import BoundInternalRow, InternalRowStrategy
 
+pytestmark = pytest.mark.slow
+
 
 class TestInternalRow(Conformance):
     name = "internal_row"

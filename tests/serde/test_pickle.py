@@ -19,6 +19,8 @@ from serde_lab.serde.fingerprint import schema_fingerprint
 from serde_lab.serde.interface import Bounds, BoundSerde, SerdeOptions
 from serde_lab.serde.pickle.records import PickleRecord
 
+pytestmark = pytest.mark.slow
+
 
 class TestPickle(Conformance):
     name = "pickle"

@@ -13,6 +13,8 @@ import pytest
 from tpch.generator import Generated, generate
 from tpch.tables import TABLES
 
+pytestmark = pytest.mark.slow
+
 FACTOR = 0.01
 """Below it, partsupp repeats keys: TPC-H's formula for its suppliers needs some to choose from."""
 
