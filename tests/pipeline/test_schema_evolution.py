@@ -14,6 +14,8 @@ from serde_lab.errors import OptionError, SchemaError
 from serde_lab.table.read_plan import plan_snapshot
 from tests.pipeline.lab_table import MOR, PARTITIONED, STRATEGIES, LabTable
 
+pytestmark = pytest.mark.slow
+
 FILL = {"hoodie.write.set.null.for.missing.columns": "true"}
 # so many that some base files stay as the first write made them
 MANY = {"hoodie.bucket.index.num.buckets": "24"}

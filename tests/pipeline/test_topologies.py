@@ -38,6 +38,8 @@ from tests.pipeline.lab_table import (
 )
 from tests.pipeline.test_random_histories import ROWS
 
+pytestmark = pytest.mark.slow
+
 ASSIGNING = [
     ("state", "SIMPLE"),
     ("state", "FLINK_STATE"),
