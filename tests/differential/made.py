@@ -115,7 +115,7 @@ class _Draw:
             if kind.index not in ("BUCKET",):
                 found.append("bulk_insert")
             if kind.is_global:
-                # which of a key's partitions gives way is the index's to say
+                # the index decides which partition keeps a key that moves
                 found.remove("insert_overwrite")
             elif kind.partitioning != "none":
                 found += ["delete_partition"] * 2
