@@ -2,10 +2,12 @@
 
 SCENARIO ?= smoke
 N        ?= 5000
+# one more than there are cores, since tests wait for JVMs and processes
+WORKERS   = $(shell $(BIN)/python -c "import os; print(min(4, len(os.sched_getaffinity(0)) + 1))" 2>/dev/null || echo 3)
 VENV     := .venv
 BIN      := $(VENV)/bin
 READY    := $(VENV)/.ready
-# pip's own news, and how it would build older packages, are nothing to somebody who sets this up
+# without pip's notices about new versions and about legacy builds
 INSTALL  := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517
 # the newest Python of the supported range that is on this machine
 PYTHON   ?= $(shell for p in python3.12 python3.11 python3 python; do \
@@ -13,12 +15,13 @@ PYTHON   ?= $(shell for p in python3.12 python3.11 python3 python; do \
 	&& { echo $$p; break; }; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test quick interop differential faults check format lock doctor gate clean
+.PHONY: help setup run test quick interop differential faults docs example check format \
+	lock doctor gate clean
 
-help: ## this list
+help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(READY) ## the virtual environment, from requirements.lock
+setup: $(READY) ## make the virtual environment from requirements.lock
 
 $(READY): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "serde_lab needs Python 3.11 or 3.12; set PYTHON=/path/to/python" >&2; exit 1; }
@@ -31,44 +34,54 @@ $(READY): requirements.lock pyproject.toml
 run: $(READY) ## run a scenario and write its report: make run SCENARIO=smoke
 	@$(BIN)/python -m serde_lab run --fetch-hudi $(SCENARIO)
 
-test: $(READY) ## the whole test suite
+test: $(READY) ## run the whole test suite
 	@$(BIN)/python -m serde_lab doctor --fetch-hudi >/dev/null
-	@$(BIN)/python -m pytest --quiet --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m tests.class_archive
+	@$(BIN)/python -m pytest --quiet --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-quick: $(READY) ## the tests that need neither Spark nor Hudi, without the slow ones (two minutes)
+quick: $(READY) ## run the tests without Spark, Hudi and the slow ones (two minutes)
 	@$(BIN)/python -m pytest --quiet --numprocesses auto --maxprocesses 4 --dist worksteal \
 		-m "not spark and not hudi and not slow"
 
-interop: $(READY) ## every table kind that the lab and Apache Hudi share (hours; goes on where it stopped)
+interop: $(READY) ## test every kind of table that the lab and Apache Hudi share (hours; continues where it stopped)
 	@$(BIN)/python -m tests.peers.interop $(INTEROP)
 
-differential: $(READY) ## N random histories of tables, held to a model in every reader (goes on where it stopped)
+differential: $(READY) ## compare N random table histories with a model, in every reader (continues where it stopped)
 	@$(BIN)/python -m tests.differential --histories $(N) $(DIFFERENTIAL)
 
-faults: $(READY) ## every fault that the tests make, and a table of what readers saw (minutes)
+faults: $(READY) ## run the fault tests, and write a table of what readers saw (minutes)
 	@$(BIN)/python -m pytest tests/faults --quiet --fault-table tests/faults/FAULTS.md
 
-check: $(READY) ## lint, types, import contracts, spelling
+docs: $(READY) ## build the documentation site in build/docs; fails on broken links and warnings
+	@rm -rf build/docs
+	@$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet --fresh-env --conf-dir docs/site \
+		--doctree-dir .cache/sphinx --builder html . build/docs
+	@echo "build/docs/index.html"
+
+example: $(READY) ## write reports/example.html from the newest reference run of upsert_lineitem
+	@$(BIN)/python -m serde_lab report upsert_lineitem --results results/reference --out reports/example.html
+
+check: $(READY) ## check lint, types, import contracts and spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 
-format: $(READY) ## put the code into its one form
+format: $(READY) ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lock: $(READY) ## resolve pyproject.toml anew into requirements.lock (versions and hashes, no index address)
-	$(BIN)/uv pip compile pyproject.toml --extra dev --generate-hashes --universal \
+lock: $(READY) ## write requirements.lock from pyproject.toml (versions and hashes, no index address)
+	$(BIN)/uv pip compile pyproject.toml --extra dev --extra docs --generate-hashes --universal \
 		--python-version 3.11 --no-emit-index-url --no-header --quiet --upgrade \
 		--output-file requirements.lock
 
-doctor: $(READY) ## say what is missing on this machine
+doctor: $(READY) ## check the prerequisites on this machine
 	@$(BIN)/python -m serde_lab doctor
 
 gate: $(READY) ## judge the newest run of SCENARIO against its committed baseline
 	@$(BIN)/python -m serde_lab gate $(SCENARIO) --shared-machine
 
-clean: ## remove the environment and the caches; results and reports stay
-	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+clean: ## remove the environment, the caches and the site; results and reports stay
+	rm -rf $(VENV) .cache build/docs .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

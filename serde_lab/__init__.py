@@ -9,19 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from serde_lab.pipeline.spark.read import read
-    from serde_lab.pipeline.spark.write import write
+    from serde_lab.pipeline.spark.tables import read, write
 
 __all__ = ["read", "write"]
 
 
 def __getattr__(name: str) -> object:
     if name == "read":
-        from serde_lab.pipeline.spark.read import read
+        from serde_lab.pipeline.spark.tables import read
 
         return read
     if name == "write":
-        from serde_lab.pipeline.spark.write import write
+        from serde_lab.pipeline.spark.tables import write
 
         return write
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

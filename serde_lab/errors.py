@@ -23,6 +23,7 @@ are outcomes, not errors: `serde_lab.gate` returns them.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class LabError(Exception):
@@ -120,3 +121,9 @@ def worst(statuses: Iterable[int]) -> int:
     """
     found = set(statuses)
     return next((status for status in WORST_FIRST if status in found), max(found, default=0))
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """A hint with the known name that `name` resembles most; None if it resembles none."""
+    close = get_close_matches(name, list(known), 1)
+    return f"did you mean {close[0]!r}?" if close else None

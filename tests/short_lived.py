@@ -1,11 +1,14 @@
 """Options of a JVM that lives for minutes: the tests' Spark sessions, in whichever process they start.
 
 Such a JVM spends most of its time on loading, verifying and compiling Spark's classes. So it compiles
-with the quick compiler alone, does not verify the bytecode of released jars once more, and Apache Hudi's
-JOL does not start another JVM to look into this one.
+with the quick compiler alone, does not verify the bytecode of released jars once more, maps Spark's classes
+from an archive where `make test` made one, and Apache Hudi's JOL does not start another JVM to look into
+this one.
 """
 
 from __future__ import annotations
+
+from tests.class_archive import archive_options
 
 _FOR_MINUTES = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SHORT_LIVED = (
@@ -13,7 +16,10 @@ SHORT_LIVED = (
     " -Djol.skipHotspotSAAttach=true -Djol.skipDynamicAttach=true"
 )
 
-ENVIRONMENT = {"SPARK_SUBMIT_OPTS": SHORT_LIVED, "SPARK_LAUNCHER_OPTS": _FOR_MINUTES}
+ENVIRONMENT = {
+    "SPARK_SUBMIT_OPTS": SHORT_LIVED + archive_options(),
+    "SPARK_LAUNCHER_OPTS": _FOR_MINUTES,
+}
 """Where Spark's launcher looks for options of the JVM that it starts, and of its own."""
 
 NO_JVM = {"SPARK_LAUNCHER_OPTS": "-XX:TestWithoutTheMarkerSparkStartsAJVM"}

@@ -17,7 +17,7 @@ from typing import IO
 
 import pyspark
 
-from serde_lab.lab.session.java import find_java
+from serde_lab.lab.session.session import find_java
 from tests.short_lived import SHORT_LIVED
 
 HOST = "127.0.0.1"

@@ -5,6 +5,6 @@ only this module, none below it.
 """
 
 from tpch.generator import Generated, generate, generator_version
-from tpch.tables import TABLES, Table
+from tpch.tables import TABLES, TpchTable
 
-__all__ = ["TABLES", "Generated", "Table", "generate", "generator_version"]
+__all__ = ["TABLES", "Generated", "TpchTable", "generate", "generator_version"]

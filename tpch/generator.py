@@ -15,15 +15,14 @@ import sysconfig
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from serde_lab.errors import SetupError, UsageError
+from serde_lab.errors import SetupError, UsageError, did_you_mean
 from serde_lab.inputs.parquet_rows import ParquetRows
-from serde_lab.inputs.parts import Manifest, Part, PartFolder, PartWriter, Progress, silent
-from tpch.tables import TABLES, Table
+from serde_lab.inputs.parts import Manifest, OnProgress, Part, PartFolder, PartWriter, silent
+from tpch.tables import TABLES, TpchTable
 
 ROWS_PER_PART = 1_000_000
 _RAW = "_raw"
@@ -46,7 +45,7 @@ def generate(
     out: Path,
     *,
     parts: int | None = None,
-    progress: Progress = silent,
+    progress: OnProgress = silent,
 ) -> Generated:
     """Make `out/<table>` unless it exists; an unfinished folder is made again.
 
@@ -64,18 +63,18 @@ def generate(
         scale_factor, parts = 1.0, 1
     elif parts is None:
         parts = max(1, math.ceil(wanted.rows_at(scale_factor) / ROWS_PER_PART))
-    asked: dict[str, Any] = {"table": table, "scale_factor": float(scale_factor), "parts": parts}
+    request: dict[str, Any] = {"table": table, "scale_factor": float(scale_factor), "parts": parts}
     target = PartFolder(out / table)
     try:
         there = target.manifest()
         if there is not None:
-            _check_same(there, asked, target.folder)
+            _check_same(there, request, target.folder)
             return Generated(table, target.folder, there, reused=True)
-        if target.half_made():
+        if target.is_unfinished():
             # remove the program's files; `begin` clears only our own
             shutil.rmtree(target.folder / _RAW, ignore_errors=True)
         target.begin()
-        manifest = _make(target, wanted, scale_factor, asked, progress)
+        manifest = _make(target, wanted, scale_factor, request, progress)
     except (FileExistsError, NotADirectoryError, PermissionError) as exc:
         raise UsageError(
             f"{target.folder}: cannot be written: {exc.strerror or exc}", "name another folder"
@@ -83,14 +82,13 @@ def generate(
     return Generated(table, target.folder, manifest, reused=False)
 
 
-def find_table(name: str) -> Table:
+def find_table(name: str) -> TpchTable:
     """The table with this name. Raises UsageError with the known names."""
     if name in TABLES:
         return TABLES[name]
-    close = get_close_matches(name.lower(), TABLES, 1)
     raise UsageError(
         f"unknown table {name!r}, the tables are {', '.join(TABLES)}",
-        f"did you mean {close[0]!r}?" if close else None,
+        did_you_mean(name.lower(), TABLES),
     )
 
 
@@ -99,25 +97,25 @@ def generator_version() -> str:
     return f"tpchgen-cli {version('tpchgen-cli')}"
 
 
-def _check_same(there: Manifest, asked: Mapping[str, Any], folder: Path) -> None:
-    if there.asked != asked:
-        said = ", ".join(f"{key} {there.asked.get(key)}" for key in asked if key != "table")
-        want = ", ".join(f"{key} {asked[key]}" for key in asked if key != "table")
+def _check_same(there: Manifest, request: Mapping[str, Any], folder: Path) -> None:
+    if there.request != request:
+        stored = ", ".join(f"{key} {there.request.get(key)}" for key in request if key != "table")
+        wanted = ", ".join(f"{key} {request[key]}" for key in request if key != "table")
         raise UsageError(
-            f"{folder}: holds the table with {said}, asked for {want}",
+            f"{folder}: has the table with {stored}, expected {wanted}",
             "name another folder, or remove this one",
         )
 
 
 def _make(
     target: PartFolder,
-    table: Table,
+    table: TpchTable,
     scale_factor: float,
-    asked: Mapping[str, Any],
-    progress: Progress,
+    request: Mapping[str, Any],
+    progress: OnProgress,
 ) -> Manifest:
     raw = target.folder / _RAW
-    parts = asked["parts"]
+    parts = request["parts"]
     expected = table.rows_at(scale_factor)
     try:
         _run_generator(table, scale_factor, parts, raw, progress)
@@ -125,11 +123,11 @@ def _make(
         made = list(_rewrite(files, target.folder, expected, f"{table.name}: rows", progress))
     finally:
         shutil.rmtree(raw, ignore_errors=True)
-    return target.finish(asked, made, {"generator": generator_version()})
+    return target.finish(request, made, {"generator": generator_version()})
 
 
 def _rewrite(
-    files: list[Path], folder: Path, expected: int, task: str, progress: Progress
+    files: list[Path], folder: Path, expected: int, task: str, progress: OnProgress
 ) -> Iterator[Part]:
     done = 0
     for number, file in enumerate(files):
@@ -156,13 +154,13 @@ def _raw_files(raw: Path, table: str, parts: int) -> list[Path]:
     if sorted(found) != list(range(1, parts + 1)):
         raise SetupError(
             f"tpchgen-cli made {len(found)} files of table {table}, expected {parts}",
-            "is the version the one of requirements.lock?",
+            "check that its version is the one in requirements.lock",
         )
     return [found[number] for number in sorted(found)]
 
 
 def _run_generator(
-    table: Table, scale_factor: float, parts: int, raw: Path, progress: Progress
+    table: TpchTable, scale_factor: float, parts: int, raw: Path, progress: OnProgress
 ) -> None:
     command = [
         _program(),
@@ -189,9 +187,9 @@ def _run_generator(
             process.wait()
             raise
         assert process.stderr is not None
-        said = process.stderr.read().decode(errors="replace").strip()
+        message = process.stderr.read().decode(errors="replace").strip()
     if process.returncode:
-        reason = said.splitlines()[0] if said else "it said nothing"
+        reason = message.splitlines()[0] if message else "it printed no message"
         raise SetupError(f"tpchgen-cli ended with status {process.returncode}: {reason}")
     progress(task, expected_bytes, expected_bytes)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TpchTable:
     """One table: its columns in order and the roles that they can have.
 
     `primary_key` is unique (partsupp's only from scale factor 0.01 on, where there are enough
@@ -45,11 +45,11 @@ def _table(
     ordering: str = "",
     more_keys: tuple[str, ...] = (),
     scales: bool = True,
-) -> Table:
+) -> TpchTable:
     def full(names: str) -> tuple[str, ...]:
         return tuple(f"{prefix}_{name}" for name in names.split())
 
-    return Table(
+    return TpchTable(
         name=name,
         columns=full(columns),
         primary_key=full(key),
@@ -61,7 +61,7 @@ def _table(
     )
 
 
-TABLES: Mapping[str, Table] = {
+TABLES: Mapping[str, TpchTable] = {
     table.name: table
     for table in (
         _table(

@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from serde_lab.analysis.ratios import Ratio, stated_ratio
 from serde_lab.analysis.rounding import NOTHING, text
 
 REFERENCE = "reference"
 
 COLUMNS = ("arm", "seconds", "ratio", "rows/s", "SerDe CPU", "shuffle", "checks")
-"""A cell has one or two lines: the range of seconds below their median, the SerDe share below the CPU."""
+"""A cell has one or two lines: the range of seconds below their median, the 95 % interval below the ratio,
+the SerDe share below the CPU."""
 
 RAW_COLUMNS = (
     *("arm", "kind", "status", "rounds", "seconds", "seconds_min", "seconds_max", "ratio"),
@@ -23,6 +25,8 @@ RAW_COLUMNS = (
         "serde_cpu_s",
         "serde_share",
         "shuffle_bytes",
+        "ratio_low",
+        "ratio_high",
         "checks_passed",
         "checks_failed",
     ),
@@ -36,8 +40,8 @@ Lines = tuple[str, ...]
 class ArmRow:
     """One arm's raw figures; None where a figure is missing or cannot be trusted.
 
-    `serde_share` is the share of all slot time spent in the four verbs and route; `ratio` is seconds over the
-    reference's seconds; `note` says in words what is wrong or missing.
+    `serde_share` is the share of all slot time spent in the four verbs and route; `to_reference` is seconds
+    over the reference's seconds; `note` says in words what is wrong or missing.
     """
 
     arm: str
@@ -47,7 +51,7 @@ class ArmRow:
     seconds: float | None
     seconds_min: float | None
     seconds_max: float | None
-    ratio: float | None
+    to_reference: Ratio | None
     rows_per_s: float | None
     serde_cpu_s: float | None
     serde_share: float | None
@@ -67,7 +71,9 @@ class ArmRow:
                 text("seconds", self.seconds),
                 f"{low}–{high}" if self.rounds > 1 and self.seconds else "",
             ),
-            (text("ratio", self.ratio), ""),
+            (self.to_reference.text, self.to_reference.range)
+            if self.to_reference is not None
+            else (NOTHING, ""),
             (text("rows_per_s", self.rows_per_s), ""),
             (f"{text('seconds', self.serde_cpu_s)} s", text("share", self.serde_share))
             if self.serde_cpu_s is not None
@@ -78,7 +84,15 @@ class ArmRow:
 
     def raw(self) -> tuple[object, ...]:
         """The unrounded values under `RAW_COLUMNS`: seconds, bytes, shares of 1."""
-        return tuple(getattr(self, name) for name in RAW_COLUMNS)
+        ratio = self.to_reference
+        of_ratio = {
+            "ratio": ratio and ratio.value,
+            "ratio_low": ratio and ratio.low,
+            "ratio_high": ratio and ratio.high,
+        }
+        return tuple(
+            of_ratio[name] if name in of_ratio else getattr(self, name) for name in RAW_COLUMNS
+        )
 
     @property
     def remark(self) -> str:
@@ -108,7 +122,7 @@ def _row(arm: Mapping[str, Any], reference: str | None) -> ArmRow:
         seconds=seconds["median"],
         seconds_min=min(seconds["values"]),
         seconds_max=max(seconds["values"]),
-        ratio=arm["ratio_to_reference"],
+        to_reference=stated_ratio(arm),
         rows_per_s=arm["rows_per_s"],
         serde_cpu_s=arm["serde_cpu_s"],
         serde_share=arm["serde_share"],

@@ -5,20 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
+from typing import TypeAlias
 
 from serde_lab.measure import phases
 from serde_lab.measure.metrics import metric as metric_named
-from serde_lab.runs.model import Cell
+from serde_lab.measure.phases import PhaseSeconds
+from serde_lab.runs.model import Cell, Run
 
 PHASE_WALL, PHASE_CPU = "phase_wall_s", "phase_cpu_s"
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseSeconds:
-    """Slot seconds and CPU seconds of one phase."""
-
-    wall_s: float
-    cpu_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +31,21 @@ class CellValues:
     metrics: Mapping[str, float]
     phases: Mapping[str, PhaseSeconds]
     commits: tuple[CommitValues, ...]
+
+
+Rounds: TypeAlias = Mapping[int, CellValues]
+"""The values of an arm's measured cells, by the number of their round."""
+
+
+def measured_rounds(run: Run, arm: str) -> dict[int, CellValues]:
+    """The rounds of an arm that count as measurements, in their order: successful and not warm-up."""
+    cells = (c for c in run.cells if c.arm == arm and c.status == "ok" and not c.warmup)
+    return {cell.round: cell_values(cell) for cell in sorted(cells, key=lambda cell: cell.round)}
+
+
+def by_round(rounds: Rounds, metric: str) -> dict[int, float]:
+    """A metric's value in each round that has it."""
+    return {n: cell.metrics[metric] for n, cell in rounds.items() if metric in cell.metrics}
 
 
 def cell_values(cell: Cell) -> CellValues:

@@ -106,9 +106,9 @@ class Growth:
             return f"{len(self.points)} points, too few for a curve ({FEWEST_POINTS})"
         if self.is_straight is None:
             return "not decided: k is too uncertain"
-        words = "a straight line" if self.is_straight else "more than a straight line"
+        words = "linear" if self.is_straight else "more than linear"
         if self.fits_memory is False:
-            words += ", beyond worker_memory_mb"
+            words += ", exceeds worker_memory_mb"
         return words
 
     def cells(self, values: Sequence[float]) -> tuple[str, ...]:

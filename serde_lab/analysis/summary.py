@@ -7,20 +7,28 @@ is computed from the samples each time and never stored.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from serde_lab.analysis.cell_values import CellValues, PhaseSeconds, cell_values
-from serde_lab.analysis.codec_costs import codec_costs
-from serde_lab.analysis.growth import growth
-from serde_lab.analysis.peer_ratios import peer_ratios
-from serde_lab.analysis.rfc84 import rfc84_json
+from serde_lab.analysis.cell_values import (
+    CellValues,
+    Rounds,
+    by_round,
+    cell_values,
+    measured_rounds,
+)
+from serde_lab.analysis.codec_costs import CodecCost, codec_costs
+from serde_lab.analysis.factor_effects import Factorial, factorial_of
+from serde_lab.analysis.growth import Growth, growth
+from serde_lab.analysis.ratios import PeerRatio, paired_ratio, peer_ratios
+from serde_lab.analysis.rfc84 import Claim, claims, rfc84_json
 from serde_lab.errors import worst
 from serde_lab.measure import phases
 from serde_lab.measure.metrics import DETAIL_PREFIX, DRIVER_PREFIX, HOP_PREFIX, METRICS
-from serde_lab.runs.model import ArmEntry, Cell, Check, Run
-from serde_lab.runs.soundness import unchecked
+from serde_lab.measure.phases import PhaseSeconds
+from serde_lab.runs.model import ArmEntry, Check, Run
 
 _TIMES = frozenset(metric.name for metric in METRICS if metric.kind == "time")
 _PLAIN = tuple(  # metrics shown as one number for each arm, in the registry's order
@@ -30,18 +38,40 @@ _PLAIN = tuple(  # metrics shown as one number for each arm, in the registry's o
 )
 
 
-def summarise(run: Run) -> dict[str, Any]:
-    """The summary of a run; the figures of an arm are medians over measured rounds.
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """The rounds of each arm whose timing can be shown, and values that some runs have: of a sweep, of a codec
+    run, with peers, of RFC-84's workload, of all combinations of factors."""
 
-    All arms are listed, in the scenario's order. `status` is "ok", "wrong" (a check failed: all timings are
-    null), "unchecked" (some round, named in `unchecked`, had no check of contents: all timings are null too),
-    "failed" (no round succeeded) or "missing" (`missing` says why). Times are in seconds, sizes in bytes,
-    shares are of 1.
+    rounds: Mapping[str, Rounds]
+    growth: tuple[Growth, ...]
+    codec_costs: tuple[CodecCost, ...]
+    peer_ratios: tuple[PeerRatio, ...]
+    claims: tuple[Claim, ...]
+    factorial: Factorial | None
+
+
+def summarise(run: Run) -> dict[str, Any]:
+    """The summary alone, as `show RUN --format json` prints it."""
+    return summary_of(run)[0]
+
+
+def summary_of(run: Run) -> tuple[dict[str, Any], Derived]:
+    """The summary of a run as one JSON object, and the derived values that are in it.
+
+    Figures are medians over measured rounds. All arms are listed, in the scenario's order. `status` is "ok",
+    "wrong" (a check failed: all timings are null), "unchecked" (some round, named in `unchecked`, had no
+    check of contents: all timings are null too), "failed" (no round succeeded) or "missing" (`missing` says
+    why). Times are in seconds, sizes in bytes, shares are of 1.
     """
     header = run.header
-    arms = [_arm(entry, run) for entry in header.arms]
+    rounds = {entry.arm: measured_rounds(run, entry.arm) for entry in header.arms}
+    arms = [_arm(entry, run, rounds[entry.arm]) for entry in header.arms]
+    timed: dict[str, Rounds] = {
+        arm["arm"]: {} if arm["wrong"] or arm["unchecked"] else rounds[arm["arm"]] for arm in arms
+    }
     reference = header.scenario_content.get("reference")
-    _add_ratios(arms, reference)
+    _add_ratios(arms, reference, timed)
     summary = {
         "run": header.run,
         "scenario": header.scenario,
@@ -62,22 +92,25 @@ def summarise(run: Run) -> dict[str, Any]:
         "messages": list(run.messages),
         **({"cases": cases} if (cases := _cases(run)) else {}),
     }
-    more = {
-        "peer_ratios": [one.to_json() for one in peer_ratios(summary)],
-        "codec": [one.to_json() for one in codec_costs(summary, cases)],
-        "growth": [one.to_json() for one in growth(summary, header.scenario_content)],
-        "rfc84": rfc84_json(summary, header.scenario_content, header.settings),
-    }
-    return {**summary, **{name: found for name, found in more.items() if found}}
-
-
-def measured_cells(run: Run, arm: str) -> list[Cell]:
-    """The cells of an arm that count as measurements, by round: successful and not warm-up."""
-    cells = (cell for cell in run.cells if cell.arm == arm)
-    return sorted(
-        (cell for cell in cells if cell.status == "ok" and not cell.warmup),
-        key=lambda cell: cell.round,
+    content = header.scenario_content
+    derived = Derived(
+        rounds=timed,
+        growth=tuple(growth(summary, content)),
+        codec_costs=tuple(codec_costs(summary, cases)),
+        peer_ratios=tuple(peer_ratios(arms, timed)),
+        claims=tuple(claims(summary, content, timed)),
+        factorial=factorial_of(arms, timed),
     )
+    more = {
+        "peer_ratios": [one.to_json() for one in derived.peer_ratios],
+        "codec": [one.to_json() for one in derived.codec_costs],
+        "growth": [one.to_json() for one in derived.growth],
+        "factors": [one.to_json() for one in derived.factorial.effects]
+        if derived.factorial
+        else [],
+        "rfc84": rfc84_json(derived.claims, summary, header.settings),
+    }
+    return {**summary, **{name: found for name, found in more.items() if found}}, derived
 
 
 def is_wrong(run: Run, arm: str) -> bool:
@@ -91,11 +124,10 @@ def exit_status(summary: Mapping[str, Any]) -> int:
     return worst(statuses.get(arm["status"], 0) for arm in summary["arms"])
 
 
-def _arm(entry: ArmEntry, run: Run) -> dict[str, Any]:
-    cells = measured_cells(run, entry.arm)
-    values = [cell_values(cell) for cell in cells]
+def _arm(entry: ArmEntry, run: Run, rounds: Rounds) -> dict[str, Any]:
+    values = list(rounds.values())
     wrong = is_wrong(run, entry.arm)
-    not_checked = unchecked(run, entry.arm)
+    not_checked = run.unchecked(entry.arm)
     hidden = wrong or bool(not_checked)
     errors = [c.error for c in run.cells if c.arm == entry.arm and c.status == "failed"]
     summary: dict[str, Any] = {
@@ -106,13 +138,13 @@ def _arm(entry: ArmEntry, run: Run) -> dict[str, Any]:
         **({"table": own} if (own := _own_table(entry, run.header.scenario_content)) else {}),
         "options": entry.options,
         "fairness": entry.fairness,
-        "status": "wrong" if wrong else _status(entry, cells, not_checked, errors),
+        "status": "wrong" if wrong else _status(entry, rounds, not_checked, errors),
         "wrong": wrong,
         "unchecked": not_checked or None,
         "missing": None,
         "error": (errors[0] or "the cell failed without a message") if errors else None,
-        "rounds": len(cells),
-        "round_numbers": [cell.round for cell in cells],
+        "rounds": len(rounds),
+        "round_numbers": list(rounds),
         "rows": _median(_of(values, "rows")),
         "seconds": _values(values, "seconds", hidden),
         "rows_per_s": None if hidden else _median(_of(values, "rows_per_s")),
@@ -137,12 +169,10 @@ def _arm(entry: ArmEntry, run: Run) -> dict[str, Any]:
     return summary
 
 
-def _status(
-    entry: ArmEntry, cells: Sequence[Cell], unchecked: str, errors: Sequence[object]
-) -> str:
+def _status(entry: ArmEntry, rounds: Rounds, unchecked: str, errors: Sequence[object]) -> str:
     if unchecked:
         return "unchecked"
-    if cells:
+    if rounds:
         return "ok"
     return "failed" if errors and not entry.missing else "missing"
 
@@ -254,17 +284,19 @@ def _own_table(entry: ArmEntry, content: Mapping[str, Any]) -> dict[str, Any]:
     return next((arm.get("table") or {} for arm in arms), {})
 
 
-def _add_ratios(arms: list[dict[str, Any]], reference: str | None) -> None:
-    """Add median seconds over the reference's median seconds: below 1 is faster than the reference.
+def _add_ratios(
+    arms: list[dict[str, Any]], reference: str | None, timed: Mapping[str, Rounds]
+) -> None:
+    """Add the ratio of seconds to the reference's, the geometric mean over common rounds, and its 95 %
+    interval (null for a single round): below 1 is faster than the reference.
 
-    None for an arm that writes another kind of table than the reference.
+    Both are None for an arm that writes another kind of table than the reference.
     """
-    medians = {arm["arm"]: (arm["seconds"] or {}).get("median") for arm in arms}
-    tables = {arm["arm"]: arm.get("table") for arm in arms}
-    divisor = medians.get(reference) if reference else None
+    base = next((arm for arm in arms if arm["arm"] == reference), None)
     for arm in arms:
-        seconds = medians[arm["arm"]]
-        alike = tables[arm["arm"]] == tables.get(reference or "")
-        arm["ratio_to_reference"] = (
-            seconds / divisor if seconds is not None and divisor and alike else None
-        )
+        found = None
+        if base is not None and arm.get("table") == base.get("table"):
+            found = paired_ratio(*(by_round(timed[one["arm"]], "seconds") for one in (arm, base)))
+        arm["ratio_to_reference"] = None if found is None else found.value
+        measured = found is not None and found.low is not None
+        arm["ratio_interval"] = [found.low, found.high] if found and measured else None

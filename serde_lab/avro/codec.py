@@ -18,7 +18,7 @@ from serde_lab.avro.tree import fit, parse
 from serde_lab.avro.varint import Positions
 from serde_lab.errors import DecodeError
 from serde_lab.records.plain_form import from_plain_batch, to_plain
-from serde_lab.records.types import plain_schema
+from serde_lab.records.schema import plain_schema
 
 
 class AvroCodec:
@@ -71,6 +71,6 @@ class AvroCodec:
             raise DecodeError(name, exc.index, exc.problem) from None
         if (at != ends).any():
             row = int((at != ends).argmax())
-            raise DecodeError(name, row, f"{ends[row] - at[row]} bytes stand behind its last field")
+            raise DecodeError(name, row, f"{ends[row] - at[row]} bytes follow its last field")
         batch = pa.record_batch(rows.flatten(), schema=pa.schema(self._root.arrow_fields()))
         return from_plain_batch(batch, self.schema)

@@ -46,11 +46,13 @@ def write_single(schema: Mapping[str, Any], record: Mapping[str, Any]) -> bytes:
 
 
 def read_single(content: bytes, where: str) -> dict[str, Any]:
-    """The record of a one-record container. Raises TableError naming `where` if `content` is no such file."""
+    """The record of a one-record container. Raises TableError naming `where` if `content` is not one."""
     try:
         records = list(fastavro.reader(io.BytesIO(content)))
     except (ValueError, EOFError, KeyError, IndexError, TypeError) as exc:
-        raise TableError(f"{where}: is no readable Avro file: {exc or type(exc).__name__}") from exc
+        raise TableError(
+            f"{where}: is not a readable Avro file: {exc or type(exc).__name__}"
+        ) from exc
     if len(records) != 1:
         raise TableError(f"{where}: holds {len(records)} Avro records; one was expected")
     return cast(dict[str, Any], records[0])

@@ -178,7 +178,7 @@ def _checked_text(node: Node, values: pa.Array) -> pa.Array:
                 first = middle
             except pa.ArrowInvalid:
                 last = middle
-        raise DamagedError(first, f"field {node.name!r} is no UTF-8") from exc
+        raise DamagedError(first, f"field {node.name!r} is not UTF-8") from exc
 
 
 def _spread(values: pa.Array, valid: Mask) -> pa.Array:

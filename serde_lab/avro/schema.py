@@ -35,7 +35,7 @@ import pyarrow.types as pat
 
 from serde_lab.avro.tree import parse
 from serde_lab.errors import SchemaError
-from serde_lab.records.types import is_binary, is_decimal, is_list, is_string
+from serde_lab.records.schema import is_binary, is_decimal, is_list, is_string
 
 AvroSchema = Any
 """An Avro schema as the JSON that describes it: str, list or dict."""
@@ -51,7 +51,7 @@ def arrow_to_avro(schema: pa.Schema, name: str, namespace: str) -> dict[str, Avr
     for part in (name, *namespace.split(".")):
         if not _NAME.fullmatch(part):
             raise SchemaError(
-                f"{part!r} in the record name {namespace}.{name} is no Avro name",
+                f"{part!r} in the record name {namespace}.{name} is not an Avro name",
                 "letters, digits and _, not beginning with a digit",
             )
     return _record(schema, name, namespace, ())
@@ -114,7 +114,7 @@ def _record(
                 "letters, digits and _, not beginning with a digit",
             )
         if times > 1:
-            raise SchemaError(f"column {column!r} stands {times} times, expected once")
+            raise SchemaError(f"column {column!r} occurs {times} times, expected once")
     inside = f"{namespace}.{name}"
     described = [_field(field, inside, (*path, field.name)) for field in fields]
     return {"type": "record", "name": name, "namespace": namespace, "fields": described}

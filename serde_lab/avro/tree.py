@@ -78,7 +78,7 @@ def parse(schema: Any) -> Node:
         try:
             schema = json.loads(schema)
         except ValueError as exc:
-            raise SchemaError(f"an Avro schema is no JSON: {exc}") from exc
+            raise SchemaError(f"an Avro schema is not JSON: {exc}") from exc
     root = _Parser().node(schema, "", "", "")
     if root.kind != "record" or root.null_branch is not None:
         raise SchemaError(f"an Avro schema describes {root.type}, expected a record")

@@ -1,7 +1,7 @@
-"""Implements `ab`: compares two commits, versions or option sets of serde_lab in one sitting.
+"""Implements `ab`: compares two commits, versions or option sets of serde_lab by interleaved measurements.
 
-The lab measures the sides. The gate judges them and says which arms need more rounds. Works without Java
-if the scenario does.
+The lab measures both. The gate judges them and says which arms need more rounds. Works without Java if the
+scenario does.
 """
 
 from __future__ import annotations
@@ -34,14 +34,16 @@ def register(app: typer.Typer) -> None:
 
 def ab(
     before: Annotated[
-        str, typer.Argument(metavar="REF_A", help="A commit, serde-lab==VERSION, FILE.whl, or .")
+        str,
+        typer.Argument(
+            metavar="REF_A",
+            help="A commit, serde-lab==VERSION, a wheel file, or `.` for the code as it is here.",
+        ),
     ] = ".",
-    after: Annotated[
-        str, typer.Argument(metavar="REF_B", help="The same; . is the code here.")
-    ] = ".",
-    scenario: Annotated[str, typer.Option(help="What both measure: a name or a .toml.")] = (
-        "gate_smoke"
-    ),
+    after: Annotated[str, typer.Argument(metavar="REF_B", help="The same.")] = ".",
+    scenario: Annotated[
+        str, typer.Option(help="The scenario to measure: a name or a .toml file.")
+    ] = ("gate_smoke"),
     a_set: Annotated[
         list[str] | None,
         typer.Option("--a-set", metavar="KEY=VALUE", help="Change a scenario key for REF_A."),
@@ -56,19 +58,25 @@ def ab(
     ] = None,
     arm: Annotated[list[str] | None, typer.Option(help="Measure these arms only.")] = None,
     rounds: Annotated[
-        int, typer.Option(help="Never measure more rounds; fewer where all is decided.")
+        int,
+        typer.Option(
+            help="Greatest number of rounds; fewer are measured if all verdicts are decided."
+        ),
     ] = 40,
-    seed: Annotated[int, typer.Option(help="Of the order in which the sides take turns.")] = 7,
-    results: Annotated[Path, typer.Option(help="Where the sitting is kept.")] = Path("results"),
-    cache: Annotated[Path | None, typer.Option(help="Where generated data is kept.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the random order of measurement.")] = 7,
+    results: Annotated[
+        Path, typer.Option(help="Folder of runs; these go into RESULTS/sittings.")
+    ] = Path("results"),
+    cache: Annotated[Path | None, typer.Option(help="Folder of generated input data.")] = None,
     strict: Strict = False,
     report: Out = None,
-    format: Annotated[GateFormat, typer.Option(help="How to print.")] = GateFormat.TABLE,
+    format: Annotated[GateFormat, typer.Option(help="Output format.")] = GateFormat.TABLE,
 ) -> int:
-    """Compare two commits, versions or option sets, measured in turns in one sitting.
+    """Compare two commits, versions or option sets.
 
-    REF_A runs twice, to show the noise of the sitting. Each arm is measured until its verdict is decided,
-    or until more rounds cannot decide it. Exit 3 on a regression, 4 on a wrong answer.
+    Their cells are measured in turns. REF_A is measured twice, which shows the noise. Each arm is measured
+    until its verdict is decided, or until more rounds could not decide it. Exits with 3 on a regression and
+    with 4 on a wrong answer.
 
     Examples:
 
@@ -79,48 +87,47 @@ def ab(
       serde-lab ab --a-set arm.avro.options.execution=row --b-set arm.avro.options.execution=batch
     """
     from serde_lab.gate.adaptive import run_adaptively
-    from serde_lab.gate.gating import gate_sitting
+    from serde_lab.gate.gating import gate_ab
     from serde_lab.gate.output.documents import gate_document
-    from serde_lab.gate.output.gate import cells, render_gate
-    from serde_lab.gate.output.tables import aligned
+    from serde_lab.gate.output.verdict_pages import render_gate
     from serde_lab.gate.policy import Policy
-    from serde_lab.gate.statistics.spending import SITTING_LOOKS
-    from serde_lab.lab.ab.side_environment import side_environment
-    from serde_lab.lab.ab.sitting import Asked, Side, Sitting
+    from serde_lab.gate.statistics.spending import AB_LOOKS
+    from serde_lab.lab.ab.variant_environment import variant_environment
+    from serde_lab.lab.ab.variants import SharedSettings, Variant, Variants
     from serde_lab.lab.inputs.prepared import default_cache
     from serde_lab.runs.directory import load_run
-    from serde_lab.scenario.loading import load_scenario
-    from serde_lab.scenario.lookup import find_scenario
+    from serde_lab.scenario.loading import find_scenario, load_scenario
 
     both = tuple(set_ or ())
     options = {BEFORE: (*both, *(a_set or ())), AFTER: (*both, *(b_set or ()))}
-    asked = {label: load_scenario(scenario, overrides=sets) for label, sets in options.items()}
-    _known_arms(asked, arm)
-    first = min(SITTING_LOOKS.first, rounds)
-    plan = replace(SITTING_LOOKS, first=first, maximum=rounds)
-    policy = Policy.from_table(asked[AFTER].to_json()["gate"])
+    scenarios = {label: load_scenario(scenario, overrides=sets) for label, sets in options.items()}
+    _check_arms(scenarios, arm)
+    first = min(AB_LOOKS.first, rounds)
+    plan = replace(AB_LOOKS, first=first, maximum=rounds)
+    policy = Policy.from_table(scenarios[AFTER].to_json()["gate"])
     kept = (cache or default_cache()).resolve()
     with ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="serde_lab-ab-")))
-        sides = {}
+        variants = {}
         for label, reference in ((BEFORE, before), (AFTER, after)):
             (work / label).mkdir()
             found = stack.enter_context(
-                side_environment(reference, work / label, kept, _say(label))
+                variant_environment(reference, work / label, kept, _say(label))
             )
-            sides[label] = Side(label, found, options[label])
-        sides[CONTROL] = replace(sides[BEFORE], label=CONTROL)
+            variants[label] = Variant(label, found, options[label])
+        variants[CONTROL] = replace(variants[BEFORE], label=CONTROL)
+        names = [variants[label].environment.name for label in (BEFORE, AFTER)]
         say(
-            f"ab: {sides[BEFORE].environment.name} against {sides[AFTER].environment.name}, and the"
-            f" former twice; looks after {', '.join(map(str, plan.looks))} rounds",
+            f"ab: {names[0]} (measured twice) against {names[1]};"
+            f" verdicts after {', '.join(map(str, plan.looks))} rounds",
         )
         runs: dict[str, Run] = {}
-        folder = _sitting_folder(results / "sittings", asked[AFTER].name)
-        about = Asked(find_scenario(scenario), folder, cache, seed)
-        sitting = stack.enter_context(Sitting(list(sides.values()), about, _heard))
+        folder = _new_folder(results / "sittings", scenarios[AFTER].name)
+        about = SharedSettings(find_scenario(scenario), folder, cache, seed)
+        running = stack.enter_context(Variants(list(variants.values()), about, _print_event))
 
         def measure(until: int, arms: tuple[str, ...]) -> None:
-            paths = sitting.measure(until, arms or tuple(arm or ()))
+            paths = running.measure(until, arms or tuple(arm or ()))
             for label, path in paths.items():
                 run = load_run(path)
                 settings = {**run.header.settings, "sitting": folder.name}
@@ -128,7 +135,7 @@ def ab(
                 runs[label] = replace(run, header=header)
 
         def judge(looks: AlphaSpending) -> Any:
-            return gate_sitting(
+            return gate_ab(
                 runs[BEFORE],
                 runs[AFTER],
                 runs[CONTROL],
@@ -136,21 +143,19 @@ def ab(
                 strict=strict,
                 plan=looks,
                 across_options=options[BEFORE] != options[AFTER],
-                labels=(_label(sides[BEFORE]), _label(sides[AFTER])),
+                labels=(_label(variants[BEFORE]), _label(variants[AFTER])),
             )
 
-        looks = run_adaptively(plan, policy, measure, judge, _looked)
+        looks = run_adaptively(plan, policy, measure, judge, _print_look)
     judged = looks[-1].result
-    if format is GateFormat.TABLE:
-        emit(aligned(cells(judged)))
-    emit(render_gate(judged, cast(Any, format.value)))
-    say(f"sitting: {folder.absolute()}")
+    emit(render_gate(judged, cast(Any, format.value), cells=True))
+    say(f"results: {folder.absolute()}")
     write_page(report, gate_document(judged))
     return int(judged.exit_status)
 
 
-def _sitting_folder(above: Path, scenario: str) -> Path:
-    """A new folder named by the time; a number distinguishes sittings of the same second."""
+def _new_folder(above: Path, scenario: str) -> Path:
+    """A new folder named by the time; a number distinguishes comparisons of the same second."""
     stamp, number = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{scenario}", 1
     while True:
         folder = above / (stamp if number == 1 else f"{stamp}-{number:02d}")
@@ -162,8 +167,8 @@ def _sitting_folder(above: Path, scenario: str) -> Path:
             return folder
 
 
-def _known_arms(asked: Mapping[str, Any], arms: list[str] | None) -> None:
-    for label, scenario in asked.items():
+def _check_arms(scenarios: Mapping[str, Any], arms: list[str] | None) -> None:
+    for label, scenario in scenarios.items():
         known = [one.name for one in scenario.arms]
         for name in arms or ():
             if name not in known:
@@ -172,17 +177,17 @@ def _known_arms(asked: Mapping[str, Any], arms: list[str] | None) -> None:
                 )
 
 
-def _label(side: Any) -> str:
-    """The side, its code, and the options that are its own."""
-    sets = f" with {', '.join(side.overrides)}" if side.overrides else ""
-    return f"{side.label}: {side.environment.name}{sets}"
+def _label(variant: Any) -> str:
+    """The variant, its code, and the options that are its own."""
+    sets = f" with {', '.join(variant.overrides)}" if variant.overrides else ""
+    return f"{variant.label}: {variant.environment.name}{sets}"
 
 
 def _say(label: str) -> Any:
     return lambda text: say(f"ab {label}: {text}")
 
 
-def _heard(label: str, event: Mapping[str, Any]) -> None:
+def _print_event(label: str, event: Mapping[str, Any]) -> None:
     if event["event"] == "message":
         say(f"ab {label}: {event['text']}")
     elif event["event"] == "cell":
@@ -192,8 +197,8 @@ def _heard(label: str, event: Mapping[str, Any]) -> None:
         say(line, style="red" if seconds is None else None)
 
 
-def _looked(look: Any) -> None:
+def _print_look(look: Any) -> None:
     for reason in look.reasons:
-        say(f"ab: goes on with {reason}")
+        say(f"ab: measures more rounds of {reason}")
     if not look.go_on:
-        say(f"ab: ends after {look.rounds} rounds")
+        say(f"ab: finished after {look.rounds} rounds")

@@ -20,25 +20,26 @@ from typing import Any
 import typer
 from typer.exceptions import TyperException
 
-from serde_lab.cli import ab, baseline, check, history, judge, results, run, table
-from serde_lab.cli.console import nobody_reads, say
+from serde_lab.cli import ab, baseline, check, judge, results, run, table
+from serde_lab.cli.console import discard_output, say
 from serde_lab.errors import LabError, PortabilityWarning
 
 EXIT_STATUSES = """
 Exit statuses: \n
   0  all right \n
   1  the tool or its environment failed, an arm raised, nothing was measured, or a baseline is missing \n
-  2  wrong usage: an option, a scenario, a schema or data that cannot be \n
+  2  wrong usage: an invalid option, scenario, schema or input row \n
   3  a regression \n
-  4  a wrong answer: no timing of that arm is believed \n
-  5  nothing wrong, but not decidable (with --strict; else 0 and a warning) \n
+  4  a wrong answer: the timings of that arm do not count \n
+  5  nothing wrong, but undecided (only with --strict; otherwise 0 and a warning) \n
   130  ctrl-C \n
-The worst wins, in the order 1, 2, 4, 3, 5; other arms are still measured.
+If several apply, the first of 1, 2, 4, 3, 5 is returned. The other arms are still measured.
 """
 
 app = typer.Typer(
     name="serde-lab",
-    help="What a SerDe strategy costs a Spark write pipeline, on real Hudi tables, checked.",
+    help="Measures what SerDe strategies cost in a Spark pipeline that writes real Hudi tables, and checks"
+    " the tables.",
     epilog=EXIT_STATUSES,
     no_args_is_help=True,
     add_completion=False,
@@ -50,7 +51,6 @@ run.register(app)
 results.register(app)
 check.register(app)
 judge.register(app)
-history.register(app)
 baseline.register(app)
 ab.register(app)
 table.register(app)
@@ -90,11 +90,11 @@ def _showing(others: Callable[..., None]) -> Callable[..., None]:
     def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
         if not issubclass(category, PortabilityWarning):
             others(message, category, *where, **more)
-        elif str(message) not in said:
-            said.add(str(message))
+        elif str(message) not in shown:
+            shown.add(str(message))
             say(f"serde-lab: warning: {message}")
 
-    said: set[str] = set()
+    shown: set[str] = set()
     return show
 
 
@@ -103,7 +103,7 @@ def _run(arguments: list[str] | None) -> int:
         outcome = app(args=arguments, prog_name="serde-lab", standalone_mode=False)
         _flush()
     except LabError as exc:
-        _explain(exc)
+        _print_traceback(exc)
         say(f"serde-lab: {_shortened(str(exc))}", style="bold red")
         return exc.exit_status
     except TyperException as exc:
@@ -114,20 +114,20 @@ def _run(arguments: list[str] | None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _interrupted()
     except SystemExit as exc:
-        # how typer reports that the reader of a pipe has left
+        # how typer reports that the reader of a pipe has closed it
         if isinstance(exc.__context__, BrokenPipeError):
-            nobody_reads(sys.__stdout__)
+            discard_output(sys.__stdout__)
             return 0
         return exc.code if isinstance(exc.code, int) else 1
     except OSError as exc:  # a full disk, a read-only file system, a name that is too long
-        _explain(exc)
+        _print_traceback(exc)
         say(f"serde-lab: {_shortened(_of_system(exc))}", style="bold red")
         return 2 if exc.errno == errno.ENAMETOOLONG else 1
     except Exception as exc:  # the process edge: unforeseen errors get one sentence too
-        _explain(exc)
+        _print_traceback(exc)
         say(
             f"serde-lab: internal error: {type(exc).__name__}: {' '.join(str(exc).split())[:300]}"
-            f" (set {TRACEBACK_VARIABLE}=1 for where it came from)",
+            f" (set {TRACEBACK_VARIABLE}=1 to see the traceback)",
             style="bold red",
         )
         return 1
@@ -146,9 +146,9 @@ def _flush() -> None:
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        nobody_reads(sys.stdout)
+        discard_output(sys.stdout)
     except OSError as exc:
-        nobody_reads(sys.stdout)
+        discard_output(sys.stdout)
         raise OSError(exc.errno, exc.strerror, "standard output") from exc
 
 
@@ -158,11 +158,11 @@ def _of_system(exc: OSError) -> str:
 
 
 def _shortened(text: str) -> str:
-    """`text` with very long words cut in their middle."""
+    """`text` with the middle of very long words left out."""
     return _LONG_WORD.sub(lambda word: f"{word[0][:100]}…{word[0][-20:]}", text)
 
 
-def _explain(exc: BaseException) -> None:
+def _print_traceback(exc: BaseException) -> None:
     if os.environ.get(TRACEBACK_VARIABLE):
         traceback.print_exception(exc)
 

@@ -1,4 +1,4 @@
-"""Implements `baseline`: saves, lists, shows, promotes and removes the gate's baselines.
+"""Implements `baseline` and `history`: keeps what the gate compares with, and shows results over time.
 
 Works without Java and pyspark.
 """
@@ -7,24 +7,29 @@ from __future__ import annotations
 
 import getpass
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from serde_lab.cli.console import Format, emit, print_json, say
-from serde_lab.cli.judge import Baselines, Results, named_run
+from serde_lab.cli.judge import Baselines, Out, Results, named_run, wrote
 from serde_lab.errors import UsageError
 
+if TYPE_CHECKING:
+    from serde_lab.gate.history import History
+
 Name = Annotated[str, typer.Option(help="The baseline's name.")]
-Reason = Annotated[str, typer.Option(help="Why; kept in the file.")]
-By = Annotated[str, typer.Option(help="Who; kept in the file.")]
+Reason = Annotated[str, typer.Option(help="Reason for the change, stored in the file.")]
+By = Annotated[
+    str, typer.Option(help="Author of the change, stored in the file; by default the current user.")
+]
 ScenarioName = Annotated[str, typer.Argument(help="A scenario's name.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add this module's commands."""
     baselines = typer.Typer(
-        help="Keep, show and replace what the gate compares with.",
+        help="Save, list, show, replace and remove baselines of the gate.",
         no_args_is_help=True,
         rich_markup_mode=None,
     )
@@ -37,20 +42,21 @@ def register(app: typer.Typer) -> None:
     ):
         baselines.command(name)(command)
     app.add_typer(baselines, name="baseline")
+    app.command("history")(history)
 
 
 def save(
-    run: Annotated[str, typer.Argument(help="The run to keep.")],
+    run: Annotated[str, typer.Argument(help="The run to save.")],
     name: Name = "main",
     reason: Reason = "",
     by: By = "",
     results: Results = Path("results"),
     baselines: Baselines = None,
 ) -> int:
-    """Keep a run as a new baseline."""
+    """Save a run as a new baseline."""
     from serde_lab.gate.baseline import store as baseline
 
-    _told(
+    _report_change(
         baseline.save(
             named_run(run, results),
             baselines or results / "baselines",
@@ -65,11 +71,11 @@ def save(
 def list_(
     results: Results = Path("results"),
     baselines: Baselines = None,
-    format: Annotated[Format, typer.Option(help="How to print.")] = Format.TABLE,
+    format: Annotated[Format, typer.Option(help="Output format.")] = Format.TABLE,
 ) -> int:
     """List baselines by machine class, scenario and name."""
     from serde_lab.gate.baseline.store import list_baselines
-    from serde_lab.gate.output.other import render_baselines
+    from serde_lab.gate.output.list_pages import render_baselines
 
     entries = list_baselines(baselines or results / "baselines")
     emit(render_baselines(entries, cast(Any, format.value)))
@@ -79,11 +85,11 @@ def list_(
 def show(
     scenario: ScenarioName,
     name: Name = "main",
-    machine_class: Annotated[str, typer.Option(help="Of this machine class.")] = "",
+    machine_class: Annotated[str, typer.Option(help="Machine class of the baseline.")] = "",
     results: Results = Path("results"),
     baselines: Baselines = None,
 ) -> int:
-    """Print a baseline and its history, as JSON."""
+    """Print a baseline and its history as JSON."""
     from serde_lab.gate.baseline.store import show as record
 
     for file in _files(baselines or results / "baselines", scenario, machine_class):
@@ -92,17 +98,20 @@ def show(
 
 
 def promote(
-    run: Annotated[str, typer.Argument(help="The run that takes the baseline's place.")],
+    run: Annotated[str, typer.Argument(help="The run that becomes the baseline.")],
     reason: Reason = "",
     name: Name = "main",
     by: By = "",
     results: Results = Path("results"),
     baselines: Baselines = None,
 ) -> int:
-    """Replace a baseline by a run; the reason is stored."""
+    """Replace a baseline by a run.
+
+    The reason is stored in the file.
+    """
     from serde_lab.gate.baseline import store as baseline
 
-    _told(
+    _report_change(
         baseline.promote(
             named_run(run, results),
             baselines or results / "baselines",
@@ -116,17 +125,20 @@ def promote(
 
 def remove(
     scenario: ScenarioName,
-    machine_class: Annotated[str, typer.Option(help="Of this machine class.")],
+    machine_class: Annotated[str, typer.Option(help="Machine class of the baseline.")],
     reason: Reason,
     name: Name = "main",
     by: By = "",
     results: Results = Path("results"),
     baselines: Baselines = None,
 ) -> int:
-    """Remove a baseline; its history stays in the file."""
+    """Remove a baseline.
+
+    Its history stays in the file.
+    """
     from serde_lab.gate.baseline import store as baseline
 
-    _told(
+    _report_change(
         baseline.remove(
             baselines or results / "baselines",
             machine_class,
@@ -142,11 +154,77 @@ def remove(
 def _files(folder: Path, scenario: str, machine_class: str) -> list[Path]:
     found = sorted(folder.glob(f"{machine_class or '*'}/{scenario}.json"))
     if not found:
-        raise UsageError(f"there is no baseline of {scenario!r} under {folder}")
+        raise UsageError(f"{folder} has no baseline of {scenario!r}")
     return found
 
 
-def _told(change: Any) -> None:
+def _report_change(change: Any) -> None:
     emit(change.text)
     for note in (*change.loosened, *change.notes):
         say(f"serde-lab: {note}")
+
+
+def history(
+    scenario: Annotated[str, typer.Argument(help="A scenario's name.")],
+    results: Results = Path("results"),
+    arm: Annotated[list[str] | None, typer.Option(help="Show these arms only.")] = None,
+    metric: Annotated[list[str] | None, typer.Option(help="Show these metrics only.")] = None,
+    machine_class: Annotated[str, typer.Option(help="Show runs of this machine class only.")] = "",
+    acknowledge: Annotated[
+        str,
+        typer.Option(
+            metavar="RUN",
+            help="Acknowledge the steps that begin at RUN, limited to --arm and --metric if given.",
+        ),
+    ] = "",
+    why: Annotated[str, typer.Option(help="Reason for --acknowledge, stored in the file.")] = "",
+    by: Annotated[
+        str,
+        typer.Option(
+            help="Author of --acknowledge, stored in the file; by default the current user."
+        ),
+    ] = "",
+    acknowledgements: Annotated[
+        Path | None,
+        typer.Option(help="Folder of acknowledgements, by default RESULTS/acknowledged."),
+    ] = None,
+    report: Out = None,
+    format: Annotated[Format, typer.Option(help="Output format.")] = Format.TABLE,
+) -> int:
+    """Show a scenario's results over time.
+
+    Marks steps in the results, and names who acknowledged them.
+
+    Example: serde-lab history smoke --acknowledge 20260102T030405Z --arm avro --why "checksums"
+    """
+    from serde_lab.gate.history import acknowledge_steps
+    from serde_lab.gate.history import history as history_of
+    from serde_lab.gate.output.documents import history_document
+    from serde_lab.gate.output.list_pages import render_history
+
+    folder = acknowledgements or results / "acknowledged"
+
+    def read() -> History:
+        return history_of(
+            scenario,
+            results,
+            arms=tuple(arm or ()),
+            metrics=tuple(metric or ()),
+            machine_class=machine_class,
+            acknowledgements=folder,
+        )
+
+    found = read()
+    if acknowledge:
+        who = by or getpass.getuser()
+        chosen = {"arms": tuple(arm or ()), "metrics": tuple(metric or ())}
+        acknowledge_steps(found, folder, run=acknowledge, by=who, why=why, **chosen)
+        found = read()
+    elif why or by:
+        raise UsageError("--why and --by need --acknowledge RUN")
+    emit(render_history(found, cast(Any, format.value)))
+    if report is not None:
+        from serde_lab.report.render import render_history as write_history
+
+        wrote(write_history(history_document(found), report))
+    return found.exit_status

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serde_lab.cli.console import Format, print_json, print_rows, say, tell
-from serde_lab.cli.progress import fetch_hudi_bundle
+from serde_lab.cli.console import Format, emit_line, fetch_hudi_bundle, print_json, print_rows, say
 from serde_lab.errors import TableError
 
 if TYPE_CHECKING:
@@ -26,18 +25,21 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(
-    results: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("results"),
-    hudi_jar: Annotated[str, typer.Option(help="Apache Hudi's bundle, for peers.")] = "",
+    results: Annotated[Path, typer.Option(help="Folder of runs.")] = Path("results"),
+    hudi_jar: Annotated[
+        str, typer.Option(help="Jar of Apache Hudi's Spark bundle, which peers need.")
+    ] = "",
     fetch_hudi: Annotated[
-        bool, typer.Option("--fetch-hudi", help="Fetch that bundle first, unless it is here.")
+        bool, typer.Option("--fetch-hudi", help="Download the bundle if it is not on this machine.")
     ] = False,
-    format: Annotated[Format, typer.Option(help="How to print.")] = Format.TABLE,
+    format: Annotated[Format, typer.Option(help="Output format.")] = Format.TABLE,
 ) -> int:
-    """List what a run needs and what is here, with advice where something is missing.
+    """Check the prerequisites on this machine.
 
-    Exit status 1 if the lab cannot run.
+    Lists what a run needs, what was found, and what to do if something is missing. Exits with 1 if runs are
+    impossible.
     """
-    from serde_lab.lab.doctor import examine
+    from serde_lab.lab.prerequisites import examine
 
     if fetch_hudi:
         fetch_hudi_bundle(hudi_jar)
@@ -46,14 +48,18 @@ def doctor(
     print_rows(["", "prerequisite", "found", "what to do"], rows, format)
     missing = [f.name for f in findings if f.level == "missing"]
     if missing:
-        say(f"serde-lab: the lab cannot run here: {', '.join(missing)}", style="bold red")
+        say(
+            f"serde-lab: runs are impossible here, since these are missing: {', '.join(missing)}",
+            style="bold red",
+        )
         return 1
     return 0
 
 
 def validate(
     what: Annotated[
-        str, typer.Argument(help="A scenario (name or .toml), or a Hudi table (folder or URL).")
+        str,
+        typer.Argument(help="A scenario (name or .toml file), or a Hudi table (folder or URL)."),
     ],
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a scenario key.")
@@ -62,19 +68,20 @@ def validate(
     deep: Annotated[
         bool,
         typer.Option(
-            "--deep", help="Read the rows: of a table, all; of a scenario, keys and a sample."
+            "--deep",
+            help="Read rows too: all rows of a table; the keys and a sample of a scenario's input.",
         ),
     ] = False,
-    format: Annotated[Format, typer.Option(help="How to print.")] = Format.TABLE,
+    format: Annotated[Format, typer.Option(help="Output format.")] = Format.TABLE,
 ) -> int:
-    """Check a scenario without running it, or check whether a Hudi table is sound.
+    """Check a scenario or a Hudi table.
 
-    Of a scenario, the file, the options and their combinations are checked; each error is a sentence that
-    names file and key. With --deep its rows are checked too: null and repeated keys, partition values,
-    and whether each strategy encodes and decodes rows of these types.
+    Checks the keys of a scenario, its options and their combinations, without running it. With --deep, checks
+    the input rows too: null and repeated keys, partition values, and whether every strategy can encode and
+    decode rows of these types.
 
-    A table (from any writer, version 6, 8 or 9) is only read. Each finding says how severe it is, what a
-    reader would see and how to repair it; exit status 4 if rows could be lost or wrong.
+    A table may come from any writer (version 6, 8 or 9) and is not changed. Each finding states its severity,
+    its effect on readers and its repair. Exits with 4 if rows could be lost or wrong.
     """
     if _is_table(what):
         return _validate_table(what, deep, format)
@@ -92,7 +99,7 @@ def validate(
     if format is Format.JSON:
         print_json({"scenario": scenario.name, "valid": True})
     else:
-        tell(f"{scenario.name}: valid, {len(scenario.arms)} arms")
+        emit_line(f"{scenario.name}: valid, {len(scenario.arms)} arms")
     return 0
 
 
@@ -111,16 +118,16 @@ def _validate_table(where: str, deep: bool, format: Format) -> int:
 
     storage = Storage.open(where)
     if storage.list_folder(".hoodie") == ([], []):
-        raise TableError(f"{where} is no Hudi table: it has no {PROPERTIES_PATH}")
+        raise TableError(f"{where} is not a Hudi table: it has no {PROPERTIES_PATH}")
     found = validate_table(storage, deep, {"hudi-rs": counted})
     if format is Format.JSON:
         print_json(found.to_dict())
         return 4 if found.rows_at_stake else 0
     if format is Format.TABLE:
         for kind, findings in _by_kind(found.findings).items():
-            _tell_kind(kind, findings)
+            _print_kind(kind, findings)
     else:
-        columns = ["severity", "finding", "where", "detail", "what a reader sees", "what mends it"]
+        columns = ["severity", "finding", "where", "detail", "effect on readers", "repair"]
         rows = [
             [f.severity.value, f.name, f.where, f.detail, f.kind.effect, f.kind.cure]
             for f in found.findings
@@ -141,13 +148,13 @@ def _by_kind(findings: Sequence[Finding]) -> dict[Kind, list[Finding]]:
     return kinds
 
 
-def _tell_kind(kind: Kind, findings: Sequence[Finding]) -> None:
-    """Print a kind of damage once, with the first places where it occurs."""
+def _print_kind(kind: Kind, findings: Sequence[Finding]) -> None:
+    """Print a kind of damage with its first occurrences."""
     places = f"{len(findings)} places" if len(findings) > 1 else "1 place"
-    tell(f"{kind.severity.value}: {kind.name}, {places}")
-    tell(f"  what a reader sees: {kind.effect}")
-    tell(f"  what mends it: {kind.cure}")
+    emit_line(f"{kind.severity.value}: {kind.name}, {places}")
+    emit_line(f"  effect on readers: {kind.effect}")
+    emit_line(f"  repair: {kind.cure}")
     for finding in findings[:_MOST_PLACES]:
-        tell(f"  {finding.where}: {finding.detail}")
+        emit_line(f"  {finding.where}: {finding.detail}")
     if len(findings) > _MOST_PLACES:
-        tell(f"  and {len(findings) - _MOST_PLACES} more; --format csv or json lists all")
+        emit_line(f"  and {len(findings) - _MOST_PLACES} more; --format csv or json lists all")

@@ -1,44 +1,58 @@
 """Prints results to standard output, and progress and messages to standard error.
 
-Text is printed unchanged: no markup, no emoji codes; control characters are made visible
-(`runs.plain_text`). rich itself respects NO_COLOR and non-terminals.
+Progress is live on a terminal, and plain lines elsewhere. Text is printed unchanged: no markup, no emoji
+codes; control characters are made visible (`runs.plain_text`). rich itself respects NO_COLOR and
+non-terminals.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Sequence
 from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
 from typing import IO, Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
-from serde_lab.gate.output.tables import TextTable, comma_separated, markdown
-from serde_lab.runs.plain_text import plain, plain_json, plain_line
+from serde_lab.errors import Interrupted
+from serde_lab.report.formats import csv_table, markdown_table, terminal_table
+from serde_lab.report.page import Cell, Column, Table
+from serde_lab.runs.plain_text import plain_json, plain_line
 
 
-def nobody_reads(stream: IO[str] | None) -> None:
-    """Discard the rest of a stream, so that the command goes on after the reader of a pipe left."""
+def discard_output(stream: IO[str] | None) -> None:
+    """Discard all further output of a stream, so that the command continues after a pipe was closed."""
     if stream is None:
         return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
 
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        nobody_reads(self.file)
+        discard_output(self.file)
 
 
 stderr = _Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+stdout = _Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 # a pipe has no width, and what other programs read must not be cut
-_WIDE = None if sys.stdout is not None and sys.stdout.isatty() else 200
-stdout = _Console(highlight=False, soft_wrap=True, width=_WIDE, markup=False, emoji=False)
-
-_GAP = 2  # blanks that rich puts between two columns
+WIDTH = stdout.width if stdout.is_terminal else None
 
 
 class Format(StrEnum):
@@ -60,14 +74,14 @@ def emit(text: str) -> None:
     try:
         sys.stdout.write(text if text.endswith("\n") else text + "\n")
     except BrokenPipeError:
-        nobody_reads(sys.stdout)
+        discard_output(sys.stdout)
     except OSError as exc:
-        nobody_reads(sys.stdout)
+        discard_output(sys.stdout)
         raise OSError(exc.errno, exc.strerror, "standard output") from exc
 
 
-def tell(text: str) -> None:
-    """Print a result that is a sentence."""
+def emit_line(text: str) -> None:
+    """Print a result of one line."""
     emit(plain_line(text))
 
 
@@ -81,13 +95,29 @@ def print_rows(
     if form is Format.JSON:
         print_json([dict(zip(columns, row, strict=True)) for row in rows])
         return
-    texts = [tuple(_lines(cell) for cell in row) for row in rows]
-    if form is Format.TABLE:
-        _print_table(columns, texts, title)
-        return
-    joined = tuple(tuple("\n".join(cell) for cell in row) for row in texts)
-    table = TextTable(tuple(columns), joined)
-    emit(comma_separated(table) if form is Format.CSV else markdown(table))
+    table = _table(columns, rows)
+    if form is Format.CSV:
+        emit(csv_table(table))
+    elif form is Format.MD:
+        emit("\n".join(markdown_table(table)))
+    else:
+        heading = f"{plain_line(title)}\n" if title else ""
+        emit(heading + terminal_table(table, WIDTH, styled=stdout.is_terminal))
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+    """A column is numeric if all its texts are; a cell that is a tuple has a second line."""
+    texts = [[_lines(value) for value in row] for row in rows]
+    numeric = [
+        bool(rows) and all(_is_number(line) for row in texts for line in row[i])
+        for i in range(len(columns))
+    ]
+    return Table(
+        "",
+        "",
+        tuple(Column(name, name, figures) for name, figures in zip(columns, numeric, strict=True)),
+        tuple(tuple(Cell(cell[0], note="\n".join(cell[1:])) for cell in row) for row in texts),
+    )
 
 
 def print_json(value: Any) -> None:
@@ -101,37 +131,129 @@ def _lines(cell: object) -> tuple[str, ...]:
     return ("" if cell is None else plain_line(str(cell)),)
 
 
-def _print_table(
-    columns: Sequence[str], rows: Sequence[tuple[tuple[str, ...], ...]], title: str
-) -> None:
-    """Print a table within the terminal's width; text wraps, figures only if there is no other way."""
-    numeric = [
-        bool(rows) and all(_is_number(line) for row in rows for line in row[i])
-        for i in range(len(columns))
-    ]
-    figures = sum(
-        max(len(line) for row in [((name,),), *((row[i],) for row in rows)] for line in row[0])
-        for i, name in enumerate(columns)
-        if numeric[i]
-    )
-    least = 8 * numeric.count(False)
-    room = stdout.width - _GAP * len(columns) - least >= figures
-    table = Table(
-        title=plain(title) or None,
-        title_justify="left",
-        title_style="",
-        header_style="bold",
-        box=None,
-        pad_edge=False,
-        padding=(0, _GAP, 0, 0),
-    )
-    for i, name in enumerate(columns):
-        justify: Any = "right" if numeric[i] else "left"
-        table.add_column(name, justify=justify, no_wrap=numeric[i] and room, overflow="fold")
-    for row in rows:
-        table.add_row(*("\n".join(cell) for cell in row))
-    stdout.print(table)
-
-
 def _is_number(text: str) -> bool:
     return not text or text[0].isdigit() or text[:1] in "-–×"
+
+
+class RunProgress:
+    """Shows scenario, arm, round and remaining time; every cell also leaves one line."""
+
+    def __init__(self, scenario: str) -> None:
+        self.scenario = scenario
+        self._bar: Progress | None = None
+        self._total = self._done = 0
+        self._began = time.monotonic()
+        if stderr.is_terminal:
+            self._bar = Progress(
+                SpinnerColumn(),
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+                console=stderr,
+                transient=True,
+            )
+            self._task = self._bar.add_task(plain_line(scenario), total=None)
+
+    def __enter__(self) -> RunProgress:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        if isinstance(error, KeyboardInterrupt):
+            # the runner's notes on the exception name the run, if there is one already
+            raise Interrupted(
+                "; ".join(["interrupted", *getattr(error, "__notes__", ())])
+            ) from error
+
+    def message(self, text: str) -> None:
+        """Print a message, such as the name of a step that is not a cell."""
+        say(f"{self.scenario}: {text}")
+        self._describe(text)
+
+    def plan(self, cells: int, done: int) -> None:
+        """How many cells there are, and how many of them were measured before."""
+        self._total, self._done = cells, done
+        self._measured_from = done
+        if done:
+            self.message(f"{done} of {cells} cells were measured earlier")
+        if self._bar is not None:
+            self._bar.update(self._task, total=cells, completed=done)
+
+    def cell_started(self, arm: str, round: int, warmup: bool) -> None:
+        """A cell's clock is about to start."""
+        if self._done == self._measured_from:
+            self._began = time.monotonic()
+        self._describe(f"round {round}{' (warm-up)' if warmup else ''} · {arm}")
+
+    def cell_ended(self, arm: str, round: int, seconds: float | None, note: str) -> None:
+        """A cell has ended."""
+        self._done += 1
+        share = 100 * self._done / max(1, self._total)
+        figure = f"{seconds:7.2f} s" if seconds is not None else f"no timing: {note}"
+        left = ""
+        if self._bar is None and self._done > self._measured_from:
+            spent = time.monotonic() - self._began
+            per_cell = spent / (self._done - self._measured_from)
+            left = f"  ({per_cell * (self._total - self._done):.0f} s left)"
+        line = f"[{share:5.1f}%] {self.scenario} · round {round} · {arm:<24} {figure}{left}"
+        say(line, style="red" if seconds is None else None)
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self._done)
+
+    def _describe(self, text: str) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, description=plain_line(f"{self.scenario} · {text}"))
+
+
+class DownloadProgress:
+    """Shows bytes, speed and remaining time of downloads; without a terminal, one line per tenth."""
+
+    def __init__(self) -> None:
+        self._tenths: dict[str, int] = {}
+        self._bar = Progress(
+            TextColumn("fetching {task.description}", markup=False),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            console=stderr,
+            disable=not stderr.is_terminal,
+        )
+
+    def __enter__(self) -> DownloadProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, task: str, done: int, total: int) -> None:
+        """`done` of `total` bytes have arrived."""
+        if not stderr.is_terminal:
+            tenth = 10 * done // total
+            if self._tenths.get(task) != tenth:
+                self._tenths[task] = tenth
+                say(f"fetching {task}: {done / 1e6:.0f} of {total / 1e6:.0f} MB")
+            return
+        known = {one.description: one.id for one in self._bar.tasks}
+        if task not in known:
+            known[task] = self._bar.add_task(task, total=total)
+        self._bar.update(known[task], completed=done)
+
+
+def fetch_hudi_bundle(stated: str = "") -> Path:
+    """Apache Hudi's bundle, downloaded with progress if it is not here. Raises SetupError."""
+    from serde_lab.lab.jars.manifest import HUDI, fetch_jar
+
+    with DownloadProgress() as progress:
+        return fetch_jar(HUDI, stated, progress=progress, say=say).path

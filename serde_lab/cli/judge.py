@@ -18,18 +18,19 @@ from serde_lab.errors import UsageError
 if TYPE_CHECKING:
     from serde_lab.runs.model import Run
 
-Results = Annotated[Path, typer.Option(help="Where runs are kept.")]
+Results = Annotated[Path, typer.Option(help="Folder of runs.")]
 Baselines = Annotated[
-    Path | None, typer.Option(help="Where baselines are kept; RESULTS/baselines by default.")
+    Path | None, typer.Option(help="Folder of baselines, by default RESULTS/baselines.")
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Exit 5 where something is undecided.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit with 5 if a verdict is undecided.")]
 Out = Annotated[
-    Path | None, typer.Option("--report", metavar="FILE", help="Also write an HTML page.")
+    Path | None,
+    typer.Option("--report", metavar="FILE", help="Also write an HTML report to this file."),
 ]
 
 
 class HostMismatch(StrEnum):
-    """What to do if the two sides were measured on different machine classes."""
+    """What to do if the two runs come from different machine classes."""
 
     REFUSE = "refuse"
     RATIOS = "ratios"
@@ -37,7 +38,11 @@ class HostMismatch(StrEnum):
 
 
 Host = Annotated[
-    HostMismatch, typer.Option(help="When the machines differ: refuse times, gate ratios, ignore.")
+    HostMismatch,
+    typer.Option(
+        help="For runs of different machine classes: refuse to compare times, compare ratios between arms, or"
+        " ignore the difference."
+    ),
 ]
 
 
@@ -58,23 +63,31 @@ def register(app: typer.Typer) -> None:
 
 
 def compare(
-    before: Annotated[str, typer.Argument(help="A run, RUN#ARM, or baseline:SCENARIO[@NAME].")],
-    after: Annotated[str, typer.Argument(help="The same; of one run, two arms.")],
+    before: Annotated[
+        str, typer.Argument(help="A run, an arm of a run (RUN#ARM), or baseline:SCENARIO[@NAME].")
+    ],
+    after: Annotated[
+        str, typer.Argument(help="The same. If BEFORE is an arm, this is an arm too.")
+    ],
     results: Results = Path("results"),
     baselines: Baselines = None,
     arm: Annotated[list[str] | None, typer.Option(help="Compare these arms only.")] = None,
-    metric: Annotated[list[str] | None, typer.Option(help="Compare these metrics.")] = None,
-    group_by: Annotated[str, typer.Option(help="arm, metric, phase or commit")] = "",
+    metric: Annotated[list[str] | None, typer.Option(help="Compare these metrics only.")] = None,
+    group_by: Annotated[str, typer.Option(help="Group rows by arm, metric, phase or commit.")] = "",
     only_changed: Annotated[
-        bool, typer.Option("--only-changed", help="Leave out what is the same.")
+        bool, typer.Option("--only-changed", help="Leave out rows whose verdict is `same`.")
     ] = False,
-    sort: Annotated[str, typer.Option(help="scenario, name, ratio or verdict")] = "scenario",
+    sort: Annotated[
+        str, typer.Option(help="Sort rows by scenario, name, ratio or verdict.")
+    ] = "scenario",
     host_mismatch: Host = HostMismatch.REFUSE,
     strict: Strict = False,
     report: Out = None,
-    format: Annotated[Format, typer.Option(help="How to print.")] = Format.TABLE,
+    format: Annotated[Format, typer.Option(help="Output format.")] = Format.TABLE,
 ) -> int:
-    """Compare two runs, a baseline and a run, or two arms; each verdict is shown with its inequality.
+    """Compare two runs or two arms.
+
+    Either side may be a baseline. Each verdict is shown with the inequality that it rests on.
 
     Examples:
 
@@ -82,17 +95,17 @@ def compare(
 
       serde-lab compare baseline:smoke smoke --only-changed
     """
-    from serde_lab.gate.compare.references import Places
+    from serde_lab.gate.compare.references import NamedFolders
     from serde_lab.gate.compare.references import compare as compared
     from serde_lab.gate.compare.rows import CompareOptions
-    from serde_lab.gate.output.comparison import render_comparison
     from serde_lab.gate.output.documents import comparison_document
+    from serde_lab.gate.output.verdict_pages import render_comparison
 
     by = frozenset({group_by} & {"phase", "commit"})
     options = CompareOptions(
         metrics=tuple(metric or ()), by=by, host_mismatch=cast(Any, host_mismatch.value)
     )
-    places = Places(results, baselines or results / "baselines")
+    places = NamedFolders(results, baselines or results / "baselines")
     found = compared(before, after, places, options, arms=tuple(arm or ()))
     emit(
         render_comparison(
@@ -108,11 +121,14 @@ def compare(
 
 
 def gate(
-    run: Annotated[str, typer.Argument(help="A run, or a scenario with --run.")] = "latest",
+    run: Annotated[str, typer.Argument(help="A run; with --run a scenario.")] = "latest",
     measure: Annotated[
-        bool, typer.Option("--run", help="Measure the scenario first; failing cells once more.")
+        bool,
+        typer.Option(
+            "--run", help="Measure the scenario first, and arms with a regression a second time."
+        ),
     ] = False,
-    baseline: Annotated[str, typer.Option(help="The baseline's name, or its file.")] = "main",
+    baseline: Annotated[str, typer.Option(help="Name or file of the baseline.")] = "main",
     results: Results = Path("results"),
     baselines: Baselines = None,
     arm: Annotated[list[str] | None, typer.Option(help="Judge these arms only.")] = None,
@@ -121,7 +137,8 @@ def gate(
         bool,
         typer.Option(
             "--shared-machine",
-            help="Others run here too: judge exact quantities, and CPU time as wide ratios.",
+            help="For machines with other work: compare exact quantities, and CPU time as ratios with wide"
+            " limits.",
         ),
     ] = False,
     strict: Strict = False,
@@ -130,23 +147,27 @@ def gate(
         bool,
         typer.Option(
             "--self-test",
-            help="Prove the gate: false alarms and detections on rounds really slowed.",
+            help="Test the gate itself: measure how often it raises a false alarm, and how often it finds an"
+            " injected slowdown.",
         ),
     ] = False,
-    minutes: Annotated[float, typer.Option(help="Self-test: record no longer.")] = 30.0,
-    rounds: Annotated[int, typer.Option(help="Self-test: record no more rounds.")] = 4000,
+    minutes: Annotated[float, typer.Option(help="Self-test: longest time of recording.")] = 30.0,
+    rounds: Annotated[int, typer.Option(help="Self-test: greatest number of rounds.")] = 4000,
     injected: Annotated[
-        float, typer.Option(help="Self-test: the slowdown, a share of the cell.")
+        float,
+        typer.Option(help="Self-test: the injected slowdown as a share of a cell's CPU time."),
     ] = 0.1,
     pool: Annotated[
-        Path | None, typer.Option(help="Self-test: judge this recorded pool; measure nothing.")
+        Path | None,
+        typer.Option(help="Self-test: use the rounds in this file, and measure nothing."),
     ] = None,
-    format: Annotated[GateFormat, typer.Option(help="How to print.")] = GateFormat.TABLE,
+    format: Annotated[GateFormat, typer.Option(help="Output format.")] = GateFormat.TABLE,
 ) -> int:
-    """Judge a run against its baseline: exit 3 on a regression, 4 on a wrong answer.
+    """Judge a run against its baseline.
 
-    A regression is significant, larger than the scenario's [gate] limits, and larger than the noise. A
-    missing baseline, a missing arm or an empty comparison is never a pass.
+    Exits with 3 on a regression and with 4 on a wrong answer. A regression is statistically significant,
+    larger than the limits in the scenario's [gate], and larger than the noise. A missing baseline, a missing
+    arm or an empty comparison never passes.
 
     Examples:
 
@@ -158,8 +179,8 @@ def gate(
         from serde_lab.cli.self_test import DEFAULT_SCENARIO, SelfTestOptions, run_self_test
 
         if len(arm or ()) > 1:
-            raise UsageError("a self-test slows one arm down: name one --arm")
-        asked = SelfTestOptions(
+            raise UsageError("--self-test slows one arm down: expected one --arm at most")
+        options = SelfTestOptions(
             scenario=DEFAULT_SCENARIO if run == "latest" else run,
             arm=arm[0] if arm else "",
             minutes=minutes,
@@ -168,10 +189,10 @@ def gate(
             judge=pool,
             results=results,
         )
-        return run_self_test(asked, format.value)
+        return run_self_test(options, format.value)
     from serde_lab.gate.gating import gate_measured, gate_run
     from serde_lab.gate.output.documents import gate_document
-    from serde_lab.gate.output.gate import render_gate
+    from serde_lab.gate.output.verdict_pages import render_gate
 
     folder = baselines or results / "baselines"
     mismatch = cast(Any, "shared" if shared else host_mismatch.value)
@@ -199,26 +220,25 @@ def gate(
 
 
 def named_run(name: str, results: Path) -> Run:
-    """The run called `name`, in the forms that `runs.listing` accepts."""
-    from serde_lab.runs.directory import load_run
-    from serde_lab.runs.listing import resolve_run
+    """The run called `name`, in the forms that `resolve_run` accepts."""
+    from serde_lab.runs.directory import load_run, resolve_run
 
     return load_run(resolve_run(name, results))
 
 
 def _measurer(scenario: str, results: Path) -> Any:
     """A function that measures arms of a scenario (all for none) with progress, for `gate_measured`."""
-    from serde_lab.cli.progress import RunProgress
+    from serde_lab.cli.console import RunProgress
     from serde_lab.lab.runner import RunSettings, run_scenario
     from serde_lab.runs.directory import load_run
     from serde_lab.scenario.loading import load_scenario
 
-    asked = load_scenario(scenario)
+    loaded = load_scenario(scenario)
 
     def measure(arms: Sequence[str]) -> Run:
-        with RunProgress(asked.name) as progress:
+        with RunProgress(loaded.name) as progress:
             settings = RunSettings(results=results, arms=tuple(arms))
-            return load_run(run_scenario(asked, settings, progress).path)
+            return load_run(run_scenario(loaded, settings, progress).path)
 
     return measure
 

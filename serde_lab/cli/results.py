@@ -1,4 +1,4 @@
-"""Implements `list`, `show`, `report` and `seal`: prints what was measured, draws it, or vouches for it.
+"""Implements `list`, `show`, `report` and `seal`: lists and prints runs, writes reports, adds digests.
 
 Works without Java and pyspark.
 """
@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serde_lab.cli.console import Format, emit, print_json, print_rows, say, tell
+from serde_lab.cli.console import Format, emit, emit_line, print_json, print_rows, say
 from serde_lab.errors import UsageError
 
 if TYPE_CHECKING:
     from serde_lab.runs.model import Run
     from serde_lab.serde.registry import Description
 
-Results = Annotated[Path, typer.Option(help="Where runs are kept.")]
+Results = Annotated[Path, typer.Option(help="Folder of runs.")]
 RunName = Annotated[
-    str, typer.Argument(help="A run: its path, its id, a scenario's name, or `latest`.")
+    str,
+    typer.Argument(
+        help="A run: its path, its id, a scenario's name (its newest run), or `latest`."
+    ),
 ]
 
 
@@ -38,18 +41,21 @@ def list_(
     runs: Annotated[bool, typer.Option("--runs", help="List runs instead of scenarios.")] = False,
     strategies: Annotated[
         bool,
-        typer.Option("--strategies", help="List strategies, plug-ins too, and the types of each."),
+        typer.Option(
+            "--strategies",
+            help="List the strategies, plug-ins included, with the types that each supports.",
+        ),
     ] = False,
-    format: Annotated[Format, typer.Option(help="How to print.")] = Format.TABLE,
+    format: Annotated[Format, typer.Option(help="Output format.")] = Format.TABLE,
 ) -> int:
-    """List the scenarios, the stored runs (--runs), or the strategies (--strategies)."""
+    """List scenarios, runs or strategies."""
     if runs and strategies:
-        raise UsageError("--runs and --strategies are two lists: ask for one")
+        raise UsageError("--runs and --strategies exclude each other")
     if strategies:
         _list_strategies(format)
         return 0
     if runs:
-        from serde_lab.runs.listing import list_runs
+        from serde_lab.runs.directory import list_runs
 
         entries = list_runs(results)
         print_rows(
@@ -99,51 +105,56 @@ def _types(one: Description) -> str:
 def show(
     run: RunName = "latest",
     results: Results = Path("results"),
-    format: Annotated[Format, typer.Option(help="How to print.")] = Format.TABLE,
+    format: Annotated[Format, typer.Option(help="Output format.")] = Format.TABLE,
 ) -> int:
-    """Print the figures of a run: one row per arm, or everything with --format json.
+    """Print the results of a run.
 
-    Exit 4 on a wrong answer, 1 if an arm's contents are unchecked; such an arm's timing is not shown.
+    Prints one row per arm, or everything with --format json. Exits with 4 on a wrong answer, and with 1 if an
+    arm's tables were not checked. The timings of such arms are not shown.
     """
-    from serde_lab.analysis.summary import exit_status, summarise
+    from serde_lab.analysis.summary import exit_status, summary_of
     from serde_lab.cli.run_table import print_run
-    from serde_lab.runs.directory import load_run
-    from serde_lab.runs.listing import resolve_run
+    from serde_lab.runs.directory import load_run, resolve_run
 
     loaded = load_run(resolve_run(run, results))
     _say_messages(loaded)
     if loaded.header.state == "running":
         done = len(loaded.complete_cells)
-        say(f"serde-lab: this run is still being measured; {done} cells ended so far")
+        say(f"serde-lab: this run is still in progress; {done} cells are finished")
     elif loaded.header.state == "interrupted":
         say(
-            f"serde-lab: this run was interrupted; `serde-lab run --resume {loaded.path}` goes on",
+            f"serde-lab: this run was interrupted; `serde-lab run --resume {loaded.path}` continues it",
             style="yellow",
         )
-    summary = summarise(loaded)
+    summary, derived = summary_of(loaded)
     if format is Format.JSON:
         print_json(summary)
     else:
-        print_run(summary, format)
+        print_run(summary, derived, format)
     return exit_status(summary)
 
 
 def report(
     run: RunName = "latest",
     results: Results = Path("results"),
-    out: Annotated[Path | None, typer.Option(help="The file to write.")] = None,
-    figures: Annotated[
-        Path | None, typer.Option(help="Also write each figure here, as SVG and PNG.")
+    out: Annotated[
+        Path | None, typer.Option(help="File to write, by default reports/SCENARIO-RUN.FORMAT.")
     ] = None,
-    format: Annotated[str, typer.Option(help="html, md, csv or json")] = "html",
+    figures: Annotated[
+        Path | None, typer.Option(help="Folder for the plots, as SVG and PNG.")
+    ] = None,
+    format: Annotated[str, typer.Option(help="Output format: html, md, csv or json.")] = "html",
     quoted_in: Annotated[
         Path | None,
         typer.Option(
-            help="Instead, remake the tables that this Markdown document quotes from runs."
+            help="Write no report, but update the tables that this Markdown file quotes from runs."
         ),
     ] = None,
 ) -> int:
-    """Write a run's report and print its path; the exit status is that of `show`."""
+    """Write the report of a run.
+
+    Prints the path of the report. The exit status is that of `show`.
+    """
     if quoted_in is not None:
         from serde_lab.report.render import render_quotations
 
@@ -151,8 +162,7 @@ def report(
         return 0
     from serde_lab.analysis.summary import exit_status, summarise
     from serde_lab.cli.run_table import write_report
-    from serde_lab.runs.directory import load_run
-    from serde_lab.runs.listing import resolve_run
+    from serde_lab.runs.directory import load_run, resolve_run
 
     loaded = load_run(resolve_run(run, results))
     _say_messages(loaded)
@@ -161,18 +171,16 @@ def report(
 
 
 def seal(
-    paths: Annotated[
-        list[str], typer.Argument(metavar="PATH…", help="Runs, or files of baselines.")
-    ],
+    paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Runs, or baseline files.")],
     results: Results = Path("results"),
 ) -> int:
-    """Add a digest to runs and baselines of older versions: you vouch that they are as measured.
+    """Add digests to runs of older versions.
 
-    Without a digest `gate` and `baseline save` refuse them. A digest that does not match is never replaced.
+    `gate` and `baseline save` refuse runs and baselines without a digest. Only add one if you know that
+    nobody changed the files since the measurement. An existing digest is never replaced.
     """
     from serde_lab.gate.baseline.store import seal as seal_baselines
-    from serde_lab.runs.directory import seal_run
-    from serde_lab.runs.listing import resolve_run
+    from serde_lab.runs.directory import resolve_run, seal_run
 
     for path in paths:
         if path.endswith(".json") and Path(path).name != "run.json":
@@ -180,7 +188,7 @@ def seal(
             what = f"sealed {', '.join(names)}" if names else "sealed already"
         else:
             what = "sealed" if seal_run(resolve_run(path, results)) else "sealed already"
-        tell(f"{path}: {what}")
+        emit_line(f"{path}: {what}")
     return 0
 
 

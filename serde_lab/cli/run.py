@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from serde_lab.cli.console import Format, print_json, print_rows, say
-from serde_lab.cli.progress import fetch_hudi_bundle
-from serde_lab.errors import UsageError
+from serde_lab.cli.console import Format, fetch_hudi_bundle, print_json, print_rows, say
+from serde_lab.errors import SetupError, UsageError, worst
+from serde_lab.lab.run_settings import RunSettings
 from serde_lab.scenario.model import Scenario
 
 
@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 
 class _RunCommand(TyperCommand):
-    """Lets `--resume` without a run mean the latest one."""
+    """Parses `--resume` without a run as `--resume latest`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         given = []
@@ -36,7 +36,8 @@ class _RunCommand(TyperCommand):
 
 def run(
     scenarios: Annotated[
-        list[str] | None, typer.Argument(metavar="SCENARIO…", help="Names, or .toml files.")
+        list[str] | None,
+        typer.Argument(metavar="SCENARIO…", help="Names of scenarios, or .toml files."),
     ] = None,
     set_: Annotated[
         list[str] | None,
@@ -46,73 +47,81 @@ def run(
     ] = None,
     strategy: Annotated[
         list[str] | None,
-        typer.Option(metavar="ARM", help="Measure these arms only (name, or else strategy)."),
+        typer.Option(metavar="ARM", help="Measure only this arm, or the arms of this strategy."),
     ] = None,
-    rounds: Annotated[int | None, typer.Option(help="Measured rounds.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Number of measured rounds.")] = None,
     resume: Annotated[
         str | None,
-        typer.Option(
-            metavar="[RUN]", help="Go on with an interrupted run; the latest without RUN."
-        ),
+        typer.Option(metavar="[RUN]", help="Continue an interrupted run, by default the latest."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the plan and an estimate; measure nothing.")
+        bool,
+        typer.Option("--dry-run", help="Print the cells and the estimated time; measure nothing."),
     ] = False,
     keep_tables: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep each arm's final table at DIR/ARM.")
+        Path | None, typer.Option(metavar="DIR", help="Copy each arm's final table to DIR/ARM.")
     ] = None,
     replace_: Annotated[
         bool,
-        typer.Option("--replace", help="With --keep-tables: delete what is in the way at DIR/ARM."),
+        typer.Option("--replace", help="With --keep-tables: replace whatever DIR/ARM holds."),
     ] = False,
-    results: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("results"),
-    reports: Annotated[Path, typer.Option(help="Where reports go.")] = Path("reports"),
+    results: Annotated[Path, typer.Option(help="Folder of runs.")] = Path("results"),
+    reports: Annotated[Path, typer.Option(help="Folder of reports.")] = Path("reports"),
     folder: Annotated[Path | None, typer.Option("--scenarios", help="Folder of scenarios.")] = None,
-    cache: Annotated[Path | None, typer.Option(help="Where generated data is kept.")] = None,
+    cache: Annotated[Path | None, typer.Option(help="Folder of generated input data.")] = None,
     work: Annotated[
         Path | None,
-        typer.Option(help="Where tables stand while they are measured; all workers must see it."),
+        typer.Option(
+            help="Folder of the tables under measurement; every worker must be able to access it."
+        ),
     ] = None,
-    master: Annotated[str, typer.Option(help="Spark master; local mode without it.")] = "",
+    master: Annotated[str, typer.Option(help="Spark master, by default local mode.")] = "",
     conf: Annotated[
         list[str] | None,
         typer.Option(
-            "--conf", metavar="KEY=VALUE", help="A Spark property; the run records it, secrets too."
+            "--conf",
+            metavar="KEY=VALUE",
+            help="A Spark property. The run records its value, so give no secrets.",
         ),
     ] = None,
     ship_environment: Annotated[
         bool,
         typer.Option(
             "--ship-environment",
-            help="Send this environment to the workers of --master, on which nothing is installed.",
+            help="Send this Python environment to the workers of --master, if nothing is installed there.",
         ),
     ] = False,
     worker_python: Annotated[
         str,
         typer.Option(
-            metavar="PATH", help="The workers' Python; where the one here is, without it."
+            metavar="PATH", help="Path of Python on the workers, by default the same as here."
         ),
     ] = "",
-    hudi_jar: Annotated[str, typer.Option(help="Apache Hudi's bundle, for peers.")] = "",
+    hudi_jar: Annotated[
+        str, typer.Option(help="Jar of Apache Hudi's Spark bundle, which peers need.")
+    ] = "",
     fetch_hudi: Annotated[
         bool,
         typer.Option(
             "--fetch-hudi",
-            help="Fetch that bundle for a scenario with peers, unless it is here.",
+            help="Download the bundle if a scenario has peers and the bundle is not on this machine.",
         ),
     ] = False,
     require_peers: Annotated[
-        bool, typer.Option("--require-peers", help="A peer that cannot run here is an error.")
+        bool,
+        typer.Option(
+            "--require-peers", help="Fail if a peer cannot run here, instead of leaving it out."
+        ),
     ] = False,
     isolate_peers: Annotated[
         bool,
-        typer.Option(
-            "--isolate-peers", help="Peers in a Spark session of their own, beside the other arms'."
-        ),
+        typer.Option("--isolate-peers", help="Run peers in a separate Spark session."),
     ] = False,
-    format: Annotated[Format, typer.Option(help="How to print the table.")] = Format.TABLE,
+    format: Annotated[Format, typer.Option(help="Output format.")] = Format.TABLE,
 ) -> int:
-    """Measure scenarios: every arm in every round, with checks; prints a table and writes a report.
+    """Measure scenarios.
+
+    Measures every arm in every round, checks the tables, prints the results and writes a report.
 
     Examples:
 
@@ -128,7 +137,7 @@ def run(
 
       serde-lab run --resume
     """
-    from serde_lab.lab.runner import RunSettings, check_kept_tables
+    from serde_lab.lab.runner import check_kept_tables
     from serde_lab.scenario.loading import load_scenario
 
     overrides = list(set_ or ())
@@ -151,18 +160,19 @@ def run(
     )
     if resume is not None:
         if scenarios or overrides or strategy:
-            raise UsageError("--resume takes a run as it was asked for: no scenario, no --set")
+            raise UsageError(
+                "--resume takes the scenario and its changes from the run: leave out the scenario, --set,"
+                " --rounds and --strategy"
+            )
         return _resume(resume, settings, reports, format)
     if not scenarios:
-        raise UsageError("name a scenario, or --resume RUN", hint="`serde-lab list` shows them")
+        raise UsageError("no scenario is named", hint="`serde-lab list` shows the scenarios")
     loaded = [load_scenario(name, overrides=overrides, folder=folder) for name in scenarios]
     check_kept_tables([(one, _arm_names(one, strategy)) for one in loaded], settings)
     if dry_run:
         for scenario in loaded:
             _print_plan(scenario, _arm_names(scenario, strategy), settings, format)
         return 0
-    from serde_lab.errors import worst
-
     if fetch_hudi and not hudi_jar and any(arm.peer for one in loaded for arm in one.arms):
         _fetch_hudi(require_peers)
     statuses = []
@@ -174,8 +184,6 @@ def run(
 
 def _fetch_hudi(required: bool) -> None:
     """Fetch the bundle; if that fails and it is not required, the other arms can still be measured."""
-    from serde_lab.errors import SetupError
-
     try:
         fetch_hudi_bundle()
     except SetupError as exc:
@@ -184,12 +192,10 @@ def _fetch_hudi(required: bool) -> None:
         say(f"serde-lab: {exc}", style="yellow")
 
 
-def _resume(name: str, settings: object, reports: Path, format: Format) -> int:
-    from serde_lab.lab.runner import RunSettings, resumed
-    from serde_lab.runs.directory import load_header
-    from serde_lab.runs.listing import resolve_run
+def _resume(name: str, settings: RunSettings, reports: Path, format: Format) -> int:
+    from serde_lab.lab.runner import resumed
+    from serde_lab.runs.directory import load_header, resolve_run
 
-    assert isinstance(settings, RunSettings)
     path = resolve_run(name, settings.results)
     names = [(entry.swept or {}).get("arm", entry.arm) for entry in load_header(path).arms]
     arms = tuple(dict.fromkeys(names))
@@ -197,24 +203,23 @@ def _resume(name: str, settings: object, reports: Path, format: Format) -> int:
 
 
 def _measure(
-    scenario: Scenario, settings: object, resume: Path | None, reports: Path, format: Format
+    scenario: Scenario, settings: RunSettings, resume: Path | None, reports: Path, format: Format
 ) -> int:
-    from serde_lab.analysis.summary import summarise
-    from serde_lab.cli.progress import RunProgress
+    from serde_lab.analysis.summary import summary_of
+    from serde_lab.cli.console import RunProgress
     from serde_lab.cli.run_table import print_run, write_report
     from serde_lab.lab.plan import in_words_of_scenarios
-    from serde_lab.lab.runner import RunSettings, run_scenario
+    from serde_lab.lab.runner import run_scenario
     from serde_lab.runs.directory import load_run
 
-    assert isinstance(settings, RunSettings)
     with RunProgress(scenario.name) as progress, in_words_of_scenarios():
         outcome = run_scenario(scenario, settings, progress, resume)
     loaded = load_run(outcome.path)
-    summary = summarise(loaded)
+    summary, derived = summary_of(loaded)
     if format is Format.JSON:
         print_json(summary)
     else:
-        print_run(summary, format)
+        print_run(summary, derived, format)
     say(f"results: {outcome.path}")
     write_report(loaded, reports, None, "html", None)
     return outcome.exit_status
@@ -224,7 +229,7 @@ def _properties(given: Sequence[str]) -> dict[str, str]:
     pairs = [text.partition("=") for text in given]
     for key, equals, _ in pairs:
         if not (key and equals):
-            raise UsageError(f"--conf takes KEY=VALUE, not {key!r}")
+            raise UsageError(f"--conf {key!r}: expected KEY=VALUE")
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
@@ -241,16 +246,16 @@ def _arm_names(scenario: Scenario, chosen: list[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _print_plan(scenario: Scenario, arms: tuple[str, ...], settings: object, form: Format) -> None:
+def _print_plan(
+    scenario: Scenario, arms: tuple[str, ...], settings: RunSettings, form: Format
+) -> None:
     from serde_lab.lab.checks.source_check import check_data
-    from serde_lab.lab.disk import check_disk
-    from serde_lab.lab.estimate import estimate_seconds
+    from serde_lab.lab.needs import check_disk, estimate_seconds
     from serde_lab.lab.plan import cells_of, check_scenario, diagrams, in_words_of_scenarios
-    from serde_lab.lab.runner import RunSettings, chosen_arms
+    from serde_lab.lab.runner import chosen_arms
     from serde_lab.scenario.loading import sweep_points
 
-    assert isinstance(settings, RunSettings)
-    cells, seconds, basis, asked = [], 0.0, "", []
+    cells, seconds, basis, points = [], 0.0, "", []
     for number, point in enumerate(sweep_points(scenario)):
         check_scenario(point.scenario)
         chosen = point.arms(chosen_arms(scenario, arms))
@@ -260,14 +265,14 @@ def _print_plan(scenario: Scenario, arms: tuple[str, ...], settings: object, for
         cells += cells_of(point.scenario, chosen, number * rounds)
         more, basis = estimate_seconds(point.scenario, chosen, settings.results)
         seconds += more
-        asked.append((point.scenario, chosen))
+        points.append((point.scenario, chosen))
     rows = [
         [cell.name, cell.arm, cell.round, "warm-up" if cell.warmup else "measured"]
         for cell in cells
     ]
     print_rows(["cell", "arm", "round", "kind"], rows, form, title=scenario.title)
-    for text in dict.fromkeys(t for one, chosen in asked for t in diagrams(one, chosen)):
+    for text in dict.fromkeys(t for one, chosen in points for t in diagrams(one, chosen)):
         for line in text.splitlines():
             say(line)
     say(f"{len(cells)} cells, about {seconds:.0f} s ({basis})")
-    check_disk(asked, settings, say)
+    check_disk(points, settings, say)

@@ -9,24 +9,24 @@ from typing import Any, TypeAlias
 from serde_lab.analysis.arm_table import COLUMNS, RAW_COLUMNS, arm_rows
 from serde_lab.analysis.codec_costs import COLUMNS as COST_COLUMNS
 from serde_lab.analysis.codec_costs import (
-    codec_costs,
     records_of,
     type_cells,
     usual_rows,
     width_cells,
 )
-from serde_lab.analysis.growth import growth, values_of
 from serde_lab.analysis.growth import headings as growth_headings
-from serde_lab.analysis.peer_ratios import headings, peer_ratios
+from serde_lab.analysis.growth import values_of
+from serde_lab.analysis.ratios import headings
 from serde_lab.analysis.rfc84 import COLUMNS as CLAIM_COLUMNS
-from serde_lab.analysis.rfc84 import SOURCE, claims, rounds_said
-from serde_lab.cli.console import Format, print_rows, say, tell
+from serde_lab.analysis.rfc84 import SOURCE, rounds_said
+from serde_lab.analysis.summary import Derived
+from serde_lab.cli.console import Format, emit_line, print_rows, say
 from serde_lab.runs.model import Run
 
 RunTable: TypeAlias = tuple[Sequence[str], Sequence[Sequence[object]], str]
 
 
-def print_run(summary: Mapping[str, Any], form: Format) -> None:
+def print_run(summary: Mapping[str, Any], derived: Derived, form: Format) -> None:
     """One row per arm: seconds with their range, ratio to the reference, SerDe CPU, shuffle, checks.
 
     A run with peers gets a second table, with how many times faster each arm is than each peer; a sweep
@@ -34,29 +34,31 @@ def print_run(summary: Mapping[str, Any], form: Format) -> None:
     an arm follow on separate lines. CSV is a single table of raw values.
     """
     if form is Format.CSV:
-        print_rows(*raw_table(summary), form)
+        print_rows(*raw_table(summary, derived), form)
         return
-    for number, (columns, rows, title) in enumerate(run_tables(summary)):
+    for number, (columns, rows, title) in enumerate(run_tables(summary, derived)):
         print_rows(columns, rows, form, title=title)
         if number == 0:
             for row in arm_rows(summary):
                 if row.remark:
-                    tell(f"{row.arm}: {row.remark}")
+                    emit_line(f"{row.arm}: {row.remark}")
 
 
-def raw_table(summary: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+def raw_table(
+    summary: Mapping[str, Any], derived: Derived
+) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
     """The main table with unrounded values, and units in its headings."""
-    costs = records_of(codec_costs(summary, summary.get("cases", ())))
+    costs = records_of(derived.codec_costs)
     if not costs:
         return RAW_COLUMNS, [row.raw() for row in arm_rows(summary)]
     columns = ("arm", "rows", "write_us", "read_us", "both_us", "bytes")
     return columns, [[getattr(cost, name) for name in columns] for cost in costs]
 
 
-def run_tables(summary: Mapping[str, Any]) -> Iterator[RunTable]:
+def run_tables(summary: Mapping[str, Any], derived: Derived) -> Iterator[RunTable]:
     """Headings, rows and title of every table at the end of a run, the main one first."""
     name = f"{summary['scenario']} {summary['run']}"
-    costs = codec_costs(summary, summary.get("cases", ()))
+    costs = derived.codec_costs
     if costs:
         records = sorted(records_of(costs), key=lambda cost: cost.rows)
         yield COST_COLUMNS, [cost.cells() for cost in records], f"{name}: CPU of a record"
@@ -68,15 +70,15 @@ def run_tables(summary: Mapping[str, Any]) -> Iterator[RunTable]:
             yield columns, rows, "all four verbs of a record of a made-up table"
         return
     yield COLUMNS, [row.cells() for row in arm_rows(summary)], name
-    ratios = peer_ratios(summary)
+    ratios = derived.peer_ratios
     if ratios:
         yield headings(ratios), [one.cells() for one in ratios], "times faster, by commit"
-    found = growth(summary, summary["scenario_content"])
+    found = derived.growth
     if found:
         values = values_of(found)
         title = f"growth: seconds = a + b n^k, n = {found[0].key}"
         yield growth_headings(values), [one.cells(values) for one in found], title
-    rfc = claims(summary, summary["scenario_content"])
+    rfc = derived.claims
     if rfc:
         title = f"beside RFC-84 ({SOURCE}), {rounds_said(summary)}"
         yield CLAIM_COLUMNS, [claim.cells() for claim in rfc], title
@@ -94,5 +96,5 @@ def write_report(
     if figures is not None:
         for path in write_figures(run, figures):
             say(f"figure: {path}")
-    tell(f"report: {target.absolute()}")
+    emit_line(f"report: {target.absolute()}")
     return target

@@ -33,21 +33,21 @@ class SelfTestOptions:
 
 def run_self_test(options: SelfTestOptions, format: str) -> int:
     """Record or read a pool, judge it and print the result; returns 0 if both bounds hold."""
-    from serde_lab.gate.output.other import render_self_test
+    from serde_lab.gate.output.list_pages import render_self_test
     from serde_lab.gate.policy import Policy
     from serde_lab.gate.pool import read_pool
     from serde_lab.gate.self_test import self_test
-    from serde_lab.gate.statistics.spending import SITTING_LOOKS
+    from serde_lab.gate.statistics.spending import AB_LOOKS
     from serde_lab.scenario.loading import load_scenario
 
     if format == "junit":
-        raise UsageError("a self-test is printed as table, md, csv or json")
+        raise UsageError("--format junit: expected table, md, csv or json with --self-test")
     scenario = load_scenario(options.scenario)
     pool = read_pool(options.judge) if options.judge is not None else _record(scenario, options)
     if not pool.rounds:
-        raise RunError("the self-test measured no round: it was given no time")
+        raise RunError("the self-test measured no round", "--minutes gives it more time")
     policy = Policy.from_table(scenario.to_json()["gate"])
-    emit(render_self_test(found := self_test(pool, SITTING_LOOKS, policy), cast(Any, format)))
+    emit(render_self_test(found := self_test(pool, AB_LOOKS, policy), cast(Any, format)))
     return found.exit_status
 
 
@@ -63,7 +63,7 @@ def _record(scenario: Scenario, options: SelfTestOptions) -> Pool:
     say(f"self-test: {file} holds {len(begun.rounds)} rounds")
     began = time.monotonic()
 
-    def told(pool: Pool) -> None:
+    def keep(pool: Pool) -> None:
         write_pool(pool, file)
         done = len(pool.rounds)
         if done % 20 == 0 or done == options.rounds:
@@ -80,7 +80,7 @@ def _record(scenario: Scenario, options: SelfTestOptions) -> Pool:
             rounds=options.rounds,
             budget_s=options.minutes * 60,
             clock=time.monotonic,
-            kept=told,
+            kept=keep,
         )
 
 
@@ -121,7 +121,7 @@ def _begun(file: Path, empty: Pool) -> Pool:
     found = read_pool(file)
     if replace(found, rounds=(), others={}) != empty:
         raise RunError(
-            f"{file} was recorded of another scenario, slowdown or measuring code",
-            "move it away to record anew",
+            f"{file} has rounds of another scenario, slowdown or version of the measuring code",
+            "move the file away to start a new recording",
         )
     return found

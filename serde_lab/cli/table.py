@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serde_lab.cli.console import Format, print_json, tell
+from serde_lab.cli.console import Format, emit_line, print_json
 
 if TYPE_CHECKING:
     from serde_lab.pipeline.commit.coordinator import Commit
@@ -22,7 +22,8 @@ DropOption = Annotated[
     bool,
     typer.Option(
         "--drop-metadata-table",
-        help="Remove a metadata table that Apache Hudi built, which else refuses this.",
+        help="First remove the metadata table that Apache Hudi built; without this option a table with one is"
+        " refused.",
     ),
 ]
 MergerOption = Annotated[
@@ -30,18 +31,17 @@ MergerOption = Annotated[
     typer.Option(
         "--merger",
         metavar="CLASS",
-        help="A merger as package.module:Class, for a table that merges by CUSTOM; may be repeated,"
-        " and the first that fits is taken.",
+        help="Merger class (package.module:Class) for a table with merge mode CUSTOM. If repeated, the first"
+        " that suits the table is used.",
     ),
 ]
-FormatOption = Annotated[Format, typer.Option(help="How to print: table or json.")]
+FormatOption = Annotated[Format, typer.Option(help="Output format: table or json.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add this module's commands."""
     group = typer.Typer(
-        help="Services of a Hudi table: compact, clean, archive, split and merge buckets, roll back, drop"
-        " its metadata table.",
+        help="Run table services on a Hudi table.",
         no_args_is_help=True,
     )
     group.command("compact")(compact)
@@ -56,18 +56,18 @@ def register(app: typer.Typer) -> None:
 def compact(
     path: Path_,
     in_process: Annotated[
-        bool, typer.Option("--in-process", help="Without Spark, one slice after the other.")
+        bool, typer.Option("--in-process", help="Compact in this process, without Spark.")
     ] = False,
-    master: Annotated[str, typer.Option(help="Spark master; local mode without it.")] = "",
+    master: Annotated[str, typer.Option(help="Spark master, by default local mode.")] = "",
     merger: MergerOption = None,
     drop: DropOption = False,
     format: FormatOption = Format.TABLE,
 ) -> int:
-    """Turn every file slice that has logs into a base file, one Spark task per slice.
+    """Merge log files into base files.
 
-    A merge-on-read table reads the same before and after.
+    Runs one Spark task per file slice. The rows of the table do not change.
     """
-    from serde_lab.pipeline.commit.compaction import compact as compact_table
+    from serde_lab.pipeline.commit.table_services import compact as compact_table
 
     table = _open(path, drop).merging_by(merger or ())
     if in_process:
@@ -88,11 +88,13 @@ def compact(
 
 def clean(
     path: Path_,
-    retain: Annotated[int, typer.Option(min=1, help="Commits that keep their file slices.")] = 10,
+    retain: Annotated[
+        int, typer.Option(min=1, help="Number of latest commits whose file slices stay.")
+    ] = 10,
     drop: DropOption = False,
     format: FormatOption = Format.TABLE,
 ) -> int:
-    """Remove the file slices that only older commits need."""
+    """Remove file slices of old commits."""
     from serde_lab.pipeline.commit.table_services import clean_now
 
     done = clean_now(_open(path, drop), retain)
@@ -100,7 +102,7 @@ def clean(
         return _say(format, "nothing to clean", {"cleaned": None})
     return _say(
         format,
-        f"removed {len(done.deleted_files)} files that only commits before {done.earliest_kept} need",
+        f"removed {len(done.deleted_files)} files that only commits before {done.earliest_kept} use",
         {"cleaned": list(done.deleted_files), "earliest_kept": done.earliest_kept},
     )
 
@@ -108,15 +110,16 @@ def clean(
 def archive(
     path: Path_,
     keep_min: Annotated[
-        int, typer.Option("--min", min=1, help="Commits left on the active timeline.")
+        int,
+        typer.Option("--min", min=1, help="Number of commits that stay on the active timeline."),
     ] = 20,
     keep_max: Annotated[
-        int, typer.Option("--max", min=1, help="With more commits than these, archive.")
+        int, typer.Option("--max", min=1, help="Archive if there are more commits than this.")
     ] = 30,
     drop: DropOption = False,
     format: FormatOption = Format.TABLE,
 ) -> int:
-    """Move old instants from the active timeline to the history."""
+    """Move old instants to the archived timeline."""
     from serde_lab.pipeline.commit.table_services import archive_now
 
     done = archive_now(_open(path, drop), keep_min, keep_max)
@@ -133,16 +136,18 @@ def archive(
 def resize_buckets(
     path: Path_,
     split_above: Annotated[
-        float, typer.Option(min=0, metavar="MIB", help="Split buckets of more megabytes.")
+        float, typer.Option(min=0, metavar="MIB", help="Split buckets larger than this.")
     ] = 240.0,
     merge_below: Annotated[
-        float, typer.Option(min=0, metavar="MIB", help="Merge neighbours of fewer megabytes.")
+        float,
+        typer.Option(min=0, metavar="MIB", help="Merge neighbouring buckets smaller than this."),
     ] = 24.0,
     format: FormatOption = Format.TABLE,
 ) -> int:
-    """Split and merge the buckets of a table with consistent hashing by their sizes.
+    """Split and merge buckets by size.
 
-    The rows do not change: a clustering instant moves them to other file groups.
+    The table must use consistent hashing. A clustering instant moves rows to other file groups; the rows
+    themselves do not change.
     """
     from serde_lab.pipeline.commit.table_services import resize_buckets_now
     from serde_lab.table.services.bucket_resizing import ResizeRules
@@ -155,7 +160,10 @@ def resize_buckets(
 
 
 def rollback(path: Path_, drop: DropOption = False, format: FormatOption = Format.TABLE) -> int:
-    """Undo the pending work of writers that died, and finish their cleans."""
+    """Roll back the instants of failed writers.
+
+    Their pending cleans are completed instead.
+    """
     from serde_lab.pipeline.commit.table_services import roll_back_now
 
     done = roll_back_now(_open(path, drop))
@@ -174,10 +182,10 @@ def rollback(path: Path_, drop: DropOption = False, format: FormatOption = Forma
 
 
 def drop_metadata_table(path: Path_, format: FormatOption = Format.TABLE) -> int:
-    """Remove the metadata table that Apache Hudi built, so that the table can be written without it.
+    """Remove Apache Hudi's metadata table.
 
-    The rows do not change. Let Apache Hudi continue with hoodie.metadata.enable=false, or its next write
-    builds a new metadata table.
+    The lab can then write the table. The rows do not change. If Apache Hudi writes the table again, set
+    hoodie.metadata.enable=false, otherwise it builds a new metadata table.
     """
     table = _open(path)
     partitions = table.config.metadata_partitions
@@ -196,8 +204,8 @@ def _without_metadata_table(table: HoodieTable) -> HoodieTable:
 
 def _compact_on_spark(table: HoodieTable, master: str) -> Commit | None:
     from serde_lab.lab.session.session import SessionSettings, start_session, stop_session
-    from serde_lab.pipeline.commit.compaction import compact as compact_table
-    from serde_lab.pipeline.spark.slices import compactor_on
+    from serde_lab.pipeline.commit.table_services import compact as compact_table
+    from serde_lab.pipeline.spark.tables import compactor_on
 
     # report invalid options before Spark starts
     table.config.merge_rules.check_merger()
@@ -219,5 +227,5 @@ def _say(format: Format, words: str, found: dict[str, object]) -> int:
     if format is Format.JSON:
         print_json(found)
     else:
-        tell(words)
+        emit_line(words)
     return 0

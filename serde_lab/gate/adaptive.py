@@ -1,9 +1,9 @@
-"""Decides after each look which arms of a sitting (an interleaved A/B measurement) are measured further.
+"""Decides after each look which arms of an A/B measurement (interleaved rounds) are measured further.
 
-A sitting looks at its results at fixed numbers of rounds (`AlphaSpending`). It continues only for arms with a
-cell that is undecided and can still be decided by the last look. A cell's verdict uses the level of the look
-at which it stopped, so that repeated looks keep the error rate and judging the finished run again gives the
-same verdict.
+An A/B measurement looks at its results at fixed numbers of rounds (`AlphaSpending`). It continues only for
+arms with a cell that is undecided and can still be decided by the last look. A cell's verdict uses the level
+of the look at which it stopped, so that repeated looks keep the error rate and judging the finished run again
+gives the same verdict.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from serde_lab.gate.statistics.spending import AlphaSpending
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The state of a sitting after some rounds: `go_on` names the arms to measure further.
+    """The state of an A/B measurement after some rounds: `go_on` names the arms to measure further.
 
     `until` is the number of rounds of the next look; `reasons` says for each open arm why it continues.
     """

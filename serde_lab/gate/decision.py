@@ -15,18 +15,17 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from serde_lab.errors import worst
-from serde_lab.gate.compare.rows import Comparison, Row
-from serde_lab.gate.compare.verdict import Inequality, Verdict, changed, less, more
-from serde_lab.gate.exit_status import Status
-from serde_lab.gate.policy import Limits, Policy
-from serde_lab.gate.statistics.rounding import (
+from serde_lab.analysis.rounding import (
     rounded_ratio,
     rounded_value,
     shown_change,
     shown_ratio,
     shown_value,
 )
+from serde_lab.errors import worst
+from serde_lab.gate.compare.rows import Comparison, Row
+from serde_lab.gate.compare.verdict import Inequality, Status, Verdict, changed, less, more
+from serde_lab.gate.policy import Limits, Policy
 
 Level = Literal["failed", "wrong answer", "regression", "undecided", "passed"]
 

@@ -1,4 +1,4 @@
-"""Runs the gate: judges a run against its baseline, or one side of a sitting against the other.
+"""Runs the gate: judges a run against its baseline, or one side of an A/B measurement against the other.
 
 Derives the comparison from a policy, finds the baseline, and measures a second time before a gate fails. A
 callable does the measuring.
@@ -37,7 +37,7 @@ def gate_sides(
     spending: AlphaSpending | None = None,
     across_options: bool = False,
 ) -> GateResult:
-    """Judge `after` against `before`: two runs of one sitting or, if both are the same side, two arms.
+    """Judge `after` against `before`: two runs of one A/B measurement, or two arms of the same side.
 
     The policy defaults to that of `after`'s scenario.
     """
@@ -47,7 +47,7 @@ def gate_sides(
     return decide(compare_sides(before, after, options, control), policy, strict=strict)
 
 
-def gate_sitting(
+def gate_ab(
     before: Run,
     after: Run,
     control: Run | None = None,
@@ -58,19 +58,19 @@ def gate_sitting(
     across_options: bool = False,
     labels: tuple[str, str] = ("before", "after"),
 ) -> GateResult:
-    """Judge the two sides of a sitting (an interleaved A/B measurement of `ab`), paired by round.
+    """Judge the two sides of an A/B measurement (interleaved rounds, by `ab`), paired by round.
 
     Both runs have the same name under `settings.sitting` in their headers, which shows that their rounds were
     interleaved; `control` is a second run of `before`'s code in it. `plan` holds the looks at which the
-    sitting could have stopped. Raises UsageError for runs of different sittings.
+    A/B measurement could have stopped. Raises UsageError for runs of different A/B measurements.
     """
     sides = [side_of_run(run, name) for run, name in zip((before, after), labels, strict=True)]
     yardstick = None if control is None else side_of_run(control, "control")
     for side in [*sides, *([] if yardstick is None else [yardstick])]:
-        if not side.sitting or side.sitting != sides[0].sitting:
+        if not side.ab or side.ab != sides[0].ab:
             raise UsageError(
-                f"run {side.label} is of the sitting {side.sitting or 'none'!r},"
-                f" expected {sides[0].sitting or 'a name'!r}"
+                f"run {side.label} is of the A/B measurement {side.ab or 'none'!r},"
+                f" expected {sides[0].ab or 'a name'!r}"
             )
     return gate_sides(
         sides[0],

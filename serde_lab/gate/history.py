@@ -1,28 +1,30 @@
 """Builds the history of a scenario: a series for each arm and quantity, its steps, and who acknowledged them.
 
 A series breaks if the scenario, data, measuring code, format or machine changed: levels are compared only
-within an unbroken stretch.
+within an unbroken stretch. Acknowledged changes are kept in `results/acknowledged/<scenario>.json`, beside
+the baselines, and committed; only a user's command adds one.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
+from serde_lab.analysis.rounding import rounded_value
 from serde_lab.errors import RunError, UsageError
-from serde_lab.gate.acknowledgement import Acknowledgement, acknowledge, acknowledged
+from serde_lab.files import write_whole
 from serde_lab.gate.compare.comparability import arms_differ, obstacles
 from serde_lab.gate.compare.rows import PRIMARY
 from serde_lab.gate.compare.sides import Quantity, Side, side_of_run
 from serde_lab.gate.compare.verdict import Verdict, direction
-from serde_lab.gate.statistics.rounding import rounded_value
-from serde_lab.gate.statistics.steps import Step, find_changes, find_steps
+from serde_lab.gate.statistics.steps import LevelStep, find_changes, find_steps
 from serde_lab.measure.metrics import metric
-from serde_lab.runs.directory import load_run
-from serde_lab.runs.listing import list_runs
+from serde_lab.runs.directory import list_runs, load_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class HistoryPoint:
 class HistoryStep:
     """A step, the run in which it first appeared, and who acknowledged it (None: nobody yet)."""
 
-    step: Step
+    step: LevelStep
     run: str
     verdict: Verdict
     acknowledgement: Acknowledgement | None
@@ -111,7 +113,9 @@ def history(
             messages.append(f"{entry.run} is left out: {exc.message}")
             continue
         if machine_class and side.machine_class != machine_class:
-            messages.append(f"{entry.run} is left out: machine class {side.machine_class}")
+            messages.append(
+                f"{entry.run} is left out, since its machine class is {side.machine_class}"
+            )
             continue
         sides.append((entry.header.started_at, side))
     if not sides and not messages:
@@ -248,3 +252,69 @@ def _steps(
         )
         for step in found
     ]
+
+
+FILE_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """One accepted change, first seen in `run`; an empty arm, metric or phase matches all."""
+
+    run: str
+    by: str
+    why: str
+    at: str
+    arm: str = ""
+    metric: str = ""
+    phase: str = ""
+
+    def covers(self, arm: str, quantity: Quantity, run: str) -> bool:
+        """Whether this covers a step of that arm and quantity, first seen in that run."""
+        return (
+            self.run == run
+            and self.arm in ("", arm)
+            and self.metric in ("", quantity.metric)
+            and self.phase in ("", quantity.phase)
+        )
+
+
+def acknowledged(folder: Path, scenario: str) -> tuple[Acknowledgement, ...]:
+    """The acknowledged changes of a scenario; raises RunError if the file is damaged."""
+    file = folder / f"{scenario}.json"
+    try:
+        document = json.loads(file.read_bytes())
+        if document["format_version"] != FILE_FORMAT:
+            raise RunError(
+                f"{file} has format_version {document['format_version']!r}, and expected is "
+                f"{FILE_FORMAT}"
+            )
+        return tuple(Acknowledgement(**entry) for entry in document["changes"])
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError, KeyError, TypeError) as exc:
+        raise RunError(f"{file} holds no acknowledgements: {exc!r}") from exc
+
+
+def acknowledge(
+    folder: Path,
+    scenario: str,
+    *,
+    run: str,
+    by: str,
+    why: str,
+    arm: str = "",
+    metric: str = "",
+    phase: str = "",
+    at: datetime | None = None,
+) -> Acknowledgement:
+    """Add one acknowledgement; raises UsageError without a reason or a name."""
+    if not why.strip() or not by.strip():
+        raise UsageError("an acknowledgement needs a reason and a name")
+    moment = (at or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    entry = Acknowledgement(run, by, why, moment, arm, metric, phase)
+    changes = [*acknowledged(folder, scenario), entry]
+    document = {"format_version": FILE_FORMAT, "changes": [asdict(one) for one in changes]}
+    text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False)
+    write_whole(folder / f"{scenario}.json", f"{text}\n".encode())
+    return entry

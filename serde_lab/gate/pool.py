@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from serde_lab.errors import RunError
+from serde_lab.files import write_whole
 
 POOL_FORMAT = 1
 SECONDS = "seconds"
@@ -128,10 +129,7 @@ def write_pool(pool: Pool, file: Path) -> None:
     lines = ",\n".join(f"  {json.dumps([v for one in row for v in _row(one)])}" for row in rows)
     text = json.dumps(head, sort_keys=True, indent=1, ensure_ascii=False)
     text = f'{text[:-2]},\n "rounds": [\n{lines}\n ]\n}}\n'
-    file.parent.mkdir(parents=True, exist_ok=True)
-    new = file.with_name(f".{file.name}.new")
-    new.write_text(text, encoding="utf-8")
-    new.replace(file)
+    write_whole(file, text.encode())
 
 
 def _row(one: PoolRound) -> list[float | None]:

@@ -1,8 +1,8 @@
 """Measures the gate's false-alarm and detection rates on this machine.
 
-A pool of rounds is cut into disjoint groups. The gate's own functions judge each group as a sitting on a pull
-request, with its looks: once with two identical sides (a regression found is a false alarm), once with the
-slowed side (a regression found is a detection). Each round serves one verdict of each kind.
+A pool of rounds is cut into disjoint groups. The gate's own functions judge each group as an A/B measurement
+on a pull request, with its looks: once with two identical sides (a regression found is a false alarm), once
+with the slowed side (a regression found is a detection). Each round serves one verdict of each kind.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from serde_lab.analysis.rounding import rounded_change
 from serde_lab.gate.adaptive import look
 from serde_lab.gate.compare.sides import ArmSide, Quantity, Side
+from serde_lab.gate.compare.verdict import Status
 from serde_lab.gate.decision import GateResult, Level
-from serde_lab.gate.exit_status import Status
 from serde_lab.gate.gating import gate_sides
 from serde_lab.gate.policy import Policy
 from serde_lab.gate.pool import SECONDS, Pool, PoolRound
 from serde_lab.gate.statistics.intervals import Rate, wilson
-from serde_lab.gate.statistics.rounding import rounded_change
 from serde_lab.gate.statistics.spending import DEFAULT_LOOKS, AlphaSpending
 
 MOST_FALSE_ALARMS = 0.05
@@ -102,12 +102,12 @@ def self_test(
 def judge_groups(
     pool: Pool, plan: AlphaSpending, policy: Policy, *, slowed: bool
 ) -> tuple[Group, ...]:
-    """Disjoint groups in measuring order; a group ends when its sitting would."""
+    """Disjoint groups in measuring order; a group ends when its A/B measurement would."""
     groups: list[Group] = []
     start = 0
     while start + plan.looks[0] <= len(pool.rounds):
         group = _judge_one(pool, start, plan, policy, slowed)
-        if group is None:  # the pool ended before the sitting did
+        if group is None:  # the pool ended before the A/B measurement did
             break
         groups.append(group)
         start += group.rounds
@@ -189,7 +189,7 @@ def _side(
         results_format=1,
         machine_class="self-test",
         arms=found,
-        sitting="self-test",
+        ab="self-test",
     )
 
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from serde_lab.records.plain_form import to_plain
-from serde_lab.records.types import child_fields, is_binary, is_list, is_string, plain_schema
+from serde_lab.records.schema import child_fields, is_binary, is_list, is_string, plain_schema
 
 
 class ContentHash:

@@ -98,9 +98,9 @@ class ShiftedOrdering:
         limits = _limits(field.type)
         if limits is None:
             raise DataError(
-                f"column {field.name!r}, the ordering field, has the type {field.type}, and newer "
+                f"column {field.name!r}, the ordering field, has the type {field.type}, but newer "
                 "values can only be derived for integers, dates and timestamps",
-                "leave `ordering` away to get a column event_ts, or give each commit its own `path`",
+                "leave out `ordering`, which adds a column event_ts, or give each commit its own `path`",
             )
         low, high = (0, 0) if extent is None else (_number(end, field.type) for end in extent)
         self._span = high - low + 1 + 2 * repeats
@@ -108,8 +108,8 @@ class ShiftedOrdering:
         if least < limits[0] or greatest > limits[1]:
             raise DataError(
                 f"column {field.name!r}, the ordering field of type {field.type}, has values from "
-                f"{low} to {high}: newer ones for {batches} batches do not fit the type",
-                "leave `ordering` away to get a column event_ts, or give each commit its own `path`",
+                f"{low} to {high}: newer values for {batches} batches are outside the range of the type",
+                "leave out `ordering`, which adds a column event_ts, or give each commit its own `path`",
             )
 
     def values(

@@ -60,7 +60,7 @@ def _nested(t: pa.DataType, n: int, rng: np.random.Generator) -> pa.Array:
         return pa.MapArray.from_arrays(pa.array(ends), keys, values).cast(t)
     if pat.is_list(t):
         return pa.ListArray.from_arrays(pa.array(ends), _values(t.value_type, items, rng)).cast(t)
-    raise SchemaError(f"no values can be made up for the type {t}")
+    raise SchemaError(f"cannot make up values of type {t}")
 
 
 def _lengths(n: int, rng: np.random.Generator) -> list[int]:

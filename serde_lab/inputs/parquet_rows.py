@@ -1,7 +1,7 @@
 """Reads rows of Parquet files by position, without holding a file in memory.
 
 The files, in a given order, form one long table, and any range of it can be read. Columns have their
-plain types (`serde_lab.records.types`), because some writers store view types.
+plain types (`serde_lab.records.schema`), because some writers store view types.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from serde_lab.errors import DataError, SchemaError
-from serde_lab.records.types import check_supported, plain_schema
+from serde_lab.records.schema import check_supported, plain_schema
 
 _CACHED_ROW_GROUPS = 4
 
@@ -30,7 +30,7 @@ class ParquetRows:
 
     def __init__(self, files: Sequence[Path], columns: Sequence[str] | None = None) -> None:
         if not files:
-            raise DataError("there is no parquet file to read, expected at least one")
+            raise DataError("expected at least one parquet file")
         self.files = tuple(files)
         self._open: OrderedDict[tuple[int, int, tuple[str, ...]], pa.Table] = OrderedDict()
         self._readers = [_reader(file) for file in self.files]
@@ -117,7 +117,7 @@ def _reader(file: Path) -> pq.ParquetFile:
     except FileNotFoundError as exc:
         raise DataError(f"{file}: no such file") from exc
     except (pa.ArrowException, OSError) as exc:
-        raise DataError(f"{file}: is not a parquet file: {exc}") from exc
+        raise DataError(f"{file}: not a parquet file: {exc}") from exc
 
 
 def _plain(found: pa.Schema, file: Path, columns: Sequence[str] | None) -> pa.Schema:

@@ -1,14 +1,13 @@
 """Writes and reads folders of ordered Parquet parts with equal row counts and a manifest.
 
 The files are `part-00000.parquet …` and `_manifest.json`, which is written last. A folder without its
-manifest is unfinished. `PartFolder.begin` first writes a marker file, so that its leftovers can be told
-from somebody else's files; those are never touched.
+manifest is unfinished. `PartFolder.begin` first writes a marker file, so that its leftovers
+can be distinguished from foreign files, which are never touched.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from serde_lab.errors import UsageError
+from serde_lab.files import write_whole
 from serde_lab.inputs.content_hash import ContentHash, combined
 from serde_lab.inputs.draws import share_of
 
@@ -29,7 +29,7 @@ UNFINISHED = "_unfinished.json"
 ROWS_PER_GROUP = 1 << 17
 
 
-class Progress(Protocol):
+class OnProgress(Protocol):
     """Called with a task's name, how much is done and the total, in one unit (rows, bytes).
 
     A task's last call has `done == total`. Calls come a few times per second, never once per row.
@@ -54,9 +54,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a finished folder holds; `asked` is the request that made it."""
+    """What a finished folder holds; `request` is the request that made it."""
 
-    asked: Mapping[str, Any]
+    request: Mapping[str, Any]
     rows: int
     content: str
     parts: tuple[Part, ...]
@@ -81,7 +81,7 @@ class PartFolder:
                 return None
             parts = tuple(Part(**part) for part in found["parts"])
             manifest = Manifest(
-                asked=found["asked"],
+                request=found["asked"],
                 rows=found["rows"],
                 content=found["content"],
                 parts=parts,
@@ -95,7 +95,7 @@ class PartFolder:
                 return None
         return manifest
 
-    def half_made(self) -> bool:
+    def is_unfinished(self) -> bool:
         """Whether this program began the folder and did not finish it, or the folder lost a part since."""
         ours = (self.folder / UNFINISHED).exists() or (self.folder / MANIFEST).exists()
         return ours and self.manifest() is None
@@ -104,32 +104,32 @@ class PartFolder:
         """Empty the folder and mark it unfinished. Raises UsageError if it holds other files."""
         self.folder.mkdir(parents=True, exist_ok=True)
         there = sorted(path.name for path in self.folder.iterdir())
-        strangers = [name for name in there if not _is_ours(name)]
+        foreign = [name for name in there if not _is_ours(name)]
         ours = not there or UNFINISHED in there or MANIFEST in there
-        if strangers or not ours:
-            name = strangers[0] if strangers else there[0]
+        if foreign or not ours:
+            name = foreign[0] if foreign else there[0]
             raise UsageError(
-                f"{self.folder}: holds {name!r}, which was not made here, expected an empty folder",
+                f"{self.folder}: contains the foreign file {name!r}, expected an empty folder",
                 "name another folder",
             )
         # write the marker before deleting the manifest, so that the parts always count as ours
-        write_json(self.folder / UNFINISHED, {"format_version": FORMAT_VERSION})
+        _write_json(self.folder / UNFINISHED, {"format_version": FORMAT_VERSION})
         for name in there:
             if name != UNFINISHED:
                 (self.folder / name).unlink()
 
     def finish(
-        self, asked: Mapping[str, Any], parts: Iterable[Part], notes: Mapping[str, Any]
+        self, request: Mapping[str, Any], parts: Iterable[Part], notes: Mapping[str, Any]
     ) -> Manifest:
         """Write the manifest, atomically and last."""
         parts = tuple(parts)
         content = combined(part.content for part in parts)
-        manifest = Manifest(asked, sum(part.rows for part in parts), content, parts, notes)
-        write_json(
+        manifest = Manifest(request, sum(part.rows for part in parts), content, parts, notes)
+        _write_json(
             self.folder / MANIFEST,
             {
                 "format_version": FORMAT_VERSION,
-                "asked": dict(asked),
+                "asked": dict(request),
                 "rows": manifest.rows,
                 "content": content,
                 "parts": [asdict(part) for part in parts],
@@ -204,16 +204,14 @@ def write_parts(
         yield part
 
 
-def write_json(file: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file atomically: readers see the old content or the new, never half of it."""
-    temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
-    temporary.replace(file)
+def _write_json(file: Path, content: Mapping[str, Any]) -> None:
+    text = json.dumps(content, indent=1, sort_keys=True) + "\n"
+    write_whole(file, text.encode())
 
 
 def _is_ours(name: str) -> bool:
     return (
         name in (MANIFEST, UNFINISHED)
         or (name.startswith("part-") and name.endswith(".parquet"))
-        or (name.startswith((MANIFEST, UNFINISHED)) and name.endswith(".tmp"))
+        or (name.startswith((f".{MANIFEST}", f".{UNFINISHED}")))
     )

@@ -63,15 +63,15 @@ def count(batch: Shares) -> Counts:
     deletes = _round(batch.rows * batch.deletes)
     if late + deletes > updates:
         raise UsageError(
-            f"late and deletes ask for {late + deletes:,} rows of stored keys, "
-            f"but updates give only {updates:,}"
+            f"late and deletes need {late + deletes:,} rows of stored keys, "
+            f"but updates provide only {updates:,}"
         )
     if duplicates and deletes == keys:
         raise UsageError(
-            "duplicates repeat keys that the batch does not delete, and there are none"
+            "duplicates repeat only keys that the batch does not delete, and it deletes all of them"
         )
     if is_delete and (duplicates or late or deletes):
-        raise UsageError("a batch of deletes takes no duplicates, late or deletes")
+        raise UsageError("a delete has no duplicates, late or deletes")
     return Counts(batch.rows, updates, keys - updates, duplicates, late, deletes)
 
 

@@ -127,7 +127,7 @@ class UpdateStream:
         if not pat.is_int64(t) or ends is None or not isinstance(ends[1], int) or ends[0] < 0:  # type: ignore[operator]
             raise DataError(
                 f"column {name!r}, the first of the key, has the type {t}: new keys can only be "
-                "made for an int64 that is nowhere negative"
+                "made for an int64 without negative values"
             )
         return ends[1] + 1
 
@@ -135,7 +135,7 @@ class UpdateStream:
         if not ordering:
             if EVENT_TS in self._source.schema.names:
                 raise DataError(
-                    f"the data has a column {EVENT_TS!r} already, and one is to be added",
+                    f"the data already has a column {EVENT_TS!r}, which would be added",
                     f"name it as `ordering = {EVENT_TS!r}`, or rename it",
                 )
             return AddedEventTime()
@@ -223,7 +223,9 @@ class UpdateStream:
         repeatable = np.flatnonzero(~deleted)
         n_repeats = repeats[1] - repeats[0]
         if n_repeats and not len(repeatable):
-            raise UsageError("duplicates repeat keys that the batch does not delete: too few")
+            raise UsageError(
+                "duplicates repeat only keys that the batch does not delete, and there are too few of them"
+            )
         chance = draw(self._stream(number, "duplicates"), np.arange(*repeats, dtype=np.uint64))
         again = repeatable[(chance % np.uint64(max(1, len(repeatable)))).astype(np.int64)]
         key_of = np.concatenate([np.arange(keys, dtype=np.int64), again])

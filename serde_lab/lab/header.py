@@ -1,4 +1,7 @@
-"""Makes the header of a run: scenario, arms, machine, code and settings, as known before it measures."""
+"""Makes the header of a run: scenario, arms, machine, code and settings, as known before it measures.
+
+For each strategy it also estimates how many bytes each column takes in frames.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +13,38 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 import serde_lab
 from serde_lab.lab.cells.codec_cases import codec_cases
-from serde_lab.lab.cells.column_bytes import columns_of_arms
-from serde_lab.lab.cells.peer import hudi_options
+from serde_lab.lab.cells.peer_arms import options_of_peer
 from serde_lab.lab.inputs.prepared import PreparedInputs
-from serde_lab.lab.plan import fairness_of, serde_options, topologies_of
-from serde_lab.lab.session.java import find_java
+from serde_lab.lab.plan import (
+    Write,
+    fairness_of,
+    options_of,
+    serde_options,
+    set_up_options,
+    topologies_of,
+)
+from serde_lab.lab.session.session import find_java
 from serde_lab.measure.code_version import code_version
 from serde_lab.measure.environment import capture_environment, machine_class
 from serde_lab.peers.likeness import as_records
-from serde_lab.records.schema import RecordSchema
-from serde_lab.runs.directory import new_run_id
+from serde_lab.pipeline.plan import key_generator
+from serde_lab.pipeline.stages import stored_form
+from serde_lab.records.keys import NOWHERE, KeyGenerator
+from serde_lab.records.schema import ENVELOPE, RecordSchema
 from serde_lab.runs.model import ArmEntry, RunHeader
+from serde_lab.runs.writer import new_run_id
 from serde_lab.scenario.model import Arm, Scenario
+from serde_lab.serde.interface import Bounds, SerdeOptions
 from serde_lab.serde.prediction import predict
 from serde_lab.serde.registry import named, strategy
 
+ENVELOPE_AND_FRAMING = "envelope and framing"
+_LEAST_ROWS = 1000
 _PACKAGES = Path(serde_lab.__file__).parents[1]
 
 
@@ -80,6 +97,7 @@ def run_header(
             **_topologies(scenario, arms),
             **_different_keys(inputs),
             **_cases(scenario, schema),
+            **(_options_of_strategies(scenario, arms) if with_peers else {}),
         },
         likeness=as_records() if with_peers else (),
         peer_spark_conf=_placeless(peer_conf or {}),
@@ -144,6 +162,19 @@ def _cases(scenario: Scenario, schema: RecordSchema) -> dict[str, Any]:
     return {"cases": [case.to_json() for case in codec_cases(scenario, len(schema.data))]}
 
 
+def _options_of_strategies(scenario: Scenario, arms: Sequence[Arm]) -> dict[str, Any]:
+    """The options of each strategy arm's first commit; entries of peers have their own."""
+    first = scenario.commits[0]
+    write = Write(first.operation, first.partitions)
+    return {
+        "write_options": {
+            arm.name: {key: str(value) for key, value in options_of(scenario, arm, write).items()}
+            for arm in arms
+            if arm.strategy is not None
+        }
+    }
+
+
 def _placeless(conf: Mapping[str, str]) -> dict[str, str]:
     """The settings without this machine's paths, since runs are read elsewhere and may be committed."""
     places = {str(_PACKAGES): "<packages>", str(Path.cwd()): ".", str(Path.home()): "~"}
@@ -185,5 +216,76 @@ def _arm_entry(arm: Arm, data: pa.Schema, columns: Mapping[str, float] | None) -
 
 def _peer_entry(scenario: Scenario, arm: Arm, missing: str | None) -> ArmEntry:
     """A peer as the run stores it: every option of its first commit, under Apache Hudi's own names."""
-    options: dict[str, Any] = dict(hudi_options(scenario, arm, 1))
+    options: dict[str, Any] = dict(options_of_peer(scenario, arm, 1))
     return ArmEntry(arm=arm.name, kind="peer", options=options, missing=missing)
+
+
+def columns_of_arms(
+    scenario: Scenario, arms: Sequence[Arm], inputs: PreparedInputs, schema: RecordSchema
+) -> dict[str, dict[str, float]]:
+    """Bytes per record by column for each strategy among `arms`, from the first rows of the first batch.
+
+    The rows are encoded whole, and again without each column: the difference is the column's size. The rest
+    belongs to envelope and framing. Nothing here is timed.
+    """
+    keys = key_generator(schema, set_up_options(scenario, None, Write()))
+    found = {}
+    for arm in arms:
+        if arm.strategy is None:
+            continue
+        options = serde_options(arm)
+        rows = _first_rows(inputs, schema, max(_LEAST_ROWS, options.rows_per_frame))
+        taken = column_bytes(arm.strategy, options, schema, keys, rows)
+        if taken is not None:
+            found[arm.name] = taken
+    return found
+
+
+def _first_rows(inputs: PreparedInputs, schema: RecordSchema, rows: int) -> pa.RecordBatch:
+    file = pq.ParquetFile(inputs.commits[0].files[0])
+    batch = next(file.iter_batches(rows), None)
+    if batch is None:
+        return pa.RecordBatch.from_pylist([], schema=schema.data)
+    return stored_form(batch, schema.data)
+
+
+def column_bytes(
+    subject: str,
+    options: SerdeOptions,
+    schema: RecordSchema,
+    keys: KeyGenerator,
+    rows: pa.RecordBatch,
+) -> dict[str, float] | None:
+    """Bytes per record by column, in the schema's order, then the bytes of envelope and framing.
+
+    `rows` has the schema's data columns. None if no column can be left out: without rows, with one
+    column only, or if the strategy refuses the rows.
+    """
+    if not len(rows) or len(schema.data) < 2:
+        return None
+    enveloped = keys.envelop(rows, NOWHERE)
+    try:
+        whole = _frame_bytes(subject, options, schema, enveloped)
+        taken = {
+            field.name: (whole - _frame_bytes(subject, options, _without(schema, i), enveloped))
+            / len(rows)
+            for i, field in enumerate(schema.data)
+        }
+    except Exception:  # a plug-in may raise anything; the check of its frames reports it
+        return None
+    return {**taken, ENVELOPE_AND_FRAMING: whole / len(rows) - sum(taken.values())}
+
+
+def _without(schema: RecordSchema, column: int) -> RecordSchema:
+    """The schema without a column. Its first column is the key, since strategies do not look at keys."""
+    data = schema.data.remove(column)
+    return RecordSchema(data, record_key=(data[0].name,))
+
+
+def _frame_bytes(
+    subject: str, options: SerdeOptions, schema: RecordSchema, enveloped: pa.RecordBatch
+) -> int:
+    bound = strategy(subject).bind(schema, options)
+    batch = enveloped.select([*ENVELOPE.names, *schema.data.names])
+    frames = bound.encode(bound.from_arrow(batch), Bounds.single(len(batch))).frame
+    return int(pc.sum(pc.binary_length(frames), min_count=0).as_py())

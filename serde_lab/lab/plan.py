@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
@@ -13,24 +13,23 @@ import pyarrow as pa
 from serde_lab.errors import LabError, ScenarioError, SetupError
 from serde_lab.pipeline import topologies
 from serde_lab.pipeline.options.topology import (
+    BATCH_MB,
+    BUFFER_MB,
+    SORT_MODE,
+    TOPOLOGY,
     SortMode,
     as_written,
-    check_topology,
-    default_topology,
 )
-from serde_lab.pipeline.options.write import WriteOptions
-from serde_lab.pipeline.plan import MiniBatches, Operation
+from serde_lab.pipeline.options.write import OWN_PREFIX, WriteOptions, parse_options
+from serde_lab.records.operation import Operation
 from serde_lab.records.schema import RecordSchema
-from serde_lab.scenario.model import Arm, Files, Scenario, Topology
-from serde_lab.scenario.problems import in_scenario_keys
+from serde_lab.scenario import hudi_options
+from serde_lab.scenario.hudi_options import OPERATION, in_scenario_keys, table_options
+from serde_lab.scenario.model import Arm, Scenario, TopologySection
 from serde_lab.serde.interface import Fairness, SerdeOptions
 from serde_lab.serde.registry import named, strategy
 from serde_lab.table.config import TableConfig
-from serde_lab.table.config_checks import check_creatable
-from serde_lab.table.files.log_file import LogFormat
 from serde_lab.verify.rules import TableRules
-
-TABLE_NAME = "lab"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,50 +78,15 @@ def serde_options(arm: Arm) -> SerdeOptions:
 
 
 def table_config(scenario: Scenario, arm: Arm | None = None) -> TableConfig:
-    """The table that every arm writes, with `arm`'s own merging and files if it has any."""
-    table, data = scenario.table_of(arm), scenario.data
-    return TableConfig(
-        name=TABLE_NAME,
-        record_key_fields=data.record_key,
-        table_type=table.type,
-        version=table.version,
-        partition_fields=data.partition,
-        ordering_fields=scenario.ordering,
-        # rows without keys are never merged, whatever the mode's default is
-        merge_mode=None if data.keyless else table.merge_mode,
-        hive_style=table.hive_style,
-        url_encode=table.url_encode,
-        key_generator="TIMESTAMP" if table.time_folders else "",
-        extra=table.time_properties,
-        index_type="" if data.keyless else table.index,
-        bucket_count=None if data.keyless or table.index != "BUCKET" else table.buckets,
-        bucket_fields=table.bucket_fields,
-        partial_update_mode=table.partial_update,
-        unavailable_value=table.unavailable_value,
-        delete_field=table.delete_field,
-        delete_marker=table.delete_marker,
-        merger_classes=table.merger_classes,
-    )
+    """The table that `arm` writes. Raises OptionError for one that cannot be created."""
+    # the operation is the one that any table takes
+    options = table_options(scenario, arm) | _of_lab(scenario, arm) | {OPERATION: Operation.INSERT}
+    return parse_options(options).table
 
 
 def table_rules(scenario: Scenario, schema: RecordSchema, arm: Arm | None = None) -> TableRules:
-    """The rules of the same table for the checks."""
-    table = scenario.table_of(arm)
-    return TableRules(
-        schema=schema,
-        merge_mode=table.merge_mode,
-        partial_update=table.partial_update,
-        unavailable=table.unavailable_value,
-        delete_field=table.delete_field,
-        delete_marker=table.delete_marker,
-        table_type=table.type,
-        hive_style=table.hive_style,
-        url_encode=table.url_encode,
-        time=table.time_properties,
-        key_is_global=scenario.key_is_global(arm),
-        buckets=0 if scenario.data.keyless or table.index != "BUCKET" else table.buckets,
-        bucket_fields=table.bucket_fields,
-    )
+    """The rules of the same table for the checks, which read its options by code of their own."""
+    return TableRules.of_options(table_options(scenario, arm), schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,68 +97,84 @@ class Write:
     Python, which Spark limits by rows alone. `source_bytes` is the size of all input files, 0 if unknown.
     """
 
-    operation: str = "upsert"
+    operation: str = Operation.INSERT
     partitions: tuple[str, ...] = ()
     row_bytes: int = 1
     source_bytes: int = 0
 
 
-def write_options(scenario: Scenario, arm: Arm | None, write: Write) -> WriteOptions:
-    """The options of a write of `arm`, or of the set-up if `arm` is None."""
-    table, topology = table_config(scenario, arm), scenario.topology_of(arm)
-    files = scenario.table_of(arm)
-    wanted = Operation(write.operation)
-    if arm is not None and topology.name == "bulk":
-        wanted = Operation.BULK_INSERT  # the bulk topology runs inserts as bulk_insert
-    bulk_set_up = arm is None and wanted is Operation.BULK_INSERT
-    name = default_topology(wanted, table) if bulk_set_up else topology.name
-    subject = arm.strategy if arm is not None and arm.strategy else "arrow"
-    return WriteOptions(
-        table=table,
-        operation=wanted,
-        topology=as_written(name, wanted, "NONE" if arm is None else _sorts(topology)),
-        strategy=subject,
-        serde=serde_options(arm) if arm is not None and arm.strategy else SerdeOptions(),
-        parallelism=0 if name == "bucket" else topology.tasks,
-        mini_batches=_mini_batches(topology),
-        partitions_to_delete=write.partitions,
-        codec=_codec(files),
-        codec_level=files.level,
-        worker_memory_mb=scenario.measure.worker_memory_mb,
-        log_format=LogFormat(blocks=files.log_blocks or "avro"),
-        max_records_per_batch=batch_rows(write.row_bytes),
-        source_bytes=write.source_bytes,
-        seed=scenario.data.seed,
-    )
+def options_of(scenario: Scenario, arm: Arm, write: Write) -> dict[str, Any]:
+    """All options of a timed write of `arm` by the lab.
+
+    Apache Hudi gets the same options, except those of the strategy and the topology.
+    """
+    topology = scenario.topology_of(arm)
+    # the bulk topology runs inserts as bulk_insert
+    bulk = topology.name == "bulk"
+    operation = Operation.BULK_INSERT if bulk else Operation(write.operation)
+    options: dict[str, Any] = {
+        **hudi_options.write_options(scenario, arm, operation, write.partitions),
+        **_of_lab(scenario, arm),
+        TOPOLOGY: topology.name,
+    }
+    if bulk:
+        options[SORT_MODE] = _SORTS[topology.sort]
+    if topology.name == "step3":
+        options |= {BATCH_MB: topology.batch_mb, BUFFER_MB: topology.buffer_mb}
+    if arm.strategy is not None:
+        bound = serde_options(arm)
+        options |= {
+            "serde_lab.strategy": arm.strategy,
+            "serde_lab.execution": bound.execution,
+            "serde_lab.rows_per_frame": bound.rows_per_frame,
+            "serde_lab.max_frame_bytes": bound.max_frame_bytes,
+            "serde_lab.integrity": bound.integrity,
+            **{f"{OWN_PREFIX}{key}": value for key, value in bound.own.items()},
+        }
+    return options
+
+
+def write_options(scenario: Scenario, arm: Arm, write: Write) -> WriteOptions:
+    """The options of a timed write of `arm`. Raises OptionError for options that do not fit together."""
+    return _parsed(options_of(scenario, arm, write), write)
 
 
 def set_up_options(scenario: Scenario, arm: Arm | None, write: Write) -> WriteOptions:
     """The options of an untimed write of `arm`'s set-up table: by columns where possible."""
-    table = table_config(scenario, arm)
-    options, files = write_options(scenario, None, write), scenario.table_of(arm)
-    name = default_topology(options.operation, table)
-    return replace(
-        options,
-        table=table,
-        codec=_codec(files),
-        codec_level=files.level,
-        topology=as_written(name, options.operation),
-        parallelism=0,
-        mini_batches=None,
-    )
+    return _parsed(_set_up(scenario, arm, write), write)
 
 
-def _codec(files: Files) -> str:
-    return "none" if files.codec == "uncompressed" else files.codec
+def set_up_kind(scenario: Scenario, arm: Arm | None) -> tuple[tuple[str, Any], ...]:
+    """Arms of equal kind can share a set-up table, since its writes have the same options."""
+    return tuple(_set_up(scenario, arm, Write()).items())
 
 
-def _mini_batches(topology: Topology) -> MiniBatches | None:
-    if topology.name != "step3":
-        return None
-    return MiniBatches(int(topology.batch_mb * (1 << 20)), int(topology.buffer_mb * (1 << 20)))
+def _set_up(scenario: Scenario, arm: Arm | None, write: Write) -> dict[str, Any]:
+    operation = Operation(write.operation)
+    shared = hudi_options.write_options(scenario, arm, operation, write.partitions, set_up=True)
+    return shared | _of_lab(scenario, arm)
 
 
-def _sorts(topology: Topology) -> SortMode:
+def _parsed(options: Mapping[str, Any], write: Write) -> WriteOptions:
+    limited = {**options, "serde_lab.max_records_per_batch": batch_rows(write.row_bytes)}
+    return replace(parse_options(limited), source_bytes=write.source_bytes)
+
+
+def _of_lab(scenario: Scenario, arm: Arm | None) -> dict[str, Any]:
+    """The lab's own options, which every write of the table has in addition."""
+    table = scenario.table_of(arm)
+    options: dict[str, Any] = {
+        "serde_lab.worker_memory_mb": scenario.measure.worker_memory_mb,
+        "serde_lab.seed": scenario.data.seed,
+    }
+    if table.level is not None:
+        options["serde_lab.codec_level"] = table.level
+    if table.merger_classes:
+        options[hudi_options.MERGERS] = ",".join(table.merger_classes)
+    return options
+
+
+def _sorts(topology: TopologySection) -> SortMode:
     return cast(SortMode, _SORTS[topology.sort] if topology.name == "bulk" else "NONE")
 
 
@@ -214,8 +194,8 @@ def topologies_of(scenario: Scenario, arms: Sequence[Arm]) -> dict[str, topologi
 
 def _topology_of(scenario: Scenario, arm: Arm) -> topologies.Topology:
     """The topology of an upsert, which has all steps; some operations need fewer."""
-    asked = scenario.topology_of(arm)
-    return topologies.TOPOLOGIES[as_written(asked.name, Operation.UPSERT, _sorts(asked))]()
+    topology = scenario.topology_of(arm)
+    return topologies.TOPOLOGIES[as_written(topology.name, Operation.UPSERT, _sorts(topology))]()
 
 
 def diagrams(scenario: Scenario, arms: Sequence[Arm]) -> list[str]:
@@ -250,11 +230,7 @@ def check_scenario(scenario: Scenario) -> None:
     """Raise ScenarioError, before anything runs, for what only strategies and the pipeline can refuse."""
     try:
         for arm in (None, *scenario.arms):
-            check_creatable(table_config(scenario, arm))
-        for batch in scenario.batches:
-            Operation(batch.operation)
-    except ValueError as exc:
-        raise ScenarioError(f"{scenario.name}: {exc}") from exc
+            table_config(scenario, arm)
     except LabError as exc:
         raise ScenarioError(f"{scenario.name}: table: {in_scenario_keys(str(exc))}") from exc
     # only the options are checked here; types are checked against the data
@@ -267,9 +243,7 @@ def check_scenario(scenario: Scenario) -> None:
                 strategy(arm.strategy).bind(anything, serde_options(arm))
                 strategy(arm.strategy).fairness()
                 for batch in scenario.commits:
-                    options = write_options(scenario, arm, Write(batch.operation, batch.partitions))
-                    asked = scenario.topology_of(arm).name
-                    check_topology(asked, options.operation, options.table)
+                    write_options(scenario, arm, Write(batch.operation, batch.partitions))
         except SetupError:  # a plug-in that raises, or is not installed correctly
             raise
         except LabError as exc:

@@ -5,44 +5,48 @@ An arm that raises, or whose contents are wrong, is marked and not measured any 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
 from serde_lab.errors import LabError
-from serde_lab.lab.cells.result import CellResult
+from serde_lab.lab.cells.cell import Cell, CellResult
 from serde_lab.lab.checks.stand_alone import STAND_ALONE
-from serde_lab.lab.kept_tables import KeptTables
+from serde_lab.lab.folders import KeptTables
 from serde_lab.lab.plan import CellPlan
-from serde_lab.lab.progress import Progress
-from serde_lab.runs.directory import RunWriter
+from serde_lab.lab.run_settings import Progress
 from serde_lab.runs.model import Check
+from serde_lab.runs.writer import RunWriter
+from serde_lab.scenario.hudi_options import in_scenario_keys
 from serde_lab.scenario.model import Arm
-from serde_lab.scenario.problems import in_scenario_keys
-from serde_lab.verify.checks import CheckResult, Verdict, arms_agree
 from serde_lab.verify.contents import Fingerprint
+from serde_lab.verify.table_checks import CheckResult, TableVerdict, arms_agree
 
 
-class Runner(Protocol):
-    """Measures cells."""
+class Cells(Protocol):
+    """Makes the cells of a scenario: one class of cell for each kind of arm."""
 
     def set_up(self) -> None:
         """Make the table that every cell starts with."""
 
-    def run(self, cell: str, arm: Arm) -> CellResult:
-        """Measure one cell. Raises whatever the arm raised."""
+    def cell(self, name: str, arm: Arm) -> Cell:
+        """The cell of `arm`, ready to be measured."""
         ...
 
-    def discard(self, cell: str) -> None:
+    def discard(self, name: str) -> None:
         """Remove what the cell left behind."""
+
+    def calibrate(self) -> Mapping[str, float]:
+        """Run one calibration cell; returns the seconds of each part."""
+        ...
 
 
 class Judge(Protocol):
     """Checks the output of a cell."""
 
-    def judge(self, arm: Arm, result: CellResult) -> Verdict:
+    def judge(self, arm: Arm, result: CellResult) -> TableVerdict:
         """Every check of one cell."""
         ...
 
@@ -64,25 +68,21 @@ class Rounds:
     """Arms whose tables could not be copied."""
     prints: dict[tuple[int, Hashable], dict[str, Fingerprint | None]] = field(default_factory=dict)
 
-    def run(
-        self,
-        cells: list[CellPlan],
-        runner: Runner,
-        calibration: Callable[[], Mapping[str, float]],
-    ) -> None:
+    def run(self, plans: list[CellPlan], cells: Cells) -> None:
+        """Measure the planned cells in order."""
         by_name = {arm.name: arm for arm in self.arms}
-        last = max(cell.round for cell in cells)
-        for number in sorted({cell.round for cell in cells}):
-            for part, seconds in calibration().items():
+        last = max(plan.round for plan in plans)
+        for number in sorted({plan.round for plan in plans}):
+            for part, seconds in cells.calibrate().items():
                 self.writer.calibration(number, part, seconds)
-            for cell in (one for one in cells if one.round == number):
+            for cell in (one for one in plans if one.round == number):
                 if cell.arm in self.given_up:
                     self.progress.cell_ended(cell.arm, number, None, self.given_up[cell.arm])
                     continue
-                self._cell(cell, by_name[cell.arm], runner, keep=number == last)
+                self._cell(cell, by_name[cell.arm], cells, keep=number == last)
             self._compare_arms()
 
-    def _cell(self, cell: CellPlan, arm: Arm, runner: Runner, keep: bool) -> None:
+    def _cell(self, cell: CellPlan, arm: Arm, cells: Cells, keep: bool) -> None:
         self.progress.cell_started(arm.name, cell.round, cell.warmup)
         started = datetime.now(UTC).isoformat(timespec="milliseconds")
         self.writer.cell_begin(
@@ -94,16 +94,16 @@ class Rounds:
             started_at=started,
         )
         try:
-            result = runner.run(cell.name, arm)
+            result = cells.cell(cell.name, arm).measure()
             verdict = self.checks.judge(arm, result)
         except LabError as exc:
-            self._failed(cell, arm, runner, in_scenario_keys(exc.message))
+            self._failed(cell, arm, cells, in_scenario_keys(exc.message))
             return
         except (
             Exception
-        ) as exc:  # a plug-in or Spark may raise anything: the arm fails, the run goes on
+        ) as exc:  # a plug-in or Spark may raise anything: the arm fails, the run continues
             lines = str(exc).strip().splitlines() or [""]
-            self._failed(cell, arm, runner, f"{type(exc).__name__}: {lines[0]}")
+            self._failed(cell, arm, cells, f"{type(exc).__name__}: {lines[0]}")
             return
         for sample in result.samples:
             self.writer.sample(
@@ -121,7 +121,7 @@ class Rounds:
             if keep:
                 self._keep(result.table, arm)
         self.writer.cell_end(cell.name, "ok")
-        runner.discard(cell.name)
+        cells.discard(cell.name)
         seconds = next(
             s.value for s in result.samples if s.metric == "seconds" and s.commit is None
         )
@@ -132,10 +132,10 @@ class Rounds:
         self.given_up[arm.name] = wrong_answer(wrong.name, wrong.detail)
         self.progress.cell_ended(arm.name, cell.round, None, f"{wrong.name}: {wrong.detail}")
 
-    def _failed(self, cell: CellPlan, arm: Arm, runner: Runner, reason: str) -> None:
+    def _failed(self, cell: CellPlan, arm: Arm, cells: Cells, reason: str) -> None:
         self.writer.cell_end(cell.name, "failed", reason)
-        runner.discard(cell.name)
-        self.given_up[arm.name] = f"raised before: {reason}"
+        cells.discard(cell.name)
+        self.given_up[arm.name] = f"raised earlier: {reason}"
         self.progress.cell_ended(arm.name, cell.round, None, reason)
 
     def _keep(self, table: Path, arm: Arm) -> None:
@@ -145,7 +145,7 @@ class Rounds:
             self.kept_tables.keep(table, arm.name)
         except LabError as exc:  # the measurements count all the same
             self.not_kept.append(arm.name)
-            self.progress.message(f"the table of {arm.name} is not kept: {exc}")
+            self.progress.message(f"the table of {arm.name} was not copied: {exc}")
 
     def _compare_arms(self) -> None:
         """Compare the tables of the round between arms."""

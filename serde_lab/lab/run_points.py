@@ -13,9 +13,8 @@ from serde_lab.lab.cells.codec_cases import check_rows
 from serde_lab.lab.cells.peer_arms import PeerPlan, plan_peers
 from serde_lab.lab.checks.source_check import check_arms, check_data, check_own_rows, check_types
 from serde_lab.lab.inputs.prepared import PreparedInputs, are_prepared, prepare_inputs
-from serde_lab.lab.plan import Write, check_scenario, write_options
-from serde_lab.lab.progress import Progress
-from serde_lab.lab.run_settings import RunSettings
+from serde_lab.lab.plan import Write, check_scenario, set_up_options
+from serde_lab.lab.run_settings import Progress, RunSettings
 from serde_lab.pipeline.source.schema import record_schema
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.model import Arm, Scenario
@@ -23,7 +22,7 @@ from serde_lab.scenario.sweep import SweepPoint
 
 
 @dataclass(frozen=True, slots=True)
-class AskedPoint:
+class PlannedPoint:
     """A point that is checked, but has no data yet.
 
     `value` is the value of the sweep, None without a sweep.
@@ -36,7 +35,7 @@ class AskedPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Point(AskedPoint):
+class Point(PlannedPoint):
     """A point with its input on disk."""
 
     inputs: PreparedInputs
@@ -50,7 +49,7 @@ class Point(AskedPoint):
 
 def planned(
     point: SweepPoint, arms: tuple[Arm, ...], settings: RunSettings, isolated: bool
-) -> AskedPoint:
+) -> PlannedPoint:
     """Check a point as far as possible before there is any data."""
     check_scenario(point.scenario)
     check_data(point.scenario, arms)
@@ -65,20 +64,20 @@ def planned(
         required=settings.require_peers,
         isolated=isolated,
     )
-    return AskedPoint(point.scenario, arms, peers, point.value)
+    return PlannedPoint(point.scenario, arms, peers, point.value)
 
 
-def prepared(one: AskedPoint, settings: RunSettings, progress: Progress) -> Point:
+def prepared(point: PlannedPoint, settings: RunSettings, progress: Progress) -> Point:
     """The point with its input made or found in the cache. Raises LabError if the data do not fit."""
-    inputs = prepare_inputs(one.scenario, settings.cache, progress.message)
-    schema = _stored_records(one.scenario, inputs)
-    check_arms(one.arms, schema)
-    if one.scenario.codec_only:
-        check_rows(one.scenario, inputs)
-    return Point(one.scenario, one.arms, one.peers, one.value, inputs, schema)
+    inputs = prepare_inputs(point.scenario, settings.cache, progress.message)
+    schema = _stored_records(point.scenario, inputs)
+    check_arms(point.arms, schema)
+    if point.scenario.codec_only:
+        check_rows(point.scenario, inputs)
+    return Point(point.scenario, point.arms, point.peers, point.value, inputs, schema)
 
 
 def _stored_records(scenario: Scenario, inputs: PreparedInputs) -> RecordSchema:
     """The schema of the records that every arm sends."""
     source = pq.read_schema(inputs.commits[0].files[0]).remove_metadata()
-    return record_schema(source, write_options(scenario, None, Write()))
+    return record_schema(source, set_up_options(scenario, None, Write()))

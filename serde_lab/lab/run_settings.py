@@ -1,11 +1,12 @@
-"""Defines the settings of a run that come from the command line, not from the scenario."""
+"""Defines the settings of a run that its scenario does not contain, and the receiver of its progress."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
-from serde_lab.lab.kept_tables import KeptTables
+from serde_lab.lab.folders import KeptTables
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +14,7 @@ class RunSettings:
     """Folders and choices of a run; none of them changes what the scenario asks for.
 
     `arms`: names of the arms to measure, () for all. `keep_tables`: a folder for each arm's final table;
-    `replace` deletes what is in the way there. `master`: a Spark master, "" for local mode.
+    `replace` replaces whatever is there. `master`: a Spark master, "" for local mode.
     """
 
     results: Path = Path("results")
@@ -42,3 +43,31 @@ class RunSettings:
     def kept_tables(self) -> KeptTables | None:
         """Where tables are kept; None if none are."""
         return None if self.keep_tables is None else KeptTables(self.keep_tables, self.replace)
+
+
+class Progress(Protocol):
+    """Receives the events of a run; every method returns at once."""
+
+    def message(self, text: str) -> None:
+        """A message that gets its own line."""
+
+    def plan(self, cells: int, done: int) -> None:
+        """The number of cells, and how many of them were measured before."""
+
+    def cell_started(self, arm: str, round: int, warmup: bool) -> None:
+        """A cell's clock is about to start."""
+
+    def cell_ended(self, arm: str, round: int, seconds: float | None, note: str) -> None:
+        """A cell has ended; `seconds` is None if it failed, and `note` says why."""
+
+
+class Silent:
+    """Ignores all events."""
+
+    def message(self, text: str) -> None: ...
+
+    def plan(self, cells: int, done: int) -> None: ...
+
+    def cell_started(self, arm: str, round: int, warmup: bool) -> None: ...
+
+    def cell_ended(self, arm: str, round: int, seconds: float | None, note: str) -> None: ...

@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
 from serde_lab.errors import RunError, UsageError, worst
-from serde_lab.lab.cells.codec import CodecCells
-from serde_lab.lab.cells.strategy import CellRunner
-from serde_lab.lab.checks.cell import CellChecks
+from serde_lab.lab.cells.codec_cells import CodecCells
+from serde_lab.lab.cells.table_cells import InProcess, TableCells
+from serde_lab.lab.checks.cell_checks import CellChecks
 from serde_lab.lab.checks.stand_alone import Proof, frames_stand_alone
-from serde_lab.lab.disk import check_disk
+from serde_lab.lab.folders import check_work, work_folder
 from serde_lab.lab.header import run_header, swept_header
 from serde_lab.lab.inputs.prepared import PreparedInputs, default_cache
+from serde_lab.lab.needs import check_disk
 from serde_lab.lab.plan import CellPlan, cells_of, serde_options
-from serde_lab.lab.progress import Progress, Silent
-from serde_lab.lab.rounds import Judge, Rounds, Runner, wrong_answer
+from serde_lab.lab.rounds import Cells, Judge, Rounds, wrong_answer
 from serde_lab.lab.run_points import Point, planned, prepared
+from serde_lab.lab.run_settings import Progress, Silent
 
-# `lab/ab/side.py` imports RunSettings from here, in code of any commit
+# `lab/ab/variant.py` imports RunSettings from here, in code of any commit
 from serde_lab.lab.run_settings import RunSettings as RunSettings
-from serde_lab.lab.session.apart import Measured, SessionsApart
-from serde_lab.lab.session.run_session import RunSession, calibration, recorded_conf
+from serde_lab.lab.session.run_session import Measured, RunSession, SessionsApart, recorded_conf
 from serde_lab.lab.session.worker_environment import environment_archive
-from serde_lab.lab.work_folder import check_work, work_folder
 from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.schema import RecordSchema
-from serde_lab.runs.directory import RunWriter, load_header, load_run
+from serde_lab.runs.directory import load_header, load_run
 from serde_lab.runs.model import Check, RunHeader
-from serde_lab.runs.soundness import unchecked
+from serde_lab.runs.writer import RunWriter
 from serde_lab.scenario.loading import parse_scenario, sweep_points
 from serde_lab.scenario.model import Arm, Scenario
 
@@ -56,20 +55,20 @@ def run_scenario(
 ) -> RunOutcome:
     """Measure every cell of `scenario`, or those that the run at `resume` still lacks.
 
-    An arm that raises or whose contents are wrong is marked and not measured any further; the others
-    go on. Raises LabError if nothing can be measured at all.
+    An arm that raises or whose contents are wrong is marked and not measured any further; the other
+    arms continue. Raises LabError if nothing can be measured at all.
     """
     progress = progress or Silent()
     settings = _with_environment(settings, progress)
     check_work(settings.work)
     check_kept_tables([(scenario, settings.arms)], settings)
     isolated = settings.isolate_peers if resume is None else _was_isolated(resume)
-    asked = [
+    checked = [
         planned(point, point.arms(chosen_arms(scenario, settings.arms)), settings, isolated)
         for point in sweep_points(scenario)
     ]
-    check_disk([(one.scenario, one.arms) for one in asked], settings, progress.message)
-    points = [prepared(one, settings, progress) for one in asked]
+    check_disk([(one.scenario, one.arms) for one in checked], settings, progress.message)
+    points = [prepared(one, settings, progress) for one in checked]
     with ExitStack() as stack:
         work = stack.enter_context(work_folder(settings.work))
         writer = stack.enter_context(_writer(scenario, points, settings, resume))
@@ -97,18 +96,18 @@ def run_scenario(
                 if place != work:
                     shutil.rmtree(place, ignore_errors=True)
         writer.finish("complete")
-    return RunOutcome(writer.path, worst([status_of(writer.path), 1 if not_kept else 0]))
+    return RunOutcome(writer.path, worst([load_run(writer.path).exit_status, 1 if not_kept else 0]))
 
 
 def check_kept_tables(
-    asked: Sequence[tuple[Scenario, tuple[str, ...]]], settings: RunSettings
+    scenarios: Sequence[tuple[Scenario, tuple[str, ...]]], settings: RunSettings
 ) -> None:
     """Raise UsageError unless `settings` can keep the tables of all these arms."""
     if settings.kept_tables is not None:
         settings.kept_tables.check(
             [
                 arm.name
-                for scenario, arms in asked
+                for scenario, arms in scenarios
                 for point in sweep_points(scenario)
                 for arm in point.arms(chosen_arms(scenario, arms))
             ]
@@ -121,16 +120,16 @@ def _interruptible(run: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as exc:
-        exc.add_note(f"what was measured is kept; `serde-lab run --resume {run}` goes on")
+        exc.add_note(f"what was measured is kept; `serde-lab run --resume {run}` continues")
         raise
 
 
 def _with_environment(settings: RunSettings, progress: Progress) -> RunSettings:
-    """The settings with the archive for the workers, if one is asked for."""
+    """The settings with the archive for the workers, if `ship_environment` is set."""
     if not settings.ship_environment:
         return settings
     if not settings.master:
-        raise UsageError("--ship-environment is for the workers of a cluster, which --master names")
+        raise UsageError("--ship-environment needs the --master of a cluster")
     cache = default_cache() if settings.cache is None else settings.cache
     archive = environment_archive(cache, settings.worker_python, progress.message)
     return replace(settings, archive=archive)
@@ -151,7 +150,7 @@ def _measure(
     """
     if point.value is not None:
         progress.message(f"{', '.join(arm.name for arm in point.arms)}")
-    codec = CodecCells.of(point.scenario, point.inputs, point.schema)
+    codec = CodecCells.of(point.scenario, point.inputs, point.schema, work)
     checks: Judge = codec or _table_checks(point, work, progress)
     rows = pq.read_metadata(point.inputs.commits[0].files[0]).num_rows
     proven = tuple(arm for arm in point.arms if arm.name not in given_up)
@@ -170,15 +169,13 @@ def _measure(
         given_up,
         kinds={arm.name: (arm.merging, point.scenario.key_is_global(arm)) for arm in point.arms},
     )
-    if codec is not None:
-        rounds.run(todo, codec, calibration(work, None))
-    else:
-        _sit(todo, rounds, point, settings, work)
+    with nullcontext(codec) if codec else _table_cells(point, settings, work, progress) as cells:
+        rounds.run(todo, cells)
     return rounds.not_kept
 
 
 def _table_checks(point: Point, work: Path, progress: Progress) -> CellChecks:
-    progress.message("working out the right answer (DuckDB)")
+    progress.message("computing the expected rows (DuckDB)")
     return CellChecks(point.scenario, point.inputs, work, files_too=point.peers.with_peers)
 
 
@@ -190,16 +187,6 @@ def resumed(path: Path) -> Scenario:
     return parse_scenario(run.header.scenario_content, str(path / "run.json"))
 
 
-def status_of(path: Path) -> int:
-    """The exit status for a finished run, from its contents."""
-    run = load_run(path)
-    statuses = [4 for check in run.checks if not check.passed]
-    statuses += [1 for cell in run.cells if cell.status == "failed"]
-    statuses += [1 for entry in run.header.arms if unchecked(run, entry.arm)]
-    measured = [cell for cell in run.cells if cell.status == "ok" and not cell.warmup]
-    return worst([*statuses, 0 if measured else 1])
-
-
 def chosen_arms(scenario: Scenario, names: tuple[str, ...]) -> tuple[Arm, ...]:
     """The arms called `names`, all of them for (). Raises RunError for an unknown name."""
     known = {arm.name: arm for arm in scenario.arms}
@@ -209,33 +196,32 @@ def chosen_arms(scenario: Scenario, names: tuple[str, ...]) -> tuple[Arm, ...]:
     return tuple(arm for arm in scenario.arms if not names or arm.name in names)
 
 
-def _sit(
-    cells: list[CellPlan], rounds: Rounds, point: Point, settings: RunSettings, work: Path
-) -> None:
-    """Measure cells of one point: in this process, or in one per session if arms need different sessions."""
+@contextmanager
+def _table_cells(
+    point: Point, settings: RunSettings, work: Path, progress: Progress
+) -> Iterator[Cells]:
+    """The cells of a point that writes tables, its set-up table written.
+
+    They run in this process without Spark, in a Spark session, or in several sessions that take turns.
+    """
     scenario, sessions = point.scenario, point.peers.sessions
-    on_spark = scenario.measure.exchange == "spark"
     tidy_heap = point.peers.with_peers or is_large(point.inputs)
-    if on_spark:
-        rounds.progress.message("starting Spark")
     with ExitStack() as stack:
-        runner: Runner
-        calibrate: Callable[[], Mapping[str, float]]
-        if len(sessions) > 1:
-            measured = Measured(scenario, point.inputs, settings, work, tidy_heap)
-            apart = stack.enter_context(SessionsApart(sessions, measured))
-            runner, calibrate = apart, apart.calibrate
+        cells: Cells
+        if scenario.measure.exchange != "spark":
+            cells = TableCells(scenario, point.inputs, work, InProcess())
         else:
-            bench = None
-            if on_spark:
-                session = RunSession(scenario, settings, work, sessions[0])
-                bench = stack.enter_context(session).bench
-            runner = CellRunner(scenario, point.inputs, work, bench, tidy_heap=tidy_heap)
-            calibrate = calibration(work, None if bench is None else bench.spark)
+            progress.message("starting Spark")
+            measured = Measured(scenario, point.inputs, settings, work, tidy_heap)
+            if len(sessions) > 1:
+                cells = stack.enter_context(SessionsApart(sessions, measured))
+            else:
+                session = stack.enter_context(RunSession(scenario, settings, work, sessions[0]))
+                cells = measured.cells(session, work)
         if point.inputs.setups:
-            rounds.progress.message("writing the set-up table")
-        runner.set_up()
-        rounds.run(cells, runner, calibrate)
+            progress.message("writing the set-up table")
+        cells.set_up()
+        yield cells
 
 
 def is_large(inputs: PreparedInputs) -> bool:
@@ -246,7 +232,7 @@ def is_large(inputs: PreparedInputs) -> bool:
 def _given_up(path: Path) -> dict[str, str]:
     """Arms that failed or gave wrong answers in the part of a run that was measured before."""
     run = load_run(path)
-    reasons = {c.arm: f"raised before: {c.error}" for c in run.cells if c.status == "failed"}
+    reasons = {c.arm: f"raised earlier: {c.error}" for c in run.cells if c.status == "failed"}
     for check in run.checks:
         if not check.passed and check.arm is not None:
             reasons[check.arm] = wrong_answer(check.name, check.detail)
@@ -257,13 +243,13 @@ def _frames(
     scenario: Scenario, arms: tuple[Arm, ...], schema: RecordSchema, rows: int, work: Path
 ) -> Proof:
     """Have another process decode the frames of each strategy among `arms`."""
-    asked = {
+    strategies = {
         arm.name: (arm.strategy, serde_options(arm)) for arm in arms if arm.strategy is not None
     }
     table = scenario.table
     # made-up values are no times, so folders are named by the values themselves
     keys = KeyGenerator(schema, table.hive_style, table.url_encode)
-    return frames_stand_alone(asked, schema, keys, work, rows, scenario.measure.seed)
+    return frames_stand_alone(strategies, schema, keys, work, rows, scenario.measure.seed)
 
 
 def _writer(
@@ -276,7 +262,9 @@ def _writer(
         header = swept_header(scenario, settings.arms, dict(zip(values, headers, strict=True)))
     if resume is not None:
         if dict(load_run(resume).header.data_checksums) != dict(header.data_checksums):
-            raise RunError(f"{resume}: its data differ from what the scenario gives now")
+            raise RunError(
+                f"{resume}: its input data differ from those that the scenario gives now"
+            )
         return RunWriter.open_existing(resume)
     return RunWriter.create(settings.results, header)
 

@@ -18,7 +18,7 @@ from typing import Any, TypeGuard
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 # they describe a measurement without changing its figures
-_DESCRIBING = frozenset({"__init__.py", "code_version.py", "container.py", "environment.py"})
+_DESCRIBING = frozenset({"__init__.py", "code_version.py", "environment.py"})
 
 
 def code_version(package: Path = _PACKAGE) -> dict[str, Any]:

@@ -10,13 +10,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from serde_lab.measure.identity import Identity, split_time
-from serde_lab.measure.metrics import DETAIL_PREFIX, DRIVER_PREFIX, HOP_PREFIX
+from serde_lab.measure.event_log import SparkHistory, TaskAttempt
+from serde_lab.measure.identity import Identity, JoinedTask, join_reports, split_time
+from serde_lab.measure.metrics import DETAIL_PREFIX, DRIVER_PREFIX, HOP_PREFIX, Sample
 from serde_lab.measure.phases import is_index
-from serde_lab.measure.reports import AttemptReport, JoinedTask, join_reports
+from serde_lab.measure.process_tree import TreeUse
 from serde_lab.measure.slots import Interval
-from serde_lab.measure.spark_tasks import SparkHistory, TaskAttempt
-from serde_lab.measure.timeline import TaskReport
+from serde_lab.measure.timeline import AttemptReport, TaskReport
 
 _NS_PER_MS = 1_000_000
 # counters of what a stage sends; those of index records have this prefix
@@ -25,19 +25,11 @@ INDEX = "index_"
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
-    """One sample: metric name, value, and the phase if the metric is `phase_wall_s` or `phase_cpu_s`."""
-
-    metric: str
-    value: float
-    phase: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class CommitMeasure:
     """The split of a commit's slot time, its workers' counters, and Spark's own figures.
 
-    `counters` are summed over the tasks of each stage label ("map", "reduce").
+    `counters` are summed over the tasks of each stage label ("map", "reduce"). `tree` is None if some of the
+    processes ran elsewhere.
     """
 
     identity: Identity
@@ -45,31 +37,39 @@ class CommitMeasure:
     peak_worker_rss_bytes: int | None
     spark: Mapping[str, float]
     driver: Mapping[str, float]
+    tree: TreeUse | None
 
-    def values(self) -> Iterator[Value]:
+    def samples(self, commit: int) -> Iterator[Sample]:
         """The samples of this commit, except `seconds` and those that only the table can supply.
 
-        `frames` and `frame_bytes` count the records that all sending stages sent; `rows` is the count of the
-        first stage that counted rows. With several sending stages, the counts of each stage follow.
+        `commit` is its number in the cell, from 1. `frames` and `frame_bytes` count the records that all
+        sending stages sent; `rows` is the count of the first stage that counted rows. With several sending
+        stages, the counts of each stage follow.
         """
         for phase, time in self.identity.phases.items():
-            yield Value("phase_wall_s", time.wall_s, phase)
-            yield Value("phase_cpu_s", time.cpu_s, phase)
-        yield Value("unattributed_share", self.identity.unattributed_share)
+            yield Sample("phase_wall_s", time.wall_s, commit, phase)
+            yield Sample("phase_cpu_s", time.cpu_s, commit, phase)
+        for name, value in self._figures():
+            yield Sample(name, value, commit)
+
+    def _figures(self) -> Iterator[tuple[str, float]]:
+        yield "unattributed_share", self.identity.unattributed_share
         first = next((counted for counted in self.counters.values() if "rows" in counted), None)
         if first is not None:
-            yield Value("rows", first["rows"])
+            yield "rows", first["rows"]
         for name in _SENT:
             stages = [counted[name] for counted in self.counters.values() if name in counted]
             if stages:
-                yield Value(name, sum(stages))
+                yield name, sum(stages)
         yield from self._by_hop()
         if self.peak_worker_rss_bytes is not None:
-            yield Value("peak_worker_rss_bytes", self.peak_worker_rss_bytes)
-        for name, value in {**self.spark, **self.driver}.items():
-            yield Value(name, value)
+            yield "peak_worker_rss_bytes", self.peak_worker_rss_bytes
+        if self.tree is not None:
+            yield "tree_cpu_s", self.tree.cpu_s
+            yield "tree_peak_bytes", self.tree.peak_bytes
+        yield from {**self.spark, **self.driver}.items()
 
-    def _by_hop(self) -> Iterator[Value]:
+    def _by_hop(self) -> Iterator[tuple[str, float]]:
         """The counts of each sending stage if there are several, and those of index records."""
         names = (*_SENT, *(f"{INDEX}{name}" for name in _SENT))
         sent = {
@@ -79,16 +79,16 @@ class CommitMeasure:
             if name in counted
         }
         if len(sent) > len(_SENT):
-            yield from (Value(name, n) for name, n in sent.items())
+            yield from sent.items()
         of_index = [
             counted[f"{INDEX}rows"]
             for counted in self.counters.values()
             if f"{INDEX}frames" in counted
         ]
         if of_index:
-            yield Value("index_records", sum(of_index))
+            yield "index_records", sum(of_index)
             cpu = [t.cpu_s for name, t in self.identity.phases.items() if is_index(name)]
-            yield Value("index_cpu_s", math.fsum(cpu))
+            yield "index_cpu_s", math.fsum(cpu)
 
 
 def measure_commit(
@@ -99,12 +99,13 @@ def measure_commit(
     *,
     driver: TaskReport | None = None,
     labels: Mapping[int, str] | None = None,
+    tree: TreeUse | None = None,
 ) -> CommitMeasure:
     """Measure a commit that ran on Spark in `interval` on `slots` task slots.
 
     `history` holds the commit's jobs; `driver` is the coordinator's own timeline, whose phases all lie inside
-    `interval`. Raises LabError if a successful worker has no report, or if the parts do not add up to the
-    whole.
+    `interval`; `tree` is what all processes used. Raises LabError if a successful worker has no report, or if
+    the parts do not add up to the whole.
     """
     tasks = join_reports(history, reports)
     identity = split_time(
@@ -124,11 +125,16 @@ def measure_commit(
         ),
         spark=spark_figures(counting, [task.attempt for task in tasks]),
         driver=_driver_figures(driver),
+        tree=tree,
     )
 
 
 def measure_in_process(
-    interval: Interval, reports: Sequence[TaskReport], *, driver: TaskReport | None = None
+    interval: Interval,
+    reports: Sequence[TaskReport],
+    *,
+    driver: TaskReport | None = None,
+    tree: TreeUse | None = None,
 ) -> CommitMeasure:
     """Measure a commit whose stages ran in this process one task at a time, which is one slot.
 
@@ -147,6 +153,7 @@ def measure_in_process(
         peak_worker_rss_bytes=None,
         spark={},
         driver=_driver_figures(driver),
+        tree=tree,
     )
 
 

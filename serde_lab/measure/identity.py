@@ -1,5 +1,8 @@
 """Splits a commit's slot time, slots x wall, into phases without gaps or overlaps.
 
+`join_reports` first joins the workers' reports with the task attempts of Spark's event log: at most one
+attempt at a partition of a stage counts, and only its report is kept.
+
 Task attempts from launch to finish plus empty slots make the whole. Inside a task the worker's own timeline
 counts, with `worker_start` before it and `worker_end` after it. The only remainder is `unattributed`: time
 inside the worker's function that no phase covers.
@@ -7,10 +10,11 @@ inside the worker's function that no phase covers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from serde_lab.errors import LabError
+from serde_lab.measure.event_log import SparkHistory, StageAttempt, TaskAttempt
 from serde_lab.measure.phases import (
     IDLE_DRIVER,
     IDLE_SCHEDULER,
@@ -20,11 +24,10 @@ from serde_lab.measure.phases import (
     UNATTRIBUTED,
     WORKER_END,
     WORKER_START,
+    PhaseSeconds,
 )
-from serde_lab.measure.reports import JoinedTask
-from serde_lab.measure.slots import Held, Interval, idle_time, one_after_the_other
-from serde_lab.measure.spark_tasks import StageAttempt
-from serde_lab.measure.timeline import TaskReport
+from serde_lab.measure.slots import Held, Interval, idle_time, without_overlap
+from serde_lab.measure.timeline import AttemptReport, TaskReport
 
 _NS_PER_MS = 1_000_000
 _NS_PER_S = 1e9
@@ -36,11 +39,15 @@ _OVERLAP_SHARE, _OVERLAP_NS_PER_TASK = 0.25, 100 * _NS_PER_MS
 
 
 @dataclass(frozen=True, slots=True)
-class SlotTime:
-    """Slot seconds and CPU seconds of a phase."""
+class JoinedTask:
+    """One task attempt, with its worker's report if the attempt counts and has one.
 
-    wall_s: float
-    cpu_s: float
+    `counts`: the partition's output is that of this attempt. Other attempts only took time.
+    """
+
+    attempt: TaskAttempt
+    report: TaskReport | None
+    counts: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +58,7 @@ class Identity:
     contains it.
     """
 
-    phases: Mapping[str, SlotTime]
+    phases: Mapping[str, PhaseSeconds]
     whole_s: float
     clamped_s: float
 
@@ -80,7 +87,7 @@ def split_time(
     tasks = [task for task in tasks if _held(0, task, cell).whole.length_ns]
     shuffling = {t.attempt.stage_id for t in tasks if t.attempt.metrics.shuffle_write_records}
     wanted = [_held(i, task, cell) for i, task in enumerate(tasks)]
-    laid = one_after_the_other(wanted, slots)
+    laid = without_overlap(wanted, slots)
     ledger = _Ledger()
     for task, held in zip(tasks, laid, strict=True):
         stage_id = task.attempt.stage_id
@@ -103,7 +110,7 @@ def split_time(
     ledger.add(UNATTRIBUTED, 0, 0)
     return Identity(
         {
-            name: SlotTime(wall_ns / _NS_PER_S, cpu_ns / _NS_PER_S)
+            name: PhaseSeconds(wall_ns / _NS_PER_S, cpu_ns / _NS_PER_S)
             for name, (wall_ns, cpu_ns) in ledger.times.items()
         },
         whole_s=slots * cell.length_ns / _NS_PER_S,
@@ -198,3 +205,46 @@ def _waiting(tasks: Sequence[JoinedTask], stages: Sequence[StageAttempt]) -> lis
             waiting.append(Interval(since_ms * _NS_PER_MS, attempt.launch_ms * _NS_PER_MS))
         ready_ms[key] = attempt.finish_ms
     return waiting
+
+
+def join_reports(history: SparkHistory, reports: Iterable[AttemptReport]) -> tuple[JoinedTask, ...]:
+    """Every attempt of `history`, in launch order, with the reports of those that count.
+
+    If several attempts at a partition succeeded (a retried stage), the last one counts. Raises LabError
+    naming stage and partition if a successful task of a Python stage has no report, or if a report belongs to
+    no attempt.
+    """
+    by_task = {report.task_id: report for report in reports}
+    python = {stage.stage_id for stage in history.stages if stage.python}
+    unknown = by_task.keys() - {attempt.task_id for attempt in history.attempts}
+    if unknown:
+        lost = by_task[min(unknown)]
+        raise LabError(
+            f"the worker of stage {lost.stage_id}, partition {lost.partition} reported task"
+            f" {lost.task_id}, which Spark's event log does not hold"
+        )
+    counting = {attempt.task_id for attempt in _counting(history.attempts)}
+    joined = []
+    for attempt in sorted(history.attempts, key=lambda one: (one.launch_ms, one.task_id)):
+        counts = attempt.task_id in counting
+        found = by_task.get(attempt.task_id) if counts else None
+        if counts and found is None and attempt.stage_id in python:
+            raise LabError(
+                f"stage {attempt.stage_id}, partition {attempt.partition}: task {attempt.task_id}"
+                " succeeded and its Python worker reported nothing"
+            )
+        joined.append(JoinedTask(attempt, found.report if found else None, counts))
+    return tuple(joined)
+
+
+def _counting(attempts: Sequence[TaskAttempt]) -> Iterable[TaskAttempt]:
+    last: dict[tuple[int, int], TaskAttempt] = {}
+    for attempt in attempts:
+        key = attempt.stage_id, attempt.partition
+        if attempt.successful and (key not in last or _later(attempt) > _later(last[key])):
+            last[key] = attempt
+    return last.values()
+
+
+def _later(attempt: TaskAttempt) -> tuple[int, int, int]:
+    return attempt.stage_attempt, attempt.finish_ms or 0, attempt.task_id

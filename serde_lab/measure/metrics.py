@@ -44,6 +44,24 @@ class Metric:
     gated: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One measured value, in the unit of its metric.
+
+    `commit` counts from 1, None for the whole cell; `phase` is set for `phase_wall_s` and `phase_cpu_s`.
+    """
+
+    metric: str
+    value: float
+    commit: int | None = None
+    phase: str | None = None
+
+    @property
+    def unit(self) -> str:
+        """The unit that the registry gives the metric. Raises RunError for an unknown metric."""
+        return metric(self.metric).unit
+
+
 METRICS = (
     Metric("seconds", "s", "time", "lower", "sum", "wall time"),
     Metric("phase_wall_s", "s", "time", "lower", "sum", "wall time of a phase"),
@@ -65,6 +83,8 @@ METRICS = (
     Metric("shuffle_bytes", "B", "compressed", "lower", "sum", "bytes written to the shuffle"),
     Metric("shuffle_read_bytes", "B", "compressed", "lower", "sum", "bytes read from the shuffle"),
     Metric("table_bytes", "B", "compressed", "lower", "last", "bytes of the table"),
+    Metric("tree_cpu_s", "s", "time", "lower", "sum", "CPU time of all processes", False),
+    Metric("tree_peak_bytes", "B", "memory", "lower", "max", "peak memory of all processes", False),
     Metric("peak_worker_rss_bytes", "B", "memory", "lower", "max", "peak memory of a worker"),
 )
 

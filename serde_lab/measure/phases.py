@@ -23,6 +23,14 @@ JVM = "jvm"
 
 
 @dataclass(frozen=True, slots=True)
+class PhaseSeconds:
+    """Slot seconds and CPU seconds of one phase."""
+
+    wall_s: float
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Phase:
     """A verb within a stage, or a name for a share of the whole cell."""
 
@@ -33,47 +41,57 @@ class Phase:
 
 VERBS = (
     Phase(WORKER_START, "worker", "from the task's launch to the start of the worker's function"),
-    Phase("input_wait", "wait", "blocked in next(): Spark reads, fetches or sends the input"),
+    Phase("input_wait", "wait", "waiting in next() while Spark reads, fetches or sends the input"),
     Phase("read_source", "pipeline", "the task reads the source's parquet files itself"),
-    Phase("bind", "worker", "the strategy looked up and bound to the schema"),
+    Phase("bind", "worker", "find the strategy and bind it to the schema"),
     Phase("keygen", "pipeline", "record keys and partition paths from the rows"),
     Phase("from_arrow", "serde", "from Arrow to the strategy's own records"),
-    Phase("route", "serde", "records ordered by target"),
+    Phase("route", "serde", "sort records by target task"),
     Phase("encode", "serde", "records to frames"),
-    Phase("sniff", "pipeline", "frames looked at for the strategy's own mark"),
+    Phase("sniff", "pipeline", "check that frames carry the strategy's mark"),
     Phase("decode", "serde", "frames to records"),
     Phase("order", "pipeline", "rows put back into input order"),
-    Phase("group", "pipeline", "records shared out to their file groups"),
+    Phase("group", "pipeline", "split records by file group"),
     Phase("precombine", "pipeline", "duplicates within the batch resolved by the ordering value"),
     Phase("read_base", "pipeline", "stored records read"),
     Phase("merge", "pipeline", "merged with what is stored"),
-    Phase("payload", "pipeline", "the detour of a payload class through Avro"),
+    Phase("payload", "pipeline", "convert to Avro and back for a payload class"),
     Phase("to_arrow", "serde", "from the strategy's own records to Arrow"),
     Phase("write", "pipeline", "base or log file written"),
-    Phase("release", "pipeline", "records given back: Python objects take time to go"),
-    Phase("output_wait", "wait", "from yield to resumption: Spark takes and shuffles the output"),
+    Phase("release", "pipeline", "free the records; Python objects take time to delete"),
+    Phase(
+        "output_wait", "wait", "from yield to resumption, while Spark takes and shuffles the output"
+    ),
     Phase(WORKER_END, "worker", "from the end of the worker's function to the task's finish"),
     Phase(JVM, "jvm", "a task without a Python worker, as a whole"),
 )
 
 ASSIGNING = (
     Phase(
-        "index_from_arrow", "pipeline", "index records, which have no row, as the strategy's own"
+        "index_from_arrow",
+        "pipeline",
+        "index records, which have no row, to the strategy's own records",
     ),
-    Phase("index_route", "pipeline", "index records ordered by target"),
+    Phase("index_route", "pipeline", "sort index records by target task"),
     Phase("index_encode", "pipeline", "index records to frames"),
     Phase("index_decode", "pipeline", "frames to index records"),
-    Phase("lookup", "pipeline", "keys looked for in the index"),
-    Phase("assign", "pipeline", "file groups for records that are new, or leave their partition"),
-    Phase("update_metadata", "pipeline", "records told their file groups"),
+    Phase("lookup", "pipeline", "look up keys in the index"),
+    Phase("assign", "pipeline", "choose file groups for records that are new or change partition"),
+    Phase("update_metadata", "pipeline", "write the file group into each record"),
 )
 """Verbs of topologies that look records up: reports show them by group; VERBS have their own colours."""
 
 WHOLE_CELL = (
-    Phase(IDLE_DRIVER, "idle", "no stage has a task to run: the driver plans, commits or waits"),
-    Phase(IDLE_STAGE_TAIL, "idle", "a stage runs its last tasks and none is left for this slot"),
-    Phase(IDLE_SCHEDULER, "idle", "a task is waiting, and the slot is empty"),
-    Phase(LOST_ATTEMPTS, "lost", "task attempts that failed or lost against another attempt"),
+    Phase(
+        IDLE_DRIVER, "idle", "no stage has a task to run, while the driver plans, commits or waits"
+    ),
+    Phase(
+        IDLE_STAGE_TAIL, "idle", "a stage runs its last tasks, and this slot has none left to run"
+    ),
+    Phase(IDLE_SCHEDULER, "idle", "the slot is empty although a task is waiting"),
+    Phase(
+        LOST_ATTEMPTS, "lost", "task attempts that failed, or whose result another attempt replaced"
+    ),
     Phase(UNATTRIBUTED, "unattributed", "inside the worker's function, outside every timer"),
 )
 

@@ -48,7 +48,7 @@ class IdleTime:
     scheduler_ns: int
 
 
-def one_after_the_other(held: Sequence[Held], slots: int) -> tuple[Held, ...]:
+def without_overlap(held: Sequence[Held], slots: int) -> tuple[Held, ...]:
     """The tasks placed on `slots` slots so that no slot holds two at once; in the given order.
 
     Spark frees a slot before it has taken the finished task's result, and notes the finish only afterwards:

@@ -23,10 +23,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TypeVar
 
 from serde_lab.errors import LabError
 
@@ -65,7 +65,7 @@ class PhaseTime:
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """The report of one task; picklable, and JSON-able through `to_json`.
+    """The report of one task, which travels as pickle.
 
     `stage` is the pipeline's label ("map", "reduce"). `wall_ns` and `cpu_ns` run from the timeline's start to
     its report. `phases` is keyed by verb, without the stage.
@@ -86,33 +86,16 @@ class TaskReport:
         """Wall time of the task that no phase covers."""
         return self.wall_ns - sum(phase.wall_ns for phase in self.phases.values())
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain dicts, strings and ints."""
-        return {
-            **{name: getattr(self, name) for name in _PLAIN_FIELDS},
-            "phases": {name: asdict(phase) for name, phase in self.phases.items()},
-            "counters": dict(self.counters),
-        }
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """The report that `to_json` wrote."""
-        return cls(
-            **{name: value[name] for name in _PLAIN_FIELDS},
-            phases={name: PhaseTime(**phase) for name, phase in value["phases"].items()},
-            counters=dict(value["counters"]),
-        )
+@dataclass(frozen=True, slots=True)
+class AttemptReport:
+    """The report of one task attempt; `task_id` is `TaskContext.taskAttemptId()`."""
 
-
-_PLAIN_FIELDS = (
-    "stage",
-    "started_epoch_ns",
-    "ended_epoch_ns",
-    "wall_ns",
-    "cpu_ns",
-    "peak_rss_bytes",
-    "pid",
-)
+    stage_id: int
+    partition: int
+    task_id: int
+    attempt: int
+    report: TaskReport
 
 
 class TaskTimeline:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from serde_lab.errors import OptionError
-from serde_lab.records.ordering import not_older
+from serde_lab.merging.survivors import not_older
 from serde_lab.records.schema import RecordSchema, values_at
 
 Mask = npt.NDArray[np.bool_]
@@ -39,13 +39,13 @@ ARROW = "ARROW"
 class Merged:
     """The result of merging n pairs of records: `rows` has one row per pair, in their order.
 
-    `deleted`: pairs that leave no record; their rows have no meaning. `older_stands`: pairs whose older
+    `deleted`: pairs that leave no record; their rows have no meaning. `older_kept`: pairs whose older
     record stays unchanged.
     """
 
     rows: pa.RecordBatch
     deleted: Mask | None = None
-    older_stands: Mask | None = None
+    older_kept: Mask | None = None
 
     @classmethod
     def chosen(cls, older: pa.RecordBatch, newer: pa.RecordBatch, take_newer: Mask) -> Merged:
@@ -168,7 +168,7 @@ def named_class(name: str, kind: type[Kind], where: str, known: Iterable[str]) -
     try:
         found = getattr(importlib.import_module(module_name), class_name)
     except (ImportError, AttributeError) as exc:
-        raise OptionError(f"{where}, which is not there: {exc}") from exc
+        raise OptionError(f"{where}, which cannot be loaded: {exc}") from exc
     if not (isinstance(found, type) and issubclass(found, kind)):
-        raise OptionError(f"{where}, which is no {kind.__name__}")
+        raise OptionError(f"{where}, which is not a {kind.__name__}")
     return found

@@ -137,13 +137,13 @@ class PartialUpdateAvroPayload(OverwriteNonDefaultsWithLatestAvroPayload):
         """Fills the null fields of one record of a batch from the other as well."""
         if not older.avro or not self.avro:
             return super().pre_combine(older, properties)
-        stands, other = (older, self) if older.ordering > self.ordering else (self, older)
-        top, below = self.decode(stands.avro), self.decode(other.avro)
+        winner, other = (older, self) if older.ordering > self.ordering else (self, older)
+        top, below = self.decode(winner.avro), self.decode(other.avro)
         if self.is_delete(top, properties) or self.is_delete(below, properties):
-            return stands
+            return winner
         datum = _filled(top, below)
         # the merged datum needs no bytes of its own, since `decode` returns it
-        return type(self)(stands.avro, stands.ordering, lambda _: datum)
+        return type(self)(winner.avro, winner.ordering, lambda _: datum)
 
     def combine_and_get_update_value(
         self, current: Datum, properties: Mapping[str, str]
@@ -227,14 +227,14 @@ class AvroRecordMerger(RecordMerger):
         bridge = _Bridge(newer.schema, schema.ordering)
         payload_class = load_payload(properties["hoodie.compaction.payload.class"])
         results: list[Datum | None] = []
-        stands = np.zeros(newer.num_rows, np.bool_)
+        older_kept = np.zeros(newer.num_rows, np.bool_)
         current_avro = bridge.encoded(older)
         for row, payload in enumerate(bridge.payloads(newer, payload_class)):
             current = bridge.decode(current_avro[row])
             result = payload.combine_and_get_update_value(current, properties)
-            stands[row] = result is current
+            older_kept[row] = result is current
             results.append(result)
-        return bridge.merged(results, newer, stands)
+        return bridge.merged(results, newer, older_kept)
 
     def pre_combine(
         self,
@@ -249,13 +249,13 @@ class AvroRecordMerger(RecordMerger):
         before = bridge.payloads(older, payload_class)
         after = bridge.payloads(newer, payload_class)
         results: list[Datum | None] = []
-        stands = np.zeros(newer.num_rows, np.bool_)
+        older_kept = np.zeros(newer.num_rows, np.bool_)
         for row, (old, new) in enumerate(zip(before, after, strict=True)):
             kept = new.pre_combine(old, properties)
-            stands[row] = kept is old
+            older_kept[row] = kept is old
             # keep the whole record: the merge with the stored one decides whether it is a delete
             results.append(kept.decode(kept.avro))
-        return bridge.merged(results, newer, stands)
+        return bridge.merged(results, newer, older_kept)
 
 
 class _Bridge:
@@ -286,7 +286,7 @@ class _Bridge:
         ]
 
     def merged(
-        self, results: list[Datum | None], like: pa.RecordBatch, stands: npt.NDArray[np.bool_]
+        self, results: list[Datum | None], like: pa.RecordBatch, older_kept: npt.NDArray[np.bool_]
     ) -> Merged:
         deleted = np.array([result is None for result in results], np.bool_)
         datums = [self._encoded_datum(result) for result in results if result is not None]
@@ -296,7 +296,7 @@ class _Bridge:
             rows = rows.take(pa.array(number, mask=deleted))
         columns = [rows.column(field.name).cast(field.type) for field in like.schema]
         made = pa.RecordBatch.from_arrays(columns, schema=like.schema)
-        return Merged(made, deleted if deleted.any() else None, stands)
+        return Merged(made, deleted if deleted.any() else None, older_kept)
 
     def _encoded_datum(self, datum: Datum) -> bytes:
         out = io.BytesIO()

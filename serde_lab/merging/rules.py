@@ -1,19 +1,30 @@
-"""Turns the merge settings of `hoodie.properties` into the code that merges.
+"""Holds the merge settings of a table: which code merges its rows, and which values mark rows as deletes.
 
-`MergeRules` holds a table's settings and makes the combiner. This module also chooses one of several
-mergers and maps Hudi's class names to the lab's. Source: HoodieRecordUtils and HoodieWriteConfig
-(RECORD_MERGE_IMPL_CLASSES).
+`MergeRules` makes the combiner. This module also chooses one of several mergers and maps Hudi's class names
+to the lab's. A row is marked as a delete by `_hoodie_is_deleted`, by a field and marker that the table
+defines, or by the row kind that changelog writers store. Sources: HoodieRecordUtils, HoodieWriteConfig
+(RECORD_MERGE_IMPL_CLASSES) and org.apache.hudi.common.table.read.DeleteContext.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from serde_lab.errors import OptionError
-from serde_lab.merging.combiner import Combiner, MergerCombiner
-from serde_lab.merging.delete_markers import DeleteMarkers
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from serde_lab.errors import OptionError, SchemaError
+from serde_lab.merging.combiner import (
+    Combiner,
+    MergerCombiner,
+    PartialUpdate,
+    PartialUpdateCombiner,
+)
 from serde_lab.merging.merger import (
     ANY,
     ARROW,
@@ -26,9 +37,99 @@ from serde_lab.merging.merger import (
     RecordMerger,
     named_class,
 )
-from serde_lab.merging.partial_update import PartialUpdate, PartialUpdateCombiner
-from serde_lab.merging.survivors import MergeMode
-from serde_lab.records.schema import RecordSchema
+from serde_lab.merging.survivors import Deletes, MergeMode
+from serde_lab.records.conversion import java_text
+from serde_lab.records.schema import DELETE, OPERATION, UPDATE_BEFORE, RecordSchema
+
+IS_DELETED = "_hoodie_is_deleted"
+"""A data column by which a writer marks a row as a delete."""
+
+_KINDS = pa.array([DELETE, UPDATE_BEFORE])
+
+
+class Columns(Protocol):
+    """Rows whose columns are accessible by name: a batch, a table, or a strategy's records."""
+
+    def column(self, name: str) -> pa.Array: ...  # or a pa.ChunkedArray
+
+    def __len__(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteMarkers:
+    """The field that the table defines, and the text in it that marks a delete; both "" if there is none."""
+
+    field: str = ""
+    marker: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.field) != bool(self.marker):
+            given, missing = ("field", "marker") if self.field else ("marker", "field")
+            raise OptionError(
+                f"hoodie.payload.delete.{given} is given without hoodie.payload.delete.{missing};"
+                " a table needs both to recognise deletes"
+            )
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raises SchemaError if `_hoodie_is_deleted` is not boolean or the table's field is missing."""
+        if IS_DELETED in schema.names and not pa.types.is_boolean(schema.field(IS_DELETED).type):
+            raise SchemaError(
+                f"column {IS_DELETED!r} is of type {schema.field(IS_DELETED).type}, expected a boolean"
+            )
+        if self.field and self.field not in schema.names:
+            raise SchemaError(
+                f"hoodie.payload.delete.field is {self.field!r}, which is not a column of the data"
+            )
+
+    def used_in(self, names: Collection[str]) -> list[str]:
+        """The columns among `names` that may mark a delete."""
+        return [name for name in (IS_DELETED, self.field) if name and name in names]
+
+    def marked(self, rows: Columns, names: Collection[str]) -> npt.NDArray[np.bool_] | None:
+        """Which rows are marked, shape (n,); None if none is. `names` are the columns that `rows` has."""
+        found: npt.NDArray[np.bool_] | None = None
+        for mask in self._masks(rows, names):
+            flat = pc.fill_null(mask, False)
+            if pc.any(flat).as_py():
+                marks = flat.to_numpy(**_COPY) if isinstance(flat, pa.Array) else flat.to_numpy()
+                found = marks if found is None else found | marks
+        return found
+
+    def _masks(self, rows: Columns, names: Collection[str]) -> Sequence[pa.Array]:
+        masks = []
+        if IS_DELETED in names and pa.types.is_boolean(rows.column(IS_DELETED).type):
+            masks.append(rows.column(IS_DELETED))
+        if self.field and self.field in names:
+            masks.append(pc.equal(java_text(rows.column(self.field)), self.marker))
+        if OPERATION in names:
+            masks.append(pc.is_in(rows.column(OPERATION), value_set=_KINDS))
+        return masks
+
+
+_COPY = {"zero_copy_only": False}
+
+
+def deletes_of(marked: npt.NDArray[np.bool_], ordering: Sequence[pa.Array]) -> Deletes:
+    """Marked rows as deletes: by their ordering values if there are any, else by commit time.
+
+    Hudi writes the int 0 for "no ordering value". So a row whose only ordering value is the int 0 deletes
+    by commit time here too; the date 1970-01-01 is the int 0 to Hudi.
+    """
+    if not ordering:
+        return Deletes(marked, marked.copy())
+    always = np.zeros(len(marked), np.bool_)
+    kind = ordering[0].type
+    if len(ordering) == 1 and (pa.types.is_int32(kind) or pa.types.is_date32(kind)):
+        zero = pa.scalar(0, pa.int32()).cast(kind)
+        always = pc.fill_null(pc.equal(ordering[0], zero), False).to_numpy(**_COPY)
+    return Deletes(marked, marked & always)
+
+
+def null_among(ordering: Sequence[pa.Array]) -> npt.NDArray[np.bool_] | None:
+    """Which rows have a null ordering value, shape (n,); None if none has."""
+    masks = [values.is_null().to_numpy(**_COPY) for values in ordering if values.null_count]
+    return np.logical_or.reduce(masks) if masks else None
+
 
 IMPLEMENTATIONS = "hoodie.write.record.merge.custom.implementation.classes"
 
@@ -127,8 +228,8 @@ class MergeRules:
             return f"{_MODEL}.{_PARTIAL if by_event else _NON_DEFAULTS}"
         if self.partial_update is not None:
             raise OptionError(
-                f"no payload class of Hudi's merges by {self.partial_update} alone;"
-                " leave the payload bridge out"
+                f"no payload class of Hudi merges by {self.partial_update}; such a table needs a merger"
+                " other than HoodieAvroRecordMerger"
             )
         return f"{_MODEL}.{_EVENT if by_event else _LATEST}"
 
@@ -148,7 +249,7 @@ def load_merger(text: str) -> RecordMerger:
     try:
         uuid.UUID(merger.strategy_id)
     except (ValueError, AttributeError) as exc:
-        raise OptionError(f"{text}: its strategy_id is no UUID") from exc
+        raise OptionError(f"{text}: its strategy_id is not a UUID") from exc
     return merger
 
 

@@ -1,11 +1,22 @@
-"""Decides which record of a key survives precombine within a batch, and then the merge with stored rows.
+"""Decides which record of a key survives: in precombine, in a log, and in the merge with stored rows.
 
 Hudi's merge rules (BufferedRecordMergerFactory) are index arithmetic over record keys and ordering values
-here, so that any representation of records can merge by `take` alone.
+here, for all keys at once, so that any representation of records can merge by `take` alone.
 
-EVENT_TIME_ORDERING: the higher ordering value wins, ties go to the newer; a commit-time delete (one
-without an ordering value) always wins. COMMIT_TIME_ORDERING: the newer wins. CUSTOM: ordering values
-decide on deletes, and a merger decides on two rows (`merger.py`).
+* By commit time the later record wins.
+* By event time a record wins over those before it if its ordering value is not lower than the highest of
+  theirs. A delete without an ordering value (by commit time) wins over everything before it. The first
+  row after it wins over it whatever its value; until then deletes with a value change nothing.
+* These rules hold within one history (`History`). A base file's row does not belong to its logs' history:
+  the logs' winner is compared with it by ordering value alone. So a base row with a higher value comes back
+  even if the log deleted it before, as in Apache Hudi unless a compaction ran in between.
+* Under partial update (`sources`) a winning record has its gaps filled from the winners before it, and a
+  losing one fills the gaps that remain.
+* CUSTOM: ordering values decide on deletes, and a merger decides on two rows (`merger.py`).
+
+Ordering values are ranked in Hudi's order, as integers that numpy can sort: strings compare by their UTF-8
+bytes, as Avro's Utf8 and Spark's UTF8String do. NaN is the greatest value and equal to itself, and -0.0 is
+below 0.0, as in Java's Double.
 """
 
 from __future__ import annotations
@@ -19,12 +30,215 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from serde_lab.merging.histories import History, winners
+from serde_lab.errors import SchemaError
 from serde_lab.records.key_hash import HashedKeys, equal_neighbours
-from serde_lab.records.ordering import not_older, ranks
+
+
+def ranks(values: pa.Array) -> npt.NDArray[np.int64]:
+    """Integers in the order of `values` (shape (n,)): equal ones for equal values, for this array only.
+
+    Nulls rank below everything. Raises SchemaError for a type that has no order.
+    """
+    kind = values.type
+    if values.null_count:
+        found = ranks(values.drop_null())
+        lowest = np.iinfo(np.int64).min
+        result = np.full(len(values), lowest, np.int64)
+        # dense, so that no value can be the integer of null
+        result[values.is_valid().to_numpy(zero_copy_only=False)] = _dense(found)
+        return result
+    if pa.types.is_boolean(kind):
+        return values.cast(pa.int8()).to_numpy().astype(np.int64)
+    if pa.types.is_signed_integer(kind):
+        return values.to_numpy().astype(np.int64, copy=False)
+    if pa.types.is_date32(kind):
+        return values.view(pa.int32()).to_numpy().astype(np.int64)
+    if pa.types.is_timestamp(kind):
+        return values.view(pa.int64()).to_numpy()
+    if pa.types.is_floating(kind):
+        return _float_order(values.to_numpy().astype(np.float64))
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if is_text or pa.types.is_decimal(kind):
+        return _dictionary_ranks(values)
+    raise SchemaError(f"type {kind} has no order that a table can merge by")
+
+
+def not_older(older: Sequence[pa.Array], newer: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
+    """Whether each `newer` record wins against its `older` one: ordering(newer) >= ordering(older).
+
+    One array an ordering field, at least one; later fields decide where the earlier ones are equal.
+    """
+    rows = len(newer[0])
+    above = np.zeros(rows, np.bool_)
+    equal = np.ones(rows, np.bool_)
+    for before, after in zip(older, newer, strict=True):
+        together = ranks(pa.concat_arrays([before.cast(after.type), after]))
+        low, high = together[:rows], together[rows:]
+        above |= equal & (high > low)
+        equal &= high == low
+    return above | equal
+
+
+def dense_ranks(ordering: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
+    """0, 1, … in the order of several ordering fields together; equal numbers for equal values."""
+    by_value = [ranks(values) for values in ordering]
+    if len(by_value) == 1:
+        return _dense(by_value[0])
+    order = np.lexsort(list(reversed(by_value)))
+    changes = np.zeros(len(order), np.bool_)
+    for values in by_value:
+        ordered = values[order]
+        changes[1:] |= ordered[1:] != ordered[:-1]
+    found = np.empty(len(order), np.int64)
+    found[order] = np.cumsum(changes)
+    return found
+
+
+def _float_order(values: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """Double.compareTo's order: the sign-magnitude bits folded into two's complement."""
+    bits = np.where(np.isnan(values), np.nan, values).view(np.int64)
+    return np.where(bits < 0, np.int64(np.iinfo(np.int64).min) - bits - 1, bits)
+
+
+def _dense(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    return np.unique(values, return_inverse=True)[1].astype(np.int64)
+
+
+def _dictionary_ranks(values: pa.Array) -> npt.NDArray[np.int64]:
+    encoded = values.dictionary_encode()
+    distinct = encoded.dictionary
+    # Arrow sorts strings by their bytes
+    order = pc.sort_indices(distinct).to_numpy().astype(np.int64)
+    place = np.empty(len(distinct), np.int64)
+    place[order] = np.arange(len(distinct))
+    return place[encoded.indices.to_numpy()]
+
 
 Indices = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Entries in the order in which they were written; all arrays have shape (n,).
+
+    `group` numbers the keys from 0, in any order. `ordering` has one array per ordering field, and is
+    empty by commit time. `deleted`: entries that delete their key; `always`: those that do so by commit
+    time.
+    """
+
+    group: Indices
+    ordering: Sequence[pa.Array]
+    deleted: Mask
+    always: Mask
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """For each key, the entries that its record is made of, in the order in which they fill gaps.
+
+    Those of key i are rows[starts[i] : starts[i + 1]]. The first one is the winner; a winning delete is
+    the only one. Keys are in the order of their winners.
+    """
+
+    rows: Indices
+    starts: Indices
+
+    @property
+    def tops(self) -> Indices:
+        """The winning entry of each key."""
+        return self.rows[self.starts[:-1]]
+
+
+def winners(history: History) -> Indices:
+    """The winning entry of each key, in order of position."""
+    group = history.group
+    if not len(group):
+        return np.empty(0, np.int64)
+    position = np.arange(len(group))
+    if not history.ordering:
+        last = np.zeros(int(group.max()) + 1, np.int64)
+        np.maximum.at(last, group, position)
+        return np.sort(last)
+    entries = _alive(history)
+    by_value = [ranks(values.take(pa.array(entries))) for values in history.ordering]
+    # lexsort sorts by its last array first: key, then ordering fields in order, then position
+    order = np.lexsort([entries, *reversed(by_value), group[entries]])
+    ordered = entries[order]
+    last_of_group = np.append(group[ordered][1:] != group[ordered][:-1], True)
+    return np.sort(ordered[last_of_group])
+
+
+def sources(history: History) -> Sources:
+    """The entries that each key's record is made of."""
+    if not len(history):
+        return Sources(np.empty(0, np.int64), np.zeros(1, np.int64))
+    entries = _alive(history)
+    entries = entries[np.argsort(history.group[entries], kind="stable")]
+    group = history.group[entries]
+    deleted = history.deleted[entries]
+    value = np.zeros(len(entries), np.int64)
+    if history.ordering:
+        value = dense_ranks([values.take(pa.array(entries)) for values in history.ordering])
+    # values rise with the group, so that the running maximum never reaches into the next group
+    rising = group * (int(value.max()) + 1) + value
+    wins = rising == np.maximum.accumulate(rising)
+    first_of_group = np.append(True, group[1:] != group[:-1])
+    number = np.cumsum(first_of_group) - 1
+    place = np.arange(len(entries))
+    keys = int(number[-1]) + 1
+    # a winning delete removes everything before it, and also late entries before the next row
+    cut = np.full(keys, -1, np.int64)
+    np.maximum.at(cut, number[wins & deleted], place[wins & deleted])
+    first_row = np.full(keys, len(entries), np.int64)
+    begins = wins & ~deleted & (place > cut[number])
+    np.minimum.at(first_row, number[begins], place[begins])
+    ends_deleted = first_row == len(entries)
+    takes_part = ~deleted & (place >= first_row[number])
+    takes_part |= (place == cut[number]) & ends_deleted[number]
+    left = np.flatnonzero(takes_part)
+    # first the entries that won when they came, newest first; then the late ones, oldest first
+    turn = np.where(wins[left], -left, left + len(entries))
+    left = left[np.lexsort([turn, number[left]])]
+    rows = entries[left]
+    sizes = np.bincount(number[left], minlength=keys)
+    starts = np.append(0, np.cumsum(sizes))
+    return _by_top(Sources(rows, starts))
+
+
+def _by_top(found: Sources) -> Sources:
+    """`found` with the keys in the order of their winners."""
+    order = np.argsort(found.tops, kind="stable")
+    sizes = np.diff(found.starts)[order]
+    starts = np.append(0, np.cumsum(sizes))
+    within = np.arange(int(starts[-1])) - np.repeat(starts[:-1], sizes)
+    return Sources(found.rows[np.repeat(found.starts[:-1][order], sizes) + within], starts)
+
+
+def _alive(history: History) -> Indices:
+    """Entries that still count after deletes by commit time.
+
+    Of a key with such deletes they are the entries from the first row after the last one on, or only that
+    delete if no row follows.
+    """
+    group, always = history.group, history.always
+    position = np.arange(len(group))
+    if not always.any():
+        return position
+    groups = int(group.max()) + 1
+    cut = np.full(groups, -1, np.int64)
+    np.maximum.at(cut, group[always], position[always])
+    after = position > cut[group]
+    rows_after = after & ~history.deleted
+    first_row = np.full(groups, len(position), np.int64)
+    np.minimum.at(first_row, group[rows_after], position[rows_after])
+    untouched = cut[group] < 0
+    from_row = (cut[group] >= 0) & after & (position >= first_row[group])
+    delete_alone = (position == cut[group]) & (first_row[group] == len(position))
+    return np.flatnonzero(untouched | from_row | delete_alone)
 
 
 class MergeMode(StrEnum):

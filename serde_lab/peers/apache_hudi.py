@@ -87,20 +87,20 @@ class HudiSnapshot:
                 self.frame().write.mode("overwrite").parquet(folder.name)
             except (Py4JError, PySparkException) as exc:
                 folder.cleanup()
-                said = root_cause(str(exc))
-                raise TableError(f"Apache Hudi cannot read {self.path}: {said}") from exc
+                cause = root_cause(str(exc))
+                raise TableError(f"Apache Hudi cannot read {self.path}: {cause}") from exc
             finally:
                 self.spark.conf.set(calendar, before)
             self._folder.append(folder)
         return sorted(Path(self._folder[0].name).glob("part-*.parquet"))
 
 
-def root_cause(said: str) -> str:
+def root_cause(message: str) -> str:
     """The innermost cause of a Java stack trace, on one line; its first line if no cause is named."""
     causes = [
-        line.partition("Caused by: ")[2] for line in said.splitlines() if "Caused by: " in line
+        line.partition("Caused by: ")[2] for line in message.splitlines() if "Caused by: " in line
     ]
-    return (causes or said.strip().splitlines() or ["it did not say why"])[-1 if causes else 0]
+    return (causes or message.strip().splitlines() or ["no cause given"])[-1 if causes else 0]
 
 
 def read_incremental(spark: SparkSession, path: str, begin: str, end: str = "") -> HudiSnapshot:

@@ -1,6 +1,6 @@
-"""Apache Hudi's three arms: the write options of `hudi_avro`, `hudi_spark` and `hudi_spark_tuned`.
+"""Defines Apache Hudi's three arms: `hudi_avro`, `hudi_spark` and `hudi_spark_tuned`.
 
-These are the options beyond those that make Hudi's table equal to the lab's.
+Each arm is the options that it adds to those of `scenario.hudi_options`, which the lab is handed too.
 """
 
 from __future__ import annotations
@@ -9,9 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from serde_lab.peers.hudi_options import HudiWrite, Operation, RecordType
+RecordType = Literal["AVRO", "SPARK"]
 
-LogBlocks = Literal["avro", "parquet"]
+MERGER_CLASSES: Mapping[RecordType, str] = {
+    "AVRO": "org.apache.hudi.common.model.HoodieAvroRecordMerger",
+    "SPARK": "org.apache.hudi.DefaultSparkRecordMerger",
+}
+"""The merger of each record type; Hudi chooses the record type by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,29 +27,22 @@ class HudiArm:
     record_type: RecordType
     tuned: Mapping[str, str] = field(default_factory=dict)
 
-    def write(
-        self,
-        operation: Operation,
-        *,
-        parallelism: int,
-        codec: str,
-        log_blocks: LogBlocks,
-        unique: bool,
-    ) -> HudiWrite:
-        """One write of this arm; `unique` says that no key occurs twice in the batch.
+    def own_options(self, unique: bool) -> dict[str, str]:
+        """The options that only Apache Hudi is handed; `unique`: no key occurs twice in the batch.
 
         The AVRO record type always writes Avro log blocks, whatever the table asks for: that is what the
         type is for.
         """
-        return HudiWrite(
-            operation=operation,
-            record_type=self.record_type,
-            log_block=log_blocks if self.record_type == "SPARK" else "avro",
-            parallelism=parallelism,
-            codec=codec,
-            combine_before_upsert=not (self.tuned and unique),
-            extra=self.tuned,
-        )
+        combine = not (self.tuned and unique)
+        options = {
+            "hoodie.write.record.merge.custom.implementation.classes": MERGER_CLASSES[
+                self.record_type
+            ],
+            "hoodie.combine.before.upsert": "true" if combine else "false",
+        }
+        if self.record_type == "AVRO":
+            options["hoodie.logfile.data.block.format"] = "avro"
+        return options | dict(self.tuned)
 
 
 TUNED: Mapping[str, str] = {

@@ -1,8 +1,7 @@
-"""Lists how the lab's pipeline and Apache Hudi's are alike and how they differ.
+"""Lists what the lab's pipeline and Apache Hudi's do alike and what they do differently.
 
-The table is for the report and the documentation (`LIKENESS.md`, which `python -m
-serde_lab.peers.likeness` prints). Each difference says who does more work, and which figures of a run
-measure it.
+Reports show the table, and `python -m serde_lab.peers.likeness` prints it as `LIKENESS.md`. Each row says
+which side does more work, and which figures of a run measure the difference.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ MoreWork = Literal["alike", "ours", "peer", "either"]
 
 _WORDS: dict[MoreWork, str] = {
     "alike": "alike",
-    "ours": "we do more",
+    "ours": "the lab does more",
     "peer": "Hudi does more",
     "either": "different",
 }
@@ -24,10 +23,10 @@ _WORDS: dict[MoreWork, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Aspect:
-    """One row: what each side does, who does more work, and which figures of a run measure it.
+    """One row: what each side does, which side does more work, and which figures of a run measure it.
 
-    `metrics` are names of a run's figures, which the report prints beside it; `shown_in` is a check whose
-    detail has the figure for each arm.
+    `metrics` are names of a run's figures, which the report prints beside the row; `shown_in` is the check
+    whose detail has the figure of each arm's table.
     """
 
     name: str
@@ -49,70 +48,69 @@ FILES_ALIKE = "files_alike"
 ASPECTS = (
     Aspect(
         "input",
-        "the scenario's parquet files, one input partition a file",
+        "the scenario's Parquet files, one input partition for each file",
         "the same DataFrame",
         "alike",
         ("rows",),
     ),
     Aspect(
         "reader of the input",
-        "Arrow in the map tasks, since the DataFrame is a plain scan of parquet files (phase"
-        " `map.read_source`; serde_lab.source_reader=spark has Spark read); spark_native leaves it to"
-        " Spark",
-        "Spark's vectorised reader, inside the JVM that goes on with the rows",
+        "the map tasks read the Parquet files with Arrow (phase `map.read_source`; with"
+        " serde_lab.source_reader=spark, Spark reads them). In spark_native, Spark reads them",
+        "Spark's vectorised reader, in the JVM that also processes the rows",
         "either",
     ),
     Aspect(
         "record key, partition, ordering",
-        "of the scenario",
-        "the same fields; Hudi's key generator writes the same keys and paths",
+        "the scenario's columns",
+        "the same columns; Hudi's key generator writes the same keys and paths",
         "alike",
     ),
     Aspect(
         "index and file groups",
-        "simple bucket index, hashed on the key",
-        "the same index, hash and number of buckets: the same keys stand in the same bucket",
+        "simple bucket index, hash of the record key",
+        "the same index, hash and number of buckets, so every key is in the same bucket",
         "alike",
         ("files",),
     ),
     Aspect(
         "table",
-        "type, version, merge mode and file layout of the scenario; no metadata table",
+        "the scenario's type, version, merge mode and file layout; no metadata table",
         "the same; hoodie.metadata.enable=false",
         "alike",
     ),
     Aspect(
         "table services",
-        "none: no cleaning, compaction or archiving",
-        "switched off, where Hudi cleans and archives by default",
+        "no cleaning, compaction or archiving",
+        "the same; by default Hudi would clean and archive",
         "alike",
     ),
     Aspect(
         "parallelism",
-        "a reduce task a bucket; as many task slots",
-        "shuffle parallelism is the number of buckets; the same session and slots",
+        "one reduce task for each bucket",
+        "one shuffle partition for each bucket, in a session with the same task slots",
         "alike",
         ("slots",),
     ),
     Aspect(
-        "exchanges of whole records",
-        "one; duplicates are resolved by the task that writes the bucket",
-        "two: duplicates are combined by one shuffle before another one brings rows to their bucket;"
-        " hudi_spark_tuned leaves the first out where a batch has no duplicates",
+        "shuffles of whole records",
+        "one; the task that writes a bucket resolves its duplicates",
+        "two: the first combines duplicates, the second brings records to their buckets;"
+        " hudi_spark_tuned skips the first if a batch has no duplicates",
         "peer",
         ("shuffle_records", "shuffle_bytes"),
     ),
     Aspect(
         "reading the input",
         "once",
-        "once; hudi_spark_tuned reads it twice or keeps it in memory in between, as there is no"
-        " shuffle to read again",
+        "once; hudi_spark_tuned reads it twice or caches it in memory, because it has no first shuffle"
+        " whose files could be read again",
         "peer",
     ),
     Aspect(
         "duplicates and late rows",
-        "resolved by the ordering value, also where a batch has none",
-        "the same; hudi_spark_tuned does not look for duplicates where a batch has none",
+        "resolved by the ordering value, even if a batch has none",
+        "the same; hudi_spark_tuned does not look for duplicates if a batch has none",
         "alike",
     ),
     Aspect(
@@ -123,106 +121,109 @@ ASPECTS = (
         shown_in=FILES_ALIKE,
     ),
     Aspect(
-        "parquet codec and level",
-        "of the scenario",
-        "the same: zstd at the scenario's level by Hadoop's configuration, gzip at 6, the only level"
-        " that Hudi writes",
+        "Parquet codec and level",
+        "the scenario's",
+        "the same: Hadoop's configuration sets the level of zstd; gzip is at 6, the only level that Hudi"
+        " writes",
         "alike",
         ("table_bytes",),
         FILES_ALIKE,
     ),
     Aspect(
-        "parquet encodings",
-        "dictionaries for columns whose values repeat, shared prefixes for keys and sequence numbers,"
-        " differences for integers and dates",
-        "dictionaries tried on every column, plain values where they do not pay",
+        "Parquet encodings",
+        "dictionaries for columns with repeated values, delta byte arrays for keys and sequence numbers,"
+        " delta encoding for integers and dates",
+        "tries a dictionary for every column, and writes plain values if it does not pay",
         "either",
         ("table_bytes",),
         FILES_ALIKE,
     ),
     Aspect(
         "statistics in the footer",
-        "minimum, maximum and nulls of every column",
+        "minimum, maximum and number of nulls of every column",
         "the same, and a page index",
         "peer",
         shown_in=FILES_ALIKE,
     ),
     Aspect(
-        "bloom filter in the footer",
-        "sized for the rows that are there, 20 rounds and 46 bits a key",
-        "grown in steps of 60,000 keys with a fixed size each, 30 rounds and 43 bits a key for the same"
-        " rate; hudi_spark_tuned writes none, since a bucket index never asks for it",
+        "Bloom filter in the footer",
+        "sized for the file's rows: 20 hash functions and 46 bits for each key",
+        "a filter of fixed size for every 60,000 keys: 30 hash functions and 43 bits for each key, with"
+        " the same error rate; hudi_spark_tuned writes none, because the bucket index never reads it",
         "either",
         shown_in=FILES_ALIKE,
     ),
     Aspect(
         "key range in the footer",
-        "least and greatest key, in Java's order",
-        "the same; hudi_spark_tuned writes none, as it goes with the bloom filter",
+        "least and greatest key, in Java's order of strings",
+        "the same; hudi_spark_tuned writes none, because Hudi writes it together with the Bloom filter",
         "alike",
         shown_in=FILES_ALIKE,
     ),
     Aspect(
         "log blocks (merge-on-read)",
         "Avro or Parquet, as the scenario says",
-        "the same with the SPARK record type; hudi_avro writes Avro blocks always",
+        "the same with the SPARK record type; hudi_avro always writes Avro blocks",
         "alike",
         shown_in=FILES_ALIKE,
     ),
     Aspect(
         "sorting",
-        "none: rows stand in the order of arrival",
+        "none: rows are written in the order of arrival",
         "none",
         "alike",
     ),
     Aspect(
         "markers",
-        "an empty file for each data file, before it is written",
-        "for each data file too, gathered by the timeline server in the driver; hudi_spark_tuned"
-        " writes them itself",
+        "an empty file for each data file, created before it",
+        "a marker for each data file, written in batches by the timeline server on the driver; in"
+        " hudi_spark_tuned the tasks create marker files themselves",
         "alike",
     ),
     Aspect(
         "durability",
-        "no fsync; a file appears under its name when it is whole",
+        "no fsync; a file appears under its name when it is complete",
         "no fsync; a file grows under its name",
         "alike",
     ),
     Aspect(
         "checksum files",
         "none",
-        "Hadoop's local file system writes a .crc beside every file",
+        "Hadoop's local file system writes a .crc file for every file",
         "peer",
     ),
     Aspect(
         "timeline",
-        "requested, inflight, completed; a workload profile is not written",
-        "the same, with a workload profile, which takes a job of its own, in the inflight file",
+        "requested, inflight and completed instants, without a workload profile",
+        "the same instants; a job of its own computes a workload profile for the inflight file",
         "peer",
     ),
     Aspect(
-        "what the clock holds",
-        "from requested to completed, markers removed",
-        "the whole call of save, with its planning before requested and its tidying after completed",
+        "time on the clock",
+        "from the requested to the completed instant, removal of markers included",
+        "the whole call of save, which also plans before the requested instant and cleans up after the"
+        " completed one",
         "peer",
         ("driver.before_requested_s", "driver.after_completed_s"),
     ),
     Aspect(
         "session",
-        "Kryo, Hudi's SQL extension and its catalog are set for all arms; none of it is used here",
-        "the same session, which Hudi needs so; `run --isolate-peers` measures what sharing does",
+        "all arms have Kryo, Hudi's SQL extension and its catalog in their session; the lab uses none of"
+        " them",
+        "the same session, because Hudi needs these settings; `run --isolate-peers` measures the effect of"
+        " sharing it",
         "alike",
     ),
     Aspect(
         "heap",
-        "one size from start to end, garbage collected before each cell and outside the clock",
+        "fixed size; garbage is collected before each cell, outside the clock",
         "the same heap",
         "alike",
     ),
     Aspect(
         "language",
-        "Python workers beside the JVM: rows cross a socket twice",
-        "all inside the JVM",
+        "Python workers beside the JVM: every row crosses a socket twice",
+        "everything runs in the JVM",
         "ours",
         ("spark.executor_cpu_s",),
     ),
@@ -239,7 +240,7 @@ def as_records(aspects: Iterable[Aspect] = ASPECTS) -> tuple[dict[str, object], 
 def as_document(aspects: Iterable[Aspect] = ASPECTS) -> str:
     """The text of `LIKENESS.md`; a test compares it with this table."""
     lines = [
-        "# What is alike between the lab's pipeline and Apache Hudi's, and what is not",
+        "# What the lab's pipeline and Apache Hudi do alike, and what they do differently",
         "",
         "Written by `python -m serde_lab.peers.likeness`; do not edit. The report of a run",
         "has the same table with the figures of its arms.",

@@ -18,12 +18,12 @@ from typing import Any, Literal, cast
 from serde_lab.avro.container import read_single
 from serde_lab.errors import OptionError, TableError
 from serde_lab.pipeline.options.reader import OptionReader
+from serde_lab.table.files.base_file import META_NAMES
 from serde_lab.table.files.file_system_view import BaseFile
-from serde_lab.table.files.meta_columns import META_NAMES
 from serde_lab.table.read_plan import ReadPlan, plan_incremental, plan_snapshot
-from serde_lab.table.services.archiving import history_of
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.archive import history_of
 from serde_lab.table.timeline.timeline import WRITE_ACTIONS, format_instant_time
 
 QueryType = Literal["snapshot", "read_optimized", "incremental"]
@@ -37,11 +37,11 @@ _MERGERS = "hoodie.write.record.merge.custom.implementation.classes"
 
 _MEANING: Mapping[str, str] = {
     _QUERY: "snapshot, read_optimized or incremental",
-    _BEGIN: "incremental: changes that completed after this time",
-    _END: "incremental: and not after this one",
-    _AS_OF: "the table as it stood after the last write that was requested not after this time",
-    _META: "true: the five meta columns too, before the data columns",
-    _MERGERS: "mergers of a table that merges by CUSTOM, as package.module:Class, by commas",
+    _BEGIN: "incremental: only changes that completed after this time",
+    _END: "incremental: only changes that completed until this time",
+    _AS_OF: "the table after the last write that was requested until this time",
+    _META: "true: the five meta columns, too, before the data columns",
+    _MERGERS: "mergers of a table whose merge mode is CUSTOM, as package.module:Class, separated by commas",
     "hoodie.metadata.enable": "false",
 }
 _DATES = ("%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S.%f")
@@ -63,7 +63,7 @@ def open_table(path: str) -> HoodieTable:
     """The table at a folder or URL. Raises TableError if there is none; creates no folder."""
     storage = Storage.open(path)
     if storage.is_local and not Path(storage.url).is_dir():
-        raise TableError(f"{path} is no Hudi table: there is no such folder")
+        raise TableError(f"{path} is not a Hudi table: there is no such folder")
     return HoodieTable.open(storage)
 
 
@@ -82,7 +82,9 @@ def parse_read_options(options: Mapping[str, Any]) -> ReadOptions:
         if reader.given(key) and query != "incremental":
             raise OptionError(f"{key} is for an incremental read, and {_QUERY} is {query}")
     if query == "incremental" and not reader.given(_BEGIN):
-        raise OptionError(f"{_BEGIN} is missing; an incremental read begins after it")
+        raise OptionError(
+            f"{_BEGIN} is missing; it is the time after which an incremental read begins"
+        )
     if reader.given(_AS_OF) and query != "snapshot":
         raise OptionError(f"{_AS_OF} is for a snapshot, and {_QUERY} is {query}")
     return ReadOptions(
@@ -123,8 +125,8 @@ def _plan_changes(
     archived = _archived(table) if options.begin < min(times.values(), default="") else []
     if archived and options.begin >= min(archived):
         raise OptionError(
-            f"{_BEGIN} is {options.begin}, and what changed up to {max(archived)} was archived",
-            hint=f"begin there, or before {min(archived)} for all rows",
+            f"{_BEGIN} is {options.begin}, and changes up to {max(archived)} were archived",
+            hint=f"begin at that time, or before {min(archived)} for all rows",
         )
     if options.begin < min([*archived, *times.values()], default=""):
         # nothing was written before, so all rows are changes
@@ -179,7 +181,7 @@ def _check_there(table: HoodieTable, option: str, time: str, times: Mapping[str,
     archived = _archived(table) if time < first else []
     if archived and time >= min(archived):
         raise OptionError(
-            f"{option} is {time}, and the timeline before {first} was archived: files of then may be"
+            f"{option} is {time}, and the timeline before {first} was archived: its files may be"
             " gone"
         )
     for instant in reversed(timeline.instants()):

@@ -9,6 +9,7 @@ Both exchanges, in-process and Spark, call these functions, so the same frames c
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -16,20 +17,18 @@ import pyarrow.compute as pc
 
 from serde_lab.errors import DataError
 from serde_lab.measure.timeline import TaskTimeline
-from serde_lab.pipeline.exchange.frame_receiver import FrameReceiver
-from serde_lab.pipeline.exchange.frame_sender import BATCH_BYTES, FrameSender
-from serde_lab.pipeline.exchange.hops import BY_BUCKET, Hop, Outgoing
+from serde_lab.pipeline.exchange.frames import BATCH_BYTES, FrameReceiver, FrameSender
+from serde_lab.pipeline.exchange.routing import BY_BUCKET, Outgoing, Task
 from serde_lab.pipeline.handles.file_groups import FileGroupWriter
 from serde_lab.pipeline.handles.handle import WriteStatus
-from serde_lab.pipeline.plan import Operation, WritePlan
+from serde_lab.pipeline.plan import WritePlan
+from serde_lab.records.conversion import fit
 from serde_lab.records.keys import RowPlace
-from serde_lab.records.plain_form import scaled
-from serde_lab.records.schema import FILE_ID, INSTANT_TIME, values_at
-from serde_lab.records.schema_evolution import fit
-from serde_lab.records.types import holds_strings
+from serde_lab.records.operation import Operation
+from serde_lab.records.plain_form import list_columns, null_elements, scaled
+from serde_lab.records.schema import FILE_ID, INSTANT_TIME, holds_strings, values_at
 from serde_lab.serde.record_verbs import STORED_FILE_GROUP
-from serde_lab.table.files.meta_columns import FILE_NAME
-from serde_lab.table.portability import list_columns, null_elements
+from serde_lab.table.files.base_file import FILE_NAME
 
 NULL_ELEMENTS_OF = "null_elements_of."
 """Prefix of a counter name; a column name follows. It counts null elements in that column's lists."""
@@ -40,44 +39,26 @@ SEPARATORS = "[,:]"
 _FEWEST_ROWS = 8192
 
 
-def map_stage(
-    plan: WritePlan,
-    partition: int,
-    batches: Iterable[pa.RecordBatch],
-    timeline: TaskTimeline,
-    timed: bool = False,
-    hop: Hop = BY_BUCKET,
-) -> Iterator[pa.RecordBatch]:
-    """Turn source batches, with at least the columns of `plan.source_schema`, into batches of ROUTED.
-
-    `timed`: the batches time themselves, under a phase of their own; otherwise the wait for them is
-    timed.
-    """
-    source = batches if timed else timeline.source(batches)
-    yield from timeline.sink(_encoded(plan, partition, source, timeline, hop))
+def map_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Turn source batches, with at least the columns of `plan.source_schema`, into batches of ROUTED."""
+    yield from task.timeline.sink(_encoded(task, batches))
 
 
-def _encoded(
-    plan: WritePlan,
-    partition: int,
-    batches: Iterable[pa.RecordBatch],
-    timeline: TaskTimeline,
-    hop: Hop,
-) -> Iterator[pa.RecordBatch]:
-    with timeline.phase("bind"):
-        bound = plan.bind()
+def _encoded(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    plan, timeline, hop = task.plan, task.timeline, task.next_hop
+    bound = task.bind()
     per_frame = bound.options.rows_per_frame
     # each target and shard fills a frame of its own, so full frames need this many rows
     wanted = max(_FEWEST_ROWS, min(per_frame * hop.tasks(plan) * plan.shards, 1 << 20))
     if per_frame == 0:
         wanted = 1 << 40
-    sender = FrameSender(plan, bound, hop, partition, timeline)
-    for batch in _gathered(batches, wanted, timeline):
+    sender = FrameSender(task, bound)
+    for batch in _gathered(task.source(batches), wanted, timeline):
         with timeline.phase("keygen"):
             source = stored_form(batch, plan.source_schema)
-            place = RowPlace(plan.instant, partition, sender.rows_before)
+            place = RowPlace(plan.instant, task.partition, sender.rows_before)
             enveloped = enveloped_records(plan, source, place)
-            going = Outgoing(enveloped, partition, source)
+            going = Outgoing(enveloped, task.partition, source)
             target, shard = hop.destinations(plan, going)
             count_null_elements(enveloped, timeline)
         with timeline.phase("from_arrow"):
@@ -130,7 +111,7 @@ def stored_form(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The columns of `schema`, in its order and types; other source columns are dropped.
 
     Missing columns become null, and narrower types are widened (`records.schema_evolution`). A decimal
-    may come as its unscaled long, as Spark's columns do (`spark.columns.handed_over`). Raises DataError
+    may come as its unscaled long, as Spark's columns do (`spark.dataframe.handed_over`). Raises DataError
     naming the column for text that is not UTF-8.
     """
     there = {name: place for place, name in enumerate(batch.schema.names)}
@@ -194,33 +175,28 @@ def _gathered(
         yield together
 
 
-def reduce_stage(
-    plan: WritePlan, partition: int, batches: Iterable[pa.RecordBatch], timeline: TaskTimeline
-) -> Iterator[WriteStatus]:
+def reduce_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[WriteStatus]:
     """Turn batches of (position, frame) into the statuses of the files written."""
-    with timeline.phase("bind"):
-        bound = plan.bind()
-    writers = FileGroupWriter(plan, partition, timeline)
-    for arrived in FrameReceiver(plan, bound, timeline).arrivals(batches):
+    bound = task.bind()
+    writers = FileGroupWriter(task)
+    for arrived in FrameReceiver(task, bound).arrivals(batches):
         if arrived.records is not None:
             writers.write(arrived.records)
-        with timeline.phase("release"):
+        with task.timeline.phase("release"):
             # freeing records of Python objects takes time, so it has a phase of its own
             arrived.records = None
-    yield from timeline.sink(writers.finish())
+    yield from task.timeline.sink(writers.finish())
 
 
-def reduce_columns_stage(
-    plan: WritePlan, partition: int, batches: Iterable[pa.RecordBatch], timeline: TaskTimeline
-) -> Iterator[WriteStatus]:
+def reduce_columns_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[WriteStatus]:
     """The reduce stage behind a hop of Spark's own columns: no strategy, no frames.
 
     Batches hold the source's columns and `position`; sorting by it restores the input order.
     """
-    with timeline.phase("bind"):
-        bound = plan.bind()
-    writers = FileGroupWriter(plan, partition, timeline, convert_out="write")
-    batches = list(timeline.source(batches))
+    plan, timeline = task.plan, task.timeline
+    bound = task.bind()
+    writers = FileGroupWriter(replace(task, convert_out="write"))
+    batches = list(task.source(batches))
     if batches:
         with timeline.phase("order"):
             together = pa.concat_batches(batches)
@@ -230,7 +206,7 @@ def reduce_columns_stage(
         with timeline.phase("keygen"):
             source = stored_form(together, plan.source_schema)
             enveloped = enveloped_records(plan, source)
-            _check_arrival(plan, partition, source, enveloped)
+            _check_arrival(task, source, enveloped)
             count_null_elements(enveloped, timeline)
             # Arrow's records are the batch itself, so no strategy takes part in this hop
             records = bound.from_arrow(enveloped)
@@ -239,21 +215,19 @@ def reduce_columns_stage(
     yield from timeline.sink(writers.finish())
 
 
-def _check_arrival(
-    plan: WritePlan, partition: int, source: pa.RecordBatch, enveloped: pa.RecordBatch
-) -> None:
-    """Refuse records in a wrong bucket: `spark.columns.java_bucket` hashes texts whole, separators
+def _check_arrival(task: Task, source: pa.RecordBatch, enveloped: pa.RecordBatch) -> None:
+    """Refuse records in a wrong bucket: `spark.dataframe.java_bucket` hashes texts whole, separators
     included.
     """
-    fields = [values_at(source, name) for name in plan.table.record_key_fields]
+    fields = [values_at(source, name) for name in task.plan.table.record_key_fields]
     texts = [values for values in fields if pa.types.is_string(values.type)]
     if not any(pc.any(pc.match_substring_regex(text, SEPARATORS)).as_py() for text in texts):
         return
-    target = BY_BUCKET.place(plan, Outgoing(enveloped, partition, source))
-    wrong = np.flatnonzero(target != partition)
+    target = BY_BUCKET.place(task.plan, Outgoing(enveloped, task.partition, source))
+    wrong = np.flatnonzero(target != task.partition)
     if len(wrong):
         raise DataError(
             f"record key {enveloped.column(0)[int(wrong[0])].as_py()!r} holds , or : in a value, and"
-            " Spark's own columns cannot find its bucket",
+            " Spark's own columns cannot determine its bucket",
             hint="write it by upsert",
         )

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.assign.index_lookup import (
     BaseFileBlooms,
     IndexLookup,
@@ -25,7 +25,7 @@ from serde_lab.pipeline.assign.stages import (
     bootstrap_stage,
     relay_stage,
 )
-from serde_lab.pipeline.exchange.hops import (
+from serde_lab.pipeline.exchange.routing import (
     BY_BUCKET,
     BY_FILE_GROUP,
     BY_FILE_GROUP_IN_ORDER,
@@ -33,27 +33,14 @@ from serde_lab.pipeline.exchange.hops import (
     BY_PARTITION,
     TO_ONE,
     Hop,
+    Task,
 )
-from serde_lab.pipeline.handles.mini_batches import mini_batch_stage
-from serde_lab.pipeline.handles.row_writer import write_rows_stage
+from serde_lab.pipeline.handles.file_groups import mini_batch_stage
+from serde_lab.pipeline.handles.row_writer import write_rows_stage, write_sorted_rows_stage
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.stages import map_stage, reduce_columns_stage, reduce_stage
 
 Batches = Iterable[pa.RecordBatch]
-
-
-@dataclass(frozen=True, slots=True)
-class StageTask:
-    """One task of a stage.
-
-    `hop` follows the stage, None after the last one. `timed`: its input times itself.
-    """
-
-    plan: WritePlan
-    partition: int
-    timeline: TaskTimeline
-    hop: Hop | None = None
-    timed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +53,7 @@ class Stage:
 
     label: str
     does: str
-    work: Callable[[StageTask, Batches], Iterator[Any]]
+    work: Callable[[Task, Batches], Iterator[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,79 +98,35 @@ class Topology:
         )
 
 
-def _map(task: StageTask, batches: Batches) -> Iterator[Any]:
-    assert task.hop is not None
-    return map_stage(task.plan, task.partition, batches, task.timeline, task.timed, task.hop)
-
-
-def _reduce(task: StageTask, batches: Batches) -> Iterator[Any]:
-    return reduce_stage(task.plan, task.partition, batches, task.timeline)
-
-
-def _reduce_in_batches(task: StageTask, batches: Batches) -> Iterator[Any]:
-    return mini_batch_stage(task.plan, task.partition, batches, task.timeline)
-
-
-def _bootstrap(task: StageTask, batches: Batches) -> Iterator[Any]:
-    assert task.hop is not None
-    return bootstrap_stage(task.plan, batches, task.timeline, task.hop)
-
-
-def _relay(task: StageTask, batches: Batches) -> Iterator[Any]:
-    assert task.hop is not None
-    return relay_stage(task.plan, task.partition, batches, task.timeline, task.hop)
-
-
-def _assign_and_write(task: StageTask, batches: Batches) -> Iterator[Any]:
-    return assign_and_write_stage(task.plan, task.partition, batches, task.timeline, StoredKeys)
-
-
-def _write_rows(task: StageTask, batches: Batches) -> Iterator[Any]:
-    return write_rows_stage(task.plan, task.partition, batches, task.timeline, task.timed)
-
-
-def _write_sorted_rows(task: StageTask, batches: Batches) -> Iterator[Any]:
-    return write_rows_stage(
-        task.plan, task.partition, batches, task.timeline, task.timed, sorts=True
-    )
-
-
-def _reduce_columns(task: StageTask, batches: Batches) -> Iterator[Any]:
-    return reduce_columns_stage(task.plan, task.partition, batches, task.timeline)
-
-
-MAP = Stage("map", "keys and partition paths, rows to records", _map)
-REDUCE = Stage("reduce", "one record a key, merged with what is stored, written", _reduce)
+MAP = Stage("map", "keys and partition paths, rows to records", map_stage)
+REDUCE = Stage("reduce", "one record per key, merged with the stored rows, written", reduce_stage)
 COLUMNS = Stage(
-    "reduce", "rows that crossed as the engine's own columns are written", _reduce_columns
+    "reduce", "rows that crossed as the engine's own columns are written", reduce_columns_stage
 )
 
 
-BOOTSTRAP = Stage("bootstrap", "index records of what is stored", _bootstrap)
-GENERATOR = Stage("generator", "records pass the task that begins instants", _relay)
+BOOTSTRAP = Stage("bootstrap", "index records of the stored keys", bootstrap_stage)
+GENERATOR = Stage("generator", "records pass the task that begins instants", relay_stage)
 WRITE_PARTITION = Stage(
     "reduce",
     "stored keys looked up, file groups assigned, merged and written, one after the other",
-    _assign_and_write,
+    partial(assign_and_write_stage, lookup=StoredKeys),
 )
 REDUCE_IN_BATCHES = Stage(
     "reduce",
     "merged and written in mini-batches, of the largest file group first",
-    _reduce_in_batches,
+    mini_batch_stage,
 )
 
 
-WRITE_ROWS = Stage("write", "keys and partition paths, rows to base files", _write_rows)
+WRITE_ROWS = Stage("write", "keys and partition paths, rows to base files", write_rows_stage)
 WRITE_SORTED_ROWS = Stage(
-    "write", "keys and partition paths, rows sorted, then to base files", _write_sorted_rows
+    "write", "keys and partition paths, rows sorted, then to base files", write_sorted_rows_stage
 )
 
 
 def _assigning(lookup: type[IndexLookup] | None, what: str) -> Stage:
-    def work(task: StageTask, batches: Batches) -> Iterator[Any]:
-        assert task.hop is not None
-        return assign_stage(task.plan, task.partition, batches, task.timeline, task.hop, lookup)
-
+    work = partial(assign_stage, lookup=lookup)
     return Stage("assign", f"looked up in {what}, given file groups", work)
 
 
@@ -200,7 +143,7 @@ def state() -> Topology:
     """RFC-84's upsert with the state index: each record is shuffled twice."""
     return Topology(
         "state",
-        "what is stored is sent as index records to the tasks that assign file groups",
+        "the stored keys are sent as index records to the tasks that assign file groups",
         (MAP, _assigning(SentIndex, "index records"), REDUCE),
         (BY_KEY, BY_FILE_GROUP),
         index_joins=0,
@@ -222,7 +165,7 @@ def consistent() -> Topology:
     work = _assigning(None, "")
     return Topology(
         "consistent",
-        "the ring of its partition tells a record's file group, and nothing is looked up",
+        "the ring of its partition determines a record's file group, and nothing is looked up",
         (MAP, replace(work, does="given file groups by the partition's ring"), REDUCE),
         (BY_KEY, BY_FILE_GROUP),
     )
@@ -267,7 +210,7 @@ def compatible() -> Topology:
     """RFC-24's pipeline without a coordinator; its commit sink is the driver, as in every topology here."""
     return Topology(
         "compatible",
-        "a single task begins instants, with assigners and writers behind it",
+        "a single task begins instants, followed by assigners and writers",
         (MAP, GENERATOR, _assigning(SentIndex, "index records"), REDUCE),
         (TO_ONE, BY_KEY, BY_FILE_GROUP),
         index_joins=1,

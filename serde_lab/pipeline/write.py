@@ -1,45 +1,51 @@
 """Runs one write on the driver: opens or creates the table, plans, runs the exchange, commits.
 
-The order of these steps keeps concurrent readers safe.
+The order of these steps keeps concurrent readers safe. Several batches may be written under one instant, as
+in RFC-24, where an instant may span several checkpoints: each batch sees the files of the earlier ones, which
+no reader sees yet, and the commit names the files that remain after the last batch.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from serde_lab.errors import OptionError
 from serde_lab.measure.timeline import TaskTimeline
-from serde_lab.pipeline.commit.batches_of_instant import run_batches
-from serde_lab.pipeline.commit.compaction import Compactor, compact_in_process
 from serde_lab.pipeline.commit.coordinator import Commit, Coordinator
-from serde_lab.pipeline.commit.table_services import Served, drop_metadata_table_now, serve
+from serde_lab.pipeline.commit.table_services import (
+    Compactor,
+    Served,
+    compact_in_process,
+    drop_metadata_table_now,
+    serve,
+)
 from serde_lab.pipeline.exchange.in_process import Exchange, summed
-from serde_lab.pipeline.handles.handle import WriteStatus
-from serde_lab.pipeline.handles.partial_records import partial_records
-from serde_lab.pipeline.options.topology import check_records
-from serde_lab.pipeline.options.write import WriteOptions
-from serde_lab.pipeline.plan import Operation
-from serde_lab.pipeline.planning import bound_options, key_generator
+from serde_lab.pipeline.handles.handle import WriteStatus, together
+from serde_lab.pipeline.options.write import WriteOptions, check_records
+from serde_lab.pipeline.plan import bound_options, key_generator, make_plan
 from serde_lab.pipeline.source.schema import (
     avro_schema,
     check_unchanged,
     evolved_schema,
+    partial_records,
     record_schema,
     stored_schema,
     table_schema,
 )
 from serde_lab.pipeline.stages import NULL_ELEMENTS_OF
+from serde_lab.records.operation import Operation
+from serde_lab.records.plain_form import list_columns
 from serde_lab.records.schema import RecordSchema, type_at
 from serde_lab.serde.registry import strategy
 from serde_lab.table.files.base_file import BaseFileFormat
 from serde_lab.table.files.log_file import check_block_format
-from serde_lab.table.index.bucket_check import check_buckets
+from serde_lab.table.index.bucket_index import check_buckets
 from serde_lab.table.portability import (
-    list_columns,
     warn_of_kind,
     warn_of_null_elements,
     warn_of_types,
@@ -52,6 +58,7 @@ from serde_lab.table.services.replacing import (
 )
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.timeline import Instant
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,3 +201,49 @@ class PreparedWrite:
         format = BaseFileFormat(options.codec, options.codec_level)
         with self.hold():
             return serve(self.coordinator, options.services, compactor, format)
+
+
+_SPANNING = (Operation.UPSERT, Operation.INSERT, Operation.DELETE)
+
+
+def run_batches(
+    table: HoodieTable,
+    schema: RecordSchema,
+    options: WriteOptions,
+    instant: Instant,
+    exchanges: Sequence[Exchange],
+    clock: TaskTimeline,
+    given: RecordSchema | None = None,
+) -> tuple[WriteStatus, ...]:
+    """Write the batches in order under `instant`, which is inflight; one status per remaining file.
+
+    `given`: the records' schema if they leave out table columns. Raises OptionError for an operation that
+    cannot span several batches.
+    """
+    if len(exchanges) > 1 and options.operation not in _SPANNING:
+        raise OptionError(
+            f"hoodie.datasource.write.operation is {options.operation}, and an instant of several"
+            f" batches takes {', '.join(_SPANNING)}"
+        )
+    written: dict[str, WriteStatus] = {}
+    for number, exchange in enumerate(exchanges):
+        with clock.phase("plan"):
+            plan = make_plan(table, schema, options, instant, number, len(exchanges), given)
+        with clock.phase("execute"):
+            for status in exchange.run(plan):
+                _add(table.storage, written, status)
+    return tuple(written.values())
+
+
+def _add(storage: Storage, written: dict[str, WriteStatus], status: WriteStatus) -> None:
+    """Record a file; a base file replaces the one that an earlier batch wrote for its file group."""
+    if status.is_log:
+        written[status.path] = status
+        return
+    group = f"{status.partitionPath}/{status.fileId}"
+    before = written.get(group)
+    if before is not None:
+        # two base files of one file group in one instant would break the table
+        storage.delete(before.path)
+        status = together([before, status])
+    written[group] = status

@@ -73,7 +73,7 @@ def check_read(pattern: str, option: str) -> None:
     short_year = any(t.letter == "y" and t.width == 2 for t in _tokens(pattern))
     if "y" not in letters or doubled or short_year or ("h" in letters) != ("a" in letters):
         raise OptionError(
-            f"{option} is {pattern!r}, which does not tell a time by itself: expected a year of four"
+            f"{option} is {pattern!r}, which does not determine a time: expected a year of four"
             " digits, each letter once, and a only beside h"
         )
 
@@ -271,4 +271,4 @@ def _check_range(
 ) -> None:
     wrong = np.flatnonzero(matched & ((values < least) | (values > most)))
     if len(wrong):
-        raise DataError(f"{texts[int(wrong[0])].as_py()!r} is no time")
+        raise DataError(f"{texts[int(wrong[0])].as_py()!r} is not a time")

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import DataError, LabError, OptionError, SchemaError
-from serde_lab.records.java_text import has_text, java_text
+from serde_lab.records.conversion import has_text, java_text
 from serde_lab.records.partition_time import TimeRule
 from serde_lab.records.schema import DELETE, INSERT, RecordSchema, columns_of, type_at, values_at
 
@@ -85,7 +85,10 @@ class KeyGenerator:
                     f" generator {'CUSTOM' if self.kinds else 'TIMESTAMP'} reads as {rule.input_type}"
                 )
         if "TIMESTAMP" in self.kinds and self.time is None:
-            raise OptionError("the key generator CUSTOM is not told how its fields are times")
+            raise OptionError(
+                "the key generator CUSTOM has a field of kind TIMESTAMP, but no hoodie.keygen.timebased"
+                " options"
+            )
         timestamp = self.time is not None and not self.kinds
         if timestamp and (len(self.schema.partition), self.complex) != (1, False):
             raise OptionError("the key generator TIMESTAMP takes one key and one partition column")
@@ -166,13 +169,13 @@ class KeyGenerator:
             text = escape(text)
         elif ("/" in text and rule is None) or _CONTROL.search(text):
             raise DataError(
-                f"partition column {name!r} holds {text!r}, which is no single folder name",
+                f"partition column {name!r} holds {text!r}, which is not a single folder name",
                 hint="set hoodie.datasource.write.partitionpath.urlencode=true",
             )
         segment = f"{name}={text}" if self.hive_style else text
         if segment in _TAKEN:
             raise DataError(
-                f"partition column {name!r} holds {text!r}, a folder name that has a meaning already",
+                f"partition column {name!r} holds {text!r}, which is a reserved folder name",
                 hint="set hoodie.datasource.write.hive_style_partitioning=true",
             )
         return segment
@@ -180,8 +183,8 @@ class KeyGenerator:
     @property
     def identity(self) -> pa.Schema:
         """The columns that identify a record: those of key and partition fields, in table order."""
-        told_by = set(columns_of([*self.schema.record_key, *self.schema.partition]))
-        return pa.schema([field for field in self.schema.data if field.name in told_by])
+        identifying = set(columns_of([*self.schema.record_key, *self.schema.partition]))
+        return pa.schema([field for field in self.schema.data if field.name in identifying])
 
     def envelop(self, data: pa.RecordBatch, place: RowPlace | None = None) -> pa.RecordBatch:
         """`data` (the schema's data columns, in order) with its envelope columns in front.
@@ -199,7 +202,9 @@ class KeyGenerator:
         if self.schema.record_key:
             return self._batch(data, INSERT, columns, self.record_keys(data))
         if place is None:
-            raise LabError("internal error: a record without key columns has no place")
+            raise LabError(
+                "internal error: a record without key columns has no position in the input"
+            )
         return self._batch(data, INSERT, columns, auto_keys(place, data.num_rows))
 
     def envelop_deletes(self, identity: pa.RecordBatch) -> pa.RecordBatch:
@@ -225,9 +230,6 @@ class KeyGenerator:
             pa.array(np.zeros(rows, np.bool_)),
         ]
         return pa.RecordBatch.from_arrays([*envelope, *columns], schema=self.schema.batch_schema)
-
-
-text_of = java_text
 
 
 def auto_keys(place: RowPlace, rows: int) -> pa.StringArray:

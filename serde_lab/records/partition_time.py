@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import DataError, OptionError
+from serde_lab.records.conversion import java_trim
 from serde_lab.records.date_pattern import (
     Milliseconds,
     check_read,
@@ -29,7 +30,6 @@ from serde_lab.records.date_pattern import (
     read_times,
     write_times,
 )
-from serde_lab.records.java_text import java_trim
 
 InputType = Literal[
     "UNIX_TIMESTAMP", "EPOCHMILLISECONDS", "EPOCHMICROSECONDS", "SCALAR", "DATE_STRING", "MIXED"
@@ -47,13 +47,13 @@ ZONE = f"{PREFIX}timezone"
 
 MEANING: Mapping[str, str] = {
     INPUT_TYPE: ", ".join(get_args(InputType)),
-    SCALAR_UNIT: "of SCALAR: NANOSECONDS, MICROSECONDS, MILLISECONDS, SECONDS, MINUTES, HOURS or DAYS",
-    INPUT_FORMATS: "of DATE_STRING and MIXED: patterns in Joda's letters, by commas",
-    DELIMITER: "a regular expression that stands between input patterns, instead of the comma",
-    INPUT_ZONE: "the zone of dates without one of their own",
-    OUTPUT_FORMAT: "the partition path, as a pattern in Joda's letters; / makes folders in folders",
+    SCALAR_UNIT: "for SCALAR: NANOSECONDS, MICROSECONDS, MILLISECONDS, SECONDS, MINUTES, HOURS or DAYS",
+    INPUT_FORMATS: "for DATE_STRING and MIXED: patterns in Joda's letters, separated by commas",
+    DELIMITER: "a regular expression that separates input patterns, instead of the comma",
+    INPUT_ZONE: "the zone of dates that state none",
+    OUTPUT_FORMAT: "the partition path, as a pattern in Joda's letters; / makes nested folders",
     OUTPUT_ZONE: "the zone of partition paths",
-    ZONE: "both zones at once, before the other two",
+    ZONE: "the input and output zone; overrides the two options above",
 }
 
 # units per millisecond, and milliseconds per unit
@@ -166,7 +166,9 @@ class TimeRule:
             open_[rows[there]] = False
         if open_.any():
             text = distinct[int(np.flatnonzero(open_)[0])].as_py()
-            raise DataError(f"{text!r} is no date of the pattern {' or '.join(self.input_formats)}")
+            raise DataError(
+                f"{text!r} is not a date of the pattern {' or '.join(self.input_formats)}"
+            )
         return local[encoded.indices.to_numpy()]
 
     def _on_output_clock(self, local: Milliseconds, offset: Milliseconds | None) -> Milliseconds:
@@ -224,7 +226,7 @@ def _check_zone(zone: str, option: str) -> None:
     except pa.ArrowInvalid as exc:
         # Java silently takes UTC for a name that it does not know
         raise OptionError(
-            f"{option} is {zone!r}, which is no time zone",
+            f"{option} is {zone!r}, which is not a time zone",
             hint="a name of the tz database such as Europe/Berlin, UTC, or GMT+02:00",
         ) from exc
 
@@ -254,6 +256,8 @@ def _moved(times: Milliseconds, zone: str, to_local: bool) -> Milliseconds:
             )
         except pa.ArrowInvalid as exc:
             which = str(exc).partition(" is in a gap")[0].rpartition(": ")[2]
-            raise DataError(f"{which} is left out by the clocks of the time zone {zone}") from exc
+            raise DataError(
+                f"{which} does not exist in the time zone {zone}, whose clocks skip it"
+            ) from exc
     moved: npt.NDArray[np.int64] = there.view(pa.int64()).to_numpy()
     return moved

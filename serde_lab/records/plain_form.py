@@ -1,9 +1,12 @@
 """Converts arrays to their plain form, one layout per type, so that equal values have equal bytes in memory.
 
-A plain array has the type that `types.plain_type` gives and offset 0. It has a validity bitmap only if
+A plain array has the type that `schema.plain_type` gives and offset 0. It has a validity bitmap only if
 something is null, and zeros (or nothing, for strings and lists) under every null. Its buffers end where
 the values end, and its children hold only what their parents refer to. Strategies serialise plain arrays,
 so that Arrow's different layouts of the same values do not show in frames.
+
+`first_difference` compares two batches to the bit: types and nulls must be equal, -0.0 differs from 0.0, and
+every NaN equals every NaN (Python, numpy and Arrow do not keep the bits inside a NaN).
 """
 
 from __future__ import annotations
@@ -16,7 +19,14 @@ import pyarrow.lib as lib
 import pyarrow.types as pat
 
 from serde_lab.errors import DataError
-from serde_lab.records.types import is_binary, is_list, is_nested, is_string, plain_type
+from serde_lab.records.schema import (
+    child_fields,
+    is_binary,
+    is_list,
+    is_nested,
+    is_string,
+    plain_type,
+)
 
 _MAX_OFFSET = 2**31 - 1
 LONGEST = 18
@@ -92,6 +102,31 @@ def null_mask(array: pa.Array) -> npt.NDArray[np.bool_] | None:
         return None
     mask: npt.NDArray[np.bool_] = pc.is_null(array).to_numpy(zero_copy_only=False)
     return mask
+
+
+def list_columns(schema: pa.Schema) -> list[str]:
+    """Columns that hold lists, at any depth, and so may hold null elements."""
+    return [field.name for field in schema if _holds_list(field.type)]
+
+
+def null_elements(values: pa.Array) -> int:
+    """Number of null elements in all lists of `values`, at any depth; elements of null rows do not count."""
+    kind = values.type
+    if not _holds_list(kind):
+        return 0
+    if is_list(kind):
+        elements = pc.list_flatten(values)
+        return int(elements.null_count) + null_elements(elements)
+    if pa.types.is_map(kind):
+        # a map is a list of entries; its child arrays ignore slices and null rows
+        fields = [pa.field("key", kind.key_type), pa.field("value", kind.item_type)]
+        entries = pc.list_flatten(values.cast(pa.list_(pa.struct(fields))))
+        return null_elements(entries.field(1))
+    return sum(null_elements(part) for part in values.flatten())
+
+
+def _holds_list(kind: pa.DataType) -> bool:
+    return is_list(kind) or any(_holds_list(field.type) for field in child_fields(kind))
 
 
 def validity_buffer(mask: npt.NDArray[np.bool_] | None) -> pa.Buffer | None:
@@ -254,3 +289,52 @@ def scaled(unscaled: pa.Int64Array, kind: pa.Decimal128Type) -> pa.Array:
     return pa.Array.from_buffers(
         kind, len(unscaled), [validity, pa.py_buffer(words)], unscaled.null_count
     )
+
+
+def first_difference(found: pa.RecordBatch, expected: pa.RecordBatch) -> str | None:
+    """None if `found` equals `expected`, else a sentence that names column, row and values."""
+    if not found.schema.equals(expected.schema):
+        return f"the schema is {found.schema}, expected {expected.schema}"
+    if len(found) != len(expected):
+        return f"there are {len(found)} rows, expected {len(expected)}"
+    for name, a, b in zip(expected.schema.names, found.columns, expected.columns, strict=True):
+        rows = np.flatnonzero(_differs(to_plain(a), to_plain(b)))
+        if len(rows):
+            row = int(rows[0])
+            return f"column {name!r}, row {row}: {_show(a, row)}, expected {_show(b, row)}"
+    return None
+
+
+def _show(array: pa.Array, row: int) -> str:
+    return str(array.slice(row, 1)).replace("\n", "")[:200]
+
+
+def _differs(a: pa.Array, b: pa.Array) -> npt.NDArray[np.bool_]:
+    """Where two plain arrays of one type and length differ, row by row."""
+    differs = np.zeros(len(a), np.bool_)
+    masks = [m if (m := null_mask(x)) is not None else np.zeros(len(a), np.bool_) for x in (a, b)]
+    differs |= masks[0] != masks[1]
+    t = a.type
+    if not len(a):
+        return differs
+    if pat.is_struct(t):
+        for i in range(t.num_fields):
+            differs |= _differs(a.field(i), b.field(i))
+    elif is_list(t) or pat.is_map(t):
+        ends = [np.frombuffer(x.buffers()[1], np.int32, len(x) + 1) for x in (a, b)]
+        differs |= np.diff(ends[0]) != np.diff(ends[1])
+        if not differs.any():
+            children = [(x.keys, x.items) if pat.is_map(t) else (x.values,) for x in (a, b)]
+            of_item = np.repeat(np.arange(len(a)), np.diff(ends[0]))
+            for left, right in zip(*children, strict=True):
+                differs[of_item[_differs(left, right)]] = True
+    elif pat.is_floating(t):
+        bits = np.int32 if t == pa.float32() else np.int64
+        values = [np.frombuffer(x.buffers()[1], f"f{t.bit_width // 8}", len(x)) for x in (a, b)]
+        same = values[0].view(bits) == values[1].view(bits)
+        differs |= ~(same | (np.isnan(values[0]) & np.isnan(values[1])))
+    else:
+        # null in both is equal; null in one is already in `differs`
+        equal = pc.equal(a, b).fill_null(True)
+        differs |= ~equal.to_numpy(zero_copy_only=False)
+    return differs

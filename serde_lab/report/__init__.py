@@ -1,6 +1,6 @@
-"""Reports of runs, comparisons and histories: one self-contained page each.
+"""Pages and their formats: reports of runs, comparisons and histories, and what commands print.
 
-`render` writes files; `html` and `formats` write out a page; `run`, `comparison` and `history` build the
-page; `page` defines its shape; `plots` draws; `notation` formats numbers. Nothing is judged here:
-verdicts arrive as plain data.
+`page` defines a page's shape; `render` writes files and HTML, `formats` every other format; `run`,
+`comparison_page` and `history_page` build reports; `plots` draws; `notation` formats numbers. Nothing is
+judged here: verdicts arrive as plain data.
 """

@@ -1,14 +1,20 @@
-"""Writes a page as Markdown, CSV or JSON, for reviews, spreadsheets and scripts.
+"""Writes a page for a terminal, and as Markdown, CSV, JSON and JUnit.
 
-All three read the same page as the HTML output, so that figures never differ.
+All formats read the same page as the HTML output, so that figures never differ.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import math
+import re
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
+from xml.etree import ElementTree
+
+import rich.table
+from rich.console import Console
 
 from serde_lab.errors import UsageError
 from serde_lab.report import notation
@@ -23,21 +29,120 @@ from serde_lab.report.page import (
     Points,
     Section,
     Sentence,
+    Suite,
     Table,
 )
 from serde_lab.runs.plain_text import plain, plain_json, plain_line
 
+TextFormat = Literal["table", "md", "csv", "json", "junit"]
+
+_GAP = 2  # blanks that rich puts between two columns
+_WITHOUT_WRAPPING = 100_000
 _MARKS = {"good": "✓ ", "bad": "✕ ", "warn": "! "}
 _FOLDED_AWAY = frozenset({"raw", "environment"})
 
 
+def page_text(page: Page, format: str) -> str:
+    """The page in one of the formats of text. Raises UsageError for an unknown one."""
+    if format == "table":
+        return terminal(page)
+    if format == "md":
+        return markdown(page)
+    if format == "csv":
+        return csv_text(page)
+    if format == "json":
+        return json_text(page)
+    if format == "junit" and page.suite is not None:
+        return _junit(page, page.suite)
+    raise UsageError(f"a {page.kind} page has no format {format!r}")
+
+
+# ------------------------------------------------------------------------------------------ terminal
+
+
+def terminal(page: Page, width: int | None = None, styled: bool = False) -> str:
+    """The page for a terminal `width` characters wide; without a width no line is wrapped.
+
+    Folded tables and plots are left out. `styled` prints headings in bold.
+    """
+    lines = [plain_line(page.title)] if page.title else []
+    for section in page.sections:
+        if section.heading:
+            lines += [""] if lines else []
+            lines.append(plain_line(section.heading))
+        for block in section.blocks:
+            if isinstance(block, Table) and not block.folded:
+                lines.append(terminal_table(block, width, styled))
+            elif isinstance(block, Sentence):
+                lines.append(plain_line(block.text))
+            elif isinstance(block, Points):
+                lines += [
+                    plain_line(f"{head}: {text}" if head else text) for head, text in block.items
+                ]
+    return "\n".join(lines) + "\n"
+
+
+def terminal_table(table: Table, width: int | None = None, styled: bool = False) -> str:
+    """The table in columns; text wraps at `width`, figures only if there is no other way."""
+    rows = [[_terminal_cell(cell) for cell in row] for row in table.rows]
+    numeric = [column.numeric for column in table.columns]
+    figures = sum(
+        max([len(column.heading), *(len(line) for row in rows for line in row[i].split("\n"))])
+        for i, column in enumerate(table.columns)
+        if column.numeric
+    )
+    wide = width or _WITHOUT_WRAPPING
+    room = wide - _GAP * len(numeric) - 8 * numeric.count(False) >= figures
+    grid = rich.table.Table(
+        header_style="bold", box=None, pad_edge=False, padding=(0, _GAP, 0, 0), expand=False
+    )
+    for column in table.columns:
+        grid.add_column(
+            plain_line(column.heading),
+            justify="right" if column.numeric else "left",
+            no_wrap=column.numeric and room,
+            overflow="fold",
+        )
+    for row in rows:
+        grid.add_row(*row)
+    out = io.StringIO()
+    Console(
+        file=out,
+        width=wide,
+        force_terminal=styled,
+        color_system="standard" if styled else None,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+    ).print(grid)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def _terminal_cell(cell: Cell) -> str:
+    return "\n".join(plain_line(line) for line in (cell.text, cell.note) if line)
+
+
+# ------------------------------------------------------------------------------------------ Markdown
+
+
 def markdown(page: Page) -> str:
-    """The page as GitHub Markdown: answer and tables, without plots, folded tables and raw values."""
-    lines = [f"# {_md(page.title)}", ""]
-    lines += [" · ".join(f"{key} {_md(value)}" for key, value in page.facts), ""]
+    """The page as GitHub Markdown.
+
+    A report has its answer and tables, without plots, folded tables and raw values. A page without an answer
+    is a part of a longer document: its title is a smaller heading, and its folded tables are kept.
+    """
+    if page.answer is None:
+        parts = [f"### {_literal(page.title)}"] if page.title else []
+        for section in page.sections:
+            parts += [f"**{_literal(section.heading)}**"] if section.heading else []
+            parts += ["\n".join(_block(block, folded=True)) for block in section.blocks]
+        return "\n\n".join(part.rstrip() for part in parts if part) + "\n"
+    lines = [f"# {_literal(page.title)}", ""]
+    lines += [" · ".join(f"{key} {_literal(value)}" for key, value in page.facts), ""]
     answer = page.answer
-    lines += [f"## {_md(answer.question)}", ""]
-    lines += [f"**{_md(answer.figure)}** {_md(answer.figure_about)}", ""]
+    lines += [f"## {_literal(answer.question)}", ""]
+    lines += [f"**{_literal(answer.figure)}** {_coded(answer.figure_about)}", ""]
     for sentence in answer.sentences:
         lines += [_sentence(sentence), ""]
     for section in page.sections:
@@ -47,78 +152,114 @@ def markdown(page: Page) -> str:
 
 
 def _section(section: Section) -> list[str]:
-    lines = [f"## {_md(section.heading)}", ""]
+    lines = [f"## {_literal(section.heading)}", ""]
     for block in section.blocks:
         lines += _block(block)
     return lines if len(lines) > 2 else []
 
 
-def _block(block: Block) -> list[str]:
+def _block(block: Block, folded: bool = False) -> list[str]:
     if isinstance(block, Sentence):
         return [_sentence(block), ""]
     if isinstance(block, Points):
-        return [*(f"- **{_md(head)}.** {_md(text)}" for head, text in block.items), ""]
+        return [*(_point(head, text) for head, text in block.items), ""]
     if isinstance(block, Table):
-        return [] if block.folded else [*markdown_table(block), ""]
+        if not block.folded:
+            return [*markdown_table(block), ""]
+        summary = f"<details><summary>{_literal(block.folded)}</summary>"
+        return [summary, "", *markdown_table(block), "", "</details>", ""] if folded else []
     if isinstance(block, Figure):
-        return [f"**{_md(block.title)}.** {_md(block.description)}", ""]
+        return [f"**{_literal(block.title)}.** {_coded(block.description)}", ""]
     if isinstance(block, Cards):
         return [
             line
             for card in block.cards
             for line in (
-                f"- **{_md(card.title)}**",
-                *(f"  - {_md(term)}: {_md(text)}" for term, text in card.facts),
+                f"- **{_literal(card.title)}**",
+                *(f"  - {_literal(term)}: {_literal(text)}" for term, text in card.facts),
             )
         ] + [""]
     if isinstance(block, Facts):
-        return [] if block.folded else [*(f"- {_md(k)}: {_md(v)}" for k, v in block.facts), ""]
+        facts = (f"- {_literal(key)}: {_literal(value)}" for key, value in block.facts)
+        return [] if block.folded else [*facts, ""]
     assert isinstance(block, Commands)
     return ["```sh", *(f"{line}  # {text}" for line, text in block.lines), "```", ""]
 
 
 def _sentence(sentence: Sentence) -> str:
-    return f"{_MARKS.get(sentence.tone, '')}{_md(sentence.text)}"
+    return f"{_MARKS.get(sentence.tone, '')}{_coded(sentence.text)}"
+
+
+def _point(heading: str, text: str) -> str:
+    return f"- **{_literal(heading)}.** {_coded(text)}" if heading else f"- {_coded(text)}"
 
 
 def markdown_table(table: Table) -> list[str]:
     """The lines of a table; a note is placed below the value that it explains."""
     heads = [f"{c.heading} ({c.unit})" if c.unit else c.heading for c in table.columns]
-    lines = ["| " + " | ".join(_md(head) for head in heads) + " |"]
+    lines = ["| " + " | ".join(_literal(head) for head in heads) + " |"]
     lines.append("|" + "|".join(" ---: " if c.numeric else " --- " for c in table.columns) + "|")
     for row in table.rows:
-        lines.append("| " + " | ".join(_cell(cell) for cell in row) + " |")
+        lines.append("| " + " | ".join(_markdown_cell(cell) for cell in row) + " |")
     return lines
 
 
-def _cell(cell: Cell) -> str:
-    text = f"**{_md(cell.text)}**" if cell.header and cell.text else _md(cell.text)
-    return f"{text}<br>{_md(cell.note)}" if cell.note else text
+def _markdown_cell(cell: Cell) -> str:
+    text = f"**{_literal(cell.text)}**" if cell.header and cell.text else _literal(cell.text)
+    return f"{text}<br>{_literal(cell.note)}" if cell.note else text
 
 
-_ESCAPED = str.maketrans(
-    {"|": "\\|", "<": "&lt;", ">": "&gt;", "*": "\\*", "[": "\\[", "\\": "\\\\"}
-)
+_ESCAPED = str.maketrans({"<": "&lt;", ">": "&gt;", **{sign: f"\\{sign}" for sign in "\\|*`[]"}})
+# underscores inside a word, and colons that do not enclose one, have no meaning
+_UNDERSCORE = re.compile(r"(?<!\w)_|_(?!\w)")
+_NAME = re.compile(r"[\w .,:/@#=+-]+")
+_EMOJI = re.compile(r":(?=[A-Za-z+][\w+\\-]*:)")
 
 
-def _md(text: str) -> str:
-    """Escape text so that it cannot end its line, cell or tag; backquotes stay, since they mark names."""
-    return " ".join(plain(text).translate(_ESCAPED).split())
+def _literal(text: str) -> str:
+    """Text escaped so that Markdown shows it unchanged and on one line, in a table or a list."""
+    escaped = " ".join(plain(text).translate(_ESCAPED).split())
+    return _EMOJI.sub(r"\:", _UNDERSCORE.sub(r"\_", escaped))
+
+
+def _coded(text: str) -> str:
+    """A sentence, escaped, with the names in backquotes as code, unless a sign in them needs escaping."""
+    parts = re.split(r"`([^`]*)`", " ".join(plain(text).split()))
+    return "".join(
+        f"`{part}`" if i % 2 and _NAME.fullmatch(part) else _piece(part)
+        for i, part in enumerate(parts)
+    ).strip()
+
+
+def _piece(text: str) -> str:
+    """A part of a sentence, escaped, with the blanks at its ends."""
+    start, end = text[:1].isspace(), text[-1:].isspace()
+    found = _literal(text)
+    return f"{' ' if start else ''}{found}{' ' if end and found else ''}"
+
+
+# ---------------------------------------------------------------------------------------- for scripts
 
 
 def csv_text(page: Page, table: str = "") -> str:
-    """One table as CSV, by default the page's first: keys as header, raw values, no notes.
+    """One table as CSV, by default the page's own for CSV or its first: keys, raw values, no notes.
 
     Raises UsageError naming the available tables.
     """
     tables = {one.name: one for one in page.tables()}
-    chosen = tables.get(table) if table else next(iter(tables.values()), None)
+    first = page.csv_table or next(iter(tables.values()), None)
+    chosen = tables.get(table) if table else first
     if chosen is None:
         raise UsageError(f"the report has no table {table!r}; known are {', '.join(tables)}")
+    return csv_table(chosen)
+
+
+def csv_table(table: Table) -> str:
+    """CSV with a header and plain line feeds; control characters are shown."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([column.key for column in chosen.columns])
-    for row in chosen.rows:
+    writer.writerow([column.key for column in table.columns])
+    for row in table.rows:
         writer.writerow([_csv_cell(value) for value in map(raw_value, row)])
     return out.getvalue()
 
@@ -137,7 +278,9 @@ def raw_value(cell: Cell) -> float | int | str | None:
 
 
 def json_text(page: Page) -> str:
-    """The page's data and every table by name; a row is an object by column key."""
+    """The page's data, and for a report every table by name; a row is an object by column key."""
+    if page.answer is None:
+        return json_value(page.data)
     value: dict[str, Any] = {
         "kind": page.kind,
         "title": page.title,
@@ -159,3 +302,48 @@ def json_text(page: Page) -> str:
 def _objects(table: Table) -> list[dict[str, object]]:
     keys = [column.key for column in table.columns]
     return [dict(zip(keys, map(raw_value, row), strict=True)) for row in table.rows]
+
+
+def json_value(value: object) -> str:
+    """Deterministic JSON; values that are not finite become null."""
+    return plain_json(_finite(value)) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return value
+
+
+def _junit(page: Page, suite: Suite) -> str:
+    """The page's cases as a test suite, with the page for a terminal as its output."""
+    counts = {
+        outcome: sum(case.outcome == outcome for case in suite.cases)
+        for outcome in ("failure", "error", "skipped")
+    }
+    root = ElementTree.Element(
+        "testsuite",
+        name=plain(suite.name),
+        tests=str(len(suite.cases)),
+        failures=str(counts["failure"]),
+        errors=str(counts["error"]),
+        skipped=str(counts["skipped"]),
+    )
+    for case in suite.cases:
+        element = ElementTree.SubElement(
+            root, "testcase", classname=plain(case.group), name=plain(case.name)
+        )
+        if case.outcome != "passed":
+            problem = ElementTree.SubElement(
+                element, case.outcome, message=plain(case.message), type=case.kind
+            )
+            problem.text = plain(case.detail)
+    output = ElementTree.SubElement(root, "system-out")
+    output.text = plain(terminal(page))
+    ElementTree.indent(root)
+    text = ElementTree.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'

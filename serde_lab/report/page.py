@@ -1,12 +1,12 @@
-"""Defines a report page as frozen values: sections of sentences, tables, plots and cards.
+"""Defines a page as frozen values: sections of sentences, tables, plots and cards.
 
-Every format (HTML, Markdown, CSV, JSON) writes out this shape, for runs, comparisons and histories.
-Everything is text or a number already, so writers do no arithmetic.
+Every format (HTML, terminal, Markdown, CSV, JSON, JUnit) writes out this shape. A report has an answer; what
+a command prints is a page without one. Everything is text or a number already, so writers do no arithmetic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -52,6 +52,23 @@ class Table:
     """The summary behind which the table is folded; "" if it is not folded."""
 
 
+def text_table(
+    name: str,
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    numeric: frozenset[str] = frozenset(),
+    folded: str = "",
+) -> Table:
+    """A table of ready-made texts; the columns whose headings are in `numeric` are right-aligned."""
+    return Table(
+        name,
+        "",
+        tuple(Column(heading, heading, heading in numeric) for heading in headings),
+        tuple(tuple(Cell(text) for text in row) for row in rows),
+        folded=folded,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Sentence:
     """One paragraph of plain text, with names in backquotes."""
@@ -62,7 +79,7 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """A list of sentences, each with a short heading; names are in backquotes."""
+    """A list of sentences, each with a short heading or ""; names are in backquotes."""
 
     items: tuple[tuple[str, str], ...]
     tone: Tone = ""
@@ -131,15 +148,41 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """A whole report. `facts` appear under the title; `data` is the JSON content beside the tables."""
+class Case:
+    """One test case of JUnit: its result and, unless it passed, the kind of problem with its text."""
 
-    kind: Literal["run", "comparison", "history"]
-    title: str
-    facts: tuple[tuple[str, str], ...]
-    answer: Answer
-    sections: tuple[Section, ...]
-    data: Mapping[str, object] = field(default_factory=dict)
+    group: str
+    name: str
+    outcome: Literal["passed", "failure", "error", "skipped"]
+    kind: str = ""
+    message: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """What JUnit shows of a page."""
+
+    name: str
+    cases: tuple[Case, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A report, or what a command prints if there is no `answer`.
+
+    `facts` appear under the title of a report. `data` is the JSON content, in a report beside the tables.
+    `csv_table` is what CSV holds in place of the first table.
+    """
+
+    kind: str
+    title: str = ""
+    facts: tuple[tuple[str, str], ...] = ()
+    answer: Answer | None = None
+    sections: tuple[Section, ...] = ()
+    data: object = field(default_factory=dict)
+    csv_table: Table | None = None
+    suite: Suite | None = None
 
     def tables(self) -> tuple[Table, ...]:
         """Every table in reading order, including those behind plots."""
@@ -157,3 +200,23 @@ class Page:
         return tuple(
             block for s in self.sections for block in s.blocks if isinstance(block, Figure)
         )
+
+
+_TONES: dict[str, Tone] = {
+    "faster": "good",
+    "failed": "bad",
+    "regression": "bad",
+    "undecided": "warn",
+    "slower": "bad",
+    "wrong answer": "bad",
+    "unchecked": "bad",
+    "missing": "bad",
+    "inconclusive": "warn",
+    "insufficient": "warn",
+    "not comparable": "warn",
+}
+
+
+def verdict_tone(verdict: str) -> Tone:
+    """The tone of a verdict; none for an unchanged figure or an unknown word."""
+    return _TONES.get(verdict, "")

@@ -16,7 +16,7 @@ from pathlib import Path
 from serde_lab.errors import UsageError
 from serde_lab.report.formats import markdown_table
 from serde_lab.report.page import Table
-from serde_lab.report.run.page import run_page
+from serde_lab.report.run.run_page import run_page
 from serde_lab.runs.directory import load_run
 
 _END = "<!-- serde_lab: end -->"

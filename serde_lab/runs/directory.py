@@ -1,214 +1,30 @@
-"""Writes run directories, `results/<scenario>/<run-id>/`, while their runs are measured, and reads them.
+"""Finds, reads and seals run directories, `results/<scenario>/<run-id>/`.
 
-The files are `run.json`, `samples.jsonl` and `checks.jsonl`. A cell counts only with its `cell_end` line.
-Nothing written ever changes, except the state in `run.json` and, once a run has ended, the digests of the
-other two files, which are added there.
-
-While a run is measured, its process holds a lock on `samples.jsonl`. The kernel releases the lock when the
-process ends, so a run in state `running` without a lock was killed: it is read as `interrupted`.
+A run is read only as it was measured: its digests match, and no value, name or CPU time is impossible.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
+import hashlib
 import json
+import math
 import os
-import re
-import shutil
-import time
-from datetime import UTC, datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
 
 from pydantic import ValidationError
 
 from serde_lab.errors import RunError
-from serde_lab.measure.metrics import metric as metric_named
-from serde_lab.runs.lines import LineWriter, drop_torn_tail, read_lines
-from serde_lab.runs.model import (
-    FORMAT_VERSION,
-    CellStatus,
-    Check,
-    Run,
-    RunHeader,
-    State,
-)
-from serde_lab.runs.samples import read_checks, read_samples
-from serde_lab.runs.soundness import check_cells, check_digests, check_rounds, digests_of
+from serde_lab.files import lock_file, write_whole
+from serde_lab.runs.model import FORMAT_VERSION, Cell, Check, Run, RunHeader
+from serde_lab.runs.samples import read_checks, read_lines, read_samples
 
 RUN_FILE, SAMPLES_FILE, CHECKS_FILE = "run.json", "samples.jsonl", "checks.jsonl"
+LATEST = "latest"
 
-_LOCK_TRIES, _LOCK_PAUSE_S = 3, 0.05
-"""A reader of a run's state holds the lock for a moment, so a writer tries again."""
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-
-
-def new_run_id(folder: Path, now: datetime | None = None) -> str:
-    """An id for a new run in `folder` (results/<scenario>): the time in UTC, unique in the folder.
-
-    Ids sort by the start of their runs.
-    """
-    stamp = (now or datetime.now(UTC)).astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
-    run_id, n = stamp, 1
-    while os.path.lexists(folder / run_id):
-        n += 1
-        run_id = f"{stamp}-{n:02d}"
-    return run_id
-
-
-class RunWriter:
-    """Writes one run. As a context manager, it marks the run `interrupted` if an exception leaves it."""
-
-    def __init__(self, path: Path, header: RunHeader, complete: frozenset[str], sync: bool) -> None:
-        self.path = path
-        self.header = header
-        self.complete_cells = complete
-        """Names of cells that need not be measured again."""
-        self._samples = LineWriter(path / SAMPLES_FILE, sync=sync)
-        try:
-            _lock(self._samples.fileno())
-        except OSError as exc:
-            self._samples.close()
-            raise RunError(f"{path} is being written by another process") from exc
-        self._checks = LineWriter(path / CHECKS_FILE, sync=sync)
-
-    @classmethod
-    def create(cls, results: Path, header: RunHeader, *, sync: bool = False) -> Self:
-        """Begin `results/<scenario>/<run-id>/`; a run whose id is taken gets another one."""
-        for what, name in (("scenario", header.scenario), ("run id", header.run)):
-            if not _NAME.fullmatch(name):
-                raise RunError(f"{what} {name!r} cannot be the name of a folder")
-        header = _make_folder(results / header.scenario, header)
-        path = results / header.scenario / header.run
-        # lock first: nobody may see a run in state `running` without a lock
-        writer = cls(path, header, frozenset(), sync)
-        try:
-            _write_header(path, header)
-        except BaseException:
-            writer.close()
-            shutil.rmtree(path, ignore_errors=True)
-            raise
-        return writer
-
-    @classmethod
-    def open_existing(cls, run: Run | Path, *, sync: bool = False) -> Self:
-        """Resume an interrupted run; measured values stay, an incomplete last line is removed.
-
-        Raises RunError if the run is damaged, of another version, or still being written.
-        """
-        path = run.path if isinstance(run, Run) else run
-        header = load_header(path)
-        # lock first: the half-written line of a live writer must not be removed
-        writer = cls(path, header, frozenset(), sync)
-        try:
-            drop_torn_tail(path / SAMPLES_FILE)
-            drop_torn_tail(path / CHECKS_FILE)
-            writer.complete_cells = load_run(path).complete_cells
-            writer._set_state("running")
-        except BaseException:
-            writer.close()
-            raise
-        return writer
-
-    def cell_begin(
-        self, cell: str, *, arm: str, round: int, warmup: bool, order: int, started_at: str
-    ) -> None:
-        """Begin a cell; earlier measurements under this name no longer count."""
-        self._samples.append(
-            {
-                "event": "cell_begin",
-                "cell": cell,
-                "arm": arm,
-                "round": round,
-                "warmup": warmup,
-                "order": order,
-                "started_at": started_at,
-            }
-        )
-
-    def sample(
-        self,
-        cell: str,
-        metric: str,
-        value: float,
-        *,
-        commit: int | None = None,
-        phase: str | None = None,
-    ) -> None:
-        """Add one measured value, in the unit that the registry of metrics gives it.
-
-        Raises RunError for an unknown metric or a value that is not finite.
-        """
-        event: dict[str, object] = {"event": "sample", "cell": cell, "metric": metric}
-        if phase is not None:
-            event["phase"] = phase
-        event |= {"value": _plain(value), "unit": metric_named(metric).unit, "commit": commit}
-        self._samples.append(event)
-
-    def calibration(self, round: int, part: str, value_s: float) -> None:
-        """Add the seconds of one part of a round's calibration cell."""
-        self._samples.append(
-            {
-                "event": "calibration",
-                "round": round,
-                "part": part,
-                "value": _plain(value_s),
-                "unit": "s",
-            }
-        )
-
-    def cell_end(self, cell: str, status: CellStatus, error: str | None = None) -> None:
-        """End a cell: from here on it counts, and survives a power cut."""
-        self._samples.append({"event": "cell_end", "cell": cell, "status": status, "error": error})
-        self._checks.sync()
-        self._samples.sync()
-
-    def check(self, check: Check) -> None:
-        """Add the result of one check of contents."""
-        self._checks.append(
-            {
-                "cell": check.cell,
-                "arm": check.arm,
-                "round": check.round,
-                "name": check.name,
-                "passed": bool(check.passed),
-                "detail": check.detail,
-            }
-        )
-
-    def finish(self, state: State) -> None:
-        """Set the run's final state and close its files."""
-        self._set_state(state)
-        self.close()
-
-    def close(self) -> None:
-        """Close the files and leave the state as it is; may be called twice."""
-        self._checks.close()
-        self._samples.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            if kind is not None and self.header.state == "running":
-                self._set_state("interrupted")
-        finally:
-            self.close()
-
-    def _set_state(self, state: State) -> None:
-        """Write the state, with the digests of the other files unless more is to be measured."""
-        digests = None if state == "running" else digests_of(_digested(self.path))
-        self.header = self.header.model_copy(update={"state": state, "digests": digests})
-        _write_header(self.path, self.header)
+_CPU_FACTOR, _CPU_SLACK_S = 1.5, 0.5
+"""CPU clocks and threads may exceed the slots a little: at most 1.08 times was ever seen."""
 
 
 def load_header(path: Path) -> RunHeader:
@@ -245,12 +61,12 @@ def load_run(path: Path) -> Run:
     header = load_header(path)
     messages: list[str] = []
     if header.digests is not None:
-        check_digests(header.digests, _digested(path))
+        check_digests(header.digests, digested(path))
     else:
         messages.append(_without_digest(path, header))
     file = path / SAMPLES_FILE
     cells, calibrations, unfinished = read_samples(file, read_lines(file, messages))
-    messages += [f"{file}: cell {cell} has no end and does not count" for cell in unfinished]
+    messages += [f"{file}: cell {cell} did not finish and does not count" for cell in unfinished]
     check_cells(file, header, cells)
     file = path / CHECKS_FILE
     checks = read_checks(file, read_lines(file, messages))
@@ -275,81 +91,177 @@ def seal_run(path: Path) -> bool:
     if header.digests is not None:
         return False
     if header.state != "complete":
-        raise RunError(f"{path} has not ended", "run --resume goes on with it")
-    digests = digests_of(_digested(path))
-    _write_header(path, header.model_copy(update={"digests": digests}))
+        raise RunError(f"{path} has not ended", "run --resume continues it")
+    digests = digests_of(digested(path))
+    write_header(path, header.model_copy(update={"digests": digests}))
     return True
 
 
-def _digested(path: Path) -> dict[str, Path]:
+def digested(path: Path) -> dict[str, Path]:
     return {name: path / name for name in (SAMPLES_FILE, CHECKS_FILE)}
 
 
 def _without_digest(path: Path, header: RunHeader) -> str:
     if header.state != "complete":
-        return f"{path} has not ended: what is shown of it is partial, and has no digest yet"
-    return f"{path} is without digest: nothing shows that it is what was measured"
+        return f"{path} has not ended: its values are partial and have no digest yet"
+    return f"{path} has no digest, so nothing proves that its values are the measured ones"
 
 
-def _make_folder(folder: Path, header: RunHeader) -> RunHeader:
-    """Create the folder of a new run in `folder`; returns the header with the run's final id."""
-    while True:
-        path = folder / header.run
+@dataclass(frozen=True, slots=True)
+class RunEntry:
+    """A run directory; `header` is None if it is unreadable, and `problem` says why."""
+
+    path: Path
+    header: RunHeader | None
+    problem: str | None = None
+
+    @property
+    def run(self) -> str:
+        """The run's id, which is the name of its folder."""
+        return self.path.name
+
+    @property
+    def scenario(self) -> str:
+        """The scenario's name, from the header or else the folder."""
+        return self.path.parent.name if self.header is None else self.header.scenario
+
+    @property
+    def started(self) -> tuple[str, str]:
+        """A sort key, oldest first: the start time, or the id, which begins with the time."""
+        return ("" if self.header is None else self.header.started_at) or self.run, self.run
+
+
+def list_runs(results: Path) -> list[RunEntry]:
+    """All runs under `results`, oldest first, including damaged ones with their problem."""
+    found = []
+    for file in results.glob(f"*/*/{RUN_FILE}"):
         try:
-            path.mkdir(parents=True)
-        except FileExistsError:  # another run began in the same second
-            header = header.model_copy(update={"run": new_run_id(folder)})
+            found.append(RunEntry(file.parent, load_header(file.parent)))
+        except RunError as exc:
+            found.append(RunEntry(file.parent, None, exc.message))
+    return sorted(found, key=lambda entry: entry.run)
+
+
+def resolve_run(name: str, results: Path) -> Path:
+    """The run directory that `name` means: a path, "latest", a scenario (its latest run), or an id.
+
+    An id may be shortened to a unique beginning. Raises RunError that lists the existing runs.
+    """
+    if os.sep in name or (Path(name) / RUN_FILE).is_file():
+        path = Path(name)
+        if path.name == RUN_FILE:
+            path = path.parent
+        if not (path / RUN_FILE).is_file():
+            raise RunError(f"{name} is no run: it has no {RUN_FILE}")
+        return path
+    entries = list_runs(results)
+    readable = [entry for entry in entries if entry.header is not None]
+    meant = readable if name == LATEST else [e for e in readable if e.scenario == name]
+    if meant:
+        return meant[-1].path
+    # a damaged run may be named by its id: loading it then reports the damage
+    meant = [e for e in entries if e.run == name] or [e for e in entries if e.run.startswith(name)]
+    if len(meant) == 1:
+        return meant[0].path
+    if meant:
+        ids = ", ".join(f"{e.scenario}/{e.run}" for e in meant)
+        raise RunError(f"{name!r} can mean several runs: {ids}", "name one by its path")
+    if not entries:
+        raise RunError(f"there is no run under {results}", "python -m serde_lab run smoke")
+    known = ", ".join(sorted({entry.scenario for entry in entries}))
+    raise RunError(
+        f"no run, scenario or path is called {name!r}; under {results} there are runs of {known}"
+    )
+
+
+def digests_of(files: Mapping[str, Path]) -> dict[str, str]:
+    """SHA-256 of the bytes of each file, by name; a missing file has the digest of no bytes."""
+    found = {}
+    for name, file in files.items():
+        try:
+            data = file.read_bytes()
+        except FileNotFoundError:
+            data = b""
         except OSError as exc:
-            raise RunError(f"{path} cannot be made: {exc}") from exc
-        else:
-            return header
+            raise RunError(f"{file} cannot be read: {exc}") from exc
+        found[name] = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    return found
 
 
-def _lock(descriptor: int) -> None:
-    """Take the lock of a run. Raises OSError if another process writes the run."""
-    for tries_left in reversed(range(_LOCK_TRIES)):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            if not tries_left:
-                raise
-            time.sleep(_LOCK_PAUSE_S)
-        else:
-            return
+def check_digests(stated: Mapping[str, str], files: Mapping[str, Path]) -> None:
+    """Raises RunError naming the file whose digest differs from the stated one."""
+    for name, found in digests_of(files).items():
+        if stated.get(name) != found:
+            raise RunError(
+                f"{files[name]} was changed after the measurement: its digest is {found[:19]}…,"
+                f" and run.json states {stated.get(name, 'none')[:19]}…"
+            )
+
+
+def check_cells(file: Path, header: RunHeader, cells: tuple[Cell, ...]) -> None:
+    """Raises RunError naming a cell whose arm, round or CPU time is impossible."""
+    arms = {entry.arm for entry in header.arms}
+    for cell in cells:
+        if problem := _of_name(cell, arms) or _of_cpu(cell):
+            raise RunError(f"{file}: cell {cell.cell} is impossible: {problem}")
+
+
+def check_rounds(file: Path, cells: tuple[Cell, ...], checks: tuple[Check, ...]) -> None:
+    """Raises RunError if a check names another arm or round than its cell has."""
+    by_name = {cell.cell: cell for cell in cells}
+    for check in checks:
+        cell = by_name.get(check.cell or "")
+        if cell is not None and (check.arm, check.round) != (cell.arm, cell.round):
+            raise RunError(
+                f"{file}: check {check.name} of cell {cell.cell} is of arm {check.arm}, round"
+                f" {check.round}; the cell is of arm {cell.arm}, round {cell.round}"
+            )
+
+
+def _of_name(cell: Cell, arms: set[str]) -> str:
+    """How the cell's name contradicts its round and arm, in words; "" if it does not."""
+    if cell.arm not in arms:
+        return f"run.json has no arm {cell.arm!r}"
+    if cell.round < 0 or cell.cell != f"r{cell.round:02d}-{cell.arm}":
+        return f"its line says round {cell.round} of arm {cell.arm!r}"
+    return ""
+
+
+def _of_cpu(cell: Cell) -> str:
+    """How the cell's CPU time exceeds what its slots allow, in words; "" if it does not."""
+    slots = max((s.value for s in cell.samples if s.metric == "slots"), default=0.0)
+    wall_s = _over(cell, "seconds")
+    cpu_s = math.fsum(s.value for s in cell.samples if s.metric == "phase_cpu_s")
+    most_s = _CPU_FACTOR * slots * wall_s + _CPU_SLACK_S
+    if slots and wall_s and cpu_s > most_s:
+        return f"{cpu_s:.3f} s of CPU time in {wall_s:.3f} s on {slots:g} slots"
+    return ""
+
+
+def _over(cell: Cell, metric: str) -> float:
+    """The value of the whole cell, else the sum over its commits."""
+    samples = [sample for sample in cell.samples if sample.metric == metric]
+    whole = [sample.value for sample in samples if sample.commit is None]
+    return whole[-1] if whole else math.fsum(sample.value for sample in samples)
 
 
 def _is_locked(samples: Path) -> bool:
     """Whether a process writes the run; assumed if the file system has no locks."""
     try:
         with samples.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return not lock_file(file, shared=True)
     except FileNotFoundError:
         return False
     except OSError:
         return True
-    return False
 
 
-def _write_header(path: Path, header: RunHeader) -> None:
-    """Replace `run.json` atomically, so that neither a reader nor a crash sees half of it."""
-    target, new = path / RUN_FILE, path / f".{RUN_FILE}.{os.getpid()}"
+def write_header(path: Path, header: RunHeader) -> None:
+    """Replace `run.json`. Raises RunError."""
+    target = path / RUN_FILE
+    text = json.dumps(header.model_dump(mode="json"), indent=2, ensure_ascii=False)
     try:
-        text = json.dumps(header.model_dump(mode="json"), indent=2, ensure_ascii=False)
         # a lone surrogate, as in a path that is not UTF-8, becomes a JSON escape
-        with new.open("w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(target)
+        write_whole(target, f"{text}\n".encode(errors="backslashreplace"))
     except OSError as exc:
         raise RunError(f"{target} cannot be written: {exc}") from exc
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            new.unlink()
-
-
-def _plain(value: Any) -> int | float:
-    """A numpy scalar as Python's own number."""
-    item = getattr(value, "item", None)
-    number: int | float = value if item is None else item()
-    return number

@@ -8,6 +8,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from serde_lab.errors import worst
+from serde_lab.measure.metrics import Sample
+
 FORMAT_VERSION = 1
 
 State = Literal["running", "complete", "interrupted"]
@@ -69,17 +72,6 @@ class RunHeader(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """One measured value; `commit` counts from 1, None for the whole cell."""
-
-    metric: str
-    value: float
-    unit: str
-    commit: int | None = None
-    phase: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Cell:
     """One arm in one round, with everything measured in it."""
 
@@ -136,3 +128,24 @@ class Run:
     def failed_cells(self) -> frozenset[str]:
         """Names of cells in which the arm raised."""
         return frozenset(cell.cell for cell in self.cells if cell.status == "failed")
+
+    @property
+    def exit_status(self) -> int:
+        """4 for a failed check; 1 for a failed, unchecked or missing measurement; 0 otherwise."""
+        statuses = [4 for check in self.checks if not check.passed]
+        statuses += [1 for cell in self.cells if cell.status == "failed"]
+        statuses += [1 for entry in self.header.arms if self.unchecked(entry.arm)]
+        measured = any(cell.status == "ok" and not cell.warmup for cell in self.cells)
+        return worst([*statuses, 0 if measured else 1])
+
+    def unchecked(self, arm: str) -> str:
+        """Why the figures of an arm cannot be trusted: rounds without a check; "" if all were checked."""
+        checked = {check.cell for check in self.checks}
+        rounds = [
+            str(cell.round)
+            for cell in self.cells
+            if cell.arm == arm and cell.status == "ok" and cell.cell not in checked
+        ]
+        if not rounds:
+            return ""
+        return f"no check of contents in round{'s' if len(rounds) > 1 else ''} {', '.join(rounds)}"

@@ -1,16 +1,65 @@
-"""Parses the events of `samples.jsonl` and the lines of `checks.jsonl`, and keeps those that count."""
+"""Reads the lines of `samples.jsonl` and `checks.jsonl`, and keeps the values that count.
+
+An incomplete last line, which a kill leaves, is dropped; any other damage is refused.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from serde_lab.errors import RunError
-from serde_lab.runs.model import Calibration, Cell, Check, Sample
-from serde_lab.runs.soundness import check_value
+from serde_lab.measure.metrics import Sample
+from serde_lab.runs.model import Calibration, Cell, Check
 
 Lines = Iterable[tuple[int, dict[str, Any]]]
+
+
+def read_lines(path: Path, messages: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Line numbers, from 1, and objects. An incomplete last line is dropped with a message.
+
+    Raises RunError naming file and line if any other line is damaged.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return
+    except OSError as exc:
+        raise RunError(f"{path} cannot be read: {exc}") from exc
+    if lines[-1] == b"":
+        lines.pop()
+    for number, line in enumerate(lines, 1):
+        value = _parse(line)
+        if value is None:
+            if number == len(lines):
+                messages.append(f"{path}: the last line ({number}) is incomplete and was dropped")
+                return
+            raise RunError(
+                f"{path}, line {number} is damaged: expected one JSON object,"
+                f" found {line[:60].decode(errors='replace')!r}"
+            )
+        yield number, value
+
+
+def drop_torn_tail(path: Path) -> None:
+    """Remove an incomplete last line, or end a complete one, so that appending starts on a new line."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return
+    if not data:
+        return
+    # a last line without its line feed may be complete: no prefix of an object is valid JSON
+    start = data.rstrip(b"\n").rfind(b"\n") + 1
+    if _parse(data[start:].rstrip(b"\n")) is None:
+        os.truncate(path, start)
+    elif not data.endswith(b"\n"):
+        with path.open("ab") as file:
+            file.write(b"\n")
 
 
 def read_samples(
@@ -105,7 +154,6 @@ def _sample(line: dict[str, Any]) -> Sample:
     return Sample(
         metric=line["metric"],
         value=_number(line["value"], line["metric"]),
-        unit=line["unit"],
         commit=_commit(line["commit"]),
         phase=line.get("phase"),
     )
@@ -122,3 +170,21 @@ def _commit(value: object) -> int | None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
         raise TypeError(f"commit is {value!r}, not a whole number or null")
     return value
+
+
+def check_value(what: str, value: float) -> None:
+    """Raises ValueError for a value that no measurement gives: negative or not finite."""
+    if not math.isfinite(value) or value < 0:
+        raise ValueError(f"{what} is {value}, and a measured value is finite and not negative")
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(line, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")

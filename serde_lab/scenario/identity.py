@@ -19,8 +19,8 @@ from serde_lab.scenario.model import (
     Batch,
     ParquetData,
     Scenario,
-    Table,
-    Topology,
+    TableSection,
+    TopologySection,
     TpchData,
 )
 from serde_lab.scenario.sections import Codec, Measure
@@ -69,8 +69,8 @@ def with_defaults(asked: Mapping[str, Any]) -> dict[str, Any]:
     data = ParquetData if asked.get("data", {}).get("source") == "parquet" else TpchData
     sections = {
         "data": _defaults(data, _PATH),
-        "table": _defaults(Table),
-        "topology": _defaults(Topology),
+        "table": _defaults(TableSection),
+        "topology": _defaults(TopologySection),
         "measure": _defaults(Measure, _NOT_ASKED_OF_MEASURING),
     }
     whole = dict(asked)

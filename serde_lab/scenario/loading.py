@@ -6,6 +6,7 @@ Every fault becomes a ScenarioError that names file and key.
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,12 +17,19 @@ from pydantic import ValidationError
 
 from serde_lab.errors import ScenarioError
 from serde_lab.scenario.consistency import check
-from serde_lab.scenario.lookup import find_scenario, scenario_files, scenario_folder
 from serde_lab.scenario.model import Scenario
 from serde_lab.scenario.overrides import apply_overrides, parse_override
-from serde_lab.scenario.problems import Problem, dotted, of_validation, refuse
+from serde_lab.scenario.problems import (
+    Problem,
+    dotted,
+    listed,
+    of_validation,
+    refuse,
+    suggestion,
+)
 from serde_lab.scenario.sweep import SweepPoint, points_of, sweep_problems
 
+_PACKAGE = Path(__file__).resolve().parent.parent
 _MOST_BYTES, _MOST_PARTS = 1 << 20, 100
 
 
@@ -49,7 +57,9 @@ def _read(file: Path) -> dict[str, Any]:
     """The TOML document of a file, with or without a byte order mark. Raises ScenarioError."""
     try:
         if file.stat().st_size > _MOST_BYTES:
-            raise ScenarioError(f"{file}: is larger than {_MOST_BYTES:,} bytes, is it a scenario?")
+            raise ScenarioError(
+                f"{file}: is larger than {_MOST_BYTES:,} bytes, which no scenario is"
+            )
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as exc:
         raise ScenarioError(f"{file}: cannot be read: {exc}") from exc
@@ -60,11 +70,11 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as exc:
-        raise ScenarioError(f"{file}: is no TOML: {exc}") from exc
+        raise ScenarioError(f"{file}: is not valid TOML: {exc}") from exc
     except RecursionError as exc:
-        raise ScenarioError(f"{file}: is no TOML: its values are nested too deeply") from exc
+        raise ScenarioError(f"{file}: is not valid TOML: its values are nested too deeply") from exc
     except ValueError as exc:  # Python's limit of 4,300 digits
-        raise ScenarioError(f"{file}: is no TOML: a number has thousands of digits") from exc
+        raise ScenarioError(f"{file}: is not valid TOML: a number has thousands of digits") from exc
 
 
 def parse_scenario(
@@ -74,7 +84,7 @@ def parse_scenario(
     content = _with_defaults(raw, default_name)
     strange = list(_not_json(content, ()))
     if strange:
-        raise refuse(source, [Problem(dotted(loc, content), said) for loc, said in strange])
+        raise refuse(source, [Problem(dotted(loc, content), clause) for loc, clause in strange])
     try:
         # through JSON: pydantic then takes arrays for tuples, as in TOML, and types stay strict
         scenario = Scenario.model_validate_json(json.dumps(content))
@@ -172,4 +182,46 @@ def _not_json(
     elif isinstance(value, int) and value.bit_length() > 63:
         yield loc, f"found {value}, expected a number of 64 bits"
     elif not isinstance(value, str | int | float | bool | None):
-        yield loc, f"found {value}, a {type(value).__name__}, which no key takes"
+        yield loc, f"found {value}, a {type(value).__name__}, which no key accepts"
+
+
+def scenario_folder(folder: Path | None = None) -> Path:
+    """The folder of scenarios: `folder`, else the one in the package, else the checkout's.
+
+    Raises ScenarioError if `folder` is not a folder.
+    """
+    if folder is not None:
+        if not folder.is_dir():
+            raise ScenarioError(f"{folder}: is not a folder; expected a folder with scenario files")
+        return folder
+    bundled = _PACKAGE / "_scenarios"
+    return bundled if bundled.is_dir() else _PACKAGE.parent / "scenarios"
+
+
+def find_scenario(what: str, folder: Path | None = None) -> Path:
+    """The scenario file with the name or path `what`; a path has a separator or ends in `.toml`.
+
+    Raises ScenarioError with the known names.
+    """
+    if what.endswith(".toml") or "/" in what or os.sep in what:
+        path = Path(what)
+        if path.is_dir():
+            raise ScenarioError(f"{path}: is a folder, expected a scenario file")
+        if not path.is_file():
+            raise ScenarioError(f"{path}: no such file")
+        return path
+    where = scenario_folder(folder)
+    path = where / f"{what}.toml"
+    if what and path.is_file():
+        return path
+    names = [file.stem for file in scenario_files(where)]
+    near = suggestion(what, names)
+    raise ScenarioError(
+        f"there is no scenario {what!r} in {where}; known are {listed(names)}{near}",
+        "a path ends in .toml",
+    )
+
+
+def scenario_files(folder: Path) -> list[Path]:
+    """The scenario files of a folder, sorted by name."""
+    return sorted(folder.glob("*.toml"))

@@ -13,29 +13,29 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_serializer
 
 from serde_lab.inputs.event_time import EVENT_TS
-from serde_lab.records.partition_time import PREFIX, TimeRule
+from serde_lab.records.operation import Operation
+from serde_lab.records.partition_time import PREFIX
 from serde_lab.scenario.sections import (
     Codec,
     Columns,
     Gate,
     Measure,
     Name,
-    Section,
+    ScenarioSection,
     Share,
     Sweep,
 )
 from tpch import TABLES
 
-Operation = Literal[
-    "bulk_insert", "upsert", "upsert_prepped", "insert", "delete", "insert_overwrite",
-    "insert_overwrite_table", "delete_partition",
-]  # fmt: skip
 Index = Literal[
     "BUCKET", "BLOOM", "SIMPLE", "GLOBAL_BLOOM", "GLOBAL_SIMPLE", "INMEMORY", "FLINK_STATE"
 ]
 TopologyName = Literal[
-    "bucket", "state", "bloom", "legacy", "step1", "step2", "step3", "compatible", "bulk", "append"
-]
+    "bucket", "consistent", "state", "bloom", "legacy", "step1", "step2", "step3", "compatible",
+    "bulk", "append",
+]  # fmt: skip
+BY_HASH = ("bucket", "consistent")
+"""Topologies in which the hash of a key determines its file group, as the bucket index does."""
 RECORDLESS = ("bulk", "append")
 """Topologies that make no records and therefore use no strategy."""
 TableName = Literal[
@@ -49,7 +49,7 @@ Factor = Literal[
 Kind = Literal["strategy", "control", "peer"]
 
 
-class TpchData(Section):
+class TpchData(ScenarioSection):
     """`[data]` with `source = "tpch"`: a TPC-H table, generated once and kept."""
 
     source: Literal["tpch"]
@@ -74,7 +74,7 @@ class TpchData(Section):
         return () if self.ordering == (EVENT_TS,) else self.ordering
 
 
-class ParquetData(Section):
+class ParquetData(ScenarioSection):
     """`[data]` with `source = "parquet"`: the user's own files."""
 
     source: Literal["parquet"]
@@ -100,10 +100,10 @@ class ParquetData(Section):
 Data = Annotated[TpchData | ParquetData, Field(discriminator="source")]
 
 
-class Batch(Section):
+class Batch(ScenarioSection):
     """`[[setup]]` or `[[commit]]`: one write. `inputs.shares` defines the shares, which are from 0 to 1."""
 
-    operation: Operation = "upsert"
+    operation: Operation = Operation.UPSERT
     rows: Annotated[int, Field(ge=1, le=10**12)] | None = None
     share: Annotated[float, Field(gt=0, le=10**6)] | None = None
     updates: Share = 0.0
@@ -116,7 +116,7 @@ class Batch(Section):
     @property
     def takes_no_rows(self) -> bool:
         """Whether it only deletes, and so has no rows."""
-        return self.operation == "delete_partition"
+        return self.operation is Operation.DELETE_PARTITION
 
     @property
     def derived(self) -> bool:
@@ -132,7 +132,7 @@ class Batch(Section):
         return max(1, int(source_rows * (1.0 if self.share is None else self.share) + 0.5))
 
 
-class Merging(Section):
+class Merging(ScenarioSection):
     """How a table merges. An arm may have its own, whose given keys replace those of `[table]`."""
 
     merge_mode: Literal["EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"] = "EVENT_TIME_ORDERING"
@@ -142,13 +142,8 @@ class Merging(Section):
     delete_marker: str = ""
     merger_classes: Columns = ()
 
-    @property
-    def merging(self) -> Merging:
-        """Only the fields of this section."""
-        return Merging(**{name: getattr(self, name) for name in Merging.model_fields})
 
-
-class Files(Section):
+class Files(ScenarioSection):
     """The kind of a table's files. An arm may have its own, whose given keys replace those of `[table]`."""
 
     type: Literal["COPY_ON_WRITE", "MERGE_ON_READ"] = "COPY_ON_WRITE"
@@ -162,11 +157,6 @@ class Files(Section):
         return DEFAULT_LEVELS.get(self.codec) if self.codec_level is None else self.codec_level
 
     @property
-    def files(self) -> Files:
-        """Only the fields of this section."""
-        return Files(**{name: getattr(self, name) for name in Files.model_fields})
-
-    @property
     def given(self) -> dict[str, Any]:
         """The given keys, and None for keys of `[table]` that no longer apply beside them."""
         given = super().given
@@ -177,7 +167,7 @@ class Files(Section):
         return given
 
 
-class Table(Merging, Files):
+class TableSection(Merging, Files):
     """`[table]`: the Hudi table that every arm writes."""
 
     version: Literal[9, 6] = 9
@@ -193,17 +183,12 @@ class Table(Merging, Files):
         """`time_folders` as Hudi's properties."""
         return {f"{PREFIX}{key}": value for key, value in self.time_folders.items()}
 
-    @property
-    def time_rule(self) -> TimeRule | None:
-        """The rule that names partition folders by time; None if the column's text names them."""
-        return TimeRule.from_properties(self.time_properties) if self.time_folders else None
-
 
 DEFAULT_LEVELS: Mapping[str, int] = {"zstd": 1, "gzip": 6}
 LEVELS: Mapping[str, tuple[int, int]] = {"zstd": (1, 22), "gzip": (1, 9)}
 
 
-class Topology(Section):
+class TopologySection(ScenarioSection):
     """`[topology]`: the chain of stages and hops. An arm may have its own."""
 
     name: TopologyName = "bucket"
@@ -243,7 +228,7 @@ class ArmOptions(BaseModel):
         return self.model_dump(exclude_none=True)
 
 
-class Arm(Section):
+class Arm(ScenarioSection):
     """`[[arm]]`: what is measured. Exactly one of `strategy`, `control` and `peer` is given."""
 
     name: Name
@@ -255,11 +240,11 @@ class Arm(Section):
     note: str = ""
     merging: Merging | None = None
     table: Files | None = None
-    topology: Topology | None = None
+    topology: TopologySection | None = None
     options: ArmOptions = ArmOptions()
 
     @field_serializer("merging", "table")
-    def _as_given(self, section: Section | None) -> dict[str, Any] | None:
+    def _as_given(self, section: ScenarioSection | None) -> dict[str, Any] | None:
         # dumped defaults would look as if the file gave them
         return None if section is None else section.model_dump(mode="json", exclude_unset=True)
 
@@ -276,7 +261,7 @@ class Arm(Section):
         return self.strategy or self.control or self.peer or ""
 
 
-class Scenario(Section):
+class Scenario(ScenarioSection):
     """A whole scenario file. `loading` builds it and also checks combinations of keys."""
 
     name: Name
@@ -285,8 +270,8 @@ class Scenario(Section):
     data: Data
     setups: tuple[Batch, ...] = Field(default=(), alias="setup")
     commits: tuple[Batch, ...] = Field(alias="commit", min_length=1)
-    table: Table = Table()
-    topology: Topology = Topology()
+    table: TableSection = TableSection()
+    topology: TopologySection = TopologySection()
     arms: tuple[Arm, ...] = Field(alias="arm", min_length=1)
     reference: str
     measure: Measure = Measure()
@@ -321,11 +306,11 @@ class Scenario(Section):
         """Whether records are only encoded and decoded, and nothing is written."""
         return self.measure.exchange == "none"
 
-    def topology_of(self, arm: Arm | None) -> Topology:
+    def topology_of(self, arm: Arm | None) -> TopologySection:
         """The topology of `arm`: its own, else the scenario's."""
         return self.topology if arm is None or arm.topology is None else arm.topology
 
-    def table_of(self, arm: Arm | None) -> Table:
+    def table_of(self, arm: Arm | None) -> TableSection:
         """The table that `arm` writes.
 
         It is the scenario's table with the arm's own `merging` and `table`, and with the index that the
@@ -336,8 +321,8 @@ class Scenario(Section):
             update |= {} if own is None else own.given
         return self.table.model_copy(update=update)
 
-    def _index(self, topology: Topology) -> str:
-        if topology.name == "bucket":
+    def _index(self, topology: TopologySection) -> str:
+        if topology.name in BY_HASH:
             return "BUCKET"
         if self.table.index != "BUCKET":
             return self.table.index

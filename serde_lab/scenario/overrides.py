@@ -47,7 +47,7 @@ def _value(key: str, text: str) -> Any:
         if _BARE_WORD.fullmatch(text):
             return text
         raise ScenarioError(
-            f"--set {key}: {text!r} is no TOML value, expected such as 3, 0.5, true, "
+            f"--set {key}: {text!r} is not a TOML value; expected for example 3, 0.5, true, "
             "'text' or ['a', 'b']"
         ) from exc
     if set(found) != {"value"}:

@@ -6,17 +6,16 @@ has the form that `--set` takes.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
+from enum import Enum
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from serde_lab.errors import ScenarioError
+from serde_lab.errors import ScenarioError, did_you_mean
 from serde_lab.scenario.model import Scenario
 
 Loc = tuple[int | str, ...]
@@ -27,13 +26,14 @@ class Problem:
     """One problem: the dotted key, and a clause that describes it."""
 
     key: str
-    said: str
+    clause: str
 
 
 def refuse(source: str, problems: Sequence[Problem]) -> ScenarioError:
     """The error to raise for one or more `problems`."""
     lines = [
-        f"{problem.key}: {problem.said}" if problem.key else problem.said for problem in problems
+        f"{problem.key}: {problem.clause}" if problem.key else problem.clause
+        for problem in problems
     ]
     if len(lines) == 1:
         return ScenarioError(f"{source}: {lines[0]}")
@@ -66,13 +66,26 @@ def dotted(loc: Loc, raw: Mapping[str, Any]) -> str:
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?` if a known name is close, else ""."""
-    close = get_close_matches(name, list(known), 1, 0.6)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    hint = did_you_mean(name, known)
+    return "" if hint is None else f"; {hint}"
 
 
 def listed(names: Iterable[str]) -> str:
     """Names separated by commas, or `none`."""
     return ", ".join(names) or "none"
+
+
+def a(operation: str) -> str:
+    """`operation` with its indefinite article."""
+    return f"{'an' if operation[0] in 'aeiu' else 'a'} {operation}"
+
+
+def unknown_arm(key: str, name: str, known: list[str]) -> Iterator[Problem]:
+    """A problem if there is no arm of that name."""
+    if name not in known:
+        yield Problem(
+            key, f"there is no arm {name!r}; arms are {listed(known)}{suggestion(name, known)}"
+        )
 
 
 def _has(at: object, step: int | str) -> bool:
@@ -115,7 +128,7 @@ def _clause(detail: ErrorDetails) -> str:
         return "is missing"
     if kind == "extra_forbidden":
         return _unknown(detail["loc"])
-    if kind == "literal_error":
+    if kind in ("literal_error", "enum"):
         known = [str(word) for word in _literals(_annotation(detail["loc"]))]
         near = suggestion(found, known) if isinstance(found, str) else ""
         return f"found {found!r}, expected one of {listed(known)}{near}"
@@ -153,8 +166,8 @@ def _unknown(loc: Loc) -> str:
     if not near:
         homes = [path for path, key in all_keys() if key == name]
         if homes:
-            near = f"; {name!r} belongs into {' or '.join(f'[{home}]' for home in homes)}"
-    return f"is no key; known here are {listed(known)}{near}"
+            near = f"; {name!r} belongs in {' or '.join(f'[{home}]' for home in homes)}"
+    return f"is an unknown key; known keys are {listed(known)}{near}"
 
 
 def keys_of(model: type[BaseModel]) -> tuple[str, ...]:
@@ -215,35 +228,9 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _literals(annotation: Any) -> list[Any]:
-    """The values of a Literal, or of a Literal inside an optional or a tuple."""
+    """The values of an enum or a Literal, or of a Literal inside an optional or a tuple."""
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return [member.value for member in annotation]
     if get_origin(annotation) in (Union, UnionType, tuple):
         return [value for inner in get_args(annotation) for value in _literals(inner)]
     return [value for value in get_args(annotation) if not isinstance(value, type)]
-
-
-_KEYS_OF_OPTIONS = {
-    "hoodie.datasource.write.recordkey.field": "data.key",
-    "hoodie.datasource.write.partitionpath.field": "data.partition",
-    "hoodie.datasource.write.partitionpath.urlencode": "table.url_encode",
-    "hoodie.datasource.write.hive_style_partitioning": "table.hive_style",
-    "hoodie.datasource.write.precombine.field": "data.ordering",
-    "hoodie.datasource.write.operation": "commit.operation",
-    "hoodie.datasource.write.partitions.to.delete": "commit.partitions",
-    "hoodie.datasource.write.payload.class": "table.merge_mode",
-    "hoodie.write.record.merge.strategy.id": "table.merger_classes",
-    "hoodie.bucket.index.num.buckets": "table.buckets",
-    "hoodie.bucket.index.hash.field": "table.bucket_fields",
-    "hoodie.index.type": "table.index",
-    "hoodie.table.type": "table.type",
-    "hoodie.table.version": "table.version",
-    "hoodie.record.merge.mode": "table.merge_mode",
-    "hoodie.payload.delete.field": "table.delete_field",
-    "hoodie.payload.delete.marker": "table.delete_marker",
-    "hoodie.parquet.compression.codec": "table.codec",
-}
-_OPTION = re.compile("|".join(map(re.escape, sorted(_KEYS_OF_OPTIONS, key=len, reverse=True))))
-
-
-def in_scenario_keys(text: str) -> str:
-    """`text` with the names of write options replaced by the scenario keys for them."""
-    return _OPTION.sub(lambda found: _KEYS_OF_OPTIONS[found[0]], text)

@@ -29,7 +29,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 SOME = Field(min_length=1)
 
 
-class Section(BaseModel):
+class ScenarioSection(BaseModel):
     """One table of the file; it accepts only known keys and only the expected types."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -40,7 +40,7 @@ class Section(BaseModel):
         return self.model_dump(exclude_unset=True)
 
 
-class Measure(Section):
+class Measure(ScenarioSection):
     """`[measure]`: rounds and their order, the exchange, cores and memory."""
 
     rounds: Annotated[int, Field(ge=1, le=1000)] = 5
@@ -52,7 +52,7 @@ class Measure(Section):
     driver_memory_mb: Annotated[int, Field(ge=512, le=10**7)] = 4096
 
 
-class Codec(Section):
+class Codec(ScenarioSection):
     """`[codec]`: what is encoded and decoded if `measure.exchange` is "none"."""
 
     batch_rows: Annotated[tuple[Annotated[int, Field(ge=1, le=1_000_000)], ...], SOME] = (
@@ -65,14 +65,14 @@ class Codec(Section):
     width_rows: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
 
 
-class Sweep(Section):
+class Sweep(ScenarioSection):
     """`[sweep]`: repeats the scenario for each value of one of its numbers."""
 
     key: Annotated[str, Field(min_length=1)]
     values: Annotated[tuple[int | float, ...], SOME]
 
 
-class GateLimit(Section):
+class GateLimit(ScenarioSection):
     """`[[gate.limit]]`: a limit for the arm, phase and metric that it names; a missing one means any."""
 
     arm: str | None = None
@@ -82,7 +82,7 @@ class GateLimit(Section):
     absolute: Annotated[float, Field(ge=0)] | None = None
 
 
-class Gate(Section):
+class Gate(ScenarioSection):
     """`[gate]`: how much worse counts as a regression. Missing keys have the gate's defaults."""
 
     relative: Annotated[float, Field(ge=0)] | None = None

@@ -1,20 +1,33 @@
-"""Cuts records into frames, and adds and verifies the checksum that any strategy's frames may carry.
+"""What strategies share: where frames are cut, a schema's fingerprint, a checksum, a pause of the collector.
 
-Frames are cut at bounds, at `rows_per_frame` and at `max_frame_bytes`. The `crc32c` integrity trailer is
-the last four bytes of a frame: the CRC-32C of all bytes before them, little endian.
+Frames are cut at bounds, at `rows_per_frame` and at `max_frame_bytes`. A frame carries the fingerprint of its
+schema, by which a decoder recognises frames of another one. The `crc32c` integrity trailer is the last four
+bytes of a frame: the CRC-32C of all bytes before them, little endian.
 """
 
 from __future__ import annotations
 
+import gc
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.types as pat
 
 from serde_lab.errors import DecodeError
+from serde_lab.records.schema import (
+    RecordSchema,
+    child_fields,
+    is_binary,
+    is_decimal,
+    is_list,
+    is_string,
+)
 from serde_lab.serde.interface import Bounds, Frames, SerdeOptions
 
 _CRC = struct.Struct("<I")
@@ -34,6 +47,22 @@ class Cuts:
     def rows(self) -> npt.NDArray[np.int32]:
         """Records in each frame."""
         return np.diff(self.offsets).astype(np.int32)
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Keep Python's garbage collector from running meanwhile; a decorator too.
+
+    Of the objects that a batch of records becomes none is garbage, but the collector would look at all of
+    them again and again while they grow in number.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def payload_bytes(options: SerdeOptions) -> int:
@@ -137,3 +166,47 @@ def unseal(strategy: str, frames: pa.BinaryArray, options: SerdeOptions) -> pa.B
             raise frame_error(strategy, index, options, problem)
         payloads.append(payload)
     return pa.array(payloads, pa.binary())
+
+
+def schema_fingerprint(schema: RecordSchema) -> int:
+    """CRC-32C of the names and plain types of the columns of a batch, in order: 32 bits.
+
+    Equal for schemas that differ only in layout (string, large_string) or in the roles of columns.
+    """
+    text = ",".join(_field(f.name, f.type) for f in schema.batch_schema)
+    return int(google_crc32c.value(text.encode()))
+
+
+def _field(name: str, t: pa.DataType) -> str:
+    # the length keeps names with commas and brackets unambiguous
+    return f"{len(name.encode())}:{name} {_text(t)}"
+
+
+def _text(t: pa.DataType) -> str:
+    if is_string(t):
+        return "string"
+    if is_binary(t):
+        return "binary"
+    if is_decimal(t):
+        return f"decimal({t.precision},{t.scale})"
+    if pat.is_timestamp(t):
+        return f"timestamp({t.tz or ''})"
+    if is_list(t):
+        return f"list<{_text(t.value_type)}>"
+    if pat.is_map(t):
+        return f"map<{_text(t.item_type)}>"
+    if pat.is_struct(t):
+        return f"struct<{','.join(_field(f.name, f.type) for f in child_fields(t))}>"
+    return _PRIMITIVES[t]
+
+
+_PRIMITIVES = {
+    pa.bool_(): "bool",
+    pa.int8(): "int8",
+    pa.int16(): "int16",
+    pa.int32(): "int32",
+    pa.int64(): "int64",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.date32(): "date",
+}

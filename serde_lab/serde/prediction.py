@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.types as pat
 
-from serde_lab.records.types import is_binary, is_decimal, is_list, is_string
+from serde_lab.records.schema import is_binary, is_decimal, is_list, is_string
 from serde_lab.serde.interface import Strategy
 
 Costs = Mapping[str, tuple[float | None, float | None]]

@@ -121,7 +121,7 @@ class PythonForm:
             filled = values if nulls is None else [bytes(size) if v is None else v for v in values]
             joined = b"".join(filled)
             if set(map(len, filled)) - {size}:
-                raise ValueError(f"a decimal has not {size} bytes")
+                raise ValueError(f"a decimal does not have {size} bytes")
             digits = np.frombuffer(joined, np.uint8).reshape(len(values), size)
             wide = np.empty((len(values), 16), np.uint8)
             wide[:, 16 - size :] = digits
@@ -172,7 +172,7 @@ class PythonForm:
 def transposed(rows: Sequence[Sequence[Any]], width: int) -> list[Sequence[Any]]:
     """The columns of `rows`. Raises ValueError for a row that has not `width` values."""
     if set(map(len, rows)) - {width}:
-        raise ValueError(f"a row has not {width} values")
+        raise ValueError(f"a row does not have {width} values")
     return list(zip(*rows, strict=True)) if rows else [()] * width
 
 

@@ -1,7 +1,7 @@
 """Values that verbs of the record API take and return: record locations, and metadata to set.
 
 The rules are arithmetic on envelope columns, which every strategy can provide. `interface.py` has the
-verbs, `merging/delete_markers.py` the rules of deletes.
+verbs, `merging/rules.py` the rules of deletes.
 """
 
 from __future__ import annotations

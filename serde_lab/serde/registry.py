@@ -1,30 +1,82 @@
-"""Finds strategies by name: those that come with the package, and plug-ins of installed distributions.
+"""Finds strategies by name, and checks the options that they are bound with.
 
-Plug-ins are entry points of the group `serde_lab.strategies` (name -> `module:Class`). The package's own
-strategies need no entry points, so that a checkout works without being installed.
+Strategies come with the package or are plug-ins of installed distributions: entry points of the group
+`serde_lab.strategies` (name -> `module:Class`). The package's own strategies need no entry points, so that a
+checkout works without being installed.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from typing import get_args
 
 import pyarrow as pa
 
 from serde_lab.errors import DecodeError, LabError, OptionError, SchemaError, SetupError
-from serde_lab.records.schema import RecordSchema
-from serde_lab.records.types import EXAMPLES
-from serde_lab.serde.interface import BoundSerde, SerdeOptions, Strategy
+from serde_lab.records.schema import EXAMPLES, RecordSchema
+from serde_lab.serde.interface import BoundSerde, Integrity, SerdeOptions, Strategy
+
+MAX_FRAME_BYTES = 1 << 30
+"""Arrow limits a column of frames to 2 GiB, so a single frame must stay well below that."""
+MAX_FRAME_ROWS = (1 << 31) - 1
+"""Rows of a frame are counted in 32 bits."""
+
+
+def resolve(
+    strategy: Strategy, options: SerdeOptions, own: Mapping[str, Sequence[object]] | None = None
+) -> SerdeOptions:
+    """`options` with the defaults of `strategy` filled in.
+
+    `own` maps each of the strategy's own keys to its allowed values, the default first.
+    Raises OptionError naming strategy, option, value found and values expected.
+    """
+
+    def refuse(key: str, value: object, expected: str) -> OptionError:
+        return OptionError(f"{strategy.name}: {key} = {value!r}, expected {expected}")
+
+    execution = options.execution or strategy.executions[0]
+    if execution not in strategy.executions:
+        raise refuse("execution", execution, _one_of(strategy.executions))
+    if not _is_count(options.rows_per_frame, 0) or options.rows_per_frame > MAX_FRAME_ROWS:
+        expected = f"an integer in 0..{MAX_FRAME_ROWS}"
+        raise refuse("rows_per_frame", options.rows_per_frame, expected)
+    if not _is_count(options.max_frame_bytes, 1) or options.max_frame_bytes > MAX_FRAME_BYTES:
+        expected = f"an integer in 1..{MAX_FRAME_BYTES}"
+        raise refuse("max_frame_bytes", options.max_frame_bytes, expected)
+    if options.integrity not in get_args(Integrity):
+        raise refuse("integrity", options.integrity, _one_of(get_args(Integrity)))
+    allowed = own or {}
+    for key, value in options.own.items():
+        if key not in allowed:
+            known = ", ".join(allowed) or "none"
+            raise OptionError(
+                f"{strategy.name}: unknown option {key!r}, known options are: {known}"
+            )
+        if value not in allowed[key]:
+            raise refuse(key, value, _one_of(allowed[key]))
+    resolved = {key: options.own.get(key, values[0]) for key, values in allowed.items()}
+    return replace(options, execution=execution, own=resolved)
+
+
+def _is_count(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _one_of(values: Sequence[object]) -> str:
+    return " or ".join(repr(value) for value in values)
+
 
 GROUP = "serde_lab.strategies"
 
 BUILT_IN: Mapping[str, str] = {
     "pickle": "serde_lab.serde.pickle.records:PickleStrategy",
+    "pickle_columns": "serde_lab.serde.pickle_columns.strategy:PickleColumnsStrategy",
     "avro": "serde_lab.serde.avro.records:AvroStrategy",
     "internal_row": "serde_lab.serde.internal_row.strategy:InternalRowStrategy",
     "arrow": "serde_lab.serde.arrow.records:ArrowStrategy",
@@ -111,7 +163,7 @@ def strategy(name: str) -> Strategy:
         reason = exc if isinstance(exc, ImportError | AttributeError) else repr(exc)
         raise SetupError(f"strategy {name!r} cannot be loaded from {target}: {reason}") from exc
     if not (isinstance(found, type) and issubclass(found, Strategy)):
-        raise SetupError(f"strategy {name!r}: {target} is no subclass of {Strategy.__name__}")
+        raise SetupError(f"strategy {name!r}: {target} is not a subclass of {Strategy.__name__}")
     if found.name != name:
         raise SetupError(f"strategy {name!r}: {target} calls itself {found.name!r}")
     with named(f"strategy {name!r}"):

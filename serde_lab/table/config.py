@@ -11,19 +11,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from serde_lab.errors import TableError
-from serde_lab.merging.delete_markers import DeleteMarkers
-from serde_lab.merging.partial_update import PartialUpdate
-from serde_lab.merging.rules import MergeRules
-from serde_lab.merging.survivors import MergeMode as Mode
+from serde_lab.merging.combiner import PartialUpdate
+from serde_lab.merging.rules import DeleteMarkers, MergeRules
+from serde_lab.merging.survivors import MergeMode
 from serde_lab.records.keys import PartitionKind
 from serde_lab.records.partition_time import INPUT_TYPE, OUTPUT_FORMAT, TimeRule
 from serde_lab.table.index.index_kind import BUCKET, SIMPLE_ENGINE, IndexKind
-from serde_lab.table.table_kind import (
-    COMMIT_TIME,
-    EVENT_TIME,
-    KEY_GENERATOR_CLASSES,
-    MergeMode,
-)
+from serde_lab.table.table_kind import KEY_GENERATOR_CLASSES
 
 TableType = Literal["COPY_ON_WRITE", "MERGE_ON_READ"]
 
@@ -84,8 +78,8 @@ class TableConfig:
         def settle(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
 
-        if self.merge_mode is None:
-            settle("merge_mode", EVENT_TIME if self.ordering_fields else COMMIT_TIME)
+        implied = MergeMode.EVENT_TIME if self.ordering_fields else MergeMode.COMMIT_TIME
+        settle("merge_mode", MergeMode(self.merge_mode or implied))
         if not self.key_generator:
             settle("key_generator", inferred_key_generator(self))
         if not self.bucket_fields:
@@ -101,7 +95,7 @@ class TableConfig:
     def merge_rules(self) -> MergeRules:
         """The table's merge rules."""
         return MergeRules(
-            Mode(self.merge_mode or COMMIT_TIME),
+            self.merge_mode or MergeMode.COMMIT_TIME,
             self.merge_strategy_id,
             PartialUpdate(self.partial_update_mode) if self.partial_update_mode else None,
             self.unavailable_value,
@@ -113,7 +107,7 @@ class TableConfig:
     @property
     def merge_ordering(self) -> tuple[str, ...]:
         """The ordering fields that decide a merge; none in commit-time mode."""
-        return () if self.merge_mode == COMMIT_TIME else self.ordering_fields
+        return () if self.merge_mode is MergeMode.COMMIT_TIME else self.ordering_fields
 
     @property
     def is_keyless(self) -> bool:
@@ -147,8 +141,8 @@ class TableConfig:
         None also if only the kind says so and the rule is not stored: Apache Hudi does not store it then.
         Raises OptionError for time properties that are missing, wrong or not supported.
         """
-        said = INPUT_TYPE in self.extra or OUTPUT_FORMAT in self.extra
-        by_time = self.key_generator == "TIMESTAMP" or (self.time_fields and said)
+        stated = INPUT_TYPE in self.extra or OUTPUT_FORMAT in self.extra
+        by_time = self.key_generator == "TIMESTAMP" or (self.time_fields and stated)
         return TimeRule.from_properties(self.extra) if by_time else None
 
     @property
@@ -204,17 +198,17 @@ class TableConfig:
         if self.metadata_partitions and not dropping_metadata_table:
             raise TableError(
                 f"table {self.name} has a metadata table ({', '.join(self.metadata_partitions)}), "
-                "which our writes would leave stale, so that its readers would not see them",
+                "and a write without it would be invisible to its readers",
                 hint="--drop-metadata-table, or serde_lab.drop_metadata_table=true, removes it first",
             )
         if self.key_generator not in KEY_GENERATOR_CLASSES:
             raise TableError(
                 f"table {self.name} has the key generator {self.key_generator}; "
-                f"written are {', '.join(KEY_GENERATOR_CLASSES)}"
+                f"the lab can write {', '.join(KEY_GENERATOR_CLASSES)}"
             )
         for key in ("hoodie.table.cdc.enabled",):
             if self.extra.get(key) == "true":
-                raise TableError(f"table {self.name} has {key}=true, which is not written")
+                raise TableError(f"table {self.name} has {key}=true, which the lab cannot write")
 
 
 def inferred_key_generator(config: TableConfig) -> str:

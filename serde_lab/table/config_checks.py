@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 
 from serde_lab.errors import OptionError
-from serde_lab.merging.delete_markers import DeleteMarkers
+from serde_lab.merging.rules import DeleteMarkers
+from serde_lab.merging.survivors import MergeMode
 from serde_lab.records.partition_time import TimeRule
 from serde_lab.table.config import TableConfig, inferred_key_generator
 from serde_lab.table.config_properties import MERGE_PROPERTY, PARTIAL_UPDATE, UNAVAILABLE
-from serde_lab.table.table_kind import CUSTOM, EVENT_TIME, KEY_GENERATOR_CLASSES
+from serde_lab.table.table_kind import KEY_GENERATOR_CLASSES
 
 VERSIONS_CREATED = (6, 9)
 
@@ -18,16 +19,16 @@ def check_creatable(config: TableConfig) -> None:
     """Raises OptionError, naming the option, for a table that cannot be created."""
     if not re.fullmatch(r"[A-Za-z0-9_]+", config.name):
         raise OptionError(
-            f"hoodie.table.name is {config.name!r}; letters, digits and _ are what Avro accepts"
+            f"hoodie.table.name is {config.name!r}; expected letters, digits and _ only, as Avro requires"
         )
     if config.version not in VERSIONS_CREATED:
-        raise OptionError(f"table version {config.version} cannot be made; known are 6 and 9")
+        raise OptionError(f"table version {config.version} cannot be created; expected 6 or 9")
     if config.is_keyless and config.bucket_count is not None:
         raise OptionError(
-            "hoodie.bucket.index.num.buckets is given, and the table has no record key to hash",
-            hint="hoodie.datasource.write.recordkey.field names it",
+            "hoodie.bucket.index.num.buckets is set, but the table has no record key",
+            hint="set hoodie.datasource.write.recordkey.field",
         )
-    if config.merge_mode == EVENT_TIME and not config.ordering_fields:
+    if config.merge_mode is MergeMode.EVENT_TIME and not config.ordering_fields:
         raise OptionError("merging by event time needs an ordering field")
     _check_merging(config)
     if config.key_generator in KEY_GENERATOR_CLASSES:
@@ -40,8 +41,8 @@ def check_creatable(config: TableConfig) -> None:
     config.index.check()
     if config.index_type and config.is_keyless:
         raise OptionError(
-            f"hoodie.index.type is {config.index_type}, and the table has no record key to look up",
-            hint="hoodie.datasource.write.recordkey.field names it",
+            f"hoodie.index.type is {config.index_type}, but the table has no record key",
+            hint="set hoodie.datasource.write.recordkey.field",
         )
 
 
@@ -52,7 +53,7 @@ def _check_key_generator(config: TableConfig) -> None:
     if config.key_generator == "CUSTOM":
         if config.partition_fields and not config.partition_kinds:
             raise OptionError(
-                f"the key generator CUSTOM is not told what {', '.join(config.partition_fields)} is",
+                f"the key generator CUSTOM needs the kinds of {', '.join(config.partition_fields)}",
                 hint="hoodie.datasource.write.partitionpath.field=a:SIMPLE,b:TIMESTAMP",
             )
         return
@@ -62,26 +63,24 @@ def _check_key_generator(config: TableConfig) -> None:
     if config.key_generator not in fits:
         raise OptionError(
             f"key generator {config.key_generator} does not fit {len(config.record_key_fields)} key and"
-            f" {len(config.partition_fields)} partition columns, whose own is {inferred}"
+            f" {len(config.partition_fields)} partition columns, which need {inferred}"
         )
 
 
 def _check_merging(config: TableConfig) -> None:
-    if config.merge_mode == CUSTOM and not config.merge_strategy_id:
+    if config.merge_mode is MergeMode.CUSTOM and not config.merge_strategy_id:
         raise OptionError(
-            "merging is CUSTOM, and nothing says which",
+            "the merge mode is CUSTOM, but neither a strategy nor a payload class is set",
             hint="hoodie.write.record.merge.strategy.id or hoodie.datasource.write.payload.class",
         )
-    if config.merge_mode == CUSTOM and config.partial_update_mode:
-        raise OptionError(f"{PARTIAL_UPDATE} is of no use: merging is CUSTOM")
+    if config.merge_mode is MergeMode.CUSTOM and config.partial_update_mode:
+        raise OptionError(f"{PARTIAL_UPDATE} has no effect with merge mode CUSTOM")
     if (config.partial_update_mode == "FILL_UNAVAILABLE") != bool(config.unavailable_value):
         raise OptionError(
-            f"{MERGE_PROPERTY}{UNAVAILABLE} and {PARTIAL_UPDATE}=FILL_UNAVAILABLE go together;"
-            " one of them is missing"
+            f"{MERGE_PROPERTY}{UNAVAILABLE} and {PARTIAL_UPDATE}=FILL_UNAVAILABLE need each"
+            " other; one of them is missing"
         )
     if config.version == 6 and (config.partial_update_mode or config.delete_field):
-        raise OptionError(
-            "partial updates and delete markers of the table's own need table version 9"
-        )
-    # the constructor refuses a marker of which half is missing
+        raise OptionError("partial updates and hoodie.payload.delete.field need table version 9")
+    # the constructor refuses a field without marker, or a marker without field
     DeleteMarkers(config.delete_field, config.delete_marker)

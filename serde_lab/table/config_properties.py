@@ -11,13 +11,12 @@ from typing import cast
 
 from serde_lab.errors import TableError
 from serde_lab.merging.merger import EVENT_TIME_STRATEGY, PAYLOAD_STRATEGY
+from serde_lab.merging.survivors import MergeMode
 from serde_lab.table.config import TableConfig, TableType, fields_of
 from serde_lab.table.index.index_kind import BUCKET_FIELDS, INDEX_KEYS, index_fields
 from serde_lab.table.properties import table_checksum
 from serde_lab.table.table_kind import (
     COMMIT_TIME_PAYLOAD,
-    CUSTOM,
-    EVENT_TIME,
     EVENT_TIME_PAYLOAD,
     KEY_GENERATOR_CLASSES,
     PARTITION_FIELDS,
@@ -76,7 +75,7 @@ def _shared_properties(config: TableConfig) -> dict[str, str]:
 
 
 def _properties_of_version_6(config: TableConfig) -> dict[str, str]:
-    by_event_time = config.merge_mode == EVENT_TIME
+    by_event_time = config.merge_mode is MergeMode.EVENT_TIME
     properties = {
         "hoodie.archivelog.folder": "archived",
         "hoodie.table.keygenerator.class": KEY_GENERATOR_CLASSES[config.key_generator],
@@ -86,7 +85,7 @@ def _properties_of_version_6(config: TableConfig) -> dict[str, str]:
     }
     if config.ordering_fields:
         properties["hoodie.table.precombine.field"] = ",".join(config.ordering_fields)
-    if config.merge_mode == CUSTOM and config.merge_strategy_id != PAYLOAD_STRATEGY:
+    if config.merge_mode is MergeMode.CUSTOM and config.merge_strategy_id != PAYLOAD_STRATEGY:
         properties["hoodie.compaction.record.merger.strategy"] = config.merge_strategy_id
     elif config.is_mor:
         properties["hoodie.compaction.record.merger.strategy"] = EVENT_TIME_STRATEGY
@@ -98,14 +97,14 @@ def _properties_of_version_9(config: TableConfig) -> dict[str, str]:
         "hoodie.table.initial.version": str(config.version),
         "hoodie.table.format": "native",
         "hoodie.table.keygenerator.type": config.key_generator,
-        "hoodie.record.merge.mode": cast(str, config.merge_mode),
+        "hoodie.record.merge.mode": config.merge_mode or MergeMode.COMMIT_TIME,
         "hoodie.archivelog.folder": "history",
         "hoodie.timeline.path": "timeline",
         "hoodie.timeline.history.path": "history",
     }
     if config.ordering_fields:
         properties["hoodie.table.ordering.fields"] = ",".join(config.ordering_fields)
-    custom = config.merge_mode == CUSTOM
+    custom = config.merge_mode is MergeMode.CUSTOM
     stated = {
         STRATEGY_ID: config.merge_strategy_id,
         PAYLOAD_CLASS if custom else LEGACY_PAYLOAD_CLASS: config.payload_class,

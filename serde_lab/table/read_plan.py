@@ -1,25 +1,211 @@
-"""Plans of the four kinds of read: snapshot, read-optimised, time travel and incremental.
+"""Reading of rows: plans of the four kinds of read, and file slices with their logs merged in.
 
-A plan says which file slices to read, which rows to keep, and at which time; its slices can be read in this
-process or in workers. Times are completion times; in table version 6, which stores none, instant times.
+A plan (snapshot, read-optimised, time travel or incremental) says which file slices to read, which rows to
+keep, and at which time; its slices can be read in this process or in workers. Times are completion times; in
+table version 6, which stores none, instant times.
+
+Of a slice, the base file streams through; only the logs are held in memory. Source:
+KeyBasedFileGroupRecordBuffer: a log entry wins if its ordering value is not less than the base row's, and
+always if it is a delete by commit time; a delete that wins removes the row. If the table fills gaps or has a
+merger of its own, both rows are combined into one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import OptionError
+from serde_lab.merging.combiner import Combiner
+from serde_lab.merging.merger import Merged
+from serde_lab.merging.survivors import MergeMode, match, not_older
+from serde_lab.records.conversion import conform
+from serde_lab.records.schema import RecordSchema, columns_of, values_at
 from serde_lab.table.config import TableConfig
-from serde_lab.table.files.file_slice_reader import FileSliceReader
+from serde_lab.table.files.base_file import (
+    COMMIT_TIME,
+    META_NAMES,
+    RECORD_KEY,
+    BaseFileReader,
+    with_meta_columns,
+)
 from serde_lab.table.files.file_system_view import FileSlice, Visibility
-from serde_lab.table.files.log_records import has_partial_rows
-from serde_lab.table.files.meta_columns import COMMIT_TIME, with_meta_columns
+from serde_lab.table.files.log_records import (
+    LogCount,
+    LogRecords,
+    has_partial_rows,
+    read_log_records,
+)
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
+
+_BATCH_ROWS = 64 * 1024
+# each batch is matched with all log entries, so that few large batches cost less
+_MERGED_ROWS = 512 * 1024
+
+
+@dataclass(slots=True)
+class MergeCount:
+    """Counts of a merge, complete once all its batches have been taken."""
+
+    log: LogCount = field(default_factory=LogCount)
+    updated: int = 0
+    inserted: int = 0
+    deleted: int = 0
+
+
+class FileSliceReader:
+    """The rows of one slice, in batches of the meta columns and then the columns of `data_schema`.
+
+    `data_schema` is the table's whole schema; `columns` selects and orders the output (meta columns too).
+    `read_optimised` ignores the logs. Raises TableError for what cannot be read, a damaged log block
+    included. Rows come in the order of the base file, followed by the rows from the logs.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        config: TableConfig,
+        slice_: FileSlice,
+        data_schema: pa.Schema,
+        visibility: Visibility,
+        *,
+        columns: Sequence[str] | None = None,
+        read_optimised: bool = False,
+    ) -> None:
+        self._storage, self._config, self._slice = storage, config, slice_
+        whole = with_meta_columns(data_schema.remove_metadata())
+        self.schema = whole if columns is None else pa.schema([whole.field(n) for n in columns])
+        # columns that the merge reads, besides the requested ones
+        needed = {*META_NAMES, *columns_of(config.merge_ordering), *self.schema.names}
+        if config.merge_mode is MergeMode.CUSTOM:
+            # a custom merger may read any column
+            needed |= {*whole.names}
+        self._read = pa.schema([field for field in whole if field.name in needed])
+        self._visibility = visibility
+        self._combiner: Combiner | None = None
+        self._logs_too = bool(slice_.log_files) and not read_optimised
+        self.count = MergeCount()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows in batches; `count` is complete after the last one."""
+        if not self._logs_too:
+            yield from self._base_batches(self.schema)
+            return
+        log = self._read_logs()
+        open_ = np.ones(len(log), np.bool_)  # entries that no base row has matched yet
+        surviving = np.zeros(len(log), np.bool_)
+        made = np.zeros(len(log), np.bool_)  # entries combined with a base row
+        for batch in self._base_batches(self._read, _MERGED_ROWS):
+            kept, rows = self._merge(batch, log, open_, surviving, made)
+            kept_rows = batch if kept.all() else batch.filter(pa.array(kept))
+            if kept_rows.num_rows:
+                yield self._narrowed(kept_rows)
+            if rows is not None and rows.num_rows:
+                yield self._narrowed(rows)
+        is_row = log.row >= 0
+        self.count.updated = int((surviving & is_row).sum())
+        self.count.deleted += int((surviving & ~is_row).sum())
+        self.count.inserted = int((open_ & is_row).sum())
+        found = log.rows.take(pa.array(log.row[(surviving | open_) & is_row & ~made]))
+        for batch in found.to_batches(max_chunksize=_BATCH_ROWS):
+            yield self._narrowed(batch)
+
+    def _read_logs(self) -> LogRecords:
+        config = self._config
+        data = pa.schema(list(self._read)[len(META_NAMES) :])
+        roles = RecordSchema(data, config.record_key_fields, ordering=config.merge_ordering)
+        rules = config.merge_rules
+        log, self.count.log = read_log_records(
+            self._storage, self._slice.log_files, roles, self._visibility, rules
+        )
+        partial = log.present is not None
+        self._combiner = rules.combiner(roles, in_log=True, partial=partial)
+        return log
+
+    def read(self) -> pa.Table:
+        """All rows at once."""
+        return pa.Table.from_batches(list(self.batches()), self.schema)
+
+    def _merge(
+        self,
+        batch: pa.RecordBatch,
+        log: LogRecords,
+        open_: npt.NDArray[np.bool_],
+        surviving: npt.NDArray[np.bool_],
+        made: npt.NDArray[np.bool_],
+    ) -> tuple[npt.NDArray[np.bool_], pa.RecordBatch | None]:
+        """Merge one batch of the base file: which of its rows stay, and the combined rows. Marks the log
+        entries that matched (no longer `open_`), won (`surviving`) or were combined (`made`)."""
+        kept = np.ones(batch.num_rows, np.bool_)
+        entries = np.flatnonzero(open_)
+        keys = log.keys if len(entries) == len(log) else log.keys.take(pa.array(entries))
+        at = match(batch.column(RECORD_KEY), keys)
+        hit = np.flatnonzero(at >= 0)
+        if not len(hit):
+            return kept, None
+        base_rows, met = at[hit], entries[hit]
+        open_[met] = False
+        wins = np.ones(len(met), np.bool_)
+        ordering = self._config.merge_ordering
+        if ordering:
+            wins = log.always[met] | not_older(
+                [values_at(batch, name).take(pa.array(base_rows)) for name in ordering],
+                [values.take(pa.array(met)) for values in log.ordering],
+            )
+        rows = None
+        if self._combiner is not None:
+            two = np.flatnonzero(log.row[met] >= 0)
+            combined = self._combined(batch, base_rows[two], log, met[two], wins[two])
+            gone = np.zeros(len(two), np.bool_) if combined.deleted is None else combined.deleted
+            changed = ~gone
+            if combined.older_kept is not None:
+                changed &= ~combined.older_kept
+            rows = combined.rows.filter(pa.array(changed))
+            made[met[two]] = True
+            self.count.deleted += int(gone.sum())
+            kept[base_rows[two[gone]]] = False
+            wins[two] = changed
+        surviving[met[wins]] = True
+        kept[base_rows[wins]] = False
+        return kept, rows
+
+    def _combined(
+        self,
+        batch: pa.RecordBatch,
+        base_rows: npt.NDArray[np.int64],
+        log: LogRecords,
+        met: npt.NDArray[np.int64],
+        wins: npt.NDArray[np.bool_],
+    ) -> Merged:
+        """Combine base rows with the log's rows of the same keys."""
+        older = batch.take(pa.array(base_rows))
+        numbers = log.row[met]
+        taken = log.rows.take(pa.array(numbers)).combine_chunks().to_batches()
+        newer = taken[0] if taken else older.slice(0, 0)
+        present = log.present
+        if present is not None:
+            present = {name: mask[numbers] for name, mask in present.items()}
+        assert self._combiner is not None
+        return self._combiner.combine(older, newer, wins, present)
+
+    def _base_batches(self, schema: pa.Schema, rows: int = _BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        base = self._slice.base_file
+        if base is None:
+            return
+        reader = BaseFileReader(self._storage, base.path)
+        where = self._storage.describe(base.path)
+        present = [name for name in schema.names if name in reader.schema.names]
+        for batch in reader.batches(present, rows):
+            yield conform(batch, schema, where)
+
+    def _narrowed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch if batch.schema.equals(self.schema) else batch.select(self.schema.names)
 
 
 @dataclass(frozen=True, slots=True)

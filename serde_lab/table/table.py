@@ -20,22 +20,19 @@ from serde_lab.table.config import (
 )
 from serde_lab.table.config_checks import check_creatable
 from serde_lab.table.config_properties import from_properties, to_properties
-from serde_lab.table.files.base_file import BaseFileReader
-from serde_lab.table.files.file_names import in_partition
+from serde_lab.table.files.base_file import BaseFileReader, data_schema
 from serde_lab.table.files.file_system_view import (
     FileSystemView,
     list_table_files,
     replaced_file_groups,
     visibility_of,
 )
-from serde_lab.table.files.meta_columns import data_schema
-from serde_lab.table.files.partition_metadata import FILE_NAME as PARTITION_METADATA
-from serde_lab.table.index.partition_buckets import HashingConfig, save_hashing_config
+from serde_lab.table.index.index_kind import HashingConfig, save_hashing_config
 from serde_lab.table.properties import format_properties, parse_properties
+from serde_lab.table.storage.data_files import PARTITION_METADATA, in_partition
 from serde_lab.table.storage.lock import LOCK_FOLDER
 from serde_lab.table.storage.storage import Storage
-from serde_lab.table.timeline.commit_metadata import SCHEMA_KEY, CommitMetadata
-from serde_lab.table.timeline.timeline import Instant, Timeline
+from serde_lab.table.timeline.timeline import SCHEMA_KEY, CommitMetadata, Instant, Timeline
 
 _EMPTY_FOLDERS = (
     ".hoodie/.aux/.bootstrap/.fileids",
@@ -68,7 +65,7 @@ class HoodieTable:
             save_hashing_config(storage, rules)
         text = _properties_text(config, "Properties saved on")
         if not storage.put_new(PROPERTIES_PATH, text.encode()):
-            raise TableError(f"{storage.url}: there is a table already")
+            raise TableError(f"{storage.url}: there already is a table")
         return cls(storage, config)
 
     @classmethod
@@ -77,7 +74,7 @@ class HoodieTable:
         content = storage.get_if_present(PROPERTIES_PATH)
         where = storage.describe(PROPERTIES_PATH)
         if content is None:
-            raise TableError(f"{storage.url}: is no Hudi table; {PROPERTIES_PATH} is missing")
+            raise TableError(f"{storage.url}: is not a Hudi table; {PROPERTIES_PATH} is missing")
         properties = parse_properties(content.decode(errors="replace"))
         return cls(storage, from_properties(properties, where))
 
@@ -184,9 +181,9 @@ def _parsed(text: str, instant: str) -> dict[str, Any]:
     try:
         schema = json.loads(text)
     except ValueError as exc:
-        raise TableError(f"instant {instant}: its schema is no JSON: {exc}") from exc
+        raise TableError(f"instant {instant}: its schema is not JSON: {exc}") from exc
     if not isinstance(schema, dict):
-        raise TableError(f"instant {instant}: its schema is no Avro record")
+        raise TableError(f"instant {instant}: its schema is not an Avro record")
     return schema
 
 

@@ -7,7 +7,7 @@ org.apache.hudi.common.table.HoodieTableConfig.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, cast, get_args
+from typing import cast, get_args
 
 from serde_lab.errors import LabError, TableError
 from serde_lab.merging.merger import (
@@ -15,27 +15,22 @@ from serde_lab.merging.merger import (
     EVENT_TIME_STRATEGY,
     PAYLOAD_STRATEGY,
 )
+from serde_lab.merging.survivors import MergeMode
 from serde_lab.records.keys import PartitionKind
 from serde_lab.table.properties import table_checksum
-
-MergeMode = Literal["EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING", "CUSTOM"]
-
-EVENT_TIME: MergeMode = "EVENT_TIME_ORDERING"
-COMMIT_TIME: MergeMode = "COMMIT_TIME_ORDERING"
-CUSTOM: MergeMode = "CUSTOM"
 
 VERSIONS_READ = (6, 8, 9)
 
 EVENT_TIME_PAYLOAD = "org.apache.hudi.common.model.DefaultHoodieRecordPayload"
 COMMIT_TIME_PAYLOAD = "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload"
 _PAYLOAD_MODES: Mapping[str, MergeMode] = {
-    EVENT_TIME_PAYLOAD: EVENT_TIME,
-    "org.apache.hudi.common.model.EventTimeAvroPayload": EVENT_TIME,
-    COMMIT_TIME_PAYLOAD: COMMIT_TIME,
+    EVENT_TIME_PAYLOAD: MergeMode.EVENT_TIME,
+    "org.apache.hudi.common.model.EventTimeAvroPayload": MergeMode.EVENT_TIME,
+    COMMIT_TIME_PAYLOAD: MergeMode.COMMIT_TIME,
 }
 _STRATEGY_MODES: Mapping[str, MergeMode] = {
-    EVENT_TIME_STRATEGY: EVENT_TIME,
-    COMMIT_TIME_STRATEGY: COMMIT_TIME,
+    EVENT_TIME_STRATEGY: MergeMode.EVENT_TIME,
+    COMMIT_TIME_STRATEGY: MergeMode.COMMIT_TIME,
 }
 KEY_GENERATOR_CLASSES = {
     "SIMPLE": "org.apache.hudi.keygen.SimpleKeyGenerator",
@@ -75,7 +70,7 @@ def check_properties(properties: Mapping[str, str], where: str) -> None:
         )
     version = properties["hoodie.table.version"]
     if version not in {str(v) for v in VERSIONS_READ}:
-        raise TableError(f"{where}: hoodie.table.version is {version}; read are 6, 8 and 9")
+        raise TableError(f"{where}: hoodie.table.version is {version}; the lab reads 6, 8 and 9")
     layout = "1" if version == "6" else "2"
     if properties["hoodie.timeline.layout.version"] != layout:
         raise TableError(
@@ -91,7 +86,7 @@ def check_properties(properties: Mapping[str, str], where: str) -> None:
     base_format = properties.get("hoodie.table.base.file.format", "PARQUET")
     if base_format.upper() != "PARQUET":
         raise TableError(
-            f"{where}: hoodie.table.base.file.format is {base_format}; PARQUET is what is supported"
+            f"{where}: hoodie.table.base.file.format is {base_format}; only PARQUET is supported"
         )
     for key in ("hoodie.bootstrap.base.path",):
         if properties.get(key):
@@ -119,26 +114,25 @@ def merge_mode_of(
     """The merge mode, stated or inferred. Source: HoodieTableConfig's inference, which differs by version."""
     stated = properties.get("hoodie.record.merge.mode")
     if stated:
-        if stated not in (EVENT_TIME, COMMIT_TIME, CUSTOM):
+        if stated not in list(MergeMode):
             raise TableError(
-                f"{where}: hoodie.record.merge.mode is {stated}; known are {EVENT_TIME}, "
-                f"{COMMIT_TIME} and {CUSTOM}"
+                f"{where}: hoodie.record.merge.mode is {stated}; known are {', '.join(MergeMode)}"
             )
-        return stated
+        return MergeMode(stated)
     payload = properties.get("hoodie.compaction.payload.class")
     strategy = properties.get("hoodie.record.merge.strategy.id", "")
     if version >= 8 and strategy in _STRATEGY_MODES:
         return _STRATEGY_MODES[strategy]
     if payload:
-        return _PAYLOAD_MODES.get(payload, CUSTOM)
+        return _PAYLOAD_MODES.get(payload, MergeMode.CUSTOM)
     if strategy:
-        return _STRATEGY_MODES.get(strategy, CUSTOM)
-    return EVENT_TIME if ordered else COMMIT_TIME
+        return _STRATEGY_MODES.get(strategy, MergeMode.CUSTOM)
+    return MergeMode.EVENT_TIME if ordered else MergeMode.COMMIT_TIME
 
 
 def merge_strategy_of(properties: Mapping[str, str], mode: MergeMode) -> str:
     """The merge strategy id of CUSTOM, stated or implied by the payload class; "" in other modes."""
-    if mode != CUSTOM:
+    if mode is not MergeMode.CUSTOM:
         return ""
     stated = properties.get("hoodie.record.merge.strategy.id", "")
     by_payload = PAYLOAD_STRATEGY if properties.get("hoodie.compaction.payload.class") else ""
@@ -153,12 +147,12 @@ def partition_fields_of(
     Source: org.apache.hudi.keygen.CustomAvroKeyGenerator, which reads fields in this form.
     """
     stated = [part.strip() for part in properties.get(PARTITION_FIELDS, "").split(",")]
-    return taken_apart(
+    return split_kinds(
         [part for part in stated if part], f"{where}: {PARTITION_FIELDS}", TableError
     )
 
 
-def taken_apart(
+def split_kinds(
     stated: Sequence[str], what: str, error: type[LabError]
 ) -> tuple[tuple[str, ...], tuple[PartitionKind, ...]]:
     """Fields and kinds of texts `field:KIND`; no kinds if no field has one.

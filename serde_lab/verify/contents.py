@@ -15,7 +15,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from serde_lab.records.types import storage_type
+from serde_lab.records.schema import storage_type
 from serde_lab.verify.row_hash import Hashes, hash_column, mix, seed
 from serde_lab.verify.rules import META_COLUMNS, OPERATION_COLUMN
 
@@ -159,7 +159,7 @@ def schema_difference(expected: dict[str, str], actual: dict[str, str]) -> str |
             return f"column {name} has the type {actual[name]}, expected {t}"
     for name in actual:
         if name not in expected:
-            return f"column {name} is there, which was not expected"
+            return f"unexpected column {name}"
     return None
 
 

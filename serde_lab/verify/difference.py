@@ -16,8 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from serde_lab.records.schema import values_at
-from serde_lab.records.types import storage_type
+from serde_lab.records.schema import storage_type, values_at
 from serde_lab.verify.contents import (
     Fingerprinter,
     RowSource,
@@ -33,7 +32,7 @@ _LONGEST_VALUE = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class RowDifference:
     """How two tables differ. Counts are of keys; `words` is the complete text, one or more sentences."""
 
     words: str
@@ -57,12 +56,12 @@ class _Keys:
 
 def first_difference(
     expected: RowSource | pa.Table, actual: RowSource | pa.Table, key: Sequence[str]
-) -> Difference | None:
+) -> RowDifference | None:
     """None if both hold the same rows; `key` names the columns that identify a record, in key order."""
     left, right = rows_of(expected), rows_of(actual)
     schema = schema_difference(_types(left.schema), _types(right.schema))
     if schema is not None:
-        return Difference(schema)
+        return RowDifference(schema)
     mine, theirs = _keys(left, key), _keys(right, key)
     missing = np.setdiff1d(mine.hashes, theirs.hashes, assume_unique=True)
     extra = np.setdiff1d(theirs.hashes, mine.hashes, assume_unique=True)
@@ -82,19 +81,19 @@ def first_difference(
         sentences.append(
             f"{_count(unlike, 'row')} of {mine.rows:,}, first (in key order) {first_key}: {found}"
         )
-    for hashes, source, said in (
+    for hashes, source, what in (
         (missing, left, "missing"),
-        (common[fewer], left, "there fewer times than expected"),
-        (extra, right, "there that should not be"),
-        (common[more], right, "there more often than expected"),
+        (common[fewer], left, "in fewer rows than expected"),
+        (extra, right, "unexpected"),
+        (common[more], right, "in more rows than expected"),
     ):
         if len(hashes):
             words = key_words(_first_row(source, key, hashes), key)
             first_key = first_key or words
-            sentences.append(f"{_count(hashes, 'key')} {said}; first {words}")
+            sentences.append(f"{_count(hashes, 'key')} {what}; first {words}")
     if not sentences:
         return None
-    return Difference(
+    return RowDifference(
         words=". ".join(sentences),
         missing=len(missing) + int(fewer.sum()),
         extra=len(extra),
@@ -180,7 +179,7 @@ def _first_row(source: RowSource, key: Sequence[str], wanted: Hashes) -> pa.Reco
         if len(rows) > 1:
             best = _first(pa.concat_tables([part.slice(_first(part), 1) for part in keys]))
             rows, keys = [rows[best]], [keys[best]]
-    assert rows, "a hash of this table's keys is not found again"
+    assert rows, "a key of this table has another hash when read again"
     return rows[0]
 
 
@@ -199,10 +198,10 @@ def _sortable_keys(batch: pa.RecordBatch, key: Sequence[str]) -> pa.Table:
 def _first_column(expected: pa.RecordBatch, actual: pa.RecordBatch) -> tuple[str, str]:
     """The first column, in expected order, whose value differs, and both values in words."""
     for name in data_names(expected.schema):
-        mine, theirs = expected.column(name), actual.column(name)
-        if hash_column(name, mine)[0] != hash_column(name, theirs)[0]:
-            return name, f"{name} is {in_words(theirs[0])}, expected {in_words(mine[0])}"
-    return "", "the rows of this key differ among themselves"
+        wanted, found = expected.column(name), actual.column(name)
+        if hash_column(name, wanted)[0] != hash_column(name, found)[0]:
+            return name, f"{name} is {in_words(found[0])}, expected {in_words(wanted[0])}"
+    return "", "the table has different rows with this key"
 
 
 def _count(items: npt.NDArray[np.generic], what: Literal["row", "key"]) -> str:

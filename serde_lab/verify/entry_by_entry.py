@@ -101,10 +101,10 @@ class EntryByEntry:
             return before
         by_time = not self._rules.by_event_time or before.always or new.always
         takes_over = by_time or new.ordering >= before.ordering
-        stands, other = (new, before) if takes_over else (before, new)
-        if self._rules.partial_update and not stands.deleted and not other.deleted:
-            return replace(stands, made_of=(*stands.made_of, *other.made_of))
-        return stands
+        winner, other = (new, before) if takes_over else (before, new)
+        if self._rules.partial_update and not winner.deleted and not other.deleted:
+            return replace(winner, made_of=(*winner.made_of, *other.made_of))
+        return winner
 
 
 def filled_rows(

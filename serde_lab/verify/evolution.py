@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from serde_lab.records.types import storage_type
+from serde_lab.records.schema import storage_type
 
 Change = Callable[[Any], Any]
 

@@ -1,7 +1,8 @@
 """Computes record keys and partition paths as text from the data columns, to check a writer.
 
-Hudi's encoding is implemented here independently of `serde_lab.records.keys`, which the writer uses: two
-implementations find more errors than one.
+Hudi's encoding is implemented here independently of `serde_lab.records.keys` and `partition_time`, which the
+writer uses: two implementations find more errors than one. Folders named by time are computed value by value
+with Python's own dates, for the letters y M d H h a m s S and the time zones of `zoneinfo`.
 
 Source: what Apache Hudi 1.2.0 wrote with its SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP and CUSTOM key
 generators (`tests/peers/test_keys_of_hudi.py` and `test_key_generators_of_hudi.py` verify it).
@@ -9,20 +10,55 @@ generators (`tests/peers/test_keys_of_hudi.py` and `test_key_generators_of_hudi.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from serde_lab.errors import SchemaError
-from serde_lab.records.schema import values_at
-from serde_lab.records.types import is_decimal, is_string
+from serde_lab.records.schema import is_decimal, is_string, values_at
 from serde_lab.verify.evolution import in_types
 from serde_lab.verify.rules import TableRules
-from serde_lab.verify.time_folders import folders
 
 _LAST_OF_FOUR_DIGITS = 2_932_896  # 9999-12-31
 NO_PARTITION_VALUE = "__HIVE_DEFAULT_PARTITION__"
+
+_PREFIX = "hoodie.keygen.timebased."
+_NS = {
+    "NANOSECONDS": 1,
+    "MICROSECONDS": 10**3,
+    "MILLISECONDS": 10**6,
+    "SECONDS": 10**9,
+    "MINUTES": 60 * 10**9,
+    "HOURS": 3600 * 10**9,
+    "DAYS": 86400 * 10**9,
+}
+_UNITS = {
+    "UNIX_TIMESTAMP": "SECONDS",
+    "EPOCHMILLISECONDS": "MILLISECONDS",
+    "EPOCHMICROSECONDS": "MICROSECONDS",
+}
+_LETTERS = {
+    "yyyy": "%Y",
+    "MM": "%m",
+    "dd": "%d",
+    "HH": "%H",
+    "hh": "%I",
+    "a": "%p",
+    "mm": "%M",
+    "ss": "%S",
+    "SSS": "%f",
+    "Z": "%z",
+}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def record_keys(rows: pa.RecordBatch | pa.Table, rules: TableRules) -> pa.ChunkedArray:
@@ -53,7 +89,7 @@ def partition_paths(rows: pa.RecordBatch | pa.Table, rules: TableRules) -> pa.Ch
     segments = []
     for place, name in enumerate(fields):
         time = rules.time_of(place)
-        texts = folders(values_at(rows, name), time) if time else text_of(rows, name)
+        texts = time_folders(values_at(rows, name), time) if time else text_of(rows, name)
         encoded = pa.chunked_array([texts.combine_chunks()]).dictionary_encode()
         parts = []
         for chunk in encoded.chunks:
@@ -104,7 +140,9 @@ def text_of(rows: pa.RecordBatch | pa.Table, name: str) -> pa.ChunkedArray:
         return _chunked(_each(values))
     if pat.is_timestamp(t):  # microseconds, as the AVRO record type writes it
         return _chunked(values.cast(pa.timestamp("us", t.tz)).cast(pa.int64()).cast(pa.string()))
-    raise SchemaError(f"column {name!r} of type {t} cannot be judged as a key or partition column")
+    raise SchemaError(
+        f"column {name!r} of type {t} is not supported by the checks as a key or partition column"
+    )
 
 
 def _dates(values: pa.Array) -> pa.Array:
@@ -133,3 +171,112 @@ def _each(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def _chunked(values: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
     return values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])
+
+
+@dataclass(frozen=True, slots=True)
+class _TimeRule:
+    """The parsed options. Zones are "" if not stated."""
+
+    input_type: str
+    output_format: str
+    input_formats: tuple[str, ...]
+    input_zone: str
+    output_zone: str
+    unit: str
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> _TimeRule:
+        def option(name: str, default: str = "") -> str:
+            return options.get(f"{_PREFIX}{name}", default)
+
+        kind, both = option("timestamp.type"), option("timezone")
+        delimiter = option("input.dateformat.list.delimiter.regex", ",")
+        return cls(
+            kind,
+            option("output.dateformat"),
+            tuple(part.strip() for part in re.split(delimiter, option("input.dateformat"))),
+            both or option("input.timezone"),
+            both or option("output.timezone"),
+            _UNITS.get(kind, option("timestamp.scalar.time.unit", "SECONDS").upper()),
+        )
+
+
+def time_folders(values: pa.Array | pa.ChunkedArray, options: Mapping[str, str]) -> pa.ChunkedArray:
+    """The folder of each value under Hudi's options of the key generator TIMESTAMP.
+
+    Raises SchemaError for a pattern that cannot be judged.
+    """
+    rule = _TimeRule.of(options)
+    made: dict[Any, str] = {}
+    found = []
+    for value in values.to_pylist():
+        if value not in made:
+            made[value] = _time_folder(value, rule)
+        found.append(made[value])
+    return pa.chunked_array([pa.array(found, pa.string())])
+
+
+def _time_folder(value: Any, rule: _TimeRule) -> str:
+    if rule.input_type in ("DATE_STRING", "MIXED"):
+        moment = _parsed(value, rule)
+    else:
+        moment = _EPOCH + timedelta(milliseconds=_ms(value, rule))
+        moment = moment.astimezone(_time_zone(rule.output_zone))
+    text = moment.strftime(_strftime(rule.output_format))
+    if "%f" in _strftime(rule.output_format):
+        text = text.replace(f"{moment.microsecond:06}", f"{moment.microsecond // 1000:03}")
+    return text
+
+
+def _ms(value: Any, rule: _TimeRule) -> int:
+    if value is None:
+        value = 1
+    elif isinstance(value, datetime):
+        moment = value if value.tzinfo else value.replace(tzinfo=UTC)
+        value = (moment - _EPOCH) // timedelta(microseconds=1)
+    elif isinstance(value, date):
+        value = (value - _EPOCH.date()).days
+    elif isinstance(value, float | Decimal):
+        value = int(value)
+    ns = value * _NS[rule.unit]
+    return ns // 10**6 if ns >= 0 else -(-ns // 10**6)
+
+
+def _parsed(value: str | None, rule: _TimeRule) -> datetime:
+    zone = _time_zone(rule.input_zone)
+    if value is None:
+        first = _EPOCH.astimezone(_time_zone(rule.input_zone or rule.output_zone))
+        value = first.strftime(_strftime(rule.input_formats[0]))
+    for pattern in rule.input_formats:
+        try:
+            moment = datetime.strptime(value, _strftime(pattern))
+        except ValueError:
+            continue
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=zone)
+        given = rule.output_zone or rule.input_zone
+        return moment.astimezone(_time_zone(given)) if given else moment
+    raise SchemaError(f"{value!r} matches none of the patterns {', '.join(rule.input_formats)}")
+
+
+def _strftime(pattern: str) -> str:
+    pieces = []
+    for quoted, letters, other in re.findall(r"'([^']*)'|((?:[A-Za-z])+)|([^A-Za-z']+)", pattern):
+        if letters:
+            for run in re.findall(r"((.)\2*)", letters):
+                if run[0] not in _LETTERS:
+                    raise SchemaError(
+                        f"the time pattern {pattern!r} is not supported by the checks"
+                    )
+                pieces.append(_LETTERS[run[0]])
+        else:
+            pieces.append((quoted or other).replace("%", "%%"))
+    return "".join(pieces)
+
+
+def _time_zone(name: str) -> tzinfo:
+    found = re.fullmatch(r"GMT([+-])(\d{1,2})(?::?(\d\d))?", name)
+    if found is None:
+        return ZoneInfo(name or "UTC")
+    size = timedelta(hours=int(found[2]), minutes=int(found[3] or 0))
+    return timezone(-size if found[1] == "-" else size)

@@ -39,13 +39,13 @@ class MetaColumns:
         missing = [name for name in META_COLUMNS if name not in batch.schema.names]
         keys, paths = record_keys(batch, self.rules), partition_paths(batch, self.rules)
         if missing:
-            self._broken.setdefault(f"the rows lack {', '.join(missing)}", (batch.num_rows, ""))
+            self._broken.setdefault(f"the rows have no {', '.join(missing)}", (batch.num_rows, ""))
         else:
             for name in META_COLUMNS:
                 self._note(batch, batch.column(name).is_null(), f"{name} is null", name)
             for name, texts in ((RECORD_KEY, keys), (PARTITION_PATH, paths)):
                 wrong = pc.not_equal(batch.column(name), texts.combine_chunks())
-                self._note(batch, wrong, f"{name} is not what the data gives", name)
+                self._note(batch, wrong, f"{name} does not follow from the data", name)
             self._files(batch)
             self._instants(batch)
         return mix(hash_column(PARTITION_PATH, paths) + hash_column(RECORD_KEY, keys))
@@ -54,8 +54,8 @@ class MetaColumns:
     def problems(self) -> list[str]:
         """One sentence per broken rule; empty if there is none."""
         return [
-            f"{said} in {count:,} row{'' if count == 1 else 's'}{where}"
-            for said, (count, where) in self._broken.items()
+            f"{rule} in {count:,} row{'' if count == 1 else 's'}{where}"
+            for rule, (count, where) in self._broken.items()
         ]
 
     def _files(self, batch: pa.RecordBatch) -> None:
@@ -65,7 +65,7 @@ class MetaColumns:
         )
         wrong = ~known[places.index] if len(known) else np.zeros(0, np.bool_)
         self._note(
-            batch, pa.array(wrong), f"{FILE_NAME} names no file of the latest slices", FILE_NAME
+            batch, pa.array(wrong), f"{FILE_NAME} is not a file of the latest slices", FILE_NAME
         )
 
     def _instants(self, batch: pa.RecordBatch) -> None:
@@ -73,7 +73,9 @@ class MetaColumns:
         known = pc.is_in(times, value_set=pa.array(self.facts.instants, pa.string()))
         if self.facts.archived and self.facts.instants:
             known = pc.or_(known, pc.less(times, self.facts.instants[0]))
-        self._note(batch, pc.invert(known), f"{COMMIT_TIME} is no completed instant", COMMIT_TIME)
+        self._note(
+            batch, pc.invert(known), f"{COMMIT_TIME} is not a completed instant", COMMIT_TIME
+        )
         # compare the part before the first underscore: a seqno is <instant>_<task>_<n>
         seqno = batch.column(COMMIT_SEQNO)
         own = pc.binary_join_element_wise(times, "", "_")
@@ -86,18 +88,18 @@ class MetaColumns:
             COMMIT_SEQNO,
         )
 
-    def _note(self, batch: pa.RecordBatch, wrong: pa.Array, said: str, column: str) -> None:
+    def _note(self, batch: pa.RecordBatch, wrong: pa.Array, rule: str, column: str) -> None:
         """Count the rows where `wrong` is true (another rule covers nulls), and keep the first."""
         count = pc.sum(wrong).as_py() or 0
         if not count:
             return
-        before, where = self._broken.get(said, (0, ""))
+        before, where = self._broken.get(rule, (0, ""))
         if not before:
             row = pc.index(wrong, True).as_py()
             one = batch.slice(row, 1)
             key = key_words(one, self.rules.key_columns)
             where = f"; one is {in_words(one.column(column)[0])} at {key}"
-        self._broken[said] = (before + count, where)
+        self._broken[rule] = (before + count, where)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,16 +11,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from serde_lab.errors import DataError, SchemaError
-from serde_lab.records.schema import columns_of, type_at, values_at
-from serde_lab.records.types import is_decimal, is_string, storage_type
+from serde_lab.records.schema import (
+    columns_of,
+    is_decimal,
+    is_string,
+    storage_type,
+    type_at,
+    values_at,
+)
 from serde_lab.verify.evolution import in_types
-from serde_lab.verify.java_hash import bucket_ids
 from serde_lab.verify.key_text import partition_paths, record_keys, text_of
 from serde_lab.verify.rules import TableRules
 
@@ -99,7 +105,7 @@ class NarrowRows:
                 values = values_at(batch, name)
                 if values.null_count and self._rules.ordering_nulls == "refuse":
                     raise DataError(
-                        f"ordering column {name!r} of {path} holds {values.null_count} nulls"
+                        f"ordering column {name!r} of {path} has {values.null_count} nulls"
                     )
                 columns[column] = orderable(values, name)
             if self._rules.marker_columns:
@@ -132,7 +138,9 @@ class NarrowRows:
         for name in fields:
             values = values_at(batch, name)
             if values.null_count and pc.any(pc.and_(deleted, values.is_null())).as_py():
-                raise DataError(f"{path} marks rows as deletes whose {name!r} is null")
+                raise DataError(
+                    f"{path} has rows that are marked as deletes and have null in {name!r}"
+                )
             kind = storage_type(values.type)
             if len(fields) == 1 and kind in (pa.int32(), pa.date32()):
                 zero = pa.scalar(0, pa.int32()).cast(kind)
@@ -221,3 +229,44 @@ def _absent(values: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         absent = pc.or_(absent, pc.fill_null(pc.equal(values.cast(pa.string()), ""), False))
     mask: np.ndarray[tuple[int], np.dtype[np.bool_]] = absent.to_numpy(zero_copy_only=False)
     return mask
+
+
+def bucket_ids(fields: list[pa.Array], buckets: int) -> npt.NDArray[np.int32]:
+    """The simple bucket of each row from the text of its bucket fields; null has Java's hash of null.
+
+    Implements Java's String.hashCode and List.hashCode independently of the table's own hash, which it
+    checks. Source: org.apache.hudi.index.bucket.BucketIdentifier.
+    """
+    rows = len(fields[0])
+    combined = np.ones(rows, np.uint32)
+    for text in fields:
+        combined = combined * np.uint32(31) + string_hashes(text)
+    positive = (combined & np.uint32(0x7FFFFFFF)).astype(np.int64)
+    return (positive % buckets).astype(np.int32)
+
+
+def string_hashes(text: pa.Array) -> npt.NDArray[np.uint32]:
+    """Java's String.hashCode as unsigned ints, shape (len(text),); 0 for null."""
+    distinct = text.dictionary_encode()
+    values = distinct.dictionary.cast(pa.string())
+    if not len(values):
+        return np.zeros(len(text), np.uint32)
+    units, starts, lengths = _utf16(values)
+    hashes = np.zeros(len(values), np.uint32)
+    rows = np.arange(len(values))
+    for place in range(int(lengths.max(initial=0))):
+        rows = rows[lengths[rows] > place]
+        hashes[rows] = hashes[rows] * np.uint32(31) + units[starts[rows] + place]
+    with_null = np.append(hashes, np.uint32(0))
+    index = pc.fill_null(distinct.indices, len(values)).to_numpy()
+    return with_null[index]
+
+
+def _utf16(
+    values: pa.Array,
+) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """UTF-16 code units of all values in sequence, with the start and length of each value."""
+    encoded = [text.encode("utf-16-le", "surrogatepass") for text in values.to_pylist()]
+    lengths = np.array([len(item) // 2 for item in encoded], np.int64)
+    units = np.frombuffer(b"".join(encoded), np.uint16).astype(np.uint32)
+    return units, np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)[:-1]]), lengths

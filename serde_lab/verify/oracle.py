@@ -1,7 +1,7 @@
 """Computes the rows that a table must hold, with DuckDB, from the input folders alone.
 
 The oracle uses none of the code that writes tables. DuckDB decides which input row each key ends with
-(`history`), from keys, ordering values and input positions only. The rows themselves are then fetched from
+(`solver`), from keys, ordering values and input positions only. The rows themselves are then fetched from
 the input files, so that no value passes through another engine.
 
 Rules (Hudi's BufferedRecordMergerFactory, as in `hudi-format.md` part 3):
@@ -35,13 +35,13 @@ import pyarrow.parquet as pq
 
 from serde_lab.errors import DataError
 from serde_lab.verify.evolution import in_types
-from serde_lab.verify.history import Commit as Commit
-from serde_lab.verify.history import History
 from serde_lab.verify.rules import TableRules
+from serde_lab.verify.solver import HistoryCommit as HistoryCommit
+from serde_lab.verify.solver import Solver
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class OracleAnswer:
     """The expected rows of a table, as rows of the input files; a RowSource of the stored schema."""
 
     rules: TableRules
@@ -72,11 +72,11 @@ class Answer:
 
 def solve(
     rules: TableRules,
-    commits: Sequence[Commit],
+    commits: Sequence[HistoryCommit],
     work_folder: Path,
     memory_mb: int = 2048,
     threads: int = 2,
-) -> Answer:
+) -> OracleAnswer:
     """The answer to a history of commits, in order. Works out of core in `work_folder`, which it keeps.
 
     Raises DataError for input without a right answer: a null key, a null ordering value if those are refused,
@@ -95,18 +95,18 @@ def solve(
     }
     connection = duckdb.connect(str(database), config=settings)
     try:
-        history = History(connection, rules, commits)
-        history.load()
+        solver = Solver(connection, rules, commits)
+        solver.load()
         if rules.best_row_wins:
-            history.decide()
-            parts = tuple(history.winners(work_folder))
+            solver.decide()
+            parts = tuple(solver.winners(work_folder))
         else:
-            parts = history.entry_by_entry(work_folder)
+            parts = solver.entry_by_entry(work_folder)
     finally:
         connection.close()
         database.unlink(missing_ok=True)
     rows = sum(len(np.load(numbers, mmap_mode="r")) for _, numbers in parts)
-    return Answer(rules, rows, parts)
+    return OracleAnswer(rules, rows, parts)
 
 
 def _stored(batch: pa.RecordBatch, schema: pa.Schema, path: Path) -> pa.RecordBatch:

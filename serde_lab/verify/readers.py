@@ -144,5 +144,5 @@ def _hudi_errors(path: str) -> Iterator[None]:
     except BaseException as exc:
         if type(exc).__name__ not in ("HudiCoreError", "PanicException"):
             raise
-        said = (str(exc).strip().splitlines() or ["nothing"])[0]
-        raise TableError(f"hudi-rs cannot read {path}: {said}") from exc
+        reason = (str(exc).strip().splitlines() or ["nothing"])[0]
+        raise TableError(f"hudi-rs cannot read {path}: {reason}") from exc

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from serde_lab.errors import SchemaError
-from serde_lab.records.types import is_list
+from serde_lab.records.schema import is_list
 
 Hashes = npt.NDArray[np.uint64]
 

@@ -4,15 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, cast
 
 import pyarrow as pa
 
-from serde_lab.records.schema import RecordSchema
-from serde_lab.records.types import storage_schema
+from serde_lab.records.schema import RecordSchema, storage_schema
 
 MergeMode = Literal["EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING", "CUSTOM"]
 TableType = Literal["COPY_ON_WRITE", "MERGE_ON_READ"]
+PartialUpdate = Literal["", "IGNORE_DEFAULTS", "FILL_UNAVAILABLE"]
+
+_OPTIONS = {
+    "table_type": "hoodie.datasource.write.table.type",
+    "partition": "hoodie.datasource.write.partitionpath.field",
+    "hive_style": "hoodie.datasource.write.hive_style_partitioning",
+    "url_encode": "hoodie.datasource.write.partitionpath.urlencode",
+    "merge_mode": "hoodie.write.record.merge.mode",
+    "partial_update": "hoodie.table.partial.update.mode",
+    "unavailable": "hoodie.write.partial.update.unavailable.value",
+    "delete_field": "hoodie.payload.delete.field",
+    "delete_marker": "hoodie.payload.delete.marker",
+    "index": "hoodie.index.type",
+    "engine": "hoodie.index.bucket.engine",
+    "buckets": "hoodie.bucket.index.num.buckets",
+    "bucket_fields": "hoodie.bucket.index.hash.field",
+}
+_RING = "CONSISTENT_HASHING"
+"""With this engine a bucket is an interval of hashes, and may split."""
 
 META_COLUMNS = (
     "_hoodie_commit_time",
@@ -51,10 +69,40 @@ class TableRules:
     """Hudi's options of the key generator TIMESTAMP, if the partition field names folders by time."""
     kinds: tuple[str, ...] = ()
     """For the key generator CUSTOM: SIMPLE or TIMESTAMP (with `time`) for each partition field."""
-    partial_update: Literal["", "IGNORE_DEFAULTS", "FILL_UNAVAILABLE"] = ""
+    partial_update: PartialUpdate = ""
     unavailable: str = ""
     delete_field: str = ""
     delete_marker: str = ""
+
+    @classmethod
+    def of_options(cls, options: Mapping[str, str], schema: RecordSchema) -> TableRules:
+        """The table that `hoodie.*` options describe; `schema` has its columns with their roles.
+
+        The writer reads the same options. On purpose this reading shares no code with the writer's: an
+        error in one of them then shows as a difference.
+        """
+        given = {name: options.get(option, "") for name, option in _OPTIONS.items()}
+        index = given["index"] or "BUCKET"
+        hashed = bool(schema.record_key) and index == "BUCKET"
+        partition = given["partition"].split(",")
+        by_kind = [part.partition(":")[2].strip().upper() for part in partition if ":" in part]
+        return cls(
+            schema,
+            merge_mode=cast(MergeMode, given["merge_mode"] or "EVENT_TIME_ORDERING"),
+            table_type=cast(TableType, given["table_type"] or "COPY_ON_WRITE"),
+            hive_style=given["hive_style"] == "true",
+            url_encode=given["url_encode"] == "true",
+            key_is_global=index.startswith(("GLOBAL_", "INMEMORY", "FLINK_STATE"))
+            and bool(schema.partition),
+            buckets=int(given["buckets"] or 8) if hashed and given["engine"] != _RING else 0,
+            bucket_fields=tuple(name for name in given["bucket_fields"].split(",") if name),
+            time={k: v for k, v in options.items() if k.startswith("hoodie.keygen.timebased.")},
+            kinds=tuple(by_kind),
+            partial_update=cast(PartialUpdate, given["partial_update"]),
+            unavailable=given["unavailable"],
+            delete_field=given["delete_field"],
+            delete_marker=given["delete_marker"],
+        )
 
     @property
     def marker_columns(self) -> tuple[str, ...]:
@@ -79,10 +127,10 @@ class TableRules:
 
         In a table without keys, all data columns take the key's place.
         """
-        told_by = self.schema.record_key or self.schema.data.names
+        identity = self.schema.record_key or self.schema.data.names
         if self.key_is_global:
-            return told_by
-        return tuple(dict.fromkeys([*self.schema.partition, *told_by]))
+            return identity
+        return tuple(dict.fromkeys([*self.schema.partition, *identity]))
 
     @property
     def bare_keys(self) -> bool:

@@ -3,7 +3,7 @@
 The rule. A module is entered when one of its functions runs; importing it does not count, nor does what
 runs while it is imported. Modules of `serde_lab` and `tpch` count, templates do not.
 
-- The way of a record: every function that runs in the commit of an upsert, on the driver from
+- The path of a record: every function that runs in the commit of an upsert, on the driver from
   `PreparedWrite.commit` to its return, and in the tasks on the workers.
 - The way of a figure, the wall time of `map.encode`: every function that is given it by itself, or that
   returns it by itself or inside what it returns, in the task, in the run, and in `serde_lab report`. It is
@@ -30,8 +30,8 @@ import pyarrow as pa
 from pydantic import BaseModel
 
 from serde_lab.measure.timeline import TaskReport
-from serde_lab.pipeline.plan import Operation
 from serde_lab.pipeline.spark.worker import SparkTask
+from serde_lab.records.operation import Operation
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("serde_lab", "tpch")

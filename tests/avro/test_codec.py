@@ -23,11 +23,10 @@ from serde_lab.avro import encoder as avro_encoder
 from serde_lab.avro.codec import AvroCodec
 from serde_lab.avro.schema import arrow_to_avro, with_avro_names
 from serde_lab.errors import DataError, DecodeError, SchemaError
-from serde_lab.records.plain_form import to_plain, to_plain_batch
+from serde_lab.records.plain_form import first_difference, to_plain, to_plain_batch
 from serde_lab.records.schema import ENVELOPE
 from serde_lab.serde.conformance import cases
 from serde_lab.serde.conformance.damage import Allocation
-from serde_lab.serde.equality import first_difference
 
 
 def codec_of(schema: pa.Schema) -> AvroCodec:
@@ -352,7 +351,7 @@ def test_bytes_behind_the_last_field_are_refused() -> None:
     batch = _damaged_batch()
     codec = codec_of(batch.schema)
     whole = codec.encode(batch)[0].as_py()
-    with pytest.raises(DecodeError, match="record 1: 1 bytes stand behind its last field"):
+    with pytest.raises(DecodeError, match="record 1: 1 bytes follow its last field"):
         codec.decode(pa.array([whole, whole + b"\0", whole], pa.binary()))
 
 

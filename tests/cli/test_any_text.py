@@ -19,8 +19,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from serde_lab.cli.app import main
-from serde_lab.runs.directory import CHECKS_FILE, RUN_FILE, SAMPLES_FILE, RunWriter
+from serde_lab.runs.directory import CHECKS_FILE, RUN_FILE, SAMPLES_FILE
 from serde_lab.runs.model import ArmEntry, Check, RunHeader
+from serde_lab.runs.writer import RunWriter
 from tests.cli.conftest import Said
 
 NASTY = (

@@ -16,10 +16,10 @@ import pytest
 import serde_lab
 from serde_lab.cli.app import main
 from serde_lab.errors import StorageError
-from serde_lab.lab.disk import _size
-from serde_lab.lab.kept_tables import KeptTables
-from serde_lab.runs.directory import RunWriter
+from serde_lab.lab.folders import KeptTables
+from serde_lab.lab.needs import _size
 from serde_lab.runs.model import Check
+from serde_lab.runs.writer import RunWriter
 from serde_lab.serde.arrow.records import ArrowStrategy
 from tests.cli.conftest import Call
 from tests.lab.small_scenario import rows
@@ -77,7 +77,7 @@ DOCUMENTS = {
     "a large file": ("# " + "x" * (1 << 20), "is larger than 1,048,576 bytes"),
     "a number of many digits": ("a = " + "9" * 5000, "a number has thousands of digits"),
     "a number of 65 bits": (f"a = {1 << 64}", "expected a number of 64 bits"),
-    "a long key": ("k" * 100_000 + " = 1", "is no key"),
+    "a long key": ("k" * 100_000 + " = 1", "is an unknown key"),
     "a large scale factor": (TPCH.format(scale_factor="1e308"), "a number up to 100000"),
 }
 
@@ -238,7 +238,9 @@ def test_a_table_that_cannot_be_kept_leaves_the_run_as_it_is(
     file = scenario_file()
     said = call("run", file, "--cache", "cache", "--keep-tables", "out", "--format", "csv")
     assert said.status == 1
-    assert "the table of arrow is not kept: out/arrow cannot be written: No space" in said.messages
+    assert (
+        "the table of arrow was not copied: out/arrow cannot be written: No space" in said.messages
+    )
     assert call("show").status == 0
 
 
@@ -250,7 +252,7 @@ def test_a_run_that_was_killed_is_not_called_running(call: Call) -> None:
     listed = call("list", "--runs", "--format", "csv")
     assert ",running," in listed.out
     said = call("show")
-    assert "still being measured" in said.messages
+    assert "still in progress" in said.messages
     writer.close()  # as the kernel does when a process is killed
     assert ",interrupted," in call("list", "--runs", "--format", "csv").out
     assert f"--resume {writer.path}" in call("show").messages
@@ -268,11 +270,11 @@ def test_ctrl_c_speaks_of_resume_once_there_is_a_run(
         said = call("run", file, "--cache", "cache")
     assert (said.status, said.sentence) == (130, "serde-lab: interrupted")
     with monkeypatch.context() as patch:
-        patch.setattr("serde_lab.lab.cells.strategy.CellRunner.run", interrupted)
+        patch.setattr("serde_lab.lab.cells.table_cells.TableCells.cell", interrupted)
         said = call("run", file, "--cache", "cache")
     (run,) = Path("results/small").iterdir()
     assert said.status == 130
-    assert f"`serde-lab run --resume {run}` goes on" in said.sentence
+    assert f"`serde-lab run --resume {run}` continues" in said.sentence
     # without a run it is the latest, wherever the option stands
     assert call("run", "--resume", "--cache", "cache").status == 0
     said = call("run", "--cache", "cache", "--resume")
@@ -346,7 +348,7 @@ def test_what_the_system_refuses_is_no_internal_error(
     def refused(*_: Any) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), "results/x")
 
-    monkeypatch.setattr("serde_lab.runs.listing.resolve_run", refused)
+    monkeypatch.setattr("serde_lab.runs.directory.resolve_run", refused)
     said = call("show")
     assert (said.status, said.sentence) == (1, "serde-lab: results/x: Read-only file system")
 

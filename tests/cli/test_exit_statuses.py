@@ -86,14 +86,12 @@ def test_the_worst_of_several_scenarios_wins(call: Call, scenario_file: Write) -
 
 @pytest.mark.slow
 def test_130_ctrl_c(call: Call, scenario_file: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    from serde_lab.lab.cells.strategy import CellRunner
-
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
     file = scenario_file()
     with monkeypatch.context() as patch:
-        patch.setattr(CellRunner, "run", interrupted)
+        patch.setattr("serde_lab.lab.cells.table_cells.TableCells.cell", interrupted)
         said = call(*_run(file))
     assert said.status == 130
     assert "interrupted; what was measured is kept" in said.sentence
@@ -224,7 +222,7 @@ def test_2_rows_that_cannot_be_written(
     ("arguments", "words"),
     [
         (["run", "smokee"], ("smokee", "smoke")),
-        (["run"], ("name a scenario",)),
+        (["run"], ("no scenario is named",)),
         (["run", "smoke", "--strategy", "kryo"], ("kryo", "pickle")),
         (["run", "smoke", "--set", "measure.roundz=1"], ("roundz",)),
         (["run", "smoke", "--set", "nonsense"], ("nonsense",)),
@@ -307,7 +305,7 @@ def test_what_is_not_foreseen_is_one_sentence_too(
     def broken(*_: Any) -> None:
         raise ZeroDivisionError("on\npurpose")
 
-    monkeypatch.setattr("serde_lab.runs.listing.resolve_run", broken)
+    monkeypatch.setattr("serde_lab.runs.directory.resolve_run", broken)
     assert results.show is not None
     said = call("show")
     assert said.status == 1

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from serde_lab.cli.app import main
-from serde_lab.lab import doctor
+from serde_lab.lab import prerequisites
 from serde_lab.lab.cells import peer_arms
 from serde_lab.lab.jars import download
 from serde_lab.lab.jars import manifest as jars
@@ -23,7 +23,7 @@ from tests.lab.small_scenario import content, source, toml
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JarServer]:
     """A machine without the bundle, and a repository that has a small jar in its place."""
     no_other_home(monkeypatch, tmp_path)
-    for module in (jars, doctor, peer_arms):
+    for module in (jars, prerequisites, peer_arms):
         monkeypatch.setattr(module, "HUDI", JAR)
     monkeypatch.setattr(download, "_PAUSE_S", 0)
     monkeypatch.setenv("SERDE_LAB_CACHE", str(tmp_path / "cache"))
@@ -40,7 +40,7 @@ def test_the_bundle_is_fetched_with_progress_and_found(
     assert main(["doctor", "--format", "json"]) == 0
     said = {row["prerequisite"]: row for row in json.loads(capsys.readouterr().out)}
     assert said["Apache Hudi"]["found"] == f"{JAR.file_name} is not on this machine"
-    advice = f"fetch {server.url}/{JAR.repository_path} by hand to {jar}, or name the file in "
+    advice = f"download {server.url}/{JAR.repository_path} to {jar}, or name the file in "
     assert advice + JAR.variable in said["Apache Hudi"]["what to do"]
     assert server.asked == []
     assert main(["doctor", "--fetch-hudi", "--format", "json"]) == 0
@@ -55,7 +55,7 @@ def test_the_bundle_is_fetched_with_progress_and_found(
 def test_on_a_terminal_progress_is_one_live_line(
     server: JarServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for console in ("serde_lab.cli.progress.stderr", "serde_lab.cli.console.stderr"):
+    for console in ("serde_lab.cli.console.stderr", "serde_lab.cli.console.stderr"):
         monkeypatch.setattr(console, Console(stderr=True, force_terminal=True, width=100))
     assert main(["doctor", "--fetch-hudi", "--format", "json"]) == 0
     said = capsys.readouterr().err
@@ -74,7 +74,7 @@ def test_the_doctor_names_the_file_of_the_variable_and_what_differs(
     assert main(["doctor", "--fetch-hudi", "--format", "json"]) == 0
     said = {row["prerequisite"]: row for row in json.loads(capsys.readouterr().out)}
     assert said["Apache Hudi"]["found"] == f"{tmp_path}/own.jar ({JAR.variable})"
-    assert "is not org.example.small" in said["Apache Hudi"]["what to do"]
+    assert "is not the published org.example.small" in said["Apache Hudi"]["what to do"]
     assert server.asked == []
 
 

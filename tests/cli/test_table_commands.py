@@ -19,22 +19,22 @@ from tests.pipeline.test_merge_modes import CUSTOM, OF_PICKLE, SUMS, Sums, snaps
 Captured = pytest.CaptureFixture[str]
 
 
-def told(capsys: Captured, *arguments: str) -> Any:
+def json_of(capsys: Captured, *arguments: str) -> Any:
     """What a command printed as JSON; it must succeed."""
     assert main([*arguments, "--format", "json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
 def test_compact_without_spark(tmp_path: Path, capsys: Captured) -> None:
-    from serde_lab.verify.oracle import Commit
+    from serde_lab.verify.oracle import HistoryCommit
 
     table = LabTable(tmp_path, MOR)
     table.upsert(FIRST)
     compact = ("table", "compact", str(table.path), "--in-process")
-    assert told(capsys, *compact) == {"compacted": None}
+    assert json_of(capsys, *compact) == {"compacted": None}
     table.upsert(SECOND)
-    found = told(capsys, *compact)
-    table.commits.append(Commit("compact"))
+    found = json_of(capsys, *compact)
+    table.commits.append(HistoryCommit("compact"))
     assert found["compacted"] == table.table.timeline().completed()[-1].time
     assert table.logs() == []
     table.check()
@@ -45,7 +45,7 @@ def test_compact_without_spark(tmp_path: Path, capsys: Captured) -> None:
 def test_a_table_without_logs_needs_no_spark_to_say_so(tmp_path: Path, capsys: Captured) -> None:
     table = LabTable(tmp_path)
     table.upsert(FIRST)
-    assert told(capsys, "table", "compact", str(table.path)) == {"compacted": None}
+    assert json_of(capsys, "table", "compact", str(table.path)) == {"compacted": None}
 
 
 def test_clean_and_archive_by_hand(tmp_path: Path, capsys: Captured) -> None:
@@ -54,12 +54,12 @@ def test_clean_and_archive_by_hand(tmp_path: Path, capsys: Captured) -> None:
     for number in range(6):
         table.upsert([("a", 1, number, 0.0)])
     path = str(table.path)
-    found = told(capsys, "table", "clean", path, "--retain", "2")
+    found = json_of(capsys, "table", "clean", path, "--retain", "2")
     assert len(found["cleaned"]) == 4
-    assert told(capsys, "table", "clean", path, "--retain", "2") == {"cleaned": None}
-    found = told(capsys, "table", "archive", path, "--min", "3", "--max", "4")
+    assert json_of(capsys, "table", "clean", path, "--retain", "2") == {"cleaned": None}
+    found = json_of(capsys, "table", "archive", path, "--min", "3", "--max", "4")
     assert len(found["archived"]) == 3
-    again = told(capsys, "table", "archive", path, "--min", "3", "--max", "4")
+    again = json_of(capsys, "table", "archive", path, "--min", "3", "--max", "4")
     assert again == {"archived": None}
     table.check()
 
@@ -68,9 +68,9 @@ def test_rollback_undoes_what_a_dead_writer_left(tmp_path: Path, capsys: Capture
     table = LabTable(tmp_path, MOR)
     table.upsert(FIRST)
     path = str(table.path)
-    assert told(capsys, "table", "rollback", path) == {"rolled_back": [], "finished_cleans": 0}
+    assert json_of(capsys, "table", "rollback", path) == {"rolled_back": [], "finished_cleans": 0}
     dead = Coordinator(table.table).begin("upsert")
-    (found,) = told(capsys, "table", "rollback", path)["rolled_back"]
+    (found,) = json_of(capsys, "table", "rollback", path)["rolled_back"]
     assert found == {"instant": dead.time, "action": "deltacommit", "deleted_files": []}
     assert table.table.timeline().pending() == ()
     table.check()
@@ -95,10 +95,10 @@ def test_a_folder_without_a_table_is_refused_and_not_made(
     command: str, tmp_path: Path, capsys: Captured
 ) -> None:
     assert main(["table", command, str(tmp_path / "nowhere")]) == 1
-    assert "nowhere is no Hudi table" in capsys.readouterr().err
+    assert "nowhere is not a Hudi table" in capsys.readouterr().err
     assert not (tmp_path / "nowhere").exists()
     assert main(["table", command, str(tmp_path)]) == 1
-    assert "is no Hudi table" in capsys.readouterr().err
+    assert "is not a Hudi table" in capsys.readouterr().err
 
 
 def test_compact_a_table_that_merges_by_a_merger_of_the_users(
@@ -113,14 +113,14 @@ def test_compact_a_table_that_merges_by_a_merger_of_the_users(
         ((), "none is given"),
         (("--in-process",), "none is given"),
         (("--merger", OF_PICKLE), f"{OF_PICKLE} offers {Sums.strategy_id} for PICKLE"),
-        (("--merger", "no.such:Merger"), "which is not there"),
+        (("--merger", "no.such:Merger"), "which cannot be loaded"),
     ):
         assert main([*compact, *given]) == 2
         said = capsys.readouterr().err.replace("\n", " ")
         assert says in said
         assert f"strategy {Sums.strategy_id} " in said or "no.such:Merger" in said
     assert table.table.timeline().instants() == before
-    found = told(capsys, *compact, "--in-process", "--merger", OF_PICKLE, "--merger", SUMS)
+    found = json_of(capsys, *compact, "--in-process", "--merger", OF_PICKLE, "--merger", SUMS)
     assert found["file_slices"] == 1
     assert table.logs() == []
     assert snapshot(table, "") == {0: 3.0, 1: 1.0}
@@ -131,7 +131,7 @@ def test_compact_on_spark(tmp_path: Path) -> None:
     import subprocess
     import sys
 
-    from serde_lab.verify.oracle import Commit
+    from serde_lab.verify.oracle import HistoryCommit
 
     table = LabTable(tmp_path, MOR)
     table.upsert(FIRST)
@@ -143,7 +143,7 @@ def test_compact_on_spark(tmp_path: Path) -> None:
     )  # fmt: skip
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.startswith("compacted 4 file slices, 44 rows, in instant ")
-    table.commits.append(Commit("compact"))
+    table.commits.append(HistoryCommit("compact"))
     table.check()
 
 
@@ -181,7 +181,7 @@ def test_drop_a_metadata_table(tmp_path: Path, capsys: Captured) -> None:
     table.upsert(FIRST)
     path = str(table.path)
     build_metadata_table(table)
-    dropped = told(capsys, "table", "drop-metadata-table", path)
+    dropped = json_of(capsys, "table", "drop-metadata-table", path)
     assert dropped == {"dropped": ["column_stats", "files"]}
     left = {entry.name for entry in (table.path / ".hoodie").iterdir()}
     assert left.isdisjoint({"metadata", ".index_defs", ".hoodie.properties.crc"})
@@ -213,8 +213,8 @@ def test_buckets_are_resized_by_hand(tmp_path: Path, capsys: Captured) -> None:
     table = LabTable(tmp_path / "ring", {"hoodie.index.bucket.engine": "CONSISTENT_HASHING"})
     table.upsert(FIRST)
     resize = ("table", "resize-buckets", str(table.path))
-    assert told(capsys, *resize, "--merge-below", "0") == {"resized": None}
-    found = told(capsys, *resize, "--split-above", "0.00001", "--merge-below", "0")
+    assert json_of(capsys, *resize, "--merge-below", "0") == {"resized": None}
+    found = json_of(capsys, *resize, "--split-above", "0.00001", "--merge-below", "0")
     assert found["resized"] == table.table.timeline().completed()[-1].time
     table.check()
     plain = LabTable(tmp_path / "plain")

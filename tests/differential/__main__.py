@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from serde_lab.cli.progress import fetch_hudi_bundle
+from serde_lab.cli.console import fetch_hudi_bundle
 from serde_lab.lab.session.session import SessionSettings, start_session, stop_session
 from serde_lab.peers import apache_hudi
 from tests.differential.history import CASES, Case, History

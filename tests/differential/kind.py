@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from serde_lab.peers.hudi_options import HudiTable
 from tests.differential.columns import CATALOGUE, TEXTS
+from tests.peers.hudi_options import HudiTable
 
 READERS_TOML = Path(__file__).parents[1] / "readers.toml"
 
@@ -148,7 +148,7 @@ class Kind:
         return self.index in ("GLOBAL_SIMPLE", "GLOBAL_BLOOM", "FLINK_STATE", "INMEMORY")
 
     @property
-    def told_by(self) -> dict[str, pa.DataType]:
+    def identified_by(self) -> dict[str, pa.DataType]:
         """The columns that say which record a row is: what a delete needs."""
         types = {"h": pa.string(), "k": CATALOGUE[self.key].type}
         if self.partitioning != "none":
@@ -174,7 +174,7 @@ class Kind:
 
     def schema(self, columns: Mapping[str, str]) -> pa.Schema:
         """The columns of rows that have `columns`, types of the catalogue by name, besides."""
-        types = self.told_by
+        types = self.identified_by
         types |= {name: CATALOGUE[of].type for name, of in self.orderings.items()}
         types |= {name: CATALOGUE[of].type for name, of in columns.items()}
         return pa.schema(list(types.items()))

@@ -205,14 +205,14 @@ class _Draw:
         random, kind = self.random, self.kind
         looks_up = operation in ("upsert", "partial", "delete")
         rows: list[Row] = []
-        told: set[str] = set()
+        seen: set[str] = set()
         for _ in range(random.randint(0 if number else 1, 7)):
             h = random.choice("ABC") if looks_up else f"I{number}"
             row = self._row(h, columns, operation)
-            if told_by := self._identity(row, looks_up):
-                if told_by in told:
+            if identity := self._identity(row, looks_up):
+                if identity in seen:
                     continue
-                told.add(told_by)
+                seen.add(identity)
             rows.append(row)
         rows = self._alone(rows)
         if looks_up and rows and not (kind.record_type == "SPARK" and self.marks):

@@ -16,18 +16,17 @@ import pyarrow.parquet as pq
 
 from serde_lab.errors import LabError, PortabilityWarning
 from serde_lab.peers.apache_hudi import root_cause
-from serde_lab.peers.hudi_options import HudiWrite, write_options
-from serde_lab.pipeline.commit.compaction import compact
 from serde_lab.pipeline.commit.table_services import (
     archive_now,
     clean_now,
+    compact,
     resize_buckets_now,
     roll_back_now,
 )
 from serde_lab.pipeline.exchange.in_process import InProcessExchange
 from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.read import open_table
-from serde_lab.pipeline.spark.write import write
+from serde_lab.pipeline.spark.tables import write
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.table.services.bucket_resizing import ResizeRules
 from serde_lab.table.storage.storage import Storage
@@ -36,6 +35,7 @@ from tests.differential.columns import to_arrow
 from tests.differential.history import Step
 from tests.differential.kind import Kind
 from tests.faults.scripted_storage import ScriptedStorage
+from tests.peers.hudi_options import HudiWrite, write_options
 from tests.peers.lab_writer import lab_options
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ class ByHudi:
 def _rows(kind: Kind, step: Step) -> pa.Table:
     types = kind.schema(dict(step.columns))
     if step.operation == "delete":
-        types = pa.schema(list(kind.told_by.items()))
+        types = pa.schema(list(kind.identified_by.items()))
     return to_arrow(step.rows, types)
 
 

@@ -1,7 +1,7 @@
 """A driver of its own process on a cluster, whose reduce tasks meet a fault after they wrote.
 
-The test tells it what to write where; it answers with the commit and with what Spark's event log has of
-the attempts. Executors know nothing of the tests: what they run of this module travels by value.
+The test sends it the writes and their tables. It answers with the commit, and with what Spark's event log
+has of the attempts. Executors know nothing of the tests: what they run of this module travels by value.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class FaultyTask:
 class SlowTask:
     """The first attempt of one task waits for its twin: before it writes, so that both write at once,
     or after, so that the twin finds the file, and then for ever. Of two that write at once none is done
-    before both have told what they wrote, since Spark kills the one that comes second."""
+    before both have reported what they wrote, since Spark kills the one that comes second."""
 
     def __init__(self, task: Any, folder: Path, before: bool) -> None:
         self.task, self.folder, self.before = task, folder, before

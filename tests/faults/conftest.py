@@ -26,19 +26,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(autouse=True)
-def told(request: pytest.FixtureRequest) -> Iterator[None]:
+def recorded(request: pytest.FixtureRequest) -> Iterator[None]:
     """Keeps what readers saw with the report of the test."""
     LOOKS.clear()
     yield
     item = request.node
     callspec = getattr(item, "callspec", None)
     parameters = {} if callspec is None else callspec.params
-    told = {
+    recorded = {
         "title": title_of(item.originalname, parameters),
         "step": step_of(parameters, "" if callspec is None else callspec.id),
         "looks": [look.to_dict() for look in LOOKS],
     }
-    item.user_properties.append((_PROPERTY, told))
+    item.user_properties.append((_PROPERTY, recorded))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -58,9 +58,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     ]
     # a file's tests come in their order, and files from whichever process was free
     for report in sorted(ended, key=lambda report: str(report.nodeid).partition("::")[0]):
-        told = dict(report.user_properties).get(_PROPERTY)
-        if told is not None and not any(proof in told["title"] for proof in _PROOFS):
-            faults.append(Fault.of(called[report.nodeid], told))
+        recorded = dict(report.user_properties).get(_PROPERTY)
+        if recorded is not None and not any(proof in recorded["title"] for proof in _PROOFS):
+            faults.append(Fault.of(called[report.nodeid], recorded))
     if not faults:
         return
     ran = Counter(fault.title for fault in faults)

@@ -42,9 +42,9 @@ class Fault:
     looks: list[Look] = field(default_factory=list)
 
     @classmethod
-    def of(cls, held: bool, told: Mapping[str, Any]) -> Fault:
-        looks = [Look(**one) for one in told["looks"]]
-        return cls(told["title"], told["step"], held, looks)
+    def of(cls, held: bool, recorded: Mapping[str, Any]) -> Fault:
+        looks = [Look(**one) for one in recorded["looks"]]
+        return cls(recorded["title"], recorded["step"], held, looks)
 
 
 def title_of(function: str, parameters: Mapping[str, Any]) -> str:
@@ -71,14 +71,14 @@ def markdown(faults: Iterable[Fault]) -> str:
     """The whole document."""
     faults = list(faults)
     looks = [look for fault in faults for look in fault.looks]
-    told = ", ".join(
+    recorded = ", ".join(
         f"{reader} {sum(look.reader == reader for look in looks)}" for reader in READERS
     )
     packages = ("hudi", "obstore", "pyarrow", "pyspark")
     named = ", ".join(f"{name} {version(name)}" for name in packages)
     held = sum(fault.held for fault in faults)
     lines = [
-        f"Faults made: {len(faults)}, of which {held} held. Looks: {told}. "
+        f"Faults made: {len(faults)}, of which {held} held. Looks: {recorded}. "
         f"Rows lost: {sum(look.lost for look in looks)}; "
         f"doubled: {sum(look.doubled for look in looks)}; "
         f"wrong: {sum(look.wrong for look in looks)}. With {named}."

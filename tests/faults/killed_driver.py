@@ -1,7 +1,7 @@
 """The driver that is killed: what runs in the child process, and how it comes to its end.
 
 Every put and delete that took effect is a step with a name. The child reports the step after which it
-was told to die, and then SIGKILLs itself: a child that never reports did not reach the point.
+should end, and then SIGKILLs itself: a child that never reports did not reach that point.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What readers saw after a fault: noted by the checks, told by the fault table.
+"""What readers saw after a fault: noted by the checks, shown in the fault table.
 
 Owns the count of what was lost and doubled; must not know what was done to the table.
 """

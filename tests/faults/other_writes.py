@@ -18,7 +18,7 @@ OtherWork = Literal[
 ]
 Options = Mapping[str, str | None]
 
-# one task: which of several a new file group goes to is told by its id, and that by the instant
+# one task: with several, the id of a new file group decides its task, and the id depends on the instant
 _ONE_TASK = {"hoodie.upsert.shuffle.parallelism": "1"}
 STATE: Options = {
     **_ONE_TASK,
@@ -50,7 +50,7 @@ BESIDE: Sequence[Row] = [("q", "z", 1, "beside")]
 BEFORE: Seen = {**KEPT, ("q", "z"): (1, "beside")}
 ROWS: Mapping[OtherWork, Sequence[Row]] = {
     "overwrite": [("p", "a", 9, "dead"), ("r", "e", 9, "dead")],
-    # in which order new file groups are written is told by their ids, and those by the instant
+    # the ids of new file groups decide the order in which they are written, and depend on the instant
     "overwrite by state": [("p", "a", 9, "dead"), ("q", "e", 9, "dead")],
     "overwrite table": [("p", "a", 9, "dead")],
     "delete partition": (),

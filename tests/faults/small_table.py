@@ -13,16 +13,16 @@ from pathlib import Path
 import pyarrow as pa
 from hudi import HudiReadOptions, HudiTableBuilder
 
-from serde_lab.pipeline.commit.compaction import compact
 from serde_lab.pipeline.commit.coordinator import Commit
+from serde_lab.pipeline.commit.table_services import compact
 from serde_lab.pipeline.exchange.in_process import Exchange, InProcessExchange
 from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.table.files.file_system_view import list_table_files
 from serde_lab.table.read_plan import plan_snapshot
-from serde_lab.table.services.archiving import archive
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.archive import archive
 from tests.faults.looks import look
 
 SCHEMA = pa.schema([("p", pa.string()), ("k", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
@@ -130,7 +130,7 @@ def check_readers(storage: Storage, expected: Seen) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Residue:
-    """What still tells of an instant, by path."""
+    """What still mentions an instant, by path."""
 
     pending: tuple[str, ...]
     data_files: tuple[str, ...]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from serde_lab.peers.apache_hudi import HudiSnapshot
-from serde_lab.peers.hudi_options import HudiTable, HudiWrite, write_options
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from tests.faults.killed_driver import KillPoint, kill
@@ -25,6 +24,7 @@ from tests.faults.small_table import (
     seen_after,
 )
 from tests.faults.test_killed_driver import COURSES, Course, case_name
+from tests.peers.hudi_options import HudiTable, HudiWrite, write_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from serde_lab.table.services import archiving
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline import archive
 from tests.faults.killed_driver import KillPoint, StepStorage, Work, do, kill
 from tests.faults.small_table import (
     COW,
@@ -200,7 +200,7 @@ def test_an_uncommitted_file_that_archiving_passes_would_be_seen(
     (dead,) = timeline.pending()
     for path in (".inflight", ".commit.requested"):
         storage.delete(f"{timeline.folder}/{dead.time}{path}")
-    monkeypatch.setattr(archiving, "_remove_uncommitted", lambda *_: ())
+    monkeypatch.setattr(archive, "_remove_uncommitted", lambda *_: ())
     with pytest.raises(AssertionError):
         check_after_archiving(storage, COW, KEPT, dead.time)
     assert "dead" in {value for _, value in seen_by_us(storage).values()}

@@ -13,9 +13,9 @@ import pytest
 
 from serde_lab.pipeline.commit.table_services import archive_now, clean_now
 from serde_lab.table.files.file_system_view import list_table_files
-from serde_lab.table.services.archiving import history_of
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.archive import history_of
 from serde_lab.table.timeline.timeline import Instant
 from serde_lab.table.validation import validate_table
 from tests.faults.killed_driver import KillPoint, StepStorage, do, kill

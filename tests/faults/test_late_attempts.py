@@ -15,10 +15,10 @@ from serde_lab.pipeline.commit.coordinator import Coordinator
 from serde_lab.pipeline.exchange.in_process import InProcessExchange
 from serde_lab.pipeline.handles.handle import WriteStatus
 from serde_lab.pipeline.plan import WritePlan
-from serde_lab.table.services.archiving import archive
-from serde_lab.table.services.recovery import recover
+from serde_lab.table.services.rollback import recover
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.archive import archive
 from tests.faults.killed_driver import StepStorage
 from tests.faults.small_table import (
     COW,
@@ -172,7 +172,7 @@ def test_a_zombie_overtaken_by_a_rollback_takes_its_file_away(
 def test_a_zombie_that_dies_with_its_file_in_place_is_never_seen(
     table_type: str, tmp_path: Path
 ) -> None:
-    """Nothing tells of such a file any more, but archiving looks before it passes."""
+    """Nothing refers to such a file any more, but archiving looks for it first."""
     storage = make(tmp_path, table_type)
     attempts = Attempts(DEAD, fail)
     with pytest.raises(StorageError):

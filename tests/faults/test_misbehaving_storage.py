@@ -137,7 +137,7 @@ def test_a_put_is_tried_again_by_the_connection(number: int, tmp_path: Path) -> 
     storage = scripted(tmp_path, number, AlreadyExistsError("exists"), "late")
     seen = KEPT
     if COMMIT.steps[number] in ("+commit.requested", "+inflight"):
-        # so does a file of another writer: who cannot tell keeps off
+        # so does a file of another writer: a writer that cannot be sure does not touch it
         with pytest.raises(ConcurrentWrite):
             upsert(storage, DEAD)
     else:

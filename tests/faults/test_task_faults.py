@@ -82,12 +82,13 @@ _ZOMBIE = """
 import pickle, sys
 from serde_lab.errors import LabError
 from serde_lab.measure.timeline import TaskTimeline
+from serde_lab.pipeline.exchange.routing import Task
 from serde_lab.pipeline.stages import reduce_stage
 task, go, done = sys.argv[1:]
 plan, partition, held = pickle.load(open(task, "rb"))
 open(go).readline()
 try:
-    outcome = f"{len(list(reduce_stage(plan, partition, held, TaskTimeline('reduce'))))} files"
+    outcome = f"{len(list(reduce_stage(Task(plan, partition, TaskTimeline('reduce')), held)))} files"
 except LabError as error:
     outcome = type(error).__name__
 open(done, "w").write(outcome + "\\n")
@@ -95,7 +96,7 @@ open(done, "w").write(outcome + "\\n")
 
 
 class LeavesAZombie:
-    """The attempt fails, and a process of its own writes the same once it is told to."""
+    """The attempt fails, and a separate process writes the same on request."""
 
     def __init__(self, folder: Path, script: str) -> None:
         self.folder, self.script = folder, script

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from serde_lab.gate.compare.sides import ArmSide, Quantity, Side
-from serde_lab.runs.directory import RunWriter
 from serde_lab.runs.model import ArmEntry, Check, RunHeader
+from serde_lab.runs.writer import RunWriter
 
 STEADY = [1.00, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015]
 MACHINE = "linux-x86_64-8c"

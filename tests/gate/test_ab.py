@@ -1,4 +1,4 @@
-"""`ab`: two commits, or two option sets, measured in one sitting; in one process each, no Spark.
+"""`ab`: two commits, or two option sets, measured in turns; in one process each, no Spark.
 
 Commits measure by clocks that count, so that what is the same takes the same time on any machine.
 """
@@ -17,8 +17,8 @@ from xml.etree import ElementTree
 import pytest
 
 from serde_lab.errors import RunError, UsageError
-from serde_lab.lab.ab.side_environment import side_environment
-from serde_lab.lab.ab.sitting import Asked, Side, Sitting
+from serde_lab.lab.ab.variant_environment import variant_environment
+from serde_lab.lab.ab.variants import SharedSettings, Variant, Variants
 from tests.cli.conftest import Call, call  # noqa: F401 (a fixture)
 from tests.gate.copied_package import copy_checkout
 from tests.lab.small_scenario import content, source, toml
@@ -85,7 +85,7 @@ def in_repository(call: Call, repository: Path, monkeypatch: pytest.MonkeyPatch)
     assert len(git(repository, "worktree", "list").splitlines()) == 1
 
 
-def sat(call: Call, small: Path, *arguments: object, rounds: int = 6) -> Any:  # noqa: F811
+def measured(call: Call, small: Path, *arguments: object, rounds: int = 6) -> Any:  # noqa: F811
     folder = small.parent
     kept = ("--results", folder / "results", "--cache", folder / "cache")
     return call("ab", *arguments, "--scenario", small, "--rounds", rounds, *kept)
@@ -95,12 +95,12 @@ def test_a_commit_against_itself_and_against_a_slower_one(in_repository: Call, s
     document = tomllib.loads(small.read_text())
     document["gate"] = {"relative": 1.0, "absolute": 0.2, "metrics": ["seconds", "frame_bytes"]}
     small.write_text(toml(document))
-    same = sat(in_repository, small, "HEAD~1", "HEAD~1", "--format", "json")
+    same = measured(in_repository, small, "HEAD~1", "HEAD~1", "--format", "json")
     assert same.status == 0, same.messages
     rows = json.loads(same.out)["comparison"]["rows"]
     verdicts = {one["metric"]: one["verdict"] for one in rows}
     assert verdicts == {"contents": "same", "seconds": "same", "frame_bytes": "same"}
-    slow = sat(
+    slow = measured(
         in_repository,
         small,
         "HEAD~1",
@@ -120,7 +120,7 @@ def test_a_commit_against_itself_and_against_a_slower_one(in_repository: Call, s
 
 def test_option_sets_of_the_code_as_it_is(call: Call, small: Path) -> None:  # noqa: F811
     options = ("--b-set", "arm.arrow.options.rows_per_frame=1", "--arm", "arrow")
-    said = sat(call, small, *options, "--format", "json", rounds=3)
+    said = measured(call, small, *options, "--format", "json", rounds=3)
     assert said.status == 3, said.messages
     (row,) = [
         one for one in json.loads(said.out)["comparison"]["rows"] if one["metric"] == "frame_bytes"
@@ -131,8 +131,8 @@ def test_option_sets_of_the_code_as_it_is(call: Call, small: Path) -> None:  # n
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("no-such-commit",), "'no-such-commit' is no commit"),
-        (("gone.whl",), "gone.whl: no such wheel"),
+        (("no-such-commit",), "'no-such-commit' is not a commit"),
+        (("gone.whl",), "gone.whl: there is no such wheel"),
         (("--arm", "gone"), "no arm 'gone'; it has arrow"),
         (("--a-set", "table.buckets=0"), "table.buckets"),
     ],
@@ -140,7 +140,7 @@ def test_option_sets_of_the_code_as_it_is(call: Call, small: Path) -> None:  # n
 def test_what_cannot_be_is_one_sentence(
     in_repository: Call, small: Path, arguments: tuple[str, ...], sentence: str
 ) -> None:
-    said = sat(in_repository, small, *arguments)
+    said = measured(in_repository, small, *arguments)
     assert (said.status, said.out) == (2, "")
     assert sentence in said.sentence
 
@@ -148,16 +148,16 @@ def test_what_cannot_be_is_one_sentence(
 def test_a_side_that_cannot_go_on_says_why_and_nothing_is_left(
     repository: Path, small: Path, tmp_path: Path
 ) -> None:
-    asked = Asked(small, tmp_path / "sitting", tmp_path / "cache")
+    shared = SharedSettings(small, tmp_path / "sitting", tmp_path / "cache")
     heard: list[str] = []
-    with side_environment("HEAD", tmp_path / "w", tmp_path, heard.append, repository) as code:
+    with variant_environment("HEAD", tmp_path / "w", tmp_path, heard.append, repository) as code:
         assert code.root.is_dir()
-        sides = [Side("before", code), Side("after", code, ("commit.1.share=-1",))]
+        sides = [Variant("before", code), Variant("after", code, ("commit.1.share=-1",))]
         with (
             pytest.raises(UsageError, match=r"after \(HEAD .*commit\.1\.share"),
-            Sitting(sides, asked, lambda label, event: None) as sitting,
+            Variants(sides, shared, lambda label, event: None) as running,
         ):
-            sitting.measure(3, ())
+            running.measure(3, ())
     assert not code.root.exists()
     assert len(git(repository, "worktree", "list").splitlines()) == 1
 
@@ -165,7 +165,7 @@ def test_a_side_that_cannot_go_on_says_why_and_nothing_is_left(
 def test_ctrl_c_between_two_cells_leaves_nothing(
     repository: Path, small: Path, tmp_path: Path
 ) -> None:
-    asked = Asked(small, tmp_path / "sitting", tmp_path / "cache")
+    shared = SharedSettings(small, tmp_path / "sitting", tmp_path / "cache")
     turns: list[str] = []
 
     def heard(label: str, event: Any) -> None:
@@ -176,10 +176,10 @@ def test_ctrl_c_between_two_cells_leaves_nothing(
 
     with (
         pytest.raises(KeyboardInterrupt),
-        side_environment("HEAD", tmp_path / "w", tmp_path, print, repository) as code,
-        Sitting([Side("before", code), Side("after", code)], asked, heard) as sitting,
+        variant_environment("HEAD", tmp_path / "w", tmp_path, print, repository) as code,
+        Variants([Variant("before", code), Variant("after", code)], shared, heard) as running,
     ):
-        sitting.measure(9, ())
+        running.measure(9, ())
     # each side has its turn in each round, one after the other
     assert sorted(turns[:2]) == sorted(turns[2:]) == ["after", "before"]
     assert not code.root.exists()
@@ -190,13 +190,13 @@ def test_ctrl_c_between_two_cells_leaves_nothing(
 
 
 def test_code_from_elsewhere_is_not_measured_by_mistake(small: Path, tmp_path: Path) -> None:
-    from serde_lab.lab.ab.side_environment import SideEnvironment
+    from serde_lab.lab.ab.variant_environment import VariantEnvironment
 
-    elsewhere = SideEnvironment("x", sys.executable, (), tmp_path / "tree")
-    asked = Asked(small, tmp_path / "sitting", None)
+    elsewhere = VariantEnvironment("x", sys.executable, (), tmp_path / "tree")
+    shared = SharedSettings(small, tmp_path / "sitting", None)
     with (
-        pytest.raises(RunError, match="would have measured"),
-        Sitting([Side("before", elsewhere)], asked, lambda label, event: None),
+        pytest.raises(RunError, match="imports serde_lab from"),
+        Variants([Variant("before", elsewhere)], shared, lambda label, event: None),
     ):
         pass
 
@@ -205,7 +205,7 @@ def test_a_side_that_is_ending_is_not_interrupted_once_more() -> None:
     # its input ends, and a signal comes: whichever is second must not break into what the first began
     code = """
 import os, signal
-from serde_lab.lab.ab.side import _interrupt
+from serde_lab.lab.ab.variant import _interrupt
 signal.signal(signal.SIGINT, _interrupt)
 try:
     os.kill(os.getpid(), signal.SIGINT)

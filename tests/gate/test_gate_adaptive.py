@@ -11,7 +11,7 @@ from serde_lab.errors import UsageError
 from serde_lab.gate.adaptive import look, run_adaptively
 from serde_lab.gate.compare.sides import Side
 from serde_lab.gate.decision import GateResult
-from serde_lab.gate.gating import gate_sides, gate_sitting
+from serde_lab.gate.gating import gate_ab, gate_sides
 from serde_lab.gate.policy import Policy
 from serde_lab.gate.statistics.exact_tests import smallest_paired_p
 from serde_lab.gate.statistics.intervals import wilson
@@ -55,8 +55,8 @@ def test_impossible_looks_are_refused(first: int, step: int, maximum: int) -> No
 
 def both(before: list[float], after: list[float]) -> tuple[Side, Side]:
     return (
-        side("a", arm("avro", {"seconds": before}), sitting="s"),
-        side("b", arm("avro", {"seconds": after}), sitting="s"),
+        side("a", arm("avro", {"seconds": before}), ab="s"),
+        side("b", arm("avro", {"seconds": after}), ab="s"),
     )
 
 
@@ -97,7 +97,7 @@ def test_a_cell_that_no_round_can_decide_does_not_go_on() -> None:
     assert look(18, result, AlphaSpending(6, 2, 2000), policy).go_on == ("avro",)
 
 
-def test_a_sitting_measures_open_arms_only_and_stops() -> None:
+def test_an_ab_measurement_measures_open_arms_only_and_stops() -> None:
     generator = np.random.default_rng(11)
     truth = {"clear": 1.5, "same": 1.0, "close": 1.07}
     noise = {"clear": 0.01, "same": 0.01, "close": 0.08}
@@ -114,7 +114,7 @@ def test_a_sitting_measures_open_arms_only_and_stops() -> None:
 
     def judge(plan: AlphaSpending) -> GateResult:
         sides = [
-            side(label, *(arm(n, {"seconds": v[i]}) for n, v in values.items()), sitting="s")
+            side(label, *(arm(n, {"seconds": v[i]}) for n, v in values.items()), ab="s")
             for i, label in enumerate("ab")
         ]
         return gate_sides(*sides, Policy(), spending=plan)
@@ -159,7 +159,7 @@ def test_peeking_holds_the_error_rate() -> None:
 
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10_000))
-def test_judging_a_finished_sitting_again_gives_the_same(seed: int) -> None:
+def test_judging_a_finished_ab_measurement_again_gives_the_same(seed: int) -> None:
     before, after = log_normal(seed, 20, 0.05), log_normal(seed + 1, 20, 0.05, 1.08)
     for rounds in PLAN.looks:
         result = looked(before[:rounds], after[:rounds])
@@ -168,7 +168,7 @@ def test_judging_a_finished_sitting_again_gives_the_same(seed: int) -> None:
     assert looked(before[:rounds], after[:rounds]) == result
 
 
-def test_a_sitting_of_two_runs_is_paired_and_has_its_own_floor(tmp_path: Path) -> None:
+def test_an_ab_measurement_of_two_runs_is_paired_and_has_its_own_floor(tmp_path: Path) -> None:
     wave = [1 + 0.3 * (n % 4) for n in range(8)]
     runs = [
         load_run(
@@ -185,15 +185,15 @@ def test_a_sitting_of_two_runs_is_paired_and_has_its_own_floor(tmp_path: Path) -
             ("a2", 1.0, STEADY[3:] + STEADY[:3]),
         )
     ]
-    result = gate_sitting(*runs)
+    result = gate_ab(*runs)
     assert result.exit_status == 3
     row = next(f.row for f in result.of_level("regression") if f.row)
     assert row.evidence is not None
     assert row.evidence.paired
     assert row.floor.source == "A/A of avro"
     stranger = load_run(write_run(tmp_path, "c", {"avro": STEADY}))
-    with pytest.raises(UsageError, match="sitting"):
-        gate_sitting(runs[0], stranger)
+    with pytest.raises(UsageError, match="A/B measurement"):
+        gate_ab(runs[0], stranger)
 
 
 def test_option_sets_are_compared_on_request(tmp_path: Path) -> None:
@@ -209,5 +209,5 @@ def test_option_sets_are_compared_on_request(tmp_path: Path) -> None:
         )
         for name, rows in (("a", 1), ("b", 1000))
     ]
-    assert gate_sitting(*runs).exit_status == 1
-    assert gate_sitting(*runs, across_options=True).exit_status == 0
+    assert gate_ab(*runs).exit_status == 1
+    assert gate_ab(*runs, across_options=True).exit_status == 0

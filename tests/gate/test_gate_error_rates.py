@@ -21,7 +21,7 @@ from serde_lab.gate.policy import Policy
 from serde_lab.gate.pool import Pool, PoolRound
 from serde_lab.gate.self_test import self_test
 from serde_lab.gate.statistics.intervals import wilson
-from serde_lab.gate.statistics.spending import DEFAULT_LOOKS, SITTING_LOOKS, AlphaSpending
+from serde_lab.gate.statistics.spending import AB_LOOKS, DEFAULT_LOOKS, AlphaSpending
 from tests.gate.made_up_sides import arm, side
 
 pytestmark = pytest.mark.slow
@@ -79,7 +79,7 @@ def test_adaptive_rounds_hold_both_bounds(noise: Noise, rounds: int) -> None:
 
 def test_many_short_rounds_hold_both_bounds_through_more_noise() -> None:
     """What `ab` and the self-test do: half an hour of cells of a tenth of a second, 8 % of noise each."""
-    result = self_test(made_up_pool(3000, log_normal(0.08), seed=3), SITTING_LOOKS, effects=())
+    result = self_test(made_up_pool(3000, log_normal(0.08), seed=3), AB_LOOKS, effects=())
     assert result.exit_status == 0, (result.false_alarms, result.detections)
 
 

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from serde_lab.cli.app import main
 from serde_lab.errors import RunError, UsageError
-from serde_lab.gate.acknowledgement import acknowledge, acknowledged
 from serde_lab.gate.compare.sides import Quantity
 from serde_lab.gate.compare.verdict import Verdict
-from serde_lab.gate.history import History, Series, history
+from serde_lab.gate.history import History, Series, acknowledge, acknowledged, history
 from serde_lab.gate.statistics.intervals import wilson
 from serde_lab.gate.statistics.steps import find_changes, find_steps
 from tests.gate.made_up_sides import log_normal, write_run

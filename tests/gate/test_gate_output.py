@@ -16,9 +16,8 @@ from serde_lab.gate.compare.rows import Comparison
 from serde_lab.gate.compare.sides import Side
 from serde_lab.gate.gating import gate_sides
 from serde_lab.gate.history import history
-from serde_lab.gate.output.comparison import render_comparison
-from serde_lab.gate.output.gate import render_gate
-from serde_lab.gate.output.other import render_baselines, render_history, render_self_test
+from serde_lab.gate.output.list_pages import render_baselines, render_history, render_self_test
+from serde_lab.gate.output.verdict_pages import render_comparison, render_gate
 from serde_lab.gate.policy import Policy
 from serde_lab.gate.pool import Pool, PoolRound
 from serde_lab.gate.self_test import self_test

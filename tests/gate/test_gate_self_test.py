@@ -11,8 +11,8 @@ from serde_lab.gate.policy import Policy
 from serde_lab.gate.pool import Pool, PoolRound, read_pool, record_pool, write_pool
 from serde_lab.gate.self_test import groups_needed, judge_groups, self_test
 from serde_lab.gate.statistics.intervals import wilson
-from serde_lab.gate.statistics.spending import SITTING_LOOKS, AlphaSpending
-from serde_lab.lab.cells import slowdown
+from serde_lab.gate.statistics.spending import AB_LOOKS, AlphaSpending
+from serde_lab.lab.cells import gate_rounds as rounds_module
 from serde_lab.lab.cells.gate_rounds import CELLS, gate_rounds
 from serde_lab.scenario.loading import load_scenario, parse_scenario
 from serde_lab.serde.arrow.records import BoundArrow
@@ -22,7 +22,7 @@ from tests.lab.small_scenario import content, source
 pytestmark = pytest.mark.slow
 
 POOL = Path(__file__).parent / "pools" / "busy_loop.json"
-SITTINGS = sorted(POOL.parent.glob("gate_smoke*.json"))
+POOLS = sorted(POOL.parent.glob("gate_smoke*.json"))
 PLAN = AlphaSpending(first=6, step=3, maximum=12)
 
 
@@ -47,7 +47,7 @@ def test_groups_are_disjoint_and_each_round_serves_once(slowed: bool) -> None:
     assert {group.rounds for group in groups} <= set(PLAN.looks)
 
 
-def test_a_sitting_that_the_pool_cuts_short_gives_no_verdict() -> None:
+def test_an_ab_measurement_that_the_pool_cuts_short_gives_no_verdict() -> None:
     noisy = pool(20, sigma=0.2)
     assert sum(g.rounds for g in judge_groups(noisy, PLAN, Policy(), slowed=False)) <= 20
     assert judge_groups(pool(5), PLAN, Policy(), slowed=False) == ()
@@ -137,13 +137,13 @@ def test_the_committed_pool_holds_both_bounds() -> None:
     assert result.detections_held, result.detections
 
 
-@pytest.mark.parametrize("file", SITTINGS, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", POOLS, ids=lambda file: file.stem)
 def test_pools_of_gate_smoke_hold_both_bounds_as_the_command_judges_them(file: Path) -> None:
     recorded = read_pool(file)
     assert (recorded.scenario, recorded.injected) == ("gate_smoke", 0.1)
     assert list(recorded.metrics) == ["seconds", "serde_cpu_s"]
     policy = Policy.from_table(load_scenario("gate_smoke").to_json()["gate"])
-    result = self_test(recorded, SITTING_LOOKS, policy, effects=())
+    result = self_test(recorded, AB_LOOKS, policy, effects=())
     assert result.false_alarms_held, result.false_alarms
     assert result.detections_held, result.detections
 
@@ -166,13 +166,13 @@ def test_a_slowdown_is_really_injected_and_taken_away_again(
 ) -> None:
     """CPU time, which no neighbour on the machine can take away: at least what was burnt."""
     burnt: list[float] = []
-    burn = slowdown.burn
+    burn = rounds_module.burn
 
     def noted(cpu_s: float) -> None:
         burnt.append(cpu_s)
         burn(cpu_s)
 
-    monkeypatch.setattr(slowdown, "burn", noted)
+    monkeypatch.setattr(rounds_module, "burn", noted)
     loaded = parse_scenario(content(source(tmp_path / "own"), ["arrow"]), default_name="small")
     with gate_rounds(loaded, "arrow", 20.0, tmp_path / "cache") as rounds:
         before = vars(BoundArrow).get("encode")

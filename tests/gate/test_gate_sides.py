@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from serde_lab.gate.compare.sides import Quantity, interleaved, side_of_run
-from serde_lab.gate.statistics.noise_floor import noise_floor, spread_of_equals
-from serde_lab.runs.directory import RunWriter, load_run
+from serde_lab.gate.compare.steadiness import noise_floor, spread_of_equals
+from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import ArmEntry, Check, RunHeader
+from serde_lab.runs.writer import RunWriter
 from tests.gate.made_up_sides import STEADY, arm, side, write_run
 
 SECONDS = Quantity("seconds")
@@ -97,7 +98,7 @@ def test_interleaved_means_round_by_round() -> None:
     assert not interleaved(arm("a", {}), arm("b", {}))
 
 
-def test_the_floor_grows_with_drift_between_sittings() -> None:
+def test_the_floor_grows_with_drift_between_ab_measurements() -> None:
     def run(seconds: float) -> object:
         return side(
             "a",

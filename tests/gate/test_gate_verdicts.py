@@ -333,10 +333,10 @@ def test_zero_has_no_ratio() -> None:
 
 def test_no_verdict_rests_on_marked_rounds_alone() -> None:
     moved = {n: {"numpy": 0.13 if n > 8 else 0.1} for n in range(1, 12)}
-    before = one_metric("a", [1 + n / 1000 for n in range(11)], calibration=calm(11), sitting="s")
+    before = one_metric("a", [1 + n / 1000 for n in range(11)], calibration=calm(11), ab="s")
     # Slow in six of eleven rounds, but in only three of the eight in which the machine was steady.
     values = [1.0, 1.01, 0.99, 1.0, 1.0, 1.31, 1.32, 1.3, 1.3, 1.3, 1.3]
-    after = one_metric("b", values, calibration=moved, sitting="s")
+    after = one_metric("b", values, calibration=moved, ab="s")
     row = seconds_row(before, replace(after, calibration=calm(11)))
     assert row.verdict is Verdict.SLOWER
     row = seconds_row(before, after)

@@ -76,7 +76,7 @@ def test_what_is_wrong_with_files_is_said(tmp_path: Path) -> None:
         SchemaError, match=r"b.parquet: column 'k' has the type string, expected int64"
     ):
         ParquetRows([good, other])
-    with pytest.raises(DataError, match=r"c.parquet: is not a parquet file"):
+    with pytest.raises(DataError, match=r"c.parquet: not a parquet file"):
         ParquetRows([text])
     with pytest.raises(DataError, match=r"d.parquet: no such file"):
         ParquetRows([missing])
@@ -84,7 +84,7 @@ def test_what_is_wrong_with_files_is_said(tmp_path: Path) -> None:
         ParquetRows([bad])
     with pytest.raises(SchemaError, match=r"a.parquet: has no column 'q', its columns are k"):
         ParquetRows([good], ["q"])
-    with pytest.raises(DataError, match="no parquet file"):
+    with pytest.raises(DataError, match="expected at least one parquet file"):
         ParquetRows([])
 
 

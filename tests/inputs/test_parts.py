@@ -1,4 +1,4 @@
-"""Parts of equal size in input order; a folder is finished, half-made, or somebody else's."""
+"""Parts of equal size in input order; a folder is finished, unfinished, or somebody else's."""
 
 from __future__ import annotations
 
@@ -61,26 +61,26 @@ def test_contents_count_not_cuts(tmp_path: Path) -> None:
     assert first.content == again.content != other.content
 
 
-def test_a_missing_or_cut_part_makes_it_half_made(tmp_path: Path) -> None:
+def test_a_missing_or_cut_part_makes_it_unfinished(tmp_path: Path) -> None:
     for damage in ("unlink", "cut"):
         target = finish(tmp_path / damage, [10], 2)
         part = tmp_path / damage / "part-00001.parquet"
-        assert not target.half_made()
+        assert not target.is_unfinished()
         if damage == "unlink":
             part.unlink()
         else:
             part.write_bytes(part.read_bytes()[:-1])
         assert target.manifest() is None
-        assert target.half_made()
+        assert target.is_unfinished()
 
 
-def test_a_damaged_manifest_makes_it_half_made(tmp_path: Path) -> None:
+def test_a_damaged_manifest_makes_it_unfinished(tmp_path: Path) -> None:
     target = finish(tmp_path / "x", [10], 1)
     manifest = tmp_path / "x" / MANIFEST
     for content in ("", "{}", "[]", json.dumps({"format_version": 99})):
         manifest.write_text(content)
         assert target.manifest() is None
-        assert target.half_made()
+        assert target.is_unfinished()
 
 
 def test_a_folder_without_its_manifest_is_done_again(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_folder_without_its_manifest_is_done_again(tmp_path: Path) -> None:
     target.begin()
     made = write_parts(target.folder, tables([10]), SCHEMA, 10, 3)
     next(made)
-    assert target.half_made()
+    assert target.is_unfinished()
     assert (target.folder / UNFINISHED).exists()
     target.begin()
     assert [p.name for p in target.folder.iterdir()] == [UNFINISHED]
@@ -99,7 +99,7 @@ def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
         folder = tmp_path / name
         folder.mkdir()
         (folder / name).write_text("precious")
-        with pytest.raises(UsageError, match=f"holds '{name}', which was not made here"):
+        with pytest.raises(UsageError, match=f"contains the foreign file '{name}'"):
             PartFolder(folder).begin()
         assert (folder / name).read_text() == "precious"
 

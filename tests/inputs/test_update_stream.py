@@ -206,9 +206,9 @@ def test_own_dates_move_by_more_than_their_extent(source: ParquetRows) -> None:
     [
         (Shares("upsert", 10, updates=1.5), "updates = 1.5: expected a share from 0 to 1"),
         (Shares("upsert", 0), "rows = 0: expected at least one row"),
-        (Shares("upsert", 10, updates=0.1, late=0.2), "late and deletes ask for 2 rows"),
-        (Shares("upsert", 10, 1.0, 0.5, deletes=0.5), "duplicates repeat keys that the batch"),
-        (Shares("delete", 10, late=0.1), "a batch of deletes takes no"),
+        (Shares("upsert", 10, updates=0.1, late=0.2), "late and deletes need 2 rows"),
+        (Shares("upsert", 10, 1.0, 0.5, deletes=0.5), "duplicates repeat only keys that the batch"),
+        (Shares("delete", 10, late=0.1), "a delete has no duplicates"),
     ],
 )
 def test_shares_that_cannot_hold_are_refused(batch: Shares, said: str) -> None:
@@ -253,7 +253,7 @@ def test_new_keys_are_made_for_integers_only(source: ParquetRows) -> None:
 
 @pytest.mark.parametrize(
     ("column", "said"),
-    [("text", "has the type string"), ("small", "has values from 0 to 99: newer ones")],
+    [("text", "has the type string"), ("small", "has values from 0 to 99: newer values")],
 )
 def test_ordering_values_that_cannot_move_are_refused(
     source: ParquetRows, column: str, said: str
@@ -275,5 +275,5 @@ def test_timestamps_at_the_end_of_time_are_refused(tmp_path: Path) -> None:
 def test_a_column_event_ts_is_not_replaced(tmp_path: Path) -> None:
     pq.write_table(pa.table({"k": [1, 2], "event_ts": [1, 2]}), tmp_path / "x.parquet")
     rows = ParquetRows([tmp_path / "x.parquet"])
-    with pytest.raises(DataError, match="has a column 'event_ts' already"):
+    with pytest.raises(DataError, match="already has a column 'event_ts'"):
         UpdateStream(rows, [Shares("bulk_insert", 2)], key=["k"])

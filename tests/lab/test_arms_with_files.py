@@ -8,14 +8,15 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from serde_lab.analysis.peer_ratios import peer_ratios
+from serde_lab.analysis.cell_values import CellValues, CommitValues
+from serde_lab.analysis.ratios import peer_ratios
+from serde_lab.analysis.run_values import run_values
 from serde_lab.analysis.summary import summarise
 from serde_lab.errors import ScenarioError
-from serde_lab.lab.cells.peer import hudi_options, session_conf
+from serde_lab.lab.cells.peer_arms import options_of_peer, session_conf
 from serde_lab.lab.runner import RunSettings, run_scenario
-from serde_lab.report.run.answer import answer
-from serde_lab.report.run.factors import options_in_words
-from serde_lab.report.run.facts import read_facts
+from serde_lab.report.run.ladder import options_in_words
+from serde_lab.report.run.run_page import answer
 from serde_lab.runs.directory import load_run
 from serde_lab.scenario.loading import parse_scenario
 from serde_lab.scenario.model import Scenario
@@ -65,13 +66,13 @@ def test_every_arm_writes_the_files_that_it_asks_for(tmp_path: Path) -> None:
         "gzip": True,
         "plain": False,
     }
-    facts = read_facts(run)
+    facts = run_values(run)
     words = {arm.name: options_in_words(arm) for arm in facts.arms}
     assert words["cow"].endswith(" · COPY_ON_WRITE")
     assert words["gzip"].endswith(" · gzip")
-    told = answer(facts)
-    assert "cow" not in told.figure_about
-    assert "gzip" not in told.figure_about
+    shown = answer(facts)
+    assert "cow" not in shown.figure_about
+    assert "gzip" not in shown.figure_about
 
 
 def test_what_an_arm_does_not_give_is_as_the_table_says_or_does_not_apply(tmp_path: Path) -> None:
@@ -88,7 +89,7 @@ def test_a_peer_writes_the_files_that_its_arm_asks_for(tmp_path: Path) -> None:
     cow = {"name": "there_cow", "peer": "hudi_spark", "table": {"type": "COPY_ON_WRITE"}}
     gzip = {"name": "there_gzip", "peer": "hudi_spark", "table": {"codec": "gzip"}}
     found = scenario(tmp_path, [ARMS[0], cow, gzip], exchange="spark")
-    options = {arm.name: hudi_options(found, arm, 1) for arm in found.arms if arm.peer}
+    options = {arm.name: options_of_peer(found, arm, 1) for arm in found.arms if arm.peer}
     assert options["there_cow"]["hoodie.datasource.write.table.type"] == "COPY_ON_WRITE"
     assert options["there_gzip"]["hoodie.datasource.write.table.type"] == "MERGE_ON_READ"
     codec = "hoodie.parquet.compression.codec"
@@ -103,7 +104,7 @@ def test_a_peer_writes_the_files_that_its_arm_asks_for(tmp_path: Path) -> None:
         ({"table": {"codec_level": 23}}, r"arm.odd.table.codec_level: found 23, expected 1 to 22"),
         (
             {"table": {"type": "COPY_ON_WRITE", "log_blocks": "avro"}},
-            "arm.odd.table.log_blocks: is for MERGE_ON_READ",
+            "arm.odd.table.log_blocks: is only for MERGE_ON_READ",
         ),
         ({"table": {"buckets": 3}}, "buckets"),
         ({"changes": "representation", "table": {"codec": "lz4"}}, r"is table \(table\)"),
@@ -126,10 +127,18 @@ def test_files_that_cannot_be_are_refused(
         scenario(tmp_path, [ARMS[0], given], exchange="spark")
 
 
+def rounds(*seconds: float) -> dict[int, CellValues]:
+    """Rounds of one commit each."""
+    return {
+        number: CellValues({}, {}, (CommitValues(1, {"seconds": value}, {}),))
+        for number, value in enumerate(seconds, start=1)
+    }
+
+
 def test_only_tables_with_the_same_files_are_set_against_each_other() -> None:
     cow = {"table": {"type": "COPY_ON_WRITE"}}
     arms = [
-        {"arm": name, "kind": kind, "commits": [{"seconds": {"median": seconds}}], **table}
+        ({"arm": name, "kind": kind, **table}, rounds(seconds, 2 * seconds))
         for name, kind, seconds, table in (
             ("ours", "strategy", 2.0, {}),
             ("ours_cow", "strategy", 3.0, cow),
@@ -137,7 +146,9 @@ def test_only_tables_with_the_same_files_are_set_against_each_other() -> None:
             ("theirs_cow", "peer", 12.0, cow),
         )
     ]
-    found = [(one.arm, one.against, one.mean) for one in peer_ratios({"arms": arms})]
+    timed = {arm["arm"]: measured for arm, measured in arms}
+    ratios = peer_ratios([arm for arm, _ in arms], timed)
+    found = [(one.arm, one.against, one.mean.value) for one in ratios]
     assert found == [
         ("ours", "theirs", pytest.approx(3.0)),
         ("ours_cow", "theirs_cow", pytest.approx(4.0)),
@@ -149,5 +160,5 @@ def test_peers_of_one_session_have_one_level_of_zstd(tmp_path: Path) -> None:
         {"name": "one", "peer": "hudi_spark"},
         {"name": "other", "peer": "hudi_spark", "table": {"codec_level": 9}},
     ]
-    with pytest.raises(ScenarioError, match="zstd at levels 3, 9, but Apache Hudi has one level"):
+    with pytest.raises(ScenarioError, match="zstd levels 3, 9, but Apache Hudi has one level"):
         scenario(tmp_path, [ARMS[0], *peers], exchange="spark")

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from serde_lab.analysis.summary import summarise
-from serde_lab.lab.cells.peer import hudi_options
-from serde_lab.lab.cells.peer_arms import plan_peers
+from serde_lab.lab.cells.peer_arms import options_of_peer, plan_peers
 from serde_lab.lab.jars.manifest import HUDI
 from serde_lab.peers.apache_hudi import SESSION_CONF
 from serde_lab.peers.likeness import ASPECTS
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import Run
+from serde_lab.scenario.hudi_options import MERGERS
 from serde_lab.scenario.loading import parse_scenario
 from tests.lab.small_scenario import content, source, toml
 
@@ -126,6 +126,9 @@ def test_what_all_arms_share_is_recorded(beside: Run) -> None:
     assert [one["name"] for one in header.likeness] == [one.name for one in ASPECTS]
     entries = {entry.arm: entry for entry in header.arms}
     assert entries["hudi_spark"].options["hoodie.metadata.enable"] == "false"
+    ours = header.settings["write_options"]["internal_row"]
+    own = dict(entries["hudi_spark"].options.items() - ours.items())
+    assert own.keys() == {"hoodie.combine.before.upsert", MERGERS}
 
 
 @pytest.mark.spark
@@ -152,7 +155,7 @@ def test_a_missing_bundle_is_an_error_where_peers_are_required(tmp_path: Path) -
     assert not (tmp_path / "results").exists()
     wrong = run(tmp_path, "--hudi-jar", "nowhere.jar", homeless=True)
     assert wrong.returncode == 1
-    assert "nowhere.jar, where there is no file" in wrong.stderr
+    assert "nowhere.jar, which is not a file" in wrong.stderr
 
 
 def bundle(folder: Path) -> str:
@@ -167,7 +170,7 @@ def test_isolated_peers_get_a_session_of_their_own_and_the_others_none_of_its_se
     scenario = parse_scenario(document(tmp_path, codec="zstd", codec_level=7))
     jar = bundle(tmp_path)
     plan = plan_peers(scenario, scenario.arms, jar=jar)
-    assert plan.note.startswith(f"{jar} (--hudi-jar) is not {HUDI.coordinates} as published")
+    assert plan.note.startswith(f"{jar} (--hudi-jar) is not the published {HUDI.coordinates}")
     (shared,) = plan.sessions
     assert shared.arms == {"internal_row", *PEERS}
     ours, theirs = plan_peers(scenario, scenario.arms, jar=jar, isolated=True).sessions
@@ -214,7 +217,7 @@ def test_a_scenario_without_peers_gets_a_plain_session_though_the_bundle_is_here
 
 def options(tmp_path: Path, peer: str, commit: int, **table: Any) -> Mapping[str, str]:
     scenario = parse_scenario(document(tmp_path, **table))
-    return hudi_options(scenario, scenario.arm(peer), commit)
+    return options_of_peer(scenario, scenario.arm(peer), commit)
 
 
 def test_duplicates_are_combined_by_every_peer_where_a_batch_may_have_some(tmp_path: Path) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from serde_lab.analysis.summary import summarise
+from serde_lab.analysis.summary import summarise, summary_of
 from serde_lab.cli.run_table import run_tables
 from serde_lab.errors import ScenarioError
-from serde_lab.lab.cells import codec as codec_cells
-from serde_lab.lab.cells.codec import COME_BACK, CodecCells
+from serde_lab.lab.cells import codec_cells
 from serde_lab.lab.cells.codec_cases import CodecBatch, CodecCase, batch_of, codec_cases, values_of
-from serde_lab.lab.progress import Silent
+from serde_lab.lab.cells.codec_cells import COME_BACK, CodecCells
+from serde_lab.lab.run_settings import Silent
 from serde_lab.lab.runner import RunSettings, resumed, run_scenario
 from serde_lab.report.render import render_run
 from serde_lab.runs.directory import load_run
@@ -90,8 +90,8 @@ def test_the_summary_has_the_cost_of_each_case(run_path: Path) -> None:
 
 
 def test_tables_and_page_show_them(run_path: Path, tmp_path: Path) -> None:
-    summary = summarise(load_run(run_path))
-    titles = [title for _, _, title in run_tables(summary)]
+    summary, derived = summary_of(load_run(run_path))
+    titles = [title for _, _, title in run_tables(summary, derived)]
     assert [title.partition(" of ")[2][:8] for title in titles] == [
         "a record",
         "a value,",
@@ -103,10 +103,10 @@ def test_tables_and_page_show_them(run_path: Path, tmp_path: Path) -> None:
     for said in (
         "What a record costs",
         "records are encoded and decoded only",
-        "gave every record",
+        "returned every record",
     ):
         assert said in text
-    assert "reads other rows" not in text
+    assert "decodes other rows" not in text
     render_run(run_path, tmp_path / "page.html", "html")
     assert "codec-records" in (tmp_path / "page.html").read_text()
 
@@ -142,13 +142,15 @@ def test_more_records_than_there_are_are_refused_before_anything_is_measured(
 ) -> None:
     document = content(source(tmp_path / "own"), exchange="none")
     asked = parse_scenario({**document, "codec": {**CODEC, "batch_rows": [1001]}})
-    with pytest.raises(ScenarioError, match=r"asks for 1,001 records, but commit.1 has 1,000 rows"):
+    with pytest.raises(
+        ScenarioError, match=r"needs 1,001 records, but commit.1 has only 1,000 rows"
+    ):
         run_scenario(asked, settings(tmp_path))
     assert not (tmp_path / "results").exists()
 
 
 def test_a_strategy_that_gives_another_record_back_is_wrong(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The judge must see a value that changed on the way, and name the case."""
     real = strategy("arrow")
@@ -167,11 +169,11 @@ def test_a_strategy_that_gives_another_record_back_is_wrong(
             return bound
 
     schema, rows = batch_of([values_of("int64", 5, 1)], 5)
-    cells = CodecCells((CodecBatch(CodecCase("record", 5, 1), schema, rows),))
+    cells = CodecCells((CodecBatch(CodecCase("record", 5, 1), schema, rows),), tmp_path)
     arm = Arm(name="arrow", strategy="arrow")
-    result = cells.run("r00-arrow", arm)
+    result = cells.cell("r00-arrow", arm).measure()
     assert cells.judge(arm, result).passed
-    monkeypatch.setattr("serde_lab.lab.cells.codec.strategy", lambda name: Wrong())
+    monkeypatch.setattr("serde_lab.lab.cells.codec_cells.strategy", lambda name: Wrong())
     verdict = cells.judge(arm, result)
     assert not verdict.passed
     assert verdict.results[0].detail.startswith("record x 5: column '_hoodie_record_key', row 0")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from serde_lab.lab.cells.column_bytes import ENVELOPE_AND_FRAMING, column_bytes
+from serde_lab.lab.header import ENVELOPE_AND_FRAMING, column_bytes
 from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.schema import RecordSchema
 from serde_lab.serde.interface import Bounds, SerdeOptions
@@ -23,7 +23,7 @@ OPTIONS = SerdeOptions(rows_per_frame=100)
 KEYS = KeyGenerator(SCHEMA)
 
 
-@pytest.mark.parametrize("name", ["pickle", "avro", "internal_row", "arrow"])
+@pytest.mark.parametrize("name", ["pickle", "pickle_columns", "avro", "internal_row", "arrow"])
 def test_columns_and_the_rest_add_up_to_a_record(name: str) -> None:
     taken = column_bytes(name, OPTIONS, SCHEMA, KEYS, ROWS)
     assert taken is not None

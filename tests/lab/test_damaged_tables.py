@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from serde_lab.lab.cells.result import CellResult
-from serde_lab.lab.cells.strategy import CellRunner
-from serde_lab.lab.checks.cell import CellChecks
+from serde_lab.lab.cells.cell import CellResult
+from serde_lab.lab.cells.table_cells import InProcess, TableCells
+from serde_lab.lab.checks.cell_checks import CellChecks
 from serde_lab.lab.inputs.prepared import prepare_inputs
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
@@ -27,15 +27,15 @@ class Finished:
 
     checks: CellChecks
     result: CellResult
-    runner: CellRunner
+    cells: TableCells
 
     @property
     def before(self) -> pa.Table:
-        return pq.read_table(self.runner.inputs.setups[0].folder)
+        return pq.read_table(self.cells.inputs.setups[0].folder)
 
     def judged(self, table: Path) -> dict[str, str]:
         """The names and the details of the checks that fail for `table`."""
-        arm = self.runner.scenario.arms[0]
+        arm = self.cells.scenario.arms[0]
         verdict = self.checks.judge(arm, replace(self.result, table=table))
         return {check.name: check.detail for check in verdict.results if not check.passed}
 
@@ -45,10 +45,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     tmp = tmp_path_factory.mktemp("damaged")
     asked = scenario(source(tmp / "own"), ["internal_row"])
     inputs = prepare_inputs(asked, tmp / "cache")
-    runner = CellRunner(asked, inputs, tmp / "work", None)
-    runner.set_up()
-    result = runner.run("cell", asked.arms[0])
-    return Finished(CellChecks(asked, inputs, tmp / "work"), result, runner)
+    cells = TableCells(asked, inputs, tmp / "work", InProcess())
+    cells.set_up()
+    result = cells.cell("cell", asked.arms[0]).measure()
+    return Finished(CellChecks(asked, inputs, tmp / "work"), result, cells)
 
 
 @pytest.fixture

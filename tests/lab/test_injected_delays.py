@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
@@ -17,16 +17,17 @@ from urllib.parse import unquote, urlparse
 import pyarrow as pa
 import pytest
 
-from serde_lab.lab.cells import strategy as cells_module
+from serde_lab.lab.cells import cell as cells_module
 from serde_lab.lab.cells.bench import Bench
-from serde_lab.lab.cells.strategy import CellRunner
+from serde_lab.lab.cells.on_spark import OnSpark
+from serde_lab.lab.cells.table_cells import TableCells
 from serde_lab.lab.inputs.prepared import prepare_inputs
 from serde_lab.measure.commit import CommitMeasure
-from serde_lab.measure.reports import AttemptReport
-from serde_lab.pipeline.exchange.hops import Hop
+from serde_lab.measure.timeline import AttemptReport
+from serde_lab.pipeline.exchange.routing import Hop, Task
 from serde_lab.pipeline.spark import exchange as spark_exchange
 from serde_lab.pipeline.spark.worker import SparkTask
-from serde_lab.pipeline.topologies import Stage, StageTask
+from serde_lab.pipeline.topologies import Stage
 from tests.lab.small_scenario import rows, scenario, source
 
 if TYPE_CHECKING:
@@ -70,21 +71,23 @@ def bench(spark: SparkSession) -> Bench:
 
 
 @pytest.fixture(scope="module")
-def runner(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> CellRunner:
+def runner(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> TableCells:
     tmp = tmp_path_factory.mktemp("delays")
     # wide enough that a batch of 1,000 rows fills the buffer between JVM and worker: what comes later
     # is waited for inside the stage, not while the worker starts
     wide = rows(8000).append_column("padding", [[f"{i:0200}" for i in range(8000)]])
     file = source(tmp / "own", wide)
     asked = scenario(file, ["arrow"], exchange="spark", data={"input_partitions": PARTITIONS})
-    made = CellRunner(asked, prepare_inputs(asked, tmp / "cache"), tmp / "work", bench)
+    made = TableCells(asked, prepare_inputs(asked, tmp / "cache"), tmp / "work", OnSpark(bench))
     made.set_up()
-    made._row_bytes = (16 << 20) // 1000
+    made.sizes = replace(made.sizes, row_bytes=(16 << 20) // 1000)
     return made
 
 
 @pytest.fixture
-def measure(runner: CellRunner, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Measured]:
+def measure(
+    bench: Bench, runner: TableCells, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], Measured]:
     """Runs one cell the way a run does; `measure_commit` is listened to."""
     measured = Measured()
     real = cells_module.measure_commit
@@ -96,10 +99,9 @@ def measure(runner: CellRunner, monkeypatch: pytest.MonkeyPatch) -> Callable[[st
 
     def run(cell: str) -> Measured:
         monkeypatch.setattr(cells_module, "measure_commit", listening)
-        result = runner.run(cell, runner.scenario.arms[0])
+        result = runner.cell(cell, runner.scenario.arms[0]).measure()
         seconds = [s.value for s in result.samples if s.metric == "seconds" and s.commit == 1]
-        assert runner.bench is not None
-        measured.slots_s = seconds[0] * runner.bench.slots
+        measured.slots_s = seconds[0] * bench.slots
         runner.discard(cell)
         return measured
 
@@ -120,7 +122,7 @@ def test_a_delay_in_our_code_outside_every_timer_is_unattributed(
 ) -> None:
     class SleepsUntimed(SparkTask):  # local: it travels to workers by value
         def _salted(
-            self, stage: Stage, task: StageTask, hop: Hop, batches: Iterable[pa.RecordBatch]
+            self, stage: Stage, task: Task, hop: Hop, batches: Iterable[pa.RecordBatch]
         ) -> Iterator[pa.RecordBatch]:
             time.sleep(DELAY_S)
             yield from super()._salted(stage, task, hop, batches)
@@ -135,20 +137,22 @@ def test_a_delay_in_our_code_outside_every_timer_is_unattributed(
 
 
 def test_a_delay_in_the_jvm_is_a_wait_for_input(
-    measure: Callable[[str], Measured], bench: Bench, monkeypatch: pytest.MonkeyPatch
+    measure: Callable[[str], Measured], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = Bench.source
+    real = spark_exchange.scan_of_files
 
-    def sleeps_in_the_jvm(self: Bench, files: list[Path]) -> DataFrame:
+    def sleeps_in_the_jvm(spark: SparkSession, files: list[Path]) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812
 
         # once a partition, at row 1,500 of it: the lower 33 bits of the id count its rows
         row = f"sleeper & {(1 << 33) - 1}"
         nap = f"reflect('java.lang.Thread', 'sleep', {int(DELAY_S * 1000)}L) IS NOT NULL"
-        df = real(self, files).withColumn("sleeper", F.monotonically_increasing_id())
+        df = real(spark, files).withColumn("sleeper", F.monotonically_increasing_id())
         return df.where(f"IF({row} = 1500, {nap}, true)").drop("sleeper")
 
-    monkeypatch.setattr(Bench, "source", sleeps_in_the_jvm)
+    # Spark reads the rows, not the tasks
+    monkeypatch.setattr(spark_exchange, "known_files", lambda *given: None)
+    monkeypatch.setattr(spark_exchange, "scan_of_files", sleeps_in_the_jvm)
     measured = measure("jvm")
     of_the_whole(measured)
     # the JVM sleeps while the worker does what it has by then, 1,000 rows, which takes milliseconds

@@ -140,7 +140,7 @@ def test_scenarios_that_ask_for_the_same_rows_share_them(cache: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["manifest", "part", "cut"])
-def test_a_half_made_batch_is_made_again(cache: Path, damage: str) -> None:
+def test_a_unfinished_batch_is_made_again(cache: Path, damage: str) -> None:
     one = scenario(TPCH, BULK, UPSERT)
     first = prepare_inputs(one, cache)
     commit = first.commits[0]
@@ -223,7 +223,7 @@ def test_relative_globs_and_folders(tmp_path: Path, own: Path) -> None:
 
 
 def test_rows_without_keys_come_as_they_are(tmp_path: Path) -> None:
-    # rows that no columns tell apart, and that are null everywhere
+    # rows that are equal in all columns, and null in all of them
     rows = pa.table(
         {"a": pa.array([1, 1, None, None, 2] * 20), "b": ["x", "x", None, None, "y"] * 20}
     )
@@ -265,7 +265,7 @@ NULLS = pa.array([None if i < 7 else i for i in range(ROWS)], pa.int64())
         (orders(), {"ordering": "when"}, SchemaError, "data.ordering: {path} has no column 'when'"),
         (orders(), {"partition": "land"}, SchemaError, "data.partition: {path} has no column 'land'"),
         (orders(id=pa.array([[i] for i in range(ROWS)])), {}, SchemaError,
-         "data.key: column 'id' has the type list<element: int64>, expected no nesting"),
+         "data.key: column 'id' has the type list<element: int64>, expected a type without nesting"),
         (orders(extra=pa.array(range(ROWS), pa.uint32())), {}, SchemaError,
          "{path}: column 'extra' has the unsupported type uint32 (cast it to a signed integer)"),
         (orders().slice(0, 0), {}, DataError, "data.path: {path} has no rows"),
@@ -274,12 +274,12 @@ NULLS = pa.array([None if i < 7 else i for i in range(ROWS)], pa.int64())
         (orders(updated=NULLS), {}, DataError,
          "column 'updated', the ordering value, is null in 7 of 100 rows of {path}"),
         (orders(id=pa.array([i % 90 for i in range(ROWS)])), {}, DataError,
-         "data.key: id is not unique, 10 keys stand in several of the 100 rows"),
+         "data.key: id is not unique: 10 keys occur in several of the 100 rows"),
         (orders(), {"ordering": "text"}, DataError, "is null in 20 of 100 rows"),
         (orders(text=["x"] * ROWS), {"ordering": "text"}, LabError,
          "scenario s: column 'text', the ordering field, has the type string"),
         (orders(event_ts=[1] * ROWS), {"ordering": []}, LabError,
-         "scenario s: the data has a column 'event_ts' already"),
+         "scenario s: the data already has a column 'event_ts'"),
     ],
 )  # fmt: skip
 def test_data_that_cannot_be_written(
@@ -300,9 +300,9 @@ def test_data_that_cannot_be_written(
     [
         ("none", "data.path: {path} is neither a file nor a folder"),
         ("*.csv", "data.path: no file matches {path}"),
-        ("empty", "data.path: the folder {path} holds no .parquet file"),
-        ("deep", "name the deeper ones by {path}/**/*.parquet"),
-        ("text.parquet", "{path}: is not a parquet file"),
+        ("empty", "data.path: the folder {path} has no .parquet file"),
+        ("deep", "name the files in its subfolders by {path}/**/*.parquet"),
+        ("text.parquet", "{path}: not a parquet file"),
     ],
 )
 def test_paths_that_lead_nowhere(tmp_path: Path, path: str, expected: str) -> None:
@@ -318,9 +318,9 @@ def test_paths_that_lead_nowhere(tmp_path: Path, path: str, expected: str) -> No
 @pytest.mark.parametrize(
     ("table", "operation", "expected"),
     [
-        (orders().drop_columns(["text"]), "upsert", "commit.1.path: {path} has no column text, which"),
+        (orders().drop_columns(["text"]), "upsert", "commit.1.path: {path} lacks column text of data.path"),
         (orders(texts=["x"] * ROWS), "upsert",
-         "commit.1.path: {path} has a column 'texts' that the data of data.path has not; did you "
+         "commit.1.path: {path} has a column 'texts' that is not in data.path; did you "
          "mean 'text'?"),
         (orders(id=pa.array(range(ROWS), pa.int32())), "upsert",
          "commit.1.path: column 'id' of {path} has the type int32, expected int64 as in data.path"),
@@ -348,7 +348,7 @@ def test_a_bulk_insert_of_stored_or_repeated_keys_is_refused(tmp_path: Path, own
             own_data(own), BULK, BULK | {"path": str(path)}, {"path": str(path)}, setups=2
         )
         if number:
-            with pytest.raises(DataError, match=rf"setup.2.path: {number} keys of .* stand in"):
+            with pytest.raises(DataError, match=rf"setup.2.path: {number} keys of .* occur in"):
                 prepare_inputs(one, tmp_path / "cache")
         else:
             assert prepare_inputs(one, tmp_path / "cache").setups[1].rows == 3

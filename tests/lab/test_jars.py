@@ -133,17 +133,15 @@ def test_a_named_file_is_the_users_choice_and_the_difference_is_said(
     jar = found("", environ)
     assert jar.path == tmp_path / "own.jar"
     assert jar.note == (
-        f"{tmp_path}/own.jar (SERDE_LAB_SMALL_JAR) is not org.example.small:small-bundle_2.12:1.0 "
-        "as published: it has 2 bytes, expected 4,096,000"
+        f"{tmp_path}/own.jar (SERDE_LAB_SMALL_JAR) is not the published "
+        "org.example.small:small-bundle_2.12:1.0: it has 2 bytes, expected 4,096,000"
     )
 
 
 def test_a_named_file_that_is_not_there_is_refused(environ: dict[str, str], tmp_path: Path) -> None:
     put(cached(environ))
     missing = str(tmp_path / "missing.jar")
-    with pytest.raises(
-        SetupError, match=r"--hudi-jar names .*missing\.jar, where there is no file"
-    ):
+    with pytest.raises(SetupError, match=r"--hudi-jar names .*missing\.jar, which is not a file"):
         find_jar(JAR, missing, environ)
     with pytest.raises(SetupError, match="SERDE_LAB_SMALL_JAR names"):
         find_jar(JAR, environ={**environ, JAR.variable: missing})
@@ -174,7 +172,7 @@ def test_a_fetch_that_failed_is_continued_by_the_next_one(
     environ: dict[str, str], server: JarServer
 ) -> None:
     server.cuts = [1000] * 4
-    with pytest.raises(SetupError, match=r"it ended after 4,000 of 4,096,000 bytes"):
+    with pytest.raises(SetupError, match=r"the connection ended after 4,000 of 4,096,000 bytes"):
         fetch_jar(JAR, environ=environ)
     assert partly(environ).read_bytes() == CONTENT[:4000]
     assert not cached(environ).exists()
@@ -209,9 +207,9 @@ def test_another_sum_is_refused_and_nothing_is_kept(
     with pytest.raises(SetupError) as refused:
         fetch_jar(JAR, environ=environ)
     said = str(refused.value)
-    assert "is refused as a small jar: its SHA-256 is " in said
+    assert "is not the pinned file of a small jar: its SHA-256 is " in said
     assert JAR.sha256 in said
-    by_hand = f"fetch {server.url}/maven/{JAR.repository_path} by hand to {cached(environ)}"
+    by_hand = f"download {server.url}/maven/{JAR.repository_path} to {cached(environ)}"
     assert f"{by_hand}, or name the file in SERDE_LAB_SMALL_JAR" in said
     assert not partly(environ).exists()
     assert not cached(environ).exists()
@@ -225,13 +223,13 @@ def test_a_file_of_another_size_is_refused_before_it_is_fetched(
 ) -> None:
     server.content = content
     with pytest.raises(
-        SetupError, match=f"it has {len(content):,} bytes there, expected 4,096,000"
+        SetupError, match=f"the file has {len(content):,} bytes on the server, expected 4,096,000"
     ):
         fetch_jar(JAR, environ=environ)
     assert len(server.asked) == 1
     put(partly(environ), CONTENT[:100_000])
     with pytest.raises(
-        SetupError, match=f"it has {len(content):,} bytes there, expected 4,096,000"
+        SetupError, match=f"the file has {len(content):,} bytes on the server, expected 4,096,000"
     ):
         fetch_jar(JAR, environ=environ)
 
@@ -241,7 +239,7 @@ def test_what_the_server_answers_is_said(
     environ: dict[str, str], server: JarServer, status: int, attempts: int
 ) -> None:
     server.status = status
-    with pytest.raises(SetupError, match=f"the server answers {status} .* by hand to "):
+    with pytest.raises(SetupError, match=f"the server answers {status} .* to "):
         fetch_jar(JAR, environ=environ)
     assert len(server.asked) == attempts
 
@@ -292,7 +290,7 @@ def test_two_at_once_fetch_once(environ: dict[str, str], server: JarServer) -> N
     for thread in threads:
         thread.join(60)
     assert [jar.path for jar in jars] == [cached(environ)] * 2
-    assert said == ["waiting for another process that fetches a small jar"]
+    assert said == ["waiting for another process that is fetching a small jar"]
     assert len(server.asked) == 1
 
 
@@ -350,7 +348,7 @@ def test_certificates_come_from_the_variables(
         environ["SERDE_LAB_MAVEN_REPOSITORY"] = secure.url
         with pytest.raises(
             SetupError,
-            match=r"certificate is refused: .*\(name the file of your company's certificates in SSL_CERT",
+            match=r"certificate is refused: .*\(name a file with your company's certificates in SSL_CERT",
         ):
             fetch_jar(JAR, environ=environ)
         environ[variable] = str(certificate)

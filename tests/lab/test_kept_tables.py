@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from serde_lab.errors import StorageError, UsageError
-from serde_lab.lab.kept_tables import MARK, KeptTables
+from serde_lab.lab.folders import MARK, KeptTables
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_a_file_or_a_read_only_folder_above_is_refused(
 ) -> None:
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(UsageError, match="is no folder"):
+        with pytest.raises(UsageError, match="is not a folder"):
             KeptTables(folder).check(["arrow"])
     monkeypatch.setattr(os, "access", lambda *_: False)  # whoever runs the tests may be root
     with pytest.raises(UsageError, match="cannot be written"):

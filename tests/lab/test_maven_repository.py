@@ -52,7 +52,7 @@ def test_the_variable_wins(home: Path) -> None:
     "stated", ["named.example", "ftp://named.example", "https://", "https://[::1", "file:///maven"]
 )
 def test_what_is_no_address_is_refused(home: Path, stated: str) -> None:
-    with pytest.raises(SetupError, match="as Maven repository, which is no https:// address"):
+    with pytest.raises(SetupError, match="as Maven repository, expected an https:// address"):
         repository({maven_repository.VARIABLE: stated})
 
 

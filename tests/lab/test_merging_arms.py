@@ -52,5 +52,7 @@ def test_every_arm_ends_with_what_its_own_merging_gives(tmp_path: Path) -> None:
 
 def test_what_an_arm_may_not_ask_for(tmp_path: Path) -> None:
     arms = [*ARMS, {"name": "out", "control": "exchange_only", "merging": {"delete_field": "x"}}]
-    with pytest.raises(ScenarioError, match=r"arm.out.merging: a control merges as \[table\] says"):
+    with pytest.raises(
+        ScenarioError, match=r"arm.out.merging: a control always merges as \[table\] says"
+    ):
         parse_scenario(content(source(tmp_path), arms), "small.toml")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,12 +11,12 @@ import pytest
 from serde_lab.analysis.cell_values import cell_values
 from serde_lab.errors import LabError
 from serde_lab.lab.inputs.prepared import CommitInput
-from serde_lab.lab.inputs.stored_places import with_places
+from serde_lab.lab.own_reader import located
 from serde_lab.lab.runner import RunSettings, run_scenario
+from serde_lab.records.operation import Operation
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import Run
 from serde_lab.scenario.loading import parse_scenario
-from serde_lab.scenario.model import Operation
 from tests.lab.small_scenario import content, rows, run_in_a_process, source
 
 pytestmark = pytest.mark.slow
@@ -63,7 +63,7 @@ def test_every_operation_is_measured_and_right(kind: str, arms: list[Any], tmp_p
         RunSettings(results=tmp_path / "results", cache=tmp_path / "cache", work=tmp_path),
     )
     assert outcome.exit_status == 0
-    assert {c["operation"] for c in whole["commit"]} | {"bulk_insert"} == set(get_args(Operation))
+    assert {c["operation"] for c in whole["commit"]} | {"bulk_insert"} == set(Operation)
     all_is_well(load_run(outcome.path), len(whole["commit"]))
 
 
@@ -96,4 +96,4 @@ def test_rows_that_are_not_stored_have_no_place(tmp_path: Path) -> None:
     file = source(tmp_path)
     given = CommitInput("commit-2", "upsert_prepped", tmp_path, (file,), 2000, "")
     with pytest.raises(LabError, match=r"commit-2: 800 of 2,000 rows of rows\.parquet are not"):
-        with_places(given, kept / "arrow", ("id", "region"), tmp_path / "placed")
+        located(given, kept / "arrow", ("id", "region"), tmp_path / "placed")

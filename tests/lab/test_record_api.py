@@ -12,11 +12,10 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.errors import DataError, DecodeError, SchemaError, UsageError
-from serde_lab.lab import record_api
 from serde_lab.merging.survivors import match
 from serde_lab.records.schema import RecordSchema
 from serde_lab.serde import interface, registry
-from serde_lab.serde.fingerprint import schema_fingerprint
+from serde_lab.serde.framing import schema_fingerprint
 from serde_lab.serde.interface import (
     Bounds,
     BoundSerde,
@@ -25,6 +24,7 @@ from serde_lab.serde.interface import (
     verbs_through_arrow,
 )
 from serde_lab.serde.record_verbs import MetadataValues
+from tests.lab import record_api
 
 DOCUMENT = Path(interface.__file__).with_name("RECORD_API.md")
 ARMS = record_api.arms()
@@ -183,15 +183,18 @@ def test_the_nested_layout_is_as_described(execution: Execution) -> None:
     assert bound.decode(frames).to_arrow().equals(batch)
     # neither layout reads the other's records
     flat = bind(("internal_row", execution), schema)
-    with pytest.raises(DecodeError, match="no record of this strategy"):
+    with pytest.raises(DecodeError, match="not a record of this strategy"):
         flat.decode(frames)
-    with pytest.raises(DecodeError, match="no record of this strategy"):
+    with pytest.raises(DecodeError, match="not a record of this strategy"):
         bound.decode(flat.encode(flat.from_arrow(batch), Bounds.single(2)).frame)
     for damaged, problem in (
-        (with_row[:6] + b"\1" + with_row[7:], "metadata is null|bytes stand"),
-        (with_row[:6] + b"\2" + with_row[7:], "bytes stand under a null"),
-        (with_row[:15] + b"\1" + with_row[16:], "metadata is null|bytes stand|is null"),
-        (index[:16] + b"\0" + index[17:], "an index record, and none but it, has no row"),
+        (with_row[:6] + b"\1" + with_row[7:], "metadata is null|bytes that are not zero"),
+        (with_row[:6] + b"\2" + with_row[7:], "a null has bytes that are not zero"),
+        (with_row[:15] + b"\1" + with_row[16:], "metadata is null|bytes that are not zero|is null"),
+        (
+            index[:16] + b"\0" + index[17:],
+            "an index record must have no row, and any other record must have one",
+        ),
         (with_row + b"x", "lengths that it states"),
     ):
         with pytest.raises(DecodeError, match=problem) as caught:
@@ -235,7 +238,7 @@ def test_the_document_says_who_leaves_the_representation(
     assert not any(cost.through_arrow for cost in costs)
     one = [replace(c, through_arrow=c.strategy == "avro" and c.verb == "join") for c in costs]
     (line,) = [x for x in record_api.verb_table(one).splitlines() if x.startswith("| `join`")]
-    assert "| pickle, internal_row, arrow |" in line
+    assert "| pickle, pickle_columns, internal_row, arrow |" in line
 
 
 def test_layouts_are_set_side_by_side() -> None:

@@ -14,7 +14,7 @@ from serde_lab.errors import LabError, SetupError
 from serde_lab.lab.cells.peer_arms import SessionPlan
 from serde_lab.lab.inputs.prepared import prepare_inputs
 from serde_lab.lab.run_settings import RunSettings
-from serde_lab.lab.session.apart import Measured, SessionsApart
+from serde_lab.lab.session.run_session import Measured, SessionsApart
 from serde_lab.scenario.loading import parse_scenario
 from serde_lab.scenario.model import Scenario
 from tests.lab.small_scenario import content, source
@@ -57,22 +57,22 @@ def test_each_arm_is_measured_in_its_own_process_until_that_one_dies(
     assert {"numpy", "disk", "jvm"} <= apart.calibrate().keys()
     first, second = (scenario.arm(name) for name in ARMS)
     for arm in (first, second):
-        result = apart.run(arm.name, arm)
+        result = apart.cell(arm.name, arm).measure()
         assert result.table is not None
         assert result.table.exists()
         assert result.foreign == 0 < result.sniffed
         apart.discard(arm.name)
         assert not result.table.exists()
     with pytest.raises(LabError, match="unknown strategy"):
-        apart.run("unknown", first.model_copy(update={"strategy": "unknown"}))
-    assert apart.run("again", first).table is not None
+        apart.cell("unknown", first.model_copy(update={"strategy": "unknown"})).measure()
+    assert apart.cell("again", first).measure().table is not None
     dead, *_ = sorted(processes(), key=lambda one: one.pid)
     os.kill(dead.pid, signal.SIGKILL)
     for _ in range(2):
         with pytest.raises(SetupError, match="internal_row ended with status -9"):
-            apart.run("dead", first)
+            apart.cell("dead", first).measure()
     # the other arms go on
-    alive = apart.run("alive", second).table
+    alive = apart.cell("alive", second).measure().table
     assert alive is not None
     apart.discard("dead")
     apart.discard("alive")

@@ -125,7 +125,7 @@ def test_a_run_killed_in_a_cell_redoes_that_cell_only(tmp_path: Path) -> None:
 
     status, messages = lab.run("--resume", "latest")
     assert status == 0, messages
-    assert f"{len(done)} of 4 cells were measured before" in messages
+    assert f"{len(done)} of 4 cells were measured earlier" in messages
     run = load_run(lab.path)
     assert run.header.state == "complete"
     assert run.complete_cells == {f"r{n:02d}-{arm}" for n in (0, 1) for arm in ("stopped", "arrow")}
@@ -149,7 +149,7 @@ def test_an_arm_that_failed_before_is_not_tried_again(tmp_path: Path) -> None:
     assert load_run(lab.path).failed_cells == {"r00-raises"}
     status, messages = lab.run("--resume", "latest")
     assert status == 1
-    assert "raised before: ValueError: this arm raises" in messages
+    assert "raised earlier: ValueError: this arm raises" in messages
     assert lab.begun() == {"r00-stopped": 1, "r00-raises": 1, "r01-stopped": 2}
     assert load_run(lab.path).header.state == "complete"
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from serde_lab.analysis.summary import summarise
+from serde_lab.analysis.summary import summary_of
 from serde_lab.cli.run_table import run_tables
 from serde_lab.errors import SetupError
-from serde_lab.lab import disk
-from serde_lab.lab.disk import check_disk, disk_need
-from serde_lab.lab.progress import Silent
+from serde_lab.lab import needs
+from serde_lab.lab.needs import check_disk, disk_need
+from serde_lab.lab.run_settings import Silent
 from serde_lab.lab.runner import RunSettings, resumed, run_scenario
 from serde_lab.report.render import render_run
 from serde_lab.runs.directory import load_run
@@ -71,12 +71,12 @@ def test_a_sweep_is_one_run_that_can_be_resumed(tmp_path: Path) -> None:
     }
     assert not list((tmp_path / "work").iterdir())
 
-    summary = summarise(run)
+    summary, derived = summary_of(run)
     assert [arm["rows"] for arm in summary["arms"]] == VALUES * 2
     assert [one["arm"] for one in summary["growth"]] == ["arrow", "internal_row"]
     points = summary["growth"][1]["points"]
     assert [(point["value"], point["rows"]) for point in points] == [(v, v) for v in VALUES]
-    assert [title[:6] for _, _, title in run_tables(summary)] == ["small ", "growth"]
+    assert [title[:6] for _, _, title in run_tables(summary, derived)] == ["small ", "growth"]
     page = tmp_path / "page.md"
     render_run(path, page, "md")
     assert "## How cost grows" in page.read_text()
@@ -110,11 +110,11 @@ def test_rfc84_small(tmp_path: Path) -> None:
     assert any(f"{rows:,} rows, {keys:,} different keys" in text for text in said)
     found = next(c for c in run.checks if c.name == "no_duplicate_keys")
     assert found.detail == f"{keys:,} distinct keys"
-    summary = summarise(run)
+    summary, derived = summary_of(run)
     assert summary["rfc84"]["samples"] == "a single sample"
     assert summary["rfc84"]["different_keys"] == {"1": keys}
-    (table,) = [rows for _, rows, title in run_tables(summary) if "RFC-84" in title]
-    assert [row[-1] for row in table] == ["−79.9 %", "−95.8 %", "−29.9 %", "−31.1 %"]
+    (table,) = [rows for _, rows, title in run_tables(summary, derived) if "RFC-84" in title]
+    assert [row[-2] for row in table] == ["−79.9 %", "−95.8 %", "−29.9 %", "−31.1 %"]
     render_run(outcome.path, tmp_path / "page.md", "md")
     assert f"{keys:,} different keys; a single sample" in (tmp_path / "page.md").read_text()
 
@@ -127,11 +127,11 @@ def test_a_run_that_would_fill_the_disk_is_refused(
     assert 15e9 < need.work_bytes < 60e9
     assert 3e9 < need.cache_bytes < 10e9
     said: list[str] = []
-    monkeypatch.setattr(disk, "_free", lambda folder: need.cache_bytes + need.work_bytes)
+    monkeypatch.setattr(needs, "_free", lambda folder: need.cache_bytes + need.work_bytes)
     check_disk(asked, settings(tmp_path), said.append)
-    assert "GB to work in" in said[0]
-    monkeypatch.setattr(disk, "_free", lambda folder: need.cache_bytes + need.work_bytes - 1)
-    with pytest.raises(SetupError, match=r"GB free, and this run needs about"):
+    assert "GB for tables in" in said[0]
+    monkeypatch.setattr(needs, "_free", lambda folder: need.cache_bytes + need.work_bytes - 1)
+    with pytest.raises(SetupError, match=r"this run needs about .* GB free"):
         check_disk(asked, settings(tmp_path), said.append)
     with pytest.raises(SetupError):
         run_scenario(load_scenario("rfc84"), settings(tmp_path))

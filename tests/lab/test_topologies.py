@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from serde_lab.analysis.cell_values import cell_values
@@ -73,6 +74,32 @@ def test_every_topology_is_measured_and_right(tmp_path: Path) -> None:
     assert "serde_lab.index.type=BLOOM" in kept
 
 
+def test_a_ring_time_folders_and_the_nested_row_are_measured_and_right(tmp_path: Path) -> None:
+    days = {"timestamp.type": "SCALAR", "timestamp.scalar.time.unit": "DAYS"}
+    rows = pa.table({"id": range(600), "day": [n % 70 for n in range(600)]})
+    nested = {
+        **arm("consistent", "internal_row"),
+        "name": "nested",
+        "options": {"layout": "nested"},
+    }
+    document = content(
+        source(tmp_path, rows),
+        [arm("consistent"), nested, arm("bucket")],
+        data={"partition": "day"},
+        table={"time_folders": {**days, "output.dateformat": "yyyy-MM"}},
+    )
+    document["setup"] = [{"operation": "insert", "share": 0.5}]
+    document["commit"].append({"operation": "delete", "share": 0.1})
+    outcome = run_scenario(parse_scenario(document), settings(tmp_path))
+    run = load_run(outcome.path)
+    assert outcome.exit_status == 0, [check for check in run.checks if not check.passed]
+    for name in ("consistent", "nested"):
+        kept = tmp_path / "kept" / name
+        assert {"1970-01", "1970-02", "1970-03"} <= {path.name for path in kept.iterdir()}
+        properties = (kept / ".hoodie/hoodie.properties").read_text()
+        assert "serde_lab.index.bucket.engine=CONSISTENT_HASHING" in properties
+
+
 def test_inserts_are_measured_where_no_record_is_made(tmp_path: Path) -> None:
     arms = [
         arm("state"),
@@ -106,16 +133,24 @@ def test_what_is_overwritten_is_measured_and_right(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"arm": [{**arm("append")}]}, "it is for an insert"),
+        ({"arm": [{**arm("append")}]}, "which only takes insert"),
         (
             {"arm": [{"name": "x", "control": "exchange_only", "topology": {"name": "state"}}]},
             "a control has no topology of its own",
         ),
-        ({"arm": [arm("state", sort="global")]}, "is for 'bulk', and the name is 'state'"),
+        ({"arm": [arm("state", sort="global")]}, "is for topology 'bulk', but the name is 'state'"),
         ({"arm": [arm("state", batch_mb=1.0)]}, "which are for 'step3', not 'state'"),
         (
             {"table": {"index": "BLOOM"}, "arm": [{"name": "a", "strategy": "arrow"}]},
-            "which goes with BUCKET",
+            "which needs BUCKET",
+        ),
+        (
+            {"table": {"index": "SIMPLE"}, "topology": {"name": "consistent"}},
+            "topology.name is 'consistent', which needs BUCKET",
+        ),
+        (
+            {"arm": [arm("consistent")]},
+            "setup.1.operation: a bulk_insert creates or removes file groups, and consistent hashing",
         ),
     ],
 )
@@ -127,10 +162,12 @@ def test_what_a_scenario_may_not_combine(
 
 
 def test_every_topology_of_the_model_can_be_drawn(tmp_path: Path) -> None:
-    document = content(source(tmp_path), [arm(name) for name in HOPS])
+    names = [*HOPS, "consistent"]
+    document = content(source(tmp_path), [arm(name) for name in names])
+    document["setup"] = [{"operation": "insert", "share": 0.5}]
     drawn = diagrams(*_with_arms(document))
-    assert [text.partition(":")[0] for text in drawn] == list(HOPS)
-    assert set(HOPS) | {"bulk", "append"} == set(TopologyName.__args__)  # type: ignore[attr-defined]
+    assert [text.partition(":")[0] for text in drawn] == names
+    assert {*names, "bulk", "append"} == set(TopologyName.__args__)  # type: ignore[attr-defined]
 
 
 def _with_arms(document: dict[str, Any]) -> Any:

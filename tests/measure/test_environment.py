@@ -4,8 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from serde_lab.measure.container import Limits, container_kind, limits
-from serde_lab.measure.environment import capture_environment, machine_class
+from serde_lab.measure.environment import (
+    ContainerLimits,
+    capture_environment,
+    container_kind,
+    limits,
+    machine_class,
+)
 
 
 @pytest.fixture(scope="module")
@@ -110,14 +115,14 @@ def tree(root: Path, files: dict[str, str]) -> Path:
 @pytest.mark.parametrize(
     ("files", "found"),
     [
-        ({}, Limits(None, None)),
+        ({}, ContainerLimits(None, None)),
         (
             {
                 "proc/self/cgroup": "0::/\n",
                 "sys/fs/cgroup/cpu.max": "150000 100000\n",
                 "sys/fs/cgroup/memory.max": "4294967296\n",
             },
-            Limits(1.5, 4 << 30),
+            ContainerLimits(1.5, 4 << 30),
         ),
         (
             {
@@ -127,7 +132,7 @@ def tree(root: Path, files: dict[str, str]) -> Path:
                 "sys/fs/cgroup/kube/pod/cpu.max": "200000 100000\n",
                 "sys/fs/cgroup/kube/pod/c/memory.max": "max\n",
             },
-            Limits(2.0, None),
+            ContainerLimits(2.0, None),
         ),
         (
             {
@@ -136,7 +141,7 @@ def tree(root: Path, files: dict[str, str]) -> Path:
                 "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n",
                 "sys/fs/cgroup/memory/memory.limit_in_bytes": "1073741824\n",
             },
-            Limits(0.5, 1 << 30),
+            ContainerLimits(0.5, 1 << 30),
         ),
         (
             {
@@ -145,11 +150,13 @@ def tree(root: Path, files: dict[str, str]) -> Path:
                 "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
                 "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
             },
-            Limits(None, None),
+            ContainerLimits(None, None),
         ),
     ],
 )
-def test_limits_of_a_container(tmp_path: Path, files: dict[str, str], found: Limits) -> None:
+def test_limits_of_a_container(
+    tmp_path: Path, files: dict[str, str], found: ContainerLimits
+) -> None:
     assert limits(tree(tmp_path, files)) == found
 
 

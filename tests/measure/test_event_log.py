@@ -5,10 +5,10 @@ import pytest
 
 from serde_lab.errors import LabError, RunError
 from serde_lab.measure.commit import measure_commit
-from serde_lab.measure.event_log import EventLogReader, event_log_file
-from serde_lab.measure.reports import AttemptReport, join_reports
+from serde_lab.measure.event_log import EventLogReader, SparkHistory, event_log_file
+from serde_lab.measure.identity import join_reports
 from serde_lab.measure.slots import Interval
-from serde_lab.measure.spark_tasks import SparkHistory
+from serde_lab.measure.timeline import AttemptReport, PhaseTime, TaskReport
 
 # captured from Spark 3.5.9 in local[2,4]: range, mapInArrow, repartition(3), mapInArrow, whose
 # partition 1 fails at its first attempt; then a job without Python. Trimmed to the keys that are read
@@ -27,7 +27,14 @@ def captured() -> dict:
 
 @pytest.fixture(scope="module")
 def reports(captured: dict) -> list[AttemptReport]:
-    return [AttemptReport.from_json(text) for text in captured["reports"]]
+    found = []
+    for text in captured["reports"]:
+        ids = json.loads(text)
+        report = ids.pop("report")
+        phases = {name: PhaseTime(**phase) for name, phase in report.pop("phases").items()}
+        ids["task_id"] = ids.pop("task_attempt_id")
+        found.append(AttemptReport(**ids, report=TaskReport(**report, phases=phases)))
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +143,7 @@ def test_a_real_commit_is_split_without_a_gap(
     assert phases["lost_attempts"].wall_s == pytest.approx(0.192, abs=0.01)
     assert phases["idle.driver"].wall_s > 0.2
     assert measured.counters == {"map": {"rows": 2000}, "reduce": {"rows": 2000}}
-    values = {value.metric: value.value for value in measured.values() if not value.phase}
+    values = {value.metric: value.value for value in measured.samples(1) if not value.phase}
     assert values["rows"] == 2000
     assert values["shuffle_records"] == 2000
     assert values["spark.lost_attempts"] == 1

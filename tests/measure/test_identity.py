@@ -7,11 +7,10 @@ from hypothesis import strategies as st
 
 from serde_lab.errors import LabError
 from serde_lab.measure.commit import measure_in_process
-from serde_lab.measure.identity import Identity, split_time
-from serde_lab.measure.reports import AttemptReport, JoinedTask, join_reports
+from serde_lab.measure.event_log import SparkHistory, StageAttempt, TaskAttempt
+from serde_lab.measure.identity import Identity, JoinedTask, join_reports, split_time
 from serde_lab.measure.slots import Interval
-from serde_lab.measure.spark_tasks import SparkHistory, StageAttempt, TaskAttempt
-from serde_lab.measure.timeline import PhaseTime, TaskReport
+from serde_lab.measure.timeline import AttemptReport, PhaseTime, TaskReport
 
 MS = 1_000_000
 T0 = 1_800_000_000_000 * MS

@@ -14,9 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serde_lab.errors import OptionError, SchemaError
-from serde_lab.merging.combiner import Entries, MergerCombiner
-from serde_lab.merging.delete_markers import DeleteMarkers, deletes_of
-from serde_lab.merging.histories import History, sources, winners
+from serde_lab.merging.combiner import Entries, MergerCombiner, PartialUpdate, PartialUpdateCombiner
 from serde_lab.merging.merger import (
     COMMIT_TIME_STRATEGY,
     EVENT_TIME_STRATEGY,
@@ -26,10 +24,9 @@ from serde_lab.merging.merger import (
     Merged,
     RecordMerger,
 )
-from serde_lab.merging.partial_update import PartialUpdate, PartialUpdateCombiner
 from serde_lab.merging.payload_bridge import HUDIS, AvroRecordMerger, RecordPayload
-from serde_lab.merging.rules import MergeRules, choose_merger
-from serde_lab.merging.survivors import MergeMode
+from serde_lab.merging.rules import DeleteMarkers, MergeRules, choose_merger, deletes_of
+from serde_lab.merging.survivors import History, MergeMode, sources, winners
 from serde_lab.records.schema import RecordSchema
 
 DATA = pa.schema([("k", pa.string()), ("o", pa.float64()), ("a", pa.int64()), ("b", pa.string())])
@@ -329,9 +326,9 @@ def test_the_first_merger_that_fits_is_taken() -> None:
     ("name", "says"),
     [
         ("nothing", "expected package.module:Class or one of"),
-        ("no.such.module:Merger", "is not there"),
-        (f"{HERE}:Missing", "is not there"),
-        ("serde_lab.records.schema:RecordSchema", "is no RecordMerger"),
+        ("no.such.module:Merger", "cannot be loaded"),
+        (f"{HERE}:Missing", "cannot be loaded"),
+        ("serde_lab.records.schema:RecordSchema", "is not a RecordMerger"),
     ],
 )
 def test_a_merger_that_is_none_is_refused(name: str, says: str) -> None:
@@ -379,8 +376,8 @@ def test_a_payload_class_of_the_users() -> None:
     older, newer = batch([(9.0, 1, "xxx"), (9.0, 2, "x")]), batch([(1.0, 3, "yy"), (1.0, 4, "yy")])
     result = combiner.combine(older, newer, np.zeros(2, np.bool_))
     assert result.rows.column("b").to_pylist() == ["xxx", "yy"]
-    assert result.older_stands is not None
-    assert result.older_stands.tolist() == [True, False]
+    assert result.older_kept is not None
+    assert result.older_kept.tolist() == [True, False]
 
 
 @pytest.mark.parametrize("name", ["no.Such", "serde_lab.records.schema:RecordSchema", "a.b:C"])

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from serde_lab.peers.hudi_options import HudiTable
 from serde_lab.pipeline.exchange.in_process import InProcessExchange, parquet_partitions
 from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.table.files.log_file import BlockFormat
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
+from tests.peers.hudi_options import HudiTable
 from tests.peers.peer_tables import PeerTable, Step
 
 
 def lab_options(table: HudiTable, operation: str, strategy: str, blocks: str) -> dict[str, str]:
-    """What the lab is told for a write of `table`; `blocks` are those of its logs, if it has any."""
+    """The options of the lab for a write of `table`; `blocks` are those of its logs, if it has any."""
     options = {
         "hoodie.table.name": table.name,
         "hoodie.datasource.write.operation": operation,

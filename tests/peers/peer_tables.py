@@ -17,16 +17,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from serde_lab.errors import OptionError
-from serde_lab.lab.checks.own_reader import OwnReader
+from serde_lab.lab.own_reader import OwnReader
 from serde_lab.peers.apache_hudi import HudiSnapshot
-from serde_lab.peers.hudi_options import HudiTable, HudiWrite, write_options
 from serde_lab.records.schema import RecordSchema
-from serde_lab.table.table_kind import taken_apart
+from serde_lab.table.table_kind import split_kinds
 from serde_lab.verify import oracle
-from serde_lab.verify.checks import CheckResult, Expected, check_table
-from serde_lab.verify.oracle import Commit
+from serde_lab.verify.oracle import HistoryCommit
 from serde_lab.verify.readers import HudiRs
 from serde_lab.verify.rules import TableRules
+from serde_lab.verify.table_checks import CheckResult, Expected, check_table
+from tests.peers.hudi_options import HudiTable, HudiWrite, write_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -144,7 +144,7 @@ class PeerTable:
     schema: pa.Schema = SCHEMA
 
     def __post_init__(self) -> None:
-        self.commits: list[Commit] = []
+        self.commits: list[HistoryCommit] = []
 
     @property
     def path(self) -> str:
@@ -155,7 +155,7 @@ class PeerTable:
         """The table as the checks see it."""
         table = self.table
         merge_on_read = table.table_type == "MERGE_ON_READ"
-        partition, kinds = taken_apart(table.partition, "", OptionError)
+        partition, kinds = split_kinds(table.partition, "", OptionError)
         return TableRules(
             RecordSchema(self.schema, table.record_key, partition, table.ordering),
             merge_mode=table.merge_mode,
@@ -168,10 +168,10 @@ class PeerTable:
             kinds=kinds,
         )
 
-    def step(self, step: Step) -> Commit:
+    def step(self, step: Step) -> HistoryCommit:
         """The input folder of the next write."""
         place = step.folder(self.folder / "inputs" / f"{len(self.commits)}")
-        commit = Commit(step.operation, place)  # type: ignore[arg-type]
+        commit = HistoryCommit(step.operation, place)
         self.commits.append(commit)
         return commit
 
@@ -184,7 +184,7 @@ class PeerTable:
         frame = self.spark.read.parquet(str(commit.folder))
         frame.write.format("hudi").options(**options).mode("append").save(self.path)
         if compacted:
-            self.commits.append(Commit("compact"))
+            self.commits.append(HistoryCommit("compact"))
 
     def expected(self) -> Expected:
         """What the table must hold by now."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from serde_lab.peers.apache_hudi import root_cause
-from serde_lab.peers.hudi_options import HudiTable, HudiWrite, write_options
+from tests.peers.hudi_options import HudiTable, HudiWrite, write_options
 
 
 def test_options_of_a_table_and_a_write() -> None:
@@ -42,4 +42,4 @@ def test_the_innermost_cause_is_what_is_said() -> None:
     trace = "An error occurred.\n: A: one\n\tat x\nCaused by: B: two\n\tat y\nCaused by: C: three\n"
     assert root_cause(trace) == "C: three"
     assert root_cause("only this\nand more") == "only this"
-    assert root_cause("") == "it did not say why"
+    assert root_cause("") == "no cause given"

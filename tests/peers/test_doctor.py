@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from serde_lab.peers.hudi_options import HudiTable, HudiWrite
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.validation import Diagnosis, validate_table
 from serde_lab.verify.readers import HudiRs
+from tests.peers.hudi_options import HudiTable, HudiWrite
 from tests.peers.peer_tables import DELETE, FIRST, LAST, SECOND, PeerTable
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.errors import PortabilityWarning, SchemaError, TableError
-from serde_lab.peers.hudi_options import HudiTable, HudiWrite
 from serde_lab.table.properties import parse_properties
 from serde_lab.verify.readers import HudiRs
+from tests.peers.hudi_options import HudiTable, HudiWrite
 from tests.peers.lab_writer import LabWriter
 from tests.peers.peer_tables import PeerTable, Step
 
@@ -188,7 +188,7 @@ def test_keys_whose_text_would_change(hudi_session: SparkSession, tmp_path: Path
     peer = PeerTable(hudi_session, tmp_path, HudiTable("t", ("k",), ("o",), buckets=1), wide)
     peer.by_hudi(Step("upsert", ([{"k": 1, "o": 1}],), schema), HudiWrite())
     double = Step("upsert", ([{"k": 1.0, "o": 2}],), wide)
-    with pytest.raises(SchemaError, match=r"'k' is of type double, .* looked for as 1\.0"):
+    with pytest.raises(SchemaError, match=r"'k' is of type double, .* looked up as 1\.0"):
         LabWriter(peer).step(double)
     peer.by_hudi(double, HudiWrite())
     keys = HudiRs(peer.path).table()["_hoodie_record_key"].to_pylist()

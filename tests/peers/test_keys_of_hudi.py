@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from serde_lab.peers.hudi_options import HudiTable, HudiWrite, write_options
 from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.schema import RecordSchema
 from serde_lab.verify.key_text import partition_paths, record_keys
 from serde_lab.verify.readers import HudiRs
 from serde_lab.verify.rules import TableRules
+from tests.peers.hudi_options import HudiTable, HudiWrite, write_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

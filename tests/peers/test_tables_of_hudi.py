@@ -15,11 +15,11 @@ import pytest
 
 from serde_lab.errors import TableError
 from serde_lab.peers.apache_hudi import HudiSnapshot, read_as_of, read_incremental
-from serde_lab.peers.hudi_options import HudiTable, HudiWrite
-from serde_lab.verify.checks import check_table
 from serde_lab.verify.contents import rows_of
 from serde_lab.verify.difference import first_difference
 from serde_lab.verify.readers import HudiRs, TableFacts
+from serde_lab.verify.table_checks import check_table
+from tests.peers.hudi_options import HudiTable, HudiWrite
 from tests.peers.peer_tables import DELETE, FIRST, HISTORY, LAST, SECOND, PeerTable
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.errors import TableError
-from serde_lab.peers.hudi_options import HudiTable, HudiWrite
 from serde_lab.table.table import HoodieTable
+from tests.peers.hudi_options import HudiTable, HudiWrite
 from tests.peers.lab_writer import LabWriter
 from tests.peers.peer_tables import DELETE, FIRST, LAST, SECOND, PeerTable, Step, rows
 

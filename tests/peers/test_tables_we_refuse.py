@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from serde_lab.errors import LabError, TableError
-from serde_lab.peers.hudi_options import HudiTable, HudiWrite
 from serde_lab.verify.readers import HudiRs
+from tests.peers.hudi_options import HudiTable, HudiWrite
 from tests.peers.lab_writer import LabWriter
 from tests.peers.peer_tables import ALL_READERS, FIRST, SECOND, PeerTable
 
@@ -49,12 +49,17 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, str], dict[str, str], str]] = {
         {"fields": "k"},
         "of 8 buckets belongs to another",
     ),
-    "changes of each row": ({}, CDC, {}, "hoodie.table.cdc.enabled=true, which is not written"),
+    "changes of each row": (
+        {},
+        CDC,
+        {},
+        "hoodie.table.cdc.enabled=true, which the lab cannot write",
+    ),
     "partition fields whose kinds are not named": (
         {"partition": ("p",)},
         CUSTOM,
         {},
-        "has partition kinds",
+        "states partition kinds",
     ),
 }
 
@@ -63,7 +68,7 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, str], dict[str, str], str]] = {
 def test_refused_by_name_and_left_as_it_was(
     name: str, hudi_session: SparkSession, tmp_path: Path
 ) -> None:
-    kind, extra, told, says = KINDS[name]
+    kind, extra, stated, says = KINDS[name]
     table = PeerTable(hudi_session, tmp_path, HudiTable("t", ("k", "n"), ("o",), **kind))
     table.by_hudi(FIRST, HudiWrite(extra=extra))
     # of the key generator CUSTOM hudi-rs takes "p:SIMPLE" for a column (readers.toml)
@@ -73,12 +78,12 @@ def test_refused_by_name_and_left_as_it_was(
             HudiRs(table.path).facts()
     assert table.problems(judges) == []
     options = {}
-    if "buckets" in told:
-        options["hoodie.bucket.index.num.buckets"] = told["buckets"]
-    if "index" in told:
-        options["hoodie.index.type"] = told["index"]
-    if "fields" in told:
-        options["hoodie.bucket.index.hash.field"] = told["fields"]
+    if "buckets" in stated:
+        options["hoodie.bucket.index.num.buckets"] = stated["buckets"]
+    if "index" in stated:
+        options["hoodie.index.type"] = stated["index"]
+    if "fields" in stated:
+        options["hoodie.bucket.index.hash.field"] = stated["fields"]
     with pytest.raises(LabError, match=says):
         LabWriter(table).step(SECOND, **options)
     del table.commits[-1]  # nothing was written

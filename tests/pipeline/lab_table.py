@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from serde_lab.lab.checks.own_reader import OwnReader
-from serde_lab.pipeline.commit.compaction import compact
+from serde_lab.lab.own_reader import OwnReader
 from serde_lab.pipeline.commit.coordinator import Commit
+from serde_lab.pipeline.commit.table_services import compact
 from serde_lab.pipeline.exchange.in_process import InProcessExchange, parquet_partitions
 from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.source.schema import record_schema
@@ -23,8 +23,8 @@ from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.verify import oracle
-from serde_lab.verify.checks import Expected, check_path, check_table, rows_match
 from serde_lab.verify.rules import TableRules
+from serde_lab.verify.table_checks import Expected, check_path, check_table, rows_match
 
 STRATEGIES = ("pickle", "avro", "internal_row", "arrow")
 OPTIONS = {
@@ -96,7 +96,7 @@ class LabTable:
     folder: Path
     options: Mapping[str, str | None] = field(default_factory=dict)
     schema: pa.Schema = field(default_factory=lambda: table_of([]).schema)
-    commits: list[oracle.Commit] = field(default_factory=list)
+    commits: list[oracle.HistoryCommit] = field(default_factory=list)
 
     @property
     def path(self) -> Path:
@@ -126,7 +126,7 @@ class LabTable:
         parsed = parse_options(given, self.table.config)
         prepared = PreparedWrite.of(Storage.open(self.path), self.schema, parsed)
         commit = prepared.commit(InProcessExchange([]))
-        self.commits.append(oracle.Commit("delete_partition", partitions=paths))
+        self.commits.append(oracle.HistoryCommit("delete_partition", partitions=paths))
         return commit
 
     def given(self, options: Mapping[str, object]) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class LabTable:
         return {**self.all_options, **{k.replace("__", "."): v for k, v in options.items()}}
 
     def delete(self, rows: Rows | pa.Table, files: int = 2, **options: object) -> Commit:
-        """The next write, by what tells records alone."""
+        """The next write, by the options that identify records alone."""
         data = rows if isinstance(rows, pa.Table) else table_of(rows).select(["k", "n", "p"])
         return self.write("delete", data, files, **options)
 
@@ -148,15 +148,15 @@ class LabTable:
         )
         parts = parquet_partitions(sorted(folder.glob("*.parquet")), data.schema.names)
         commit = prepared.commit(InProcessExchange(parts))
-        self.commits.append(oracle.Commit(operation, folder))  # type: ignore[arg-type]
+        self.commits.append(oracle.HistoryCommit(operation, folder))
         if prepared.serve().compacted is not None:
-            self.commits.append(oracle.Commit("compact"))
+            self.commits.append(oracle.HistoryCommit("compact"))
         return commit
 
     def noted(self, operation: str, data: pa.Table, files: int = 2) -> Path:
         """The input of a write that something else makes."""
         folder = self._input(data, files)
-        self.commits.append(oracle.Commit(operation, folder))  # type: ignore[arg-type]
+        self.commits.append(oracle.HistoryCommit(operation, folder))
         return folder
 
     def _input(self, data: pa.Table, files: int) -> Path:
@@ -167,15 +167,15 @@ class LabTable:
         """Compact every slice with logs."""
         done = compact(self.table)
         if done is not None:
-            self.commits.append(oracle.Commit("compact"))
+            self.commits.append(oracle.HistoryCommit("compact"))
         return done
 
     @property
     def rules(self) -> TableRules:
         # how records travel is no matter of what is right
         ways = ("serde_lab.topology", "hoodie.bulkinsert.sort.mode", "write.")
-        told = {k: v for k, v in self.all_options.items() if not k.startswith(ways)}
-        options = parse_options(told)
+        needed = {k: v for k, v in self.all_options.items() if not k.startswith(ways)}
+        options = parse_options(needed)
         config = options.table
         return TableRules(
             record_schema(self.schema, options),

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.errors import DataError, LabError, StorageError
-from serde_lab.pipeline.commit.compaction import compact
+from serde_lab.pipeline.commit.table_services import compact
 from serde_lab.pipeline.exchange.in_process import InProcessExchange
 from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.write import PreparedWrite
@@ -113,7 +113,7 @@ def upsert(
 
 
 def exact(value: Any) -> Any:
-    """What tells minus zero from zero, and finds NaN equal to itself."""
+    """A form in which minus zero differs from zero, and NaN equals itself."""
     if isinstance(value, float):
         return f"{value!r}"
     if isinstance(value, dict):
@@ -202,7 +202,7 @@ def test_partitions_of_strange_names(
 @pytest.mark.parametrize("hive", ["true", "false"])
 def test_what_is_no_folder_name_is_refused(value: str, hive: str, tmp_path: Path) -> None:
     options = {**PARTITIONED, ENCODE: "false", HIVE: hive}
-    with pytest.raises(DataError, match=r"'p' holds .* which is no single folder name"):
+    with pytest.raises(DataError, match=r"'p' holds .* which is not a single folder name"):
         upsert(tmp_path, [{"p": value, "k": "k", "ts": 1}], PLAIN, options)
 
 
@@ -211,7 +211,7 @@ def test_what_is_no_folder_name_is_refused(value: str, hive: str, tmp_path: Path
 def test_folders_that_no_reader_looks_into_are_refused(
     value: str, encode: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(DataError, match=r"'p' holds .* a folder name that has a meaning already"):
+    with pytest.raises(DataError, match=r"'p' holds .* which is a reserved folder name"):
         upsert(tmp_path, [{"p": value, "k": "k", "ts": 1}], PLAIN, {**PARTITIONED, ENCODE: encode})
 
 

@@ -58,7 +58,7 @@ LOCAL = {
     "compatible": {**SIMPLE, "serde_lab.topology": "compatible"},
     "bucket": BUCKETS,
 }
-"""Ways to write under which a key is told apart in its partition."""
+"""Ways to write under which a key is unique in its partition only."""
 GLOBAL = {
     "state": STATE,
     "state, mor": {**STATE, **MOR},
@@ -304,7 +304,7 @@ def test_a_partition_is_deleted_by_its_own_name(way: str, tmp_path: Path) -> Non
         for name in gone:
             del left[name]
         sees(tmp_path, [*left.values()])
-    with pytest.raises(OptionError, match="is missing: it names what"):
+    with pytest.raises(OptionError, match="is missing; it lists the partition paths"):
         write(tmp_path, [], LOCAL[way], "delete_partition", ",,")
 
 
@@ -376,12 +376,12 @@ def test_blanks_are_part_of_a_delete_marker(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("operation", ["upsert", "bulk_insert"])
 def test_partitions_to_delete_are_for_one_operation(operation: str, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="is for delete_partition, and this operation is"):
+    with pytest.raises(OptionError, match="is for delete_partition, but the operation is"):
         write(tmp_path, [[("x", "a", 1, "1")]], LOCAL["bloom"], operation, " ")
 
 
 def test_partitions_are_deleted_under_every_index(tmp_path: Path) -> None:
-    """Whatever a write of rows would need to be told."""
+    """All options that a write of rows needs."""
     global_bloom = {"hoodie.index.type": "GLOBAL_BLOOM", **MOR}
     rows = [("x", "a", 1, "1"), ("y", "b", 1, "1")]
     write(tmp_path, [rows], {**global_bloom, "serde_lab.topology": "state"})

@@ -11,8 +11,12 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.errors import OptionError
-from serde_lab.pipeline.commit.compaction import compact
-from serde_lab.pipeline.commit.table_services import archive_now, clean_now, resize_buckets_now
+from serde_lab.pipeline.commit.table_services import (
+    archive_now,
+    clean_now,
+    compact,
+    resize_buckets_now,
+)
 from serde_lab.pipeline.exchange.in_process import InProcessExchange
 from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.write import PreparedWrite
@@ -97,7 +101,7 @@ def test_deletes_go_by_the_ring(tmp_path: Path) -> None:
 def test_what_a_ring_does_not_take_is_refused(operation: str, tmp_path: Path) -> None:
     table = LabTable(tmp_path, RING)
     table.upsert(FIRST)
-    with pytest.raises(OptionError, match="those of the ring for good"):
+    with pytest.raises(OptionError, match="consistent hashing fixes the file groups"):
         table.write(operation, table_of(SECOND))
 
 

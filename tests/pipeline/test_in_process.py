@@ -13,7 +13,7 @@ import pytest
 
 from serde_lab.errors import DataError, OptionError, SchemaError
 from serde_lab.pipeline.commit.coordinator import Commit
-from serde_lab.pipeline.exchange.frame_receiver import in_order
+from serde_lab.pipeline.exchange.frames import in_order
 from serde_lab.pipeline.exchange.in_process import InProcessExchange, parquet_partitions
 from serde_lab.pipeline.handles import handle as write_handle
 from serde_lab.pipeline.options.write import parse_options
@@ -21,8 +21,8 @@ from serde_lab.pipeline.source.schema import record_schema
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.table.storage.storage import Storage
 from serde_lab.verify import oracle
-from serde_lab.verify.checks import Expected, check_path
 from serde_lab.verify.rules import TableRules
+from serde_lab.verify.table_checks import Expected, check_path
 from tests.pipeline.lab_table import (
     BACK,
     FIRST,
@@ -56,7 +56,7 @@ def check(table: Path, commits: list[tuple[str, Path]], work: Path, partition: s
     options = parse_options({**OPTIONS, "hoodie.datasource.write.partitionpath.field": partition})
     schema = record_schema(pq.read_schema(next(iter(commits[0][1].glob("*.parquet")))), options)
     rules = TableRules(schema)
-    answer = oracle.solve(rules, [oracle.Commit(op, path) for op, path in commits], work)  # type: ignore[arg-type]
+    answer = oracle.solve(rules, [oracle.HistoryCommit(op, path) for op, path in commits], work)
     verdict = check_path(str(table), Expected.of(answer), rules)
     assert verdict.passed, [result for result in verdict.results if not result.passed]
 

@@ -19,7 +19,7 @@ from serde_lab.merging.merger import (
     Merged,
     RecordMerger,
 )
-from serde_lab.pipeline.commit.compaction import compact
+from serde_lab.pipeline.commit.table_services import compact
 from serde_lab.pipeline.exchange.in_process import InProcessExchange
 from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.plan import WritePlan
@@ -27,7 +27,7 @@ from serde_lab.pipeline.read import parse_read_options, plan_read
 from serde_lab.records.schema import RecordSchema
 from serde_lab.table.files.log_block import BlockType
 from serde_lab.table.read_plan import plan_snapshot
-from serde_lab.verify.checks import rows_match
+from serde_lab.verify.table_checks import rows_match
 from tests.pipeline.lab_table import FIRST, MOR, OPTIONS, PARTITIONED, SECOND, STRATEGIES, LabTable
 
 # hudi-rs does not read what is ordered by two fields (readers.toml)
@@ -152,16 +152,16 @@ def test_all_strategies_write_the_same(mode: str, tmp_path: Path) -> None:
 def test_shards_merge_as_a_whole_does(mode: str, tmp_path: Path) -> None:
     from dataclasses import replace
 
-    from serde_lab.pipeline.commit import batches_of_instant
+    from serde_lab.pipeline import write as pipeline_write
 
-    made = batches_of_instant.make_plan
+    made = pipeline_write.make_plan
 
     def in_shards(*given: Any) -> Any:
         return replace(made(*given), shards=3)
 
     table = LabTable(tmp_path, MODES[mode], SCHEMA)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches_of_instant, "make_plan", in_shards)
+        patch.setattr(pipeline_write, "make_plan", in_shards)
         history(table, 7)
 
 
@@ -187,7 +187,7 @@ def test_a_bulk_insert_of_marked_rows_is_refused(tmp_path: Path) -> None:
     ("options", "says"),
     [
         ({"hoodie.payload.delete.field": "op"}, "without hoodie.payload.delete.marker"),
-        (OWN_MARKER | {"hoodie.payload.delete.field": "gone"}, "'gone', which is no column"),
+        (OWN_MARKER | {"hoodie.payload.delete.field": "gone"}, "'gone', which is not a column"),
         (IGNORE | {"hoodie.write.table.version": "6"}, "need table version 9"),
     ],
 )
@@ -203,7 +203,7 @@ def test_a_later_write_may_not_change_how_the_table_merges(tmp_path: Path) -> No
     table = LabTable(tmp_path, OWN_MARKER, SCHEMA)
     table.upsert(rows(draw, 5, 5))
     for key, value in {**FILL, **COMMIT, "hoodie.payload.delete.marker": "X"}.items():
-        with pytest.raises(OptionError, match="the table at hand has"):
+        with pytest.raises(OptionError, match="but the existing table has"):
             table.upsert(rows(draw, 5, 5), **{key.replace(".", "__"): value})
 
 
@@ -301,7 +301,7 @@ def test_a_write_by_another_strategy_is_refused(tmp_path: Path) -> None:
     table.upsert(FIRST)
     other = {"hoodie__write__record__merge__strategy__id": COMMIT_TIME_STRATEGY}
     with pytest.raises(
-        OptionError, match=rf"is {COMMIT_TIME_STRATEGY}, and the table at hand merges"
+        OptionError, match=rf"is {COMMIT_TIME_STRATEGY}, but the existing table has"
     ):
         table.upsert(SECOND, **other)
     table.upsert(SECOND, hoodie__write__record__merge__strategy__id=EVENT_TIME_STRATEGY)
@@ -369,7 +369,7 @@ def test_payload_classes_of_debezium_bring_their_own_names(name: str, ordering: 
     assert config.partial_update_mode == ("FILL_UNAVAILABLE" if fills else "")
     assert config.unavailable_value == ("__debezium_unavailable_value" if fills else "")
     with pytest.raises(
-        OptionError, match=f"hoodie.table.ordering.fields is ts, .* means {ordering}"
+        OptionError, match=f"hoodie.table.ordering.fields is ts, .* implies {ordering}"
     ):
         parse_options({**options, "hoodie.table.ordering.fields": "ts"})
 

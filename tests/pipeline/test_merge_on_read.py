@@ -19,7 +19,7 @@ from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.table.files.log_block import BlockType, LogBlock, parse_blocks
 from serde_lab.table.read_plan import plan_snapshot
-from serde_lab.table.storage.markers import Marker, list_markers
+from serde_lab.table.storage.data_files import Marker, list_markers
 from serde_lab.table.storage.storage import Storage
 from tests.pipeline.lab_table import (
     BACK,
@@ -305,9 +305,9 @@ def test_shards_write_a_log_piece_by_piece(tmp_path: Path) -> None:
     options = replace(parse_options(table.all_options, table.table.config), source_bytes=1 << 28)
     prepared = PreparedWrite.of(Storage.open(table.path), data.schema, options)
     prepared.commit(InProcessExchange([data.to_batches()]))
-    from serde_lab.verify.oracle import Commit
+    from serde_lab.verify.oracle import HistoryCommit
 
-    table.commits.append(Commit("upsert", folder))
+    table.commits.append(HistoryCommit("upsert", folder))
     table.check()
 
 
@@ -361,7 +361,7 @@ def test_deleting_all_rows_and_then_writing_again(tmp_path: Path) -> None:
 def test_deletes_of_an_empty_table_and_of_none(tmp_path: Path) -> None:
     for name, kind in KINDS.items():
         table = LabTable(tmp_path / name, kind)
-        with pytest.raises(TableError, match="no Hudi table"):
+        with pytest.raises(TableError, match="not a Hudi table"):
             table.delete(GONE)
         table.upsert([])
         table.delete(GONE)
@@ -408,14 +408,14 @@ def test_a_delete_marker_that_is_no_boolean_is_refused(tmp_path: Path) -> None:
     ("options", "says"),
     [
         ({"hoodie.logfile.max.size": "1"}, "hoodie.logfile.max.size is for MERGE_ON_READ"),
-        ({"hoodie.compact.inline": "true"}, "it has no logs to compact"),
+        ({"hoodie.compact.inline": "true"}, "it has no log files"),
         ({**MOR, "hoodie.logfile.data.block.format": "hfile"}, "expected avro or parquet"),
         ({"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS"}, "expected KEEP_LATEST_COMMITS"),
-        ({"hoodie.keep.min.commits": "5"}, "must be above hoodie.clean.commits.retained"),
-        ({"hoodie.keep.max.commits": "5"}, "must be above hoodie.keep.min.commits"),
+        ({"hoodie.keep.min.commits": "5"}, "must be greater than hoodie.clean.commits.retained"),
+        ({"hoodie.keep.max.commits": "5"}, "must be greater than hoodie.keep.min.commits"),
         (
             {"hoodie.archive.automatic": "true", "hoodie.write.table.version": "6"},
-            "whose timeline is not archived",
+            "which the lab does not archive",
         ),
     ],
 )

@@ -86,7 +86,7 @@ def test_a_partition_to_delete_must_be_named(tmp_path: Path) -> None:
     table.upsert(FIRST)
     with pytest.raises(OptionError, match=r"partitions\.to\.delete is missing"):
         table.delete_partitions()
-    with pytest.raises(OptionError, match="fits no partition"):
+    with pytest.raises(OptionError, match="matches no partition"):
         table.delete_partitions("q*")
     table.check()
 
@@ -125,7 +125,7 @@ def test_an_insert_into_the_log_of_a_bucket_is_merged_by_readers(
     table.upsert(FIRST)
     newer: Rows = [("a", 3, 31, 1.0), ("a", 3, 32, 2.0), ("a", 3, 30, 3.0)]
     commit = table.write("insert", table_of([*newer, ("a", 4, 39, 4.0), *NEW]))
-    # its bucket's log tells nothing of what is new
+    # its bucket's log does not show what is new
     assert (commit.rows_inserted, commit.rows_updated) == (0, 29)
     # the same rows by upsert leave the same table
     table.commits[-1] = replace(table.commits[-1], operation="upsert")
@@ -171,7 +171,7 @@ def test_bulk_inserts_make_files_where_rows_are(
 
 def test_a_sort_mode_is_for_tables_without_buckets(tmp_path: Path) -> None:
     table = LabTable(tmp_path, {"hoodie.bulkinsert.sort.mode": "GLOBAL_SORT"})
-    with pytest.raises(OptionError, match="without the bucket index"):
+    with pytest.raises(OptionError, match="without bucket index"):
         table.write("bulk_insert", table_of(FIRST))
 
 
@@ -241,7 +241,7 @@ def test_an_instant_may_span_batches(
         folder = write_parts(tmp_path / "batches" / str(number), table_of(rows))
         files = sorted(folder.glob("*.parquet"))
         exchanges.append(InProcessExchange(parquet_partitions(files, schema.names)))
-        table.commits.append(oracle.Commit("upsert", folder))
+        table.commits.append(oracle.HistoryCommit("upsert", folder))
     prepared.commit(*exchanges)
     assert len(table.table.timeline().completed()) == 2
     table.check()

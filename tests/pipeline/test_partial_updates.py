@@ -13,15 +13,15 @@ import pytest
 
 from serde_lab.avro.schema import avro_to_arrow
 from serde_lab.errors import OptionError, SchemaError
-from serde_lab.pipeline.commit import batches_of_instant
+from serde_lab.pipeline import write as pipeline_write
 from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.read import parse_read_options, plan_read
 from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.schema import RecordSchema
 from serde_lab.serde.interface import SerdeOptions
 from serde_lab.serde.registry import strategy as registered
+from serde_lab.table.files.base_file import META_NAMES
 from serde_lab.table.files.log_block import BlockType, Header, LogBlock, parse_blocks
-from serde_lab.table.files.meta_columns import META_NAMES
 from serde_lab.table.read_plan import plan_snapshot
 from tests.pipeline.lab_table import MOR, STRATEGIES, LabTable
 
@@ -203,10 +203,8 @@ def test_new_file_groups_and_partitions_get_whole_rows(tmp_path: Path) -> None:
 
 
 def test_shards_know_their_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = batches_of_instant.make_plan
-    monkeypatch.setattr(
-        batches_of_instant, "make_plan", lambda *given: replace(made(*given), shards=3)
-    )
+    made = pipeline_write.make_plan
+    monkeypatch.setattr(pipeline_write, "make_plan", lambda *given: replace(made(*given), shards=3))
     table = table_in(tmp_path)
     table.upsert(batch(*({"k": key, "ts": 6, "a": "new"} for key in "klmnop")))
     old, new = (6, "new", [5], 2.5), (6, "new", None, None)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from serde_lab.table.read_plan import plan_snapshot
-from serde_lab.verify.checks import rows_match
+from serde_lab.verify.table_checks import rows_match
 from tests.pipeline.lab_table import MOR, PARTITIONED, STRATEGIES, LabTable, Rows
 
 pytestmark = pytest.mark.slow

@@ -10,8 +10,8 @@ import pytest
 
 from serde_lab.errors import OptionError
 from serde_lab.pipeline.read import parse_read_options, plan_read
-from serde_lab.verify.checks import Expected, rows_match
 from serde_lab.verify.readers import HudiRs
+from serde_lab.verify.table_checks import Expected, rows_match
 from tests.pipeline.lab_table import BACK, FIRST, GONE, MOR, PARTITIONED, SECOND, LabTable
 
 INCREMENTAL = {"hoodie.datasource.query.type": "incremental"}
@@ -140,7 +140,7 @@ def test_times_are_taken_in_every_form(tmp_path: Path) -> None:
         ({"hoodie.datasource.query.kind": "snapshot"}, "did you mean"),
         ({"hoodie.datasource.query.type": "cdc"}, "expected snapshot or read_optimized or incre"),
         ({END: "1"}, "is for an incremental read"),
-        (INCREMENTAL, "begins after it"),
+        (INCREMENTAL, "after which an incremental read begins"),
         ({**INCREMENTAL, BEGIN: "1", "as.of.instant": "1"}, r"as\.of\.instant is for a snapshot"),
         ({"hoodie.metadata.enable": "true"}, "expected false"),
     ],
@@ -172,9 +172,9 @@ def test_changes_that_were_archived_are_refused_but_for_all_of_them(tmp_path: Pa
         },
     )
     commits = [table.upsert([("a", number, number, 0.0)]) for number in range(7)]
-    with pytest.raises(OptionError, match="was archived"):
+    with pytest.raises(OptionError, match=r"(was|were) archived"):
         changes(table, commits[0].completion)
-    with pytest.raises(OptionError, match="was archived"):
+    with pytest.raises(OptionError, match=r"(was|were) archived"):
         read(table, as__of__instant=commits[1].instant)
     assert changes(table, "000").num_rows == 7
     assert changes(table, commits[-2].completion)["n"].to_pylist() == [6]

@@ -218,7 +218,11 @@ def test_what_a_batch_leaves_out_is_null_where_that_was_asked_for(
     if stands:
         table.upsert(plain(2, schema))
     else:
-        said = "takes one of both" if options == RECONCILE else "of the table is not in the data"
+        said = (
+            "accepts only one of the two"
+            if options == RECONCILE
+            else "of the table is not in the data"
+        )
         with pytest.raises(SchemaError, match=said):
             table.write("upsert", plain(2, schema))
         assert sorted(path for path in table.path.rglob("*") if path.is_file()) == before
@@ -247,7 +251,7 @@ def test_columns_are_never_dropped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        (pa.int64(), pa.float64(), r"'i' is of type double, .* has int64: .* looked for as 1\.0"),
+        (pa.int64(), pa.float64(), r"'i' is of type double, .* has int64: .* looked up as 1\.0"),
         (pa.int32(), pa.float32(), r"'i' is of type float, .* has int32"),
         (pa.int32(), pa.int64(), ""),
         (pa.int64(), pa.string(), ""),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from serde_lab.pipeline.options.write import parse_options
-from serde_lab.pipeline.planning import _shards
+from serde_lab.pipeline.plan import _shards
 
 OPTIONS = {
     "hoodie.table.name": "t",

@@ -18,9 +18,9 @@ import serde_lab
 from serde_lab.errors import DataError, OptionError, SchemaError
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.exchange.in_process import parquet_partitions
-from serde_lab.pipeline.exchange.routing import murmur3_int, salts
+from serde_lab.pipeline.exchange.routing import BY_BUCKET, Task, murmur3_int, salts
 from serde_lab.pipeline.options.write import parse_options
-from serde_lab.pipeline.planning import make_plan
+from serde_lab.pipeline.plan import make_plan
 from serde_lab.pipeline.stages import map_stage
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.table.storage.storage import Storage
@@ -76,7 +76,8 @@ def test_the_same_frames_cross_both_exchanges(
     salt_of = salts(plan.targets)  # type: ignore[attr-defined]
     expected: Counter[tuple[int, int, bytes]] = Counter()
     for number, batches in enumerate(parquet_partitions(files, names)):
-        for routed in map_stage(plan, number, batches, TaskTimeline("map")):  # type: ignore[arg-type]
+        task = Task(plan, number, TaskTimeline("map"), BY_BUCKET)  # type: ignore[arg-type]
+        for routed in map_stage(task, batches):
             for row in routed.to_pylist():
                 expected[int(salt_of[row["target"]]), row["position"], row["frame"]] += 1
     reports = spark.sparkContext.accumulator([], ReportsParam())
@@ -185,7 +186,7 @@ def test_reading_an_empty_table_gives_no_rows(spark: SparkSession, tmp_path: Pat
 @settings(deadline=None, max_examples=5)
 def test_the_jvms_bucket_is_the_workers_bucket(spark: SparkSession, texts: list[str]) -> None:
     from serde_lab.pipeline.exchange.routing import buckets_of
-    from serde_lab.pipeline.spark.columns import java_bucket
+    from serde_lab.pipeline.spark.dataframe import java_bucket
     from serde_lab.records.keys import KeyGenerator
     from serde_lab.records.schema import RecordSchema
     from serde_lab.table.config import TableConfig

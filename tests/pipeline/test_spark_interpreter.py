@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from serde_lab.errors import SetupError
-from serde_lab.pipeline.spark import interpreter as spark_interpreter
-from serde_lab.pipeline.spark.interpreter import check_workers
+from serde_lab.pipeline.spark import worker as spark_worker
+from serde_lab.pipeline.spark.worker import check_workers
 
 BARE = 'exec "{python}" -I -S "$@"\n'
 OTHER_VERSION = 'echo "which is Python 3.9"\n'
@@ -77,7 +77,7 @@ def test_an_interpreter_that_is_not_there_is_refused() -> None:
 
 def test_a_cluster_is_asked_by_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
     check_workers(session("./environment/bin/python", "spark://host:7077"))
-    monkeypatch.setattr(spark_interpreter, "_PROBE", "said = 'which has no pyarrow'")
+    monkeypatch.setattr(spark_worker, "_PROBE", "said = 'which has no pyarrow'")
     with pytest.raises(SetupError, match="which has no pyarrow"):
         check_workers(session("./other/bin/python", "spark://host:7077"))
 

@@ -11,10 +11,10 @@ import pytest
 
 import serde_lab
 from serde_lab.errors import OptionError, StorageError, TableError
-from serde_lab.pipeline.commit.compaction import CompactionWork, compact
+from serde_lab.pipeline.commit.table_services import CompactionWork, compact
 from serde_lab.pipeline.read import parse_read_options, plan_read
-from serde_lab.verify.checks import Expected, rows_match
-from serde_lab.verify.oracle import Commit
+from serde_lab.verify.oracle import HistoryCommit
+from serde_lab.verify.table_checks import Expected, rows_match
 from tests.pipeline.lab_table import (
     BACK,
     FIRST,
@@ -53,9 +53,9 @@ class SparkTable(LabTable):
         source = frames[0].unionAll(frames[1])
         before = len(self.table.timeline().completed()) if self.commits else 0
         commit = serde_lab.write(source, str(self.path), given)
-        self.commits.append(Commit(operation, folder))  # type: ignore[arg-type]
+        self.commits.append(HistoryCommit(operation, folder))
         if len(self.table.timeline().completed()) > before + 1:
-            self.commits.append(Commit("compact"))
+            self.commits.append(HistoryCommit("compact"))
         return commit
 
     def read(self, **options: str) -> pa.Table:
@@ -144,7 +144,7 @@ def test_paths_that_a_glob_or_a_filter_would_take_for_its_own(
 def test_a_compaction_on_spark_raises_what_its_task_raised_and_leaves_the_table(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    from serde_lab.pipeline.spark.slices import compactor_on
+    from serde_lab.pipeline.spark.tables import compactor_on
 
     table = spark_table(spark, tmp_path, MOR)
     LabTable.write(table, "upsert", table_of(FIRST))
@@ -163,7 +163,7 @@ def test_a_compaction_on_spark_raises_what_its_task_raised_and_leaves_the_table(
         return compactor_on(spark)(work)
 
     done = compact(table.table, counted)
-    table.commits.append(Commit("compact"))
+    table.commits.append(HistoryCommit("compact"))
     assert done is not None
     assert seen == [len(done.stats)]
     table.check()

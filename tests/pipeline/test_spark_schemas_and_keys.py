@@ -41,7 +41,7 @@ def write(spark: SparkSession, table: LabTable, operation: str, data: pa.Table) 
         "serde_lab.strategy": "internal_row",
     }
     serde_lab.write(spark.read.parquet(str(folder)), str(table.path), options)
-    table.commits.append(oracle.Commit(operation, folder))  # type: ignore[arg-type]
+    table.commits.append(oracle.HistoryCommit(operation, folder))
 
 
 def test_evolved_columns(spark: SparkSession, tmp_path: Path) -> None:

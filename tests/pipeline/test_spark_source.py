@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +15,12 @@ import pytest
 import serde_lab
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.options.write import parse_options
-from serde_lab.pipeline.planning import make_plan
+from serde_lab.pipeline.plan import make_plan
 from serde_lab.pipeline.source.files import READ_SOURCE, SourceFiles
-from serde_lab.pipeline.spark.source import plain_files
+from serde_lab.pipeline.spark.dataframe import plain_files
+from serde_lab.pipeline.spark.exchange import FilesExchange, SparkExchange, scan_of_files
+from serde_lab.pipeline.spark.tables import arrow_schema, exchange_for
 from serde_lab.pipeline.spark.worker import ReportsParam
-from serde_lab.pipeline.spark.write import arrow_schema, exchange_for
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.timeline.timeline import Instant
@@ -107,12 +107,39 @@ def test_the_option_says_who_reads_and_the_frames_are_the_same(
         frames = exchange.frames(plan, unused).collect()
         crossed.append(sorted((row.salt, row.position, bytes(row.frame)) for row in frames))
         prepared.commit(exchange)
-        told = [json.loads(text)["report"] for text in exchange.reports]
-        read = [READ_SOURCE in report["phases"] for report in told if report["stage"] == "map"]
+        reports = [one.report for one in exchange.reports]
+        read = [READ_SOURCE in report.phases for report in reports if report.stage == "map"]
         assert read == [reader == "auto"] * 2
         stored.append(serde_lab.read(spark, str(tmp_path / reader)).count())
     assert crossed[0] == crossed[1]
     assert stored == [len(FIRST)] * 2
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_known_files_give_the_frames_of_sparks_scan(
+    nested: bool, spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = folder_of(tmp_path / "1", FIRST) if nested else flat_folder(tmp_path / "1")
+    files = sorted(path for path in folder.iterdir() if path.name.startswith("p"))
+    options = parse_options(OPTIONS)
+    crossed, read = [], []
+    for exchange in (
+        FilesExchange(spark, files),
+        SparkExchange(scan_of_files(spark, files), own_reader=False),
+    ):
+        storage = Storage.open(tmp_path / str(len(read)))
+        schema = pq.read_schema(files[0]).remove_metadata()
+        prepared = PreparedWrite.of(storage, schema, options)
+        instant = Instant("20260101000000000", "commit", "INFLIGHT")
+        plan = make_plan(prepared.coordinator.table, prepared.schema, options, instant)
+        reports = spark.sparkContext.accumulator([], ReportsParam())
+        frames = exchange.frames(plan, reports).collect()
+        crossed.append(sorted((row.salt, row.position, bytes(row.frame)) for row in frames))
+        phases = [one.report.phases for one in reports.value]
+        read.append([READ_SOURCE in found for found in phases])
+    assert crossed[0] == crossed[1]
+    # Spark reads lists, of which it has more encodings
+    assert read == [[not nested] * len(files), [False] * len(files)]
 
 
 def test_files_stand_in_the_order_of_sparks_partitions(spark: SparkSession, tmp_path: Path) -> None:

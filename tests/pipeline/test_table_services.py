@@ -9,8 +9,12 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.errors import DataError, LabError, StorageError
-from serde_lab.pipeline.commit.compaction import CompactionWork, compact, deltacommits_to_compact
 from serde_lab.pipeline.commit.coordinator import Coordinator
+from serde_lab.pipeline.commit.table_services import (
+    CompactionWork,
+    compact,
+    deltacommits_to_compact,
+)
 from serde_lab.pipeline.handles.handle import WriteStatus
 from tests.pipeline.lab_table import BACK, FIRST, GONE, MOR, PARTITIONED, SECOND, LabTable, table_of
 
@@ -95,13 +99,13 @@ def test_rows_keep_their_commit_through_a_compaction(tmp_path: Path) -> None:
     table.upsert(SECOND)
     names = ["_hoodie_record_key", "_hoodie_commit_time", "_hoodie_commit_seqno"]
 
-    def told() -> list[tuple[object, ...]]:
+    def contents() -> list[tuple[object, ...]]:
         rows = plan_snapshot(table.table, columns=names).read().to_pylist()
         return sorted(tuple(row.values()) for row in rows)
 
-    before = told()
+    before = contents()
     table.compact()
-    assert told() == before
+    assert contents() == before
 
 
 def test_inline_compaction_comes_after_so_many_deltacommits(tmp_path: Path) -> None:

@@ -14,14 +14,16 @@ from hypothesis import strategies as st
 
 from serde_lab.errors import OptionError
 from serde_lab.measure.timeline import TaskTimeline
+from serde_lab.pipeline import write as pipeline_write
 from serde_lab.pipeline.assign.stages import bootstrap_tasks
-from serde_lab.pipeline.commit import batches_of_instant
-from serde_lab.pipeline.exchange.hops import Hop
 from serde_lab.pipeline.exchange.in_process import InProcessExchange, by_target
+from serde_lab.pipeline.exchange.routing import Hop, Task
 from serde_lab.pipeline.options.write import parse_options
-from serde_lab.pipeline.planning import make_plan
-from serde_lab.pipeline.topologies import BOOTSTRAP, TOPOLOGIES, Stage, StageTask
+from serde_lab.pipeline.plan import make_plan
+from serde_lab.pipeline.topologies import BOOTSTRAP, TOPOLOGIES, Stage
 from serde_lab.pipeline.write import PreparedWrite
+from serde_lab.serde.interface import Frames
+from serde_lab.serde.pickle.records import BoundPickle
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage.storage import Storage
 from tests.pipeline.lab_table import (
@@ -185,7 +187,7 @@ def test_the_option_of_another_index_is_refused(tmp_path: Path) -> None:
     option = {"hoodie.bloom.index.update.partition.path": "false"}
     table = LabTable(tmp_path, {**options_of("state", "SIMPLE", **option), **PARTITIONED})
     with pytest.raises(
-        OptionError, match="is for the index GLOBAL_BLOOM, and the table t has SIMPLE"
+        OptionError, match="is for the index GLOBAL_BLOOM, but the table t has SIMPLE"
     ):
         table.upsert(FIRST)
 
@@ -284,9 +286,9 @@ def test_any_history_through_any_topology(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"hoodie.index.type": "BUCKET"}, "hash of a key does"),
-        ({"serde_lab.topology": "bucket", **NO_BUCKETS}, "bucket, and the table t has the index"),
-        ({"serde_lab.topology": "bulk", **NO_BUCKETS}, "for the operation bulk_insert"),
+        ({"hoodie.index.type": "BUCKET"}, "the bucket of the key determines them"),
+        ({"serde_lab.topology": "bucket", **NO_BUCKETS}, "bucket, but the table t has the index"),
+        ({"serde_lab.topology": "bulk", **NO_BUCKETS}, "only does bulk_insert"),
         (
             {"serde_lab.topology": "bloom", "hoodie.index.type": "INMEMORY", **NO_BUCKETS},
             "which have no Bloom filter",
@@ -298,7 +300,7 @@ def test_any_history_through_any_topology(
                 **PARTITIONED,
                 **NO_BUCKETS,
             },
-            "may leave its partition",
+            "may move to another partition",
         ),
         ({"hoodie.clustering.inline": "true", **NO_BUCKETS}, "hoodie.clustering.inline"),
         ({"write.batch.size": "1", **NO_BUCKETS}, "is for serde_lab.topology=step3"),
@@ -359,16 +361,48 @@ def test_index_records_are_counted_apart(tmp_path: Path) -> None:
 def test_shards_bound_memory_and_change_no_row(
     topology: str, index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = batches_of_instant.make_plan
-    monkeypatch.setattr(
-        batches_of_instant, "make_plan", lambda *given: replace(made(*given), shards=3)
-    )
+    made = pipeline_write.make_plan
+    monkeypatch.setattr(pipeline_write, "make_plan", lambda *given: replace(made(*given), shards=3))
     table = LabTable(tmp_path, {**options_of(topology, index), **PARTITIONED})
     table.upsert(FIRST)
     table.upsert(SECOND)
     table.delete(GONE)
     table.upsert(BACK)
     table.check()
+
+
+@pytest.mark.parametrize(("rows_per_frame", "encodes"), [("1", False), ("3", True)])
+def test_a_task_that_only_routes_copies_frames_of_one_record(
+    rows_per_frame: str, encodes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"serde_lab.rows_per_frame": rows_per_frame, "serde_lab.strategy": "pickle"}
+    table = LabTable(tmp_path, {**options_of("legacy", "SIMPLE", **given), **PARTITIONED})
+    table.upsert(FIRST[:9])
+    options = parse_options(table.all_options, table.table.config)
+    rows = table_of(FIRST)
+    prepared = PreparedWrite.of(Storage.open(table.path), rows.schema, options)
+    instant = prepared.coordinator.table.timeline().new_instant("commit")
+    plan = make_plan(prepared.coordinator.table, prepared.schema, options, instant)
+    topology = TOPOLOGIES["legacy"]()
+
+    def run(number: int, batches: list[pa.RecordBatch]) -> pa.Table:
+        task = Task(plan, 0, TaskTimeline("t"), topology.hops[number])
+        return pa.Table.from_batches(topology.stages[number].work(task, batches))
+
+    sent = run(0, rows.to_batches())
+    encoded = []
+    encode = BoundPickle.encode
+
+    def noted(bound: BoundPickle, *args: Any) -> Frames:
+        encoded.append(args)
+        return encode(bound, *args)
+
+    monkeypatch.setattr(BoundPickle, "encode", noted)
+    relayed = run(1, sent.to_batches())
+    assert bool(encoded) is encodes
+    if not encodes:
+        assert relayed.drop_columns("target").equals(sent.drop_columns("target"))
+        assert len(set(relayed.column("target").to_pylist())) > 1
 
 
 def test_another_attempt_assigns_the_same_whatever_arrives_first(tmp_path: Path) -> None:
@@ -383,7 +417,7 @@ def test_another_attempt_assigns_the_same_whatever_arrives_first(tmp_path: Path)
     hop = topology.hops[0]
 
     def run(stage: Stage, hop: Hop, task: int, batches: list[pa.RecordBatch]) -> list[Any]:
-        return list(stage.work(StageTask(plan, task, TaskTimeline("t"), hop), batches))
+        return list(stage.work(Task(plan, task, TaskTimeline("t"), hop), batches))
 
     sent = run(topology.stages[0], hop, 0, rows.to_batches())
     sent += run(BOOTSTRAP, hop, 0, [pa.record_batch({"id": list(range(bootstrap_tasks(plan)))})])

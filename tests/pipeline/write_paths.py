@@ -66,7 +66,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """What tells the cell."""
+        """What identifies the cell."""
         kind = "cow" if self.table_type == TYPES[0] else "mor"
         where = "partitioned" if self.partitioned else "whole"
         return f"{' '.join(self.path)} | {self.strategy} | {kind} {self.version} | {where}"
@@ -204,7 +204,7 @@ class Course:
             table.delete_partitions(*asked.split(","))
             if "*" in asked:
                 # the oracle knows no wildcards
-                table.commits[-1] = oracle.Commit("delete_partition", partitions=("p 1",))
+                table.commits[-1] = oracle.HistoryCommit("delete_partition", partitions=("p 1",))
         elif operation == "upsert_prepped":
             self._prepped()
         else:

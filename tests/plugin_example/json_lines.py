@@ -24,10 +24,15 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from serde_lab.errors import SchemaError
-from serde_lab.records.schema import ENVELOPE, RecordSchema
-from serde_lab.records.types import check_supported, child_fields, is_binary, is_decimal
-from serde_lab.serde.fingerprint import schema_fingerprint
-from serde_lab.serde.framing import cut, frame_error, frames_of, opened
+from serde_lab.records.schema import (
+    ENVELOPE,
+    RecordSchema,
+    check_supported,
+    child_fields,
+    is_binary,
+    is_decimal,
+)
+from serde_lab.serde.framing import cut, frame_error, frames_of, opened, schema_fingerprint
 from serde_lab.serde.interface import (
     Bounds,
     BoundSerde,
@@ -37,7 +42,7 @@ from serde_lab.serde.interface import (
     SerdeOptions,
     Strategy,
 )
-from serde_lab.serde.options import resolve
+from serde_lab.serde.registry import resolve
 
 EXPECTED = {"record": (110, 6000), "int64": (20, 300), "double": (19, 900), "string": (15, 350)}
 """Bytes and nanoseconds of a value: a report shows what they come to beside what was measured."""

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from serde_lab.errors import OptionError
-from serde_lab.lab.cells.codec import VERBS, measure_verbs
 from serde_lab.lab.cells.codec_cases import batch_of, values_of
+from serde_lab.lab.cells.codec_cells import VERBS, measure_verbs
 from serde_lab.serde import registry
 from serde_lab.serde.interface import SerdeOptions
 from serde_lab.serde.prediction import predict
 
 HERE = Path(__file__).parent
-KNOWN = ("pickle", "avro", "internal_row", "arrow")
+KNOWN = ("pickle", "pickle_columns", "avro", "internal_row", "arrow")
 
 
 def test_it_is_found_by_name(installed: str) -> None:

@@ -1,11 +1,11 @@
-"""Fields told by path, in schemas, batches, slices and tables."""
+"""Fields named by path, in schemas, batches, slices and tables."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 import pytest
 
-from serde_lab.records.schema import columns_of, find_field, is_nested, type_at, values_at
+from serde_lab.records.schema import columns_of, find_field, leads_into_struct, type_at, values_at
 
 INNER = pa.struct([("y", pa.int32()), ("l", pa.list_(pa.struct([("z", pa.int32())])))])
 SCHEMA = pa.schema([("a", pa.int64()), ("s", pa.struct([("x", INNER), ("t", pa.string())]))])
@@ -30,7 +30,7 @@ def test_a_path_ends_at_a_field_or_nowhere() -> None:
 
 def test_columns_stand_once() -> None:
     assert columns_of(["s.x.y", "a", "s.t", "a"]) == ["s", "a"]
-    assert [is_nested(path) for path in ("a", "a.b")] == [False, True]
+    assert [leads_into_struct(path) for path in ("a", "a.b")] == [False, True]
 
 
 def test_what_a_null_struct_holds_is_null() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from serde_lab.records.java_text import java_text
+from serde_lab.records.conversion import java_text
 from serde_lab.verify.key_text import text_of
 
 

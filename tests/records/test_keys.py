@@ -131,7 +131,7 @@ def test_a_custom_generator_makes_each_field_by_its_kind(
 def test_a_custom_generator_reads_each_field_by_its_kind() -> None:
     data = batch(k=pa.array([1]), p=pa.array(["a/b"]), t=pa.array([1]))
     simple = KeyGenerator(RecordSchema(data.schema, ("k",), ("p",)), kinds=("SIMPLE",))
-    with pytest.raises(DataError, match="no single folder name"):
+    with pytest.raises(DataError, match="not a single folder name"):
         simple.partition_paths(data)
     with pytest.raises(SchemaError, match="generator CUSTOM reads as UNIX_TIMESTAMP"):
         KeyGenerator(

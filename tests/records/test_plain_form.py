@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from serde_lab.errors import DataError
-from serde_lab.records.plain_form import from_plain, reinterpret, to_plain
-from serde_lab.records.types import plain_type
+from serde_lab.records.plain_form import first_difference, from_plain, reinterpret, to_plain
+from serde_lab.records.schema import plain_type
 from serde_lab.serde.conformance.cases import (
     awkward_case,
     cases,
@@ -16,7 +16,6 @@ from serde_lab.serde.conformance.cases import (
     with_garbage_under_nulls,
 )
 from serde_lab.serde.conformance.values import KINDS
-from serde_lab.serde.equality import first_difference
 
 
 def memory(array: pa.Array) -> bytes:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.errors import DataError, SchemaError
-from serde_lab.records.schema_evolution import evolved, fit
+from serde_lab.records.conversion import evolved, fit
 
 INNER = pa.struct([("a", pa.int32()), ("l", pa.list_(pa.struct([("x", pa.int32())])))])
 WIDER_INNER = pa.struct(

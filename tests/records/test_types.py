@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.errors import SchemaError
-from serde_lab.records.types import (
+from serde_lab.records.schema import (
     check_supported,
     depth,
     plain_type,
@@ -98,7 +98,7 @@ def test_names_of_metadata_and_empty_names_are_refused(name: str) -> None:
 
 
 def test_a_column_twice_is_refused() -> None:
-    with pytest.raises(SchemaError, match="'a' stands 2 times"):
+    with pytest.raises(SchemaError, match="'a' occurs 2 times"):
         check_supported(pa.schema([pa.field("a", pa.int8()), pa.field("a", pa.int32())]))
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from serde_lab.runs.directory import RunWriter
 from serde_lab.runs.model import ArmEntry, Check, RunHeader, State
+from serde_lab.runs.writer import RunWriter
 
 ROWS = 1_200_000
 SLOTS = 2

@@ -12,15 +12,14 @@ from typing import Any
 import pytest
 
 from serde_lab.errors import RunError
-from serde_lab.gate.acknowledgement import acknowledge
 from serde_lab.gate.compare.comparison import compare_sides
 from serde_lab.gate.compare.sides import side_of_run
-from serde_lab.gate.history import history
+from serde_lab.gate.history import acknowledge, history
 from serde_lab.gate.output.documents import comparison_document, history_document
 from serde_lab.report import render
-from serde_lab.report.comparison.document import read_comparison
-from serde_lab.report.comparison.page import comparison_page
-from serde_lab.report.history.page import history_page
+from serde_lab.report.comparison_document import read_comparison
+from serde_lab.report.comparison_page import comparison_page
+from serde_lab.report.history_page import history_page
 from serde_lab.report.page import Page
 from serde_lab.runs.directory import load_run
 from tests.report import made_up_run as made_up
@@ -97,7 +96,7 @@ def test_an_empty_comparison_is_no_pass(document: Any) -> None:
     empty = copy.deepcopy(document)
     empty["rows"] = []
     empty["counts"] = {"worse": 0, "better": 0, "undecided": 0, "compared": 0}
-    assert "that is no pass" in words(comparison_page(empty))
+    assert "this is no pass" in words(comparison_page(empty))
     assert PageReader(render.page_text(comparison_page(empty))).text
 
 
@@ -149,7 +148,7 @@ def test_a_history_names_its_steps_and_who_knows_of_them(past: Any) -> None:
     found = {(cells[0].text, cells[1].text): cells for cells in steps.rows}
     assert found["arrow", "frame_bytes"][7].text == "by a reviewer"
     assert found["arrow", "frame_bytes"][7].note == "padding, agreed"
-    assert found["avro", "seconds"][7].text == "by nobody"
+    assert found["avro", "seconds"][7].text == "not acknowledged"
     assert "`avro`, seconds: worse since run08" in words(page)
     assert "frame_bytes: worse" not in words(page)
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from serde_lab.runs.directory import RunWriter
 from serde_lab.runs.model import ArmEntry, Check, RunHeader
+from serde_lab.runs.writer import RunWriter
 
 
 def header(run: str = "20260101T000000Z", scenario: str = "smoke", **fields: object) -> RunHeader:

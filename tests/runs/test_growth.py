@@ -48,17 +48,17 @@ def test_a_straight_line_is_called_one() -> None:
     (one,) = growth(summary(lambda n: 2 + 8 * n), CONTENT)
     assert one.is_straight
     assert one.fits_memory
-    assert one.verdict == "a straight line"
+    assert one.verdict == "linear"
     assert one.last_step == pytest.approx(82 / 26)
     assert one.most_last_step == pytest.approx(3.5)
-    assert one.cells(values_of([one]))[-1] == "a straight line"
+    assert one.cells(values_of([one]))[-1] == "linear"
     assert len(headings(values_of([one]))) == len(one.cells(values_of([one])))
 
 
 def test_more_than_a_straight_line_is_not() -> None:
     (one,) = growth(summary(lambda n: 2 + 8 * n**1.2), CONTENT)
     assert one.is_straight is False
-    assert one.verdict == "more than a straight line"
+    assert one.verdict == "more than linear"
 
 
 def test_a_last_step_that_jumps_is_seen_though_k_is_small() -> None:
@@ -71,7 +71,7 @@ def test_a_last_step_that_jumps_is_seen_though_k_is_small() -> None:
 def test_a_worker_beyond_its_memory_is_said() -> None:
     (one,) = growth(summary(lambda n: 2 + 8 * n, peak_mb=1025), CONTENT)
     assert one.fits_memory is False
-    assert one.verdict == "a straight line, beyond worker_memory_mb"
+    assert one.verdict == "linear, exceeds worker_memory_mb"
 
 
 def test_noise_that_leaves_k_open_decides_nothing() -> None:

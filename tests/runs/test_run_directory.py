@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from serde_lab.errors import RunError, StorageError
-from serde_lab.runs.directory import RunWriter, load_header, load_run, new_run_id, seal_run
-from serde_lab.runs.model import Calibration, Check, Sample
+from serde_lab.measure.metrics import Sample
+from serde_lab.runs.directory import load_header, load_run, seal_run
+from serde_lab.runs.model import Calibration, Check
+from serde_lab.runs.writer import RunWriter, new_run_id
 from tests.runs.made_up_runs import begin, header, small_run, whole_cell
 
 
@@ -30,8 +32,8 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert (cell.arm, cell.round, cell.warmup, cell.order) == ("arrow", 1, True, 3)
     assert (cell.status, cell.error) == ("failed", "ValueError: no")
     assert cell.samples == (
-        Sample("frames", 12, "1", 1),
-        Sample("phase_wall_s", 0.25, "s", 1, "map.encode"),
+        Sample("frames", 12, 1),
+        Sample("phase_wall_s", 0.25, 1, "map.encode"),
     )
     assert run.calibrations == (Calibration(1, "numpy", 0.5, "s"),)
     assert run.checks == (Check("oracle", True, "9 rows", arm="arrow", cell="r01-arrow", round=1),)
@@ -67,7 +69,7 @@ def test_a_cell_without_its_end_does_not_count_and_its_checks_neither(tmp_path: 
     assert [check.name for check in run.checks] == ["oracle", "arms agree"]
     partial, without_end = run.messages
     assert "has not ended" in partial
-    assert "r01-pickle has no end" in without_end
+    assert "r01-pickle did not finish" in without_end
 
 
 def test_arms_that_differed_in_one_round_and_agreed_in_the_next_are_told_of_both(
@@ -95,7 +97,7 @@ def test_a_torn_last_line_is_dropped_with_a_message(tmp_path: Path, cut: int) ->
         assert len(run.messages) == 1
     else:
         assert len(run.cells) == 3
-        assert "line (28) is torn" in run.messages[1]
+        assert "line (28) is incomplete" in run.messages[1]
 
 
 def test_every_cut_of_a_run_can_be_read_and_resumed(tmp_path: Path) -> None:
@@ -295,7 +297,7 @@ def test_a_file_that_was_edited_is_named(tmp_path: Path, name: str, edit: str) -
         file.write_bytes(changed[edit])
     with pytest.raises(RunError) as caught:
         load_run(path)
-    assert f"{file} is not what was measured" in caught.value.message
+    assert f"{file} was changed after the measurement" in caught.value.message
     with pytest.raises(RunError):
         RunWriter.open_existing(path)
 
@@ -307,7 +309,7 @@ def test_a_run_of_an_older_version_is_given_its_digests_once(tmp_path: Path) -> 
     del header["digests"]
     (path / "run.json").write_text(json.dumps(header))
     (message,) = load_run(path).messages
-    assert "is without digest" in message
+    assert "has no digest" in message
     assert seal_run(path)
     assert (path / "run.json").read_text() == whole
     assert not seal_run(path)
@@ -324,7 +326,11 @@ def test_a_run_that_was_killed_is_given_no_digests(tmp_path: Path) -> None:
     [
         ('"value": 1.0', '"value": -5', "line 9: seconds is -5, and a measured value"),
         ('"value": 1.0', '"value": 1e999', "seconds is inf"),
-        ('"phase_cpu_s", "phase": "map.encode", "value": 2.0', None, "100.000 s of CPU in 2.000 s"),
+        (
+            '"phase_cpu_s", "phase": "map.encode", "value": 2.0',
+            None,
+            "100.000 s of CPU time in 2.000 s",
+        ),
         ('"arm": "pickle", "round": 2', '"arm": "pickle", "round": 7', "round 7 of arm 'pickle'"),
         ('"arm": "pickle", "round": 2', '"arm": "moon", "round": 2', "no arm 'moon'"),
     ],

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from serde_lab.errors import RunError
-from serde_lab.runs.directory import RunWriter
-from serde_lab.runs.listing import list_runs, resolve_run
+from serde_lab.runs.directory import list_runs, resolve_run
+from serde_lab.runs.writer import RunWriter
 from tests.runs.made_up_runs import header
 
 

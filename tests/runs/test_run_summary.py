@@ -5,8 +5,9 @@ import pytest
 
 from serde_lab.analysis.arm_table import COLUMNS, RAW_COLUMNS, arm_rows
 from serde_lab.analysis.summary import exit_status, summarise
-from serde_lab.runs.directory import RunWriter, load_run
+from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import ArmEntry, Check
+from serde_lab.runs.writer import RunWriter
 from tests.runs.made_up_runs import begin, end, header, whole_cell
 
 ARMS = (
@@ -195,7 +196,7 @@ def test_the_table_shows_what_the_summary_holds(writer: RunWriter) -> None:
     assert cells[0] == {
         "arm": ("pickle", "reference"),
         "seconds": ("4.000", ""),
-        "ratio": ("1.000", ""),
+        "ratio": ("1.0", ""),
         "rows/s": ("25.00", ""),
         "SerDe CPU": ("4.000 s", "100.00 %"),
         "shuffle": ("–", ""),

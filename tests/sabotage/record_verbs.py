@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import DataError, SchemaError
-from serde_lab.merging.delete_markers import DeleteMarkers
+from serde_lab.merging.rules import DeleteMarkers
 from serde_lab.records.schema import FILE_ID, OPERATION, RECORD_KEY
 from serde_lab.serde import through_arrow
 from serde_lab.serde.arrow.records import ArrowRecords, BoundArrow

@@ -115,12 +115,13 @@ def test_an_honest_arm_beside_them_is_measured(arm: str, outcome: Outcome) -> No
 
 def test_the_sentences_say_what_is_wrong(outcome: Outcome) -> None:
     assert (
-        "a fresh process cannot read the frames" in outcome.failed("tickets")["frames_stand_alone"]
+        "a separate process cannot decode the frames"
+        in outcome.failed("tickets")["frames_stand_alone"]
     )
-    told = outcome.failed("kills_the_reader")["frames_stand_alone"]
-    assert "the process ended with status 3" in told
-    told = outcome.failed("reads_the_input")["frames_stand_alone"]
-    assert told.startswith("a fresh process reads other rows from the frames: column 'name'")
+    detail = outcome.failed("kills_the_reader")["frames_stand_alone"]
+    assert "the process ended with status 3" in detail
+    detail = outcome.failed("reads_the_input")["frames_stand_alone"]
+    assert detail.startswith("a separate process decodes other rows: column 'name'")
     assert "amount" in outcome.failed("drops_a_column")["rows_match_oracle"]
     assert "sends_arrow" in outcome.failed("sends_arrow")["wire_is_the_strategys"]
     assert "arrow" in outcome.failed("wears_arrows_mark")["wire_is_the_strategys"]

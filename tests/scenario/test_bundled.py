@@ -12,8 +12,12 @@ import pytest
 
 from serde_lab.gate.policy import Policy
 from serde_lab.scenario.consistency.arms import EXECUTIONS, factors
-from serde_lab.scenario.loading import load_scenario, parse_scenario
-from serde_lab.scenario.lookup import scenario_files, scenario_folder
+from serde_lab.scenario.loading import (
+    load_scenario,
+    parse_scenario,
+    scenario_files,
+    scenario_folder,
+)
 from serde_lab.scenario.model import TableName, TpchData
 from serde_lab.scenario.problems import all_keys
 from tpch.tables import TABLES

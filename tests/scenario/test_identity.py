@@ -6,7 +6,7 @@ import pytest
 
 from serde_lab.scenario.identity import arm_hash, asked, content_hash, data_hash, with_defaults
 from serde_lab.scenario.loading import load_scenario, parse_scenario
-from serde_lab.scenario.model import Arm, Table
+from serde_lab.scenario.model import Arm, TableSection
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_words_and_repetitions_are_not_asked(override: str) -> None:
         "data.scale_factor=0.02", "data.seed=2", "data.input_partitions=5", "setup.1.share=0.4",
         "commit.1.late=0.03", "commit.1.duplicates=0.0", "table.buckets=5", "table.codec_level=2",
         "measure.warmup=2", "measure.cores=1", "measure.worker_memory_mb=2048",
-        "arm.arrow.options.rows_per_frame=10", "arm.pickle.options.layout=dict",
+        "arm.internal_row.options.rows_per_frame=10", "arm.pickle.options.layout=dict",
         "arm.exchange_only.frames_of=arrow", "data.partition=l_shipmode",
     ],
 )  # fmt: skip
@@ -42,7 +42,7 @@ def test_defaults_spelt_out_ask_the_same() -> None:
 def test_values_are_asked_even_where_they_are_the_default() -> None:
     """A default that changes one day is then another question."""
     stated = asked(load_scenario("smoke"))
-    assert set(Table.model_fields) <= set(stated["table"])
+    assert set(TableSection.model_fields) <= set(stated["table"])
     assert set(Arm.model_fields) - {"note", "changes"} <= set(stated["arm"][0])
 
 

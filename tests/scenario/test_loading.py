@@ -10,9 +10,15 @@ from typing import Any
 import pytest
 
 from serde_lab.errors import ScenarioError
+from serde_lab.records.partition_time import TimeRule
 from serde_lab.scenario.identity import content_hash
-from serde_lab.scenario.loading import list_scenarios, load_scenario, parse_scenario
-from serde_lab.scenario.lookup import find_scenario, scenario_folder
+from serde_lab.scenario.loading import (
+    find_scenario,
+    list_scenarios,
+    load_scenario,
+    parse_scenario,
+    scenario_folder,
+)
 from serde_lab.scenario.model import ParquetData, TpchData
 
 MINIMAL = """
@@ -127,10 +133,10 @@ def test_folders_named_by_time_are_hudis_own_options() -> None:
         "hoodie.keygen.timebased.timestamp.type": "SCALAR",
         "hoodie.keygen.timebased.output.dateformat": "yyyy/MM",
     }
-    assert scenario.table.time_rule is not None
+    assert TimeRule.from_properties(scenario.table.time_properties)
     assert content_hash(scenario) != content_hash(parse_scenario(changed(("data", own))))
     for wrong, words in (
-        ({**stated, "timestamp.kind": "x"}, "has no 'timestamp.kind'; known are"),
+        ({**stated, "timestamp.kind": "x"}, "unknown option 'timestamp.kind'; known are"),
         ({**stated, "timestamp.type": "x"}, "hoodie.keygen.timebased.timestamp.type is 'x'"),
     ):
         assert words in said(("data", own), ("table", {"time_folders": wrong}))
@@ -159,16 +165,16 @@ def test_rows_of_a_batch() -> None:
     ("changes", "expected"),
     [
         # shape
-        ([("table", {"bukets": 8})], "table.bukets: is no key; known here are type, codec, "
+        ([("table", {"bukets": 8})], "table.bukets: is an unknown key; known keys are type, codec, "
          "codec_level, log_blocks, merge_mode, partial_update, unavailable_value, delete_field, "
          "delete_marker, merger_classes, version, index, buckets, bucket_fields, hive_style, url_encode, "
          "time_folders; "
          "did you mean 'buckets'?"),
-        ([("table", {"partition": "x"})], "; 'partition' belongs into [data]"),
-        ([("data/tables", "x")], "data.tables: is no key; known here are source, table, scale_factor"),
-        ([("rounds", 3)], "rounds: is no key; known here are name, title"),
-        ([("rounds", 3)], "'rounds' belongs into [measure]"),
-        ([("arm/1/option", {})], "arm.b.option: is no key; known here are name, strategy, control"),
+        ([("table", {"partition": "x"})], "; 'partition' belongs in [data]"),
+        ([("data/tables", "x")], "data.tables: is an unknown key; known keys are source, table, sc"),
+        ([("rounds", 3)], "rounds: is an unknown key; known keys are name, title"),
+        ([("rounds", 3)], "'rounds' belongs in [measure]"),
+        ([("arm/1/option", {})], "arm.b.option: is an unknown key; known keys are name, strategy, control"),
         ([("title", ...)], "title: is missing"),
         ([("data", ...)], "data: is missing"),
         ([("data/source", ...)], 'data: has no `source`, expected source = "tpch" or "parquet"'),
@@ -184,7 +190,7 @@ def test_rows_of_a_batch() -> None:
         ([("measure", 3)], "measure: found 3, expected a table"),
         ([("table", {"hive_style": "yes"})], "table.hive_style: found 'yes', expected true or false"),
         ([("table", {"time_folders": {"output.dateformat": 1}})], "table.time_folders"),
-        ([("table", {"time_folders": {"output": "y"}})], "table.time_folders: takes one key"),
+        ([("table", {"time_folders": {"output": "y"}})], "table.time_folders: needs one key"),
         ([("table", {"version": 7})], "table.version: found 7, expected one of 9, 6"),
         ([("table", {"codec": "zst"})], "table.codec: found 'zst', expected one of zstd, gzip, "
          "snappy, lz4, uncompressed; did you mean 'zstd'?"),
@@ -199,69 +205,71 @@ def test_rows_of_a_batch() -> None:
         ([("arm/0/options/execution", "loop")], "arm.a.options.execution: found 'loop', expected one "
          "of row, batch"),
         ([("data/seed", float("inf"))], "data.seed: found inf, expected a finite number"),
-        ([("data", {"source": "parquet", "path": "x"})], "data.key: is missing: it names the record "
-         "key, or keyless = true says of none"),
+        ([("data", {"source": "parquet", "path": "x"})], "data.key: is missing; name the columns "
+         "of the record key, or set keyless = true"),
         ([("data", {**OWN, "path": ""})], "data.path: is empty"),
         ([("data", {**OWN, "key": []})], "data.key: is empty, expected at least one"),
-        ([("gate", {"limit": [{"armm": "a"}]})], "gate.limit.1.armm: is no key; known here are arm"),
+        ([("gate", {"limit": [{"armm": "a"}]})], "gate.limit.1.armm: is an unknown key; known keys are arm"),
         # columns
         ([("data/partition", "l_shipmod")], "data.partition: table lineitem has no column "
          "'l_shipmod'; its columns are l_orderkey"),
         ([("data/partition", "l_shipmod")], "did you mean 'l_shipmode'?"),
         ([("data/key", ["l_tax", "l_tax"])], "data.key: names 'l_tax' 2 times"),
-        ([("data/ordering", "l_orderkey")], "data.ordering: 'l_orderkey' is also the key"),
-        ([("data/ordering", "l_shipmode")], "data.ordering: 'l_shipmode' is also the partition"),
+        ([("data/ordering", "l_orderkey")], "data.ordering: 'l_orderkey' is also a key column"),
+        ([("data/ordering", "l_shipmode")], "data.ordering: 'l_shipmode' is also a partition column"),
         # batches
-        ([("commit/0/rows", 1), ("commit/0/share", 1)], "commit.1: has rows and share, expected one"),
+        ([("commit/0/rows", 1), ("commit/0/share", 1)], "commit.1: has rows and share, expected at most one"),
         ([("commit/0/path", "x")], 'commit.1.path: needs [data] source = "parquet"'),
         ([("data", OWN), ("commit/1", {"path": "x"})], "commit.2.path: needs data.ordering"),
         ([("data", {**OWN, "ordering": "o"}), ("commit/0", {"path": "x"})], "commit.2: is derived "
          "from [data], but commit.1 before it has its own `path`"),
         ([("data", {**OWN, "ordering": "o"}), ("commit/1", {"path": "x", "late": 0.1})],
-         "commit.2.late: cannot be asked for: its rows are those of `path`"),
-        ([("setup/0/updates", 0.1)], "setup.1.updates: cannot be asked for: a bulk_insert has none"),
-        ([("setup", [])], "commit.1.updates: updates = 0.5 needs stored keys, and this is the first"),
-        ([("commit/1/late", 0.6)], "commit.2: late and deletes ask for 0.6 of the rows, but only 0.5"),
+         "commit.2.late: cannot be set: the rows come from `path`"),
+        ([("setup/0/updates", 0.1)], "setup.1.updates: cannot be set: a bulk_insert has no such rows"),
+        ([("setup", [])], "commit.1.updates: updates = 0.5 needs stored keys, but this is the first"),
+        ([("commit/1/late", 0.6)], "commit.2: late + deletes is 0.6 of the rows, but only 0.5"),
         ([("commit/1", {"operation": "bulk_insert"})], "commit.2.operation: a bulk_insert makes no"),
         ([("commit/1/deletes", 0.1)], "commit.2.deletes: delete markers are not supported yet"),
         # what is taken away
         ([*NO_CONTROL, ("commit/1", {"operation": "delete_partition"})], "commit.2.partitions: is "
-         "missing: it names what delete_partition deletes"),
+         "missing; it lists the partition paths to delete"),
         ([*NO_CONTROL, ("commit/1", {"operation": "delete_partition", "partitions": "a", "rows": 1})],
-         "commit.2.rows: cannot be asked for: a delete_partition has no rows"),
+         "commit.2.rows: cannot be set: a delete_partition has no rows"),
         ([*NO_CONTROL, ("data/partition", ...), ("commit/1", DROP)], "commit.2.operation: needs "
-         "data.partition, which names no column"),
-        ([*NO_CONTROL, ("setup/0", DROP)], "setup.1.operation: needs a table, and this is the first"),
-        ([*NO_CONTROL, ("commit", [DROP])], "commit: has no rows in any of them"),
-        ([("commit/1", DROP)], "commit.2.operation: exchange_only, arm 'c', does not carry out "
+         "data.partition, which is empty"),
+        ([*NO_CONTROL, ("setup/0", DROP)], "setup.1.operation: needs a table with rows, but this is"),
+        ([*NO_CONTROL, ("commit", [DROP])], "commit: has no batch with rows"),
+        ([*NO_CONTROL, ("commit/1", {"operation": "delete_partition", "partitions": ["a,b"]})],
+         "commit.2.partitions: 'a,b' has a comma"),
+        ([("commit/1", DROP)], "commit.2.operation: arm 'c' (exchange_only) cannot do "
          "delete_partition yet"),
         ([("commit/1/partitions", ["a"])], "commit.2.partitions: is for delete_partition, not for "
          "upsert"),
         # rows with their places
         ([*NO_CONTROL, ("setup/0/operation", "upsert_prepped")], "setup.1.operation: an upsert_prepped "
-         "is measured: it is for [[commit]]"),
+         "belongs in [[commit]]"),
         ([*NO_CONTROL, ("commit/1/operation", "upsert_prepped")], "commit.2.updates: is 0.5, expected 1"),
         ([*NO_CONTROL, ("commit/0", DROP), ("commit/1", {"operation": "upsert_prepped", "updates": 1})],
-         "commit.2.operation: an upsert_prepped needs stored keys, and commit.1 before it took some"),
+         "commit.2.operation: an upsert_prepped needs stored keys, but commit.1 before it removed some"),
         ([*NO_CONTROL, ("data", {**OWN, "ordering": "o"}),
           ("commit/1", {"operation": "upsert_prepped", "path": "x"})],
-         "commit.2.path: cannot be asked for: the rows of an upsert_prepped are derived"),
+         "commit.2.path: cannot be set: the rows of an upsert_prepped are always derived"),
         # rows without keys
-        ([("data", {**OWN, "keyless": True})], "data.keyless: is true, and data.key names k"),
-        ([("data/keyless", True)], "commit.1.operation: an upsert looks keys up, and data.keyless"),
-        ([("data/keyless", True), ("data/ordering", "l_tax")], "data.ordering: is of no use: rows"),
-        ([("data/keyless", True), ("table", {"buckets": 2})], "table.buckets: is of no use: rows"),
+        ([("data", {**OWN, "keyless": True})], "data.keyless: is true, but data.key names k"),
+        ([("data/keyless", True)], "commit.1.operation: an upsert needs record keys, but data.keyless"),
+        ([("data/keyless", True), ("data/ordering", "l_tax")], "data.ordering: has no effect: rows"),
+        ([("data/keyless", True), ("table", {"buckets": 2})], "table.buckets: has no effect: rows"),
         ([("data/keyless", True), ("table", {"merge_mode": "EVENT_TIME_ORDERING"})],
-         "table.merge_mode: is of no use: rows without keys are never merged"),
+         "table.merge_mode: has no effect: rows without keys are never merged"),
         ([("data/keyless", True), ("arm/0/merging", {"partial_update": "IGNORE_DEFAULTS"})],
-         "arm.a.merging.partial_update: is of no use"),
+         "arm.a.merging.partial_update: has no effect"),
         ([("data/keyless", True), ("arm/2/control", "spark_native")], "arm.c: spark_native sends rows "
-         "by the bucket of their key"),
-        ([("data/keyless", True), ("arm/2", {"name": "c", "peer": "hudi_avro"})], "arm.c: peers are "
-         "not asked to write rows without keys yet"),
-        ([("data/keyless", True), ("data/key_range", "third")], "data.key_range: is for rows with"),
+         "to the bucket of their key"),
+        ([("data/keyless", True), ("arm/2", {"name": "c", "peer": "hudi_avro"})], "arm.c: peers "
+         "cannot write rows without keys yet"),
+        ([("data/keyless", True), ("data/key_range", "third")], "data.key_range: needs record keys"),
         ([("data/keyless", True), ("commit/0", {"operation": "insert", "updates": 0.5})],
-         "commit.1.updates: cannot be asked for: an insert has none, only an upsert"),
+         "commit.1.updates: cannot be set: an insert has no such rows; only upsert"),
         # table
         ([("data/partition", ...), ("table", {"hive_style": True})], "table.hive_style: needs "
          "data.partition"),
@@ -276,23 +284,23 @@ def test_rows_of_a_batch() -> None:
         ([("arm/0/control", "parquet_floor")], "arm.a: has strategy and control of strategy, control"),
         ([("arm/2/options", {"execution": "row"})], "arm.c.options: a control takes no options"),
         ([("arm/2/frames_of", "c")], "arm.c.frames_of: there is no arm 'c'; arms are a, b"),
-        ([("arm/0/frames_of", "b")], "arm.a.frames_of: belongs to control = 'exchange_only' only"),
+        ([("arm/0/frames_of", "b")], "arm.a.frames_of: is only for control = 'exchange_only'"),
         ([("arm/2", {"name": "c", "peer": "hudi_avro", "options": {"execution": "row"}})],
          "arm.c.options: a peer takes no options"),
         ([("arm/2", {"name": "c", "peer": "hudi_avro"}), ("table", {"codec": "gzip", "codec_level": 1})],
          "table.codec_level: found 1, but Apache Hudi writes gzip at level 6 only"),
-        ([("table", {"log_blocks": "parquet"})], "table.log_blocks: is for MERGE_ON_READ"),
-        ([("arm/0/options/execution", "batch")], "arm.a.options.execution: pickle cannot work by "
-         "'batch', only by 'row'"),
+        ([("table", {"log_blocks": "parquet"})], "table.log_blocks: is only for MERGE_ON_READ"),
+        ([("arm/0/options/execution", "batch")], "arm.a.options.execution: pickle has no execution "
+         "'batch', only 'row'"),
         ([("arm/1/strategy", "arrow"), ("arm/1/options/execution", "row")],
-         "arm.b.options.execution: arrow cannot work by 'row', only by 'batch'"),
-        ([("arm/1/changes", "framing")], "arm.b.changes: says 'framing', but what differs from arm "
+         "arm.b.options.execution: arrow has no execution 'row', only 'batch'"),
+        ([("arm/1/changes", "framing")], "arm.b.changes: is 'framing', but the difference from arm "
          "'a' is representation (strategy)"),
         ([("arm/1/changes", "representation"), ("arm/1/options/rows_per_frame", 9)],
          "is representation (strategy); framing (rows_per_frame)"),
-        ([("arm/1/changes", "execution"), ("arm/1/strategy", "pickle")], "'a' is nothing"),
-        ([("arm/0/changes", "framing")], "the strategy arm before it, and there is none"),
-        ([("arm/2/changes", "framing")], "belongs to strategies, not to a control"),
+        ([("arm/1/changes", "execution"), ("arm/1/strategy", "pickle")], "'a' is none"),
+        ([("arm/0/changes", "framing")], "the strategy arm before it, but there is no such arm"),
+        ([("arm/2/changes", "framing")], "is only for strategies, not for a control"),
         ([("arm/2", {"name": "c", "control": "spark_native"}), ("measure", {"exchange": "inprocess"})],
          "arm.c: spark_native needs Spark, but measure.exchange is 'inprocess'"),
         ([("arm/2", {"name": "c", "peer": "hudi_spark"}), ("measure", {"exchange": "inprocess"})],
@@ -326,7 +334,7 @@ def test_one_problem_is_one_line_and_several_are_listed() -> None:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"title = ", "mine.toml: is no TOML: "),
+        (b"title = ", "mine.toml: is not valid TOML: "),
         (b"\xff", "mine.toml: cannot be read: "),
         (
             MINIMAL.replace('"q"', "2024-01-01").encode(),
@@ -355,16 +363,16 @@ def test_lookup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("none.toml", None, "none.toml: no such file"),
         ("./x", None, "x: no such file"),
         (f"{tmp_path}/", None, "is a folder, expected a scenario file"),
-        ("mine", tmp_path / "no", "no: is no folder"),
+        ("mine", tmp_path / "no", "no: is not a folder"),
     ):
         with pytest.raises(ScenarioError, match=expected):
             find_scenario(what, folder)
 
 
 def test_a_bundled_folder_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from serde_lab.scenario import lookup
+    from serde_lab.scenario import loading
 
-    monkeypatch.setattr(lookup, "_PACKAGE", tmp_path / "serde_lab")
+    monkeypatch.setattr(loading, "_PACKAGE", tmp_path / "serde_lab")
     assert scenario_folder() == tmp_path / "scenarios"
     (tmp_path / "serde_lab" / "_scenarios").mkdir(parents=True)
     assert scenario_folder() == tmp_path / "serde_lab" / "_scenarios"

@@ -36,8 +36,8 @@ def test_values(text: str, value: object) -> None:
         ("a", "--set a: expected KEY=VALUE"),
         ("=1", "--set =1: expected KEY=VALUE"),
         ("a=", "--set a=: expected KEY=VALUE"),
-        ("a=[1", "--set a: '\\[1' is no TOML value"),
-        ("a=x y", "--set a: 'x y' is no TOML value"),
+        ("a=[1", "--set a: '\\[1' is not a TOML value"),
+        ("a=x y", "--set a: 'x y' is not a TOML value"),
         ("a=1\nb=2", "--set a: expected one value, found several lines"),
     ],
 )
@@ -91,7 +91,7 @@ def test_later_ones_win() -> None:
 
 def test_overrides_are_checked_like_the_file() -> None:
     with pytest.raises(
-        ScenarioError, match=r"smoke.toml: measure.round: is no key; known here are r"
+        ScenarioError, match=r"smoke.toml: measure.round: is an unknown key; known keys are r"
     ):
         load_scenario("smoke", ["measure.round=3"])
 

@@ -14,7 +14,7 @@ from serde_lab.errors import DataError, DecodeError
 from serde_lab.records.schema import ENVELOPE, RecordSchema
 from serde_lab.serde import registry
 from serde_lab.serde.conformance import Conformance
-from serde_lab.serde.fingerprint import schema_fingerprint
+from serde_lab.serde.framing import schema_fingerprint
 from serde_lab.serde.interface import Bounds, BoundSerde, SerdeOptions
 
 pytestmark = pytest.mark.slow
@@ -171,3 +171,26 @@ def test_frames_in_the_middle_of_a_column_are_read(execution: str) -> None:
     assert twice.slice(2).equals(batch())
     taken = serde.decode(column).take(np.array([1, 0, 0])).to_arrow()
     assert taken.slice(1, 1).equals(batch().slice(0, 1))
+
+
+def test_any_pattern_of_nulls_gives_the_bytes_of_the_batch_execution() -> None:
+    names = ["c", "branch_of_c", *(f"c{i}" for i in range(8))]
+    schema = RecordSchema(pa.schema([pa.field(name, pa.int32()) for name in names]), ("c",))
+    # more patterns than schemas are kept
+    patterns = np.arange(256)
+    columns = [pa.repeat(7, 256).cast(pa.int32())] * 2
+    columns += [
+        pa.array(np.full(256, i), pa.int32(), mask=patterns >> i & 1 == 1) for i in range(8)
+    ]
+    envelope = [pa.repeat(value, 256) for value in ENVELOPES[0]]
+    sent = pa.record_batch([*envelope, *columns], schema=schema.batch_schema)
+    by_row, by_column = (
+        registry.bind("avro", schema, SerdeOptions(execution=execution))  # type: ignore[arg-type]
+        for execution in EXECUTIONS
+    )
+    frames = [
+        serde.encode(serde.from_arrow(sent), Bounds.single(256)).frame
+        for serde in (by_row, by_column)
+    ]
+    assert frames[0].equals(frames[1])
+    assert by_row.decode(frames[0]).to_arrow().equals(sent)

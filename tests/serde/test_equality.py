@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from serde_lab.serde.equality import first_difference
+from serde_lab.records.plain_form import first_difference
 
 
 def batch_of(values: list[object], t: pa.DataType) -> pa.RecordBatch:

@@ -1,11 +1,11 @@
-"""A fingerprint tells schemas apart by what frames depend on, and never changes."""
+"""A fingerprint differs between schemas with different frames, and never changes."""
 
 import pyarrow as pa
 import pytest
 
 from serde_lab.records.schema import RecordSchema
 from serde_lab.serde.conformance.values import KINDS, fixed_type
-from serde_lab.serde.fingerprint import schema_fingerprint
+from serde_lab.serde.framing import schema_fingerprint
 
 
 def of(*fields: tuple[str, pa.DataType]) -> int:

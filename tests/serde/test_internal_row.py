@@ -12,7 +12,7 @@ import pytest
 from serde_lab.errors import DataError, DecodeError
 from serde_lab.records.schema import RecordSchema
 from serde_lab.serde.conformance import Conformance
-from serde_lab.serde.fingerprint import schema_fingerprint
+from serde_lab.serde.framing import schema_fingerprint
 from serde_lab.serde.interface import Bounds, SerdeOptions
 from serde_lab.serde.internal_row import records as internal_row_records
 from serde_lab.serde.internal_row.strategy import BoundInternalRow, InternalRowStrategy
@@ -126,18 +126,21 @@ def test_frames_of_one_record_are_the_records_own_buffer() -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda r: r.replace(b"\xa1\x01", b"\xa1\x04", 1), "no record of this strategy"),
-        (lambda r: r.replace(FINGERPRINT, b"abcd", 1), "no record of this strategy and schema"),
-        (lambda r: r[:16] + b"\x10" + r[17:], "null bits are set behind its last field"),
-        (lambda r: r[:16] + b"\x01" + r[17:], "bytes stand under a null"),
-        (lambda r: r[:16] + b"\x08" + r[17:], "bytes stand under a null"),
+        (lambda r: r.replace(b"\xa1\x01", b"\xa1\x04", 1), "not a record of this strategy"),
+        (lambda r: r.replace(FINGERPRINT, b"abcd", 1), "not a record of this strategy and schema"),
+        (lambda r: r[:16] + b"\x10" + r[17:], "null bits are set after its last field"),
+        (lambda r: r[:16] + b"\x01" + r[17:], "a null has bytes that are not zero"),
+        (lambda r: r[:16] + b"\x08" + r[17:], "a null has bytes that are not zero"),
         (lambda r: r[:17] + b"\x02" + r[18:], "a boolean is neither 0 nor 1"),
         (lambda r: r[:18] + b"\0\xca\x9a\x3b" + r[22:], "a decimal has more than 9 digits"),
         (lambda r: r.replace("é".encode(), b"\xc3("), "a string of it is not UTF-8"),
         (lambda r: r.replace(b"file", b"\xff\xff\xff\xff"), "a string of it is not UTF-8"),
         (lambda r: r.replace(b"\x03\0\0\0\x02", b"\xff\xff\xff\x7f\x02"), "ends inside its items"),
-        (lambda r: r.replace(b"\x03\0\0\0\x02", b"\x03\0\0\0\x0a"), "behind its last item"),
-        (lambda r: r.replace(b"\x03\0\0\0\x02", b"\x03\0\0\0\x01"), "bytes stand under a null"),
+        (lambda r: r.replace(b"\x03\0\0\0\x02", b"\x03\0\0\0\x0a"), "after its last item"),
+        (
+            lambda r: r.replace(b"\x03\0\0\0\x02", b"\x03\0\0\0\x01"),
+            "a null has bytes that are not zero",
+        ),
         (lambda r: r.replace(b"\x03\0\0\0\x02", b"\x02\0\0\0\x02"), "do not fill its bytes"),
         (lambda r: r[:22] + b"\x03" + r[23:], "lengths that it states|ends inside its items"),
     ],
@@ -164,8 +167,8 @@ def test_damage_is_named_with_its_record(
     ("header", "problem"),
     [
         (b"\xa1\x03\0\0\x02\0\0", "ends inside its header"),
-        (b"\xa1\x03\0\0\x01\0\0\0\x05\0\0\0abcde", "says what no header says"),
-        (b"\xa1\x03\x01\0\x02\0\0\0" + bytes(8), "says what no header says"),
+        (b"\xa1\x03\0\0\x01\0\0\0\x05\0\0\0abcde", "its header is invalid"),
+        (b"\xa1\x03\x01\0\x02\0\0\0" + bytes(8), "its header is invalid"),
         (b"\xa1\x03\0\0\xff\xff\xff\xff" + bytes(8), "ends inside its table of lengths"),
         (b"\xa1\x03\0\0\x02\0\0\0" + b"\xff\xff\xff\xff" * 2, "lengths that it states"),
         (b"\xa1", "less than two bytes"),

@@ -26,7 +26,7 @@ def test_built_in_strategies_are_known_without_any_distribution(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     install(monkeypatch)
-    assert registry.names() == ("pickle", "avro", "internal_row", "arrow")
+    assert registry.names() == ("pickle", "pickle_columns", "avro", "internal_row", "arrow")
     assert isinstance(registry.strategy("arrow"), ArrowStrategy)
 
 
@@ -40,7 +40,15 @@ def test_the_entry_points_of_the_package_are_the_built_in_table() -> None:
 
 def test_plug_ins_stand_behind_the_built_in_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, zeta="z:Z", alpha="a:A", arrow=registry.BUILT_IN["arrow"])
-    assert registry.names() == ("pickle", "avro", "internal_row", "arrow", "alpha", "zeta")
+    assert registry.names() == (
+        "pickle",
+        "pickle_columns",
+        "avro",
+        "internal_row",
+        "arrow",
+        "alpha",
+        "zeta",
+    )
     assert isinstance(registry.strategy("arrow"), ArrowStrategy)
 
 
@@ -49,7 +57,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones(monkeypatch: pytest.Monk
     with pytest.raises(OptionError) as caught:
         registry.strategy("kryo")
     assert str(caught.value) == (
-        "unknown strategy 'kryo', expected one of pickle, avro, internal_row, arrow, alpha"
+        "unknown strategy 'kryo', expected one of pickle, pickle_columns, avro, internal_row, arrow, alpha"
     )
 
 
@@ -64,7 +72,7 @@ def test_a_name_that_two_claim_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     [
         ("no_such_module:X", "cannot be loaded from no_such_module:X"),
         ("serde_lab.serde.arrow.records:NoSuchClass", "cannot be loaded from"),
-        ("serde_lab.serde.arrow.records:ArrowRecords", "is no subclass of Strategy"),
+        ("serde_lab.serde.arrow.records:ArrowRecords", "is not a subclass of Strategy"),
         ("serde_lab.serde.arrow.records:ArrowStrategy", "calls itself 'arrow'"),
     ],
 )

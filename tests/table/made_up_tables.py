@@ -17,15 +17,19 @@ from hudi import HudiReadOptions, HudiTableBuilder
 
 from serde_lab.avro.schema import arrow_to_avro
 from serde_lab.table.config import TableConfig
-from serde_lab.table.files.base_file import BaseFileFormat, BaseFileReader, BaseFileWriter
+from serde_lab.table.files.base_file import (
+    META_NAMES,
+    RECORD_KEY,
+    BaseFileFormat,
+    BaseFileReader,
+    BaseFileWriter,
+)
 from serde_lab.table.files.log_file import LogFormat, LogTarget, LogWriter
-from serde_lab.table.files.meta_columns import META_NAMES, RECORD_KEY
 from serde_lab.table.read_plan import plan_snapshot
-from serde_lab.table.storage.markers import delete_markers
+from serde_lab.table.storage.data_files import delete_markers
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.commit_metadata import CommitMetadata, WriteStat
-from serde_lab.table.timeline.timeline import Instant
+from serde_lab.table.timeline.timeline import CommitMetadata, Instant, WriteStat
 
 Row = dict[str, Any]
 

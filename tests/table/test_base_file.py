@@ -13,6 +13,7 @@ from serde_lab.table.files.base_file import (
     BLOOM_KEY,
     BLOOM_TYPE_KEY,
     MAX_KEY,
+    META_NAMES,
     MIN_KEY,
     BaseFileFormat,
     BaseFileReader,
@@ -20,10 +21,8 @@ from serde_lab.table.files.base_file import (
     base_file_name,
     read_base_file,
 )
-from serde_lab.table.files.bloom import BloomFilter
-from serde_lab.table.files.file_names import BaseFileName, LogFileName
-from serde_lab.table.files.key_range import KeyRange
-from serde_lab.table.files.meta_columns import META_NAMES
+from serde_lab.table.files.key_footer import BloomFilter, KeyRange
+from serde_lab.table.storage.data_files import BaseFileName, LogFileName
 from serde_lab.table.storage.storage import Storage
 
 SCHEMA = pa.schema([("id", pa.string()), ("word", pa.string()), ("number", pa.int64())])
@@ -180,9 +179,9 @@ def test_a_second_attempt_reports_the_file_that_stands(storage: Storage) -> None
 
 def test_what_is_no_base_file_is_a_sentence(local: Storage) -> None:
     local.put_new("x.parquet", b"PAR1 nothing PAR1")
-    with pytest.raises(TableError, match=r"x\.parquet: is no readable Parquet file"):
+    with pytest.raises(TableError, match=r"x\.parquet: is not a readable Parquet file"):
         read_base_file(local, "x.parquet")
-    with pytest.raises(TableError, match="is no name of a base file"):
+    with pytest.raises(TableError, match="is not a base file's name"):
         base_file_name("part-0.parquet")
 
 

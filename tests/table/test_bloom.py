@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from serde_lab.errors import TableError
-from serde_lab.table.files.bloom import (
+from serde_lab.table.files.key_footer import (
     DYNAMIC_V0,
     SIMPLE,
     BloomBuilder,

@@ -13,8 +13,7 @@ from serde_lab.errors import TableError
 from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import BaseFileWriter
 from serde_lab.table.files.file_system_view import FileSlice
-from serde_lab.table.files.key_footers import FooterCache
-from serde_lab.table.index.bloom_lookup import BloomFile, BloomLookup, bloom_files
+from serde_lab.table.index.bloom_lookup import BloomFile, BloomLookup, FooterCache, bloom_files
 from serde_lab.table.storage.storage import Storage
 from tests.table.made_up_tables import SMALL, LogAppender, PlainWriter
 

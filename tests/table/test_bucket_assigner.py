@@ -11,8 +11,13 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serde_lab.table.files.file_sizing import FileSizing, SmallFile
-from serde_lab.table.index.bucket_assigner import BucketAssigner, Run, new_file_id
+from serde_lab.table.files.file_sizing import (
+    BucketAssigner,
+    FileSizing,
+    Run,
+    SmallFile,
+    new_file_id,
+)
 
 SIZING = FileSizing(max_file_bytes=1000, small_file_limit_bytes=900)
 

@@ -10,9 +10,8 @@ import pytest
 
 from serde_lab.errors import TableError
 from serde_lab.table.config import TableConfig
-from serde_lab.table.index.bucket_check import check_buckets
-from serde_lab.table.index.bucket_index import bucket_ids, bucket_ids_of_integers
-from serde_lab.table.index.partition_buckets import CONFIG_FOLDER, load_hashing_config
+from serde_lab.table.index.bucket_index import bucket_ids, bucket_ids_of_integers, check_buckets
+from serde_lab.table.index.index_kind import CONFIG_FOLDER, load_hashing_config
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.validation import validate_table
 from tests.table.made_up_tables import SMALL, PlainWriter
@@ -79,7 +78,7 @@ def test_a_table_keeps_its_rules_where_hudi_looks(local: Storage) -> None:
     assert config is not None
     assert (config.expressions, config.default_buckets) == ("^q,2", 1)
     # a table that is there already is not given rules
-    with pytest.raises(TableError, match="there is a table already"):
+    with pytest.raises(TableError, match="there already is a table"):
         writer.table.create(local, replace(CONFIG, bucket_expressions="^q,3"))
     assert len(local.list_folder(CONFIG_FOLDER)[1]) == 1
 

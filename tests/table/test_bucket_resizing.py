@@ -23,7 +23,6 @@ from serde_lab.table.index.hashing_metadata import (
     load_hashing_metadata,
     metadata_path,
 )
-from serde_lab.table.services.archiving import archive
 from serde_lab.table.services.bucket_resizing import (
     ResizePlan,
     ResizeRules,
@@ -33,8 +32,9 @@ from serde_lab.table.services.bucket_resizing import (
     schedule_resizing,
 )
 from serde_lab.table.services.cleaning import clean
-from serde_lab.table.services.recovery import recover
+from serde_lab.table.services.rollback import recover
 from serde_lab.table.storage.storage import Storage
+from serde_lab.table.timeline.archive import archive
 from serde_lab.table.timeline.timeline import Instant
 from serde_lab.table.validation import validate_table
 from tests.table.made_up_tables import (
@@ -100,7 +100,7 @@ def test_logs_count_and_strangers_are_refused() -> None:
     (resize,) = resizes_of(metadata, [large], RULES, "s")
     assert resize.kept == resize.children
     assert len({node.file_id for node in resize.children}) == 2
-    with pytest.raises(TableError, match=r"file group other-0 .* is on no hashing node"):
+    with pytest.raises(TableError, match=r"file group other-0 .* belongs to no hashing node"):
         resizes_of(metadata, [sized("other-0", 1)], RULES, "s")
 
 
@@ -329,7 +329,7 @@ def test_a_ring_stays_in_force_when_its_instant_is_archived(local: Storage) -> N
     assert archived is not None
     assert done in archived.instants
     assert load_hashing_metadata(writer.table, [""])[""].instant == done.time
-    # and where nobody came to note that it completed, its file groups tell
+    # if nothing notes that it completed, its file groups show it
     local.delete(metadata_path("", done.time).replace(".hashing_meta", ".commit"))
     assert load_hashing_metadata(writer.table, [""])[""].instant == done.time
     same_rows(writer, expected)

@@ -1,4 +1,4 @@
-"""Commit metadata: the writer schema of Hudi 1.x, both forms, and what is damaged told."""
+"""Commit metadata: the writer schema of Hudi 1.x, both forms, and errors for damaged ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import fastavro
 import pytest
 
 from serde_lab.errors import TableError
-from serde_lab.table.timeline.commit_metadata import (
+from serde_lab.table.timeline.timeline import (
     COMMIT_SCHEMA,
     REPLACE_COMMIT_SCHEMA,
     CommitMetadata,
@@ -89,5 +89,5 @@ def test_an_empty_file_is_an_empty_commit() -> None:
     ],
 )
 def test_damage_is_a_sentence(content: bytes) -> None:
-    with pytest.raises(TableError, match=r"^the-file: (is no readable|holds 0)"):
+    with pytest.raises(TableError, match=r"^the-file: (is not a readable|is not readable|holds 0)"):
         CommitMetadata.from_bytes(content, "the-file")

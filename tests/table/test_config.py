@@ -62,13 +62,13 @@ def test_a_table_is_opened_as_it_was_made(
 
 def test_a_table_is_made_once(storage: Storage) -> None:
     HoodieTable.create(storage, TableConfig("trips", ("id",)))
-    with pytest.raises(TableError, match="there is a table already"):
+    with pytest.raises(TableError, match="there already is a table"):
         HoodieTable.create(storage, TableConfig("other", ("id",)))
     assert HoodieTable.open_or_create(storage, TableConfig("other", ("id",))).config.name == "trips"
 
 
 def test_no_table_is_a_sentence(storage: Storage) -> None:
-    with pytest.raises(TableError, match=r"is no Hudi table; \.hoodie/hoodie\.properties"):
+    with pytest.raises(TableError, match=r"is not a Hudi table; \.hoodie/hoodie\.properties"):
         HoodieTable.open(storage)
 
 
@@ -79,13 +79,13 @@ def test_no_table_is_a_sentence(storage: Storage) -> None:
         ({"hoodie.table.type": None}, "hoodie.table.type is missing"),
         ({"hoodie.timeline.layout.version": None}, "layout.version is missing"),
         ({"hoodie.table.type": "COW"}, "'COW'; known are COPY_ON_WRITE and MERGE_ON_READ"),
-        ({"hoodie.table.version": "10"}, "hoodie.table.version is 10; read are 6, 8 and 9"),
+        ({"hoodie.table.version": "10"}, "hoodie.table.version is 10; the lab reads 6, 8 and 9"),
         ({"hoodie.table.version": "5"}, "hoodie.table.version is 5"),
         ({"hoodie.timeline.layout.version": "1"}, "table version 9 has 2"),
         ({"hoodie.populate.meta.fields": "false"}, "hoodie.populate.meta.fields=false"),
         ({"hoodie.datasource.write.drop.partition.columns": "true"}, "drop.partition.columns=true"),
         ({"hoodie.datasource.write.hive_style_partitioning": "1"}, "it must be true or false"),
-        ({"hoodie.table.base.file.format": "ORC"}, "is ORC; PARQUET is what is supported"),
+        ({"hoodie.table.base.file.format": "ORC"}, "is ORC; only PARQUET is supported"),
         ({"hoodie.record.merge.mode": "LATEST"}, "hoodie.record.merge.mode is LATEST; known are"),
         ({"hoodie.table.partial.update.mode": "KEEP"}, "partial.update.mode is KEEP; known are"),
         ({"hoodie.bootstrap.base.path": "/x"}, "hoodie.bootstrap.base.path=/x"),
@@ -142,13 +142,16 @@ BY_TIME = TableConfig("t", ("id",), partition_fields=("p",), key_generator="TIME
     ("config", "message"),
     [
         (TableConfig("my table", ("id",)), "letters, digits and _"),
-        (TableConfig("t", (), bucket_count=8), "has no record key to hash"),
-        (TableConfig("t", ("id",), version=8), "version 8 cannot be made"),
-        (TableConfig("t", ("id",), merge_mode="CUSTOM"), "CUSTOM, and nothing says which"),
+        (TableConfig("t", (), bucket_count=8), "but the table has no record key"),
+        (TableConfig("t", ("id",), version=8), "version 8 cannot be created"),
+        (
+            TableConfig("t", ("id",), merge_mode="CUSTOM"),
+            "CUSTOM, but neither a strategy nor a payload class",
+        ),
         (TableConfig("t", ("id",), delete_field="op"), "without hoodie.payload.delete.marker"),
-        (TableConfig("t", ("id",), partial_update_mode="FILL_UNAVAILABLE"), "go together"),
+        (TableConfig("t", ("id",), partial_update_mode="FILL_UNAVAILABLE"), "need each other"),
         (TableConfig("t", ("id",), merge_mode="EVENT_TIME_ORDERING"), "needs an ordering field"),
-        (TableConfig("t", ("id",), bucket_count=0), "0 buckets"),
+        (TableConfig("t", ("id",), bucket_count=0), "is 0, expected at least 1"),
         (TableConfig("t", ("id",), key_generator="HASHED"), "'HASHED' is not supported"),
         (BY_TIME, "timestamp.type is ''"),
         (TableConfig("t", ("id", "n"), key_generator="SIMPLE"), "SIMPLE does not fit 2 key"),

@@ -18,10 +18,10 @@ from serde_lab.table.index.consistent_hashing import (
     HashingMetadata,
     HashingNode,
     HashingRing,
+    hash_texts,
     key_hashes,
+    xxh32,
 )
-from serde_lab.table.index.hash_texts import hash_texts
-from serde_lab.table.index.xxhash import xxh32
 
 
 def plain_xxh32(data: bytes, seed: int = 0) -> int:
@@ -110,7 +110,7 @@ def test_metadata_is_hudis_json() -> None:
     assert record["nodes"][0]["tag"] == "NORMAL"
     assert HashingMetadata.from_bytes(metadata.to_bytes(), "f") == metadata
     for bad in (b"", b"[]", b'{"nodes": []}', b"\xff", metadata.to_bytes()[:-20]):
-        with pytest.raises(TableError, match=r"^f: is no hashing metadata"):
+        with pytest.raises(TableError, match=r"^f: is not hashing metadata"):
             HashingMetadata.from_bytes(bad, "f")
 
 

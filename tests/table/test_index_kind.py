@@ -58,20 +58,20 @@ def test_some_indexes_are_global() -> None:
     ("config", "sentence"),
     [
         (replace(PLAIN, index_type="HBASE"), "hoodie.index.type is HBASE; known are BUCKET, BLOOM"),
-        (replace(PLAIN, index_type="BUCKET"), "BUCKET go together.*BUCKET with no buckets"),
-        (replace(BUCKETED, index_type="BLOOM"), "go together.*BLOOM with 8 buckets"),
-        (replace(BUCKETED, index_global=False), "only INMEMORY and FLINK_STATE"),
+        (replace(PLAIN, index_type="BUCKET"), "BUCKET need each other.*BUCKET with no buckets"),
+        (replace(BUCKETED, index_type="BLOOM"), "need each other.*BLOOM with 8 buckets"),
+        (replace(BUCKETED, index_global=False), "only for INMEMORY and FLINK_STATE"),
         (replace(BUCKETED, bucket_engine="OTHER"), "engine is OTHER; known are SIMPLE"),
         (
             replace(PLAIN, index_type="BLOOM", bucket_engine="CONSISTENT_HASHING"),
-            "only the bucket index has engines",
+            "only BUCKET has engines",
         ),
         (
             replace(BUCKETED, bucket_engine="CONSISTENT_HASHING", bucket_expressions="a,2"),
             "needs the bucket index with the SIMPLE engine",
         ),
         (replace(BUCKETED, bucket_expressions="a"), "each rule is a pattern, a comma"),
-        (TableConfig("t", (), index_type="BLOOM"), "no record key to look up"),
+        (TableConfig("t", (), index_type="BLOOM"), "but the table has no record key"),
     ],
 )
 def test_what_does_not_fit_is_refused(local: Storage, config: TableConfig, sentence: str) -> None:

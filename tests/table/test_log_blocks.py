@@ -21,10 +21,11 @@ from serde_lab.table.files.log_block import (
     Damage,
     Header,
     LogBlock,
+    decode_avro,
+    encode_avro,
     frame_block,
     parse_blocks,
 )
-from serde_lab.table.files.log_content import decode_avro, encode_avro
 
 LONG = (pa.int64(),)
 
@@ -112,7 +113,7 @@ def test_every_truncation_of_avro_rows_is_found() -> None:
     for size in range(content.size):
         with pytest.raises(TableError, match=r"^f"):
             decode_avro(content.slice(0, size), AVRO, "f")
-    with pytest.raises(TableError, match="stand behind its last record"):
+    with pytest.raises(TableError, match="follow its last record"):
         decode_avro(pa.py_buffer(content.to_pybytes() + b"x"), AVRO, "f")
     with pytest.raises(TableError, match="of version 2"):
         decode_avro(pa.py_buffer(struct.pack(">ii", 2, 0)), AVRO, "f")
@@ -158,7 +159,7 @@ def deletes(*records: tuple[str, object]) -> pa.Buffer:
     """A delete block by a plain writer, whose union may differ from record to record."""
     import io
 
-    from serde_lab.table.files.ordering_union import DELETE_LIST_SCHEMA
+    from serde_lab.table.files.delete_block import DELETE_LIST_SCHEMA
 
     listed = [
         {"recordKey": key, "partitionPath": None, "orderingVal": value} for key, value in records

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.errors import OptionError, TableError
+from serde_lab.merging.survivors import MergeMode
 from serde_lab.table.config import TableConfig
-from serde_lab.table.files.file_names import LogFileName
 from serde_lab.table.files.log_file import LogFormat, check_block_format
 from serde_lab.table.read_plan import plan_incremental
+from serde_lab.table.storage.data_files import LogFileName
 from serde_lab.table.storage.storage import Storage
-from serde_lab.table.table_kind import COMMIT_TIME
 from tests.table.made_up_tables import (
     EVERY_TYPE,
     SMALL,
@@ -130,7 +130,7 @@ def test_merging_by_event_time(writer: PlainWriter, case: str, format: LogFormat
 
 @FORMATS
 def test_merging_by_commit_time(local: Storage, format: LogFormat) -> None:
-    writer = PlainWriter(local, config(merge_mode=COMMIT_TIME), SMALL)
+    writer = PlainWriter(local, config(merge_mode=MergeMode.COMMIT_TIME), SMALL)
     writer.upsert([row("a", 5), row("b", 5), row("c", 5), row("d", 5)])
     LogAppender(writer, format).rows(row("a", 1), row("b", 9)).deletes("c").commit()
     LogAppender(writer, format).rows(row("b", 2), row("c", 1)).deletes("d").commit()

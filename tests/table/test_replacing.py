@@ -11,11 +11,11 @@ import pytest
 from serde_lab.errors import OptionError
 from serde_lab.table.config import TableConfig
 from serde_lab.table.read_plan import plan_incremental
-from serde_lab.table.services.archiving import archive
 from serde_lab.table.services.cleaning import clean
-from serde_lab.table.services.recovery import recover
 from serde_lab.table.services.replacing import replaced_by_delete_partition, requested_content
+from serde_lab.table.services.rollback import recover
 from serde_lab.table.storage.storage import Storage
+from serde_lab.table.timeline.archive import archive
 from serde_lab.table.timeline.timeline import Instant
 from serde_lab.table.validation import validate_table
 from tests.table.made_up_tables import (
@@ -110,9 +110,9 @@ def test_wildcards_name_partitions(local: Storage) -> None:
     assert list(replaced_by_delete_partition(view, ["2024-*"])) == ["2024-01", "2024-02"]
     assert list(replaced_by_delete_partition(view, ["*-01", "2024-01"])) == ["2024-01", "2025-01"]
     assert replaced_by_delete_partition(view, ["2023.01"]) == {"2023.01": ()}
-    with pytest.raises(OptionError, match=r"'2023\*', which fits no partition"):
+    with pytest.raises(OptionError, match=r"'2023\*', which matches no partition"):
         replaced_by_delete_partition(view, ["2023*"])
-    with pytest.raises(OptionError, match="told no partition"):
+    with pytest.raises(OptionError, match="names no partition"):
         replaced_by_delete_partition(view, [])
 
 

@@ -11,7 +11,7 @@ import pytest
 from serde_lab.errors import ConcurrentWrite, StorageError, TableError
 from serde_lab.table.config import TableConfig
 from serde_lab.table.services.rollback import rollback_pending
-from serde_lab.table.storage.markers import create_marker, delete_markers, list_markers
+from serde_lab.table.storage.data_files import create_marker, delete_markers, list_markers
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.timeline.timeline import Instant
 from tests.table.made_up_tables import (
@@ -217,7 +217,7 @@ def test_a_dead_deltacommit_leaves_no_log(local: Storage, version: int, marked: 
         delete_markers(local, dead.instant.time)
     rollback_pending(writer.table)
     after = [f.path for f in local.list_files() if ".log." in f.name]
-    # before version 8 a log's name does not tell who wrote it: only markers do
+    # before version 8 a log's name does not show who wrote it: only markers do
     assert after == before or (version == 6 and not marked)
     expected = [row("a", 2), row("b", 1)]
     assert without_meta(hudi_rs_rows(local)) == expected

@@ -11,8 +11,6 @@ import pytest
 
 from serde_lab.errors import OptionError, StorageError, TableError
 from serde_lab.table.config import TableConfig
-from serde_lab.table.files.file_names import write_token
-from serde_lab.table.services.archiving import archive, history_of
 from serde_lab.table.services.cleaning import clean
 from serde_lab.table.services.compaction import (
     CompactionPlan,
@@ -20,10 +18,11 @@ from serde_lab.table.services.compaction import (
     complete_compaction,
     schedule_compaction,
 )
-from serde_lab.table.services.recovery import recover
+from serde_lab.table.services.rollback import recover
+from serde_lab.table.storage.data_files import write_token
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.lsm_history import ArchivedInstant, LsmHistory
+from serde_lab.table.timeline.archive import ArchivedInstant, LsmHistory, archive, history_of
 from serde_lab.table.timeline.timeline import Instant
 from tests.table.made_up_tables import (
     SMALL,

@@ -1,4 +1,4 @@
-"""The lock: one writer at a time, the second told who the first is, a dead one no obstacle."""
+"""The lock: one writer at a time; the error names the holder; the lock of an ended process is free."""
 
 from __future__ import annotations
 

@@ -20,7 +20,6 @@ from serde_lab.table.files.base_file import BaseFileWriter
 from serde_lab.table.files.log_file import LogFormat
 from serde_lab.table.index.consistent_hashing import INITIAL_INSTANT, HashingMetadata
 from serde_lab.table.index.hashing_metadata import create_initial, metadata_path
-from serde_lab.table.services.archiving import archive
 from serde_lab.table.services.cleaning import clean
 from serde_lab.table.services.compaction import (
     compact_slice,
@@ -28,11 +27,11 @@ from serde_lab.table.services.compaction import (
     schedule_compaction,
 )
 from serde_lab.table.services.replacing import replaced_by_insert_overwrite_table
-from serde_lab.table.storage.markers import delete_markers
+from serde_lab.table.storage.data_files import delete_markers
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.timeline import timeline
-from serde_lab.table.timeline.commit_metadata import CommitMetadata
-from serde_lab.table.timeline.timeline import Instant
+from serde_lab.table.timeline.archive import archive
+from serde_lab.table.timeline.timeline import CommitMetadata, Instant
 from serde_lab.table.validation import Diagnosis, Severity, validate_table
 from serde_lab.table.validation.finding import CATALOGUE
 from tests.table.made_up_tables import (

@@ -1,4 +1,4 @@
-"""Generation: folders, reuse, half-made folders, and the command line with its exit statuses."""
+"""Generation: folders, reuse, unfinished folders, and the command line with its exit statuses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from serde_lab.errors import SetupError, UsageError
 from serde_lab.inputs.parts import MANIFEST, UNFINISHED, PartFolder
 from tpch import generator as module
-from tpch.app import main
+from tpch.__main__ import main
 from tpch.generator import generate
 
 pytestmark = pytest.mark.slow
@@ -38,7 +38,7 @@ def test_a_finished_table_is_reused(tmp_path: Path) -> None:
     assert first.manifest == again.manifest
 
 
-def test_a_half_made_table_is_done_again(tmp_path: Path) -> None:
+def test_a_unfinished_table_is_done_again(tmp_path: Path) -> None:
     first = generate("region", 1, tmp_path)
     (first.folder / MANIFEST).unlink()
     (first.folder / UNFINISHED).write_text("{}")
@@ -53,7 +53,7 @@ def test_a_half_made_table_is_done_again(tmp_path: Path) -> None:
 def test_another_size_does_not_replace_what_is_there(tmp_path: Path) -> None:
     generate("supplier", 0.001, tmp_path)
     with pytest.raises(
-        UsageError, match=r"scale_factor 0.001, parts 1, asked for scale_factor 0.002"
+        UsageError, match=r"scale_factor 0.001, parts 1, expected scale_factor 0.002"
     ):
         generate("supplier", 0.002, tmp_path)
     assert PartFolder(tmp_path / "supplier").manifest() is not None
@@ -98,7 +98,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
         main(["generate", "--help"])
     assert exited.value.code == 0
     out = capsys.readouterr().out
-    for word in ("lineitem", "_manifest.json", "half-made", "--parts", "examples:", "130"):
+    for word in ("lineitem", "_manifest.json", "unfinished", "--parts", "examples:", "130"):
         assert word in out
 
 
@@ -114,7 +114,7 @@ def test_the_command_prints_what_it_made(
         ["nation", "25", "1"],
     ]
     assert main(arguments) == 0
-    assert capsys.readouterr().out.count("(was there)") == 2
+    assert capsys.readouterr().out.count("(generated earlier)") == 2
 
 
 def test_a_missing_generator_is_status_1(
@@ -123,7 +123,7 @@ def test_a_missing_generator_is_status_1(
     monkeypatch.setattr(module.shutil, "which", lambda *_, **__: None)
     assert main(["generate", "--out", str(tmp_path), "--tables", "region"]) == 1
     assert "tpchgen-cli is missing" in capsys.readouterr().err
-    assert PartFolder(tmp_path / "region").half_made()
+    assert PartFolder(tmp_path / "region").is_unfinished()
 
 
 def test_a_failing_generator_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ def test_a_failing_generator_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
         generate("region", 1, tmp_path / "out")
 
 
-def test_ctrl_c_is_status_130_and_leaves_a_half_made_folder(tmp_path: Path) -> None:
+def test_ctrl_c_is_status_130_and_leaves_a_unfinished_folder(tmp_path: Path) -> None:
     # a generator that says that it runs, then waits to be killed
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
@@ -154,7 +154,7 @@ def test_ctrl_c_is_status_130_and_leaves_a_half_made_folder(tmp_path: Path) -> N
         "    sleep(seconds)\n"
         "g.time.sleep = slept\n"
         f"g._program = lambda: {str(program)!r}\n"
-        "from tpch.app import main\n"
+        "from tpch.__main__ import main\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
     command = [sys.executable, "-c", script, "generate", "--out", str(tmp_path / "out")]
@@ -165,8 +165,10 @@ def test_ctrl_c_is_status_130_and_leaves_a_half_made_folder(tmp_path: Path) -> N
         process.send_signal(signal.SIGINT)
         _, err = process.communicate()
     assert process.returncode == 130
-    assert err.decode() == "tpch: interrupted: a half-made folder is made again by the next call\n"
+    assert (
+        err.decode() == "tpch: interrupted; the next call generates the unfinished folder again\n"
+    )
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
-    assert PartFolder(tmp_path / "out" / "region").half_made()
+    assert PartFolder(tmp_path / "out" / "region").is_unfinished()
     assert not generate("region", 1, tmp_path / "out").reused

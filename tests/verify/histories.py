@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from serde_lab.verify.oracle import Commit
+from serde_lab.verify.oracle import HistoryCommit
 from serde_lab.verify.rules import TableRules
 
 Row = dict[str, Any]
@@ -31,19 +31,19 @@ class Write:
     files: tuple[tuple[Row, ...], ...] = ()
 
 
-def write_inputs(writes: Sequence[Write], schema: pa.Schema, folder: Path) -> list[Commit]:
+def write_inputs(writes: Sequence[Write], schema: pa.Schema, folder: Path) -> list[HistoryCommit]:
     """The input folders of `writes`, as the oracle takes them."""
     commits = []
     for number, write in enumerate(writes):
         if write.operation == "compact":
-            commits.append(Commit("compact"))
+            commits.append(HistoryCommit("compact"))
             continue
         place = folder / f"commit-{number}"
         place.mkdir(parents=True)
         for index, rows in enumerate(write.files):
             table = pa.Table.from_pylist(list(rows), schema=schema)
             pq.write_table(table, place / f"part-{index:05}.parquet", row_group_size=3)
-        commits.append(Commit(write.operation, place))
+        commits.append(HistoryCommit(write.operation, place))
     return commits
 
 

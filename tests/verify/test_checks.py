@@ -12,21 +12,21 @@ import pytest
 
 from serde_lab.records.schema import RecordSchema
 from serde_lab.verify import oracle
-from serde_lab.verify.checks import (
+from serde_lab.verify.contents import fingerprint
+from serde_lab.verify.readers import HudiRs
+from serde_lab.verify.rules import TableRules
+from serde_lab.verify.table_checks import (
     ARMS_AGREE,
     META_COLUMNS,
     NO_DUPLICATE_KEYS,
     ROWS_MATCH_ORACLE,
     Expected,
-    Verdict,
+    TableVerdict,
     arms_agree,
     check_path,
     check_table,
     rows_match,
 )
-from serde_lab.verify.contents import fingerprint
-from serde_lab.verify.readers import HudiRs
-from serde_lab.verify.rules import TableRules
 from tests.verify.hand_made_table import HandMadeTable
 from tests.verify.histories import Write, write_inputs
 
@@ -75,7 +75,7 @@ def table(tmp_path: Path) -> HandMadeTable:
     return made
 
 
-def failed(verdict: Verdict) -> dict[str, str]:
+def failed(verdict: TableVerdict) -> dict[str, str]:
     return {result.name: result.detail for result in verdict.results if not result.passed}
 
 
@@ -157,14 +157,14 @@ DAMAGES: dict[str, tuple[str, Change, dict[str, str]]] = {
         lambda rows: pa.concat_tables(
             [rows, put(rows.slice(0, 1), 1, k=7, v="first 7", _hoodie_record_key="7")]
         ),
-        {ROWS_MATCH_ORACLE: "1 key is there that should not be; first p = 'b', k = 7"},
+        {ROWS_MATCH_ORACLE: "1 key is unexpected; first p = 'b', k = 7"},
     ),
     "a row twice": (
         "p=b",
         lambda rows: pa.concat_tables([rows, rows.slice(2, 1)]),
         {
-            ROWS_MATCH_ORACLE: "1 key is there more often than expected; first p = 'b', k = 5",
-            NO_DUPLICATE_KEYS: "1 key is there more than once; first '5' in partition 'p=b', 2 times",
+            ROWS_MATCH_ORACLE: "1 key is in more rows than expected; first p = 'b', k = 5",
+            NO_DUPLICATE_KEYS: "1 key is in several rows; first '5' in partition 'p=b', 2 times",
         },
     ),
     "two rows exchange their values": (
@@ -175,17 +175,19 @@ DAMAGES: dict[str, tuple[str, Change, dict[str, str]]] = {
     "a wrong record key": (
         "p=a",
         lambda rows: put(rows, 8, _hoodie_record_key="k:8"),
-        {META_COLUMNS: "_hoodie_record_key is not what the data gives in 1 row; one is 'k:8' at"},
+        {
+            META_COLUMNS: "_hoodie_record_key does not follow from the data in 1 row; one is 'k:8' at"
+        },
     ),
     "a wrong partition path": (
         "p=a",
         lambda rows: put(rows, 8, _hoodie_partition_path="a"),
-        {META_COLUMNS: "_hoodie_partition_path is not what the data gives in 1 row"},
+        {META_COLUMNS: "_hoodie_partition_path does not follow from the data in 1 row"},
     ),
     "a file that is not there": (
         "p=a",
         lambda rows: put(rows, 8, _hoodie_file_name="gone_0-0-0_1.parquet"),
-        {META_COLUMNS: "_hoodie_file_name names no file of the latest slices in 1 row"},
+        {META_COLUMNS: "_hoodie_file_name is not a file of the latest slices in 1 row"},
     ),
     "a commit that never was": (
         "p=a",
@@ -195,7 +197,7 @@ DAMAGES: dict[str, tuple[str, Change, dict[str, str]]] = {
             _hoodie_commit_time="20250101000000500",
             _hoodie_commit_seqno="20250101000000500_0_0",
         ),
-        {META_COLUMNS: "_hoodie_commit_time is no completed instant in 1 row"},
+        {META_COLUMNS: "_hoodie_commit_time is not a completed instant in 1 row"},
     ),
     "a sequence number of another commit": (
         "p=a",
@@ -276,7 +278,7 @@ def test_a_reader_without_facts_is_refused(table: HandMadeTable, expected: Expec
         def batches(self) -> Any:
             return HudiRs(str(table.folder)).batches()
 
-    with pytest.raises(TypeError, match="another reader tells no facts"):
+    with pytest.raises(TypeError, match="another reader gives no facts"):
         check_table(Other(), expected, RULES)
     assert check_table(Other(), expected, RULES, HudiRs(str(table.folder)).facts()).passed
     assert rows_match(Other(), expected, RULES).passed

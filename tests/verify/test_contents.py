@@ -226,9 +226,9 @@ def test_all_kinds_of_differences_are_counted() -> None:
     assert counts == (1, 2, 1, 1)
     assert difference.words == (
         "1 row differs of 6, first (in key order) k = 5: v is 6, expected 5. 1 key is missing; first k = 1. "
-        "1 key is there fewer times than expected; first k = 4. "
-        "1 key is there that should not be; first k = 6. "
-        "1 key is there more often than expected; first k = 3"
+        "1 key is in fewer rows than expected; first k = 4. "
+        "1 key is unexpected; first k = 6. "
+        "1 key is in more rows than expected; first k = 3"
     )
 
 
@@ -239,7 +239,7 @@ def test_empty_tables() -> None:
     one = pa.Table.from_pylist([{"k": 1, "a": 1, "b": "x"}], schema=SCHEMA)
     difference = first_difference(empty, one, ["k"])
     assert difference is not None
-    assert difference.words == "1 key is there that should not be; first k = 1"
+    assert difference.words == "1 key is unexpected; first k = 1"
 
 
 @pytest.mark.parametrize(

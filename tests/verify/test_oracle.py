@@ -19,8 +19,8 @@ from serde_lab.records.schema import RecordSchema
 from serde_lab.verify import oracle
 from serde_lab.verify.contents import TableRows, fingerprint
 from serde_lab.verify.difference import first_difference
-from serde_lab.verify.java_hash import bucket_ids
-from serde_lab.verify.oracle import Commit
+from serde_lab.verify.narrow import bucket_ids
+from serde_lab.verify.oracle import HistoryCommit
 from serde_lab.verify.rules import TableRules
 from tests.verify.histories import Write, expected_rows, write_inputs
 
@@ -177,7 +177,7 @@ def test_ordering_values_compare_as_in_apache_hudi(name: str, tmp_path: Path) ->
 def test_null_ordering_values_are_refused_or_lowest(tmp_path: Path) -> None:
     writes = [upsert(row(1, 5, "x"), {"k": 1, "p": "a", "o": None, "v": "y"})]
     commits = write_inputs(writes, DATA, tmp_path / "inputs")
-    with pytest.raises(DataError, match=r"ordering column 'o' of .* holds 1 nulls"):
+    with pytest.raises(DataError, match=r"ordering column 'o' of .* has 1 nulls"):
         oracle.solve(TableRules(PLAIN), commits, tmp_path / "work")
     lowest = TableRules(PLAIN, ordering_nulls="lowest")
     assert oracle.solve(lowest, commits, tmp_path / "work").table()["v"].to_pylist() == ["x"]
@@ -193,9 +193,11 @@ def test_input_without_a_right_answer_is_refused(tmp_path: Path) -> None:
         oracle.solve(TableRules(PLAIN), null, tmp_path / "work")
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="holds no Parquet file"):
-        oracle.solve(TableRules(PLAIN), [Commit("upsert", tmp_path / "empty")], tmp_path / "work")
+        oracle.solve(
+            TableRules(PLAIN), [HistoryCommit("upsert", tmp_path / "empty")], tmp_path / "work"
+        )
     with pytest.raises(UsageError, match="does not know the operation 'cluster'"):
-        oracle.solve(TableRules(PLAIN), [Commit("cluster")], tmp_path / "work")  # type: ignore[arg-type]
+        oracle.solve(TableRules(PLAIN), [HistoryCommit("cluster")], tmp_path / "work")
     other = write_inputs(
         [Write("upsert", (({"a": 1},),))], pa.schema([("a", pa.int64())]), tmp_path / "o"
     )

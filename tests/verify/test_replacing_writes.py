@@ -12,7 +12,7 @@ import pytest
 from serde_lab.errors import DataError, UsageError
 from serde_lab.records.schema import RecordSchema
 from serde_lab.verify import oracle
-from serde_lab.verify.oracle import Commit
+from serde_lab.verify.oracle import HistoryCommit
 from serde_lab.verify.rules import TableRules
 
 DATA = pa.schema([("k", pa.int64()), ("p", pa.string()), ("o", pa.int64()), ("v", pa.string())])
@@ -27,7 +27,7 @@ class History:
 
     def __init__(self, folder: Path, schema: RecordSchema, **rules: Any) -> None:
         self.folder, self.rules = folder, TableRules(schema, **rules)
-        self.commits: list[Commit] = []
+        self.commits: list[HistoryCommit] = []
 
     def write(self, operation: Any, *rows: Row, partitions: tuple[str, ...] = ()) -> History:
         place = None
@@ -36,7 +36,7 @@ class History:
             place.mkdir()
             named = [dict(zip(DATA.names, row, strict=True)) for row in rows]
             pq.write_table(pa.Table.from_pylist(named, schema=DATA), place / "part-00000.parquet")
-        self.commits.append(Commit(operation, place, partitions))
+        self.commits.append(HistoryCommit(operation, place, partitions))
         return self
 
     def ending(self) -> list[tuple[int, str, str]]:
@@ -134,5 +134,5 @@ def test_an_insert_of_a_stored_key_has_no_right_answer(tmp_path: Path) -> None:
 def test_replacing_under_a_global_index_is_refused(tmp_path: Path) -> None:
     history = History(tmp_path, PARTITIONED, key_is_global=True)
     history.write("upsert", (1, "a", 5, "x")).write("delete_partition", partitions=("a",))
-    with pytest.raises(UsageError, match="does not know delete_partition under a global index"):
+    with pytest.raises(UsageError, match="cannot compute delete_partition under a global index"):
         history.ending()

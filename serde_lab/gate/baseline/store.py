@@ -18,25 +18,27 @@ from typing import Any
 
 import numpy as np
 
+from serde_lab.analysis.rounding import rounded_value
 from serde_lab.errors import RunError, UsageError
-from serde_lab.gate.baseline.file import (
+from serde_lab.gate.baseline.record import (
     baseline_file,
     new_document,
     read_document,
     record_named,
+    record_of_side,
+    sealed,
+    side_of_record,
     write_document,
 )
-from serde_lab.gate.baseline.record import record_of_side, sealed, side_of_record
 from serde_lab.gate.compare.rows import PRIMARY
 from serde_lab.gate.compare.sides import Side, side_of_run
-from serde_lab.gate.statistics.rounding import rounded_value
 from serde_lab.measure.metrics import metric
 from serde_lab.runs.model import Run
 
 MAIN = "main"
 """The baseline that a gate uses if none is named."""
 
-SEAL = "`serde-lab seal PATH` vouches for a run or a baseline of an older version"
+SEAL = "`serde-lab seal PATH` adds a digest to a run or a baseline of an older version"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -202,7 +204,7 @@ def find(folder: Path, after: Side, name: str = MAIN, *, other_machines: bool = 
         return load(max(others)[1], name)
     hint = (
         f"other machine classes have one: {', '.join(sorted(f.parent.name for _, f in others))};"
-        " --host-mismatch ratios holds the run against it"
+        " --host-mismatch ratios compares the run with it"
         if others
         else "baseline save RUN makes one"
     )
@@ -233,7 +235,7 @@ def _fit_side(run: Run) -> tuple[Side, tuple[str, ...]]:
     notes = [f"{a.arm} is left out: {'; '.join(a.errors)}" for a in side.arms.values() if a.errors]
     rounds = max(len(arm.order) for arm in side.arms.values())
     if rounds < 3:
-        notes.append(f"{rounds} rounds: times held against it will be insufficient")
+        notes.append(f"{rounds} rounds are too few to compare times with")
     if side.marked_rounds:
         marked = ", ".join(map(str, sorted(side.marked_rounds)))
         notes.append(f"calibration moved by more than 10 % in round {marked}")

@@ -2,7 +2,8 @@
 
 A baseline becomes incomparable if what is *asked* changes: scenario content, data, measuring code or results
 format. The code of strategies, pipeline and table is what is *judged* and may change. Absolute times and
-memory also need the same machine class, and a machine that nobody else uses.
+memory also need the same machine class, and a machine that nobody else uses; otherwise times may be compared
+as ratios to a control arm of the same run.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from serde_lab.analysis.cell_values import PHASE_CPU
 from serde_lab.errors import UsageError
-from serde_lab.gate.compare.sides import ArmSide, Side
+from serde_lab.gate.compare.sides import ArmSide, Quantity, Side
 from serde_lab.scenario.identity import arm_with_defaults, with_defaults
 
 HostMismatch = Literal["refuse", "ratios", "ignore", "shared"]
@@ -62,7 +64,7 @@ def obstacles(
     if reason:
         return Obstacles(everything=reason)
     options = tuple(
-        f"asked differently: {key} is {_short(old)} before and {_short(new)} after"
+        f"other settings: {key} is {_short(old)} before and {_short(new)} after"
         for key, old, new in differing(with_defaults(before.asked), with_defaults(after.asked))
     )
     notes = (
@@ -73,7 +75,7 @@ def obstacles(
             if key.rpartition(".")[2] not in _VOLATILE and old is not None and new is not None
         )[:12]
     )
-    if before.sitting and before.sitting == after.sitting:
+    if before.ab and before.ab == after.ab:
         return Obstacles(notes=notes)
     if host_mismatch == "shared":
         shared = "the machine is shared with others"
@@ -142,3 +144,53 @@ def _short(value: object) -> str:
         return "the default"
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+WIDE_CHANGE = 0.5
+"""Between machine classes, a ratio to the control arm may change by a factor of 1.5."""
+
+_CPU = frozenset({"serde_cpu_s", PHASE_CPU})
+
+
+def control_of(before: Side, after: Side, wanted: str) -> str:
+    """The control arm of both sides: the requested one, else the first timed one by name; "" if none.
+
+    Raises UsageError if the requested arm is not in both.
+    """
+    common = sorted(before.arms.keys() & after.arms.keys())
+    if wanted:
+        if wanted not in common:
+            raise UsageError(
+                f"the control arm {wanted!r} is not in both {before.label} and {after.label}"
+            )
+        return wanted
+    controls = [name for name in common if before.arms[name].definition.get("kind") == "control"]
+    timed = [name for name in controls if Quantity("seconds") in before.arms[name].values]
+    return timed[0] if timed else ""
+
+
+def ratios_to_control(side: Side, arm: str, control: str, quantity: Quantity) -> dict[int, float]:
+    """The quantity over the control arm's time, by round; rounds that lack either are left out.
+
+    If the control is a strategy, CPU time is divided by the control's CPU time, for which its phases account
+    in full; wall time varies on a busy machine. Everything else is divided by the control's wall time.
+    """
+    divisors = side.arms[control].values.get(Quantity("seconds"), {})
+    if is_cpu_ratio(side, control, quantity):
+        divisors = _cpu_s(side.arms[control]) or divisors
+    values = side.arms[arm].values.get(quantity, {})
+    return {n: v / divisors[n] for n, v in values.items() if divisors.get(n, 0) > 0}
+
+
+def is_cpu_ratio(side: Side, control: str, quantity: Quantity) -> bool:
+    """Whether the ratio is one of CPU times, which do not grow while others use the processor."""
+    return quantity.metric in _CPU and side.arms[control].definition.get("kind") == "strategy"
+
+
+def _cpu_s(arm: ArmSide) -> dict[int, float]:
+    total: dict[int, float] = {}
+    for quantity, values in arm.values.items():
+        if quantity.metric == PHASE_CPU and not quantity.commit:
+            for number, value in values.items():
+                total[number] = total.get(number, 0.0) + value
+    return total

@@ -1,6 +1,7 @@
 """Compares two sides cell by cell and gives each cell a verdict that can be recomputed.
 
-Chooses the rule for each kind of quantity, and the family of cells for Holm's correction.
+Pairs the arms, chooses the quantities of each pair and the rule for each kind of quantity, and counts the
+cells for Holm's correction.
 """
 
 from __future__ import annotations
@@ -8,26 +9,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from serde_lab.gate.compare.cells import ArmPair, arm_pairs, contents_of, contents_row, quantities
-from serde_lab.gate.compare.comparability import Obstacles, arms_differ, obstacles
-from serde_lab.gate.compare.control_ratio import (
+from serde_lab.errors import UsageError
+from serde_lab.gate.compare.comparability import (
     WIDE_CHANGE,
+    Obstacles,
+    arms_differ,
     control_of,
     is_cpu_ratio,
+    obstacles,
     ratios_to_control,
 )
 from serde_lab.gate.compare.evidence import (
     Evidence,
-    Sample,
+    NoiseFloor,
+    SideValues,
     Values,
     adjust,
     gather,
-    sample,
+    side_values,
     unjudged,
 )
-from serde_lab.gate.compare.rows import CompareOptions, Comparison, Row
-from serde_lab.gate.compare.sides import Side
-from serde_lab.gate.compare.steadiness import notes, resting_on_steady_rounds
+from serde_lab.gate.compare.rows import CONTENTS, PRIMARY, CompareOptions, Comparison, Row
+from serde_lab.gate.compare.sides import ArmPair, ArmSide, Quantity, Side, interleaved
+from serde_lab.gate.compare.steadiness import (
+    noise_floor,
+    notes,
+    resting_on_steady_rounds,
+)
 from serde_lab.gate.compare.verdict import (
     Judgement,
     NoisyLimits,
@@ -36,7 +44,6 @@ from serde_lab.gate.compare.verdict import (
     judge_exact,
     judge_noisy,
 )
-from serde_lab.gate.statistics.noise_floor import NoiseFloor, noise_floor
 from serde_lab.measure.metrics import metric
 
 
@@ -45,8 +52,8 @@ def compare_sides(
 ) -> Comparison:
     """Compare two sides; the same object passed twice compares arms of one run.
 
-    `control` is a second run of `before`'s code in the same sitting, which gives its noise floor. Raises
-    UsageError for arms or metrics that neither side has.
+    `control` is a second run of `before`'s code in the same A/B measurement, which gives its noise floor.
+    Raises UsageError for arms or metrics that neither side has.
     """
     options = options or CompareOptions()
     stands = obstacles(before, after, options.host_mismatch, across_options=options.across_options)
@@ -94,7 +101,7 @@ def _rows_of_pair(
     one_arm = before is not after and pair.before_arm == pair.after_arm
     if not reason and one_arm and not options.across_options:
         differs = arms_differ(old, new)
-        reason = f"the arm is asked differently: {differs}" if differs else ""
+        reason = f"the arm has other settings: {differs}" if differs else ""
     wide_control = control_of(before, after, options.control_arm) if stands.ratios else ""
     for quantity in quantities(old, new, options):
         kind = metric(quantity.metric)
@@ -107,11 +114,11 @@ def _rows_of_pair(
             gone = Judgement(Verdict.MISSING, f"no value {side}")
             yield replace(base, judgement=gone, new=not first)
         elif kind.kind == "exact":
-            samples = sample(first), sample(second)
+            samples = side_values(first), side_values(second)
             verdict = judge_exact(*samples, kind.better, kind.unit)
             yield replace(base, before=samples[0], after=samples[1], judgement=verdict)
         elif kind.kind == "compressed":
-            samples = sample(first), sample(second)
+            samples = side_values(first), side_values(second)
             verdict = judge_compressed(*samples, options.bytes_tolerance, kind.better)
             yield replace(base, before=samples[0], after=samples[1], judgement=verdict)
         elif stands.absolute:
@@ -119,8 +126,8 @@ def _rows_of_pair(
         else:
             yield replace(
                 base,
-                before=sample(first),
-                after=sample(second),
+                before=side_values(first),
+                after=side_values(second),
                 # Family and level are set once all cells are known.
                 evidence=unjudged(first, second, paired=pair.paired),
                 floor=noise_floor(
@@ -135,8 +142,8 @@ _PENDING = Judgement(Verdict.INSUFFICIENT, "not judged yet")
 def _refused(base: Row, first: Values, second: Values, reason: str) -> Row:
     return replace(
         base,
-        before=sample(first) if first else None,
-        after=sample(second) if second else None,
+        before=side_values(first) if first else None,
+        after=side_values(second) if second else None,
         judgement=Judgement(Verdict.NOT_COMPARABLE, reason),
     )
 
@@ -146,12 +153,16 @@ def _across_machines(base: Row, before: Side, after: Side, stands: Obstacles, co
     machines = stands.absolute
     is_time = base.metric.kind == "time"
     if not control or not is_time or control in (base.before_arm, base.after_arm):
-        why = machines if not control else f"{machines}, and this is no time against a control arm"
+        why = (
+            machines
+            if not control
+            else f"{machines}, and this is not a time that can be divided by a control arm's"
+        )
         return replace(base, judgement=Judgement(Verdict.NOT_COMPARABLE, why))
     if stands.cpu_only and not all(
         is_cpu_ratio(side, control, base.quantity) for side in (before, after)
     ):
-        why = f"{machines}, and this is no CPU time against that of a control arm"
+        why = f"{machines}, and this is not a CPU time that can be divided by a control arm's"
         return replace(base, judgement=Judgement(Verdict.NOT_COMPARABLE, why))
     first = ratios_to_control(before, base.before_arm, control, base.quantity)
     second = ratios_to_control(after, base.after_arm, control, base.quantity)
@@ -160,8 +171,8 @@ def _across_machines(base: Row, before: Side, after: Side, stands: Obstacles, co
         return replace(base, judgement=Judgement(Verdict.NOT_COMPARABLE, why))
     return replace(
         base,
-        before=sample(first),
-        after=sample(second),
+        before=side_values(first),
+        after=side_values(second),
         evidence=unjudged(first, second, paired=False),
         floor=NoiseFloor(WIDE_CHANGE, "the wide limit across machine classes"),
         scale=f"x {control}",
@@ -173,7 +184,7 @@ def _with_verdicts(rows: list[Row], options: CompareOptions) -> list[Row]:
     noisy = [i for i, row in enumerate(rows) if row.evidence is not None]
     judged = [i for i in noisy if _evidence(rows[i]).testable]
     family = max(len(judged), 1)
-    # A sitting fixes its looks in advance, but only here is the number of cells known.
+    # An A/B measurement fixes its looks in advance, but only here is the number of cells known.
     spending = None if options.spending is None else replace(options.spending, family=family)
     found: dict[int, Evidence] = {}
     for i in noisy:
@@ -211,5 +222,80 @@ def _evidence(row: Row) -> Evidence:
     return row.evidence
 
 
-def _values(side: Sample | None) -> Values:
+def _values(side: SideValues | None) -> Values:
     return {} if side is None else dict(zip(side.rounds, side.values, strict=True))
+
+
+def arm_pairs(before: Side, after: Side, options: CompareOptions) -> list[ArmPair]:
+    """The requested arms, else the arms of either side by name; raises UsageError for unknown ones."""
+    wanted = options.arms
+    if not wanted:
+        if before is after:
+            raise UsageError("two arms of one run must be named: --arm BEFORE --arm AFTER")
+        names = [*before.arms, *(name for name in after.arms if name not in before.arms)]
+        wanted = tuple((name, name) for name in names)
+    for first, second in wanted:
+        if first not in before.arms and second not in after.arms:
+            known = ", ".join(sorted({*before.arms, *after.arms}))
+            raise UsageError(f"neither side has the arm {first!r}; known are {known}")
+    same_ab = before.ab != "" and before.ab == after.ab
+    found = []
+    for first, second in wanted:
+        old, new = before.arms.get(first), after.arms.get(second)
+        beside = before is after and old is not None and new is not None and interleaved(old, new)
+        found.append(ArmPair(first, second, old, new, beside or same_ab))
+    return found
+
+
+def quantities(old: ArmSide, new: ArmSide, options: CompareOptions) -> list[Quantity]:
+    """The quantities of either arm to compare, in the requested order."""
+    wanted = options.metrics or PRIMARY
+    if "phase" in options.by and not options.metrics:
+        wanted = (*wanted, "phase_wall_s", "phase_cpu_s")
+    for name in wanted:
+        metric(name)  # raises for an unknown name
+    known = {quantity for side in (old, new) for quantity in side.values}
+    rank = {name: i for i, name in enumerate(wanted)}
+    chosen = [
+        quantity
+        for quantity in known
+        if quantity.metric in rank
+        and (not options.phases or not quantity.phase or quantity.phase in options.phases)
+        and (not quantity.commit or "commit" in options.by or _moved(quantity, old, new))
+    ]
+    return sorted(chosen, key=lambda q: (rank[q.metric], q.phase, q.commit))
+
+
+def _moved(quantity: Quantity, old: ArmSide, new: ArmSide) -> bool:
+    """Whether an exact quantity changed in one commit, which the sum over commits might hide."""
+    if metric(quantity.metric).kind != "exact":
+        return False
+    first, second = old.values.get(quantity, {}), new.values.get(quantity, {})
+    return set(first.values()) != set(second.values())
+
+
+def contents_of(pair: ArmPair) -> Row:
+    """The checks of contents as one exact quantity."""
+    names = pair.before_arm, pair.after_arm
+    for side, arm in (("before", pair.before), ("after", pair.after)):
+        if arm is None:
+            other = "after" if side == "before" else "before"
+            gone = contents_row(*names, Verdict.MISSING, f"the arm exists {other}, but not {side}")
+            return replace(gone, new=side == "before")
+        if arm.failures:
+            return contents_row(*names, Verdict.WRONG_ANSWER, f"{side}: {arm.failures[0]}")
+        if arm.unchecked:
+            return contents_row(*names, Verdict.UNCHECKED, f"{side}: {arm.unchecked}")
+        if not arm.values:
+            why = arm.errors[0] if arm.errors else "it measured nothing"
+            gone = contents_row(*names, Verdict.MISSING, f"nothing to compare {side}: {why}")
+            return replace(gone, new=side == "before")
+        if not arm.checks_passed:
+            return contents_row(*names, Verdict.UNCHECKED, f"{side}: no check of contents")
+    assert pair.after is not None
+    return contents_row(*names, Verdict.SAME, f"{pair.after.checks_passed} checks passed")
+
+
+def contents_row(before_arm: str, after_arm: str, verdict: Verdict, because: str) -> Row:
+    """The row of an arm's contents, which also reports an arm that is missing as a whole."""
+    return Row(before_arm, after_arm, Quantity("contents"), CONTENTS, Judgement(verdict, because))

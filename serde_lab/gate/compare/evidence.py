@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from serde_lab.analysis.rounding import rounded_p, rounded_ratio, rounded_value
 from serde_lab.gate.statistics.exact_tests import (
     holm,
     outlier_positions,
@@ -23,7 +24,6 @@ from serde_lab.gate.statistics.exact_tests import (
     welch_p,
 )
 from serde_lab.gate.statistics.intervals import ratio_interval
-from serde_lab.gate.statistics.rounding import rounded_p, rounded_ratio, rounded_value
 
 SMALLEST_SAMPLE = 3
 """A side with fewer values is never judged by statistics."""
@@ -33,7 +33,7 @@ Values = Mapping[int, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SideValues:
     """The values of one side: median, values with their rounds, and the outlying rounds."""
 
     values: tuple[float, ...]
@@ -56,8 +56,8 @@ class Evidence:
     `high` are None if a value is not positive.
     """
 
-    before: Sample
-    after: Sample
+    before: SideValues
+    after: SideValues
     paired: bool
     ratio: float | None = None
     low: float | None = None
@@ -94,11 +94,24 @@ class Evidence:
         return min(1.0, self.smallest_p * self.family)
 
 
-def sample(values: Values) -> Sample:
+@dataclass(frozen=True, slots=True)
+class NoiseFloor:
+    """A relative change (0.03 is 3 %) that is no evidence of a difference, and its source."""
+
+    change: float = 0.0
+    source: str = "no noise floor known"
+
+    @property
+    def known(self) -> bool:
+        """Whether there was data to estimate a floor."""
+        return self != NoiseFloor()
+
+
+def side_values(values: Values) -> SideValues:
     """The values of one side in the order of their rounds."""
     rounds = tuple(sorted(values))
     ordered = tuple(float(values[number]) for number in rounds)
-    return Sample(
+    return SideValues(
         values=ordered,
         rounds=rounds,
         median=rounded_value(float(np.median(ordered))) if ordered else float("nan"),
@@ -115,8 +128,8 @@ def unjudged(before: Values, after: Values, *, paired: bool) -> Evidence:
     common = before.keys() & after.keys()
     if paired and len(common) >= SMALLEST_SAMPLE:
         kept = [{number: values[number] for number in common} for values in (before, after)]
-        return Evidence(sample(kept[0]), sample(kept[1]), paired=True)
-    return Evidence(sample(before), sample(after), paired=False)
+        return Evidence(side_values(kept[0]), side_values(kept[1]), paired=True)
+    return Evidence(side_values(before), side_values(after), paired=False)
 
 
 def gather(

@@ -18,12 +18,11 @@ from serde_lab.gate.baseline import store as baselines
 from serde_lab.gate.compare.comparison import compare_sides
 from serde_lab.gate.compare.rows import CompareOptions, Comparison
 from serde_lab.gate.compare.sides import Side, side_of_run
-from serde_lab.runs.directory import load_run
-from serde_lab.runs.listing import resolve_run
+from serde_lab.runs.directory import load_run, resolve_run
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class NamedFolders:
     """The folders in which names are looked up."""
 
     results: Path
@@ -33,7 +32,7 @@ class Places:
 def compare(
     before: str,
     after: str,
-    places: Places,
+    places: NamedFolders,
     options: CompareOptions | None = None,
     *,
     arms: tuple[str, ...] = (),
@@ -63,7 +62,9 @@ def _split(name: str) -> tuple[str, str]:
     return place, arm
 
 
-def _load(name: str, places: Places, other: Side | None, seen: dict[Path, Side]) -> Side | None:
+def _load(
+    name: str, places: NamedFolders, other: Side | None, seen: dict[Path, Side]
+) -> Side | None:
     """The side; None for a baseline whose machine class is not yet known from the other side."""
     if name.startswith("baseline:"):
         if other is None:
@@ -99,7 +100,7 @@ def _pairs(
         return tuple((arm, arm) for arm in arms)
     if len(arms) != 2:
         raise UsageError(
-            f"one run has two sides only by its arms: name two of {', '.join(sorted(second.arms))}",
+            f"to compare within one run, name two of its arms: {', '.join(sorted(second.arms))}",
             "--arm BEFORE --arm AFTER, or RUN#BEFORE RUN#AFTER",
         )
     return ((arms[0], arms[1]),)

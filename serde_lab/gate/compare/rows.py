@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from serde_lab.analysis.rounding import rounded_ratio
 from serde_lab.errors import worst
 from serde_lab.gate.compare.comparability import HostMismatch
-from serde_lab.gate.compare.evidence import Evidence, Sample
+from serde_lab.gate.compare.evidence import Evidence, NoiseFloor, SideValues
 from serde_lab.gate.compare.sides import Quantity
-from serde_lab.gate.compare.verdict import UNDECIDED, Judgement, Verdict
-from serde_lab.gate.exit_status import Status
-from serde_lab.gate.statistics.noise_floor import NoiseFloor
-from serde_lab.gate.statistics.rounding import rounded_ratio
+from serde_lab.gate.compare.verdict import UNDECIDED, Judgement, Status, Verdict
 from serde_lab.gate.statistics.spending import AlphaSpending
 from serde_lab.measure.metrics import METRICS, Metric
 
@@ -34,7 +32,7 @@ class CompareOptions:
 
     `by` may hold "phase" and "commit", which add cells for each. `margin` is the change within which an
     interval shows sameness, `bytes_tolerance` the same for compressed bytes. With `spending` the level of a
-    cell depends on its number of rounds (a sitting that looked more than once).
+    cell depends on its number of rounds (an A/B measurement that looked more than once).
     """
 
     arms: tuple[tuple[str, str], ...] = ()
@@ -60,8 +58,8 @@ class Row:
     quantity: Quantity
     metric: Metric
     judgement: Judgement
-    before: Sample | None = None
-    after: Sample | None = None
+    before: SideValues | None = None
+    after: SideValues | None = None
     evidence: Evidence | None = None
     floor: NoiseFloor = field(default_factory=NoiseFloor)
     alpha: float = 0.05

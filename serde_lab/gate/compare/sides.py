@@ -21,7 +21,6 @@ from serde_lab.analysis.cell_values import (
     cell_values,
 )
 from serde_lab.runs.model import ArmEntry, Cell, Run
-from serde_lab.runs.soundness import unchecked
 from serde_lab.scenario.identity import asked_of
 
 
@@ -71,7 +70,7 @@ class Side:
     calibration: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     gate_table: Mapping[str, Any] = field(default_factory=dict)
-    sitting: str = ""
+    ab: str = ""
     failures: tuple[str, ...] = ()
     messages: tuple[str, ...] = ()
     without_digest: str = ""
@@ -103,6 +102,17 @@ class Side:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ArmPair:
+    """One pair of arms to compare; `paired` says whether their rounds were interleaved."""
+
+    before_arm: str
+    after_arm: str
+    before: ArmSide | None
+    after: ArmSide | None
+    paired: bool
+
+
 def side_of_run(run: Run, label: str | None = None) -> Side:
     """The measured rounds of a run as a side, without warm-up rounds, failed cells and unchecked arms."""
     header = run.header
@@ -129,7 +139,7 @@ def side_of_run(run: Run, label: str | None = None) -> Side:
         calibration=calibration,
         environment=header.environment,
         gate_table=header.scenario_content.get("gate") or {},
-        sitting=str(header.settings.get("sitting") or ""),
+        ab=str(header.settings.get("sitting") or ""),
         failures=tuple(
             f"{check.name}: {check.detail}"
             for check in run.checks
@@ -143,7 +153,7 @@ def side_of_run(run: Run, label: str | None = None) -> Side:
 def _without_digest(run: Run) -> str:
     if run.header.state == "running":
         return f"run {run.header.run} has not ended, and has no digest yet"
-    return f"run {run.header.run} is without digest: nothing shows that it is what was measured"
+    return f"run {run.header.run} has no digest, so nothing proves that its values are the measured ones"
 
 
 def measuring_code(code_version: Mapping[str, Any]) -> str:
@@ -168,7 +178,7 @@ def interleaved(first: ArmSide, second: ArmSide) -> bool:
 def _arm_side(run: Run, entry: ArmEntry, asked: Mapping[str, Any]) -> ArmSide:
     cells = [(i, c) for i, c in enumerate(run.cells) if c.arm == entry.arm and not c.warmup]
     values: dict[Quantity, dict[int, float]] = {}
-    not_checked = unchecked(run, entry.arm)
+    not_checked = run.unchecked(entry.arm)
     for _, cell in cells:
         if cell.status == "ok" and not not_checked:
             for quantity, value in _quantities(cell).items():

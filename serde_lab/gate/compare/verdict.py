@@ -17,16 +17,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
-from serde_lab.gate.compare.evidence import SMALLEST_SAMPLE, Evidence, Sample
-from serde_lab.gate.statistics.rounding import (
+from serde_lab.analysis.rounding import (
     rounded_change,
     shown_change,
     shown_p,
     shown_ratio,
     shown_value,
 )
+from serde_lab.gate.compare.evidence import SMALLEST_SAMPLE, Evidence, SideValues
 from serde_lab.measure.metrics import Better
 
 
@@ -185,7 +185,7 @@ def _difference(found: Evidence, limits: NoisyLimits) -> str:
         f"the noise floor of {shown_change(limits.floor)}"
     )
     if not found.reachable:
-        return f"{_unreachable(found, limits)}; separated samples, decided by Student's t: {text}"
+        return f"{_unreachable(found, limits)}; the samples do not overlap, so Student's t decides: {text}"
     return text
 
 
@@ -209,10 +209,10 @@ def _doubt(found: Evidence, limits: NoisyLimits, margin: float) -> str:
     interval = f"{shown_ratio(found.low)} to {shown_ratio(found.high)}"
     if found.separated:
         return (
-            f"perfectly separated, but {_unreachable(found, limits)}, and Student's t gives only "
+            f"the samples do not overlap, but {_unreachable(found, limits)}, and Student's t gives only "
             f"{shown_p(found.adjusted_p)}"
             if not found.reachable
-            else f"perfectly separated, yet p {shown_p(found.adjusted_p)} is above the level"
+            else f"the samples do not overlap, yet p {shown_p(found.adjusted_p)} is above the level"
         )
     text = (
         f"p {shown_p(found.adjusted_p)} shows no difference, and the interval {interval} is too "
@@ -221,7 +221,7 @@ def _doubt(found: Evidence, limits: NoisyLimits, margin: float) -> str:
     return text if found.reachable else f"{_unreachable(found, limits)}; {text}"
 
 
-def judge_exact(before: Sample, after: Sample, better: Better, unit: str) -> Judgement:
+def judge_exact(before: SideValues, after: SideValues, better: Better, unit: str) -> Judgement:
     """The verdict on deterministic quantities: every difference counts, whatever the number of rounds."""
     first, second = sorted(set(before.values)), sorted(set(after.values))
     if not first or not second:
@@ -233,7 +233,7 @@ def judge_exact(before: Sample, after: Sample, better: Better, unit: str) -> Jud
             return Judgement(Verdict.SAME, "equal, compared exactly", (equal,))
         return Judgement(
             Verdict.INCONCLUSIVE,
-            f"declared exact, yet it varies between rounds, {_span(first, unit)} on both sides",
+            f"exact by definition, but it varies between rounds, {_span(first, unit)} on both sides",
             (equal,),
         )
     if steady or better == "equal":
@@ -244,7 +244,7 @@ def judge_exact(before: Sample, after: Sample, better: Better, unit: str) -> Jud
     # better.
     rises = second[0] >= first[0] and second[-1] >= first[-1]
     falls = second[0] <= first[0] and second[-1] <= first[-1]
-    text = f"declared exact, yet it varies: {_span(first, unit)} to {_span(second, unit)}"
+    text = f"exact by definition, but it varies: {_span(first, unit)} to {_span(second, unit)}"
     if rises != falls:
         return Judgement(direction(rises, better), text, (equal,))
     return Judgement(Verdict.INCONCLUSIVE, text, (equal,))
@@ -255,7 +255,9 @@ def _span(values: list[float], unit: str) -> str:
     return " .. ".join(shown_value(end) for end in ends) + (f" {unit}" if unit != "1" else "")
 
 
-def judge_compressed(before: Sample, after: Sample, tolerance: float, better: Better) -> Judgement:
+def judge_compressed(
+    before: SideValues, after: SideValues, tolerance: float, better: Better
+) -> Judgement:
     """The verdict on bytes after a codec: the same up to `tolerance` (0.005 is 0.5 %)."""
     if not before.values or not after.values:
         return Judgement(Verdict.MISSING, "one side has no value")
@@ -284,3 +286,14 @@ def judge_compressed(before: Sample, after: Sample, tolerance: float, better: Be
         f"a change of {shown_change(size)}, beyond {shown_change(tolerance)}",
         (within,),
     )
+
+
+class Status(IntEnum):
+    """Exit statuses; 2 (wrong usage) is raised as an error, never decided."""
+
+    PASSED = 0
+    FAILED = 1
+    USAGE = 2
+    REGRESSION = 3
+    WRONG_ANSWER = 4
+    UNDECIDED = 5

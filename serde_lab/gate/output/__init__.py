@@ -1,1 +1,1 @@
-"""Renders comparisons, gates and histories as text, Markdown, CSV, JSON and JUnit."""
+"""Shows comparisons, gates and histories: as JSON documents, and as pages that `report` writes out."""

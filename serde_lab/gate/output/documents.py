@@ -5,19 +5,17 @@ Users depend on the keys. Figures are rounded as they were for the decision; raw
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict
 from typing import Any
 
-from serde_lab.gate.compare.evidence import Sample
+from serde_lab.analysis.rounding import rounded_change
+from serde_lab.gate.compare.evidence import SideValues
 from serde_lab.gate.compare.rows import Comparison, Row
 from serde_lab.gate.compare.verdict import MARKS, Inequality
 from serde_lab.gate.decision import WORST_FIRST, Finding, GateResult
 from serde_lab.gate.history import History, HistoryStep
 from serde_lab.gate.self_test import SelfTest
 from serde_lab.gate.statistics.intervals import Rate
-from serde_lab.gate.statistics.rounding import rounded_change
-from serde_lab.runs.plain_text import plain_json
 
 
 def comparison_document(comparison: Comparison) -> dict[str, Any]:
@@ -105,11 +103,6 @@ def self_test_document(result: SelfTest) -> dict[str, Any]:
     }
 
 
-def as_json(document: object) -> str:
-    """Deterministic JSON; values that are not finite become null."""
-    return plain_json(_finite(document)) + "\n"
-
-
 def _row(row: Row) -> dict[str, Any]:
     found = row.evidence
     return {
@@ -158,7 +151,7 @@ def _row(row: Row) -> dict[str, Any]:
     }
 
 
-def _sample(sample: Sample | None) -> dict[str, Any] | None:
+def _sample(sample: SideValues | None) -> dict[str, Any] | None:
     if sample is None or not sample.values:
         return None
     return {
@@ -204,13 +197,3 @@ def _rate(rate: Rate) -> dict[str, Any]:
         "low": rounded_change(rate.low),
         "high": rounded_change(rate.high),
     }
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return value

@@ -1,4 +1,4 @@
-"""Divides the significance level over the looks of a sitting that looks at its rounds more than once.
+"""Divides the significance level over the looks of an A/B measurement, which looks at its rounds repeatedly.
 
 The looks are fixed in advance. The union bound keeps the error rate whatever the dependence between looks
 (the idea of spending is from Lan and DeMets 1983, the quadratic spending function from Kim and DeMets 1987).
@@ -38,7 +38,7 @@ class AlphaSpending:
 
     @property
     def looks(self) -> tuple[int, ...]:
-        """The numbers of rounds after which the sitting looks."""
+        """The numbers of rounds after which the A/B measurement looks."""
         return (*range(self.first, self.maximum, self.step), self.maximum)
 
     def levels(self) -> dict[int, float]:
@@ -69,7 +69,7 @@ Six rounds are the fewest with a paired p below 0.05; at twenty, a 10 % change i
 per cell with heavy tails (tests/gate/test_gate_error_rates.py).
 """
 
-SITTING_LOOKS = AlphaSpending(first=8, step=4, maximum=40)
+AB_LOOKS = AlphaSpending(first=8, step=4, maximum=40)
 """Looks from 8 to 40 rounds, for cells well under a second (`ab`, the self-test).
 
 In the same time, many short rounds show more than few long ones, since neighbouring rounds share the same

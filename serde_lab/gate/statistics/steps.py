@@ -14,8 +14,8 @@ from itertools import pairwise
 import numpy as np
 from scipy import stats
 
+from serde_lab.analysis.rounding import rounded_p, rounded_ratio
 from serde_lab.gate.statistics.exact_tests import Floats
-from serde_lab.gate.statistics.rounding import rounded_p, rounded_ratio
 
 SMALLEST_SEGMENT = 3
 _PERMUTATIONS = 999
@@ -23,7 +23,7 @@ _SEED = 20_250_602
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LevelStep:
     """`index` is the first position of the new level; both levels are medians of their segments."""
 
     index: int
@@ -35,7 +35,7 @@ class Step:
 
 def find_steps(
     values: Sequence[float], *, alpha: float = 0.05, smallest_change: float = 0.02
-) -> tuple[Step, ...]:
+) -> tuple[LevelStep, ...]:
     """The steps of positive values, in order; none in series that are too short (below about seven values).
 
     A step is significant at `alpha` and changes the median by more than `smallest_change`.
@@ -52,10 +52,10 @@ def find_steps(
         cuts = [(at, p) for at, p in cuts if at != least.index]
 
 
-def find_changes(values: Sequence[float]) -> tuple[Step, ...]:
+def find_changes(values: Sequence[float]) -> tuple[LevelStep, ...]:
     """The steps of an exact quantity: every change is one."""
     return tuple(
-        Step(i, values[i - 1], values[i], _ratio(values[i - 1], values[i]), 0.0)
+        LevelStep(i, values[i - 1], values[i], _ratio(values[i - 1], values[i]), 0.0)
         for i in range(1, len(values))
         if values[i] != values[i - 1]
     )
@@ -89,13 +89,13 @@ def _scores(ranks: Floats) -> Floats:
     return scores
 
 
-def _steps(series: Floats, cuts: Sequence[tuple[int, float]]) -> tuple[Step, ...]:
+def _steps(series: Floats, cuts: Sequence[tuple[int, float]]) -> tuple[LevelStep, ...]:
     if not cuts:
         return ()
     bounds = [0, *(at for at, _ in cuts), series.size]
     levels = [float(np.median(series[a:b])) for a, b in pairwise(bounds)]
     return tuple(
-        Step(at, levels[i], levels[i + 1], _ratio(levels[i], levels[i + 1]), p)
+        LevelStep(at, levels[i], levels[i + 1], _ratio(levels[i], levels[i + 1]), p)
         for i, (at, p) in enumerate(cuts)
     )
 

@@ -1,1 +1,1 @@
-"""Measures two versions of the code alternately, in one sitting."""
+"""Measures two versions of the code alternately."""

@@ -6,18 +6,15 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import pyarrow.parquet as pq
-
-from serde_lab.measure.event_log import EventLogReader, event_log_file
+from serde_lab.measure.event_log import EventLogReader, SparkHistory, event_log_file
+from serde_lab.measure.process_tree import TreeUse, tree_use
 from serde_lab.measure.slots import Interval
-from serde_lab.measure.spark_tasks import SparkHistory
-from serde_lab.pipeline.spark.exchange import warm_workers
+from serde_lab.pipeline.spark.exchange import batches_of, scan_of_files, warm_workers
 from serde_lab.pipeline.warm_up import DEFAULT_FRAMING
 from serde_lab.serde.interface import SerdeOptions
 
@@ -32,11 +29,13 @@ _DRAIN_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The measurements around one call: its interval, its wall time, and its Spark jobs."""
+    """The measurements around one call: its interval, its wall time, its Spark jobs, and what all processes
+    used, which is known on one machine only (else None)."""
 
     interval: Interval
     wall_ns: int
     history: SparkHistory
+    tree: TreeUse | None
 
 
 class Bench:
@@ -47,6 +46,7 @@ class Bench:
         self._context = spark.sparkContext
         self._log = EventLogReader(event_log_file(event_logs, self._context.applicationId))
         self._daemons: set[int] = set()
+        self._local = (self._context.master or "").startswith("local")
 
     def fresh_workers(
         self,
@@ -68,7 +68,7 @@ class Bench:
         began = time.perf_counter()
         workers = warm_workers(self.spark, self.slots, strategy, serde, rows)
         elapsed = time.perf_counter() - began
-        if (self._context.master or "").startswith("local"):
+        if self._local:
             self._daemons = {worker["daemon"] for worker in workers}
         return elapsed
 
@@ -93,9 +93,10 @@ class Bench:
         `own_jobs_only=False` includes every job that ran meanwhile: for callers whose jobs leave the group.
         """
         self._context.setJobGroup(group, group)
-        begin_epoch_ns, begin_ns = time.time_ns(), time.perf_counter_ns()
-        result = call()
-        wall_ns = time.perf_counter_ns() - begin_ns
+        with tree_use() as tree:
+            begin_epoch_ns, begin_ns = time.time_ns(), time.perf_counter_ns()
+            result = call()
+            wall_ns = time.perf_counter_ns() - begin_ns
         self._context.setJobGroup("", "")
         self._context._jsc.sc().listenerBus().waitUntilEmpty(_DRAIN_MS)
         ran = self._log.read()
@@ -106,16 +107,12 @@ class Bench:
             else ran.between(begin_epoch_ns // 1_000_000, (begin_epoch_ns + wall_ns) / 1e6 + 1)
         )
         interval = Interval(begin_epoch_ns, begin_epoch_ns + wall_ns)
-        return result, Window(interval, wall_ns, history)
+        return result, Window(interval, wall_ns, history, tree.use if self._local else None)
+
+    def batches_of(self, rows: int) -> AbstractContextManager[None]:
+        """While open, Spark hands at most `rows` rows at a time to Python."""
+        return batches_of(self.spark, rows)
 
     def source(self, files: Sequence[Path]) -> DataFrame:
-        """The rows of parquet files, one input partition per file, in the given order.
-
-        Spark sorts the files of one scan by size. A union keeps their order, which decides between equal
-        ordering values.
-        """
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        schema = from_arrow_schema(pq.read_schema(files[0]).remove_metadata())
-        read = self.spark.read.schema(schema)
-        return reduce(lambda left, right: left.union(right), [read.parquet(str(f)) for f in files])
+        """The rows of Parquet files, one input partition per file, in the given order."""
+        return scan_of_files(self.spark, files)

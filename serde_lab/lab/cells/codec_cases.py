@@ -110,7 +110,7 @@ def check_rows(scenario: Scenario, inputs: PreparedInputs) -> None:
     there, wanted = inputs.commits[0].rows, max(scenario.codec.batch_rows)
     if there < wanted:
         raise ScenarioError(
-            f"{scenario.name}: codec.batch_rows asks for {wanted:,} records, but commit.1 has"
+            f"{scenario.name}: codec.batch_rows needs {wanted:,} records, but commit.1 has only"
             f" {there:,} rows"
         )
 

@@ -7,24 +7,28 @@ cell. Contents are checked in the first round.
 from __future__ import annotations
 
 import random
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from serde_lab.analysis.cell_values import PHASE_CPU, cell_values
 from serde_lab.errors import ScenarioError, WrongAnswer
-from serde_lab.lab.cells.result import CellResult
-from serde_lab.lab.cells.slowdown import slowed
-from serde_lab.lab.cells.strategy import CellRunner
-from serde_lab.lab.checks.cell import CellChecks
+from serde_lab.lab.cells.cell import CellResult
+from serde_lab.lab.cells.table_cells import InProcess, TableCells
+from serde_lab.lab.checks.cell_checks import CellChecks
+from serde_lab.lab.folders import work_folder
 from serde_lab.lab.inputs.prepared import prepare_inputs
 from serde_lab.lab.plan import check_scenario, serde_options
-from serde_lab.lab.work_folder import work_folder
-from serde_lab.runs.model import Cell, Sample
+from serde_lab.records.schema import RecordSchema
+from serde_lab.runs.model import Cell
 from serde_lab.scenario.model import Arm, Scenario
+from serde_lab.serde.interface import Bounds, BoundSerde, Frames, Records, SerdeOptions
+from serde_lab.serde.registry import bind
 
 CELLS = ("plain", "plain_again", "slowed")
 METRICS = ("seconds", "serde_cpu_s")
@@ -37,7 +41,7 @@ _REMEMBERED = 60
 class GateRounds:
     """Rounds of one arm of a scenario in this process; `injected` is a share of the cell's CPU time."""
 
-    runner: CellRunner
+    cells: TableCells
     checks: CellChecks
     arm: Arm
     injected: float
@@ -64,17 +68,17 @@ class GateRounds:
     def _cell(self, name: str) -> dict[str, float]:
         injection: AbstractContextManager[None] = nullcontext()
         if name == "slowed":
-            schema = self.runner.inputs.record_schema
+            schema = self.cells.inputs.record_schema
             options = serde_options(self.arm)
             share_s = self.injected * median(self._cpu_s)
             injection = slowed(self.arm.strategy or "", schema, options, share_s)
         with injection:
-            result = self.runner.run(name, self.arm)
+            result = self.cells.cell(name, self.arm).measure()
         if not self._checked:
             for check in self.checks.judge(self.arm, result).results:
                 if not check.passed:
                     raise WrongAnswer(f"{self.arm.name}, {check.name}: {check.detail}")
-        self.runner.discard(name)
+        self.cells.discard(name)
         if name != "slowed":
             self._cpu_s.append(sum(s.value for s in result.samples if s.metric == PHASE_CPU))
         values = cell_values(_as_cell(name, self.arm, result)).metrics
@@ -93,8 +97,8 @@ def gate_rounds(
     check_scenario(scenario)
     if scenario.measure.exchange != "inprocess":
         raise ScenarioError(
-            f"{scenario.name}: measure.exchange is {scenario.measure.exchange!r}, and a slowdown can"
-            " be injected only into 'inprocess'"
+            f"{scenario.name}: measure.exchange is {scenario.measure.exchange!r}, but slowdowns can"
+            " be injected only with 'inprocess'"
         )
     found = next((one for one in scenario.arms if one.name == arm), None)
     if found is None or found.strategy is None:
@@ -102,16 +106,49 @@ def gate_rounds(
         raise ScenarioError(f"{scenario.name} has no arm {arm!r} with a strategy; it has {known}")
     inputs = prepare_inputs(scenario, cache, message)
     with work_folder() as work:
-        runner = CellRunner(scenario, inputs, work, None)
-        runner.set_up()
+        cells = TableCells(scenario, inputs, work, InProcess())
+        cells.set_up()
         checks = CellChecks(scenario, inputs, work)
-        rounds = GateRounds(runner, checks, found, injected, scenario.measure.seed)
+        rounds = GateRounds(cells, checks, found, injected, scenario.measure.seed)
         rounds.warm_up()
         yield rounds
 
 
 def _as_cell(name: str, arm: Arm, result: CellResult) -> Cell:
-    samples = tuple(
-        Sample(one.metric, one.value, "", one.commit, one.phase) for one in result.samples
-    )
-    return Cell(name, arm.name, 1, False, 0, "", "ok", None, samples)
+    return Cell(name, arm.name, 1, False, 0, "", "ok", None, result.samples)
+
+
+@contextmanager
+def slowed(
+    strategy: str, schema: RecordSchema, options: SerdeOptions, cpu_s: float
+) -> Iterator[None]:
+    """Make the strategy burn `cpu_s` seconds of CPU in its next call of `encode`, once; undone on exit.
+
+    Only this process is slowed, so the exchange must be the in-process one.
+    """
+    kind: Any = type(bind(strategy, schema, options))
+    original = kind.encode
+    left = [cpu_s]
+
+    def encode(self: BoundSerde, records: Records, bounds: Bounds) -> Frames:
+        if left:
+            burn(left.pop())
+        frames: Frames = original(self, records, bounds)
+        return frames
+
+    inherited = "encode" not in vars(kind)
+    kind.encode = encode
+    try:
+        yield
+    finally:
+        if inherited:
+            del kind.encode
+        else:
+            kind.encode = original
+
+
+def burn(cpu_s: float) -> None:
+    """Use this much CPU time in a loop; on a busy machine its wall time grows like that of other work."""
+    end_ns = time.process_time_ns() + round(cpu_s * 1e9)
+    while time.process_time_ns() < end_ns:
+        sum(range(100))

@@ -1,4 +1,4 @@
-"""Decides which peers of a scenario can run here, and in which Spark session each arm runs.
+"""Plans the peers of a scenario: which of them can run here, in which Spark session, with which options.
 
 A peer needs Apache Hudi's bundle. Without it, the peer is reported as missing. With it, peers share the
 other arms' session or get one of their own.
@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from serde_lab.errors import SetupError
-from serde_lab.lab.cells.peer import session_conf
 from serde_lab.lab.jars.manifest import HUDI, by_hand, find_jar
 from serde_lab.peers import apache_hudi
+from serde_lab.peers.hudi_arms import ARMS
+from serde_lab.scenario.hudi_options import write_options
 from serde_lab.scenario.model import Arm, Scenario
 
 
@@ -55,7 +56,7 @@ def plan_peers(
     bundle = find_jar(HUDI, jar)
     if bundle is None:
         lacking = f"{HUDI.title} {HUDI.coordinates} is not on this machine"
-        advice = f"`serde-lab doctor --fetch-hudi` fetches it; or {by_hand(HUDI)}, or in --hudi-jar"
+        advice = f"run `serde-lab doctor --fetch-hudi`, or {by_hand(HUDI)} or in --hudi-jar"
         if required:
             raise SetupError(f"{', '.join(sorted(peers))}: {lacking}", hint=advice)
         reason = f"{lacking}: {advice}"
@@ -71,3 +72,26 @@ def plan_peers(
 def recorded_jars(session: SessionPlan) -> tuple[str, ...]:
     """The names of the jars, without their folders, which differ from machine to machine."""
     return tuple(Path(jar).name for jar in session.jars)
+
+
+def options_of_peer(scenario: Scenario, arm: Arm, number: int) -> dict[str, str]:
+    """All options that Apache Hudi gets for timed commit `number` (from 1) of `arm`."""
+    commit = scenario.commits[number - 1]
+    # the keys of the user's own files may repeat
+    unique = commit.path is None and commit.duplicates == 0
+    own = ARMS[arm.peer or ""].own_options(unique)
+    return write_options(scenario, arm, commit.operation) | own
+
+
+def session_conf(scenario: Scenario) -> dict[str, str]:
+    """What the Spark session needs for peers beyond Apache Hudi's own settings.
+
+    Apache Hudi reads the zstd level from Hadoop's configuration when the session starts. As an option of
+    a write, or when set later, it has no effect (tried).
+    """
+    tables = [scenario.table_of(arm) for arm in scenario.arms if arm.peer]
+    level = next((table.level for table in tables if table.codec == "zstd"), None)
+    if level is None:
+        return {}
+    # the scenario's consistency check makes sure that all peers have the same level
+    return {"spark.hadoop.parquet.compression.codec.zstd.level": str(level)}

@@ -1,6 +1,6 @@
 """Inspects the files of a table: codec, footers and log blocks. Implements the check `files_alike`.
 
-By this check a run with peers shows that all its tables were written on equal terms.
+With it a run with peers shows that all its tables were written on equal terms.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ import pyarrow.parquet as pq
 
 from serde_lab.errors import TableError
 from serde_lab.peers.likeness import FILES_ALIKE
-from serde_lab.table.files.base_file import BLOOM_KEY, MAX_KEY, MIN_KEY
+from serde_lab.table.files.base_file import BLOOM_KEY, MAX_KEY, META_NAMES, MIN_KEY
 from serde_lab.table.files.log_block import BlockType, LogBlock, parse_blocks
-from serde_lab.table.files.meta_columns import META_NAMES
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.verify.checks import CheckResult
+from serde_lab.verify.table_checks import CheckResult
 
 
 @dataclass
@@ -42,10 +41,10 @@ class FileFacts:
     @property
     def words(self) -> str:
         """The facts in one line."""
-        said = [f"{self.base_files} base files of {self.base_bytes:,} B"]
+        parts = [f"{self.base_files} base files of {self.base_bytes:,} B"]
         if self.base_files:
             bloom = f"{self.bloom_bytes:,} B" if self.bloom_bytes else "none"
-            said += [
+            parts += [
                 f"bloom filters {bloom}",
                 f"key ranges in {self.key_ranges}",
                 f"statistics of {', '.join(sorted(self.statistics))} columns",
@@ -53,9 +52,9 @@ class FileFacts:
             ]
         if self.log_files:
             blocks = ", ".join(f"{n} {kind}" for kind, n in sorted(self.blocks.items()))
-            said.append(f"{self.log_files} log files of {self.log_bytes:,} B, blocks: {blocks}")
-        said.append(f"codec {', '.join(sorted(self.codecs)) or 'of no parquet'}")
-        return "; ".join(said)
+            parts.append(f"{self.log_files} log files of {self.log_bytes:,} B, blocks: {blocks}")
+        parts.append(f"codec {', '.join(sorted(self.codecs)) or 'none'}")
+        return "; ".join(parts)
 
 
 def read_facts(table: HoodieTable, folder: Path) -> FileFacts:
@@ -114,14 +113,14 @@ def _kind(block: LogBlock) -> str:
 
 
 def files_alike(folder: Path, codec: str) -> CheckResult:
-    """Check that the table's files have the asked codec, meta columns, and key ranges beside bloom filters.
+    """Check that a table's files use `codec`, have meta columns, and store key ranges beside bloom filters.
 
     The detail of the result lists the other facts.
     """
     try:
         facts = read_facts(HoodieTable.open(Storage.open(folder)), folder)
     except (TableError, pa.ArrowException, OSError) as exc:
-        return CheckResult(FILES_ALIKE, False, f"its files cannot be looked into: {exc}")
+        return CheckResult(FILES_ALIKE, False, f"its files cannot be read: {exc}")
     problems = list(_problems(facts, codec))
     return CheckResult(FILES_ALIKE, not problems, "; ".join([*problems, facts.words]))
 
@@ -130,9 +129,9 @@ def _problems(facts: FileFacts, codec: str) -> Iterable[str]:
     wanted = {"lz4": {"lz4", "lz4_raw"}}.get(codec, {codec})
     foreign = facts.codecs - wanted
     if foreign:
-        yield f"asked for {codec}, but found {', '.join(sorted(foreign))}"
+        yield f"expected codec {codec}, found {', '.join(sorted(foreign))}"
     if facts.without_meta:
-        yield f"{facts.without_meta} files or blocks lack meta columns"
+        yield f"{facts.without_meta} files or blocks have no meta columns"
     # without bloom filters Apache Hudi leaves out the key range too
     if facts.bloom_bytes and facts.key_ranges != facts.base_files:
-        yield f"only {facts.key_ranges} of {facts.base_files} base files say their key range"
+        yield f"only {facts.key_ranges} of {facts.base_files} base files store their key range"

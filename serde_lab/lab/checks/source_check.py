@@ -12,13 +12,13 @@ from serde_lab.errors import LabError, SchemaError
 from serde_lab.inputs.parquet_rows import ParquetRows
 from serde_lab.lab.inputs import own_files
 from serde_lab.lab.inputs.batches import check_rows as check_batches
-from serde_lab.lab.plan import TABLE_NAME, Write, serde_options, write_options
-from serde_lab.pipeline.planning import key_generator
+from serde_lab.lab.plan import Write, serde_options, set_up_options
+from serde_lab.pipeline.plan import key_generator
 from serde_lab.pipeline.source.schema import avro_schema, record_schema
 from serde_lab.pipeline.stages import stored_form
 from serde_lab.records.keys import NOWHERE
-from serde_lab.records.schema import RecordSchema
-from serde_lab.records.types import storage_schema
+from serde_lab.records.schema import RecordSchema, storage_schema
+from serde_lab.scenario.hudi_options import TABLE_NAME
 from serde_lab.scenario.model import Arm, ParquetData, Scenario
 from serde_lab.serde.interface import Bounds
 from serde_lab.serde.registry import BUILT_IN, named, strategy
@@ -64,13 +64,13 @@ def _check_names(key: str, path: str, rows: ParquetRows, scenario: Scenario) -> 
     columns = own_files.role_columns(scenario)
     schema = pa.schema([rows.schema.field(name) for name in columns if name in rows.schema.names])
     data = scenario.data
-    told = RecordSchema(storage_schema(schema), data.record_key, data.partition)
+    records = RecordSchema(storage_schema(schema), data.record_key, data.partition)
     try:
-        keys = key_generator(told, write_options(scenario, None, Write()))
+        keys = key_generator(records, set_up_options(scenario, None, Write()))
         for table in rows.batches(_ROWS_AT_A_TIME, schema.names):
             for batch in table.combine_chunks().to_batches():
-                stored = stored_form(batch, told.data)
-                if told.record_key:
+                stored = stored_form(batch, records.data)
+                if records.record_key:
                     keys.record_keys(stored)
                 keys.partition_paths(stored)
     except LabError as exc:
@@ -92,7 +92,7 @@ def try_arms(scenario: Scenario) -> None:
     few = _first_rows(scenario)
     records = _records(scenario, few.schema)
     check_arms(scenario.arms, records)
-    keys = key_generator(records, write_options(scenario, None, Write()))
+    keys = key_generator(records, set_up_options(scenario, None, Write()))
     few = stored_form(few, records.data)
     for name in scenario.ordering:
         if few.column(name).null_count == len(few):  # event_ts: derived batches fill it
@@ -126,7 +126,7 @@ def _records(scenario: Scenario, source: pa.Schema) -> RecordSchema:
         if name not in schema.names:  # event_ts: derived batches add it
             schema = schema.append(pa.field(name, pa.int64()))
     try:
-        records = record_schema(schema, write_options(scenario, None, Write()))
+        records = record_schema(schema, set_up_options(scenario, None, Write()))
         avro_schema(records.data, TABLE_NAME)
     except SchemaError as exc:
         where = scenario.data.path if isinstance(scenario.data, ParquetData) else "data"

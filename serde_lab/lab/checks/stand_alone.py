@@ -22,17 +22,17 @@ import pyarrow as pa
 from serde_lab.errors import LabError
 from serde_lab.inputs.made_up_rows import made_up_rows
 from serde_lab.records.keys import NOWHERE, KeyGenerator
+from serde_lab.records.plain_form import first_difference
 from serde_lab.records.schema import RecordSchema
-from serde_lab.serde.equality import first_difference
 from serde_lab.serde.interface import Bounds, SerdeOptions
 from serde_lab.serde.registry import strategy
-from serde_lab.verify.checks import CheckResult
+from serde_lab.verify.table_checks import CheckResult
 
 STAND_ALONE = "frames_stand_alone"
 
 _MOST_ROWS = 2048
 # a process without an answer by then will never answer, however busy the machine is
-_PATIENCE_S = 300
+_TIMEOUT_S = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def frames_stand_alone(
         try:
             samples[name] = _sample(subject, options, schema, enveloped)
         except Exception as exc:  # a plug-in may raise anything
-            raised[name] = f"{subject} cannot encode made-up rows: {_said(exc)}"
+            raised[name] = f"{subject} cannot encode made-up rows: {_message(exc)}"
     answers = _read_back({name: sample.sent for name, sample in samples.items()}, work)
     return Proof({n: _judged(sample, answers[n]) for n, sample in samples.items()}, raised)
 
@@ -100,12 +100,12 @@ def _sample(
 
 def _judged(sample: _Sample, answer: pa.RecordBatch | str) -> CheckResult:
     if isinstance(answer, str):
-        return _failed(f"a fresh process cannot read the frames: {answer}")
+        return _failed(f"a separate process cannot decode the frames: {answer}")
     difference = first_difference(answer, sample.expected)
     if difference is not None:
-        return _failed(f"a fresh process reads other rows from the frames: {difference}")
+        return _failed(f"a separate process decodes other rows: {difference}")
     frames, rows = len(sample.sent.frames), len(sample.expected)
-    detail = f"a fresh process reads {rows:,} made-up rows from {frames:,} frames"
+    detail = f"a separate process decodes {rows:,} made-up rows from {frames:,} frames"
     return CheckResult(STAND_ALONE, True, detail)
 
 
@@ -113,7 +113,7 @@ def _failed(detail: str) -> CheckResult:
     return CheckResult(STAND_ALONE, False, detail)
 
 
-def _said(exc: BaseException) -> str:
+def _message(exc: BaseException) -> str:
     if isinstance(exc, LabError):
         return exc.message
     return f"{type(exc).__name__}: {(str(exc).strip().splitlines() or [''])[0]}"
@@ -141,20 +141,20 @@ def _ask(
 ) -> str:
     """Start one process for `names` and add its results to `answers`; returns how it ended."""
     work.mkdir(parents=True, exist_ok=True)
-    question, answer = work / "frames.pickle", work / "rows.pickle"
-    question.write_bytes(pickle.dumps({name: sent[name] for name in names}))
+    request, answer = work / "frames.pickle", work / "rows.pickle"
+    request.write_bytes(pickle.dumps({name: sent[name] for name in names}))
     answer.unlink(missing_ok=True)
     # the other process must find the same strategies as this one
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-m", __name__, str(question), str(answer)]
+    command = [sys.executable, "-m", __name__, str(request), str(answer)]
     try:
         done = subprocess.run(
-            command, env=environment, capture_output=True, timeout=_PATIENCE_S, check=False
+            command, env=environment, capture_output=True, timeout=_TIMEOUT_S, check=False
         )
         ended = f"the process ended with status {done.returncode}"
         ended += _last_line(done.stderr)
     except subprocess.TimeoutExpired:
-        ended = f"no answer after {_PATIENCE_S} s"
+        ended = f"no answer after {_TIMEOUT_S} s"
     if answer.exists():
         with answer.open("rb") as file:
             answers.update(_loaded(file))
@@ -174,17 +174,17 @@ def _loaded(file: Any) -> Iterator[tuple[str, pa.RecordBatch | str]]:
             return
 
 
-def decode_all(question: Path, answer: Path) -> None:
+def decode_all(request: Path, answer: Path) -> None:
     """Decode every arm's frames in the other process; writes pickles of (arm, batch or message)."""
-    asked: dict[str, Sent] = pickle.loads(question.read_bytes())
+    sent_by_arm: dict[str, Sent] = pickle.loads(request.read_bytes())
     with answer.open("wb") as file:
-        for name, sent in asked.items():
+        for name, sent in sent_by_arm.items():
             found: pa.RecordBatch | str
             try:
                 bound = strategy(sent.strategy).bind(sent.schema, sent.options)
                 found = bound.decode(sent.frames).to_arrow()
             except Exception as exc:  # what a plug-in raises is reported as its result
-                found = _said(exc)
+                found = _message(exc)
             pickle.dump((name, found), file)
             file.flush()
 

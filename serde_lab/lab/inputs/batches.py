@@ -11,7 +11,7 @@ import pyarrow as pa
 from serde_lab.errors import DataError, LabError, ScenarioError, UsageError
 from serde_lab.inputs.draws import onto_a_third
 from serde_lab.inputs.parquet_rows import ParquetRows
-from serde_lab.inputs.parts import Manifest, PartFolder, Progress, write_parts
+from serde_lab.inputs.parts import Manifest, OnProgress, PartFolder, write_parts
 from serde_lab.inputs.shares import Shares
 from serde_lab.inputs.update_stream import ROWS_PER_PIECE, UpdateStream
 from serde_lab.lab.inputs import own_files
@@ -33,11 +33,11 @@ def make_batches(
     scenario: Scenario,
     cache: Path,
     folder: Path,
-    asked: Mapping[str, Any],
+    request: Mapping[str, Any],
     say: Say,
-    progress: Progress,
+    progress: OnProgress,
 ) -> list[Manifest]:
-    """Write every batch into its folder below `folder`; each manifest records the request `asked`.
+    """Write every batch into its folder below `folder`; each manifest records `request`.
 
     Raises ScenarioError or DataError if the rows cannot be provided.
     """
@@ -77,7 +77,7 @@ def make_batches(
             files = [target.folder / part.name for part in parts]
             notes[DIFFERENT_KEYS] = own_files.different_keys(files, scenario.data.record_key)
             keys = f", {notes[DIFFERENT_KEYS]:,} different keys"
-        manifest = target.finish(asked, parts, notes)
+        manifest = target.finish(request, parts, notes)
         say(
             f"{key}: {manifest.rows:,} rows{keys} in {len(manifest.parts)} parts,"
             f" {manifest.content[:19]}"
@@ -103,14 +103,14 @@ def check_rows(scenario: Scenario) -> None:
             earlier += own_files.find_files(f"{key}.path", batch.path)
 
 
-def _source(scenario: Scenario, cache: Path, say: Say, progress: Progress) -> ParquetRows:
+def _source(scenario: Scenario, cache: Path, say: Say, progress: OnProgress) -> ParquetRows:
     """The checked rows from which batches are derived."""
     data = scenario.data
     if isinstance(data, TpchData):
         by = generator_version().replace(" ", "-")
         out = cache / "tpch" / by / f"scale-factor-{data.scale_factor:g}"
         made = generate(data.table, data.scale_factor, out, progress=progress)
-        done = "was there" if made.reused else "generated"
+        done = "generated earlier" if made.reused else "generated"
         say(f"{data.table}, {made.manifest.rows:,} rows, {done}, in {made.folder.resolve()}")
         return ParquetRows(made.manifest.files(made.folder))
     return _own_source(scenario, data)
@@ -135,8 +135,8 @@ def _derived(scenario: Scenario, source: ParquetRows) -> tuple[list[int], Update
     repeated = 0 if known else own_files.repeated_keys(source.files, data.record_key)
     if repeated:
         raise DataError(
-            f"data.key: {', '.join(data.record_key)} is not unique, {repeated:,} keys stand in "
-            f"several of the {source.rows:,} rows, and batches can be derived from unique keys only",
+            f"data.key: {', '.join(data.record_key)} is not unique: {repeated:,} keys occur in "
+            f"several of the {source.rows:,} rows, but batches can only be derived from unique keys",
             "name more columns, or give each batch its own `path`"
             if isinstance(data, ParquetData)
             else "name more columns",
@@ -205,9 +205,9 @@ def _own_batch(
         repeated = own_files.repeated_keys(rows.files, columns, earlier)
         if repeated:
             raise DataError(
-                f"{key}.path: {repeated:,} keys of {batch.path} stand in several rows or are stored "
-                "already, and a bulk_insert does not combine rows",
-                "make it an upsert",
+                f"{key}.path: {repeated:,} keys of {batch.path} occur in several rows or are stored "
+                "already, but a bulk_insert does not combine rows",
+                "use operation upsert",
             )
     names = [name for name in source.schema.names if name in rows.schema.names]
     tables = (_whole(table, source.schema) for table in rows.batches(ROWS_PER_PIECE, names))
@@ -228,7 +228,7 @@ def _whole(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _counted(
-    tables: Iterable[pa.Table], task: str, rows: int, progress: Progress
+    tables: Iterable[pa.Table], task: str, rows: int, progress: OnProgress
 ) -> Iterator[pa.Table]:
     done = 0
     for table in tables:

@@ -14,7 +14,7 @@ import duckdb
 
 from serde_lab.errors import DataError, SchemaError
 from serde_lab.inputs.parquet_rows import ParquetRows
-from serde_lab.records.types import is_nested
+from serde_lab.records.schema import is_nested
 from serde_lab.scenario.model import Batch, ParquetData, Scenario
 from serde_lab.scenario.problems import listed, suggestion
 
@@ -47,8 +47,10 @@ def find_files(key: str, path: str) -> list[Path]:
         if not files:
             deeper = any(where.rglob("*.parquet"))
             raise DataError(
-                f"{key}: the folder {path} holds no .parquet file",
-                f"name the deeper ones by {where / '**' / '*.parquet'}" if deeper else None,
+                f"{key}: the folder {path} has no .parquet file",
+                f"name the files in its subfolders by {where / '**' / '*.parquet'}"
+                if deeper
+                else None,
             )
         return files
     if not glob.has_magic(path):
@@ -79,7 +81,7 @@ def open_source(data: ParquetData) -> ParquetRows:
             t = rows.schema.field(name).type
             if is_nested(t):
                 raise SchemaError(
-                    f"data.{role}: column {name!r} has the type {t}, expected no nesting"
+                    f"data.{role}: column {name!r} has the type {t}, expected a type without nesting"
                 )
     _some(rows, "data.path", data.path)
     return rows
@@ -97,14 +99,12 @@ def open_batch(key: str, batch: Batch, source: ParquetRows, scenario: Scenario) 
     needed = wanted.names if batch.operation != "delete" else role_columns(scenario)
     missing = [name for name in needed if name not in found.names]
     if missing:
-        raise SchemaError(
-            f"{place}: {batch.path} has no column {listed(missing)}, which the data of data.path has"
-        )
+        raise SchemaError(f"{place}: {batch.path} lacks column {listed(missing)} of data.path")
     for field in found:
         if field.name not in wanted.names:
             raise SchemaError(
-                f"{place}: {batch.path} has a column {field.name!r} that the data of data.path has "
-                f"not{suggestion(field.name, wanted.names)}"
+                f"{place}: {batch.path} has a column {field.name!r} that is not in "
+                f"data.path{suggestion(field.name, wanted.names)}"
             )
         expected = wanted.field(field.name).type
         if field.type != expected:

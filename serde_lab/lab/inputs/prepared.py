@@ -5,7 +5,6 @@ The cache has one folder per request and one `PartFolder` per batch; only finish
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -19,7 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from serde_lab.errors import SetupError, UsageError
-from serde_lab.inputs.parts import Manifest, PartFolder, Progress, silent
+from serde_lab.files import lock_file
+from serde_lab.inputs.parts import Manifest, OnProgress, PartFolder, silent
 from serde_lab.inputs.update_stream import DERIVATION
 from serde_lab.lab.inputs import own_files
 from serde_lab.lab.inputs.batches import DIFFERENT_KEYS, Say, make_batches, named_batches
@@ -72,16 +72,16 @@ def default_cache(environment: Mapping[str, str] | None = None) -> Path:
 
 def are_prepared(scenario: Scenario, cache: Path | None = None) -> bool:
     """Whether the input batches of `scenario` exist."""
-    asked = _request(scenario)
-    folder = _folder(scenario, default_cache() if cache is None else cache, asked)
-    return _finished(scenario, folder, asked) is not None
+    request = _request(scenario)
+    folder = _folder(scenario, default_cache() if cache is None else cache, request)
+    return _finished(scenario, folder, request) is not None
 
 
 def prepare_inputs(
     scenario: Scenario,
     cache: Path | None = None,
     say: Say = lambda text: None,
-    progress: Progress = silent,
+    progress: OnProgress = silent,
 ) -> PreparedInputs:
     """Make the input batches of `scenario`, or find those made before.
 
@@ -91,21 +91,22 @@ def prepare_inputs(
     """
     cache = default_cache() if cache is None else cache
     own_files.check_sources(scenario)
-    asked = _request(scenario)
-    folder = _folder(scenario, cache, asked)
+    request = _request(scenario)
+    folder = _folder(scenario, cache, request)
     try:
-        with alone(cache, f"waiting for another run that makes data in {cache}", say):
-            found = _finished(scenario, folder, asked)
+        with locked(cache, f"waiting for another run that is writing input data to {cache}", say):
+            found = _finished(scenario, folder, request)
             if found is None:
-                say(f"making the input batches in {folder}")
-                found = make_batches(scenario, cache, folder, asked, say, progress)
+                say(f"writing the input batches to {folder}")
+                found = make_batches(scenario, cache, folder, request, say, progress)
                 reused = False
             else:
-                say(f"input batches were there, in {folder}")
+                say(f"using the input batches in {folder}")
                 reused = True
     except PermissionError as exc:
         raise UsageError(
-            f"the cache {cache} cannot be written: {exc.strerror}", "see SERDE_LAB_CACHE"
+            f"the cache {cache} cannot be written: {exc.strerror}",
+            "SERDE_LAB_CACHE or --cache names another folder",
         ) from exc
     except OSError as exc:
         raise SetupError(f"the cache {cache} cannot be written: {exc.strerror or exc}") from exc
@@ -133,18 +134,16 @@ def prepare_inputs(
 
 
 @contextmanager
-def alone(folder: Path, waiting: str, say: Say) -> Iterator[None]:
+def locked(folder: Path, waiting: str, say: Say) -> Iterator[None]:
     """Lock `folder`, so that one process at a time uses it; `say` gets `waiting` if another one has it.
 
-    The lock ends with the process, however that ends.
+    The kernel releases the lock when the process ends.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    with (folder / ".lock").open("w") as file:
+        if not lock_file(file):
             say(waiting)
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            lock_file(file, wait=True)
         yield
 
 
@@ -159,8 +158,8 @@ def record_schema(scenario: Scenario, data: pa.Schema) -> RecordSchema:
     )
 
 
-def _folder(scenario: Scenario, cache: Path, asked: Mapping[str, Any]) -> Path:
-    digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+def _folder(scenario: Scenario, cache: Path, request: Mapping[str, Any]) -> Path:
+    digest = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
     data = scenario.data
     label = f"{data.table}-{data.scale_factor:g}" if isinstance(data, TpchData) else "parquet"
     # the scenario's name is left out, so that scenarios which ask for the same rows share the folder
@@ -183,11 +182,13 @@ def _request(scenario: Scenario) -> dict[str, Any]:
     return request
 
 
-def _finished(scenario: Scenario, folder: Path, asked: Mapping[str, Any]) -> list[Manifest] | None:
+def _finished(
+    scenario: Scenario, folder: Path, request: Mapping[str, Any]
+) -> list[Manifest] | None:
     found = []
     for name, _ in named_batches(scenario):
         manifest = PartFolder(folder / name).manifest()
-        if manifest is None or manifest.asked != asked:
+        if manifest is None or manifest.request != request:
             return None
         found.append(manifest)
     return found

@@ -22,7 +22,7 @@ CERTIFICATES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 
 _ATTEMPTS = 4
 _PAUSE_S = 1.0
-_PATIENCE_S = 60
+_TIMEOUT_S = 60
 _CHUNK_BYTES = 1 << 20
 
 
@@ -49,7 +49,7 @@ def download(
             try:
                 return _receive(opener, request, file, size_bytes, progress)
             except (OSError, http.client.HTTPException) as exc:
-                if attempt == _ATTEMPTS or not _may_pass(exc):
+                if attempt == _ATTEMPTS or not _may_succeed_later(exc):
                     raise _failure(exc) from exc
                 if isinstance(exc, urllib.error.HTTPError) and exc.code == 416:
                     file.truncate(0)  # the server's file is shorter than `part`
@@ -73,18 +73,22 @@ def _receive(
         return progress(done)
     if done:
         request.add_header("Range", f"bytes={done}-")
-    with opener.open(request, timeout=_PATIENCE_S) as answer:
+    with opener.open(request, timeout=_TIMEOUT_S) as answer:
         if not answer.headers.get("Content-Range", "").startswith(f"bytes {done}-"):
             done = file.truncate(0)  # the server sends the whole file
         stated = answer.headers.get("Content-Length", "")
         if stated.isdigit() and done + int(stated) != size_bytes:
-            raise SetupError(f"it has {done + int(stated):,} bytes there, expected {size_bytes:,}")
+            raise SetupError(
+                f"the file has {done + int(stated):,} bytes on the server, expected {size_bytes:,}"
+            )
         while chunk := answer.read(min(_CHUNK_BYTES, size_bytes - done)):
             _write(file, chunk)
             done += len(chunk)
             progress(done)
     if done < size_bytes:
-        raise http.client.HTTPException(f"it ended after {done:,} of {size_bytes:,} bytes")
+        raise http.client.HTTPException(
+            f"the connection ended after {done:,} of {size_bytes:,} bytes"
+        )
     return None
 
 
@@ -115,7 +119,7 @@ def _reason(exc: Exception) -> object:
     return exc.reason if isinstance(exc, urllib.error.URLError) else exc
 
 
-def _may_pass(exc: Exception) -> bool:
+def _may_succeed_later(exc: Exception) -> bool:
     """Whether another attempt may succeed."""
     if isinstance(exc, urllib.error.HTTPError):
         return exc.code >= 500 or exc.code in (408, 416)
@@ -130,8 +134,8 @@ def _failure(exc: Exception) -> SetupError:
     if isinstance(reason, ssl.SSLCertVerificationError):
         return SetupError(
             f"the server's certificate is refused: {reason.verify_message}",
-            hint=f"name the file of your company's certificates in {CERTIFICATES[0]}",
+            hint=f"name a file with your company's certificates in {CERTIFICATES[0]}",
         )
     if isinstance(reason, TimeoutError):
-        return SetupError(f"the server was silent for {_PATIENCE_S} s")
+        return SetupError(f"no answer from the server for {_TIMEOUT_S} s")
     return SetupError(str(getattr(reason, "strerror", None) or reason))

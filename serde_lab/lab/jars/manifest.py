@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from serde_lab.errors import SetupError
-from serde_lab.inputs.parts import Progress, silent
+from serde_lab.inputs.parts import OnProgress, silent
 from serde_lab.lab.inputs.batches import Say
-from serde_lab.lab.inputs.prepared import alone, default_cache
+from serde_lab.lab.inputs.prepared import default_cache, locked
 from serde_lab.lab.jars.download import download
 from serde_lab.lab.jars.repository import homes, local_repositories, repository
 
@@ -89,7 +89,7 @@ def fetch_jar(
     jar: Jar,
     stated: str = "",
     environ: Mapping[str, str] = os.environ,
-    progress: Progress = silent,
+    progress: OnProgress = silent,
     say: Say = lambda text: None,
 ) -> FoundJar:
     """The jar, fetched into the cache if it is not on this machine yet.
@@ -102,7 +102,9 @@ def fetch_jar(
         return found
     target = _cached(jar, environ)
     try:
-        with alone(target.parent, f"waiting for another process that fetches {jar.title}", say):
+        with locked(
+            target.parent, f"waiting for another process that is fetching {jar.title}", say
+        ):
             found = find_jar(jar, stated, environ)
             return found or _fetched(jar, target, environ, progress)
     except OSError as exc:
@@ -119,10 +121,10 @@ def by_hand(jar: Jar, environ: Mapping[str, str] = os.environ) -> str:
     except SetupError:
         source = f"{jar.repository_path} from a Maven repository"
     target = _cached(jar, environ).absolute()
-    return f"fetch {source} by hand to {target}, or name the file in {jar.variable}"
+    return f"download {source} to {target}, or name the file in {jar.variable}"
 
 
-def _fetched(jar: Jar, target: Path, environ: Mapping[str, str], progress: Progress) -> FoundJar:
+def _fetched(jar: Jar, target: Path, environ: Mapping[str, str], progress: OnProgress) -> FoundJar:
     source = repository(environ)
     url = source.url + jar.repository_path
     part = target.with_name(f"{target.name}.part")
@@ -141,7 +143,8 @@ def _fetched(jar: Jar, target: Path, environ: Mapping[str, str], progress: Progr
     if wrong:
         part.unlink()
         raise SetupError(
-            f"{url} ({source.origin}) is refused as {jar.title}: {wrong}", by_hand(jar, environ)
+            f"{url} ({source.origin}) is not the pinned file of {jar.title}: {wrong}",
+            by_hand(jar, environ),
         )
     part.replace(target)
     return FoundJar(target.resolve(), f"fetched from {source.url}")
@@ -150,10 +153,10 @@ def _fetched(jar: Jar, target: Path, environ: Mapping[str, str], progress: Progr
 def _named(jar: Jar, path: str, origin: str) -> FoundJar:
     if not Path(path).is_file():
         raise SetupError(
-            f"{origin} names {path}, where there is no file", hint=f"expected {jar.coordinates}"
+            f"{origin} names {path}, which is not a file", hint=f"expected {jar.coordinates}"
         )
     wrong = _differs(jar, Path(path))
-    note = f"{path} ({origin}) is not {jar.coordinates} as published: {wrong}" if wrong else ""
+    note = f"{path} ({origin}) is not the published {jar.coordinates}: {wrong}" if wrong else ""
     return FoundJar(Path(path).resolve(), origin, note)
 
 

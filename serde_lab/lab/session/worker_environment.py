@@ -61,7 +61,7 @@ def environment_archive(cache: Path, python: str = "", say: Say = lambda text: N
     archive = folder / f"workers-{_content_hash(shipped, base)}.tar.gz"
     if archive.is_file():
         return archive
-    say("packing the environment of the workers (seconds, once)")
+    say("packing the environment for the workers (takes seconds, once)")
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="packing-", dir=folder) as temporary:
         packed = Path(temporary) / archive.name
@@ -89,7 +89,9 @@ def _collect(name: str, without: frozenset[str], found: dict[str, Distribution])
         found[normal] = distribution(normal)
     except PackageNotFoundError:
         if normal == _OURS:
-            raise SetupError("serde-lab is not installed here", "`make setup`, or pip") from None
+            raise SetupError(
+                "serde-lab is not installed here", "run `make setup`, or install it with pip"
+            ) from None
         return  # required only on another platform or Python
     for requirement in found[normal].requires or ():
         named, _, marker = requirement.partition(";")
@@ -137,11 +139,11 @@ def _files(one: Distribution) -> list[tuple[Path, str]]:
     ours = one.name == _OURS
     if not ours and _is_editable(one):
         raise SetupError(
-            f"{one.name} is installed as editable: its code is not among its files",
-            "install it as a wheel, and the workers get it too",
+            f"{one.name} is an editable installation, whose code cannot be packed",
+            "install it as a wheel",
         )
     if one.files is None:
-        raise SetupError(f"the installation of {one.name} has no RECORD of its files")
+        raise SetupError(f"the installation of {one.name} has no RECORD, which lists its files")
     named = [(Path(str(one.locate_file(file))), str(file)) for file in one.files]
     return [
         (source, target)
@@ -154,8 +156,8 @@ def _files(one: Distribution) -> list[tuple[Path, str]]:
 
 
 def _is_editable(one: Distribution) -> bool:
-    said = json.loads(one.read_text("direct_url.json") or "{}")
-    return bool(said.get("dir_info", {}).get("editable"))
+    origin = json.loads(one.read_text("direct_url.json") or "{}")
+    return bool(origin.get("dir_info", {}).get("editable"))
 
 
 def _pack(environment: Path, archive: Path) -> None:

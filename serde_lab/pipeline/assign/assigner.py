@@ -1,8 +1,10 @@
-"""The assigner: finds each record's file group if it is stored, and otherwise opens or joins one.
+"""The assigners: find each record's file group if it is stored, and otherwise open or join one.
 
-A record that moves to another partition is also deleted from the old one. Sources:
-org.apache.hudi.sink.partitioner.BucketAssignFunction; for keys that may change partition,
-HoodieIndexUtils, which first compares a record with the stored row, so that a late record does not move.
+`Assigner` looks keys up in an index. A record that moves to another partition is also deleted from the old
+one. `RingAssigner` is that of consistent hashing: a partition's ring maps each record to its file group. It
+creates the first ring of a new partition. Sources: org.apache.hudi.sink.partitioner.BucketAssignFunction;
+for keys that may change partition, HoodieIndexUtils, which first compares a record with the stored row, so
+that a late record does not move; org.apache.hudi.sink.bucket.ConsistentBucketAssignFunction.
 """
 
 from __future__ import annotations
@@ -15,19 +17,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.measure.timeline import TaskTimeline
-from serde_lab.merging.survivors import MergeMode, match
+from serde_lab.merging.survivors import MergeMode, match, not_older
 from serde_lab.pipeline.assign.index_lookup import READ_BASE, IndexLookup, Places, stored_values
-from serde_lab.pipeline.exchange.hops import task_of_text
+from serde_lab.pipeline.exchange.routing import Task, task_of_text
 from serde_lab.pipeline.handles.handle import Candidates, precombined
-from serde_lab.pipeline.plan import Operation, WritePlan
+from serde_lab.records.conversion import fit
 from serde_lab.records.key_hash import HashedKeys, equal_neighbours
-from serde_lab.records.ordering import not_older
+from serde_lab.records.operation import Operation
 from serde_lab.records.schema import DELETE, INSERT, PARTITION_PATH, UPDATE_AFTER
-from serde_lab.records.schema_evolution import fit
 from serde_lab.serde.interface import BoundSerde, Records
 from serde_lab.serde.record_verbs import NEW_FILE_GROUP, STORED_FILE_GROUP, MetadataValues
-from serde_lab.table.files.meta_columns import RECORD_KEY
-from serde_lab.table.index.bucket_assigner import BucketAssigner
+from serde_lab.table.files.base_file import RECORD_KEY
+from serde_lab.table.files.file_sizing import BucketAssigner
+from serde_lab.table.index.consistent_hashing import HashingRing
+from serde_lab.table.index.hashing_metadata import create_initial
 
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
@@ -39,7 +42,7 @@ class Located:
 
     `stored`: whether the record's file group exists before this write. `operations`: insert or update for
     each record, as the assigner found; None leaves them unchanged. The records themselves carry none of
-    this until they are sent on (`told`).
+    this until they are sent on (`with_places`).
     """
 
     records: Records
@@ -49,7 +52,7 @@ class Located:
     stored: Mask
     operations: pa.StringArray | None = None
 
-    def told(self, bound: BoundSerde, timeline: TaskTimeline) -> Records:
+    def with_places(self, bound: BoundSerde, timeline: TaskTimeline) -> Records:
         """The records with their file groups and operations in their metadata, to be sent on."""
         with timeline.phase("update_metadata"):
             values = MetadataValues(
@@ -69,15 +72,14 @@ class Assigner:
 
     def __init__(
         self,
-        plan: WritePlan,
-        task: int,
-        timeline: TaskTimeline,
+        task: Task,
         bound: BoundSerde,
         lookup: IndexLookup | None,
         writer_tasks: int,
     ) -> None:
+        plan, number = task.plan, task.partition
         assert plan.index is not None
-        self.plan, self.timeline, self.bound = plan, timeline, bound
+        self.plan, self.timeline, self.bound = plan, task.timeline, bound
         self.index, self.lookup = plan.index, lookup
 
         def task_of(file_id: str) -> int:
@@ -88,8 +90,8 @@ class Assigner:
             self.index.record_bytes,
             self.index.small_files,
             # no other write or task can draw the same ids
-            seed=f"{plan.seed}/{plan.instant}/{plan.batch}/{task}",
-            task=task if writer_tasks else 0,
+            seed=f"{plan.seed}/{plan.instant}/{plan.batch}/{number}",
+            task=number if writer_tasks else 0,
             task_of=task_of,
         )
 
@@ -142,11 +144,11 @@ class Assigner:
         if not self.plan.operation.merges and self.plan.operation is not Operation.DELETE:
             return None, None
         partitioned = bool(self.plan.schema.partition)
-        told = pc.binary_join_element_wise(paths, keys, "\0") if partitioned else keys
-        left, _ = equal_neighbours(HashedKeys.of(told).hashes)
+        identities = pc.binary_join_element_wise(paths, keys, "\0") if partitioned else keys
+        left, _ = equal_neighbours(HashedKeys.of(identities).hashes)
         if not len(left):
             return None, None
-        code = told.dictionary_encode().indices.to_numpy().astype(np.int64)
+        code = identities.dictionary_encode().indices.to_numpy().astype(np.int64)
         _, first = np.unique(code, return_index=True)
         return pa.array(first), code
 
@@ -175,8 +177,8 @@ class Assigner:
         with self.timeline.phase("precombine"):
             candidates = precombined(self.plan, records)
             chosen = candidates.rows()
-            standing = records if chosen is None else records.take(chosen)
-            paths = standing.partition_paths()
+            surviving = records if chosen is None else records.take(chosen)
+            paths = surviving.partition_paths()
         keys = candidates.keys.values
         assert self.lookup is not None
         found = self.lookup.find(keys, paths, sent)
@@ -186,7 +188,7 @@ class Assigner:
             moved = hit & ~there.to_numpy(zero_copy_only=False)
         if not self.index.updates_path and moved.any():
             paths = pc.if_else(pa.array(hit), found.paths, paths)
-            standing = self._kept_in_place(standing, paths, moved)
+            surviving = self._kept_in_place(surviving, paths, moved)
             moved = np.zeros(len(moved), np.bool_)
         if self.plan.operation is Operation.DELETE:
             stored_at = pa.array(np.flatnonzero(hit))
@@ -206,7 +208,7 @@ class Assigner:
             # a record that moves needs a file group like a new one
             remains = (hit & ~moved)[at]
             file_ids, stored = self._with_new(found.file_ids.take(taken), remains, paths_in)
-            incoming = standing if len(at) == len(standing) else standing.take(at)
+            incoming = surviving if len(at) == len(surviving) else surviving.take(at)
             operations = _chosen(remains, UPDATE_AFTER, INSERT)
             located = Located(incoming, keys_in, paths_in, file_ids, stored, operations)
             gone = pa.array(np.flatnonzero(leaves))
@@ -231,10 +233,12 @@ class Assigner:
         with self.timeline.phase("from_arrow"):
             place = batch.schema.get_field_index(PARTITION_PATH)
             field = batch.schema.field(place)
-            anew = self.bound.from_arrow(batch.set_column(place, field, paths.take(pa.array(at))))
+            moved_back = self.bound.from_arrow(
+                batch.set_column(place, field, paths.take(pa.array(at)))
+            )
         with self.timeline.phase("assign"):
             order = np.argsort(np.concatenate([np.flatnonzero(~moved), at]), kind="stable")
-            return type(records).concatenate([others, anew]).take(order)
+            return type(records).concatenate([others, moved_back]).take(order)
 
     def _late(self, candidates: Candidates, found: Places, moved: Rows) -> Mask:
         """Which candidates among `moved` are older than their stored row in another partition."""
@@ -301,3 +305,48 @@ def _joined(one: Located, other: Located) -> Located:
 def _chosen(where: Mask, yes: str, no: str) -> pa.StringArray:
     """`yes` where the mask is set and `no` elsewhere."""
     return pa.array([no, yes], pa.string()).take(pa.array(where.astype(np.int8)))
+
+
+class RingAssigner:
+    """Assigns the records of one task, shard after shard, without any lookup."""
+
+    def __init__(self, task: Task) -> None:
+        plan = task.plan
+        assert plan.index is not None
+        self.plan, self.timeline = plan, task.timeline
+        self._rings = {path: metadata.ring() for path, metadata in plan.index.rings.items()}
+
+    def locate(self, records: Records, sent: Records | None) -> Located | None:
+        """The records of one shard with their file groups; None if there is nothing to write."""
+        plan, table = self.plan, self.plan.table
+        with self.timeline.phase("assign"):
+            keys, paths = records.record_keys(), records.partition_paths()
+            encoded = paths.dictionary_encode()
+            codes = encoded.indices.to_numpy()
+            ids: list[str] = []
+            numbers = np.zeros(len(records), np.int64)
+            stored_ids: list[bool] = []
+            for code, path in enumerate(encoded.dictionary.to_pylist()):
+                ring = self._ring(path)
+                if ring is None:
+                    continue
+                at = np.flatnonzero(codes == code)
+                of_path = keys if len(at) == len(keys) else keys.take(pa.array(at))
+                nodes = ring.nodes_of(of_path, table.record_key_fields, table.bucket_fields)
+                numbers[at] = nodes + len(ids)
+                ids += ring.file_ids
+                stored_ids += [(path, file_id) in plan.groups for file_id in ring.file_ids]
+            if not ids:
+                return None
+            file_ids = pa.array(ids, pa.string()).take(pa.array(numbers))
+            stored = np.array(stored_ids)[numbers]
+            return Located(records, keys, paths, file_ids, stored)
+
+    def _ring(self, path: str) -> HashingRing | None:
+        """The partition's ring; None for a delete from a partition that does not exist."""
+        ring = self._rings.get(path)
+        if ring is None and self.plan.operation is not Operation.DELETE:
+            # any task may be the first to see the partition; all of them create the same ring
+            made = create_initial(self.plan.storage, path, self.plan.table.bucket_count or 1)
+            ring = self._rings[path] = made.ring()
+        return ring

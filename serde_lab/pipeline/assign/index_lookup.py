@@ -15,15 +15,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.merging.survivors import match
-from serde_lab.pipeline.plan import IndexPlan, WritePlan
+from serde_lab.pipeline.exchange.routing import Task
+from serde_lab.pipeline.plan import IndexPlan
 from serde_lab.records.key_hash import HashedKeys
 from serde_lab.records.schema import FILE_ID
 from serde_lab.serde.interface import Records
-from serde_lab.table.files.key_footers import FooterCache
-from serde_lab.table.files.meta_columns import RECORD_KEY
-from serde_lab.table.index.bloom_lookup import BloomLookup, bloom_files
+from serde_lab.table.files.base_file import RECORD_KEY
+from serde_lab.table.index.bloom_lookup import BloomLookup, FooterCache, bloom_files
 
 # a base file never changes, so a worker reads its footer once for all its tasks
 _FOOTERS = FooterCache()
@@ -43,10 +42,10 @@ class Places:
 class IndexLookup(ABC):
     """Finds where records are stored; times its phases on `timeline`, so call it outside other phases."""
 
-    def __init__(self, plan: WritePlan, timeline: TaskTimeline) -> None:
-        assert plan.index is not None
-        self.plan, self.timeline = plan, timeline
-        self.index: IndexPlan = plan.index
+    def __init__(self, task: Task) -> None:
+        assert task.plan.index is not None
+        self.plan, self.timeline = task.plan, task.timeline
+        self.index: IndexPlan = task.plan.index
 
     @abstractmethod
     def find(self, keys: pa.StringArray, paths: pa.StringArray, sent: Records | None) -> Places:
@@ -55,7 +54,7 @@ class IndexLookup(ABC):
         Under a global index `paths` are ignored. `sent`: the index records that came with the records.
         """
 
-    def told_by(self, keys: pa.StringArray, paths: pa.StringArray) -> pa.StringArray:
+    def identities_of(self, keys: pa.StringArray, paths: pa.StringArray) -> pa.StringArray:
         """What identifies a record: its key, or path and key if the index is not global."""
         if not self.plan.schema.partition or self.index.is_global:
             return keys
@@ -72,8 +71,8 @@ class SentIndex(IndexLookup):
                 return _nowhere(len(keys))
             stored = Places(sent.column(FILE_ID), sent.partition_paths())
             at = match(
-                self.told_by(sent.record_keys(), stored.paths),
-                HashedKeys.of(self.told_by(keys, paths)),
+                self.identities_of(sent.record_keys(), stored.paths),
+                HashedKeys.of(self.identities_of(keys, paths)),
             )
             return _taken(stored, at)
 
@@ -98,8 +97,8 @@ class StoredKeys(IndexLookup):
                 return _nowhere(len(keys))
             stored = Places(pa.concat_arrays(stored_ids), pa.concat_arrays(stored_paths))
             at = match(
-                self.told_by(pa.concat_arrays(stored_keys), stored.paths),
-                HashedKeys.of(self.told_by(keys, paths)),
+                self.identities_of(pa.concat_arrays(stored_keys), stored.paths),
+                HashedKeys.of(self.identities_of(keys, paths)),
             )
             return _taken(stored, at)
 
@@ -119,14 +118,14 @@ class StoredKeys(IndexLookup):
 class BaseFileBlooms(IndexLookup):
     """RFC-24's step 4: key ranges and Bloom filters of base files, then the keys of the candidate files."""
 
-    def __init__(self, plan: WritePlan, timeline: TaskTimeline) -> None:
-        super().__init__(plan, timeline)
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
         files = bloom_files(self.index.stored.slices)
         self._places = Places(
             pa.array([file_id for _, file_id, _ in files], pa.string()),
             pa.array([path for path, _, _ in files], pa.string()),
         )
-        self._lookup = BloomLookup(plan.storage, files, self.index.is_global, _FOOTERS)
+        self._lookup = BloomLookup(task.plan.storage, files, self.index.is_global, _FOOTERS)
 
     def find(self, keys: pa.StringArray, paths: pa.StringArray, sent: Records | None) -> Places:
         with self.timeline.phase("lookup"):

@@ -11,22 +11,20 @@ The stages before and after them are in `pipeline/stages.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 
-from serde_lab.measure.timeline import TaskTimeline
-from serde_lab.pipeline.assign.assigner import Assigner
+from serde_lab.pipeline.assign.assigner import Assigner, RingAssigner
 from serde_lab.pipeline.assign.index_lookup import READ_BASE, IndexLookup
-from serde_lab.pipeline.assign.ring import RingAssigner
-from serde_lab.pipeline.exchange.frame_receiver import FrameReceiver
-from serde_lab.pipeline.exchange.frame_sender import INDEX, INDEX_BIT, FrameSender
-from serde_lab.pipeline.exchange.hops import Hop, Outgoing
+from serde_lab.pipeline.exchange.frames import INDEX, INDEX_BIT, FrameReceiver, FrameSender
+from serde_lab.pipeline.exchange.routing import Outgoing, Task
 from serde_lab.pipeline.handles.file_groups import FileGroupWriter
 from serde_lab.pipeline.handles.handle import WriteStatus
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.records.schema import FILE_ID, PARTITION_PATH, RECORD_KEY
 
-Lookup = Callable[[WritePlan, TaskTimeline], IndexLookup]
+Lookup = Callable[[Task], IndexLookup]
 
 # bytes of frames to decode and send on at a time; they fit the CPU caches
 _RELAYED_BYTES = 4 << 20
@@ -39,25 +37,21 @@ def bootstrap_tasks(plan: WritePlan) -> int:
     return min(plan.targets, len(plan.index.stored.slices))
 
 
-def bootstrap_stage(
-    plan: WritePlan, numbers: Iterable[pa.RecordBatch], timeline: TaskTimeline, hop: Hop
-) -> Iterator[pa.RecordBatch]:
+def bootstrap_stage(task: Task, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Send the places of stored keys, as index records, over the records' hop; yields batches of ROUTED.
 
     `numbers`: batches whose first column numbers the tasks of `bootstrap_tasks` to run here.
     """
-    yield from timeline.sink(_index_records(plan, timeline.source(numbers), timeline, hop))
+    yield from task.timeline.sink(_index_records(task, task.source(numbers)))
 
 
-def _index_records(
-    plan: WritePlan, numbers: Iterable[pa.RecordBatch], timeline: TaskTimeline, hop: Hop
-) -> Iterator[pa.RecordBatch]:
-    with timeline.phase("bind"):
-        bound = plan.bind()
+def _index_records(task: Task, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    plan, timeline = task.plan, task.timeline
+    bound = task.bind()
     assert plan.index is not None
     stored, tasks = plan.index.stored, bootstrap_tasks(plan)
     for number in [number for batch in numbers for number in batch.column(0).to_pylist()]:
-        sender = FrameSender(plan, bound, hop, number, timeline, prefix=INDEX, mark=INDEX_BIT)
+        sender = FrameSender(replace(task, partition=number), bound, prefix=INDEX, mark=INDEX_BIT)
         for slice_ in stored.slices[number::tasks]:
             batches = stored.batches(slice_)
             while True:
@@ -73,64 +67,60 @@ def _index_records(
                     records = bound.index_records(keys, paths, file_ids)
                 with timeline.phase(f"{INDEX}route"):
                     going = _envelope(keys, paths, file_ids)
-                    target, shard = hop.destinations(plan, Outgoing(going, number))
+                    target, shard = task.next_hop.destinations(plan, Outgoing(going, number))
                 timeline.add(f"{INDEX}rows", rows)
                 yield from sender.send(records, target, shard)
 
 
-def relay_stage(
-    plan: WritePlan,
-    partition: int,
-    batches: Iterable[pa.RecordBatch],
-    timeline: TaskTimeline,
-    hop: Hop,
-) -> Iterator[pa.RecordBatch]:
+def relay_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Send records on unchanged over the next hop, as an operator does that only looks at them.
 
-    One task holds all frames of a write, and decodes a few at a time.
+    One task holds all frames of a write, and decodes a few at a time, since the next hop needs the records'
+    keys. A frame of one record is sent on as it is; others are encoded again, because their records may go to
+    several tasks.
     """
 
+    plan, timeline = task.plan, task.timeline
+
     def relayed() -> Iterator[pa.RecordBatch]:
-        with timeline.phase("bind"):
-            bound = plan.bind()
-        sender = FrameSender(plan, bound, hop, partition, timeline)
-        receiver = FrameReceiver(plan, bound, timeline)
+        bound = task.bind()
+        sender = FrameSender(task, bound)
+        receiver = FrameReceiver(task, bound)
         for arrived in receiver.arrivals(batches, piece_bytes=_RELAYED_BYTES):
             records = arrived.records
             if records is None:
                 continue
             with timeline.phase("route"):
-                target, shard = hop.destinations(plan, Outgoing(records, partition))
-            yield from sender.send(records, target, shard)
+                target, shard = task.next_hop.destinations(plan, Outgoing(records, task.partition))
+            if bound.options.rows_per_frame == 1 and arrived.frames is not None:
+                yield from sender.forward(arrived.frames, target, shard)
+            else:
+                yield from sender.send(records, target, shard)
             with timeline.phase("release"):
-                arrived.records = records = None
+                arrived.records = arrived.frames = records = None
 
     yield from timeline.sink(relayed())
 
 
 def assign_stage(
-    plan: WritePlan,
-    partition: int,
-    batches: Iterable[pa.RecordBatch],
-    timeline: TaskTimeline,
-    hop: Hop,
-    lookup: Lookup | None,
+    task: Task, batches: Iterable[pa.RecordBatch], lookup: Lookup | None
 ) -> Iterator[pa.RecordBatch]:
     """Send records on with their file groups, as batches of ROUTED; without `lookup`, rings determine
     them.
     """
 
+    plan, timeline, hop = task.plan, task.timeline, task.next_hop
+
     def assigned() -> Iterator[pa.RecordBatch]:
+        bound = task.bind()
         with timeline.phase("bind"):
-            bound = plan.bind()
             assigner: Assigner | RingAssigner
             if lookup is None:
-                assigner = RingAssigner(plan, timeline)
+                assigner = RingAssigner(task)
             else:
-                index = _lookup(plan, timeline, lookup)
-                assigner = Assigner(plan, partition, timeline, bound, index, hop.tasks(plan))
-        sender = FrameSender(plan, bound, hop, partition, timeline)
-        receiver = FrameReceiver(plan, bound, timeline, with_index=True)
+                assigner = Assigner(task, bound, _lookup(task, lookup), hop.tasks(plan))
+        sender = FrameSender(task, bound)
+        receiver = FrameReceiver(task, bound, with_index=True)
         for arrived in receiver.arrivals(batches):
             located = None
             if arrived.records is not None:
@@ -141,8 +131,8 @@ def assign_stage(
                 continue
             with timeline.phase("route"):
                 going = _envelope(located.keys, located.paths, located.file_ids)
-                target, shard = hop.destinations(plan, Outgoing(going, partition))
-            records = located.told(bound, timeline)
+                target, shard = hop.destinations(plan, Outgoing(going, task.partition))
+            records = located.with_places(bound, timeline)
             with timeline.phase("release"):
                 located = None
             yield from sender.send(records, target, shard)
@@ -151,18 +141,14 @@ def assign_stage(
 
 
 def assign_and_write_stage(
-    plan: WritePlan,
-    partition: int,
-    batches: Iterable[pa.RecordBatch],
-    timeline: TaskTimeline,
-    lookup: Lookup,
+    task: Task, batches: Iterable[pa.RecordBatch], lookup: Lookup
 ) -> Iterator[WriteStatus]:
     """Look up, assign and write records in the task that their partition belongs to."""
+    bound, timeline = task.bind(), task.timeline
     with timeline.phase("bind"):
-        bound = plan.bind()
-        assigner = Assigner(plan, partition, timeline, bound, _lookup(plan, timeline, lookup), 0)
-    writers = FileGroupWriter(plan, partition, timeline)
-    for arrived in FrameReceiver(plan, bound, timeline).arrivals(batches):
+        assigner = Assigner(task, bound, _lookup(task, lookup), 0)
+    writers = FileGroupWriter(task)
+    for arrived in FrameReceiver(task, bound).arrivals(batches):
         if arrived.records is not None:
             located = assigner.locate(arrived.records, None)
             if located is not None:
@@ -173,8 +159,8 @@ def assign_and_write_stage(
     yield from timeline.sink(writers.finish())
 
 
-def _lookup(plan: WritePlan, timeline: TaskTimeline, lookup: Lookup) -> IndexLookup | None:
-    return lookup(plan, timeline) if plan.operation.looks_up else None
+def _lookup(task: Task, lookup: Lookup) -> IndexLookup | None:
+    return lookup(task) if task.plan.operation.looks_up else None
 
 
 def _envelope(

@@ -12,13 +12,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from serde_lab.errors import ConcurrentWrite, LabError, StorageError
-from serde_lab.table.services.recovery import recover
 from serde_lab.table.services.replacing import REPLACE_COMMIT, Replaced, requested_content
+from serde_lab.table.services.rollback import recover
+from serde_lab.table.storage.data_files import delete_markers, list_markers
 from serde_lab.table.storage.lock import TableLock
-from serde_lab.table.storage.markers import delete_markers, list_markers
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.commit_metadata import SCHEMA_KEY, CommitMetadata, WriteStat
-from serde_lab.table.timeline.timeline import Instant
+from serde_lab.table.timeline.timeline import SCHEMA_KEY, CommitMetadata, Instant, WriteStat
 
 COMMIT_TRIES = 3
 """How often a commit is tried on a failing storage before the write is rolled back."""

@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 
 from serde_lab.measure.timeline import TaskReport, TaskTimeline
 from serde_lab.pipeline.assign.stages import bootstrap_tasks
-from serde_lab.pipeline.exchange.hops import Hop
+from serde_lab.pipeline.exchange.routing import Hop, Task
 from serde_lab.pipeline.handles.handle import WriteStatus
 from serde_lab.pipeline.handles.row_writer import sorted_ranges
 from serde_lab.pipeline.plan import WritePlan
-from serde_lab.pipeline.topologies import BOOTSTRAP, Stage, StageTask, topology_of
+from serde_lab.pipeline.topologies import BOOTSTRAP, Stage, topology_of
 
 
 class Exchange(ABC):
@@ -80,7 +80,7 @@ class InProcessExchange(Exchange):
         """The outputs of a stage's tasks, in turn."""
         for number, batches in enumerate(inputs):
             timeline = TaskTimeline(stage.label)
-            yield from stage.work(StageTask(plan, number, timeline, hop), batches)
+            yield from stage.work(Task(plan, number, timeline, hop), batches)
             self.reports.append(timeline.report())
 
     def counters(self) -> Counter[str]:

@@ -14,12 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.merging.survivors import Deletes, Indices
-from serde_lab.pipeline.handles.handle import Made, Task, WriteHandle, WriteStatus, refuse_markers
-from serde_lab.pipeline.plan import Operation, PartialUpdates, StoredFileGroup, WritePlan
+from serde_lab.pipeline.exchange.routing import Task
+from serde_lab.pipeline.handles.handle import Combined, WriteHandle, WriteStatus, refuse_markers
+from serde_lab.pipeline.plan import PartialUpdates, StoredFileGroup, WritePlan
+from serde_lab.records.operation import Operation
 from serde_lab.records.schema import RECORD_KEY
 from serde_lab.serde.interface import Records
-from serde_lab.table.files.file_slice_reader import FileSliceReader
 from serde_lab.table.files.log_file import LogTarget, LogWriter
+from serde_lab.table.read_plan import FileSliceReader
 
 
 class AppendHandle(WriteHandle):
@@ -60,7 +62,7 @@ class AppendHandle(WriteHandle):
         """
         timeline, plan = self.task.timeline, self.task.plan
         if self.combiner is not None:
-            self._write_made(self.made(records))
+            self._write_combined(self.combined(records))
             return
         if plan.operation is Operation.INSERT:
             refuse_markers(plan, records)
@@ -73,8 +75,8 @@ class AppendHandle(WriteHandle):
                 self._writer.delete(candidates.keys.values)
             return
         with timeline.phase("precombine"):
-            standing = None if deletes is None else np.flatnonzero(~deletes.marked)
-            rows = candidates.rows(standing)
+            surviving = None if deletes is None else np.flatnonzero(~deletes.marked)
+            rows = candidates.rows(surviving)
         self._append(records, rows)
         if deletes is not None:
             with timeline.phase("write"):
@@ -98,13 +100,13 @@ class AppendHandle(WriteHandle):
         self._writer.append(keys.filter(is_new), data.filter(is_new))
         self._rows += pc.sum(is_stored).as_py() or 0
 
-    def _write_made(self, made: Made) -> None:
+    def _write_combined(self, combined: Combined) -> None:
         with self.task.timeline.phase("write"):
-            is_row = made.row >= 0
-            rows = made.rows.take(pa.array(made.row[is_row]))
-            self._writer.append(made.keys.values.filter(pa.array(is_row)), rows)
+            is_row = combined.row >= 0
+            rows = combined.rows.take(pa.array(combined.row[is_row]))
+            self._writer.append(combined.keys.values.filter(pa.array(is_row)), rows)
             self._rows += rows.num_rows
-            self._delete(made.keys.values, made.ordering, Deletes(~is_row, made.always))
+            self._delete(combined.keys.values, combined.ordering, Deletes(~is_row, combined.always))
 
     def _delete(self, keys: pa.Array, ordering: Sequence[pa.Array], deletes: Deletes) -> None:
         """Write delete blocks for the marked rows: with their ordering values, or by commit time."""

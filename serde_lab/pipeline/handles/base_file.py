@@ -12,24 +12,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from serde_lab.merging.partial_update import PartialUpdateCombiner
-from serde_lab.merging.survivors import Indices, match, merge
+from serde_lab.merging.combiner import PartialUpdateCombiner
+from serde_lab.merging.survivors import Indices, match, merge, not_older
+from serde_lab.pipeline.exchange.routing import Task
 from serde_lab.pipeline.handles.handle import (
     Candidates,
-    Made,
-    Task,
+    Combined,
     WriteHandle,
     WriteStatus,
     refuse_markers,
 )
-from serde_lab.pipeline.plan import Operation, StoredFileGroup
+from serde_lab.pipeline.plan import StoredFileGroup
+from serde_lab.records.conversion import conform, fit
 from serde_lab.records.key_hash import HashedKeys
-from serde_lab.records.ordering import not_older
+from serde_lab.records.operation import Operation
 from serde_lab.records.schema import RECORD_KEY, column_of, columns_of, values_in
-from serde_lab.records.schema_evolution import fit
 from serde_lab.serde.interface import Records
 from serde_lab.table.files.base_file import BaseFileReader, BaseFileWriter
-from serde_lab.table.files.row_schema import conform
 
 
 class BaseFileHandle(WriteHandle):
@@ -60,24 +59,28 @@ class BaseFileHandle(WriteHandle):
                 task_partition=task.partition,
                 inflight_path=plan.inflight_path,
                 rows_before=task.first_row,
-                may_give_way=plan.batches > 1 or plan.mini_batches is not None,
+                may_be_replaced=plan.batches > 1 or plan.mini_batches is not None,
             )
         if previous is not None:
             deletes = plan.operation is Operation.DELETE
             ordering = () if deletes else plan.table.merge_ordering
-            told_by = columns_of(ordering)
+            compared_columns = columns_of(ordering)
             with task.timeline.phase("read_base"):
                 self._reader = BaseFileReader(plan.storage, previous)
                 # with shards, not all stored rows fit into memory; and a delete may not need them
                 whole = plan.shards == 1 and not deletes
-                columns = [RECORD_KEY, *told_by, *(self._reader.carried_columns if whole else ())]
+                columns = [
+                    RECORD_KEY,
+                    *compared_columns,
+                    *(self._reader.carried_columns if whole else ()),
+                ]
                 table = self._reader.read(list(dict.fromkeys(columns)))
                 self._stored = table if whole else None
                 stored_keys = table.column(RECORD_KEY).combine_chunks()
                 kinds = plan.schema.data
                 compared = {
                     name: fit(table.column(name).combine_chunks(), kinds.field(name).type)
-                    for name in told_by
+                    for name in compared_columns
                 }
                 self._stored_ordering = [
                     values_in(compared[column_of(path)], path) for path in ordering
@@ -92,7 +95,7 @@ class BaseFileHandle(WriteHandle):
             self._delete(records)
             return
         if self.combiner is not None:
-            self._write_made(self.made(records))
+            self._write_combined(self.combined(records))
             return
         rows = None
         if self.task.plan.operation.merges:
@@ -107,7 +110,7 @@ class BaseFileHandle(WriteHandle):
                 self._writer.append(keys, conform(data, self._columns, self._writer.path))
 
     def _delete(self, records: Records) -> None:
-        """Drop the keys whatever their ordering values: a delete without a row goes by commit time."""
+        """Drop the keys whatever their ordering values: a delete without a row decides by commit time."""
         with self.task.timeline.phase("merge"):
             gone = pc.is_in(self._stored_keys.values, value_set=records.record_keys())
             rows = gone.to_numpy(zero_copy_only=False)
@@ -132,25 +135,25 @@ class BaseFileHandle(WriteHandle):
         self._deletes += outcome.deletes
         return outcome.incoming
 
-    def _write_made(self, made: Made) -> None:
+    def _write_combined(self, combined: Combined) -> None:
         """Combine each incoming row with the stored row of its key; rows of new keys are appended."""
         timeline, combiner = self.task.timeline, self.combiner
         assert combiner is not None
-        is_row = made.row >= 0
+        is_row = combined.row >= 0
         if self._reader is None:
             with timeline.phase("write"):
-                rows = made.rows.take(pa.array(made.row[is_row]))
-                self._writer.append(made.keys.values.filter(pa.array(is_row)), rows)
+                rows = combined.rows.take(pa.array(combined.row[is_row]))
+                self._writer.append(combined.keys.values.filter(pa.array(is_row)), rows)
             return
         with timeline.phase("merge"):
-            found = match(self._stored_keys, made.keys)
+            found = match(self._stored_keys, combined.keys)
             hits = np.flatnonzero(found >= 0)
             wins = np.ones(len(hits), np.bool_)
-            if made.ordering:
+            if combined.ordering:
                 at = pa.array(found[hits])
                 older = [values.take(at) for values in self._stored_ordering]
-                wins = made.always[hits] | not_older(
-                    older, [values.take(pa.array(hits)) for values in made.ordering]
+                wins = combined.always[hits] | not_older(
+                    older, [values.take(pa.array(hits)) for values in combined.ordering]
                 )
             two = is_row[hits]
             gone = found[hits[wins & ~two]]
@@ -160,29 +163,29 @@ class BaseFileHandle(WriteHandle):
         stored = self._stored_rows(stored_rows)
         with timeline.phase(combiner.phase):
             # the stored file may predate some of the columns
-            data = conform(stored, made.rows.schema, self._writer.path)
-            newer = made.rows.take(pa.array(made.row[pairs]))
-            combined = combiner.combine(data, newer, wins[two])
+            data = conform(stored, combined.rows.schema, self._writer.path)
+            newer = combined.rows.take(pa.array(combined.row[pairs]))
+            merged = combiner.combine(data, newer, wins[two])
         with timeline.phase("merge"):
-            deleted, stands = combined.deleted, combined.older_stands
+            deleted, older_kept = merged.deleted, merged.older_kept
             gone_too = np.zeros(len(pairs), np.bool_) if deleted is None else deleted
-            changed = ~gone_too if stands is None else ~gone_too & ~stands
+            changed = ~gone_too if older_kept is None else ~gone_too & ~older_kept
             self._kept[stored_rows[gone_too | changed]] = False
             self._deletes += int(gone_too.sum())
             self._updates += int(changed.sum())
             # a stored row that wins and had gaps filled keeps its commit time
             refilled = changed & ~wins[two] & self._keeps_winner
-            self._refill(stored, combined.rows, np.flatnonzero(refilled))
+            self._refill(stored, merged.rows, np.flatnonzero(refilled))
             written = np.flatnonzero(changed & ~refilled)
             self._updates -= int(refilled.sum())
             new = np.flatnonzero(is_row & (found < 0))
             rows = pa.concat_batches(
                 [
-                    made.rows.take(pa.array(made.row[new])),
-                    combined.rows.take(pa.array(written)),
+                    combined.rows.take(pa.array(combined.row[new])),
+                    merged.rows.take(pa.array(written)),
                 ]
             )
-            keys = made.keys.values.take(pa.array(np.concatenate([new, pairs[written]])))
+            keys = combined.keys.values.take(pa.array(np.concatenate([new, pairs[written]])))
         with timeline.phase("write"):
             self._writer.append(keys, rows)
 
@@ -234,9 +237,9 @@ class BaseFileHandle(WriteHandle):
             mask = self._kept[start : start + stored.num_rows]
             start += stored.num_rows
             with timeline.phase("merge"):
-                standing = stored if mask.all() else stored.filter(pa.array(mask))
+                surviving = stored if mask.all() else stored.filter(pa.array(mask))
             with timeline.phase("write"):
-                self._writer.append_carried(standing)
+                self._writer.append_carried(surviving)
         with timeline.phase("write"):
             status = self._writer.close(updates=self._updates, deletes=self._deletes)
         yield status

@@ -3,12 +3,17 @@
 The group follows from the bucket, or from the file id that records carry or that an assigner in the same
 task found. The handle writes a base file for a new group and on copy-on-write, and appends to the group's
 log on merge-on-read. A delete skips groups that do not exist.
+
+RFC-24's step 3 limits a task's buffer and writes in mini-batches: a file group is flushed when its buffer is
+full, and when all buffers together are full, the largest is flushed first. A second flush rewrites a base
+file, merged with the first one, as Hudi's FlinkMergeHandle does; a log is appended to. Source:
+org.apache.hudi.sink.StreamWriteFunction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -17,13 +22,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import DataError, LabError
-from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.assign.assigner import Located
-from serde_lab.pipeline.exchange.routing import buckets_of, targets_of
+from serde_lab.pipeline.exchange.frames import FrameReceiver, frames_in, total_bytes
+from serde_lab.pipeline.exchange.routing import Task, buckets_of, targets_of
 from serde_lab.pipeline.handles.append import AppendHandle
 from serde_lab.pipeline.handles.base_file import BaseFileHandle
-from serde_lab.pipeline.handles.handle import Task, WriteHandle, WriteStatus
-from serde_lab.pipeline.plan import Operation, StoredFileGroup, WritePlan
+from serde_lab.pipeline.handles.handle import WriteHandle, WriteStatus, together
+from serde_lab.pipeline.options.topology import MiniBatches
+from serde_lab.pipeline.plan import StoredFileGroup, WritePlan
+from serde_lab.records.operation import Operation
 from serde_lab.records.schema import FILE_ID, INSERT, OPERATION, PARTITION_PATH
 from serde_lab.serde.interface import Records
 from serde_lab.table.index.bucket_index import bucket_file_id
@@ -46,8 +53,8 @@ class Part:
 
     @property
     def has_inserts(self) -> bool:
-        told = self.records.column(OPERATION) if self.operations is None else self.operations
-        return bool(pc.any(pc.equal(told, INSERT)).as_py())
+        operations = self.records.column(OPERATION) if self.operations is None else self.operations
+        return bool(pc.any(pc.equal(operations, INSERT)).as_py())
 
 
 class Grouping(Protocol):
@@ -81,7 +88,7 @@ class ByBucket:
         return bucket_file_id(bucket, path, plan.seed ^ int(plan.instant) if own else plan.seed)
 
     def parts(self, records: Records, located: Located | None = None) -> list[Part]:
-        assert located is None, "a bucket is told by the key alone"
+        assert located is None, "a bucket follows from the key alone"
         plan = self.plan
         if not plan.schema.partition and plan.targets >= plan.buckets:
             # the task has only one bucket, so there is nothing to split
@@ -142,20 +149,16 @@ class ByFileId:
 
 
 class FileGroupWriter:
-    """Writes the file groups of one task; `convert_out` as in Task."""
+    """Writes the file groups of one task."""
 
-    def __init__(
-        self,
-        plan: WritePlan,
-        partition: int,
-        timeline: TaskTimeline,
-        convert_out: str = "to_arrow",
-    ) -> None:
-        self.plan, self.timeline = plan, timeline
+    def __init__(self, task: Task) -> None:
+        plan = task.plan
+        self.plan, self.timeline, self._task = plan, task.timeline, task
         self._grouping: Grouping = (
-            ByBucket(plan, partition) if plan.index is None and not plan.located else ByFileId()
+            ByBucket(plan, task.partition)
+            if plan.index is None and not plan.located
+            else ByFileId()
         )
-        self._task = Task(plan, partition, timeline, convert_out)
         self._open: dict[GroupKey, WriteHandle] = {}
         self._done: list[WriteStatus] = []
 
@@ -195,7 +198,7 @@ def handle_of(task: Task, grouping: Grouping, part: Part) -> WriteHandle | None:
             return None
         if plan.located:
             raise DataError(
-                f"record key {part.records.record_keys()[0].as_py()!r} is said to be in file group"
+                f"record key {part.records.record_keys()[0].as_py()!r} is given the file group"
                 f" {key[1]!r} of partition {key[0]!r}, which the table {plan.table.name} does not have"
             )
         return BaseFileHandle(task, key[0], grouping.new_file_id(key), None)
@@ -231,3 +234,114 @@ def _lanes(lane: npt.NDArray[np.int64]) -> Iterator[tuple[int, npt.NDArray[np.in
     edges = np.flatnonzero(np.diff(lane[order])) + 1
     for rows in np.split(order, edges):
         yield int(lane[rows[0]]), rows
+
+
+FLUSHES = "flushes"
+"""Counter of mini-batches written."""
+
+
+def mini_batch_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[WriteStatus]:
+    """Turn batches of (position, frame), ordered by position, into write statuses."""
+    bound, limits = task.bind(), task.plan.mini_batches
+    assert limits is not None
+    writer = MiniBatchWriter(task, limits)
+    # the wait for a piece is timed here
+    receiver = FrameReceiver(replace(task, timed=True), bound)
+    step = max(1, limits.bucket_bytes // 2)
+    for piece in _pieces(task.source(batches), step):
+        size = total_bytes(piece.column("frame"))
+        for arrived in receiver.arrivals([piece]):
+            if arrived.records is not None:
+                writer.take(arrived.records, size)
+            with task.timeline.phase("release"):
+                arrived.records = None
+    yield from task.timeline.sink(writer.finish())
+
+
+def _pieces(batches: Iterable[pa.RecordBatch], step: int) -> Iterator[pa.RecordBatch]:
+    """The frames in pieces of about `step` bytes, at least one frame each."""
+    for batch in batches:
+        if batch.num_rows:
+            rows = frames_in(batch.column("frame"), step)
+            for start in range(0, batch.num_rows, rows):
+                yield batch.slice(start, rows)
+
+
+@dataclass(slots=True)
+class _Buffer:
+    """The records that wait for one file group, and the files already written for it."""
+
+    waiting: list[Records] = field(default_factory=list)
+    size_bytes: int = 0
+    log: WriteHandle | None = None
+    written: list[WriteStatus] = field(default_factory=list)
+
+
+class MiniBatchWriter:
+    """Buffers and writes the file groups of one task."""
+
+    def __init__(self, task: Task, limits: MiniBatches) -> None:
+        self.plan, self.limits, self.timeline = task.plan, limits, task.timeline
+        self._task = task
+        self._grouping = ByFileId()
+        self._buffers: dict[GroupKey, _Buffer] = {}
+
+    def take(self, records: Records, frame_bytes: int) -> None:
+        """Buffer `records`, which arrived in `frame_bytes` bytes, and flush full buffers."""
+        with self.timeline.phase("group"):
+            row_bytes = frame_bytes / max(1, len(records))
+            for part in self._grouping.parts(records):
+                buffer = self._buffers.setdefault(part.key, _Buffer())
+                buffer.waiting.append(part.records)
+                buffer.size_bytes += round(row_bytes * len(part.records))
+        for key, buffer in self._buffers.items():
+            if buffer.size_bytes > self.limits.bucket_bytes:
+                self._flush(key, buffer)
+        while (
+            sum(buffer.size_bytes for buffer in self._buffers.values()) > self.limits.buffer_bytes
+        ):
+            self._flush(*max(self._buffers.items(), key=lambda item: item[1].size_bytes))
+
+    def finish(self) -> Iterator[WriteStatus]:
+        """Flush the rest; one status per file."""
+        for key, buffer in self._buffers.items():
+            if buffer.waiting:
+                self._flush(key, buffer)
+            if buffer.log is not None:
+                yield from buffer.log.finish()
+            elif buffer.written:
+                yield together(buffer.written)
+
+    def _flush(self, key: GroupKey, buffer: _Buffer) -> None:
+        with self.timeline.phase("group"):
+            waiting = buffer.waiting
+            records = type(waiting[0]).concatenate(waiting) if len(waiting) > 1 else waiting[0]
+            buffer.waiting, buffer.size_bytes = [], 0
+        self.timeline.add(FLUSHES)
+        if buffer.log is not None:
+            buffer.log.write(records)
+            return
+        handle = self._handle(key, records, buffer.written)
+        if handle is None:
+            return
+        handle.write(records)
+        if not isinstance(handle, BaseFileHandle):
+            buffer.log = handle
+            return
+        for status in handle.finish():
+            if buffer.written:
+                with self.timeline.phase("write"):
+                    self.plan.storage.delete(buffer.written[-1].path)
+            buffer.written.append(status)
+
+    def _handle(
+        self, key: GroupKey, records: Records, written: list[WriteStatus]
+    ) -> WriteHandle | None:
+        if not written:
+            return handle_of(self._task, self._grouping, Part(key, records))
+        # the file of the previous flush is now the stored base file
+        rows = sum(status.numInserts + status.numUpdateWrites for status in written)
+        task = replace(self._task, flush=len(written), rows_before=rows)
+        last = written[-1]
+        stored = StoredFileGroup(last.fileId, last.path, self.plan.instant)
+        return BaseFileHandle(task, key[0], last.fileId, stored)

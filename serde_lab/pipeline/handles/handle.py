@@ -15,51 +15,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import DataError
-from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.merging.combiner import Combiner, Entries
-from serde_lab.merging.delete_markers import deletes_of, null_among
-from serde_lab.merging.histories import History
-from serde_lab.merging.survivors import Deletes, Indices, MergeMode, precombine
-from serde_lab.pipeline.plan import Operation, WritePlan
+from serde_lab.merging.rules import deletes_of, null_among
+from serde_lab.merging.survivors import Deletes, History, Indices, MergeMode, precombine
+from serde_lab.pipeline.exchange.routing import Task
+from serde_lab.pipeline.plan import WritePlan
 from serde_lab.records.key_hash import HashedKeys
+from serde_lab.records.operation import Operation
 from serde_lab.records.schema import ENVELOPE, values_at
 from serde_lab.serde.interface import Records
-from serde_lab.table.files.file_names import write_token
-from serde_lab.table.timeline.commit_metadata import WriteStat
+from serde_lab.table.timeline.timeline import WriteStat
 
 WriteStatus = WriteStat
 
 _PIECE_ROWS = 1 << 18
-# file name numbers reserved for one batch; the next batch starts above them
-_FLUSHES = 1_000_000
-_STAGE = 1  # in write tokens: the reduce stage, whatever number Spark gave it in this session
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """The reduce task that a handle works for.
-
-    `convert_out` names the phase in which records become Arrow; a hop without a strategy has no such
-    verb. `flush` numbers the base files that this task writes one after another for a file group;
-    `rows_before` counts the rows in the earlier ones.
-    """
-
-    plan: WritePlan
-    partition: int
-    timeline: TaskTimeline
-    convert_out: str = "to_arrow"
-    flush: int = 0
-    rows_before: int = 0
-
-    @property
-    def write_token(self) -> str:
-        """Contains partition and stage but no attempt, so all attempts write the same file names."""
-        return write_token(self.partition, _STAGE, self.plan.batch * _FLUSHES + self.flush)
-
-    @property
-    def first_row(self) -> int:
-        """The first sequence number of its rows; no two rows of an instant share one."""
-        return (self.plan.batch << 40) + self.rows_before
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +49,15 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def rows(self, standing: Indices | None = None) -> Indices | None:
-        """Indexes into `records` of the candidates numbered `standing` (None: all); None for all records."""
-        if standing is None or len(standing) == len(self):
+    def rows(self, surviving: Indices | None = None) -> Indices | None:
+        """Indexes into `records` of the candidates numbered `surviving` (None: all); None for all records."""
+        if surviving is None or len(surviving) == len(self):
             return self.chosen
-        return standing if self.chosen is None else self.chosen[standing]
+        return surviving if self.chosen is None else self.chosen[surviving]
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class Combined:
     """One entry per key where rows are combined from several: like `Candidates`, but already in Arrow.
 
     `row` is each entry's row in `rows` (the data columns), or -1 for a delete.
@@ -142,7 +111,7 @@ class WriteHandle(ABC):
             del piece
             yield batch.column(0), data
 
-    def made(self, records: Records) -> Made:
+    def combined(self, records: Records) -> Combined:
         """One entry per key where records are combined: they are converted to Arrow first, then merged."""
         plan, timeline = self.task.plan, self.task.timeline
         combiner = self.combiner
@@ -167,7 +136,7 @@ class WriteHandle(ABC):
                 group = keys.values.dictionary_encode().indices.to_numpy().astype(np.int64)
                 history = History(group, ordering, deletes.marked, deletes.always)
         if once:
-            return Made(keys, ordering, row, deletes.always, data)
+            return Combined(keys, ordering, row, deletes.always, data)
         with timeline.phase(combiner.phase if combiner.phase != "merge" else "precombine"):
             folded = combiner.fold(Entries(data, history, row))
             at = pa.array(folded.tops)
@@ -183,7 +152,7 @@ class WriteHandle(ABC):
                 )
                 for name, old in zip(fields, ordering, strict=True)
             ]
-            return Made(keys.take(folded.tops), values, folded.row, always, folded.rows)
+            return Combined(keys.take(folded.tops), values, folded.row, always, folded.rows)
 
 
 def together(written: Sequence[WriteStatus]) -> WriteStatus:

@@ -15,43 +15,39 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.measure.timeline import TaskTimeline
-from serde_lab.pipeline.handles.handle import Task, WriteStatus, refuse_markers
+from serde_lab.pipeline.exchange.routing import Task
+from serde_lab.pipeline.handles.handle import WriteStatus, refuse_markers
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.stages import count_null_elements, enveloped_records, stored_form
 from serde_lab.records.keys import RowPlace
 from serde_lab.records.schema import ENVELOPE, PARTITION_PATH, RECORD_KEY
 from serde_lab.table.files.base_file import BaseFileWriter
-from serde_lab.table.index.bucket_assigner import new_file_id
+from serde_lab.table.files.file_sizing import new_file_id
 
 
-def write_rows_stage(
-    plan: WritePlan,
-    partition: int,
-    batches: Iterable[pa.RecordBatch],
-    timeline: TaskTimeline,
-    timed: bool = False,
-    sorts: bool = False,
-) -> Iterator[WriteStatus]:
-    """Write source batches to base files; one status per file.
+def write_rows_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[WriteStatus]:
+    """Write source batches to base files; one status per file."""
+    return _written(task, _enveloped(task, batches))
 
-    `timed`: the batches time themselves. `sorts`: sort the task's rows by partition path and key first;
-    the task then holds all of them in memory.
-    """
-    source = batches if timed else timeline.source(batches)
-    writer = RowWriter(plan, partition, timeline)
-    rows = _enveloped(plan, partition, source, timeline)
-    for batch in _sorted(rows, timeline) if sorts else rows:
+
+def write_sorted_rows_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[WriteStatus]:
+    """The same, but sort the task's rows by partition path and key first; all of them are in memory then."""
+    return _written(task, _sorted(_enveloped(task, batches), task.timeline))
+
+
+def _written(task: Task, rows: Iterable[pa.RecordBatch]) -> Iterator[WriteStatus]:
+    writer = RowWriter(task)
+    for batch in rows:
         writer.write(batch)
-    yield from timeline.sink(writer.finish())
+    yield from task.timeline.sink(writer.finish())
 
 
-def _enveloped(
-    plan: WritePlan, partition: int, batches: Iterable[pa.RecordBatch], timeline: TaskTimeline
-) -> Iterator[pa.RecordBatch]:
+def _enveloped(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    plan, timeline = task.plan, task.timeline
     rows_before = 0
-    for batch in batches:
+    for batch in task.source(batches):
         with timeline.phase("keygen"):
-            place = RowPlace(plan.instant, partition, rows_before)
+            place = RowPlace(plan.instant, task.partition, rows_before)
             enveloped = enveloped_records(plan, stored_form(batch, plan.source_schema), place)
             count_null_elements(enveloped, timeline)
         rows_before += batch.num_rows
@@ -83,13 +79,13 @@ class _Open:
 class RowWriter:
     """Writes the base files of one task."""
 
-    def __init__(self, plan: WritePlan, partition: int, timeline: TaskTimeline) -> None:
+    def __init__(self, task: Task) -> None:
+        plan = task.plan
         assert plan.index is not None
-        self.plan, self.timeline = plan, timeline
-        self._task = Task(plan, partition, timeline)
+        self.plan, self.timeline, self._task = plan, task.timeline, task
         self._room = plan.index.sizing.rows_per_new_file(plan.index.record_bytes)
         # no other write or task can draw the same ids
-        self._seed = f"{plan.seed}/{plan.instant}/{partition}"
+        self._seed = f"{plan.seed}/{plan.instant}/{task.partition}"
         self._open: dict[str, _Open] = {}
         self._files: dict[str, int] = {}
         self._done: list[WriteStatus] = []

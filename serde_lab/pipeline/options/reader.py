@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from serde_lab.errors import OptionError
+from serde_lab.errors import OptionError, did_you_mean
 
 
 class OptionReader:
@@ -20,11 +19,7 @@ class OptionReader:
     ) -> None:
         for key in options:
             if key not in known and not (free_prefix and key.startswith(free_prefix)):
-                close = difflib.get_close_matches(key, known, 1)
-                raise OptionError(
-                    f"option {key!r} is not supported",
-                    hint=f"did you mean {close[0]}?" if close else None,
-                )
+                raise OptionError(f"option {key!r} is not supported", did_you_mean(key, known))
         self.options = options
 
     def given(self, *keys: str) -> str | None:
@@ -46,7 +41,7 @@ class OptionReader:
         return tuple(text.rstrip(",").split(",")) if text.strip(",") or not text else ()
 
     def names(self, key: str) -> tuple[str, ...]:
-        """Column or class names, split at commas and stripped of blanks."""
+        """Column or class names, split at commas, without surrounding blanks."""
         return tuple(part.strip() for part in self.pieces(key) if part.strip())
 
     def number(self, key: str, default: int, least: int = 0) -> int:
@@ -55,6 +50,15 @@ class OptionReader:
         found = str(self.options[key]).strip()
         if not found.isdecimal() or int(found) < least:
             raise OptionError(f"{key} is {found!r}, expected an integer from {least}")
+        return int(found)
+
+    def any_number(self, key: str) -> int | None:
+        """An integer, also below 0; None if it is not set."""
+        if key not in self.options:
+            return None
+        found = str(self.options[key]).strip()
+        if not found.removeprefix("-").isdecimal():
+            raise OptionError(f"{key} is {found!r}, expected an integer")
         return int(found)
 
     def flag(self, key: str) -> bool | None:

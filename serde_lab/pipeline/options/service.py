@@ -15,15 +15,15 @@ from serde_lab.table.config import TableConfig
 _RETAINED, _RETAINED_OLDER = "hoodie.clean.commits.retained", "hoodie.cleaner.commits.retained"
 
 MEANING: Mapping[str, str] = {
-    "hoodie.compact.inline": "true: compact after a write, once enough deltacommits stand",
-    "hoodie.compact.inline.max.delta.commits": "how many deltacommits are enough (5)",
-    "hoodie.clean.automatic": "false: old file slices stay after a write",
+    "hoodie.compact.inline": "true: compact after the write if there are enough deltacommits",
+    "hoodie.compact.inline.max.delta.commits": "compact after this many deltacommits (5)",
+    "hoodie.clean.automatic": "false: do not remove old file slices after the write",
     "hoodie.clean.policy": "KEEP_LATEST_COMMITS",
-    _RETAINED: "how many commits keep their file slices (10)",
-    _RETAINED_OLDER: "the same, by its older name",
-    "hoodie.archive.automatic": "false: instants stay on the active timeline after a write",
-    "hoodie.keep.min.commits": "how many commits archiving leaves on the active timeline (20)",
-    "hoodie.keep.max.commits": "with more than so many commits archiving begins (30)",
+    _RETAINED: "number of commits whose file slices are kept (10)",
+    _RETAINED_OLDER: f"older name of {_RETAINED}",
+    "hoodie.archive.automatic": "false: do not archive instants after the write",
+    "hoodie.keep.min.commits": "number of commits that archiving leaves on the active timeline (20)",
+    "hoodie.keep.max.commits": "archive when the active timeline has more commits than this (30)",
 }
 
 
@@ -42,13 +42,13 @@ class ServiceOptions:
     def __post_init__(self) -> None:
         if self.archive and self.keep_max <= self.keep_min:
             raise OptionError(
-                f"hoodie.keep.max.commits is {self.keep_max}, which must be above"
-                f" hoodie.keep.min.commits, {self.keep_min}"
+                f"hoodie.keep.max.commits is {self.keep_max}; it must be greater than"
+                f" hoodie.keep.min.commits, which is {self.keep_min}"
             )
         if self.archive and self.clean and self.keep_min <= self.commits_retained:
             raise OptionError(
-                f"hoodie.keep.min.commits is {self.keep_min}, which must be above {_RETAINED},"
-                f" {self.commits_retained}: archiving may not overtake cleaning"
+                f"hoodie.keep.min.commits is {self.keep_min}; it must be greater than {_RETAINED}, which is"
+                f" {self.commits_retained}, because instants are cleaned before they are archived"
             )
 
 
@@ -62,13 +62,13 @@ def service_options(reader: OptionReader, table: TableConfig) -> ServiceOptions:
     compact, archive = reader.flag("hoodie.compact.inline"), reader.flag("hoodie.archive.automatic")
     if compact and not table.is_mor:
         raise OptionError(
-            f"hoodie.compact.inline is true, and the table {table.name} is {table.table_type}: it has"
-            " no logs to compact"
+            f"hoodie.compact.inline is true, but the table {table.name} is {table.table_type}: it has"
+            " no log files"
         )
     if archive and table.layout_version == 1:
         raise OptionError(
-            f"hoodie.archive.automatic is true, and the table {table.name} is of version"
-            f" {table.version}, whose timeline is not archived"
+            f"hoodie.archive.automatic is true, but the table {table.name} has version {table.version},"
+            " which the lab does not archive"
         )
     reader.only("hoodie.clean.policy", ("KEEP_LATEST_COMMITS",))
     default = ServiceOptions()

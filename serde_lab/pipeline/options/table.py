@@ -14,10 +14,10 @@ from serde_lab.records import partition_time
 from serde_lab.table.config import TableConfig
 from serde_lab.table.config_checks import check_creatable
 from serde_lab.table.index.index_kind import BUCKET, BUCKET_ENGINES, INDEX_TYPES
-from serde_lab.table.table_kind import KEY_GENERATOR_CLASSES, taken_apart
+from serde_lab.table.table_kind import KEY_GENERATOR_CLASSES, split_kinds
 
 _OPERATION = "hoodie.datasource.write.operation"
-# operations that look up no keys, and so need no record key
+# operations that do not look up keys, so they need no record key
 _APPENDING = ("insert", "bulk_insert")
 # facts about the index; Hudi stores them nowhere, so every writer must state them
 _INDEX = (
@@ -29,46 +29,47 @@ GENERATOR = "hoodie.datasource.write.keygenerator.type"
 GENERATOR_CLASS = "hoodie.datasource.write.keygenerator.class"
 
 MEANING: Mapping[str, str] = {
-    "hoodie.table.name": "the table's name; needed when the table is made",
+    "hoodie.table.name": "the table's name; required when the write creates the table",
     "hoodie.datasource.write.recordkey.field": (
-        "record key columns, by commas; a table without any is only inserted into, and makes keys up"
+        "record key columns, separated by commas; without any, keys are generated and rows only inserted"
     ),
     PARTITION: (
-        "partition columns, by commas; empty for none; of the key generator CUSTOM each with its kind, as in"
-        " a:SIMPLE,b:TIMESTAMP"
+        "partition columns, separated by commas; empty for none; with key generator CUSTOM each has its kind,"
+        " as in a:SIMPLE,b:TIMESTAMP"
     ),
-    "hoodie.datasource.write.precombine.field": "the ordering columns, by commas",
-    "hoodie.table.ordering.fields": "the ordering columns, by their newer name",
+    "hoodie.datasource.write.precombine.field": "older name of hoodie.table.ordering.fields",
+    "hoodie.table.ordering.fields": "ordering columns, separated by commas",
     "hoodie.datasource.write.table.type": "COPY_ON_WRITE or MERGE_ON_READ",
     "hoodie.datasource.write.hive_style_partitioning": "true: folders are named field=value",
     "hoodie.datasource.write.partitionpath.urlencode": "true: folder names are escaped",
     "hoodie.index.type": (
-        "BUCKET; or BLOOM, SIMPLE, GLOBAL_BLOOM, GLOBAL_SIMPLE, INMEMORY or FLINK_STATE, where inserts"
-        " are given file groups"
+        "BUCKET, or an index that assigns file groups to inserts: BLOOM, SIMPLE, GLOBAL_BLOOM,"
+        " GLOBAL_SIMPLE, INMEMORY or FLINK_STATE"
     ),
-    "index.global.enabled": "false: under INMEMORY or FLINK_STATE a key is told apart in each partition",
+    "index.global.enabled": "false: keys are unique in each partition only (for INMEMORY and FLINK_STATE)",
     "hoodie.index.bucket.engine": "SIMPLE or CONSISTENT_HASHING",
-    "hoodie.bucket.index.num.buckets": "buckets of each partition, or of those without a rule",
-    "hoodie.bucket.index.partition.expressions": "rules as EXPRESSION,BUCKETS;EXPRESSION,BUCKETS",
-    "hoodie.bucket.index.partition.rule.type": "regex",
-    "hoodie.bucket.index.hash.field": "record key columns that the bucket hash takes",
+    "hoodie.bucket.index.num.buckets": "number of buckets of each partition that no rule names (8)",
+    "hoodie.bucket.index.partition.expressions": "buckets by partition: PATTERN,BUCKETS;PATTERN,BUCKETS",
+    "hoodie.bucket.index.partition.rule.type": "regex, the kind of those patterns",
+    "hoodie.bucket.index.hash.field": "record key columns that are hashed for the bucket (all)",
     "hoodie.write.record.merge.mode": "EVENT_TIME_ORDERING, COMMIT_TIME_ORDERING or CUSTOM",
-    "hoodie.write.record.merge.strategy.id": "UUID of the merge strategy, a property of the table",
+    "hoodie.write.record.merge.strategy.id": "UUID of the merge strategy; it is stored in the table",
     "hoodie.write.record.merge.custom.implementation.classes": (
-        "mergers for this write, as package.module:Class, by commas; the first that fits is taken"
+        "mergers for this write as package.module:Class, separated by commas; the first one that implements"
+        " the table's merge strategy is used"
     ),
-    "hoodie.datasource.write.payload.class": "a payload class of Hudi's, or package.module:Class",
+    "hoodie.datasource.write.payload.class": "one of Hudi's payload classes, or package.module:Class",
     "hoodie.table.partial.update.mode": "IGNORE_DEFAULTS or FILL_UNAVAILABLE",
-    "hoodie.write.partial.update.unavailable.value": "the marker of FILL_UNAVAILABLE",
-    "hoodie.payload.delete.field": "a row is a delete that has in this column",
-    "hoodie.payload.delete.marker": "this text",
+    "hoodie.write.partial.update.unavailable.value": "text that FILL_UNAVAILABLE treats as a missing value",
+    "hoodie.payload.delete.field": "column that marks deletes: a row is a delete if it contains the marker",
+    "hoodie.payload.delete.marker": "the marker in that column",
     "hoodie.write.table.version": "9 or 6",
     GENERATOR: (
-        "SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP or CUSTOM; the first three follow from the columns"
+        "SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP or CUSTOM; the first three are inferred from the columns"
     ),
-    GENERATOR_CLASS: "the same by the name of Hudi's class",
+    GENERATOR_CLASS: "the key generator, as the name of Hudi's class",
     **partition_time.MEANING,
-    "hoodie.metadata.enable": "false",
+    "hoodie.metadata.enable": "false; the lab writes no metadata table",
 }
 
 
@@ -88,35 +89,36 @@ def table_config(reader: OptionReader, stored: TableConfig | None) -> TableConfi
             given.setdefault("record_key_fields", ())
         return replace(_new_table(given), merger_classes=classes)
     _settle_strategy(given, stored)
-    stored = _told(stored, given, times)
+    stored = _completed(stored, given, times)
     for key, value in times.items():
         if stored.extra.get(key) != value:
             raise OptionError(
-                f"the table at hand has {key} {stored.extra.get(key)!r}, and this write says {value!r}"
+                f"{key} is {value!r}, but the existing table has {stored.extra.get(key)!r}"
             )
     for key, value in given.items():
         have = getattr(stored, key)
         if have != value:
+            have = str(have) if isinstance(have, str) else have
             raise OptionError(
-                f"the table at hand has {key.replace('_', ' ')} {have!r}, and this write says {value!r}"
+                f"this write states {key.replace('_', ' ')} {value!r}, but the existing table has {have!r}"
             )
     return replace(stored, merger_classes=classes)
 
 
-def _told(stored: TableConfig, given: dict[str, Any], times: Mapping[str, str]) -> TableConfig:
+def _completed(stored: TableConfig, given: dict[str, Any], times: Mapping[str, str]) -> TableConfig:
     """Complete `stored` with facts that Hudi does not store but writers need; removes them from `given`."""
     if not stored.index_type and not stored.is_keyless:
         index = {key: given.pop(key) for key in _INDEX if key in given}
         if index.setdefault("index_type", BUCKET) == BUCKET and "bucket_count" not in index:
             raise OptionError(
-                "hoodie.bucket.index.num.buckets is missing; the table does not state its buckets"
+                "hoodie.bucket.index.num.buckets is missing, and Hudi does not store it in the table"
             )
         stored = replace(stored, **index)
     if stored.key_generator == "CUSTOM" and stored.partition_fields and not stored.partition_kinds:
         kinds = given.pop("partition_kinds", ())
         if not kinds:
             raise OptionError(
-                f"{PARTITION} is missing; the table does not state the kinds of its partition fields",
+                f"{PARTITION} is missing, and the table does not store the kinds of its partition fields",
                 hint="a:SIMPLE,b:TIMESTAMP",
             )
         stored = replace(stored, partition_kinds=kinds)
@@ -187,12 +189,12 @@ def _partition(reader: OptionReader, stored: TableConfig | None) -> dict[str, An
         return {}
     generator = _key_generator(reader) or ("" if stored is None else stored.key_generator)
     if generator == "CUSTOM":
-        fields, kinds = taken_apart(names, PARTITION, OptionError)
+        fields, kinds = split_kinds(names, PARTITION, OptionError)
         return {"partition_fields": fields, "partition_kinds": kinds}
     for name in names:
         if ":" in name:
             raise OptionError(
-                f"{PARTITION} has {name!r}: kinds of fields are for the key generator CUSTOM",
+                f"{PARTITION} has {name!r}: only the key generator CUSTOM has kinds of fields",
                 hint=f"{GENERATOR}=CUSTOM",
             )
     return {"partition_fields": names}
@@ -205,8 +207,7 @@ def _of_time(times: dict[str, str], given: Mapping[str, Any]) -> dict[str, str]:
     )
     if times and not by_time:
         raise OptionError(
-            f"{next(iter(times))} is for the key generator TIMESTAMP, and for fields of that kind under"
-            " CUSTOM",
+            f"{next(iter(times))} needs the key generator TIMESTAMP, or a field of kind TIMESTAMP",
             hint=f"{GENERATOR}=TIMESTAMP",
         )
     return times
@@ -223,8 +224,8 @@ def _settle_strategy(given: dict[str, Any], stored: TableConfig) -> None:
     have = stored.merge_rules.strategy
     if asked is not None and asked != have:
         raise OptionError(
-            f"hoodie.write.record.merge.strategy.id is {asked}, and the table at hand merges by {have}:"
-            " the strategy is the table's for good"
+            f"hoodie.write.record.merge.strategy.id is {asked}, but the existing table has {have},"
+            " which cannot change"
         )
     asked_class = given.get("payload_class")
     if asked_class is not None and stored.payload_class == "":
@@ -313,7 +314,7 @@ def _by_strategy(given: dict[str, Any]) -> None:
         if key in _SETTLED and stated != value:
             said, meant = (v if isinstance(v, str) else ",".join(v) for v in (stated, value))
             raise OptionError(
-                f"{_SETTLED[key]} is {said}, and {given.get('payload_class') or asked} means {meant}"
+                f"{_SETTLED[key]} is {said}, but {given.get('payload_class') or asked} implies {meant}"
             )
 
 
@@ -324,7 +325,7 @@ def _new_table(given: dict[str, Any]) -> TableConfig:
         ("record_key_fields", "hoodie.datasource.write.recordkey.field"),
     ):
         if key not in given:
-            raise OptionError(f"{option} is missing; the table is made by this write")
+            raise OptionError(f"{option} is missing, and this write creates the table")
     if given["record_key_fields"] and given.setdefault("index_type", BUCKET) == BUCKET:
         given.setdefault("bucket_count", 8)
     config = TableConfig(**given)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, cast
+from dataclasses import dataclass
+from typing import Literal, cast
 
 from serde_lab.errors import OptionError
 from serde_lab.pipeline.options.reader import OptionReader
-from serde_lab.pipeline.plan import MiniBatches, Operation
-from serde_lab.records.schema import RecordSchema
+from serde_lab.records.operation import Operation
 from serde_lab.table.config import TableConfig
 from serde_lab.table.files.file_sizing import SIZING_OPTIONS, FileSizing
 from serde_lab.table.index.index_kind import CONSISTENT_HASHING
-
-if TYPE_CHECKING:
-    from serde_lab.pipeline.options.write import WriteOptions
 
 SortMode = Literal["NONE", "GLOBAL_SORT", "PARTITION_SORT"]
 
@@ -25,25 +22,25 @@ _UPDATES_PATH = {
     "GLOBAL_BLOOM": "hoodie.bloom.index.update.partition.path",
     "GLOBAL_SIMPLE": "hoodie.simple.index.update.partition.path",
 }
-_BATCH_MB = "write.batch.size"
-_BUFFER_MB = "write.task.max.size"
+BATCH_MB = "write.batch.size"
+BUFFER_MB = "write.task.max.size"
 
 MEANING: Mapping[str, str] = {
     TOPOLOGY: (
         "the chain of stages: bucket, consistent, state, bloom, legacy, step1, step2, step3, compatible,"
-        " bulk or append; by itself what fits index and operation"
+        " bulk or append; the default depends on index and operation"
     ),
-    SORT_MODE: "NONE, GLOBAL_SORT or PARTITION_SORT: in which order bulk_insert writes rows",
+    SORT_MODE: "order in which bulk_insert writes rows: NONE, GLOBAL_SORT or PARTITION_SORT",
     PARTITIONS_TO_DELETE: (
-        "delete_partition: partition paths by commas, blanks being part of them; * for any text, as %2A in"
-        " what is no partition's own path"
+        "for delete_partition: partition paths, separated by commas; * stands for any text, and blanks"
+        " belong to the path"
     ),
-    _BATCH_MB: "step3: a file group is written once it has so many megabytes in the buffer (256)",
-    _BUFFER_MB: "step3: megabytes of a writing task's whole buffer (1024)",
-    **dict.fromkeys(SIZING_OPTIONS, "file sizing, as in Hudi"),
+    BATCH_MB: "for step3: a file group is written when it has this many megabytes in the buffer (256)",
+    BUFFER_MB: "for step3: megabytes in a writing task's whole buffer (1024)",
+    **dict.fromkeys(SIZING_OPTIONS, "sizes of base files, as in Hudi"),
     **dict.fromkeys(
         _UPDATES_PATH.values(),
-        "false: a stored record stays in its partition, whatever its new values say (true)",
+        "false: an updated record stays in its partition even if its partition columns change (true)",
     ),
 }
 
@@ -55,6 +52,14 @@ NAMES = ("bucket", "consistent", *BY_ASSIGNER, *WITHOUT_RECORDS)
 
 # indexes whose keys are all in base files and their footers
 _IN_FOOTERS = ("BLOOM", "GLOBAL_BLOOM", "SIMPLE", "GLOBAL_SIMPLE")
+
+
+@dataclass(frozen=True, slots=True)
+class MiniBatches:
+    """How many bytes of frames a writing task buffers: for one file group, and for all together."""
+
+    bucket_bytes: int
+    buffer_bytes: int
 
 
 def topology_name(reader: OptionReader, operation: Operation, table: TableConfig) -> str:
@@ -92,78 +97,58 @@ def check_topology(name: str, operation: Operation, table: TableConfig) -> None:
     bucketed = table.index_type in ("", "BUCKET")
     if (name == "consistent") != (table.bucket_engine == CONSISTENT_HASHING):
         raise OptionError(
-            f"{TOPOLOGY} is {name}, and the bucket engine of the table {table.name} is"
-            f" {table.bucket_engine}: consistent and {CONSISTENT_HASHING} go together"
+            f"{TOPOLOGY} is {name}, but the bucket engine of the table {table.name} is"
+            f" {table.bucket_engine}; consistent and {CONSISTENT_HASHING} need each other"
         )
     if name == "consistent" and (operation is Operation.BULK_INSERT or operation.replaces):
         raise OptionError(
-            f"hoodie.datasource.write.operation is {operation}, which a table with consistent hashing does"
-            " not take: its file ids are those of the ring for good",
-            hint="upsert, insert, delete",
+            f"hoodie.datasource.write.operation is {operation}, but consistent hashing fixes the file"
+            f" groups of the table {table.name}",
+            hint="use upsert, insert or delete",
         )
     if bucketed and name in BY_ASSIGNER:
         raise OptionError(
-            f"{TOPOLOGY} is {name}, which assigns file groups, and in the table {table.name} the hash of"
-            " a key does",
-            hint="hoodie.index.type=BLOOM, SIMPLE or FLINK_STATE makes a table for it",
+            f"{TOPOLOGY} is {name}, which assigns file groups, but in the table {table.name} the bucket of"
+            " the key determines them",
+            hint="create the table with hoodie.index.type=BLOOM, SIMPLE or FLINK_STATE",
         )
     if name == "bucket" and not bucketed:
         raise OptionError(
-            f"{TOPOLOGY} is bucket, and the table {table.name} has the index {table.index_type}"
+            f"{TOPOLOGY} is bucket, but the table {table.name} has the index {table.index_type}"
         )
     wanted = WITHOUT_RECORDS.get(name)
     if wanted is not None and operation is not wanted:
         raise OptionError(
-            f"{TOPOLOGY} is {name}, which is for the operation {wanted}, and this one is {operation}"
+            f"{TOPOLOGY} is {name}, which only does {wanted}, but the operation is {operation}"
         )
     if wanted is not None and bucketed and not table.is_keyless:
         raise OptionError(
-            f"{TOPOLOGY} is {name}, which makes file groups as it likes, and the table {table.name} has"
-            " one a bucket"
+            f"{TOPOLOGY} is {name}, which creates new file groups, but the table {table.name} has one file"
+            " group for each bucket"
         )
     if operation is Operation.BULK_INSERT and name in BY_ASSIGNER:
         raise OptionError(
-            f"{TOPOLOGY} is {name}, and a bulk_insert assigns nothing", hint=f"{TOPOLOGY}=bulk"
+            f"{TOPOLOGY} is {name}, but a bulk_insert does not assign file groups",
+            hint=f"{TOPOLOGY}=bulk",
         )
     if name == "bloom" and table.index_type not in _IN_FOOTERS:
         raise OptionError(
-            f"{TOPOLOGY} is bloom, and under the index {table.index_type} of the table {table.name} keys"
-            " may be in logs, which have no Bloom filter"
+            f"{TOPOLOGY} is bloom, but with the index {table.index_type} of the table {table.name} keys"
+            " may be in log files, which have no Bloom filter"
         )
     if as_written(name, operation) in ("prepped", "nothing"):
-        # these look up no keys
+        # these do not look up keys
         return
     if name == "bloom" and table.index_is_global and table.is_mor and table.partition_fields:
         raise OptionError(
-            f"{TOPOLOGY} is bloom, and in the table {table.name} a record may leave its partition by a"
-            " delete in a log: its base file still says that it is there",
+            f"{TOPOLOGY} is bloom, but in the table {table.name} a record may leave its partition by a"
+            " delete in a log file, and the base file's Bloom filter still contains its key",
             hint=f"{TOPOLOGY}=state",
         )
     if name in ("legacy", "step1") and table.index_is_global and table.partition_fields:
         raise OptionError(
-            f"{TOPOLOGY} is {name}, where a task writes whole partitions by itself, and under the index"
-            f" {table.index_type} a record may leave its partition"
-        )
-
-
-def check_records(schema: RecordSchema, options: WriteOptions) -> None:
-    """Raises OptionError, or whatever a merger raises, for rows that the write cannot merge."""
-    if not options.operation.merges:
-        return
-    table = options.table
-    # load the merger now: one that is missing or does not fit fails before anything is written
-    makes = table.merge_rules.combiner(schema, options.strategy.upper()) is not None
-    if makes and table.index_is_global and schema.partition:
-        raise OptionError(
-            f"the table {table.name} has the index {table.index_type}, under which a record may leave its"
-            " partition, and makes one row of several: together that is not supported"
-        )
-    marks = table.merge_rules.markers.used_in(schema.data.names)
-    if options.mini_batches is not None and (makes or marks):
-        why = "the table makes one row of several" if makes else f"{marks[0]} marks deletes"
-        raise OptionError(
-            f"{TOPOLOGY} is step3, which merges a key's records batch by batch, and {why}:"
-            " what stands would depend on where a batch ends"
+            f"{TOPOLOGY} is {name}, where one task writes a whole partition, but with the index"
+            f" {table.index_type} a record may move to another partition"
         )
 
 
@@ -174,7 +159,7 @@ def updates_partition_path(reader: OptionReader, table: TableConfig) -> bool:
     for index, name in _UPDATES_PATH.items():
         if reader.given(name) and table.index_type != index:
             raise OptionError(
-                f"{name} is for the index {index}, and the table {table.name} has"
+                f"{name} is for the index {index}, but the table {table.name} has"
                 f" {table.index_type or 'none'}"
             )
     return reader.flag(_UPDATES_PATH.get(table.index_type, "")) is not False
@@ -186,7 +171,7 @@ def sort_mode(reader: OptionReader, topology: str) -> SortMode:
     asked = reader.choice(SORT_MODE, known)
     if asked not in (None, "NONE") and topology != "bulk":
         raise OptionError(
-            f"{SORT_MODE} is {asked}, which is for a bulk_insert into a table without the bucket index"
+            f"{SORT_MODE} is {asked}, but only a bulk_insert into a table without bucket index sorts"
         )
     return cast(SortMode, asked or "NONE")
 
@@ -199,27 +184,27 @@ def partitions_to_delete(reader: OptionReader, operation: Operation) -> tuple[st
     deletes = operation is Operation.DELETE_PARTITION
     if given and not deletes:
         raise OptionError(
-            f"{PARTITIONS_TO_DELETE} is for delete_partition, and this operation is {operation}"
+            f"{PARTITIONS_TO_DELETE} is for delete_partition, but the operation is {operation}"
         )
     found = tuple(name for name in reader.pieces(PARTITIONS_TO_DELETE) if name)
     if deletes and not found:
         raise OptionError(
-            f"{PARTITIONS_TO_DELETE} is missing: it names what delete_partition deletes"
+            f"{PARTITIONS_TO_DELETE} is missing; it lists the partition paths to delete"
         )
     return found
 
 
 def mini_batches(reader: OptionReader, topology: str) -> MiniBatches | None:
     """The buffer limits of `step3`. Raises OptionError if they are set for another topology."""
-    given = reader.given(_BATCH_MB, _BUFFER_MB)
+    given = reader.given(BATCH_MB, BUFFER_MB)
     if topology != "step3":
         # these two run a shorter chain than the one chosen, and still accept its options
         if given and topology not in ("prepped", "nothing"):
-            raise OptionError(f"{given} is for {TOPOLOGY}=step3, and this one is {topology}")
+            raise OptionError(f"{given} is for {TOPOLOGY}=step3, but the topology is {topology}")
         return None
     return MiniBatches(
-        _bytes(reader, _BATCH_MB, 256.0),
-        _bytes(reader, _BUFFER_MB, 1024.0),
+        _bytes(reader, BATCH_MB, 256.0),
+        _bytes(reader, BUFFER_MB, 1024.0),
     )
 
 

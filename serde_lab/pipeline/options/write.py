@@ -11,20 +11,22 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from serde_lab.errors import OptionError
-from serde_lab.pipeline.handles.partial_records import PARTIAL_UPDATES, check_partial_updates
 from serde_lab.pipeline.options import service as service_options
 from serde_lab.pipeline.options import table as table_options
 from serde_lab.pipeline.options import topology as topology_options
 from serde_lab.pipeline.options.reader import OptionReader
 from serde_lab.pipeline.options.service import NO_SERVICES, ServiceOptions
-from serde_lab.pipeline.plan import MiniBatches, Operation
+from serde_lab.pipeline.options.topology import MiniBatches
 from serde_lab.records.keys import OrderingNulls
+from serde_lab.records.operation import Operation
+from serde_lab.records.schema import RecordSchema
 from serde_lab.serde.interface import SerdeOptions
 from serde_lab.table.config import TableConfig
 from serde_lab.table.files.file_sizing import FileSizing
 from serde_lab.table.files.log_file import BlockFormat, LogFormat
 
 OWN_PREFIX = "serde_lab.strategy."
+PARTIAL_UPDATES = "serde_lab.partial_updates"
 
 SourceReader = Literal["auto", "spark"]
 
@@ -86,26 +88,28 @@ _OWN = {
     "hoodie.delete.shuffle.parallelism": "reduce partitions",
     "hoodie.bulkinsert.shuffle.parallelism": "reduce partitions",
     "hoodie.insert.shuffle.parallelism": "reduce partitions",
-    _FILL: "true: columns of the table that the data leaves out are null in its rows",
-    _RECONCILE: "true: the same, for data that brings no columns of its own besides",
-    _DROP: "false: a column that the data leaves out stays in the table",
+    _FILL: "true: table columns that are missing from the data become null in the new rows",
+    _RECONCILE: "true: the same, but only if the data has no new columns",
+    _DROP: "false: a table column that is missing from the data stays in the table",
     "hoodie.parquet.compression.codec": "zstd, snappy, gzip, lz4 or uncompressed",
-    _BLOCKS: "avro or parquet: what the data blocks of log files hold",
-    _BLOCK_BYTES: "most bytes of rows, in memory, in one data block",
-    _LOG_BYTES: "a log file that has so many bytes gets no further block",
-    "serde_lab.strategy": "pickle, avro, internal_row, arrow, or a plug-in",
+    _BLOCKS: "format of data blocks in log files: avro or parquet",
+    _BLOCK_BYTES: "most bytes of rows in one data block, measured in memory",
+    _LOG_BYTES: "a log file of this many bytes is not appended to",
+    "serde_lab.strategy": "pickle, pickle_columns, avro, internal_row, arrow, or a plug-in",
     "serde_lab.execution": "row or batch",
     "serde_lab.rows_per_frame": "most records in a frame",
     "serde_lab.max_frame_bytes": "most bytes in a frame",
     "serde_lab.integrity": "none or crc32c",
     "serde_lab.codec_level": "compression level of the parquet codec",
-    "serde_lab.worker_memory_mb": "memory of one Python worker, which sets the number of shards",
+    "serde_lab.worker_memory_mb": "memory of one Python worker, in MB; it determines the number of shards",
     "serde_lab.max_records_per_batch": "rows of an Arrow batch between Spark and Python",
-    "serde_lab.source_reader": "auto: tasks read what is a plain scan of parquet files; spark: never",
-    PARTIAL_UPDATES: "true: columns of the table that the data leaves out keep what is stored",
-    "serde_lab.ordering_nulls": "refuse, or lowest: nulls lose to any value (Apache Hudi cannot read them)",
+    "serde_lab.source_reader": "auto: tasks read the files of a plain Parquet scan themselves; spark: never",
+    PARTIAL_UPDATES: "true: table columns that are missing from the data keep their stored values",
+    "serde_lab.ordering_nulls": (
+        "refuse, or lowest: null ordering values lose to any other (Apache Hudi cannot read them)"
+    ),
     "serde_lab.drop_metadata_table": "true: remove a metadata table that Apache Hudi built, then write",
-    "serde_lab.seed": "makes the ids of new file groups",
+    "serde_lab.seed": "seeds the ids of new file groups",
 }
 _MEANING = {
     **table_options.MEANING,
@@ -158,7 +162,6 @@ def parse_options(options: Mapping[str, Any], stored: TableConfig | None = None)
             f"hoodie.parquet.compression.codec is {codec!r}, expected one of {', '.join(_CODECS)}"
         )
     level = reader.number("serde_lab.codec_level", -1)
-    seed = reader.number("serde_lab.seed", -1)
     return WriteOptions(
         table=table,
         operation=operation,
@@ -188,24 +191,67 @@ def parse_options(options: Mapping[str, Any], stored: TableConfig | None = None)
             reader.choice("serde_lab.source_reader", ("auto", "spark"), lower=True) or "auto",
         ),
         max_records_per_batch=reader.number("serde_lab.max_records_per_batch", 10_000, least=1),
-        seed=None if seed < 0 else seed,
+        seed=reader.any_number("serde_lab.seed"),
     )
+
+
+def check_records(schema: RecordSchema, options: WriteOptions) -> None:
+    """Raises OptionError, or whatever a merger raises, for rows that the write cannot merge."""
+    if not options.operation.merges:
+        return
+    table = options.table
+    # load the merger now: one that is missing or does not fit fails before anything is written
+    makes = table.merge_rules.combiner(schema, options.strategy.upper()) is not None
+    if makes and table.index_is_global and schema.partition:
+        raise OptionError(
+            f"the table {table.name} has the index {table.index_type}, with which a record may move to"
+            " another partition, and combines several rows into one; the lab does not support both together"
+        )
+    marks = table.merge_rules.markers.used_in(schema.data.names)
+    if options.mini_batches is not None and (makes or marks):
+        why = "the table combines rows" if makes else f"{marks[0]} marks deletes"
+        raise OptionError(
+            f"{topology_options.TOPOLOGY} is step3, which merges a key's records batch by batch, but {why}:"
+            " the result would depend on where a batch ends"
+        )
 
 
 def _partial_updates(reader: OptionReader, operation: Operation, table: TableConfig) -> bool:
     if not reader.flag(PARTIAL_UPDATES):
         return False
-    check_partial_updates(operation, table)
+    problem = _partial_problem(operation, table)
+    if problem:
+        raise OptionError(f"{PARTIAL_UPDATES} is true, and {problem}")
     return True
 
 
+def _partial_problem(operation: Operation, table: TableConfig) -> str:
+    """Why the operation or the table cannot have partial log blocks; "" if they can."""
+    if operation is not Operation.UPSERT:
+        return f"the operation is {operation}, which updates nothing"
+    if not table.is_mor:
+        return f"the table {table.name} is {table.table_type}, which has no logs to hold them"
+    if table.version < 8:
+        return f"the table {table.name} is of version {table.version}, whose readers know none"
+    if table.index_type not in ("", "BUCKET"):
+        return (
+            f"the table {table.name} has the index {table.index_type}, under which inserts may join a"
+            " base file, and so would rows that leave columns out"
+        )
+    if table.partial_update_mode:
+        return f"the table {table.name} fills gaps already, by {table.partial_update_mode}"
+    if table.merge_mode == "CUSTOM" or table.merger_classes:
+        return f"the table {table.name} has a merger of its own here, which wants whole rows"
+    return ""
+
+
 def _check_keys(operation: Operation, table: TableConfig) -> None:
-    told_by_keys = operation.merges or operation is Operation.DELETE
-    if told_by_keys and table.is_keyless:
+    needs_keys = operation.merges or operation is Operation.DELETE
+    if needs_keys and table.is_keyless:
         raise OptionError(
-            f"hoodie.datasource.write.operation is {operation}, which goes by keys, and the table"
-            f" {table.name} has no record key",
-            hint="insert adds rows to it",
+            f"hoodie.datasource.write.operation is {operation}, which needs record keys, but the table"
+            f" {table.name} has none",
+            hint="use insert",
         )
 
 
@@ -214,8 +260,8 @@ def _log_format(reader: OptionReader, table: TableConfig) -> LogFormat:
     asked = reader.given(_BLOCKS, _BLOCK_BYTES, _LOG_BYTES)
     if asked and not table.is_mor:
         raise OptionError(
-            f"{asked} is for MERGE_ON_READ, and the table {table.name} is {table.table_type}: it has"
-            " no logs"
+            f"{asked} is for MERGE_ON_READ, but the table {table.name} is {table.table_type}: it has"
+            " no log files"
         )
     blocks = reader.choice(_BLOCKS, ("avro", "parquet"), lower=True)
     return LogFormat(

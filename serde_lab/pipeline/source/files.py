@@ -53,6 +53,22 @@ class SourceFiles:
                 file.close()
 
 
+def known_files(paths: Sequence[str], schema: pa.Schema) -> SourceFiles | None:
+    """`paths` as one input partition each, in this order; None if Spark has to read them.
+
+    `schema` has the stored columns, of which the files may lack some.
+    """
+    try:
+        found = pq.read_schema(paths[0]).names
+    except (pa.ArrowException, OSError):
+        # leave the error message to Spark
+        return None
+    columns = pa.schema([field for field in schema if field.name in found])
+    if not readable(paths, columns):
+        return None
+    return SourceFiles(tuple((path,) for path in paths), tuple(columns.names))
+
+
 def readable(paths: Sequence[str], schema: pa.Schema) -> bool:
     """Whether Arrow reads the columns of `schema` from every file exactly as Spark does."""
     if not paths or len(paths) > _MOST_FILES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -10,13 +11,18 @@ import pyarrow as pa
 from serde_lab.avro.schema import arrow_to_avro
 from serde_lab.errors import SchemaError, TableError
 from serde_lab.pipeline.options.write import WriteOptions
-from serde_lab.pipeline.plan import Operation
-from serde_lab.records.schema import RecordSchema, find_field, type_at
-from serde_lab.records.schema_evolution import evolved, is_wider, left_out
-from serde_lab.records.types import check_supported, storage_schema
+from serde_lab.records.conversion import evolved, is_wider, left_out
+from serde_lab.records.operation import Operation
+from serde_lab.records.schema import (
+    RecordSchema,
+    check_supported,
+    find_field,
+    storage_schema,
+    type_at,
+)
 from serde_lab.table.config import TableConfig
+from serde_lab.table.files.base_file import FILE_NAME, data_schema
 from serde_lab.table.files.log_records import columns_of_partial_rows
-from serde_lab.table.files.meta_columns import FILE_NAME, data_schema
 from serde_lab.table.table import HoodieTable
 
 
@@ -25,8 +31,8 @@ def record_schema(source: pa.Schema, options: WriteOptions) -> RecordSchema:
     if options.operation is Operation.UPSERT_PREPPED:
         if FILE_NAME not in source.names:
             raise SchemaError(
-                f"column {FILE_NAME!r} is not in the data: upsert_prepped goes by it, as a read of the"
-                " table gives it"
+                f"column {FILE_NAME!r} is not in the data: upsert_prepped needs it, as a read of the"
+                " table returns it"
             )
         source = data_schema(source)
     check_supported(source)
@@ -94,11 +100,38 @@ def evolved_schema(table: HoodieTable, batch: RecordSchema, options: WriteOption
         if before is not None and pa.types.is_string(after) != pa.types.is_string(before.type):
             raise SchemaError(
                 f"ordering column {name!r} is of type {type_at(batch.data, name)}, and the table has"
-                f" {before.type}: as text its values would be in another order"
+                f" {before.type}: as text its values would sort differently"
             )
     _check_key_texts(table.config, stored, batch.data)
     _check_partial_rows(table, stored, data)
     return replace(batch, data=data)
+
+
+def partial_records(
+    table_schema: RecordSchema, given: Collection[str], table: TableConfig
+) -> RecordSchema | None:
+    """The schema of records with the columns `given`; None if no table column is missing.
+
+    Missing columns keep their stored values (Hudi's KEEP_VALUES). On merge-on-read such records become log
+    blocks of their columns (`IS_PARTIAL` in the header), and readers take the other values from older rows.
+    Apache Hudi 1.2.0 does so in snapshots and compactions; an incremental query, which reads changes alone,
+    returns arbitrary memory for the missing columns. Sources: HoodieAppendHandle,
+    PartialUpdateBufferedRecordMerger, SparkRecordMergingUtils#mergePartialRecords.
+
+    Raises SchemaError for a table with a column that marks deletes: Apache Hudi looks for it in partial
+    rows at its position in whole rows, and takes other rows for deletes.
+    """
+    columns = table_schema.data
+    if columns.names == [name for name in columns.names if name in given]:
+        return None
+    for name in table.merge_rules.markers.used_in(columns.names):
+        raise SchemaError(
+            f"column {name!r} of the table marks deletes, which Apache Hudi cannot distinguish from rows that"
+            " leave columns out",
+            hint="write whole rows, or hoodie.write.set.null.for.missing.columns=true",
+        )
+    data = pa.schema([field for field in columns if field.name in given])
+    return replace(table_schema, data=data)
 
 
 def _check_case(struct: pa.StructType, place: str) -> None:
@@ -109,7 +142,7 @@ def _check_case(struct: pa.StructType, place: str) -> None:
         other = seen.setdefault(field.name.lower(), path)
         if other != path:
             raise SchemaError(
-                f"columns {other!r} and {path!r} differ in case only, and Spark cannot tell them apart"
+                f"columns {other!r} and {path!r} differ in case only, and Spark cannot distinguish them"
             )
         if pa.types.is_struct(field.type):
             _check_case(field.type, f"{path}.")
@@ -141,8 +174,8 @@ def _check_reconcilable(stored: pa.Schema, batch: pa.Schema) -> None:
     if lacking and added:
         raise SchemaError(
             f"column {lacking[0]!r} of the table is not in the data, and {added[0]!r} of the data is not in"
-            " the table: hoodie.datasource.write.reconcile.schema=true takes one of both",
-            hint="hoodie.write.set.null.for.missing.columns=true, in its place, takes both",
+            " the table: hoodie.datasource.write.reconcile.schema=true accepts only one of the two",
+            hint="hoodie.write.set.null.for.missing.columns=true instead accepts both",
         )
 
 
@@ -158,7 +191,7 @@ def _check_key_texts(table: TableConfig, stored: pa.Schema, batch: pa.Schema) ->
             if pa.types.is_floating(after):
                 raise SchemaError(
                     f"{role} column {name!r} is of type {after}, and the table has {before.type}: what is"
-                    " stored as 1 would be looked for as 1.0",
+                    " stored as 1 would be looked up as 1.0",
                     hint="cast it",
                 )
 

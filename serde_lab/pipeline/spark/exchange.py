@@ -8,28 +8,34 @@ from __future__ import annotations
 
 import json
 import pickle
-import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property, reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import ByteType, ShortType
 
 from serde_lab.errors import LabError, OptionError
+from serde_lab.measure.timeline import AttemptReport
 from serde_lab.pipeline.assign.stages import bootstrap_tasks
 from serde_lab.pipeline.exchange.in_process import Exchange, summed
 from serde_lab.pipeline.exchange.routing import salts
 from serde_lab.pipeline.handles.handle import WriteStatus
 from serde_lab.pipeline.plan import WritePlan
-from serde_lab.pipeline.source.files import SourceFiles
-from serde_lab.pipeline.spark.columns import (
+from serde_lab.pipeline.source.files import SourceFiles, known_files
+from serde_lab.pipeline.spark.dataframe import (
     computes_keys,
     handed_over,
     java_bucket,
     path_and_key,
+    plain_files,
 )
-from serde_lab.pipeline.spark.source import plain_files
 from serde_lab.pipeline.spark.worker import (
     BOOTSTRAP_STAGE,
     COLUMNS_STAGE,
@@ -38,6 +44,7 @@ from serde_lab.pipeline.spark.worker import (
     SparkTask,
     WarmUp,
     carried_error,
+    reason_of,
 )
 from serde_lab.pipeline.topologies import topology_of
 from serde_lab.pipeline.warm_up import DEFAULT_FRAMING
@@ -54,16 +61,15 @@ _FEW_FRAMES = 16
 class SparkExchange(Exchange):
     """Hops of opaque frames over Spark's shuffle; `source` has the data columns.
 
-    `reports` collects the task reports: JSON strings keyed by stage, partition and task attempt, one for
-    every attempt that finished. `own_reader`: if the source is a plain scan (`spark.source`), tasks read
-    its files themselves, and the JVM sends no rows.
+    `reports` collects the task reports, one for every attempt that finished. `own_reader`: if the source
+    is a plain scan (`spark.dataframe`), tasks read its files themselves, and the JVM sends no rows.
     """
 
     def __init__(self, source: DataFrame, own_reader: bool = True) -> None:
         self.source = source
         self.spark = source.sparkSession
         self.own_reader = own_reader
-        self.reports: list[str] = []
+        self.reports: list[AttemptReport] = []
 
     def frames(self, plan: WritePlan, reports: Any) -> DataFrame:
         """The output of the first stage with salts, as the first hop shuffles it."""
@@ -74,7 +80,11 @@ class SparkExchange(Exchange):
         topology = topology_of(plan)
         if topology.arrives_sorted or not topology.stages:
             return None
-        return plain_files(self.source, plan.source_schema) if self.own_reader else None
+        return self._readable_files(plan.source_schema)
+
+    def _readable_files(self, schema: pa.Schema) -> SourceFiles | None:
+        """The source's files, if tasks may read them themselves."""
+        return plain_files(self.source, schema) if self.own_reader else None
 
     def _input(self, plan: WritePlan, files: SourceFiles | None) -> DataFrame:
         """The input of the first stage's tasks: the source's rows, or only the task numbers."""
@@ -122,13 +132,32 @@ class SparkExchange(Exchange):
         return int(self.spark.conf.get(BATCH_ROWS) or "10000")
 
     def counters(self) -> Counter[str]:
-        return summed(json.loads(text)["report"]["counters"] for text in self.reports)
+        return summed(one.report.counters for one in self.reports)
 
     def _collect(self, moved: DataFrame, task: SparkTask, reports: Any) -> tuple[WriteStatus, ...]:
         with on_purpose():
             rows = moved.mapInArrow(task, "status binary").collect()
         self.reports = list(reports.value)
         return tuple(pickle.loads(row.status) for row in rows)
+
+
+class FilesExchange(SparkExchange):
+    """Hops over Spark's shuffle whose source is known files, one input partition each, in this order.
+
+    Tasks read the files themselves if Arrow gives the rows that Spark would give; otherwise Spark reads them.
+    """
+
+    def __init__(self, spark: SparkSession, paths: Sequence[Path]) -> None:
+        self.spark, self.paths = spark, paths
+        self.reports = []
+
+    @cached_property
+    def source(self) -> DataFrame:  # type: ignore[override]
+        """The same rows as Spark reads them; made only where Spark has to."""
+        return stored_columns(scan_of_files(self.spark, self.paths))
+
+    def _readable_files(self, schema: pa.Schema) -> SourceFiles | None:
+        return known_files([str(path) for path in self.paths], schema)
 
 
 class ColumnsExchange(SparkExchange):
@@ -142,8 +171,8 @@ class ColumnsExchange(SparkExchange):
         if not computes_keys(self.source, plan.table):
             raise OptionError(
                 f"Spark's own columns do not give the record keys or the folders of the table"
-                f" {plan.table.name}: their fields are of types, in structs, escaped or times, of which"
-                " Python makes the text"
+                f" {plan.table.name}: their fields are of types, in structs, escaped or times, whose text"
+                " only Python makes"
             )
         reports = self.spark.sparkContext.accumulator([], ReportsParam())
         salt_of = F.array(*[F.lit(int(salt)) for salt in salts(plan.targets)])
@@ -158,6 +187,25 @@ class ColumnsExchange(SparkExchange):
             .drop("salt")
         )
         return self._collect(moved, SparkTask(plan, COLUMNS_STAGE, reports), reports)
+
+
+def scan_of_files(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
+    """The rows of Parquet files, one input partition per file, in the given order.
+
+    Spark sorts the files of one scan by size. A union keeps their order, which decides between equal
+    ordering values.
+    """
+    schema = from_arrow_schema(pq.read_schema(paths[0]).remove_metadata())
+    scan = spark.read.schema(schema)
+    return reduce(lambda left, right: left.union(right), [scan.parquet(str(p)) for p in paths])
+
+
+def stored_columns(df: DataFrame) -> DataFrame:
+    """`df` with byte and short columns, which Hudi tables do not have, widened to int."""
+    narrow = {f.name for f in df.schema if isinstance(f.dataType, ByteType | ShortType)}
+    for name in narrow:
+        df = df.withColumn(name, df[name].cast("int"))
+    return df
 
 
 def _frames_at_once(plan: WritePlan, rows: int) -> int:
@@ -192,18 +240,6 @@ class on_purpose:  # noqa: N801 - reads as a statement: `with on_purpose():`
         # its text is available only while the JVM lives
         text = str(error)
         raise carried_error(text) or LabError(f"a Spark job failed: {reason_of(text)}") from error
-
-
-def reason_of(text: str) -> str:
-    """The most telling line of a Spark failure: the last of the innermost Python traceback."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    python = [
-        line
-        for line in lines
-        if not line.startswith(("at ", "File ", "Traceback", "Caused by"))
-        and re.match(r"[\w.]+(Error|Exception|Exit|Interrupt)\b", line)
-    ]
-    return (python[0] if python else lines[0] if lines else "no reason was given")[:500]
 
 
 def warm_workers(

@@ -1,7 +1,8 @@
-"""Runs the stages inside Spark's Python workers, times them and reports.
+"""Spark's Python workers: runs the stages inside them, times them, and checks their interpreter.
 
 It adapts the stages to `mapInArrow` and sets up the worker process. Workers import it by reference, so
-that only the plan is pickled.
+that only the plan is pickled. Spark starts the interpreter that PYSPARK_PYTHON names, or `python3`, whichever
+one runs the driver.
 """
 
 from __future__ import annotations
@@ -11,24 +12,34 @@ import gc
 import json
 import os
 import pickle
+import re
+import shutil
+import subprocess
+import sys
+import time
 import zipimport
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import SparkFiles, TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
-from serde_lab.errors import LabError
-from serde_lab.measure.timeline import TaskTimeline
-from serde_lab.pipeline.exchange.hops import Hop
-from serde_lab.pipeline.exchange.routing import salts
+from serde_lab.errors import LabError, SetupError
+from serde_lab.measure.timeline import AttemptReport, TaskTimeline
+from serde_lab.pipeline.exchange.routing import Hop, Task, salts
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.source.files import SourceFiles
-from serde_lab.pipeline.topologies import BOOTSTRAP, COLUMNS, Stage, StageTask, topology_of
+from serde_lab.pipeline.topologies import BOOTSTRAP, COLUMNS, Stage, topology_of
 from serde_lab.serde.interface import SerdeOptions
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
 
 # pyspark.worker invalidates import caches at each task; zipimport then re-reads pyspark.zip and the
 # spark-core jar in pure Python: 90 ms of CPU a task on Spark 3.5
@@ -109,14 +120,14 @@ class SparkTask:
             for _ in timeline.source(batches):
                 pass
             batches = self.files.batches(partition, self.batch_rows, timeline)
-        task = StageTask(self.plan, partition, timeline, hop, timed=self.files is not None)
+        task = Task(self.plan, partition, timeline, hop, timed=self.files is not None)
         if hop is None:
             statuses = [pickle.dumps(s) for s in stage.work(task, batches)]
             out = pa.RecordBatch.from_arrays([pa.array(statuses, pa.binary())], schema=STATUS)
             yield from timeline.sink([out])
         else:
             yield from self._salted(stage, task, hop, batches)
-        self.reports.add([_keyed(context, timeline)])
+        self.reports.add([_report(context, timeline)])
 
     def _place(self) -> tuple[Stage, Hop | None]:
         """The stage, and the hop that follows it."""
@@ -129,7 +140,7 @@ class SparkTask:
         return topology.stages[self.stage], topology.hop_after(self.stage)
 
     def _salted(
-        self, stage: Stage, task: StageTask, hop: Hop, batches: Iterable[pa.RecordBatch]
+        self, stage: Stage, task: Task, hop: Hop, batches: Iterable[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
         salt_of = pa.array(salts(hop.tasks(self.plan)))
         for routed in stage.work(task, batches):
@@ -140,16 +151,14 @@ class SparkTask:
             )
 
 
-def _keyed(context: TaskContext, timeline: TaskTimeline) -> str:
-    """A report with the ids of its task attempt, as JSON."""
-    return json.dumps(
-        {
-            "stage_id": context.stageId(),
-            "partition": context.partitionId(),
-            "task_attempt_id": context.taskAttemptId(),
-            "attempt": context.attemptNumber(),
-            "report": timeline.report().to_json(),
-        }
+def _report(context: TaskContext, timeline: TaskTimeline) -> AttemptReport:
+    """The report of this task, with the ids of its attempt."""
+    return AttemptReport(
+        stage_id=context.stageId(),
+        partition=context.partitionId(),
+        task_id=context.taskAttemptId(),
+        attempt=context.attemptNumber(),
+        report=timeline.report(),
     )
 
 
@@ -172,7 +181,7 @@ class FrameCounter:
         status = json.dumps({"frames": frames, "frame_bytes": frame_bytes}).encode()
         out = pa.RecordBatch.from_arrays([pa.array([status], pa.binary())], schema=STATUS)
         yield from timeline.sink([out])
-        self.reports.add([_keyed(context, timeline)])
+        self.reports.add([_report(context, timeline)])
 
 
 def carried(error: LabError) -> str:
@@ -189,6 +198,18 @@ def carried_error(text: str) -> LabError | None:
     return error if isinstance(error, LabError) else None
 
 
+def reason_of(text: str) -> str:
+    """The most telling line of a Spark failure: the last of the innermost Python traceback."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    python = [
+        line
+        for line in lines
+        if not line.startswith(("at ", "File ", "Traceback", "Caused by"))
+        and re.match(r"[\w.]+(Error|Exception|Exit|Interrupt)\b", line)
+    ]
+    return (python[0] if python else lines[0] if lines else "no reason was given")[:500]
+
+
 class WarmUp:
     """Starts and warms a worker: runs the stages on made-up `rows`, and returns the process ids."""
 
@@ -196,8 +217,7 @@ class WarmUp:
         self.strategy, self.serde, self.rows = strategy, serde, rows
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import time
-
+        # with the driver's half of a write, which tasks do not need
         from serde_lab.pipeline.warm_up import exercise
 
         if self.strategy and self.rows:
@@ -212,3 +232,98 @@ class WarmUp:
         time.sleep(0.2)
         pids = json.dumps({"pid": os.getpid(), "daemon": os.getppid()}).encode()
         yield pa.RecordBatch.from_arrays([pa.array([pids], pa.binary())], schema=STATUS)
+
+
+_checked: set[tuple[str, str]] = set()
+_OWN_VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
+_PROBE = f"""
+import importlib.util, sys
+version = "%d.%d" % sys.version_info[:2]
+missing = [name for name in ("pyarrow", "serde_lab") if importlib.util.find_spec(name) is None]
+if version != "{_OWN_VERSION}":
+    said = "which is Python " + version
+else:
+    said = "which has no " + " and no ".join(missing) if missing else ""
+"""
+_PATIENCE_S = 120
+
+
+def check_workers(spark: SparkSession) -> None:
+    """Raise SetupError if the session's workers run a Python that lacks what the pipeline needs.
+
+    Workers with the driver's own interpreter pass without a check. Any other is probed once per session:
+    directly on this machine, or by a one-task job on a cluster.
+    """
+    context = spark.sparkContext
+    if _is_own(context.pythonExec):
+        return
+    session = (context.applicationId, context.pythonExec)
+    if session in _checked:
+        return
+    problem = _problem_here(context) if _is_local(context) else _problem_there(context)
+    if problem:
+        raise SetupError(
+            f"the workers of this Spark session run {context.pythonExec}, {problem}, and this program runs"
+            f" {sys.executable} (Python {_OWN_VERSION})",
+            hint="set PYSPARK_PYTHON to an interpreter with the same packages before the session starts,"
+            f" on one machine PYSPARK_PYTHON={sys.executable}",
+        )
+    _checked.add(session)
+
+
+def _is_own(executable: str) -> bool:
+    """Whether `executable` is this interpreter; a link to it in another folder sees other packages."""
+    found = shutil.which(executable)
+    if found is None:
+        return False
+    here = Path(sys.executable)
+    same_folder = Path(found).parent.resolve() == here.parent.resolve()
+    return same_folder and Path(found).resolve() == here.resolve()
+
+
+def _is_local(context: SparkContext) -> bool:
+    return (context.master or "").startswith("local")
+
+
+def _problem_here(context: SparkContext) -> str:
+    """What is wrong with the workers' Python on this machine; "" if nothing is."""
+    # as Spark starts its workers: found on the driver's path, in Spark's environment
+    environment = {**os.environ, **context.environment}
+    command = [context.pythonExec, "-c", f"{_PROBE}\nprint(said)"]
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        return f"which cannot be started ({getattr(exc, 'strerror', None) or 'no answer'})"
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["no reason was given"]
+        return f"which cannot be started ({lines[-1]})"
+    return done.stdout.strip()
+
+
+def _problem_there(context: SparkContext) -> str:
+    """The same for a cluster, probed by a job."""
+    code = _PROBE
+
+    def look(_: int) -> str:
+        found: dict[str, Any] = {}
+        exec(code, found)
+        return str(found["said"])
+
+    try:
+        (said,) = context.parallelize([0], 1).map(look).collect()
+    except Exception as exc:  # a failed start raises many kinds of errors
+        return f"which cannot be started ({reason_of(str(exc))})"
+    return str(said)
+
+
+def numbers_in(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
+    """The task numbers in the first column of these batches."""
+    for batch in batches:
+        yield from batch.column(0).to_pylist()

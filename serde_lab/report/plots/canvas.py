@@ -2,6 +2,7 @@
 
 Coordinates are pixels from the top left, sizes are pixels, and colours are roles of the palette. Text
 stays text: it is never parsed as mathematics, and characters that XML cannot hold are escaped.
+What every plot with rows needs is here too: a scale, a horizontal axis, and space for labels.
 """
 
 from __future__ import annotations
@@ -236,3 +237,55 @@ def _quiet() -> Iterator[None]:
         matplotlib.rcParams.update(_SETTINGS)
         warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
         yield
+
+
+AXIS_PX = 40.0
+"""Height of an axis with its numbers and its name."""
+
+
+def is_narrow(width_px: float) -> bool:
+    """Whether the width is that of a phone."""
+    return width_px < 600
+
+
+def label_width(labels: Sequence[str], most: float) -> float:
+    """Width for the labels left of the rows: at most `most` pixels, plus the gap."""
+    return min(most, max((text_width(label) for label in labels), default=0.0)) + 12
+
+
+class Scale:
+    """Maps values of an axis to pixels, starting at `left`."""
+
+    def __init__(self, left: float, pixels: float, highest: float, lowest: float = 0.0) -> None:
+        self.left, self.pixels = left, pixels
+        self.lowest = lowest
+        self.span = (highest - lowest) or 1.0
+
+    def __call__(self, value: float) -> float:
+        return self.left + (value - self.lowest) / self.span * self.pixels
+
+
+def draw_axis(
+    canvas: Canvas,
+    scale: Scale,
+    top: float,
+    bottom: float,
+    name: str,
+    ticks: Sequence[float] = (),
+) -> None:
+    """Grid lines, numbers and the name of a horizontal axis."""
+    highest = scale.lowest + scale.span
+    for tick in ticks or nice_ticks(highest, max(2, int(scale.pixels / 75)), scale.lowest):
+        if tick > highest * (1 + 1e-9):
+            break
+        x = scale(tick)
+        canvas.line([x, x], [top, bottom], "grid")
+        canvas.text(x, bottom + 11, tick_text(tick), "muted", SMALL_PX, "center")
+    if name:
+        room = canvas.width_px - scale.left
+        canvas.text(scale.left, bottom + 28, fitting(name, room, SMALL_PX), "muted", SMALL_PX)
+
+
+def tick_text(value: float) -> str:
+    """The text of a tick; ticks are round numbers already."""
+    return f"{value:,.10g}"

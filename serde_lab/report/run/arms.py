@@ -1,22 +1,30 @@
-"""Builds the table of arms: one row per arm, with the figures that `runs` computes."""
+"""Shows the arms: one row for each with its figures, the timed commits, and the checks of contents."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from serde_lab.analysis.ratios import Ratio, paired_ratio
 from serde_lab.analysis.rounding import text as rounded_text
+from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.report import notation
-from serde_lab.report.page import Cell, Column, Section, Sentence, Table
-from serde_lab.report.run.factors import options_in_words
-from serde_lab.report.run.facts import ArmFacts, RunFacts
+from serde_lab.report.page import Block, Cell, Column, Section, Sentence, Table
+from serde_lab.report.run.ladder import options_in_words
+from serde_lab.runs.model import Check
 
 _COLUMNS = (
     Column("arm", "arm", numeric=False),
     Column("seconds", "seconds", about="wall time of the timed commits, median of rounds"),
-    Column("ratio", "ratio", about="seconds over the reference's: below 1 is faster"),
+    Column(
+        "ratio",
+        "ratio",
+        about="seconds over the reference's: below 1 is faster. The geometric mean over rounds, with its"
+        " 95 % interval",
+    ),
     Column("rows_per_s", "rows/s"),
     Column("serde_cpu_s", "SerDe CPU", unit="s", about="the four verbs and route, all workers"),
     Column("serde_share", "SerDe share", about="share of all slot time"),
+    Column("tree_cpu_s", "all CPU", unit="s", about="lab, JVM and Python workers together"),
     Column("shuffle_bytes", "shuffle", about="as Spark wrote it, compressed"),
     Column("frame_bytes", "frames", about="bytes as encoded"),
     Column("peak_worker_rss_bytes", "peak worker", about="most memory of one worker"),
@@ -24,7 +32,7 @@ _COLUMNS = (
 )
 
 
-def arms_section(facts: RunFacts) -> Section:
+def arms_section(facts: RunValues) -> Section:
     """Each arm with its figures."""
     rows = tuple(_row(arm, facts) for arm in facts.arms)
     table = Table("arms", "The arms, each with its median over measured rounds", _COLUMNS, rows)
@@ -32,8 +40,8 @@ def arms_section(facts: RunFacts) -> Section:
     if any(arm.kind == "control" for arm in facts.arms):
         notes.append(
             Sentence(
-                "A control isolates one cost and is no contender: it shows what is left of the"
-                " time when the rest is taken away.",
+                "A control isolates one cost and does not compete: it shows how much time"
+                " remains when everything else is removed.",
                 "muted",
             )
         )
@@ -41,7 +49,7 @@ def arms_section(facts: RunFacts) -> Section:
     return Section("arms", "The arms", (table, *notes, *([commits] if commits else [])))
 
 
-def _commits(facts: RunFacts) -> Table | None:
+def _commits(facts: RunValues) -> Table | None:
     """A table of the timed commits, if a cell has several."""
     rows = tuple(
         (
@@ -70,9 +78,9 @@ def _commits(facts: RunFacts) -> Table | None:
     return Table("commits", caption, columns, rows, folded="Each timed commit by itself")
 
 
-def _row(arm: ArmFacts, facts: RunFacts) -> tuple[Cell, ...]:
+def _row(arm: ArmValues, facts: RunValues) -> tuple[Cell, ...]:
     absent = Cell(notation.NOTHING, tone="muted")
-    ratio = arm.summary["ratio_to_reference"]
+    ratio = arm.ratio_to_reference
     seconds = list(arm.seconds_by_round.values())
     between = notation.between(min(seconds), max(seconds)) if len(seconds) > 1 else ""
     per_record = arm.per_record("serde_cpu_s")
@@ -82,7 +90,7 @@ def _row(arm: ArmFacts, facts: RunFacts) -> tuple[Cell, ...]:
         Cell(rounded_text("seconds", arm.seconds), arm.seconds, between)
         if arm.seconds is not None
         else Cell(arm.absence, None, _reason(arm), "bad" if arm.wrong or arm.unchecked else "warn"),
-        absent if ratio is None else Cell(rounded_text("ratio", ratio), ratio, _times(ratio)),
+        absent if ratio is None else Cell(ratio.text, ratio.value, _range(ratio)),
         _figure("rows_per_s", arm.figure("rows_per_s")),
         Cell(
             rounded_text("seconds", arm.figure("serde_cpu_s")),
@@ -90,6 +98,7 @@ def _row(arm: ArmFacts, facts: RunFacts) -> tuple[Cell, ...]:
             "" if per_record is None else f"{notation.number(1e6 * per_record)} µs/record",
         ),
         _figure("share", share),
+        _of_all_processes(arm, facts),
         _bytes(arm, "shuffle_bytes"),
         _bytes(arm, "frame_bytes"),
         Cell(
@@ -100,40 +109,46 @@ def _row(arm: ArmFacts, facts: RunFacts) -> tuple[Cell, ...]:
     )
 
 
-def _name(arm: ArmFacts, facts: RunFacts) -> Cell:
+def _of_all_processes(arm: ArmValues, facts: RunValues) -> Cell:
+    """CPU seconds of the whole process tree, and how they compare with the reference's."""
+    cpu_s = arm.figure("tree_cpu_s")
+    note = ""
+    if facts.reference is not None and arm is not facts.reference:
+        ratio = paired_ratio(arm.by_round("tree_cpu_s"), facts.reference.by_round("tree_cpu_s"))
+        note = "" if ratio is None else _range(ratio)
+    return Cell(rounded_text("seconds", cpu_s), cpu_s, note)
+
+
+def _name(arm: ArmValues, facts: RunValues) -> Cell:
     note = options_in_words(arm)
     if arm is facts.reference:
         note += " · reference"
     return Cell(arm.name, arm.name, note, header=True)
 
 
-def _reason(arm: ArmFacts) -> str:
+def _reason(arm: ArmValues) -> str:
     if arm.wrong:
         failed = [check for check in arm.summary["checks"] if not check["passed"]]
         return "; ".join(f"{check['name']}: {check['detail']}" for check in failed)
     return str(arm.unchecked or arm.summary["error"] or arm.summary["missing"] or "")
 
 
-def _times(ratio: float) -> str:
-    if ratio <= 0 or rounded_text("ratio", ratio) == "1.000":
-        return ""
-    if ratio < 1:
-        return f"{notation.number(1 / ratio)}× faster"
-    # all digits of the ratio that stands above it
-    return f"{rounded_text('ratio', ratio)}× slower"
+def _range(ratio: Ratio) -> str:
+    """The interval of a ratio, and whether it leaves open which of the two is faster."""
+    return ratio.range and (ratio.range if ratio.decided else f"{ratio.range}, undecided")
 
 
 def _figure(quantity: Any, value: float | None) -> Cell:
     return Cell(rounded_text(quantity, value), value)
 
 
-def _bytes(arm: ArmFacts, metric: str) -> Cell:
+def _bytes(arm: ArmValues, metric: str) -> Cell:
     value, each = arm.figure(metric), arm.per_record(metric)
     note = "" if each is None else f"{notation.number(each)} B/record"
     return Cell(notation.size(value), value, note)
 
 
-def _checks(arm: ArmFacts) -> Cell:
+def _checks(arm: ArmValues) -> Cell:
     checks = arm.summary["checks"]
     if not checks:
         return Cell("none", "none", tone="warn")
@@ -143,3 +158,52 @@ def _checks(arm: ArmFacts) -> Cell:
         text = f"{notation.count(failed)} of {notation.count(times)} failed"
         return Cell(text, text, tone="bad")
     return Cell(f"{notation.count(times)} passed", "passed", tone="good")
+
+
+def checks_section(facts: RunValues) -> Section:
+    """Failed checks first and in full; the complete list is folded."""
+    checks = facts.run.checks
+    failed = [check for check in checks if not check.passed]
+    blocks: list[Block] = []
+    if not checks:
+        blocks.append(Sentence("No check of contents was made.", "bad"))
+    elif failed:
+        blocks.append(
+            Sentence(
+                f"{notation.count(len(failed))} of {notation.count(len(checks))} checks failed.",
+                "bad",
+            )
+        )
+        blocks.append(_table("failed-checks", "The checks that failed", failed, ""))
+    else:
+        names = notation.listed(sorted({check.name for check in checks}))
+        blocks.append(
+            Sentence(f"All {notation.count(len(checks))} checks passed: {names}.", "good")
+        )
+    if checks:
+        folded = f"All {notation.plural(len(checks), 'check')}"
+        blocks.append(_table("checks", "Every check of contents", list(checks), folded))
+    return Section("checks", "Checks of contents", tuple(blocks))
+
+
+def _table(name: str, caption: str, checks: list[Check], folded: str) -> Table:
+    columns = (
+        Column("check", "check", numeric=False),
+        Column("arm", "arm", numeric=False),
+        Column("round", "round"),
+        Column("verdict", "verdict", numeric=False),
+        Column("detail", "detail", numeric=False),
+    )
+    rows = tuple(
+        (
+            Cell(check.name, check.name, header=True),
+            Cell(check.arm or "all arms", check.arm),
+            Cell(notation.NOTHING if check.round is None else str(check.round), check.round),
+            Cell("passed", "passed", tone="good")
+            if check.passed
+            else Cell("failed", "failed", tone="bad"),
+            Cell(check.detail, check.detail),
+        )
+        for check in checks
+    )
+    return Table(name, caption, columns, rows, folded=folded)

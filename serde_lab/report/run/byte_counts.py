@@ -1,12 +1,13 @@
-"""Shows bytes per record: how many a strategy makes of a row, and how many reach the shuffle."""
+"""Shows bytes per record: in frames, in the shuffle, and how much of a frame each column takes."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.report import notation
 from serde_lab.report.page import Cell, Column, Figure, Section, Sentence, Table
 from serde_lab.report.plots.drawings import Bar, Panel, Segment, StackedBars
-from serde_lab.report.run.column_bytes import column_figure
-from serde_lab.report.run.facts import ArmFacts, RunFacts
 
 _SHOWN = (
     ("frame_bytes", "in frames, as encoded", "bar"),
@@ -14,7 +15,7 @@ _SHOWN = (
 )
 
 
-def byte_section(facts: RunFacts) -> Section | None:
+def byte_section(facts: RunValues) -> Section | None:
     """The section, or None if no arm has byte counts."""
     shown = [
         (metric, heading, role)
@@ -23,55 +24,51 @@ def byte_section(facts: RunFacts) -> Section | None:
     ]
     if not shown:
         return None
-    arms = [arm for arm in facts.arms if any(arm.per_record(metric) for metric, _, _ in shown)]
+    arms = facts.arms_with(*(metric for metric, _, _ in shown))
     figure = Figure(
         name="bytes",
         title="As frames, and as the shuffle carries them",
-        description="Bars, one an arm: " + "; ".join(_described(arm) for arm in arms) + ".",
+        description="Bars, one for each arm: " + "; ".join(_described(arm) for arm in arms) + ".",
         drawing=StackedBars(
-            axis="bytes a record",
+            axis="bytes per record",
             panels=tuple(
                 Panel(heading, tuple(_bar(arm, metric, role) for arm in arms))
                 for metric, heading, role in shown
             ),
-            tick_label="what the strategy's author expected"
-            if any(expected_bytes(arm) is not None for arm in arms)
+            tick_label="predicted by the strategy's author"
+            if any(arm.expected_bytes is not None for arm in arms)
             else "",
         ),
         table=_table(arms),
     )
     if facts.exchange == "inprocess":
-        where = "This run exchanges frames inside one process: no byte crosses a network or a disk."
+        where = (
+            "This run exchanges frames inside one process, so no byte crosses a network or a disk."
+        )
     elif facts.local:
         where = (
-            "Spark ran in local mode: these bytes crossed no network. On a cluster, bytes cost more"
-            " than they do here."
+            "Spark ran in local mode, so these bytes crossed no network. On a cluster, bytes cost"
+            " more than here."
         )
     else:
         where = "Bytes of the shuffle as Spark wrote them."
     parts: list[Figure | Sentence] = [figure, Sentence(where, "muted")]
-    columns = column_figure(facts)
+    columns = _column_figure(facts)
     if columns is not None:
         parts.append(columns)
     return Section("bytes", "Bytes per record", tuple(parts))
 
 
-def _bar(arm: ArmFacts, metric: str, role: str) -> Bar:
+def _bar(arm: ArmValues, metric: str, role: str) -> Bar:
     value = arm.per_record(metric)
     if value is None:
         return Bar(arm.name, (), "", absent=notation.NOTHING)
     text = f"{notation.number(value)} B"
-    tick = expected_bytes(arm) if metric == "frame_bytes" else None
+    tick = arm.expected_bytes if metric == "frame_bytes" else None
     return Bar(arm.name, (Segment(role, value, f"{arm.name}: {text}"),), text, tick)
 
 
-def expected_bytes(arm: ArmFacts) -> float | None:
-    """Frame bytes per record, as predicted before the measurement."""
-    value = (arm.prediction or {}).get("frame_bytes_per_record")
-    return float(value) if isinstance(value, int | float) else None
-
-
-def _described(arm: ArmFacts) -> str:
+def _described(arm: ArmValues) -> str:
     found = [
         f"{notation.number(value)} bytes {where}"
         for metric, where in (("frame_bytes", "as frames"), ("shuffle_bytes", "in the shuffle"))
@@ -80,7 +77,7 @@ def _described(arm: ArmFacts) -> str:
     return f"{arm.name} {notation.listed(found)}"
 
 
-def _table(arms: list[ArmFacts]) -> Table:
+def _table(arms: Sequence[ArmValues]) -> Table:
     counted = (
         ("frame_bytes", "frame bytes"),
         ("shuffle_bytes", "shuffle bytes"),
@@ -118,3 +115,84 @@ def _table(arms: list[ArmFacts]) -> Table:
         rows,
         folded="Bytes, frames and files in full",
     )
+
+
+_MOST_PANELS = 4
+_MOST_BARS = 24
+
+
+def _column_figure(facts: RunValues) -> Figure | None:
+    """What each column takes in frames; None if it was not measured."""
+    arms = facts.column_bytes
+    if not arms:
+        return None
+    names = list(next(iter(arms.values())))
+    drawn = _different(arms)
+    shown = _widest(drawn, names)
+    panels = tuple(
+        Panel(arm, tuple(_column_bar(arm, name, drawn[arm].get(name)) for name in shown))
+        for arm in list(drawn)[:_MOST_PANELS]
+    )
+    rest = "" if len(drawn) <= _MOST_PANELS else f" The table has all {len(arms)} arms."
+    if len(shown) < len(names):
+        rest += f" The {len(shown)} widest of {len(names)} are drawn; the table has all of them."
+    described = "; ".join(_columns_described(arm, taken) for arm, taken in drawn.items())
+    return Figure(
+        name="column-bytes",
+        title="What each column takes in frames",
+        description=f"Bars, one for each column of the data: {described}. Measured by leaving the column"
+        f" out; the rest of a frame is envelope and framing.{rest}",
+        drawing=StackedBars(axis="bytes per record", panels=panels),
+        table=_column_table(arms, names),
+    )
+
+
+_ColumnBytes = Mapping[str, Mapping[str, float]]
+"""Frame bytes per record of each column, by arm."""
+
+
+def _different(arms: _ColumnBytes) -> _ColumnBytes:
+    """The first of the arms with equal figures: executions of one strategy give the same bytes."""
+    first: dict[tuple[float, ...], str] = {}
+    for arm, taken in arms.items():
+        first.setdefault(tuple(taken.values()), arm)
+    return {arm: arms[arm] for arm in first.values()}
+
+
+def _widest(arms: _ColumnBytes, names: list[str]) -> list[str]:
+    """The widest columns, as many as fit, in the schema's order."""
+    widths = {name: max(taken.get(name, 0.0) for taken in arms.values()) for name in names}
+    kept = set(sorted(names, key=lambda name: -widths[name])[:_MOST_BARS])
+    return [name for name in names if name in kept]
+
+
+def _column_bar(arm: str, name: str, value: float | None) -> Bar:
+    if value is None:
+        return Bar(name, (), "", absent=notation.NOTHING)
+    text = f"{notation.number(value)} B"
+    # leaving a column out can make a compressed frame larger
+    return Bar(name, (Segment("bar", max(value, 0.0), f"{arm}, {name}: {text}"),), text)
+
+
+def _columns_described(arm: str, taken: Mapping[str, float]) -> str:
+    most = max(taken, key=lambda name: taken[name])
+    return f"{arm} spends most on {most}, {notation.number(taken[most])} bytes"
+
+
+def _column_table(arms: _ColumnBytes, names: list[str]) -> Table:
+    columns = (
+        Column("column", "column", numeric=False),
+        *(Column(arm, arm, unit="B") for arm in arms),
+    )
+    rows = tuple(
+        (
+            Cell(name, name, header=True),
+            *(
+                Cell(notation.number(value), value)
+                for value in (taken.get(name) for taken in arms.values())
+            ),
+        )
+        for name in names
+    )
+    caption = "Frame bytes per record, by column"
+    return Table("column-byte-table", caption, columns, rows, folded="The same in figures")

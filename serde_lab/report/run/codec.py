@@ -12,31 +12,25 @@ from serde_lab.analysis.codec_costs import (
     CodecCost,
     by_type,
     by_width,
-    codec_costs,
     records_of,
     usual_rows,
 )
+from serde_lab.analysis.run_values import RunValues
 from serde_lab.report import notation
 from serde_lab.report.page import Block, Cell, Column, Figure, Section, Sentence, Table
 from serde_lab.report.plots.drawings import Line, Lines
-from serde_lab.report.run.facts import RunFacts
 
 _ROLES = ("from_arrow", "precombine", "to_arrow", "write", "encode", "merge", "decode", "group")
 _LEAD = (
-    "CPU of one thread, the least of a few loops in each round, medians over rounds. Writing is from_arrow"
-    " and encode, reading is decode and to_arrow: what a strategy does in which of the two is its own"
-    " affair, so that only the sums are set against another strategy's."
+    "CPU time of one thread: the fastest of a few loops in each round, then the median over rounds. Writing"
+    " is from_arrow and encode, reading is decode and to_arrow. A strategy may do its work in either of the"
+    " two verbs, so compare only the sums between strategies."
 )
 
 
-def costs_of(facts: RunFacts) -> list[CodecCost]:
-    """The costs of a codec run; empty for any other."""
-    return codec_costs(facts.summary, facts.summary.get("cases", ()))
-
-
-def codec_section(facts: RunFacts) -> Section | None:
+def codec_section(facts: RunValues) -> Section | None:
     """The section, or None if it is no codec run or has no trustworthy figures."""
-    costs = costs_of(facts)
+    costs = facts.codec_costs
     if not costs:
         return None
     blocks: list[Block] = [Sentence(_LEAD, "muted")]
@@ -56,24 +50,24 @@ def codec_section(facts: RunFacts) -> Section | None:
     return Section("codec", "What a record costs", tuple(blocks))
 
 
-def codec_headline(facts: RunFacts) -> tuple[str, str, tuple[Sentence, ...]] | None:
+def codec_headline(facts: RunValues) -> tuple[str, str, tuple[Sentence, ...]] | None:
     """The cheapest strategy in batches of the usual size; None for other runs."""
-    records = records_of(costs_of(facts))
+    records = records_of(facts.codec_costs)
     if not records:
         return None
     rows = max((c.rows for c in records if c.rows <= 10_000), default=records[0].rows)
     ranked = sorted((c for c in records if c.rows == rows), key=lambda cost: cost.both_us)
-    best, told = ranked[0], []
+    best, costs = ranked[0], []
     for cost in ranked:
-        told.append(
+        costs.append(
             f"{notation.named(cost.arm)} {_us(cost.write_us)} to write and {_us(cost.read_us)} to"
             f" read, {notation.number(cost.bytes)} B"
         )
     about = (
-        f"CPU a record for all four verbs of {notation.named(best.arm)}, the least of all arms, in"
+        f"CPU per record for all four verbs of {notation.named(best.arm)}, the lowest of all arms, in"
         f" batches of {notation.count(rows)}"
     )
-    return _us(best.both_us), about, (Sentence(f"A record costs: {'; '.join(told)}."),)
+    return _us(best.both_us), about, (Sentence(f"Cost of a record: {'; '.join(costs)}."),)
 
 
 def _us(value: float) -> str:
@@ -91,17 +85,17 @@ def _figure(records: Sequence[CodecCost]) -> Figure:
         for place, arm in enumerate(arms)
     )
     ends = (
-        f"{line.label} {_us(line.points[0][1])} alone and {_us(line.points[-1][1])} in the largest"
+        f"{line.label} {_us(line.points[0][1])} for one record and {_us(line.points[-1][1])} in the largest"
         " batch"
         for line in lines
     )
     return Figure(
         name="codec-records",
-        title="CPU of a record, by the size of its batch",
+        title="CPU per record by batch size",
         description=f"Lines, both axes logarithmic: {'; '.join(ends)}.",
         drawing=Lines(
-            x_axis="records of a batch",
-            y_axis="µs a record, all four verbs",
+            x_axis="records per batch",
+            y_axis="µs per record, all four verbs",
             lines=lines,
             logarithmic=True,
             x_logarithmic=True,
@@ -112,7 +106,7 @@ def _figure(records: Sequence[CodecCost]) -> Figure:
 def _records(records: Sequence[CodecCost]) -> Table:
     columns = (
         Column("arm", "arm", numeric=False),
-        Column("rows", "records of a batch"),
+        Column("rows", "records per batch"),
         Column("write_us", "write", unit="µs", about="from_arrow and encode"),
         Column("read_us", "read", unit="µs", about="decode and to_arrow"),
         Column("both_us", "both", unit="µs"),
@@ -143,8 +137,8 @@ def _types(name: str, types: Mapping[str, Mapping[str, CodecCost]], batch: int) 
         for kind, of in types.items()
     )
     caption = (
-        f"A value of each type, all four verbs, in batches of {notation.count(batch)}: what eight such"
-        " columns add to a record, over eight"
+        f"A value of each type, all four verbs, in batches of {notation.count(batch)}: an eighth of"
+        " what eight such columns add to a record"
     )
     return Table(name, caption, columns, rows)
 
@@ -153,7 +147,7 @@ def _all_types(costs: Sequence[CodecCost]) -> Table:
     columns = (
         Column("arm", "arm", numeric=False),
         Column("type", "type", numeric=False),
-        Column("rows", "records of a batch"),
+        Column("rows", "records per batch"),
         Column("both_us", "both", unit="µs"),
         *(Column(f"{verb}_us", verb, unit="µs") for verb in VERBS),
         Column("bytes", "bytes"),
@@ -170,7 +164,7 @@ def _all_types(costs: Sequence[CodecCost]) -> Table:
         for cost in costs
         if cost.group == "type"
     )
-    caption = "A value of each type, at every size of batch and by verb"
+    caption = "A value of each type, by batch size and verb"
     return Table("codec-all-types", caption, columns, rows, folded="Every type, size and verb")
 
 
@@ -189,7 +183,9 @@ def _widths(widths: Mapping[tuple[int, float], Mapping[str, CodecCost]]) -> Tabl
         )
         for (width, share), of in widths.items()
     )
-    caption = "A record of made-up tables, all four verbs: by columns and their share of strings"
+    caption = (
+        "A record of generated tables, all four verbs, by number of columns and share of strings"
+    )
     return Table("codec-widths", caption, columns, rows)
 
 

@@ -1,16 +1,18 @@
-"""Lists reasons to doubt a result, in sentences: noise, few rounds, drift, local mode, failures."""
+"""Shows how far to trust a result: every round with its spread, and reasons for doubt in sentences.
+
+No outlier is removed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 from serde_lab.analysis.calibration import CALIBRATION_LIMIT
+from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.report import notation
-from serde_lab.report.page import Block, Figure, Points, Section, Sentence
-from serde_lab.report.plots.drawings import Line, Lines
-from serde_lab.report.run.answer import typical_spread
-from serde_lab.report.run.facts import RunFacts, calibration_by_round
+from serde_lab.report.page import Block, Cell, Column, Figure, Points, Section, Sentence, Table
+from serde_lab.report.plots.drawings import Line, Lines, Point, PointRow, PointRows
 from serde_lab.report.run.provenance import is_dirty
 
 FEW_ROUNDS = 5
@@ -22,21 +24,21 @@ EXACT = ("rows", "frames", "frame_bytes", "shuffle_records", "hops", "files")
 _PART_ROLES = ("encode", "precombine", "to_arrow", "write")
 
 
-def doubts_section(facts: RunFacts) -> Section:
+def doubts_section(facts: RunValues) -> Section:
     """The section, which always exists: a result without doubts says so."""
     found = tuple(doubts(facts))
     blocks: list[Block] = []
     if found:
         blocks.append(Points(found, "warn"))
     else:
-        blocks.append(Sentence("Nothing that this run measured speaks against it.", "good"))
+        blocks.append(Sentence("This run shows no reason for doubt.", "good"))
     calibration = _calibration(facts)
     if calibration is not None:
         blocks.append(calibration)
-    return Section("doubts", "What the result says against itself", tuple(blocks))
+    return Section("doubts", "Reasons to doubt the result", tuple(blocks))
 
 
-def doubts(facts: RunFacts) -> Iterator[tuple[str, str]]:
+def doubts(facts: RunValues) -> Iterator[tuple[str, str]]:
     """Headings and sentences, the most serious first."""
     yield from _failures(facts)
     yield from _rounds(facts)
@@ -45,7 +47,7 @@ def doubts(facts: RunFacts) -> Iterator[tuple[str, str]]:
     yield from _reach(facts)
 
 
-def _failures(facts: RunFacts) -> Iterator[tuple[str, str]]:
+def _failures(facts: RunValues) -> Iterator[tuple[str, str]]:
     wrong = [notation.named(arm.name) for arm in facts.arms if arm.wrong]
     if wrong:
         yield (
@@ -56,7 +58,7 @@ def _failures(facts: RunFacts) -> Iterator[tuple[str, str]]:
         if arm.unchecked:
             yield (
                 "Unchecked",
-                f"{notation.named(arm.name)}: {arm.unchecked}; no timing of it is shown.",
+                f"{notation.named(arm.name)}: {arm.unchecked}; its timings are not shown.",
             )
         failed = [c for c in facts.run.cells if c.arm == arm.name and c.status == "failed"]
         if failed:
@@ -74,21 +76,20 @@ def _failures(facts: RunFacts) -> Iterator[tuple[str, str]]:
         yield "The run's files", message
 
 
-def _rounds(facts: RunFacts) -> Iterator[tuple[str, str]]:
+def _rounds(facts: RunValues) -> Iterator[tuple[str, str]]:
     counts = {len(arm.rounds) for arm in facts.timed}
     if counts and min(counts) < FEW_ROUNDS:
         fewest = min(counts)
         smallest = notation.number(min(1.0, 2.0 ** (1 - fewest))) if fewest else "1"
         yield (
             "Few rounds",
-            f"The arm with the fewest has {notation.plural(fewest, 'measured round')}. A paired"
-            f" permutation test cannot give a p below {smallest} with that.",
+            f"The arm with the fewest has {notation.plural(fewest, 'measured round')}. With that"
+            f" few, a paired permutation test cannot give a p below {smallest}.",
         )
     if len(counts) > 1:
         yield (
             "Unequal rounds",
-            "Not every arm was measured in every round, so that not all medians cover the same"
-            " rounds.",
+            "Not every arm was measured in every round, so medians cover different rounds.",
         )
     if facts.drift:
         moved = notation.listed(
@@ -98,29 +99,29 @@ def _rounds(facts: RunFacts) -> Iterator[tuple[str, str]]:
             ]
         )
         yield (
-            "The machine moved",
-            f"The calibration cell, which runs none of our code, moved by more than"
+            "The machine's speed changed",
+            f"The time of the calibration cell, which runs none of our code, changed by more than"
             f" {notation.percent(CALIBRATION_LIMIT)} in {moved}. No verdict should rest on such rounds"
             " alone.",
         )
     elif facts.timed and not facts.run.calibrations:
         yield (
             "No calibration",
-            "No round timed the calibration cell, so that a change of the machine would not show.",
+            "No round timed the calibration cell, so a change in the machine's speed would go unnoticed.",
         )
 
 
-def _noise(facts: RunFacts) -> Iterator[tuple[str, str]]:
+def _noise(facts: RunValues) -> Iterator[tuple[str, str]]:
     noisy = [
         f"{notation.named(arm.name)} ({notation.percent(spread)})"
         for arm in facts.timed
-        if (spread := typical_spread(arm)) is not None and spread > WIDE_SPREAD
+        if (spread := arm.spread) is not None and spread > WIDE_SPREAD
     ]
     if noisy:
         yield (
             "Noise",
             f"Rounds spread by more than {notation.percent(WIDE_SPREAD)} of their median in"
-            f" {notation.listed(noisy)}. Differences of that size are not to be read from this run."
+            f" {notation.listed(noisy)}. This run cannot show differences of that size."
             + _without_drift(facts),
         )
     cold = [
@@ -134,7 +135,7 @@ def _noise(facts: RunFacts) -> Iterator[tuple[str, str]]:
         yield (
             "Cold rounds",
             f"Warm-up rounds took far longer than measured ones in {notation.listed(cold)}. A job"
-            " that runs once pays that, and the medians leave it out.",
+            " that runs once has that cost, which the medians leave out.",
         )
     for arm in facts.timed:
         for metric in EXACT:
@@ -148,7 +149,7 @@ def _noise(facts: RunFacts) -> Iterator[tuple[str, str]]:
                 )
 
 
-def _without_drift(facts: RunFacts) -> str:
+def _without_drift(facts: RunValues) -> str:
     """The spread without the rounds in which the machine's speed moved."""
     if not facts.drift:
         return ""
@@ -160,12 +161,12 @@ def _without_drift(facts: RunFacts) -> str:
     if not spreads:
         return ""
     return (
-        f" Without the rounds in which the machine moved, no arm spreads by more than"
+        f" Without the rounds in which the machine's speed changed, no arm spreads by more than"
         f" {notation.percent(max(spreads))}."
     )
 
 
-def _attribution(facts: RunFacts) -> Iterator[tuple[str, str]]:
+def _attribution(facts: RunValues) -> Iterator[tuple[str, str]]:
     much = [
         f"{notation.named(arm.name)} ({notation.percent(share)})"
         for arm in facts.timed
@@ -174,35 +175,35 @@ def _attribution(facts: RunFacts) -> Iterator[tuple[str, str]]:
     if much:
         yield (
             "Unattributed time",
-            f"More than {notation.percent(MUCH_UNATTRIBUTED)} of the slots' time has no name in"
-            f" {notation.listed(much)}: the split into phases explains that much less.",
+            f"More than {notation.percent(MUCH_UNATTRIBUTED)} of the slot time belongs to no phase in"
+            f" {notation.listed(much)}, so the split into phases does not explain it.",
         )
 
 
-def _reach(facts: RunFacts) -> Iterator[tuple[str, str]]:
+def _reach(facts: RunValues) -> Iterator[tuple[str, str]]:
     if is_dirty(facts):
         yield (
             "Uncommitted changes",
-            "The checkout had changes that no commit holds: the commit named below is not quite"
-            " the code that was measured.",
+            "The checkout had uncommitted changes: the commit named below is not exactly the"
+            " code that was measured.",
         )
     if facts.exchange == "none":
         yield (
             "Records alone",
-            "Nothing was sent and nothing written, in one warm process: what a strategy costs here is the"
-            " least that it costs in a pipeline.",
+            "Nothing was sent or written, and the process was warm: a strategy costs at least this"
+            " much in a pipeline.",
         )
     elif facts.exchange == "inprocess":
         yield (
             "No Spark",
-            "Frames were handed over inside one process. These figures are those of strategies and"
-            " stages, and say nothing of Spark.",
+            "Frames were exchanged inside one process. These figures describe strategies and"
+            " stages, not Spark.",
         )
     elif facts.local:
         yield (
             "Local mode",
             "Bytes cross no network here: driver, executors and shuffle share one machine. On a"
-            " cluster a strategy with fewer bytes gains more than it does here.",
+            " cluster a strategy with fewer bytes gains more than here.",
         )
     if len(facts.strategies) > 1 and facts.summary["machine_class"]:
         yield (
@@ -212,8 +213,8 @@ def _reach(facts: RunFacts) -> Iterator[tuple[str, str]]:
         )
 
 
-def _calibration(facts: RunFacts) -> Figure | None:
-    rounds = calibration_by_round(facts.run)
+def _calibration(facts: RunValues) -> Figure | None:
+    rounds = facts.calibration
     parts = sorted({part for values in rounds.values() for part in values})
     lines = []
     for i, part in enumerate(parts):
@@ -228,7 +229,7 @@ def _calibration(facts: RunFacts) -> Figure | None:
     return Figure(
         name="calibration",
         title="The calibration cell, round by round",
-        description="Lines, one a part of the calibration cell, each over its own median: "
+        description="Lines, one for each part of the calibration cell, divided by its own median: "
         + "; ".join(
             f"{line.label} from {notation.number(min(y for _, y in line.points))}"
             f" to {notation.number(max(y for _, y in line.points))}"
@@ -242,4 +243,68 @@ def _calibration(facts: RunFacts) -> Figure | None:
             band=(low, high),
             from_zero=False,
         ),
+    )
+
+
+def rounds_section(facts: RunValues) -> Section | None:
+    """The section, or None if nothing was timed."""
+    arms = facts.timed
+    if not arms:
+        return None
+    rows = tuple(_row(arm, facts) for arm in arms)
+    figure = Figure(
+        name="rounds",
+        title="Every round of every arm",
+        description="Points, one for each round: "
+        + "; ".join(f"{row.label} {row.note}" for row in rows)
+        + ".",
+        drawing=PointRows(axis="seconds end to end; the upright line is the median", rows=rows),
+        table=_table(arms, facts),
+    )
+    return Section("rounds", "Distribution of rounds", (figure,))
+
+
+def _row(arm: ArmValues, facts: RunValues) -> PointRow:
+    points = [
+        Point(
+            value,
+            "marked" if number in facts.drift else "measured",
+            f"{arm.name}, round {number}: {notation.seconds(value)}",
+        )
+        for number, value in arm.seconds_by_round.items()
+    ]
+    points += [
+        Point(value, "cold", f"{arm.name}, cold round {number}: {notation.seconds(value)}")
+        for number, value in arm.cold_seconds.items()
+    ]
+    spread = arm.spread
+    note = notation.seconds(arm.seconds)
+    if spread is not None:
+        note += f", spread {notation.percent(spread)}"
+    return PointRow(arm.name, tuple(points), middle=arm.seconds, note=note)
+
+
+def _table(arms: Sequence[ArmValues], facts: RunValues) -> Table:
+    cold = sorted({n for arm in arms for n in arm.cold_seconds})
+    measured = sorted({n for arm in arms for n in arm.seconds_by_round})
+    columns = [Column("arm", "arm", numeric=False)]
+    columns += [Column(f"cold_{n}", f"cold {n}", unit="s") for n in cold]
+    columns += [
+        Column(f"round_{n}", f"round {n}{' (drifted)' if n in facts.drift else ''}", unit="s")
+        for n in measured
+    ]
+    rows = []
+    for arm in arms:
+        cells = [Cell(arm.name, arm.name, header=True)]
+        values = [arm.cold_seconds.get(n) for n in cold]
+        cells += [Cell(notation.number(v), v, tone="muted") for v in values]
+        values = [arm.seconds_by_round.get(n) for n in measured]
+        cells += [Cell(notation.number(v), v) for v in values]
+        rows.append(tuple(cells))
+    return Table(
+        "round-seconds",
+        "Seconds of every round",
+        tuple(columns),
+        tuple(rows),
+        folded="The same in figures",
     )

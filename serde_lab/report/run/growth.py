@@ -4,30 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from serde_lab.analysis.growth import MOST_EXPONENT, Growth, exponent, growth, values_of
+from serde_lab.analysis.growth import MOST_EXPONENT, Growth, exponent, values_of
 from serde_lab.analysis.rounding import text as rounded_text
+from serde_lab.analysis.run_values import RunValues
 from serde_lab.report import notation
 from serde_lab.report.page import Cell, Column, Figure, Section, Sentence, Table
 from serde_lab.report.plots.drawings import Line, Lines
-from serde_lab.report.run.facts import RunFacts
 
 _ROLES = ("from_arrow", "precombine", "to_arrow", "write", "encode", "merge", "decode", "group")
 
 
-def growth_of(facts: RunFacts) -> list[Growth]:
-    """The growth of a sweep's arms; empty for other runs."""
-    return growth(facts.summary, facts.content)
-
-
-def growth_section(facts: RunFacts) -> Section | None:
+def growth_section(facts: RunValues) -> Section | None:
     """The section, or None for a run without a sweep."""
-    found = growth_of(facts)
+    found = facts.growth
     timed = [one for one in found if one.points]
     if not timed:
         return None
     lead = Sentence(
-        "The curve is a + b n^k by least squares of relative errors, a and b not negative. a is what a"
-        f" commit costs whatever its size; k up to {MOST_EXPONENT:g} counts as a straight line.",
+        "The curve is a + b n^k by least squares of relative errors, a and b not negative. a is the"
+        f" fixed cost of a commit; k up to {MOST_EXPONENT:g} counts as linear growth.",
         "muted",
     )
     return Section(
@@ -35,17 +30,17 @@ def growth_section(facts: RunFacts) -> Section | None:
     )
 
 
-def growth_headline(facts: RunFacts) -> tuple[str, str, tuple[Sentence, ...]] | None:
+def growth_headline(facts: RunValues) -> tuple[str, str, tuple[Sentence, ...]] | None:
     """The highest k of all arms; None for a run without a sweep, or without a curve."""
-    fitted = [one for one in growth_of(facts) if one.fit is not None]
+    fitted = [one for one in facts.growth if one.fit is not None]
     if not fitted:
         return None
     worst = max(fitted, key=lambda one: one.fit.k if one.fit else 0.0)
     sentences = tuple(
         Sentence(
             f"{notation.named(one.arm)}: k = {exponent(one.fit)}, the last step grows"
-            f" {rounded_text('ratio', one.last_step)} times, at most"
-            f" {rounded_text('ratio', one.most_last_step)}: {one.verdict}.",
+            f" {rounded_text('ratio', one.last_step)} times (limit"
+            f" {rounded_text('ratio', one.most_last_step)}): {one.verdict}.",
             "good" if one.is_straight and one.fits_memory is not False else "warn",
         )
         for one in fitted
@@ -66,7 +61,7 @@ def _figure(found: Sequence[Growth]) -> Figure:
     first, last = found[0].points[0], found[0].points[-1]
     # starting at the largest run, where the fixed cost of a commit is negligible
     straight = ((first.value, last.seconds * first.value / last.value), (last.value, last.seconds))
-    told = "; ".join(
+    exponents = "; ".join(
         f"{one.arm} from {notation.seconds(one.points[0].seconds)} to"
         f" {notation.seconds(one.points[-1].seconds)}, k {exponent(one.fit)}"
         for one in found
@@ -74,8 +69,8 @@ def _figure(found: Sequence[Growth]) -> Figure:
     return Figure(
         name="growth",
         title="Seconds along the sweep",
-        description=f"Lines, both axes logarithmic: {told}. A straight line goes down from the last"
-        f" point of {found[0].arm}.",
+        description=f"Lines, both axes logarithmic: {exponents}. The line of proportional growth"
+        f" ends at the last point of {found[0].arm}.",
         drawing=Lines(
             x_axis=found[0].key,
             y_axis="seconds end to end, median of rounds",
@@ -92,7 +87,7 @@ def _table(found: Sequence[Growth]) -> Table:
         Column("arm", "arm", numeric=False),
         *(Column(f"seconds_{value:g}", f"at {value:g}", unit="s") for value in values),
         Column("k", "k", about="seconds = a + b n^k, with its standard error"),
-        Column("last_step", "last step", about="times as many seconds, and the most it may be"),
+        Column("last_step", "last step", about="growth of seconds in the last step, and its limit"),
         Column("verdict", "verdict", numeric=False),
     )
     return Table(
@@ -135,7 +130,7 @@ def _memory(found: Sequence[Growth]) -> Table:
         for one in found
         for point in one.points
     )
-    caption = "Most memory of one worker at each value, and what it may use"
+    caption = "Peak memory of one worker at each value, and its limit"
     return Table("growth-memory", caption, columns, rows)
 
 

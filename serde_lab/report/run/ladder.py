@@ -1,48 +1,49 @@
-"""Shows the ladder: from arm to arm, the factor that changed and its effect.
+"""Shows the ladder: from arm to arm, the factors that changed and their effect.
 
-A step has a single cause only if one factor changed, whatever the scenario calls it.
+Factors are representation, execution, framing, integrity, topology and table. A step has a single cause only
+if one factor changed, whatever the scenario calls it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
+from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.report import notation
 from serde_lab.report.page import Cell, Column, Figure, Section, Sentence, Table
 from serde_lab.report.plots.drawings import Step, Steps
-from serde_lab.report.run.factors import Difference, differences
-from serde_lab.report.run.facts import ArmFacts, RunFacts
 
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """A step of the ladder. `told` is the change that the scenario states."""
+    """A step of the ladder. `stated` is the change that the scenario states."""
 
-    before: ArmFacts
-    after: ArmFacts
+    before: ArmValues
+    after: ArmValues
     found: tuple[Difference, ...]
-    told: str
+    stated: str
 
     @property
     def sound(self) -> bool:
         """Whether one factor changed, and the scenario states no other."""
-        return len(self.found) == 1 and (not self.told or self.found[0].factor in self.told)
+        return len(self.found) == 1 and (not self.stated or self.found[0].factor in self.stated)
 
     @property
     def change(self) -> str:
         """The change in words."""
         if not self.found:
-            return "nothing: an A/A step, it shows the noise"
+            return "nothing, so the difference is noise (A/A)"
         if len(self.found) == 1:
             return f"{self.found[0].factor}: {self.found[0].words}"
-        return f"{notation.listed([d.factor for d in self.found])} at once: no single cause"
+        return f"{notation.listed([d.factor for d in self.found])} at once, so there is no single cause"
 
 
-def ladder_section(facts: RunFacts) -> Section | None:
+def ladder_section(facts: RunValues) -> Section | None:
     """The section, or None with fewer than two strategies."""
-    arms = [arm for arm in facts.arms if arm.kind == "strategy"]
+    arms = facts.strategy_arms
     if len(arms) < 2:
         return None
     rungs = [
@@ -62,7 +63,7 @@ def _lead(rungs: Sequence[Rung]) -> Sentence:
     mixed = [rung for rung in rungs if len(rung.found) > 1]
     lying = [rung for rung in rungs if len(rung.found) == 1 and not rung.sound]
     if not mixed and not lying:
-        return Sentence("Every step changes one factor, so that every step has one cause.")
+        return Sentence("Every step changes one factor, so each step has one cause.")
     parts = []
     if mixed:
         names = notation.listed(
@@ -71,17 +72,17 @@ def _lead(rungs: Sequence[Rung]) -> Sentence:
         one = len(mixed) == 1
         parts.append(
             f"{'A step changes' if one else f'{len(mixed)} steps change'} several factors at once"
-            f" ({names}): no figure of {'it' if one else 'theirs'} says that a format is faster."
+            f" ({names}): {'its' if one else 'their'} figures do not show that a format is faster."
         )
     for rung in lying:
         parts.append(
-            f"The scenario says that {notation.named(rung.after.name)} changes {rung.told!r}; its"
+            f"The scenario says that {notation.named(rung.after.name)} changes {rung.stated!r}; its"
             f" options differ from those of {notation.named(rung.before.name)} in {rung.found[0].factor}."
         )
     return Sentence(" ".join(parts), "warn")
 
 
-def _figure(arms: Sequence[ArmFacts], rungs: Sequence[Rung]) -> Figure:
+def _figure(arms: Sequence[ArmValues], rungs: Sequence[Rung]) -> Figure:
     steps = []
     for i, arm in enumerate(arms):
         rung = rungs[i - 1] if i else None
@@ -157,3 +158,97 @@ def _ratio(before: float | None, after: float | None) -> Cell:
     if not before or after is None:
         return Cell(notation.NOTHING, None, tone="muted")
     return Cell(notation.ratio(after / before), after / before)
+
+
+_FRAMING = ("rows_per_frame", "max_frame_bytes")
+_COMMON = frozenset({"execution", "integrity", "topology", *_FRAMING})
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One factor in which two arms differ, with a description of the change."""
+
+    factor: str
+    words: str
+
+
+def differences(before: ArmValues, after: ArmValues) -> tuple[Difference, ...]:
+    """Every factor in which `after` differs from `before`; a peer or a control differs as a whole."""
+    if before.kind != "strategy" or after.kind != "strategy":
+        return (Difference("the whole arm", f"{before.name} to {after.name}"),)
+    one, other = before.options, after.options
+    found = []
+    if _representation(before) != _representation(after):
+        words = f"{_said(before)} to {_said(after)}"
+        found.append(Difference("representation", words))
+    # an option that is not recorded has the strategy's own default
+    same_strategy = before.strategy == after.strategy
+    for factor, keys in (
+        ("execution", ("execution",)),
+        ("framing", _FRAMING),
+        ("integrity", ("integrity",)),
+        ("topology", ("topology",)),
+    ):
+        changed = [key for key in keys if one.get(key) != other.get(key)]
+        unknown = [key for key in keys if key not in one and key not in other]
+        if changed:
+            words = ", ".join(_changed(key, one, other) for key in changed)
+            found.append(Difference(factor, words))
+        elif factor == "execution" and unknown and not same_strategy:
+            found.append(Difference(factor, "not recorded: each strategy's own default"))
+    if before.table != after.table:
+        words = f"{_files(before) or 'as [table] says'} to {_files(after) or 'as [table] says'}"
+        found.append(Difference("table", words))
+    return tuple(found)
+
+
+def options_in_words(arm: ArmValues) -> str:
+    """The strategy and its options in one line: internal_row · batch · 1,000 a frame."""
+    if arm.kind != "strategy":
+        return " · ".join(part for part in (arm.kind, _files(arm)) if part)
+    options = arm.options
+    parts = [arm.strategy]
+    if options.get("execution"):
+        parts.append(str(options["execution"]))
+    if "rows_per_frame" in options:
+        parts.append(_framing(options["rows_per_frame"]))
+    if options.get("integrity") not in (None, "none"):
+        parts.append(str(options["integrity"]))
+    if options.get("topology"):
+        parts.append(str(options["topology"]))
+    parts += [f"{key}={value}" for key, value in options.items() if key not in _COMMON]
+    parts.append(_files(arm))
+    return " · ".join(part for part in parts if part)
+
+
+def _files(arm: ArmValues) -> str:
+    return ", ".join(str(value) for value in arm.table.values())
+
+
+def _representation(arm: ArmValues) -> tuple[object, ...]:
+    own = {key: value for key, value in arm.options.items() if key not in _COMMON}
+    return arm.strategy, tuple(sorted((key, repr(value)) for key, value in own.items()))
+
+
+def _said(arm: ArmValues) -> str:
+    own = [f"{key}={value}" for key, value in arm.options.items() if key not in _COMMON]
+    return f"{arm.strategy} ({', '.join(own)})" if own else arm.strategy
+
+
+def _changed(key: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    if key == "rows_per_frame":
+        return f"{_framing(one.get(key))} to {_framing(other.get(key))}"
+    words = f"{_value(one.get(key))} to {_value(other.get(key))}"
+    return words if key in ("execution", "integrity", "topology") else f"{key} {words}"
+
+
+def _framing(rows: object) -> str:
+    if rows == 0:
+        return "whole batch per frame"
+    if isinstance(rows, int):
+        return f"{notation.plural(rows, 'record')} per frame"
+    return "default framing"
+
+
+def _value(value: object) -> str:
+    return "default" if value in (None, "") else str(value)

@@ -6,11 +6,12 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from serde_lab.analysis.cell_values import CommitValues, PhaseSeconds, cell_values
+from serde_lab.analysis.cell_values import CommitValues, cell_values
+from serde_lab.analysis.run_values import RunValues
 from serde_lab.measure import phases
+from serde_lab.measure.phases import PhaseSeconds
 from serde_lab.report import notation
 from serde_lab.report.page import Block, Cell, Column, Commands, Facts, Section, Sentence, Table
-from serde_lab.report.run.facts import RunFacts
 
 _LONG_TEXT = 400
 
@@ -32,18 +33,20 @@ _FIRST = (
 """The environment keys that are not folded."""
 
 
-def environment_section(facts: RunFacts) -> Section:
+def environment_section(facts: RunValues) -> Section:
     """Machine, versions, code, settings, data and the scenario in full."""
     header = facts.run.header
     found = dict(flattened(header.environment))
     first = ((label, found.get(key, "")) for key, label in _FIRST)
     shown = tuple((key, value) for key, value in first if value)
+    # the section on peers shows the options of writes
+    settings = {k: v for k, v in header.settings.items() if k != "write_options"}
     blocks: list[Block] = [Facts((("machine class", header.machine_class), *shown))]
     for title, value in (
         ("The environment in full", header.environment),
         ("Code version", header.code_version),
         ("Spark settings", header.spark_conf),
-        ("Settings of the run", {"seed": header.seed, **header.settings}),
+        ("Settings of the run", {"seed": header.seed, **settings}),
         ("Checksums of the data", header.data_checksums),
         ("The scenario in full", header.scenario_content),
     ):
@@ -70,14 +73,14 @@ def flattened(value: object, key: str = "") -> Iterator[tuple[str, str]]:
         yield key, text if len(text) <= _LONG_TEXT else text[:_LONG_TEXT] + "…"
 
 
-def raw_section(facts: RunFacts, *, phase_tables: bool = True) -> Section:
+def raw_section(facts: RunValues, *, phase_tables: bool = True) -> Section:
     """Every sample of the shown metrics; without `phase_tables` if the page would grow too large."""
     records = list(_records(facts))
     blocks: list[Block] = [
         Sentence(
-            "One row a commit of a cell, and one for what was measured of the cell as a whole."
+            "One row for each commit of a cell, and one for values of the whole cell."
             + (
-                " Cells of arms with a wrong answer, or unchecked, are left out."
+                " Cells of wrong or unchecked arms are left out."
                 if any(arm.wrong or arm.unchecked for arm in facts.arms)
                 else ""
             )
@@ -90,7 +93,7 @@ def raw_section(facts: RunFacts, *, phase_tables: bool = True) -> Section:
     else:
         blocks.append(
             Sentence(
-                "The phases of single commits are left out here for the size of the page; they"
+                "The phases of single commits are left out to keep the page small; they"
                 f" are in {facts.run.path / 'samples.jsonl'}.",
                 "muted",
             )
@@ -101,7 +104,7 @@ def raw_section(facts: RunFacts, *, phase_tables: bool = True) -> Section:
 _Record = tuple[tuple[Cell, ...], CommitValues]
 
 
-def _records(facts: RunFacts) -> Iterator[_Record]:
+def _records(facts: RunValues) -> Iterator[_Record]:
     hidden = {arm.name for arm in facts.arms if arm.wrong or arm.unchecked}
     for cell in facts.run.cells:
         if cell.arm in hidden:
@@ -169,19 +172,19 @@ def _value(value: float | None) -> Cell:
     return Cell(f"{value:.6g}" if value != int(value) else f"{int(value)}", value)
 
 
-def commands_section(facts: RunFacts) -> Section:
+def commands_section(facts: RunValues) -> Section:
     """The shell lines that repeat this run and remake this page."""
     header = facts.run.header
     lines: list[tuple[str, str]] = []
     commit = header.code_version.get("git_commit")
     if isinstance(commit, str) and commit:
-        changed = ", which had changes that no commit holds" if is_dirty(facts) else ""
+        changed = ", which also had uncommitted changes" if is_dirty(facts) else ""
         lines.append(
             (f"git checkout {shlex.quote(commit)}", f"the code that was measured{changed}")
         )
-    told = header.settings.get("command")
-    if isinstance(told, str) and told:
-        lines.append((told, "the run"))
+    command = header.settings.get("command")
+    if isinstance(command, str) and command:
+        lines.append((command, "the run"))
     else:
         overrides = header.settings.get("overrides")
         sets = overrides.items() if isinstance(overrides, Mapping) else ()
@@ -201,6 +204,6 @@ def commands_section(facts: RunFacts) -> Section:
     return Section("remake", "Remake it", (Commands(tuple(lines)), note))
 
 
-def is_dirty(facts: RunFacts) -> bool:
+def is_dirty(facts: RunValues) -> bool:
     """Whether the measured code had uncommitted changes."""
     return facts.run.header.code_version.get("git_dirty") is True

@@ -1,4 +1,4 @@
-"""Shows where the time goes: phases stacked per arm, by stage, including idle and unattributed time.
+"""Shows where the time goes: phases by stage, with idle and unattributed time; SerDe and merging per record.
 
 Seconds are slot seconds divided by the number of slots, so that an arm's parts add up to its wall time.
 """
@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import fsum
 
+from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.measure import phases
 from serde_lab.report import notation
 from serde_lab.report.page import Block, Cell, Column, Figure, Section, Sentence, Table
 from serde_lab.report.plots import palette
 from serde_lab.report.plots.drawings import Bar, Key, Panel, Segment, StackedBars
-from serde_lab.report.run.facts import ArmFacts, RunFacts
 
 _GROUP_ROLE = {
     "serde": "other",
@@ -27,7 +27,7 @@ _GROUP_ROLE = {
 }
 
 
-def time_section(facts: RunFacts) -> Section | None:
+def time_section(facts: RunValues) -> Section | None:
     """The section, or None if no arm has phases."""
     arms = [arm for arm in facts.timed if arm.phases]
     if not arms:
@@ -39,7 +39,7 @@ def time_section(facts: RunFacts) -> Section | None:
     return Section("time", "Where the time goes", tuple(blocks))
 
 
-def _split(arms: Sequence[ArmFacts]) -> Figure:
+def _split(arms: Sequence[ArmValues]) -> Figure:
     names = sorted({name for arm in arms for name in arm.phases}, key=phases.order)
     sides = list(dict.fromkeys(_side(name) for name in names))
     panels = tuple(
@@ -75,7 +75,7 @@ _FAMILIES = (
     ("table", ("pipeline",)),
     ("waiting", ("wait", "worker", "jvm", "lost")),
     ("no task", ("idle",)),
-    ("no name", ("unattributed",)),
+    ("unattributed", ("unattributed",)),
 )
 
 
@@ -108,7 +108,7 @@ def legend_label(name: str) -> str:
     return short if known or not stage else f"other: {verb}"
 
 
-def _bar(arm: ArmFacts, names: Sequence[str]) -> Bar:
+def _bar(arm: ArmValues, names: Sequence[str]) -> Bar:
     segments = tuple(
         Segment(role(name), seconds, f"{arm.name}, {name}: {notation.seconds(seconds)}")
         for name in names
@@ -118,23 +118,23 @@ def _bar(arm: ArmFacts, names: Sequence[str]) -> Bar:
     return Bar(arm.name, segments, notation.seconds(total))
 
 
-def _seconds(arm: ArmFacts, name: str) -> float:
+def _seconds(arm: ArmValues, name: str) -> float:
     times = arm.phases.get(name)
     return 0.0 if times is None else max(0.0, times["wall_s"]) / arm.slots
 
 
-def _described(arms: Sequence[ArmFacts], sides: Sequence[str]) -> str:
+def _described(arms: Sequence[ArmValues], sides: Sequence[str]) -> str:
     parts = []
     for arm in arms:
-        told = [
+        seconds = [
             f"{side} {notation.seconds(fsum(_seconds(arm, n) for n in arm.phases if _side(n) == side))}"
             for side in sides
         ]
-        parts.append(f"{arm.name}: {notation.listed(told)}")
-    return f"Stacked bars, one an arm and side. {'. '.join(parts)}."
+        parts.append(f"{arm.name}: {notation.listed(seconds)}")
+    return f"Stacked bars, one for each arm and side. {'. '.join(parts)}."
 
 
-def _phase_table(arms: Sequence[ArmFacts], names: Sequence[str]) -> Table:
+def _phase_table(arms: Sequence[ArmValues], names: Sequence[str]) -> Table:
     columns = (
         Column("phase", "phase", numeric=False),
         *(Column(f"{arm.name}", arm.name, unit="s") for arm in arms),
@@ -155,7 +155,7 @@ def _phase_table(arms: Sequence[ArmFacts], names: Sequence[str]) -> Table:
     )
 
 
-def _times(arm: ArmFacts, name: str) -> Cell:
+def _times(arm: ArmValues, name: str) -> Cell:
     times = arm.phases.get(name)
     if times is None:
         return Cell(notation.NOTHING, None, tone="muted")
@@ -164,7 +164,7 @@ def _times(arm: ArmFacts, name: str) -> Cell:
     )
 
 
-def _spark_details(arms: Sequence[ArmFacts]) -> Table | None:
+def _spark_details(arms: Sequence[ArmValues]) -> Table | None:
     """Details of the waits from Spark's event log; they are part of the waits, never added to a sum."""
     names = sorted({name for arm in arms for name in arm.summary["spark"] or {}})
     if not names:
@@ -182,10 +182,10 @@ def _spark_details(arms: Sequence[ArmFacts]) -> Table | None:
     )
     return Table(
         "spark",
-        "Figures of Spark's event log: detail inside the waits, never added to phases",
+        "Figures from Spark's event log, which explain the waits and are never added to phases",
         columns,
         rows,
-        folded="What Spark's event log says inside the waits",
+        folded="Spark's event log on the waits",
     )
 
 
@@ -195,17 +195,17 @@ def _detail(name: str, value: float | None) -> Cell:
     return Cell(notation.seconds(value) if name.endswith("_s") else notation.count(value), value)
 
 
-def _serde(arms: Sequence[ArmFacts]) -> list[Figure | Sentence]:
+def _serde(arms: Sequence[ArmValues]) -> list[Figure | Sentence]:
     """SerDe CPU per record by verb, with the author's prediction if there is one."""
-    told = [arm for arm in arms if arm.rows and any(phases.is_serde(n) for n in arm.phases)]
-    if not told:
+    shown = [arm for arm in arms if arm.rows and any(phases.is_serde(n) for n in arm.phases)]
+    if not shown:
         return []
     verbs = [
         verb
         for verb in (phase.name for phase in phases.VERBS)
-        if verb in phases.SERDE_VERBS and any(arm.verb_us(verb) > 0 for arm in told)
+        if verb in phases.SERDE_VERBS and any(arm.verb_us(verb) > 0 for arm in shown)
     ]
-    bars = tuple(_serde_bar(arm, verbs) for arm in told)
+    bars = tuple(_serde_bar(arm, verbs) for arm in shown)
     predicted = any(bar.tick is not None for bar in bars)
     columns = (
         Column("arm", "arm", numeric=False),
@@ -215,54 +215,82 @@ def _serde(arms: Sequence[ArmFacts]) -> list[Figure | Sentence]:
     )
     figure = Figure(
         name="serde",
-        title="SerDe CPU a record, by verb",
-        description="Stacked bars, one an arm: "
+        title="SerDe CPU per record, by verb",
+        description="Stacked bars, one for each arm: "
         + "; ".join(f"{bar.label} {bar.total}" for bar in bars)
-        + ". Only the sum is compared between strategies: a verb's work can move to the next.",
+        + ". Only the sum is compared between strategies, since work can move from one verb to the next.",
         drawing=StackedBars(
-            axis="µs CPU a record, summed over all stages",
+            axis="µs of CPU per record, summed over all stages",
             panels=(Panel("", bars),),
             legend=(Key("", tuple((verb, verb) for verb in verbs)),),
-            tick_label="what the strategy's author expected" if predicted else "",
+            tick_label="predicted by the strategy's author" if predicted else "",
         ),
         table=Table(
             "serde-microseconds",
-            "Microseconds of CPU a record of each SerDe verb",
+            "Microseconds of CPU per record for each SerDe verb",
             columns,
-            tuple(_serde_row(arm, verbs, predicted) for arm in told),
+            tuple(_serde_row(arm, verbs, predicted) for arm in shown),
             folded="The same in figures",
         ),
     )
     return [
         figure,
         Sentence(
-            "The sum is what headlines and gates use. The parts are shown, never set alone against"
-            " another strategy's, since a strategy can move its work from one verb to the next.",
+            "Headlines and gates use the sum. Do not compare single verbs between strategies, since a"
+            " strategy can move its work from one verb to the next.",
             "muted",
         ),
     ]
 
 
-def _serde_bar(arm: ArmFacts, verbs: Sequence[str]) -> Bar:
+def _serde_bar(arm: ArmValues, verbs: Sequence[str]) -> Bar:
     segments = tuple(
         Segment(verb, us, f"{arm.name}, {verb}: {notation.number(us)} µs")
         for verb in verbs
         if (us := arm.verb_us(verb)) > 0
     )
     total = fsum(segment.value for segment in segments)
-    return Bar(arm.name, segments, f"{notation.number(total)} µs", tick=expected_us(arm))
+    return Bar(arm.name, segments, f"{notation.number(total)} µs", tick=arm.expected_us)
 
 
-def _serde_row(arm: ArmFacts, verbs: Sequence[str], predicted: bool) -> tuple[Cell, ...]:
+def _serde_row(arm: ArmValues, verbs: Sequence[str], predicted: bool) -> tuple[Cell, ...]:
     values = [arm.verb_us(verb) for verb in verbs]
     cells = [Cell(arm.name, arm.name, header=True)]
     cells += [Cell(notation.number(value), value) for value in (*values, fsum(values))]
     if predicted:
-        cells.append(Cell(notation.number(expected_us(arm)), expected_us(arm)))
+        cells.append(Cell(notation.number(arm.expected_us), arm.expected_us))
     return tuple(cells)
 
 
-def expected_us(arm: ArmFacts) -> float | None:
-    """SerDe CPU per record in microseconds, as predicted before the measurement."""
-    value = (arm.prediction or {}).get("serde_cpu_us_per_record")
-    return float(value) if isinstance(value, int | float) else None
+_PHASES = ("precombine", "merge", "payload")
+
+
+def merging_section(facts: RunValues) -> Section | None:
+    """The section; None if no arm has its own way of merging."""
+    arms = [arm for arm in facts.strategy_arms if arm.rows and arm.phases]
+    if not any(arm.changes == "merging" for arm in arms):
+        return None
+    columns = (
+        Column("arm", "arm", numeric=False),
+        *(Column(name, name, unit="µs", about=_MEANING[name]) for name in _PHASES),
+        Column("total", "together", unit="µs"),
+    )
+    table = Table(
+        "merge-microseconds",
+        "Microseconds of CPU per record of the batch, before the record is written",
+        columns,
+        tuple(_row(arm) for arm in arms),
+    )
+    lead = "The time to read stored records is not included; it is the same for all arms."
+    return Section("merging", "What merging costs", (table, Sentence(lead, "muted")))
+
+
+_MEANING = {phase.name: phase.meaning for phase in phases.VERBS if phase.name in _PHASES}
+
+
+def _row(arm: ArmValues) -> tuple[Cell, ...]:
+    values = [arm.verb_us(name) for name in _PHASES]
+    return (
+        Cell(arm.name, arm.name, note=arm.note, header=True),
+        *(Cell(notation.number(value), value) for value in (*values, fsum(values))),
+    )

@@ -8,14 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from serde_lab.scenario.consistency import arms, batches, data, gate, table, topologies
+from serde_lab.scenario.consistency import arms, batches, data, table
 from serde_lab.scenario.model import Scenario
-from serde_lab.scenario.problems import Problem
+from serde_lab.scenario.problems import Problem, unknown_arm
 
-_PARTS = (data, batches, table, arms, topologies, gate)
+_PARTS = (data, batches, table, arms)
 
 
 def check(scenario: Scenario) -> Iterator[Problem]:
     """Every problem, in the order of the file."""
     for part in _PARTS:
         yield from part.check(scenario)
+    yield from _gate(scenario)
+
+
+def _gate(scenario: Scenario) -> Iterator[Problem]:
+    """Problems of `[gate]`."""
+    names = [arm.name for arm in scenario.arms]
+    if scenario.gate.control is not None:
+        yield from unknown_arm("gate.control", scenario.gate.control, names)
+    for number, limit in enumerate(scenario.gate.limits, 1):
+        if limit.arm is not None:
+            yield from unknown_arm(f"gate.limit.{number}.arm", limit.arm, names)
+        if limit.relative is None and limit.absolute is None:
+            yield Problem(f"gate.limit.{number}", "sets neither relative nor absolute")

@@ -1,16 +1,17 @@
-"""Checks `[[arm]]`: its kind, its options, and the one factor that it changes."""
+"""Checks `[[arm]]` and `[topology]`: kinds, options, the factor that an arm changes, and its topology."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from serde_lab.scenario.consistency.wording import unknown_arm
-from serde_lab.scenario.model import Arm, Scenario
-from serde_lab.scenario.problems import Problem
+from serde_lab.records.operation import Operation
+from serde_lab.scenario.model import BY_HASH, Arm, Batch, Scenario, TopologySection
+from serde_lab.scenario.problems import Problem, a, unknown_arm
 
 EXECUTIONS: Mapping[str, tuple[str, ...]] = {
     "pickle": ("row",),
+    "pickle_columns": ("batch",),
     "avro": ("row", "batch"),
     "internal_row": ("row", "batch"),
     "arrow": ("batch",),
@@ -29,7 +30,7 @@ _FACTORS: Mapping[str, str] = {
 
 
 def check(scenario: Scenario) -> Iterator[Problem]:
-    """Problems of `[[arm]]`."""
+    """Problems of `[[arm]]` and of `[topology]`."""
     names = [arm.name for arm in scenario.arms]
     for name, times in Counter(names).items():
         if times > 1:
@@ -42,11 +43,12 @@ def check(scenario: Scenario) -> Iterator[Problem]:
             if arm.options.execution not in allowed:
                 yield Problem(
                     f"{key}.options.execution",
-                    f"{arm.strategy} cannot work by {arm.options.execution!r}, only by "
+                    f"{arm.strategy} has no execution {arm.options.execution!r}, only "
                     f"{' or '.join(map(repr, allowed))}",
                 )
         yield from _step(key, arm, scenario.arms[:number])
     yield from unknown_arm("reference", scenario.reference, names)
+    yield from _topologies(scenario)
 
 
 def _kind(key: str, arm: Arm, scenario: Scenario) -> Iterator[Problem]:
@@ -58,20 +60,22 @@ def _kind(key: str, arm: Arm, scenario: Scenario) -> Iterator[Problem]:
     if arm.kind != "strategy" and arm.options.given:
         yield Problem(f"{key}.options", f"a {arm.kind} takes no options")
     if arm.kind != "strategy" and arm.merging is not None:
-        yield Problem(f"{key}.merging", f"a {arm.kind} merges as [table] says")
+        yield Problem(f"{key}.merging", f"a {arm.kind} always merges as [table] says")
     exchange = scenario.measure.exchange
     needs_spark = arm.control in NEEDS_SPARK or arm.kind == "peer"
     if needs_spark and exchange != "spark":
         yield Problem(
             key,
-            f"{arm.subject} needs Spark, but measure.exchange is {exchange!r}; take one of them out",
+            f"{arm.subject} needs Spark, but measure.exchange is {exchange!r}; remove one of the two",
         )
     elif arm.kind != "strategy" and exchange == "none":
-        yield Problem(key, "measure.exchange 'none' encodes and decodes only: it takes strategies")
+        yield Problem(
+            key, "measure.exchange 'none' only encodes and decodes, so every arm must be a strategy"
+        )
     if arm.frames_of is None:
         return
     if arm.control != "exchange_only":
-        yield Problem(f"{key}.frames_of", "belongs to control = 'exchange_only' only")
+        yield Problem(f"{key}.frames_of", "is only for control = 'exchange_only'")
         return
     strategies = [other.name for other in scenario.arms if other.kind == "strategy"]
     yield from unknown_arm(f"{key}.frames_of", arm.frames_of, strategies)
@@ -85,18 +89,20 @@ def _step(key: str, arm: Arm, before: Iterable[Arm]) -> Iterator[Problem]:
     if arm.kind != "strategy" or not earlier:
         yield Problem(
             f"{key}.changes",
-            "says what differs from the strategy arm before it, and there is none"
+            "names the difference from the strategy arm before it, but there is no such arm"
             if arm.kind == "strategy"
-            else f"belongs to strategies, not to a {arm.kind}",
+            else f"is only for strategies, not for a {arm.kind}",
         )
         return
     found = factors(earlier[-1], arm)
     if set(found) != {arm.changes}:
-        said = "; ".join(f"{factor} ({', '.join(keys)})" for factor, keys in found.items())
+        listed_factors = "; ".join(
+            f"{factor} ({', '.join(keys)})" for factor, keys in found.items()
+        )
         yield Problem(
             f"{key}.changes",
-            f"says {arm.changes!r}, but what differs from arm {earlier[-1].name!r} is "
-            f"{said or 'nothing'}",
+            f"is {arm.changes!r}, but the difference from arm {earlier[-1].name!r} is "
+            f"{listed_factors or 'none'}",
         )
 
 
@@ -124,3 +130,70 @@ def factors(before: Arm, after: Arm) -> dict[str, list[str]]:
         if given.get(key) != later.get(key):
             found.setdefault(_FACTORS.get(key, "representation"), []).append(key)
     return found
+
+
+def _topologies(scenario: Scenario) -> Iterator[Problem]:
+    """Problems of `[topology]` and of `[arm.topology]`."""
+    name = scenario.topology.name
+    if name in BY_HASH and scenario.table.index != "BUCKET":
+        own = [arm for arm in scenario.arms if arm.strategy is not None and arm.topology is None]
+        if own:
+            yield Problem(
+                "table.index",
+                f"is {scenario.table.index}, but topology.name is {name!r}, which needs BUCKET",
+            )
+    for arm in scenario.arms:
+        topology = scenario.topology_of(arm)
+        where = "topology" if arm.topology is None else f"arm.{arm.name}.topology"
+        if arm.strategy is None:
+            if arm.topology is not None:
+                yield Problem(f"{where}", f"a {arm.kind} has no topology of its own")
+            elif topology.name != "bucket":
+                yield Problem(
+                    f"arm.{arm.name}",
+                    f"{arm.subject} needs the bucket index, but topology.name is {topology.name!r}; remove"
+                    " one of the two",
+                )
+            continue
+        for n, batch in enumerate(scenario.commits, 1):
+            yield from _travels(f"commit.{n}.operation", batch, arm, scenario)
+        if topology.name == "consistent":
+            yield from _consistent(arm, scenario)
+        if topology.sort != "none" and topology.name != "bulk":
+            yield Problem(
+                f"{where}.sort", f"is for topology 'bulk', but the name is {topology.name!r}"
+            )
+        plain = TopologySection(name=topology.name)
+        sized = (topology.batch_mb, topology.buffer_mb) != (plain.batch_mb, plain.buffer_mb)
+        if topology.name != "step3" and sized:
+            yield Problem(
+                where, f"has batch_mb or buffer_mb, which are for 'step3', not {topology.name!r}"
+            )
+
+
+def _consistent(arm: Arm, scenario: Scenario) -> Iterator[Problem]:
+    """Consistent hashing fixes the file groups of a partition before its first row is written."""
+    for key, batch in scenario.named_batches:
+        if batch.operation is Operation.BULK_INSERT or batch.operation.replaces:
+            yield Problem(
+                f"{key}.operation",
+                f"{a(batch.operation)} creates or removes file groups, and consistent hashing (arm"
+                f" {arm.name!r}) fixes them; use 'insert', 'upsert' or 'delete'",
+            )
+
+
+def _travels(key: str, batch: Batch, arm: Arm, scenario: Scenario) -> Iterator[Problem]:
+    """Problems of a batch whose operation cannot go through the arm's topology."""
+    topology = scenario.topology_of(arm)
+    if not topology.makes_records and batch.operation != "insert":
+        yield Problem(
+            key,
+            f"{batch.operation} cannot use topology {topology.name!r} of arm {arm.name!r}, which only"
+            " takes insert",
+        )
+    if batch.operation.startswith("insert_overwrite") and scenario.key_is_global(arm):
+        yield Problem(
+            key,
+            f"the lab cannot compute the right answer for {batch.operation} under the global index"
+            f" {scenario.table_of(arm).index}",
+        )

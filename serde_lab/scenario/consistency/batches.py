@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from serde_lab.scenario.consistency.wording import a
 from serde_lab.scenario.model import Batch, ParquetData, Scenario
-from serde_lab.scenario.problems import Problem
+from serde_lab.scenario.problems import Problem, a, listed
 
 _SHARES = ("updates", "duplicates", "late", "deletes")
 # operations that handle stored keys and duplicates within a batch correctly
@@ -26,8 +25,8 @@ def check(scenario: Scenario) -> Iterator[Problem]:
         if own and not batch.path:
             yield Problem(
                 key,
-                f"is derived from [data], but {own} before it has its own `path`: which keys are "
-                "stored by then is not known",
+                f"is derived from [data], but {own} before it has its own `path`, so the lab does not "
+                "know the stored keys",
             )
         own = own or (key if batch.path else "")
         yield from _shares(key, batch, first=not number)
@@ -37,11 +36,10 @@ def check(scenario: Scenario) -> Iterator[Problem]:
         if batch.operation == "bulk_insert" and strategies:
             yield Problem(
                 f"commit.{number}.operation",
-                "a bulk_insert makes no records, so that no strategy would be measured; "
-                "put it into [[setup]]",
+                "a bulk_insert makes no records, so no strategy would be measured; move it to [[setup]]",
             )
     if all(batch.takes_no_rows for batch in scenario.commits):
-        yield Problem("commit", "has no rows in any of them, so that nothing would be measured")
+        yield Problem("commit", "has no batch with rows, so nothing would be measured")
 
 
 def _not_yet(scenario: Scenario) -> Iterator[Problem]:
@@ -54,8 +52,8 @@ def _not_yet(scenario: Scenario) -> Iterator[Problem]:
                 if arm.kind != "strategy":
                     yield Problem(
                         f"{key}.operation",
-                        f"{arm.subject}, arm {arm.name!r}, does not carry out {batch.operation} yet;"
-                        " take one of them out",
+                        f"arm {arm.name!r} ({arm.subject}) cannot do {batch.operation} yet; remove one"
+                        " of the two",
                     )
 
 
@@ -64,24 +62,24 @@ def _shares(key: str, batch: Batch, first: bool) -> Iterator[Problem]:
     given = [name for name in _SHARES if getattr(batch, name)]
     if given and (batch.path or batch.operation not in _OF_STORED_KEYS):
         why = (
-            "its rows are those of `path`"
+            "the rows come from `path`"
             if batch.path
-            else f"{a(batch.operation)} has none, only an upsert"
+            else f"{a(batch.operation)} has no such rows; only {listed(_OF_STORED_KEYS)} have"
         )
-        yield Problem(f"{key}.{given[0]}", f"cannot be asked for: {why}")
+        yield Problem(f"{key}.{given[0]}", f"cannot be set: {why}")
         return
     stored = batch.updates * (1 - batch.duplicates)
     if batch.late + batch.deletes > stored + 1e-9:
         yield Problem(
             key,
-            f"late and deletes ask for {batch.late + batch.deletes:g} of the rows, but only "
-            f"{stored:g} of them, updates * (1 - duplicates), are of stored keys",
+            f"late + deletes is {batch.late + batch.deletes:g} of the rows, but only {stored:g} of them"
+            " (updates * (1 - duplicates)) have stored keys",
         )
     if first and not batch.path and (batch.updates or batch.operation == "delete"):
         asked = "delete" if batch.operation == "delete" else f"updates = {batch.updates:g}"
         yield Problem(
             f"{key}.{'operation' if batch.operation == 'delete' else 'updates'}",
-            f"{asked} needs stored keys, and this is the first batch of an empty table",
+            f"{asked} needs stored keys, but this is the first batch of an empty table",
         )
 
 
@@ -92,13 +90,19 @@ def _partitions(key: str, batch: Batch, scenario: Scenario, first: bool) -> Iter
         return
     given = [name for name in ("rows", "share", "path", *_SHARES) if getattr(batch, name)]
     if given:
-        yield Problem(f"{key}.{given[0]}", "cannot be asked for: a delete_partition has no rows")
+        yield Problem(f"{key}.{given[0]}", "cannot be set: a delete_partition has no rows")
     if not batch.partitions:
-        yield Problem(f"{key}.partitions", "is missing: it names what delete_partition deletes")
+        yield Problem(f"{key}.partitions", "is missing; it lists the partition paths to delete")
+    for path in batch.partitions:
+        if "," in path:
+            yield Problem(
+                f"{key}.partitions",
+                f"{path!r} has a comma, which separates paths in Hudi's option; use * for that part",
+            )
     if not scenario.data.partition:
-        yield Problem(f"{key}.operation", "needs data.partition, which names no column")
+        yield Problem(f"{key}.operation", "needs data.partition, which is empty")
     if first:
-        yield Problem(f"{key}.operation", "needs a table, and this is the first of its writes")
+        yield Problem(f"{key}.operation", "needs a table with rows, but this is the first write")
 
 
 def _prepped(scenario: Scenario) -> Iterator[Problem]:
@@ -110,35 +114,36 @@ def _prepped(scenario: Scenario) -> Iterator[Problem]:
         if batch.operation != "upsert_prepped":
             continue
         if key.startswith("setup"):
-            yield Problem(f"{key}.operation", "an upsert_prepped is measured: it is for [[commit]]")
+            yield Problem(f"{key}.operation", "an upsert_prepped belongs in [[commit]]")
         elif batch.path:
             yield Problem(
-                f"{key}.path", "cannot be asked for: the rows of an upsert_prepped are derived"
+                f"{key}.path",
+                "cannot be set: the rows of an upsert_prepped are always derived from [data]",
             )
         elif batch.updates != 1:
             yield Problem(
                 f"{key}.updates",
-                f"is {batch.updates:g}, expected 1: an upsert_prepped is for records that are stored",
+                f"is {batch.updates:g}, expected 1: an upsert_prepped only takes stored records",
             )
         elif gone:
             yield Problem(
                 f"{key}.operation",
-                f"an upsert_prepped needs stored keys, and {gone} before it took some away",
+                f"an upsert_prepped needs stored keys, but {gone} before it removed some",
             )
 
 
 def _size(key: str, batch: Batch, scenario: Scenario) -> Iterator[Problem]:
     given = [name for name in ("rows", "share", "path") if getattr(batch, name) is not None]
     if len(given) > 1:
-        yield Problem(key, f"has {' and '.join(given)}, expected one of them at most")
+        yield Problem(key, f"has {' and '.join(given)}, expected at most one of them")
     if batch.path is None:
         return
     if not isinstance(scenario.data, ParquetData):
-        yield Problem(f"{key}.path", 'needs [data] source = "parquet", since files have a schema')
+        yield Problem(f"{key}.path", 'needs [data] source = "parquet"')
     elif scenario.data.keyless:
         return
     elif not scenario.data.ordering and scenario.table.merge_mode == "EVENT_TIME_ORDERING":
         yield Problem(
             f"{key}.path",
-            "needs data.ordering: times can be added to derived rows only, not to your own",
+            "needs data.ordering, because event_ts is only added to derived rows",
         )

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from serde_lab.scenario.consistency.wording import a
 from serde_lab.scenario.model import Merging, ParquetData, Scenario, TpchData
-from serde_lab.scenario.problems import Problem, listed, suggestion
+from serde_lab.scenario.problems import Problem, a, listed, suggestion
 from tpch import TABLES
 
 
@@ -42,7 +41,7 @@ def _columns(scenario: Scenario) -> Iterator[Problem]:
             role = "key" if name in data.record_key else "partition"
             yield Problem(
                 "data.ordering",
-                f"{name!r} is also the {role}, and rows of one key must be able to differ in it",
+                f"{name!r} is also a {role} column, so rows with the same {role} cannot differ in it",
             )
 
 
@@ -53,7 +52,7 @@ def _keyed(scenario: Scenario) -> Iterator[Problem]:
             "is empty, expected at least one" if "key" in data.model_fields_set else "is missing"
         )
         yield Problem(
-            "data.key", f"{found}: it names the record key, or keyless = true says of none"
+            "data.key", f"{found}; name the columns of the record key, or set keyless = true"
         )
 
 
@@ -61,19 +60,19 @@ def _keyless(scenario: Scenario) -> Iterator[Problem]:
     """Rows without a key are only added; they are never looked up, compared or hashed."""
     data, table = scenario.data, scenario.table
     if data.key:
-        yield Problem("data.keyless", f"is true, and data.key names {listed(data.key)}")
+        yield Problem("data.keyless", f"is true, but data.key names {listed(data.key)}")
     if data.ordering:
-        yield Problem("data.ordering", "is of no use: rows without keys are never compared")
+        yield Problem("data.ordering", "has no effect: rows without keys are never compared")
     for key, batch in scenario.named_batches:
         if batch.operation not in ("insert", "bulk_insert"):
             yield Problem(
                 f"{key}.operation",
-                f"{a(batch.operation)} looks keys up, and data.keyless says that there are none;"
-                " expected 'insert' or 'bulk_insert'",
+                f"{a(batch.operation)} needs record keys, but data.keyless is true; use 'insert' or"
+                " 'bulk_insert'",
             )
     for name in ("index", "buckets", "bucket_fields"):
         if name in table.model_fields_set:
-            yield Problem(f"table.{name}", "is of no use: rows without keys have no bucket")
+            yield Problem(f"table.{name}", "has no effect: rows without keys have no bucket")
     merging = [("table", table.model_fields_set)]
     merging += [
         (f"arm.{arm.name}.merging", arm.merging.model_fields_set)
@@ -82,15 +81,14 @@ def _keyless(scenario: Scenario) -> Iterator[Problem]:
     ]
     for key, given in merging:
         for name in sorted(given & Merging.model_fields.keys()):
-            yield Problem(f"{key}.{name}", "is of no use: rows without keys are never merged")
+            yield Problem(f"{key}.{name}", "has no effect: rows without keys are never merged")
     for arm in scenario.arms:
         if arm.kind == "peer":
-            yield Problem(f"arm.{arm.name}", "peers are not asked to write rows without keys yet")
+            yield Problem(f"arm.{arm.name}", "peers cannot write rows without keys yet")
         elif arm.control == "spark_native":
             yield Problem(
                 f"arm.{arm.name}",
-                "spark_native sends rows by the bucket of their key, and data.keyless says that there"
-                " are none",
+                "spark_native sends rows to the bucket of their key, but data.keyless is true",
             )
 
 
@@ -99,15 +97,15 @@ def _key_range(scenario: Scenario, data: TpchData) -> Iterator[Problem]:
     if data.key_range == "whole":
         return
     if data.keyless:
-        yield Problem("data.key_range", "is for rows with keys, and data.keyless says of none")
+        yield Problem("data.key_range", "needs record keys, but data.keyless is true")
         return
     if data.table != "lineitem" or data.record_key[0] != "l_orderkey" or len(data.record_key) < 2:
         yield Problem(
-            "data.key_range", "is for lineitem with a key of l_orderkey and another column"
+            "data.key_range", "needs table lineitem with a key of l_orderkey and another column"
         )
     for key, batch in scenario.named_batches:
         if batch.operation == "bulk_insert":
             yield Problem(
                 f"{key}.operation",
-                f"a bulk_insert looks no key up, and with key_range {data.key_range!r} rows share keys",
+                f"a bulk_insert would store keys twice: with key_range {data.key_range!r} rows share keys",
             )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from serde_lab.errors import OptionError
 from serde_lab.records.partition_time import MEANING as TIME_OPTIONS
-from serde_lab.records.partition_time import PREFIX
+from serde_lab.records.partition_time import PREFIX, TimeRule
 from serde_lab.scenario.model import LEVELS, Arm, Files, Scenario
 from serde_lab.scenario.problems import Problem, listed, suggestion
 
@@ -17,11 +17,11 @@ def check(scenario: Scenario) -> Iterator[Problem]:
     if not data.partition:
         for key in ("hive_style", "url_encode"):
             if getattr(table, key):
-                yield Problem(f"table.{key}", "needs data.partition, which names no column")
+                yield Problem(f"table.{key}", "needs data.partition, which is empty")
     if table.time_folders:
         yield from _time_folders(scenario)
     if table.partial_update and any(arm.kind == "peer" for arm in scenario.arms):
-        yield Problem("table.partial_update", "peers are not asked to fill gaps yet")
+        yield Problem("table.partial_update", "peers cannot do partial updates yet")
     beside_peers = any(arm.peer for arm in scenario.arms)
     yield from _files("table", table, beside_peers)
     for arm in scenario.arms:
@@ -40,7 +40,7 @@ def check(scenario: Scenario) -> Iterator[Problem]:
 def _files(key: str, table: Files, beside_peers: bool) -> Iterator[Problem]:
     if table.log_blocks is not None and table.type != "MERGE_ON_READ":
         yield Problem(
-            f"{key}.log_blocks", f"is for MERGE_ON_READ: a {table.type} table has no logs"
+            f"{key}.log_blocks", f"is only for MERGE_ON_READ: a {table.type} table has no log files"
         )
     if table.codec == "gzip" and table.level != 6 and beside_peers:
         yield Problem(
@@ -76,8 +76,7 @@ def _one_level(scenario: Scenario) -> Iterator[Problem]:
     if len(levels) > 1:
         yield Problem(
             "table.codec_level",
-            f"peers are asked for zstd at levels {listed(map(str, levels))}, but Apache Hudi has one level"
-            " a session",
+            f"peers have zstd levels {listed(map(str, levels))}, but Apache Hudi has one level per session",
         )
 
 
@@ -86,7 +85,7 @@ def _time_folders(scenario: Scenario) -> Iterator[Problem]:
     if len(data.partition) != 1 or len(data.record_key) != 1:
         yield Problem(
             key,
-            f"takes one key and one partition column, and there are {len(data.record_key)} and"
+            f"needs one key column and one partition column, found {len(data.record_key)} and"
             f" {len(data.partition)}",
         )
     for name, option in zip(
@@ -95,10 +94,10 @@ def _time_folders(scenario: Scenario) -> Iterator[Problem]:
         if option not in TIME_OPTIONS:
             known = [option.removeprefix(PREFIX) for option in TIME_OPTIONS]
             yield Problem(
-                key, f"has no {name!r}; known are {listed(known)}{suggestion(name, known)}"
+                key, f"unknown option {name!r}; known are {listed(known)}{suggestion(name, known)}"
             )
             return
     try:
-        _ = scenario.table.time_rule
+        TimeRule.from_properties(scenario.table.time_properties)
     except OptionError as exc:
         yield Problem(key, exc.message)

@@ -68,7 +68,7 @@ class FrameReader:
                 f"it is of schema {fingerprint:#010x}, expected {self._fingerprint:#010x}"
             )
         if codec >= len(CODECS) or zero or constant >> len(ENVELOPE) or constant >> KEY & 1:
-            raise Damaged("its header says what no header says")
+            raise Damaged("its header is invalid")
         if frame.size < _HEADER.size + stored or 2 * raw > _EXPANSION * frame.size:
             raise Damaged(f"{frame.size} bytes cannot hold a body of {stored} or {raw} bytes")
         body = frame.slice(_HEADER.size, stored)
@@ -130,7 +130,7 @@ def _constants(mask: int, section: pa.Buffer) -> dict[int, bytes]:
         found[i] = value = data[at : at + length]
         at += length
         if at > len(data) or not _is_constant(field, value):
-            raise Damaged("its constants are none")
+            raise Damaged("its constants are invalid")
     if at != len(data):
         raise Damaged("bytes follow its constants")
     return found
@@ -168,7 +168,7 @@ class FrameWriter:
         self._codec = pa.Codec(CODECS[codec]) if codec else None
         names = batch.schema.names
         self._changes = {
-            ENVELOPE.get_field_index(name): _changes(batch.column(name))
+            ENVELOPE.get_field_index(name): changes(batch.column(name))
             for name in ENVELOPE.names
             if name in names and name != RECORD_KEY
         }
@@ -222,8 +222,8 @@ class FrameWriter:
         return [_HEADER.pack(MARK, *numbers), *body, padding], size
 
 
-def _changes(column: pa.Array) -> npt.NDArray[np.int64]:
-    """The number of changes of value up to each row."""
+def changes(column: pa.Array) -> npt.NDArray[np.int64]:
+    """The number of changes of value up to each row: shape (n,), from 0."""
     if len(column) < 2:
         return np.zeros(len(column), np.int64)
     differs = pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)

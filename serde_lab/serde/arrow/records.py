@@ -19,8 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.records.plain_form import from_plain, to_plain, to_plain_batch
-from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD, RecordSchema
-from serde_lab.records.types import check_supported, plain_schema
+from serde_lab.records.schema import (
+    ENVELOPE,
+    IS_INDEX_RECORD,
+    RecordSchema,
+    check_supported,
+    plain_schema,
+)
 from serde_lab.serde.arrow.frames import (
     CODECS,
     KEY,
@@ -31,8 +36,15 @@ from serde_lab.serde.arrow.frames import (
     constant_bytes,
     typed,
 )
-from serde_lab.serde.fingerprint import schema_fingerprint
-from serde_lab.serde.framing import Cuts, cut, frame_error, frames_of, opened, payload_bytes
+from serde_lab.serde.framing import (
+    Cuts,
+    cut,
+    frame_error,
+    frames_of,
+    opened,
+    payload_bytes,
+    schema_fingerprint,
+)
 from serde_lab.serde.interface import (
     Bounds,
     BoundSerde,
@@ -42,10 +54,10 @@ from serde_lab.serde.interface import (
     SerdeOptions,
     Strategy,
 )
-from serde_lab.serde.options import resolve
 from serde_lab.serde.projection.columns import projected
 from serde_lab.serde.projection.plan import Projection
 from serde_lab.serde.record_verbs import MetadataValues
+from serde_lab.serde.registry import resolve
 
 EXPECTED: Mapping[str, tuple[float, float]] = {
     "record": (33, 60),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import fastavro
 import pyarrow as pa
@@ -17,7 +18,10 @@ import pyarrow.types as pat
 from serde_lab.avro.codec import AvroCodec
 from serde_lab.avro.schema import AvroSchema, arrow_to_avro, with_avro_names
 from serde_lab.records.plain_form import to_plain
-from serde_lab.records.types import plain_schema
+from serde_lab.records.schema import plain_schema
+
+_MOST_SCHEMAS = 64
+"""Patterns of nulls that get a schema of their own; rows with further patterns are written with unions."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,37 @@ class AvroColumnNames:
     def fastavro(self) -> AvroSchema:
         """The Avro schema parsed by fastavro, without logical types."""
         return fastavro.parse_schema(_physical(self.avro))
+
+    def without_unions(self, nulls: tuple[str, ...]) -> AvroSchema:
+        """A schema without unions that gives the bytes of `fastavro` for datums with nulls in these columns.
+
+        Each column is two fields: the branch of its union, an int with a default, and the value, which is
+        missing if it is null. A zig-zag int has the bytes of a branch's number. Unions inside a column stay.
+        """
+        if nulls not in self._without_unions:
+            if len(self._without_unions) == _MOST_SCHEMAS:
+                return self.fastavro
+            self._without_unions[nulls] = self._split(set(nulls))
+        return self._without_unions[nulls]
+
+    @cached_property
+    def _without_unions(self) -> dict[tuple[str, ...], AvroSchema]:
+        return {}
+
+    def _split(self, nulls: set[str]) -> AvroSchema:
+        whole: Any = _physical(self.avro)
+        names = set(self.named.names)
+        fields = []
+        for column in whole["fields"]:
+            branch = f"branch_of_{column['name']}"
+            while branch in names:
+                branch += "_"
+            names.add(branch)
+            is_null = column["name"] in nulls
+            fields.append({"name": branch, "type": "int", "default": 0 if is_null else 1})
+            if not is_null:
+                fields.append({"name": column["name"], "type": column["type"][1]})
+        return fastavro.parse_schema({**whole, "fields": fields})
 
     def to_avro_names(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Plain columns under Avro's names."""

@@ -21,10 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import DataError, DecodeError
-from serde_lab.records.plain_form import from_plain, to_plain
-from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD, RecordSchema
-from serde_lab.records.types import child_fields
+from serde_lab.records.plain_form import from_plain, to_plain, to_plain_batch
+from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD, RecordSchema, child_fields
 from serde_lab.serde.avro.column_names import AvroColumnNames, relabel
+from serde_lab.serde.framing import without_collector
 from serde_lab.serde.interface import Records
 from serde_lab.serde.projection.columns import changed_values, new_value, projected
 from serde_lab.serde.projection.plan import Change, Projection, TargetColumn
@@ -33,6 +33,9 @@ from serde_lab.serde.record_verbs import MetadataValues
 
 _FORM = PythonForm(struct_as_dict=True, map_as_dict=True, decimal_as_bytes=True)
 
+
+_BLOCK_ROWS = 2048
+"""Rows converted together, so few that their values are in the CPU's caches when they are read again."""
 
 _NOT_DATUM = (
     EOFError,
@@ -57,6 +60,7 @@ class AvroRecords(Records):
     def __len__(self) -> int:
         return int(self.envelope.num_rows)
 
+    @without_collector()
     def to_arrow(self) -> pa.RecordBatch:
         fields = list(self.schema.batch_schema)[len(ENVELOPE) :]
         data = [from_plain(a, f.type) for a, f in zip(self._plain().columns, fields, strict=True)]
@@ -112,10 +116,13 @@ class AvroDatums(AvroRecords):
     ) -> Self:
         """The records of a plain batch."""
         present = rows_present(batch)
-        named = columns.to_avro_names(batch.select(range(len(ENVELOPE), batch.num_columns)))
-        keys = named.schema.names
-        rows = zip(*_FORM.columns(named.columns), strict=True)
-        datums: list[Any] = [dict(zip(keys, row, strict=True)) for row in rows]
+        rows = batch.select(range(len(ENVELOPE), batch.num_columns))
+        keys = columns.named.names
+        datums: list[Any] = []
+        for at in range(0, len(batch), _BLOCK_ROWS):
+            block = columns.to_avro_names(to_plain_batch(rows.slice(at, _BLOCK_ROWS)))
+            values = zip(*_FORM.columns(block.columns), strict=True)
+            datums += [dict(zip(keys, row, strict=True)) for row in values]
         if present is not None:
             datums = [d if is_row else None for d, is_row in zip(datums, present, strict=True)]
         return cls(schema, columns, batch.select(range(len(ENVELOPE))), datums)
@@ -141,7 +148,9 @@ class AvroDatums(AvroRecords):
             except _NOT_DATUM as exc:
                 raise DecodeError("avro", len(datums), f"fastavro: {exc!r}") from exc
             if tell() != end:
-                raise DecodeError("avro", len(datums) - 1, "its payload is no datum of the schema")
+                raise DecodeError(
+                    "avro", len(datums) - 1, "its payload is not a datum of the schema"
+                )
         return cls(schema, columns, envelope, datums)
 
     @classmethod
@@ -187,10 +196,14 @@ class AvroDatums(AvroRecords):
 
     def payload(self) -> pa.BinaryArray:
         stream = io.BytesIO()
-        write, tell, avro = fastavro.schemaless_writer, stream.tell, self.columns.fastavro
+        write, tell = fastavro.schemaless_writer, stream.tell
+        schema_of, all_present = self.columns.without_unions, self.columns.without_unions(())
         ends = [0]
         for datum in self.datums:
             if datum is not None:
+                avro = all_present
+                if None in datum.values():
+                    avro = schema_of(tuple(k for k, value in datum.items() if value is None))
                 write(stream, avro, datum)
             ends.append(tell())
         if ends[-1] > 2**31 - 1:
@@ -199,17 +212,25 @@ class AvroDatums(AvroRecords):
         return pa.Array.from_buffers(pa.binary(), len(self), buffers, 0)
 
     def _plain(self) -> pa.RecordBatch:
-        arrays = [self._plain_column(i) for i in range(len(self.columns.plain))]
-        return pa.record_batch(arrays, schema=self.columns.plain)
+        blocks = []
+        for at in range(0, max(1, len(self)), _BLOCK_ROWS):
+            datums = self.datums[at : at + _BLOCK_ROWS]
+            arrays = [self._array(i, datums) for i in range(len(self.columns.plain))]
+            blocks.append(pa.record_batch(arrays, schema=self.columns.plain))
+        return pa.concat_batches(blocks)
 
     def _plain_column(self, index: int) -> pa.Array:
+        return self._array(index, self.datums)
+
+    def _array(self, index: int, datums: Sequence[dict[str, Any] | None]) -> pa.Array:
+        """One data column of these datums, in plain form."""
         field = self.columns.named.field(index)
         name = field.name
         try:
-            values = [None if datum is None else datum[name] for datum in self.datums]
+            values = [None if datum is None else datum[name] for datum in datums]
             found = _FORM.array(values, field.type)
         except _NOT_DATUM as exc:
-            problem = f"its values are not of the schema: {exc}"
+            problem = f"its values do not fit the schema: {exc}"
             raise DecodeError("avro", None, problem) from exc
         return relabel(found, self.columns.plain.field(index).type)
 

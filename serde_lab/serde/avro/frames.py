@@ -49,8 +49,7 @@ from serde_lab.avro.codec import AvroCodec
 from serde_lab.avro.schema import arrow_to_avro
 from serde_lab.errors import DataError, DecodeError
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD, RecordSchema
-from serde_lab.serde.fingerprint import schema_fingerprint
-from serde_lab.serde.framing import cut, frame_error, frames_of, opened
+from serde_lab.serde.framing import cut, frame_error, frames_of, opened, schema_fingerprint
 from serde_lab.serde.interface import Bounds, Frames, SerdeOptions
 
 MARK = b"\xa4"
@@ -124,7 +123,8 @@ class AvroFrames:
         wrong = pc.not_equal(empty, envelope.column(IS_INDEX_RECORD))
         if pc.any(wrong).as_py():
             row = pc.index(wrong, True).as_py()
-            raise DecodeError("avro", row, "an index record, and none but it, has no payload")
+            problem = "an index record must have no payload, and any other record must have one"
+            raise DecodeError("avro", row, problem)
         return envelope, payload
 
     def _header(self, form: int) -> bytes:
@@ -138,7 +138,9 @@ class AvroFrames:
         raw = np.frombuffer(data, np.uint8)
         for place, byte in enumerate(self._header(_ONE)):
             if place != 1:
-                what = "its mark is another one" if place == 0 else "it is of another schema"
+                what = "it is of another schema"
+                if place == 0:
+                    what = "it does not begin with this strategy's mark"
                 self._refuse(raw[starts + place] != byte, what)
         form = raw[starts + 1]
         if (form == _ONE).all():

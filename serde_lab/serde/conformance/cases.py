@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 from hypothesis import strategies as st
 
-from serde_lab.merging.delete_markers import DeleteMarkers
+from serde_lab.merging.rules import DeleteMarkers
 from serde_lab.records.plain_form import (
     from_plain,
     from_plain_batch,
@@ -26,8 +26,16 @@ from serde_lab.records.plain_form import (
     to_plain,
     to_plain_batch,
 )
-from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD, OPERATION, RecordSchema
-from serde_lab.records.types import depth, is_binary, is_list, is_string
+from serde_lab.records.schema import (
+    ENVELOPE,
+    IS_INDEX_RECORD,
+    OPERATION,
+    RecordSchema,
+    depth,
+    is_binary,
+    is_list,
+    is_string,
+)
 from serde_lab.serde.conformance.values import (
     KINDS,
     LEAVES,
@@ -302,7 +310,7 @@ _TELLING = {OPERATION, IS_INDEX_RECORD, "_hoodie_is_deleted"}
 
 
 def deletes(kinds: frozenset[str]) -> tuple[RecordSchema, pa.RecordBatch]:
-    """Deletes in every form that these kinds of columns allow, and records that are no deletes."""
+    """Deletes in every form that these kinds of columns allow, and records that are not deletes."""
     columns: dict[str, tuple[pa.DataType, list[Any]]] = {
         "_hoodie_is_deleted": (pa.bool_(), [True, False, None]),
         "op": (pa.string(), ["delete", None, "Delete", "", "upsert"]),

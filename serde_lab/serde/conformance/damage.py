@@ -16,8 +16,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from serde_lab.errors import DecodeError, SchemaError, SetupError
-from serde_lab.records.schema import ENVELOPE, RecordSchema
-from serde_lab.records.types import plain_schema
+from serde_lab.records.schema import ENVELOPE, RecordSchema, plain_schema
 from serde_lab.serde import registry
 from serde_lab.serde.conformance import cases
 from serde_lab.serde.conformance.subject import Case, Subject, for_all, raised, some

@@ -25,14 +25,20 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from serde_lab.errors import OptionError, SchemaError
+from serde_lab.records.plain_form import first_difference
 from serde_lab.records.schema import ENVELOPE, RecordSchema
 from serde_lab.serde.conformance import cases, values
 from serde_lab.serde.conformance import subject as conformance_subject
 from serde_lab.serde.conformance.damage import DamageLaws
-from serde_lab.serde.conformance.golden import GoldenFolder
-from serde_lab.serde.conformance.subject import Case, check_frames, for_all, raised, some
+from serde_lab.serde.conformance.subject import (
+    Case,
+    GoldenFolder,
+    check_frames,
+    for_all,
+    raised,
+    some,
+)
 from serde_lab.serde.conformance.verbs import VerbLaws
-from serde_lab.serde.equality import first_difference
 from serde_lab.serde.interface import Bounds, SerdeOptions
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 from hypothesis import strategies as st
 
-from serde_lab.records.types import child_fields, is_binary, is_decimal, is_list, is_string
+from serde_lab.records.schema import child_fields, is_binary, is_decimal, is_list, is_string
 
 _YEAR_1_DAY, _YEAR_9999_DAY = -719_162, 2_932_896
 _DAY_US = 86_400_000_000

@@ -19,13 +19,13 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from serde_lab.errors import DataError, DecodeError, SchemaError
-from serde_lab.merging.delete_markers import DeleteMarkers
+from serde_lab.merging.rules import DeleteMarkers
+from serde_lab.records.plain_form import first_difference
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD, RecordSchema
 from serde_lab.serde.conformance import cases, verb_cases
 from serde_lab.serde.conformance import subject as conformance_subject
 from serde_lab.serde.conformance.subject import Case, Subject, check_frames, for_all, raised
 from serde_lab.serde.conformance.verb_cases import Rewriting
-from serde_lab.serde.equality import first_difference
 from serde_lab.serde.interface import (
     Bounds,
     BoundSerde,

@@ -2,8 +2,9 @@
 
 It is the readable reference for `internal_row/write.py` and `internal_row/read.py`, which work on whole
 columns; a property test checks that both give the same bytes and values. Values are stored as in Arrow:
-integers for dates and times, unscaled integers for decimals, and the bits of floats.
-`internal_row/layout.py` describes the bytes.
+integers for dates and times, unscaled integers for decimals, and the bits of floats. Each type has a function
+that writes a value and one that reads it, made once for a schema; those of nested types call those of their
+children. `internal_row/layout.py` describes the bytes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.types as pat
 
 from serde_lab.errors import DataError
 from serde_lab.records.plain_form import reinterpret, to_plain
@@ -20,6 +22,8 @@ from serde_lab.records.schema import (
     ENVELOPE,
     IS_INDEX_RECORD,
     RECORD_KEY,
+    is_decimal,
+    is_list,
 )
 from serde_lab.serde.internal_row.layout import (
     INDEX,
@@ -27,10 +31,235 @@ from serde_lab.serde.internal_row.layout import (
     MOST_BYTES,
     STRINGS_BEFORE_ROW,
     WITH_ROW,
+    Damaged,
     RowLayout,
+    slot_dtype,
+    struct_layout,
 )
-from serde_lab.serde.internal_row.loop_values import RowCode, Wrong, stored_type
-from serde_lab.serde.internal_row.rows import Damaged
+
+_LENGTH = struct.Struct("<I")
+_INTEGER_CODES = {1: "b", 2: "h", 4: "i", 8: "q"}
+
+
+def stored_type(t: pa.DataType) -> pa.DataType:
+    """The type of the same memory layout whose Python values are what a record stores."""
+    if is_decimal(t):
+        return pa.binary(16)
+    if pat.is_date(t) or pat.is_float32(t):
+        return pa.int32()
+    if pat.is_timestamp(t) or pat.is_float64(t):
+        return pa.int64()
+    if is_list(t):
+        return pa.list_(pa.field("element", stored_type(t.value_type)))
+    if pat.is_map(t):
+        return pa.map_(stored_type(t.key_type), stored_type(t.item_type))
+    if pat.is_struct(t):
+        return pa.struct([pa.field(f.name, stored_type(f.type)) for f in t])
+    return t
+
+
+class Wrong(Exception):
+    """Damage in the record that is being read; the message says what is wrong."""
+
+
+def slot_code(t: pa.DataType) -> str:
+    """The format code of `struct` for a slot."""
+    dtype = slot_dtype(t)
+    assert dtype is not None
+    if pat.is_boolean(t):
+        return "B"
+    # `struct` truncates a decimal's 16 bytes to the low ones; the others only repeat the sign
+    return f"{dtype.itemsize}s" if is_decimal(t) else _INTEGER_CODES[dtype.itemsize]
+
+
+def slot_check(t: pa.DataType) -> Callable[[Any], Any] | None:
+    """A function from what `struct` reads in a slot to the checked value; None if no step is needed."""
+    if pat.is_boolean(t):
+        return _to_bool
+    if is_decimal(t):
+        limit = 10**t.precision
+
+        def to_decimal(low: bytes) -> bytes:
+            unscaled = int.from_bytes(low, "little", signed=True)
+            if not -limit < unscaled < limit:
+                raise Wrong(f"a decimal has more than {t.precision} digits")
+            return unscaled.to_bytes(16, "little", signed=True)
+
+        return to_decimal
+    return None
+
+
+def _to_bool(value: int) -> bool:
+    if value > 1:
+        raise Wrong("a boolean is neither 0 nor 1")
+    return bool(value)
+
+
+class RowCode:
+    """Writes and reads rows of one layout; `prefix` has the `struct` codes of what precedes the null bits."""
+
+    def __init__(self, layout: RowLayout, prefix: str = "") -> None:
+        self._names = [f.name for f in layout.fields]
+        self._null_bytes = layout.null_bytes
+        codes = [slot_code(f.type) for f in layout.fixed]
+        lengths = "I" * len(layout.variable)
+        self.fixed = struct.Struct(f"<{prefix}{layout.null_bytes}s{''.join(codes)}{lengths}")
+        self._slots = [f.number for f in layout.fixed]
+        self._zeros = [b"" if code.endswith("s") else 0 for code in codes]
+        self._checks = [
+            (f.number, check) for f in layout.fixed if (check := slot_check(f.type)) is not None
+        ]
+        self._writers = [(f.number, body_writer(f.type)) for f in layout.variable]
+        self._readers = [(f.number, body_reader(f.type)) for f in layout.variable]
+
+    def parts(self, values: Sequence[Any]) -> tuple[list[Any], list[bytes]]:
+        """The arguments for `fixed.pack` of a row, without prefix, and the row's variable parts."""
+        nulls = sum(1 << i for i, value in enumerate(values) if value is None)
+        slots = [values[i] for i in self._slots]
+        if nulls:
+            slots = [z if v is None else v for v, z in zip(slots, self._zeros, strict=True)]
+        bodies = [b"" if values[i] is None else write(values[i]) for i, write in self._writers]
+        nulls_first = [nulls.to_bytes(self._null_bytes, "little"), *slots]
+        return nulls_first + [len(body) for body in bodies], bodies
+
+    def pack(self, values: Sequence[Any]) -> bytes:
+        """The bytes of a row, without prefix."""
+        numbers, bodies = self.parts(values)
+        return self.fixed.pack(*numbers) + b"".join(bodies)
+
+    def values(self, numbers: Sequence[Any], data: bytes, at: int) -> tuple[list[Any], int]:
+        """The values of a row, and where its variable part ends, which may be past the end of `data`.
+
+        `numbers` is what `fixed` unpacks, without prefix; the variable part begins at `at`.
+        """
+        nulls = int.from_bytes(numbers[0], "little")
+        if nulls >> len(self._names):
+            raise Wrong("null bits are set after its last field")
+        values: list[Any] = [None] * len(self._names)
+        for i, value in zip(self._slots, numbers[1:], strict=False):
+            values[i] = value
+        for i, check in self._checks:
+            values[i] = check(values[i])
+        lengths = numbers[1 + len(self._slots) :]
+        for (i, read), length in zip(self._readers, lengths, strict=True):
+            # a slice of `data` may be too short; the caller checks where the variable part ends
+            is_null = nulls >> i & 1
+            values[i] = (length or None) if is_null else read(data[at : at + length])
+            at += length
+        if nulls:
+            for i in range(len(values)):
+                if nulls >> i & 1:
+                    if values[i] and (not isinstance(values[i], bytes) or any(values[i])):
+                        raise Wrong("a null has bytes that are not zero")
+                    values[i] = None
+        return values, at
+
+    def unpack(self, data: bytes) -> dict[str, Any]:
+        """The values of a row without prefix, by name. Raises Wrong unless it fills `data`."""
+        values, end = self.values(self.fixed.unpack_from(data), data, self.fixed.size)
+        if end != len(data):
+            raise Wrong("the lengths that it states are not those of its bytes")
+        return dict(zip(self._names, values, strict=True))
+
+
+def body_writer(t: pa.DataType) -> Callable[[Any], bytes]:
+    """A function that writes the variable part of a value."""
+    if pat.is_string(t):
+        return str.encode
+    if pat.is_binary(t):
+        return bytes
+    if pat.is_struct(t):
+        code = RowCode(struct_layout(t))
+        return lambda value: code.pack(list(value.values()))
+    if pat.is_map(t):
+        keys = sequence_writer(t.key_type, nullable=False)
+        items = sequence_writer(t.item_type)
+        return lambda value: (
+            _LENGTH.pack(len(value)) + keys([k for k, _ in value]) + items([v for _, v in value])
+        )
+    write_items = sequence_writer(t.value_type)
+    return lambda value: _LENGTH.pack(len(value)) + write_items(value)
+
+
+def sequence_writer(t: pa.DataType, *, nullable: bool = True) -> Callable[[list[Any]], bytes]:
+    """A function that writes values as a sequence."""
+    code = slot_code(t) if slot_dtype(t) is not None else None
+    write_body = body_writer(t) if code is None else None
+
+    def write(values: list[Any]) -> bytes:
+        nulls = sum(1 << i for i, value in enumerate(values) if value is None)
+        bits = nulls.to_bytes((len(values) + 7) // 8, "little") if nullable else b""
+        if write_body is not None:
+            bodies = [b"" if value is None else write_body(value) for value in values]
+            return b"".join([bits, *(_LENGTH.pack(len(body)) for body in bodies), *bodies])
+        zero = b"" if code is not None and code.endswith("s") else 0
+        slots = [zero if value is None else value for value in values]
+        return bits + b"".join(struct.pack(f"<{code}", slot) for slot in slots)
+
+    return write
+
+
+def body_reader(t: pa.DataType) -> Callable[[bytes], Any]:
+    """A function that reads a value from its variable part."""
+    if pat.is_string(t):
+        return bytes.decode
+    if pat.is_binary(t):
+        return bytes
+    if pat.is_struct(t):
+        return RowCode(struct_layout(t)).unpack
+    is_map = pat.is_map(t)
+    read_keys = sequence_reader(t.key_type, nullable=False) if is_map else None
+    read_items = sequence_reader(t.item_type if is_map else t.value_type)
+
+    def read_list(data: bytes) -> list[Any]:
+        (count,), at = _LENGTH.unpack_from(data), _LENGTH.size
+        keys: list[Any] = []
+        if read_keys is not None:
+            keys, at = read_keys(data, at, count)
+        items, at = read_items(data, at, count)
+        if at != len(data):
+            raise Wrong("its items do not fill its bytes")
+        return list(zip(keys, items, strict=True)) if is_map else items
+
+    return read_list
+
+
+def sequence_reader(
+    t: pa.DataType, *, nullable: bool = True
+) -> Callable[[bytes, int, int], tuple[list[Any], int]]:
+    """A function of bytes, start and count that reads a sequence and returns its values and its end."""
+    slot = slot_dtype(t)
+    code = slot_code(t) if slot is not None else "I"
+    width = slot.itemsize if slot is not None else _LENGTH.size
+    check = slot_check(t) if slot is not None else None
+    read_body = body_reader(t) if slot is None else None
+
+    def read(data: bytes, at: int, count: int) -> tuple[list[Any], int]:
+        null_bytes = (count + 7) // 8 if nullable else 0
+        if at + null_bytes + count * width > len(data):
+            raise Wrong("it ends inside its items")
+        nulls = int.from_bytes(data[at : at + null_bytes], "little")
+        if nulls >> count:
+            raise Wrong("null bits are set after its last item")
+        at += null_bytes
+        found: list[Any] = [
+            n for (n,) in struct.iter_unpack(f"<{code}", data[at : at + count * width])
+        ]
+        at += count * width
+        stray = [n for i, n in enumerate(found) if nulls >> i & 1 and n and n != bytes(width)]
+        if stray:
+            raise Wrong("a null has bytes that are not zero")
+        if read_body is None:
+            values = found if check is None else [check(n) for n in found]
+        else:
+            values = []
+            for i, length in enumerate(found):
+                values.append(None if nulls >> i & 1 else read_body(data[at : at + length]))
+                at += length
+        return [None if nulls >> i & 1 else v for i, v in enumerate(values)], at
+
+    return read
+
 
 _ENVELOPE_CODES = "BBIBBHHI"
 
@@ -142,7 +371,7 @@ def _read_record(record: bytes, code: RowCode, fields: int, fingerprint: int) ->
     fixed = code.fixed if form == WITH_ROW else struct.Struct(f"<{_ENVELOPE_CODES}")
     mark, form, found, *lengths_and_row = fixed.unpack_from(record)
     if (mark, found) != (MARK, fingerprint) or form not in (WITH_ROW, INDEX):
-        raise Wrong("it is no record of this strategy and schema")
+        raise Wrong("it is not a record of this strategy and schema")
     at = fixed.size
     texts = []
     for length in lengths_and_row[:4]:

@@ -33,10 +33,16 @@ from serde_lab.errors import DataError
 from serde_lab.records.plain_form import to_plain
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD
 from serde_lab.serde.internal_row import loop as internal_row_loop
-from serde_lab.serde.internal_row.layout import MARK, Field, RowLayout, layout_of
-from serde_lab.serde.internal_row.loop import check_no_row
-from serde_lab.serde.internal_row.loop_values import RowCode, Wrong
-from serde_lab.serde.internal_row.rows import Pieces, Rows, refuse_where
+from serde_lab.serde.internal_row.layout import (
+    MARK,
+    Field,
+    Pieces,
+    RowLayout,
+    Rows,
+    layout_of,
+    refuse_where,
+)
+from serde_lab.serde.internal_row.loop import RowCode, Wrong, check_no_row
 from serde_lab.serde.internal_row.values import StructReader
 from serde_lab.serde.internal_row.verbs import projected_parts
 from serde_lab.serde.internal_row.write import Numbers, Part, join, lengths_of, write_structs
@@ -120,13 +126,13 @@ class RecordReader:
             (fixed["mark"] != MARK)
             | (fixed["form"] != NESTED)
             | (fixed["fingerprint"] != fingerprint),
-            "it is no record of this strategy and schema",
+            "it is not a record of this strategy and schema",
         )
         refuse_where(
             fixed["nulls"] & ~np.uint8(_NO_ROW) != 0, "its metadata is null, or null bits are set"
         )
         no_row = fixed["nulls"] == _NO_ROW
-        refuse_where(no_row & (fixed["row_bytes"] != 0), "bytes stand under a null")
+        refuse_where(no_row & (fixed["row_bytes"] != 0), "a null has bytes that are not zero")
         pieces = Pieces(rows, _OUTER.itemsize, [fixed["metadata_bytes"], fixed["row_bytes"]])
         self.metadata_bytes = pieces[0]
         self._metadata = StructReader(Rows.over(self.metadata_bytes), _METADATA)
@@ -136,7 +142,7 @@ class RecordReader:
                 refuse_where(null, f"{field.name} of its metadata is null")
         is_index = self._metadata.value(_field(_METADATA, IS_INDEX_RECORD))
         wrong = is_index.to_numpy(zero_copy_only=False) != no_row
-        refuse_where(wrong, "an index record, and none but it, has no row")
+        refuse_where(wrong, "an index record must have no row, and any other record must have one")
         self.no_row = no_row if no_row.any() else None
         self.row_bytes = pieces[1]
         self.with_row: Numbers | None = None
@@ -250,14 +256,14 @@ class LoopReader(internal_row_loop.RecordReader):
         def read(record: bytes) -> Sequence[Any]:
             mark, form, found, *numbers = code.fixed.unpack_from(record)
             if (mark, form, found) != (MARK, NESTED, fingerprint):
-                raise Wrong("it is no record of this strategy and schema")
+                raise Wrong("it is not a record of this strategy and schema")
             (metadata, row), end = code.values(numbers, record, code.fixed.size)
             if end != len(record):
                 raise Wrong("the lengths that it states are not those of its bytes")
             if metadata is None or None in metadata.values():
                 raise Wrong("its metadata is null, or a field of it")
             if metadata[IS_INDEX_RECORD] != (row is None):
-                raise Wrong("an index record, and none but it, has no row")
+                raise Wrong("an index record must have no row, and any other record must have one")
             return [*metadata.values(), *(no_row if row is None else row.values())]
 
         return read

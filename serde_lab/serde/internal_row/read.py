@@ -22,10 +22,12 @@ from serde_lab.serde.internal_row.layout import (
     STRINGS_BEFORE_ROW,
     WITH_ROW,
     Field,
+    Pieces,
     RowLayout,
+    Rows,
     head,
+    refuse_where,
 )
-from serde_lab.serde.internal_row.rows import Pieces, Rows, refuse_where
 from serde_lab.serde.internal_row.values import NullBits, from_bytes, from_slots, text
 from serde_lab.serde.internal_row.write import Numbers, Part, binary
 
@@ -52,7 +54,7 @@ class RecordReader:
         is_index = forms == head(INDEX, fingerprint)
         refuse_where(
             ~is_index & (forms != head(WITH_ROW, fingerprint)),
-            "it is no record of this strategy and schema",
+            "it is not a record of this strategy and schema",
         )
         numbers = [np.flatnonzero(~is_index), np.flatnonzero(is_index)]
         self._place = np.argsort(np.concatenate(numbers), kind="stable")

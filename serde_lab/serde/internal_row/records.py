@@ -19,18 +19,16 @@ import pyarrow as pa
 
 from serde_lab.errors import DataError, DecodeError
 from serde_lab.records.plain_form import from_plain
-from serde_lab.records.schema import RECORD_KEY, RecordSchema, columns_of
-from serde_lab.records.types import plain_type
-from serde_lab.serde.fingerprint import schema_fingerprint
+from serde_lab.records.schema import RECORD_KEY, RecordSchema, columns_of, plain_type
+from serde_lab.serde.framing import schema_fingerprint, without_collector
 from serde_lab.serde.interface import Records, SerdeOptions
 from serde_lab.serde.internal_row import loop as internal_row_loop
 from serde_lab.serde.internal_row import nested as internal_row_nested
 from serde_lab.serde.internal_row import read as internal_row_read
 from serde_lab.serde.internal_row import verbs as internal_row_verbs
 from serde_lab.serde.internal_row import write as internal_row_write
-from serde_lab.serde.internal_row.layout import RowLayout, layout_of
+from serde_lab.serde.internal_row.layout import Damaged, RowLayout, Rows, layout_of
 from serde_lab.serde.internal_row.loop import RecordReader as LoopReader
-from serde_lab.serde.internal_row.rows import Damaged, Rows
 from serde_lab.serde.projection.plan import Projection
 
 Reader = LoopReader | internal_row_read.RecordReader | internal_row_nested.RecordReader
@@ -174,6 +172,7 @@ class RowRecords(Records):
     def column(self, name: str) -> pa.Array:
         return self._columns([name])[0]
 
+    @without_collector()
     def to_arrow(self) -> pa.RecordBatch:
         schema = self.shape.batch_schema
         return pa.record_batch(self._columns(schema.names), schema=schema)

@@ -27,9 +27,8 @@ import pyarrow.compute as pc
 
 from serde_lab.errors import DecodeError
 from serde_lab.records.plain_form import to_plain_batch
-from serde_lab.records.schema import RecordSchema
-from serde_lab.records.types import check_supported
-from serde_lab.serde.framing import Cuts, cut, frame_error, frames_of, opened
+from serde_lab.records.schema import RecordSchema, check_supported
+from serde_lab.serde.framing import Cuts, cut, frame_error, frames_of, opened, without_collector
 from serde_lab.serde.interface import (
     Bounds,
     BoundSerde,
@@ -39,13 +38,20 @@ from serde_lab.serde.interface import (
     SerdeOptions,
     Strategy,
 )
-from serde_lab.serde.internal_row.layout import FRAME_HEADER_BYTES, MARK, SEVERAL, WITH_ROW
+from serde_lab.serde.internal_row.layout import (
+    FRAME_HEADER_BYTES,
+    MARK,
+    SEVERAL,
+    WITH_ROW,
+    Damaged,
+    Rows,
+    refuse_where,
+)
 from serde_lab.serde.internal_row.records import RowRecords, Shape
-from serde_lab.serde.internal_row.rows import Damaged, Rows, refuse_where
 from serde_lab.serde.internal_row.write import binary
-from serde_lab.serde.options import resolve
 from serde_lab.serde.projection.plan import Projection
 from serde_lab.serde.record_verbs import MetadataValues
+from serde_lab.serde.registry import resolve
 
 _FIRST_WORD = MARK | SEVERAL << 8
 _WORD = 4
@@ -94,7 +100,7 @@ def records_in(frames: pa.BinaryArray) -> tuple[pa.BinaryArray, npt.NDArray[np.i
     counts = np.ones(len(frames), np.int64)
     counts[several] = words[several, 1]
     wrong[several] = (words[several, 0] != _FIRST_WORD) | (counts[several] < 2)
-    refuse_where(wrong, "its header says what no header says")
+    refuse_where(wrong, "its header is invalid")
     table_bytes = np.zeros(len(frames), np.int64)
     table_bytes[several] = FRAME_HEADER_BYTES + _WORD * counts[several]
     refuse_where(table_bytes > lengths, "it ends inside its table of lengths")
@@ -181,6 +187,7 @@ class BoundInternalRow(BoundSerde):
     def _shape(self) -> Shape:
         return Shape.of(self.schema, self.options)
 
+    @without_collector()
     def from_arrow(self, batch: pa.RecordBatch) -> RowRecords:
         return RowRecords(self._shape, self._shape.write(to_plain_batch(batch)))
 
@@ -201,6 +208,7 @@ class BoundInternalRow(BoundSerde):
             return records
         return RowRecords(self._shape, self._shape.update_metadata(records.reader, given))
 
+    @without_collector()
     def encode(self, records: Records, bounds: Bounds) -> Frames:
         assert isinstance(records, RowRecords)
         ends = Rows.over(records.rows).ends
@@ -210,6 +218,7 @@ class BoundInternalRow(BoundSerde):
         cuts = cut(bounds, self.options, ends, FRAME_HEADER_BYTES)
         return frames_of(cuts, frames_from(records.rows, cuts), self.options)
 
+    @without_collector()
     def decode(self, frames: pa.BinaryArray) -> RowRecords:
         payloads = opened("internal_row", frames, self.options)
         try:

@@ -12,9 +12,18 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from serde_lab.records.plain_form import validity_buffer
-from serde_lab.records.types import is_decimal
-from serde_lab.serde.internal_row.layout import Field, RowLayout, slot_dtype, struct_layout
-from serde_lab.serde.internal_row.rows import Damaged, Pieces, Rows, refuse_where, rows_at
+from serde_lab.records.schema import is_decimal
+from serde_lab.serde.internal_row.layout import (
+    Damaged,
+    Field,
+    Pieces,
+    RowLayout,
+    Rows,
+    refuse_where,
+    rows_at,
+    slot_dtype,
+    struct_layout,
+)
 from serde_lab.serde.internal_row.write import Part
 
 _HIGH_BITS = np.uint64(0x8080_8080_8080_8080)
@@ -33,7 +42,7 @@ class NullBits:
         used = len(layout.fields) % 8
         if used:
             behind: npt.NDArray[np.uint8] = bits[:, -1] >> np.uint8(used)
-            refuse_where(behind != 0, "null bits are set behind its last field", of)
+            refuse_where(behind != 0, "null bits are set after its last field", of)
         # most columns of most batches have no nulls, and are recognised here at once
         self._somewhere = np.bitwise_or.reduce(bits, axis=0)
 
@@ -57,7 +66,7 @@ def from_slots(
     if mask is not None:
         under_null = values[mask].view(np.uint8).reshape(int(mask.sum()), -1)
         stray: npt.NDArray[np.bool_] = under_null.max(axis=1, initial=0) > 0
-        refuse_where(stray, "bytes stand under a null", rows_at(of, mask))
+        refuse_where(stray, "a null has bytes that are not zero", rows_at(of, mask))
     nulls, validity = (0, None) if mask is None else (int(mask.sum()), validity_buffer(mask))
     if pat.is_boolean(t):
         flags: npt.NDArray[np.uint8] = values.view(np.uint8)
@@ -132,7 +141,9 @@ def _is_ascii(rows: Rows) -> bool:
 def from_bytes(rows: Rows, mask: npt.NDArray[np.bool_] | None, t: pa.DataType) -> pa.Array:
     """A plain column from the variable parts of its values; that of a null is empty."""
     if mask is not None:
-        refuse_where(rows.lengths[mask] != 0, "bytes stand under a null", rows_at(rows.of, mask))
+        refuse_where(
+            rows.lengths[mask] != 0, "a null has bytes that are not zero", rows_at(rows.of, mask)
+        )
     if pat.is_string(t) or pat.is_binary(t):
         column = rows.array if pat.is_binary(t) else text(rows.array, rows.of)
         if mask is None:
@@ -266,7 +277,7 @@ class _SequenceReader:
         is_item = np.cumsum(steps[:-1], dtype=np.int8).view(np.bool_)
         if bits[~is_item].any():
             in_row = np.add.reduceat(bits & ~is_item, first_bit, dtype=np.int64)
-            problem = "null bits are set behind its last item"
+            problem = "null bits are set after its last item"
             refuse_where(in_row > 0, problem, rows_at(self._rows.of, some))
         mask: npt.NDArray[np.bool_] = bits[is_item]
         return mask if mask.any() else None

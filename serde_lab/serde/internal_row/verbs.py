@@ -23,13 +23,13 @@ from serde_lab.serde.internal_row.layout import (
     INDEX_DTYPE,
     STRINGS_BEFORE_ROW,
     Field,
+    Pieces,
     RowLayout,
     head,
 )
 from serde_lab.serde.internal_row.loop import RecordReader as LoopReader
 from serde_lab.serde.internal_row.loop import stored_values
 from serde_lab.serde.internal_row.read import EnvelopePart, RecordReader
-from serde_lab.serde.internal_row.rows import Pieces
 from serde_lab.serde.internal_row.write import (
     LONGEST_SLOT_STRING,
     Numbers,

@@ -18,8 +18,7 @@ import pyarrow.types as pat
 
 from serde_lab.errors import DataError
 from serde_lab.records.plain_form import null_mask, to_plain, to_plain_batch
-from serde_lab.records.schema import IS_INDEX_RECORD, RECORD_KEY
-from serde_lab.records.types import is_decimal
+from serde_lab.records.schema import IS_INDEX_RECORD, RECORD_KEY, is_decimal
 from serde_lab.serde.internal_row.layout import (
     INDEX,
     INDEX_DTYPE,

@@ -5,7 +5,7 @@ Numbers are little endian:
     byte 0      the mark, 0xA3
     1 to 4      fingerprint of the schema (`fingerprint.py`)
     5 …         a pickle, protocol 5, without memo: at one record a frame (`rows_per_frame = 1`) the
-                arguments of the record's constructor, a tuple; else a list of such tuples
+                record, a tuple; else a list of such tuples
 
 Bytes after the pickle are refused.
 """
@@ -26,8 +26,15 @@ import pyarrow.compute as pc
 
 from serde_lab.errors import DataError, DecodeError
 from serde_lab.records.schema import RecordSchema
-from serde_lab.serde.fingerprint import schema_fingerprint
-from serde_lab.serde.framing import Cuts, cut, frame_error, frames_of, opened, payload_bytes
+from serde_lab.serde.framing import (
+    Cuts,
+    cut,
+    frame_error,
+    frames_of,
+    opened,
+    payload_bytes,
+    schema_fingerprint,
+)
 from serde_lab.serde.interface import Bounds, Frames, SerdeOptions
 
 MARK = b"\xa3"
@@ -107,7 +114,11 @@ class PickleFrames:
         self._refuse(sizes < _PREFIX_BYTES + _OPENING_BYTES, "it is too short")
         bytes_of = np.frombuffer(raw, np.uint8)
         for place, byte in enumerate(self.prefix):
-            what = "its mark is another one" if place == 0 else "it is of another schema"
+            what = (
+                "it does not begin with this strategy's mark"
+                if place == 0
+                else "it is of another schema"
+            )
             self._refuse(bytes_of[starts + place] != byte, what)
         starts = starts + _PREFIX_BYTES
         # pickle.loads ignores bytes after a pickle; a pickle of one pickle frame states its size
@@ -122,7 +133,7 @@ class PickleFrames:
             except Exception as exc:  # as above
                 raise frame_error("pickle", index, self.options, f"{exc}") from exc
             if stream.read(1):
-                raise frame_error("pickle", index, self.options, "bytes stand behind its pickle")
+                raise frame_error("pickle", index, self.options, "bytes follow its pickle")
         return raw, starts.tolist(), ends.tolist()
 
     def _refuse(self, wrong: npt.NDArray[np.bool_], problem: str) -> None:
@@ -135,7 +146,7 @@ class PickleFrames:
                 pickle.loads(raw[a:b])
             except Exception as exc:  # as above
                 return frame_error("pickle", index, self.options, str(exc))
-        return DecodeError("pickle", None, "it could not be read, and then it could")
+        return DecodeError("pickle", None, "reading it failed, and then succeeded")
 
 
 class _Writer:
@@ -152,13 +163,13 @@ class _Writer:
         """Write a pickle for every record."""
         dump, tell, end = self._pickler.dump, self._buffer.tell, self._ends.append
         for record in self._records:
-            dump(tuple(record))
+            dump(record)
             end(tell())
 
     def several(self, first: int, last: int, most_bytes: int) -> list[int]:
         """Write pickles of records [first, last), cut at `most_bytes`; returns the first record of each."""
         start = self._buffer.tell()
-        self._pickler.dump(list(map(tuple, self._records[first:last])))
+        self._pickler.dump(self._records[first:last])
         end = self._buffer.tell()
         if end - start <= most_bytes or last - first == 1:
             self._ends.append(end)

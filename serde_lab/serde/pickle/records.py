@@ -1,15 +1,16 @@
 """Strategy `pickle`: records as Python objects, frames as pickles of protocol 5.
 
-`Records` holds one `PickleRecord` a record: a tuple of the six fields of the envelope and the row, which
-is a tuple of the data columns' values by position (`layout = "dict"`: a dict by name; an index record has
-None). Values are physical (`python_values.py`): days, microseconds, unscaled decimals. Converting in and
-out builds and takes apart Python objects; serialising is the pickler's work alone.
+`Records` holds a tuple a record: the six fields of the envelope and the row, which is a tuple of the data
+columns' values by position (`layout = "dict"`: a dict by name; an index record has None). Values are
+physical (`python_values.py`): days, microseconds, unscaled decimals. Converting in and out builds and takes
+apart Python objects; serialising is the pickler's work alone.
 
 Choices that make pickle as good as it can be:
-- A frame holds the arguments of the record's constructor, not the record, since the mark already implies
-  the class. A pickle of the object would name the class in every frame (50 bytes), and look it up and
-  call `__reduce__` for every record, which takes as long as all the rest. Leaving out what both sides
-  know is like registering a class with Kryo. `__reduce__` is there for other users of pickle.
+- A record is a plain tuple and is pickled as it is, since the mark already implies what it is. A class of
+  its own would be named in every frame (50 bytes), and looked up and reduced for every record, which takes
+  as long as all the rest. Leaving out what both sides know is like registering a class with Kryo.
+- Columns and objects are converted into each other in blocks that stay in the CPU's caches, and Python's
+  garbage collector rests meanwhile.
 - One pickler writes a whole batch into one buffer (`pickle/frames.py`). Its memo is off: no record holds
   an object twice, and with a memo the bytes would depend on which equal objects are identical, so equal
   batches could give different bytes.
@@ -32,8 +33,8 @@ import pyarrow as pa
 
 from serde_lab.errors import DecodeError
 from serde_lab.records.plain_form import from_plain, to_plain_batch
-from serde_lab.records.schema import ENVELOPE, RecordSchema
-from serde_lab.records.types import check_supported, plain_type
+from serde_lab.records.schema import ENVELOPE, RecordSchema, check_supported, plain_type
+from serde_lab.serde.framing import without_collector
 from serde_lab.serde.interface import (
     Bounds,
     BoundSerde,
@@ -43,12 +44,16 @@ from serde_lab.serde.interface import (
     SerdeOptions,
     Strategy,
 )
-from serde_lab.serde.options import resolve
 from serde_lab.serde.pickle.frames import MARK, PickleFrames
 from serde_lab.serde.projection.columns import changed_values, new_value
 from serde_lab.serde.projection.plan import Projection
-from serde_lab.serde.python_values import PythonForm, rows_present, transposed
+from serde_lab.serde.python_values import (
+    PythonForm,
+    rows_present,
+    transposed,
+)
 from serde_lab.serde.record_verbs import MetadataValues
+from serde_lab.serde.registry import resolve
 
 EXPECTED: Mapping[str, tuple[float, float]] = {
     "record": (98, 1500),
@@ -80,42 +85,37 @@ _FIELDS = len(ENVELOPE) + 1
 _ROW = len(ENVELOPE)
 
 
-class PickleRecord(tuple[Any, ...]):
-    """One record: the envelope's fields in order, then the row. The constructor takes a tuple of them."""
-
-    __slots__ = ()
-
-    record_key = property(itemgetter(0))
-    partition_path = property(itemgetter(1))
-    file_id = property(itemgetter(2))
-    instant_time = property(itemgetter(3))
-    operation = property(itemgetter(4))
-    is_index_record = property(itemgetter(5))
-    row = property(itemgetter(6))
-
-    def __reduce__(self) -> tuple[type[PickleRecord], tuple[tuple[Any, ...]]]:
-        return PickleRecord, (tuple(self),)
+_BLOCK_ROWS = 2048
+"""Records converted together, so few that their values are in the CPU's caches when they are read again."""
 
 
 @dataclass(frozen=True, slots=True)
 class PickleRecords(Records):
-    """Records as a list of PickleRecord."""
+    """Records as tuples: the envelope's fields in order, then the row."""
 
     schema: RecordSchema
     form: PythonForm
-    records: list[PickleRecord]
+    records: list[tuple[Any, ...]]
 
     def __len__(self) -> int:
         return len(self.records)
 
+    @without_collector()
     def to_arrow(self) -> pa.RecordBatch:
-        schema = self.schema.batch_schema
         try:
-            fields = transposed(self.records, _FIELDS)
-            values = [*fields[:_ROW], *self._columns(fields[_ROW])]
-            arrays = [self._array(v, f) for v, f in zip(values, schema, strict=True)]
+            blocks = [
+                self._block(self.records[at : at + _BLOCK_ROWS])
+                for at in range(0, max(1, len(self)), _BLOCK_ROWS)
+            ]
+            return pa.concat_batches(blocks)
         except _NOT_VALUES as exc:
-            raise DecodeError("pickle", None, f"its values are not of the schema: {exc}") from exc
+            raise DecodeError("pickle", None, f"its values do not fit the schema: {exc}") from exc
+
+    def _block(self, records: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+        schema = self.schema.batch_schema
+        fields = transposed(records, _FIELDS)
+        values = [*fields[:_ROW], *self._columns(fields[_ROW])]
+        arrays = [self._array(v, f) for v, f in zip(values, schema, strict=True)]
         return pa.record_batch(arrays, schema=schema)
 
     def column(self, name: str) -> pa.Array:
@@ -128,7 +128,7 @@ class PickleRecords(Records):
             rows = [record[_ROW] for record in self.records]
             return self._array([None if row is None else row[key] for row in rows], field)
         except _NOT_VALUES as exc:
-            raise DecodeError("pickle", None, f"its values are not of the schema: {exc}") from exc
+            raise DecodeError("pickle", None, f"its values do not fit the schema: {exc}") from exc
 
     def take(self, indices: npt.NDArray[np.int64]) -> Self:
         records = self.records
@@ -179,8 +179,14 @@ class BoundPickle(BoundSerde):
     def _form(self) -> PythonForm:
         return PythonForm(struct_as_dict=self.options.own["layout"] == "dict")
 
+    @without_collector()
     def from_arrow(self, batch: pa.RecordBatch) -> PickleRecords:
-        plain = to_plain_batch(batch)
+        records: list[tuple[Any, ...]] = []
+        for at in range(0, len(batch), _BLOCK_ROWS):
+            records += self._block(to_plain_batch(batch.slice(at, _BLOCK_ROWS)))
+        return PickleRecords(self.schema, self._form, records)
+
+    def _block(self, plain: pa.RecordBatch) -> Iterable[tuple[Any, ...]]:
         present = rows_present(plain)
         columns = self._form.columns(plain.columns)
         names = self.schema.data.names
@@ -189,18 +195,19 @@ class BoundPickle(BoundSerde):
             rows = [dict(zip(names, row, strict=True)) for row in rows]
         if present is not None:
             rows = [row if is_row else None for row, is_row in zip(rows, present, strict=True)]
-        records = list(map(PickleRecord, zip(*columns[:_ROW], rows, strict=True)))
-        return PickleRecords(self.schema, self._form, records)
+        return zip(*columns[:_ROW], rows, strict=True)
 
+    @without_collector()
     def encode(self, records: Records, bounds: Bounds) -> Frames:
         assert isinstance(records, PickleRecords)
         return self._frames.write(records.records, bounds)
 
+    @without_collector()
     def decode(self, frames: pa.BinaryArray) -> PickleRecords:
         found = self._frames.read(frames)
         if set(map(type, found)) - {tuple} or set(map(len, found)) - {_FIELDS}:
-            raise DecodeError("pickle", None, "it holds something else than records")
-        return PickleRecords(self.schema, self._form, list(map(PickleRecord, found)))
+            raise DecodeError("pickle", None, "it does not hold records")
+        return PickleRecords(self.schema, self._form, found)
 
     def project(self, projection: Projection, sides: Sequence[Records]) -> PickleRecords:
         found = []
@@ -225,7 +232,7 @@ class BoundPickle(BoundSerde):
             rows = (dict(zip(names, row, strict=True)) for row in rows)
         projected = list(found[0])
         for i, row in zip(present, rows, strict=True):
-            projected[i] = PickleRecord((*projected[i][:_ROW], row))
+            projected[i] = (*projected[i][:_ROW], row)
         return PickleRecords(self.schema, self._form, projected)
 
     def update_metadata(self, records: Records, values: MetadataValues) -> PickleRecords:
@@ -237,7 +244,7 @@ class BoundPickle(BoundSerde):
         for name, value in given.items():
             each = repeat(value, len(records)) if isinstance(value, str) else value.to_pylist()
             fields[ENVELOPE.get_field_index(name)] = each
-        updated = list(map(PickleRecord, zip(*fields, strict=True)))
+        updated = list(zip(*fields, strict=True))
         return PickleRecords(self.schema, self._form, updated)
 
 

@@ -16,8 +16,8 @@ of type, or the default. `projection/columns.py` applies it to columns and to Py
 | a time zone     | another                                | the same instant                           |
 | list, map, struct | the same with changed insides        | fields by name; new ones null, others dropped |
 
-A table's column may change in fewer ways (`records/schema_evolution.py`, which defines the same values).
-Types are plain (`records/types.py`).
+A table's column may change in fewer ways (`records/conversion.py`, which defines the same values).
+Types are plain (`records/schema.py`).
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from serde_lab.errors import SchemaError
-from serde_lab.records.schema import RecordSchema
-from serde_lab.records.schema_evolution import is_wider
-from serde_lab.records.types import child_fields, is_decimal, is_list, plain_type
+from serde_lab.records.conversion import is_wider
+from serde_lab.records.schema import RecordSchema, child_fields, is_decimal, is_list, plain_type
 
 
 @dataclass(frozen=True, slots=True)

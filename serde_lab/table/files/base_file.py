@@ -1,8 +1,9 @@
-"""Reading and writing of base files: Parquet with meta columns first and index data in the footer.
+"""Base files: Parquet with the five meta columns first and index data in the footer.
 
-Sources: HoodieAvroParquetWriter and HoodieRowParquetWriteSupport for the footer's keys. The encodings are our
-own choice, by measurement: dictionaries pay off only for repeated values, shared prefixes shrink keys and
-sequence numbers, and integers and dates are written fastest, and nearly always smallest, as differences.
+Sources: HoodieRecord for the meta columns, HoodieAvroParquetWriter and HoodieRowParquetWriteSupport for
+the footer's keys. The encodings are our own choice, by measurement: dictionaries pay off only for
+repeated values, shared prefixes shrink keys and sequence numbers, and integers and dates are written
+fastest, and nearly always smallest, as differences.
 """
 
 from __future__ import annotations
@@ -17,22 +18,42 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from serde_lab.errors import TableError
-from serde_lab.table.files.bloom import SIMPLE, BloomBuilder
-from serde_lab.table.files.file_names import BaseFileName, in_partition
-from serde_lab.table.files.key_range import KeyRange
-from serde_lab.table.files.meta_columns import (
-    COMMIT_SEQNO,
-    COMMIT_TIME,
-    FILE_NAME,
-    META_NAMES,
-    PARTITION_PATH,
-    RECORD_KEY,
+from serde_lab.records.conversion import conform
+from serde_lab.table.files.key_footer import SIMPLE, BloomBuilder, KeyRange
+from serde_lab.table.storage.data_files import (
+    CREATE,
+    MERGE,
+    BaseFileName,
+    Writing,
+    in_partition,
+    place_data_file,
 )
-from serde_lab.table.files.row_schema import conform
-from serde_lab.table.storage.data_files import Writing, place_data_file
-from serde_lab.table.storage.markers import CREATE, MERGE
 from serde_lab.table.storage.storage import Storage
-from serde_lab.table.timeline.commit_metadata import NO_PREVIOUS_COMMIT, WriteStat
+from serde_lab.table.timeline.timeline import NO_PREVIOUS_COMMIT, WriteStat
+
+COMMIT_TIME = "_hoodie_commit_time"
+COMMIT_SEQNO = "_hoodie_commit_seqno"
+RECORD_KEY = "_hoodie_record_key"
+PARTITION_PATH = "_hoodie_partition_path"
+FILE_NAME = "_hoodie_file_name"
+
+META_NAMES = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME)
+META_SCHEMA = pa.schema([pa.field(name, pa.string()) for name in META_NAMES])
+
+OPERATION = "_hoodie_operation"
+"""A sixth column that only changelog writers add; it is never part of the data."""
+
+
+def with_meta_columns(data: pa.Schema) -> pa.Schema:
+    """The schema of stored rows: meta columns, then the columns of `data`."""
+    return pa.schema([*META_SCHEMA, *data])
+
+
+def data_schema(stored: pa.Schema) -> pa.Schema:
+    """The data columns of `stored`, without its meta columns."""
+    hidden = {*META_NAMES, OPERATION}
+    return pa.schema([field for field in stored if field.name not in hidden])
+
 
 BLOOM_KEY = "org.apache.hudi.bloomfilter"
 BLOOM_TYPE_KEY = "hoodie_bloom_filter_type_code"
@@ -72,7 +93,7 @@ class BaseFileWriter:
     The file is built in memory and appears under its name only at `close`. `previous` is the path of the base
     file that this one replaces; None for a new file group. `inflight_path`, if given, is the instant's
     inflight file; once it is gone, nothing is written any more. Sequence numbers begin at `rows_before`.
-    `may_give_way` as in Writing.
+    `may_be_replaced` as in Writing.
     """
 
     def __init__(
@@ -89,13 +110,13 @@ class BaseFileWriter:
         task_partition: int = 0,
         inflight_path: str | None = None,
         rows_before: int = 0,
-        may_give_way: bool = False,
+        may_be_replaced: bool = False,
     ) -> None:
         name = BaseFileName(file_id, write_token, instant)
         self.path = in_partition(partition_path, str(name))
         self._storage, self._name, self._previous = storage, name, previous
         self._partition_path = partition_path
-        self._writing = Writing(instant, inflight_path, may_give_way)
+        self._writing = Writing(instant, inflight_path, may_be_replaced)
         self._data_schema = data_schema.remove_metadata()
         self._format = format or BaseFileFormat()
         self._seqno_prefix = f"{instant}_{task_partition}_"
@@ -240,7 +261,7 @@ class BaseFileReader:
         try:
             self._file = pq.ParquetFile(source)
         except (pa.ArrowInvalid, OSError) as exc:
-            raise TableError(f"{self._where}: is no readable Parquet file: {exc}") from exc
+            raise TableError(f"{self._where}: is not a readable Parquet file: {exc}") from exc
 
     @property
     def rows(self) -> int:
@@ -253,9 +274,9 @@ class BaseFileReader:
 
     @property
     def carried_columns(self) -> list[str]:
-        """The columns that rows keep in the next base file, which sets the others anew."""
-        anew = set(META_NAMES) - set(_KEPT)
-        return [name for name in self.schema.names if name not in anew]
+        """The columns that rows keep in the next base file, which sets the others again."""
+        replaced = set(META_NAMES) - set(_KEPT)
+        return [name for name in self.schema.names if name not in replaced]
 
     @property
     def physical_types(self) -> dict[str, str]:
@@ -302,7 +323,7 @@ def base_file_name(path: str) -> BaseFileName:
     """The parsed name in a base file's path. Raises TableError if it is not a base file's name."""
     found = BaseFileName.parse(path.rpartition("/")[2])
     if found is None:
-        raise TableError(f"{path}: is no name of a base file")
+        raise TableError(f"{path}: is not a base file's name")
     return found
 
 

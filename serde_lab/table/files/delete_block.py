@@ -3,7 +3,11 @@
 The content is HoodieDeleteRecordList in Avro, with ordering values in a wrapper union. A record with a known
 union branch reads like a record with an int (the branch) and a value, so the vectorised codec takes blocks of
 one branch whole; blocks that mix branches are read record by record. Source: HoodieDeleteBlock (version 3),
-org.apache.hudi.avro.HoodieAvroWrapperUtils.
+org.apache.hudi.avro.HoodieAvroWrapperUtils (Hudi 1.2.0).
+
+Hudi wraps a value by its Java type, and compares the unwrapped value with those of Spark's rows, where
+timestamps are longs and dates are ints. So Hudi writes timestamps as `LongWrapper` and dates as `IntWrapper`,
+and fails on `TimestampMicrosWrapper` and `DateWrapper`; these can be read here too.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import io
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
@@ -19,22 +24,146 @@ import fastavro
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from serde_lab.avro.codec import AvroCodec
-from serde_lab.errors import DecodeError, TableError
-from serde_lab.table.files.ordering_union import (
-    AVRO_TYPES,
-    DELETE_LIST_SCHEMA,
-    INT,
-    NULL,
-    OF_VARINT,
-    WIDTHS,
-    array_of_wrappers,
-    assembled,
-    parts_of,
-    unwrapped,
-    wrapped,
-)
+from serde_lab.avro.container import hudi_schema
+from serde_lab.errors import DataError, DecodeError, TableError
+
+# branches of the union, in Hudi's order of wrapper records
+NULL, _BOOLEAN, INT, _LONG, _FLOAT, _DOUBLE, _BYTES, _STRING, _DATE = range(9)
+_DECIMAL, _TIME, _TIMESTAMP = range(9, 12)
+_LOCAL_DATE = 12  # only inside an array; in the outer union this branch is the array
+_DECIMAL_SCALE, _DECIMAL_PRECISION = 15, 30  # of Hudi's DecimalWrapper, whatever the column has
+
+_LIST = hudi_schema("HoodieDeleteRecordList")
+_UNION = _LIST["fields"][0]["type"]["items"]["fields"][2]["type"]
+# the records of the union, the array of them left out; each has a field of its own name
+_WRAPPERS = [*_UNION[1:-1], _UNION[-1]["fields"][0]["type"][1]["items"][-1]]
+_NAMES = ["null", *(wrapper["name"] for wrapper in _WRAPPERS)]
+_FIELDS = ["null", *(wrapper["fields"][0]["name"] for wrapper in _WRAPPERS)]
+_ARRAY_FIELD = "wrappedValues"
+AVRO_TYPES: dict[int, str] = {
+    branch: wrapper["fields"][0]["type"] for branch, wrapper in enumerate(_WRAPPERS, start=1)
+}
+
+# bytes per value, if fixed
+OF_VARINT, _OF_LENGTH = 0, -1
+WIDTHS = {
+    _BOOLEAN: 1,
+    INT: OF_VARINT,
+    _LONG: OF_VARINT,
+    _FLOAT: 4,
+    _DOUBLE: 8,
+    _BYTES: _OF_LENGTH,
+    _STRING: _OF_LENGTH,
+    _DATE: OF_VARINT,
+    _DECIMAL: _OF_LENGTH,
+    _TIME: OF_VARINT,
+    _TIMESTAMP: OF_VARINT,
+}
+
+
+def wrapped(ordering: pa.Array) -> tuple[int, pa.Array]:
+    """The union's branch for a column's type, and the values in the form of its wrapper."""
+    kind = ordering.type
+    if ordering.null_count:
+        raise DataError("a delete has a null ordering value; Hudi's readers fail on it")
+    if pa.types.is_boolean(kind):
+        return _BOOLEAN, ordering
+    if pa.types.is_int8(kind) or pa.types.is_int16(kind) or pa.types.is_int32(kind):
+        return INT, ordering.cast(pa.int32())
+    if pa.types.is_int64(kind):
+        return _LONG, ordering
+    if pa.types.is_float32(kind):
+        return _FLOAT, ordering
+    if pa.types.is_float64(kind):
+        return _DOUBLE, ordering
+    if pa.types.is_string(kind):
+        return _STRING, ordering
+    if pa.types.is_date32(kind):
+        return INT, ordering.view(pa.int32())
+    if pa.types.is_timestamp(kind):
+        return _LONG, ordering.view(pa.int64())
+    if pa.types.is_decimal(kind):
+        return _DECIMAL, pa.array([_decimal_bytes(v) for v in ordering.to_pylist()], pa.binary())
+    raise DataError(f"an ordering value of type {kind} has no form in a delete block")
+
+
+def _decimal_bytes(value: Decimal) -> bytes:
+    unscaled = int(value.scaleb(_DECIMAL_SCALE))
+    if abs(unscaled) >= 10**_DECIMAL_PRECISION or value != Decimal(unscaled).scaleb(
+        -_DECIMAL_SCALE
+    ):
+        raise DataError(
+            f"the ordering value {value} does not fit into decimal({_DECIMAL_PRECISION}, "
+            f"{_DECIMAL_SCALE}), which is what a delete block holds"
+        )
+    # the fewest bytes that hold it, as BigInteger#toByteArray gives them
+    return unscaled.to_bytes((unscaled + (unscaled < 0)).bit_length() // 8 + 1, "big", signed=True)
+
+
+def unwrapped(branch: int, values: pa.Array, kind: pa.DataType, where: str) -> pa.Array:
+    """Convert wrapped values to the type of the table's ordering field."""
+    if branch in (_DATE, _LOCAL_DATE):
+        values = values.view(pa.date32())
+    elif branch == _TIMESTAMP:
+        values = values.view(pa.timestamp("us", "UTC"))
+    elif branch == _DECIMAL:
+        values = pa.array(
+            [
+                None
+                if v is None
+                else Decimal(int.from_bytes(v, "big", signed=True)).scaleb(-_DECIMAL_SCALE)
+                for v in values.to_pylist()
+            ],
+            pa.decimal128(38, _DECIMAL_SCALE),
+        )
+    try:
+        return values.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
+        raise TableError(
+            f"{where}: has ordering values of type {values.type}; the table has {kind}"
+        ) from exc
+
+
+def array_of_wrappers(parts: Sequence[tuple[int, Any]]) -> tuple[str, dict[str, Any]]:
+    """The union's record for the values of several ordering fields, each given as a branch and a value."""
+    wrappers = [(_NAMES[branch], {_FIELDS[branch]: value}) for branch, value in parts]
+    return "ArrayWrapper", {_ARRAY_FIELD: wrappers}
+
+
+def parts_of(wrapper: dict[str, Any] | None) -> list[tuple[int, Any]]:
+    """Branch and value of a wrapper record, or of each record in an array of them."""
+    if wrapper is None:
+        return [(NULL, None)]
+    field, value = next(iter(wrapper.items()))
+    if field == _ARRAY_FIELD:
+        return [part for entry in value or () for part in parts_of(entry)]
+    return [(_FIELDS.index(field), value)]
+
+
+def assembled(parts: Sequence[tuple[int, Any]], kind: pa.DataType, where: str) -> pa.Array:
+    """An ordering field's values from parts whose branches may differ; null for a missing value."""
+    values = pa.nulls(len(parts), kind)
+    for branch in sorted({branch for branch, _ in parts} - {NULL}):
+        own = [value if found == branch else None for found, value in parts]
+        of_branch = pa.array(own, _ARROW_TYPES[AVRO_TYPES[branch]])
+        values = pc.coalesce(values, unwrapped(branch, of_branch, kind, where))
+    return values
+
+
+_ARROW_TYPES = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+}
+DELETE_LIST_SCHEMA = fastavro.parse_schema(_LIST)
+
 
 _VERSION = 3
 _HEAD = struct.Struct(">ii")
@@ -89,12 +218,14 @@ def decode_deletes(
     """The deletes of a block, with ordering values in `ordering_types`. Raises TableError."""
     view = memoryview(content)
     if len(view) < _HEAD.size:
-        raise TableError(f"{where}: its content has {len(view)} bytes, which is no delete block")
+        raise TableError(f"{where}: its content has {len(view)} bytes, too few for a delete block")
     version, size = _HEAD.unpack_from(view)
     if version != _VERSION:
         raise TableError(f"{where}: is a delete block of version {version}; {_VERSION} is known")
     if size < 0 or _HEAD.size + size > len(view):
-        raise TableError(f"{where}: its list says {size} bytes, {len(view) - _HEAD.size} are there")
+        raise TableError(
+            f"{where}: its list states {size} bytes, and {len(view) - _HEAD.size} follow"
+        )
     datum = content.slice(_HEAD.size, size)
     fast = _decode_uniform(datum, ordering_types, where)
     return _decode_each(datum, ordering_types, where) if fast is None else fast

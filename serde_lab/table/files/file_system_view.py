@@ -11,11 +11,9 @@ from dataclasses import dataclass, field
 
 from serde_lab.errors import TableError
 from serde_lab.table.config import TableConfig
-from serde_lab.table.files.file_names import BaseFileName, LogFileName
-from serde_lab.table.files.partition_metadata import FILE_NAME as PARTITION_METADATA
+from serde_lab.table.storage.data_files import PARTITION_METADATA, BaseFileName, LogFileName
 from serde_lab.table.storage.storage import Storage, StoredFile
-from serde_lab.table.timeline.commit_metadata import CommitMetadata
-from serde_lab.table.timeline.timeline import WRITE_ACTIONS, Instant, Timeline
+from serde_lab.table.timeline.timeline import WRITE_ACTIONS, CommitMetadata, Instant, Timeline
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -168,7 +166,7 @@ class FileSystemView:
         }
 
     def _counts(self, partition_path: str, file_id: str, instant: str) -> bool:
-        # readers go by the id: a replaced group stays hidden, whatever is written to it later
+        # readers look at the id: a replaced group stays hidden, whatever is written to it later
         replaced = (partition_path, file_id) in self._replaced
         return not replaced and self.visibility.completion_of(instant) is not None
 

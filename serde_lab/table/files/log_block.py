@@ -1,13 +1,14 @@
-"""Framing and parsing of the blocks in a log file, with detection of damage.
+"""The blocks of a log file: their framing, detection of damage, and the rows inside data blocks.
 
 Blocks carry no checksum: Hudi's readers silently skip a block whose lengths do not fit, so that a lost tail
-loses committed rows. Here it is found and reported. Source: org.apache.hudi.common.table.log
-(HoodieLogFormatWriter, HoodieLogFileReader).
+loses committed rows. Here it is found and reported. Sources: org.apache.hudi.common.table.log
+(HoodieLogFormatWriter, HoodieLogFileReader), HoodieAvroDataBlock (version 3) and HoodieParquetDataBlock.
 
     #HUDI# | int64 length | int32 version 1 | int32 type | header | int64 content length | content |
     footer | int64 length of all before it
 
-All integers are big-endian; header and footer are maps: int32 count, then int32 key, int32 bytes, text.
+All integers are big-endian; header and footer are maps: int32 count, then int32 key, int32 bytes, text. The
+content of a data block is rows as Avro datums, or a whole Parquet file.
 """
 
 from __future__ import annotations
@@ -16,8 +17,16 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from serde_lab.avro.codec import AvroCodec
+from serde_lab.errors import DecodeError, SchemaError, TableError
+from serde_lab.table.files.base_file import BaseFileFormat, parquet_options
 
 MAGIC = b"#HUDI#"
 FORMAT_VERSION = 1
@@ -127,7 +136,7 @@ def _parse_block(data: pa.Buffer, view: memoryview, offset: int) -> LogBlock | s
     length, version, type = _HEAD.unpack_from(view, at)
     end = at + 8 + length
     if length < _HEAD.size + 16 or end > len(view):
-        return f"the block says {length} bytes, the file has {len(view) - at - 8} left"
+        return f"the block states {length} bytes, the file has {len(view) - at - 8} left"
     if version != FORMAT_VERSION:
         return f"the block has format version {version}; {FORMAT_VERSION} is known"
     (total,) = _LONG.unpack_from(view, end - 8)
@@ -138,12 +147,12 @@ def _parse_block(data: pa.Buffer, view: memoryview, offset: int) -> LogBlock | s
         (content_bytes,) = _LONG.unpack_from(view, at)
         start = at + 8
         if content_bytes < 0 or start + content_bytes > end - 12:
-            return f"the block's content says {content_bytes} bytes, {end - 12 - start} are there"
+            return f"the block's content states {content_bytes} bytes, {end - 12 - start} are there"
         _, at = _parse_map(view, start + content_bytes, end - 8)
     except (struct.error, UnicodeDecodeError, ValueError) as exc:
         return f"the block's header cannot be read: {exc}"
     if at != end - 8:
-        return f"{end - 8 - at} bytes stand behind the block's footer"
+        return f"{end - 8 - at} bytes follow the block's footer"
     return LogBlock(type, header, data.slice(start, content_bytes), offset, end - offset)
 
 
@@ -158,14 +167,14 @@ def _frame_map(entries: Mapping[int, str]) -> bytes:
 def _parse_map(view: memoryview, at: int, end: int) -> tuple[dict[int, str], int]:
     (count,) = _INT.unpack_from(view, at)
     if not 0 <= count <= (end - at) // 8:
-        raise ValueError(f"it says {count} entries")
+        raise ValueError(f"it states {count} entries")
     at += 4
     entries = {}
     for _ in range(count):
         key, size = _PAIR.unpack_from(view, at)
         at += 8
         if size < 0 or at + size > end:
-            raise ValueError(f"entry {key} says {size} bytes")
+            raise ValueError(f"entry {key} states {size} bytes")
         entries[key] = bytes(view[at : at + size]).decode()
         at += size
     return entries, at
@@ -179,3 +188,75 @@ def _next_magic(view: memoryview, start: int) -> int:
             return start + found
         start += chunk
     return len(view)
+
+
+_AVRO_VERSION = 3
+_AVRO_HEAD = struct.Struct(">ii")
+
+
+@lru_cache(maxsize=16)
+def codec_of(avro_schema: str) -> AvroCodec:
+    """The codec of the schema in a block's header."""
+    return AvroCodec(avro_schema)
+
+
+def encode_avro(rows: pa.RecordBatch, avro_schema: str) -> pa.Buffer:
+    """Encode rows: int32 version, int32 record count, then each record as int32 size and datum."""
+    datums = AvroCodec(avro_schema, rows.schema).encode(rows)
+    sizes = pc.binary_length(datums).to_numpy().astype(">i4")
+    heads = pa.Array.from_buffers(
+        pa.binary(4), len(datums), [None, pa.py_buffer(sizes.tobytes())]
+    ).cast(pa.binary())
+    joined = pc.binary_join_element_wise(heads, datums, b"")
+    _, offsets, data = joined.buffers()
+    first, last = np.frombuffer(offsets, np.int32, len(joined) + 1, 4 * joined.offset)[[0, -1]]
+    records = b"" if data is None else memoryview(data)[first:last]
+    return pa.py_buffer(b"".join((_AVRO_HEAD.pack(_AVRO_VERSION, rows.num_rows), records)))
+
+
+def decode_avro(content: pa.Buffer, avro_schema: str, where: str) -> pa.RecordBatch:
+    """The rows of an Avro block, with the columns of its own schema. Raises TableError."""
+    view = memoryview(content)
+    if len(view) < _AVRO_HEAD.size:
+        raise TableError(f"{where}: its content has {len(view)} bytes, too few for an Avro block")
+    version, count = _AVRO_HEAD.unpack_from(view)
+    if version != _AVRO_VERSION:
+        raise TableError(
+            f"{where}: is an Avro block of version {version}; {_AVRO_VERSION} is known"
+        )
+    starts = np.empty(max(count, 0), np.int64)
+    sizes = np.empty(max(count, 0), np.int64)
+    at = _AVRO_HEAD.size
+    # only a record's length tells where the next record starts, so they are visited one by one
+    for row in range(count):
+        size = int.from_bytes(view[at : at + 4], "big", signed=True)
+        at += 4
+        if size < 0 or at + size > len(view):
+            raise TableError(f"{where}: record {row} of {count} does not fit into the block")
+        starts[row], sizes[row] = at, size
+        at += size
+    if at != len(view):
+        raise TableError(f"{where}: {len(view) - at} bytes follow its last record")
+    try:
+        return codec_of(avro_schema).decode_spans(content, starts, starts + sizes, where)
+    except DecodeError as exc:
+        raise TableError(f"{where}: {exc.problem}") from exc
+    except SchemaError as exc:
+        raise TableError(f"{where}: its schema is not supported: {exc}") from exc
+
+
+def encode_parquet(rows: pa.RecordBatch, format: BaseFileFormat) -> pa.Buffer:
+    """Encode rows as a whole Parquet file."""
+    table = pa.Table.from_batches([rows])
+    out = pa.BufferOutputStream()
+    with pq.ParquetWriter(out, rows.schema, **parquet_options(table, format)) as writer:
+        writer.write_table(table)
+    return out.getvalue()
+
+
+def decode_parquet(content: pa.Buffer, where: str) -> pa.Table:
+    """The rows of a Parquet block. Raises TableError."""
+    try:
+        return pq.read_table(pa.BufferReader(content))
+    except (pa.ArrowInvalid, OSError) as exc:
+        raise TableError(f"{where}: does not hold a readable Parquet file: {exc}") from exc

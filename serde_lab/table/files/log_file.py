@@ -18,17 +18,26 @@ import pyarrow.compute as pc
 
 from serde_lab.avro.schema import arrow_to_avro
 from serde_lab.errors import OptionError
-from serde_lab.table.files.base_file import BaseFileFormat
+from serde_lab.records.conversion import conform
+from serde_lab.table.files.base_file import META_NAMES, BaseFileFormat, with_meta_columns
 from serde_lab.table.files.delete_block import encode_deletes
-from serde_lab.table.files.file_names import LogFileName, in_partition
-from serde_lab.table.files.log_block import BlockType, Header, frame_block
-from serde_lab.table.files.log_content import encode_avro, encode_parquet
-from serde_lab.table.files.meta_columns import META_NAMES, with_meta_columns
-from serde_lab.table.files.row_schema import conform
-from serde_lab.table.storage.data_files import Writing, place_data_file
-from serde_lab.table.storage.markers import APPEND, CREATE
+from serde_lab.table.files.log_block import (
+    BlockType,
+    Header,
+    encode_avro,
+    encode_parquet,
+    frame_block,
+)
+from serde_lab.table.storage.data_files import (
+    APPEND,
+    CREATE,
+    LogFileName,
+    Writing,
+    in_partition,
+    place_data_file,
+)
 from serde_lab.table.storage.storage import Storage
-from serde_lab.table.timeline.commit_metadata import WriteStat
+from serde_lab.table.timeline.timeline import WriteStat
 
 BlockFormat = Literal["avro", "parquet"]
 
@@ -68,8 +77,8 @@ def check_block_format(blocks: BlockFormat, ordering: tuple[pa.DataType, ...]) -
     if blocks == "parquet" and any(pa.types.is_string(kind) for kind in ordering):
         raise OptionError(
             "hoodie.logfile.data.block.format is parquet and the ordering field is a string, which "
-            "Hudi 1.2.0 merges wrong",
-            hint="take avro blocks, or an ordering field of another type",
+            "Hudi 1.2.0 merges incorrectly",
+            hint="use avro blocks, or an ordering field of another type",
         )
 
 

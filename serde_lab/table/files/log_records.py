@@ -17,16 +17,22 @@ import pyarrow as pa
 
 from serde_lab.errors import TableError
 from serde_lab.merging.combiner import Combiner, Entries, Present
-from serde_lab.merging.delete_markers import DeleteMarkers, deletes_of
-from serde_lab.merging.histories import History, winners
-from serde_lab.merging.rules import MergeRules
+from serde_lab.merging.rules import DeleteMarkers, MergeRules, deletes_of
+from serde_lab.merging.survivors import History, winners
+from serde_lab.records.conversion import conform_table
 from serde_lab.records.schema import RecordSchema, type_at, values_at
+from serde_lab.table.files.base_file import RECORD_KEY, with_meta_columns
 from serde_lab.table.files.delete_block import Deletes, decode_deletes
 from serde_lab.table.files.file_system_view import LogFile, Visibility
-from serde_lab.table.files.log_block import BlockType, Damage, Header, LogBlock, parse_blocks
-from serde_lab.table.files.log_content import decode_avro, decode_parquet
-from serde_lab.table.files.meta_columns import RECORD_KEY, with_meta_columns
-from serde_lab.table.files.row_schema import conform_table
+from serde_lab.table.files.log_block import (
+    BlockType,
+    Damage,
+    Header,
+    LogBlock,
+    decode_avro,
+    decode_parquet,
+    parse_blocks,
+)
 from serde_lab.table.storage.storage import Storage
 
 _ROLLBACK_COMMAND = "0"
@@ -126,7 +132,7 @@ def committed_blocks(
             if isinstance(block, Damage):
                 raise TableError(
                     f"{path}: is damaged at byte {block.offset}: {block.problem}; Hudi's readers "
-                    "would leave out what it held without a word"
+                    "would skip its rows silently"
                 )
             where = f"{path} (block at byte {block.offset})"
             if block.type == BlockType.COMMAND:
@@ -140,7 +146,7 @@ def committed_blocks(
 def _undo(kept: list[tuple[LogBlock, str]], command: LogBlock, where: str) -> None:
     """Remove the blocks that a rollback block targets; only table version 6 has such blocks."""
     if command.header.get(Header.COMMAND_BLOCK_TYPE) != _ROLLBACK_COMMAND:
-        raise TableError(f"{where}: is a command that is not known")
+        raise TableError(f"{where}: is an unknown command block")
     target = command.header.get(Header.TARGET_INSTANT_TIME)
     kept[:] = [(block, place) for block, place in kept if block.instant != target]
 
@@ -225,12 +231,12 @@ def _merge(
     group = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
     history = History(group, ordering, deleted, always)
     if combiner is None:
-        standing = winners(history)
-        taken = pa.array(standing)
+        surviving = winners(history)
+        taken = pa.array(surviving)
         return LogRecords(
             keys.take(taken),
-            row[standing],
-            always[standing],
+            row[surviving],
+            always[surviving],
             tuple(values.take(taken) for values in ordering),
             rows,
         )

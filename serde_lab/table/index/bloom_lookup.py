@@ -1,8 +1,9 @@
 """The BLOOM index: finds the stored file group, if any, that holds each record key.
 
 A lookup has three steps, each for many keys at once: find the files whose key range spans a key, keep those
-whose filter may contain it, and read their key columns to see which one holds it. Source:
-org.apache.hudi.index.bloom.HoodieBloomIndex and HoodieGlobalBloomIndex.
+whose filter may contain it, and read their key columns to see which one holds it. Base files never change
+under their name, so their footers are cached. Source: org.apache.hudi.index.bloom.HoodieBloomIndex and
+HoodieGlobalBloomIndex, org.apache.hudi.io.HoodieKeyLookupHandle and HoodieRangeInfoHandle.
 
 This index knows base files only. That is enough for merge-on-read because a key enters a file group with its
 base file: inserts go to new base files or rewrite a small one without logs, never to a log; updates and
@@ -14,6 +15,7 @@ them, are refused: their keys would silently be duplicated.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -23,12 +25,68 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import TableError
-from serde_lab.table.files.base_file import BaseFileReader
+from serde_lab.records.key_hash import StringBytes
+from serde_lab.table.files.base_file import (
+    BLOOM_KEY,
+    BLOOM_TYPE_KEY,
+    MAX_KEY,
+    MIN_KEY,
+    RECORD_KEY,
+    BaseFileReader,
+)
 from serde_lab.table.files.file_system_view import FileSlice
-from serde_lab.table.files.key_footers import FooterCache, KeyFooter
-from serde_lab.table.files.meta_columns import RECORD_KEY
-from serde_lab.table.index.string_bytes import StringBytes
+from serde_lab.table.files.key_footer import DYNAMIC_V0, BloomFilter
 from serde_lab.table.storage.storage import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFooter:
+    """Least and greatest key, in Java's order, and the bloom filter; None if the footer has none."""
+
+    least: str | None
+    greatest: str | None
+    bloom: BloomFilter | None
+
+    @property
+    def size_bytes(self) -> int:
+        """Approximate size in memory."""
+        return 0 if self.bloom is None else sum(row.nbytes for row in self.bloom.rows)
+
+
+class FooterCache:
+    """Key footers by storage and path; the least recently used are dropped first."""
+
+    def __init__(self, max_bytes: int = 64 << 20) -> None:
+        self._max_bytes, self._bytes = max_bytes, 0
+        self._kept: OrderedDict[tuple[str, str], KeyFooter] = OrderedDict()
+        self.hits = self.reads = 0
+
+    def get(self, storage: Storage, path: str) -> KeyFooter:
+        """The footer, from the cache or the file. Raises TableError for a file that cannot be read."""
+        place = (storage.url, path)
+        kept = self._kept.get(place)
+        if kept is not None:
+            self._kept.move_to_end(place)
+            self.hits += 1
+            return kept
+        self.reads += 1
+        found = self._kept[place] = read_key_footer(storage, path)
+        self._bytes += found.size_bytes
+        while self._bytes > self._max_bytes and len(self._kept) > 1:
+            _, oldest = self._kept.popitem(last=False)
+            self._bytes -= oldest.size_bytes
+        return found
+
+
+def read_key_footer(storage: Storage, path: str) -> KeyFooter:
+    """Read key range and bloom filter of one base file. Raises TableError if the filter is damaged."""
+    footer = BaseFileReader(storage, path).footer
+    bloom = None
+    if BLOOM_KEY in footer:
+        kind = footer.get(BLOOM_TYPE_KEY, DYNAMIC_V0)
+        bloom = BloomFilter.from_footer(footer[BLOOM_KEY], kind, storage.describe(path))
+    return KeyFooter(footer.get(MIN_KEY), footer.get(MAX_KEY), bloom)
+
 
 NOWHERE = -1
 
@@ -59,7 +117,7 @@ def bloom_files(slices: Iterable[FileSlice]) -> tuple[BloomFile, ...]:
         if slice_.base_file is None:
             raise TableError(
                 f"file group {slice_.file_id} of partition {slice_.partition_path!r} has no base file"
-                " yet, only logs, whose keys the BLOOM index does not know",
+                " yet, only logs, whose keys the BLOOM index does not cover",
                 hint="compact the table first, or write it with the index that it was written with",
             )
         found.append((slice_.partition_path, slice_.file_id, slice_.base_file.path))

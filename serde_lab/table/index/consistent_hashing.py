@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import struct
 import uuid
 from collections.abc import Mapping, Sequence
@@ -22,10 +23,11 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from serde_lab.errors import TableError
-from serde_lab.table.index.hash_texts import hash_texts
-from serde_lab.table.index.xxhash import xxh32
+from serde_lab.records.key_hash import StringBytes
+from serde_lab.table.index.bucket_index import hash_values
 
 HASH_VALUE_MASK = 0x7FFFFFFF
 INITIAL_INSTANT = "00000000000000"
@@ -52,7 +54,7 @@ class HashingNode:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """Read a node of Hudi's JSON. Raises KeyError or ValueError if it is none."""
+        """Read a node of Hudi's JSON. Raises KeyError or ValueError if it is invalid."""
         return cls(int(record["value"]), record["fileIdPrefix"], record.get("tag") or "NORMAL")
 
 
@@ -118,7 +120,7 @@ class HashingMetadata:
 
     @classmethod
     def from_bytes(cls, content: bytes, where: str) -> Self:
-        """Read Hudi's JSON. Raises TableError naming `where` if it is no hashing metadata."""
+        """Read Hudi's JSON. Raises TableError naming `where` if it is not hashing metadata."""
         try:
             record = json.loads(content)
             nodes = tuple(HashingNode.from_record(node) for node in record["nodes"])
@@ -130,7 +132,7 @@ class HashingMetadata:
                 int(record["seqNo"]),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as exc:
-            raise TableError(f"{where}: is no hashing metadata: {exc!r}") from exc
+            raise TableError(f"{where}: is not hashing metadata: {exc!r}") from exc
         if not found.nodes:
             raise TableError(f"{where}: has no nodes")
         return found
@@ -206,3 +208,110 @@ def _range_uuid(partition_path: str, start: int, end: int) -> str:
         struct.pack(">qq", start, end) + partition_path.encode(), usedforsecurity=False
     ).digest()
     return str(uuid.UUID(bytes=digest, version=3))
+
+
+def hash_texts(
+    record_keys: pa.Array | pa.ChunkedArray, key_fields: Sequence[str], hash_fields: Sequence[str]
+) -> pa.Array:
+    """The text of each record key. `hash_fields` are those of `key_fields` to use, all if empty.
+
+    Keys whose values hold `,` or `:` themselves are split one by one.
+    """
+    keys = record_keys
+    if isinstance(keys, pa.ChunkedArray):
+        keys = keys.combine_chunks()
+    keys = keys.cast(pa.string())
+    pairs = pc.and_(pc.match_substring(keys, ","), pc.match_substring(keys, ":"))
+    if not pc.any(pairs).as_py():
+        return keys
+    names = [name for name in key_fields if name in (hash_fields or key_fields)]
+    parts = [
+        f"{re.escape(name)}:(?P<v{names.index(name)}>[^:,]*)"
+        if name in names
+        else f"{re.escape(name)}:[^:,]*"
+        for name in key_fields
+    ]
+    taken = pc.extract_regex(keys, f"^{','.join(parts)}$")
+    values = [_plain(pc.struct_field(taken, [f"v{number}"])) for number in range(len(names))]
+    texts = pc.binary_join_element_wise(*values, "") if values else keys
+    texts = pc.if_else(pairs, texts, keys)
+    missed = np.flatnonzero(
+        pc.and_(pairs, pc.invert(taken.is_valid())).to_numpy(zero_copy_only=False)
+    )
+    if not len(missed):
+        return texts
+    one_by_one = [
+        "".join("null" if v is None else v for v in hash_values(keys[row].as_py(), hash_fields))
+        for row in missed.tolist()
+    ]
+    mask = np.zeros(len(keys), bool)
+    mask[missed] = True
+    return pc.replace_with_mask(texts, pa.array(mask), pa.array(one_by_one, pa.string()))
+
+
+def _plain(values: pa.Array) -> pa.Array:
+    """Replace placeholders by what they stand for."""
+    values = pc.if_else(pc.equal(values, "__null__"), "null", values)
+    return pc.if_else(pc.equal(values, "__empty__"), "", values)
+
+
+_P1, _P2, _P3, _P4, _P5 = (
+    np.uint32(prime) for prime in (2654435761, 2246822519, 3266489917, 668265263, 374761393)
+)
+_STRIPE = 16
+
+
+def xxh32(strings: pa.Array | pa.ChunkedArray, seed: int = 0) -> npt.NDArray[np.uint32]:
+    """The hash of the UTF-8 bytes of each string, shape (n,)."""
+    data = StringBytes.of(strings)
+    hashes = np.zeros(len(data), np.uint32)
+    lengths = data.lengths
+    order = np.argsort(lengths, kind="stable")
+    edges = [0, *(np.flatnonzero(np.diff(lengths[order])) + 1).tolist(), len(order)]
+    for first, last in pairwise(edges):
+        places = order[first:last]
+        if not len(places):
+            continue
+        length = int(lengths[places[0]])
+        starts = data.offsets[:-1][places]
+        matrix = data.data[starts[:, None] + np.arange(length)]
+        hashes[places] = _of_equal_length(matrix, seed)
+    return hashes
+
+
+def _of_equal_length(matrix: npt.NDArray[np.uint8], seed: int) -> npt.NDArray[np.uint32]:
+    """The hashes of strings of equal length, which are the rows of `matrix`."""
+    count, length = matrix.shape
+    whole = length // 4 * 4
+    words: npt.NDArray[np.uint32] = np.ascontiguousarray(matrix[:, :whole]).view(np.dtype("<u4"))
+    done = 0
+    start = np.uint32(seed)
+    with np.errstate(over="ignore"):
+        if length >= _STRIPE:
+            done = length // _STRIPE * _STRIPE
+            stripes = words[:, : done // 4].reshape(count, -1, 4) * _P2
+            first = [start + _P1 + _P2, start + _P2, start, start - _P1]
+            lanes = np.tile(np.array(first, np.uint32), (count, 1))
+            for number in range(done // _STRIPE):
+                lanes += stripes[:, number]
+                lanes = _rotated(lanes, 13) * _P1
+            hashes = np.zeros(count, np.uint32)
+            for lane, by in enumerate((1, 7, 12, 18)):
+                hashes += _rotated(lanes[:, lane], by)
+        else:
+            hashes = np.full(count, start + _P5, np.uint32)
+        hashes += np.uint32(length)
+        for word in range(done // 4, whole // 4):
+            hashes = _rotated(hashes + words[:, word] * _P3, 17) * _P4
+        for byte in range(whole, length):
+            hashes = _rotated(hashes + matrix[:, byte].astype(np.uint32) * _P5, 11) * _P1
+        hashes ^= hashes >> np.uint32(15)
+        hashes *= _P2
+        hashes ^= hashes >> np.uint32(13)
+        hashes *= _P3
+        hashes ^= hashes >> np.uint32(16)
+    return hashes
+
+
+def _rotated(values: npt.NDArray[np.uint32], bits: int) -> npt.NDArray[np.uint32]:
+    return (values << np.uint32(bits)) | (values >> np.uint32(32 - bits))

@@ -16,8 +16,8 @@ from collections.abc import Collection, Iterable
 
 from serde_lab.errors import TableError
 from serde_lab.table.index.consistent_hashing import INITIAL_INSTANT, HashingMetadata
-from serde_lab.table.index.partition_buckets import CONFIG_FOLDER
-from serde_lab.table.index.partition_buckets import SUFFIX as CONFIG_SUFFIX
+from serde_lab.table.index.index_kind import CONFIG_FOLDER
+from serde_lab.table.index.index_kind import SUFFIX as CONFIG_SUFFIX
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.timeline import WRITE_ACTIONS
@@ -30,7 +30,7 @@ def load_hashing_metadata(
     table: HoodieTable, partitions: Iterable[str] | None = None
 ) -> dict[str, HashingMetadata]:
     """The ring in force of each of `partitions` that has one; by default of every partition, with or
-    without rows. Raises TableError for a file that is no ring."""
+    without rows. Raises TableError for a file that does not hold a ring."""
     instants = table.timeline().instants()
     done = {i.time for i in instants if i.is_completed and i.action in WRITE_ACTIONS}
     begun = {i.time for i in instants if not i.is_completed}

@@ -12,19 +12,20 @@ the old file groups. Rows keep commit time and sequence number.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from serde_lab.avro.container import hudi_schema, write_single
 from serde_lab.errors import ConcurrentWrite, OptionError, TableError
 from serde_lab.table.config import TableConfig
-from serde_lab.table.files.base_file import BaseFileFormat, BaseFileWriter
-from serde_lab.table.files.file_slice_reader import FileSliceReader
+from serde_lab.table.files.base_file import RECORD_KEY, BaseFileFormat, BaseFileWriter
+from serde_lab.table.files.file_sizing import new_file_id
 from serde_lab.table.files.file_system_view import FileSlice, Visibility
-from serde_lab.table.files.meta_columns import RECORD_KEY
-from serde_lab.table.index.bucket_assigner import new_file_id
 from serde_lab.table.index.consistent_hashing import HashingMetadata, HashingNode, HashingRing
 from serde_lab.table.index.hashing_metadata import (
     confirm_hashing_metadata,
@@ -33,13 +34,12 @@ from serde_lab.table.index.hashing_metadata import (
     save_hashing_metadata,
 )
 from serde_lab.table.index.index_kind import CONSISTENT_HASHING
-from serde_lab.table.services.clustering_plan import clustering_content
+from serde_lab.table.read_plan import FileSliceReader
 from serde_lab.table.services.replacing import REPLACE_COMMIT
-from serde_lab.table.storage.markers import delete_markers
+from serde_lab.table.storage.data_files import delete_markers
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.commit_metadata import CommitMetadata, WriteStat
-from serde_lab.table.timeline.timeline import Instant
+from serde_lab.table.timeline.timeline import CommitMetadata, Instant, WriteStat
 
 CLUSTERING = "clustering"
 
@@ -266,7 +266,7 @@ def _number(ring: HashingRing, slice_: FileSlice) -> int:
     number = ring.number_of(slice_.file_id)
     if number is None:
         raise TableError(
-            f"file group {slice_.file_id} of partition {slice_.partition_path!r} is on no hashing node"
+            f"file group {slice_.file_id} of partition {slice_.partition_path!r} belongs to no hashing node"
         )
     return number
 
@@ -306,3 +306,53 @@ def _small_neighbours(
 def _bytes(slice_: FileSlice) -> int:
     base = 0 if slice_.base_file is None else slice_.base_file.size_bytes
     return base + sum(log.size_bytes for log in slice_.log_files)
+
+
+_STRATEGY = "org.apache.hudi.client.clustering.run.strategy.SparkConsistentBucketClusteringExecutionStrategy"
+
+Group = tuple[Sequence[FileSlice], Sequence[HashingNode], int]
+"""Slices, the nodes that replace theirs, and the sequence number of the ring before."""
+
+
+def clustering_content(storage: Storage, groups: Sequence[Group]) -> bytes:
+    """The content of a clustering's requested file."""
+    plan = {
+        "inputGroups": [_group(storage, *group) for group in groups],
+        "strategy": {"strategyClassName": _STRATEGY, "strategyParams": {}, "version": 1},
+        "extraMetadata": {},
+        "version": 1,
+        "preserveHoodieMetadata": True,
+        "missingSchedulePartitions": [],
+    }
+    return write_single(
+        hudi_schema("HoodieRequestedReplaceMetadata"),
+        {"operationType": "CLUSTER", "clusteringPlan": plan, "extraMetadata": {}, "version": 1},
+    )
+
+
+def _group(
+    storage: Storage, slices: Sequence[FileSlice], children: Sequence[HashingNode], sequence: int
+) -> dict[str, Any]:
+    return {
+        "slices": [_slice(storage, slice_) for slice_ in slices],
+        "metrics": {},
+        "numOutputFileGroups": sum(node.tag == "REPLACE" for node in children),
+        "extraMetadata": {
+            "clustering.group.partition": slices[0].partition_path,
+            "clustering.group.child.node": json.dumps([node.to_record() for node in children]),
+            "clustering.group.sequence.no": str(sequence),
+        },
+        "version": 1,
+    }
+
+
+def _slice(storage: Storage, slice_: FileSlice) -> dict[str, Any]:
+    base = slice_.base_file
+    return {
+        "dataFilePath": "" if base is None else storage.describe(base.path),
+        "deltaFilePaths": [storage.describe(log.path) for log in slice_.log_files],
+        "fileId": slice_.file_id,
+        "partitionPath": slice_.partition_path,
+        "bootstrapFilePath": "",
+        "version": 1,
+    }

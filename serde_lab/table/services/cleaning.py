@@ -15,8 +15,8 @@ from typing import Any
 
 from serde_lab.avro.container import hudi_schema, read_single, write_single
 from serde_lab.errors import OptionError, TableError
-from serde_lab.table.files.file_names import in_partition
 from serde_lab.table.files.file_system_view import FileSystemView
+from serde_lab.table.storage.data_files import in_partition
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.timeline import Instant
 

@@ -18,13 +18,12 @@ from serde_lab.avro.container import hudi_schema, write_single
 from serde_lab.errors import TableError
 from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import BaseFileFormat, BaseFileWriter
-from serde_lab.table.files.file_slice_reader import FileSliceReader
 from serde_lab.table.files.file_system_view import FileSlice, Visibility
-from serde_lab.table.storage.markers import delete_markers
+from serde_lab.table.read_plan import FileSliceReader
+from serde_lab.table.storage.data_files import delete_markers
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.commit_metadata import NO_PREVIOUS_COMMIT, CommitMetadata, WriteStat
-from serde_lab.table.timeline.timeline import Instant
+from serde_lab.table.timeline.timeline import NO_PREVIOUS_COMMIT, CommitMetadata, Instant, WriteStat
 
 COMPACTION = "compaction"
 

@@ -49,7 +49,7 @@ def replaced_by_delete_partition(view: FileSystemView, partitions: Iterable[str]
     wanted = tuple(partitions)
     if not wanted:
         raise OptionError(
-            "delete_partition is told no partition",
+            "delete_partition names no partition",
             hint="hoodie.datasource.write.partitions.to.delete names them",
         )
     paths: set[str] = set()
@@ -62,7 +62,7 @@ def replaced_by_delete_partition(view: FileSystemView, partitions: Iterable[str]
         found = [path for path in view.partitions if form.fullmatch(path)]
         if not found:
             raise OptionError(
-                f"hoodie.datasource.write.partitions.to.delete has {pattern!r}, which fits no partition"
+                f"hoodie.datasource.write.partitions.to.delete has {pattern!r}, which matches no partition"
                 " of the table"
             )
         paths.update(found)

@@ -17,11 +17,16 @@ import pyarrow as pa
 
 from serde_lab.avro.container import hudi_schema, read_single, write_single
 from serde_lab.errors import TableError
-from serde_lab.table.files.file_names import LogFileName, in_partition
 from serde_lab.table.files.file_system_view import list_table_files
 from serde_lab.table.files.log_block import LogBlock, parse_blocks
 from serde_lab.table.index.hashing_metadata import delete_index_files
-from serde_lab.table.storage.markers import delete_markers, list_markers
+from serde_lab.table.services.cleaning import Cleaned, finish_pending_cleans
+from serde_lab.table.storage.data_files import (
+    LogFileName,
+    delete_markers,
+    in_partition,
+    list_markers,
+)
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.timeline import WRITE_ACTIONS, Instant, Timeline
@@ -219,3 +224,20 @@ def _metadata(
             "instantsRollback": [{"commitTime": failed, "action": action}],
         },
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What earlier writers left behind and was repaired."""
+
+    rolled_back: tuple[RolledBack, ...]
+    cleaned: tuple[Cleaned, ...]
+
+
+def recover(table: HoodieTable) -> Recovered:
+    """Roll back every pending write and finish every pending clean.
+
+    Raises TableError for a pending instant that only its own writer can finish.
+    """
+    rolled_back = rollback_pending(table)
+    return Recovered(rolled_back, finish_pending_cleans(table))

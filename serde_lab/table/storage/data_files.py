@@ -1,18 +1,150 @@
-"""Placing of a data file: its marker first, then all its bytes at once.
+"""Data files as storage holds them: their names, the markers that announce them, and how they are placed.
 
-The rules follow from how Hudi treats leftovers: a file without a marker is never removed, and two files of
-one file group and instant break a table.
+A file is placed in one step, after its marker. The rules follow from how Hudi treats leftover files: a file
+without a marker survives the rollback of its instant and silently becomes visible once archiving has passed
+it, and two files of one file group and instant break a table. Sources: org.apache.hudi.common.fs.FSUtils,
+org.apache.hudi.table.marker (DirectWriteMarkers; MARKERS files, which the marker server writes, are read).
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal, Self
 
-from serde_lab.errors import ConcurrentWrite, StorageError
-from serde_lab.table.files.file_names import MarkerKind
-from serde_lab.table.files.partition_metadata import create_partition_metadata
-from serde_lab.table.storage.markers import create_marker
+from serde_lab.errors import ConcurrentWrite, StorageError, TableError
+from serde_lab.table.properties import format_properties
 from serde_lab.table.storage.storage import Bytes, Storage
+
+_BASE = re.compile(r"^([^._][^_]*)_([^_.]*)_(\d{14,17})\.parquet$")
+_LOG = re.compile(r"^\.([^._]+)_(\d{14,17})\.log\.(\d+)(?:_(\d+-\d+-\d+))?$")
+
+MarkerKind = Literal["CREATE", "MERGE", "APPEND"]
+
+
+def write_token(task_partition: int, stage: int, attempt: int = 0) -> str:
+    """`<task partition>-<stage>-<attempt>`.
+
+    Our writers keep the attempt at 0: retries and concurrent attempts write the same name, so one file group
+    never gets two files of one instant.
+    """
+    return f"{task_partition}-{stage}-{attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class BaseFileName:
+    """`<file id>_<write token>_<instant>.parquet`."""
+
+    file_id: str
+    write_token: str
+    instant: str
+
+    def __str__(self) -> str:
+        return f"{self.file_id}_{self.write_token}_{self.instant}.parquet"
+
+    @classmethod
+    def parse(cls, name: str) -> Self | None:
+        match = _BASE.match(name)
+        return None if match is None else cls(match[1], match[2], match[3])
+
+
+@dataclass(frozen=True, slots=True)
+class LogFileName:
+    """`.<file id>_<instant>.log.<version>_<write token>`.
+
+    From table version 8 on, `instant` is the deltacommit's; before, the base file's.
+    """
+
+    file_id: str
+    instant: str
+    version: int
+    write_token: str
+
+    def __str__(self) -> str:
+        return f".{self.file_id}_{self.instant}.log.{self.version}_{self.write_token}"
+
+    @classmethod
+    def parse(cls, name: str) -> Self | None:
+        match = _LOG.match(name)
+        return None if match is None else cls(match[1], match[2], int(match[3]), match[4] or "")
+
+
+def in_partition(partition_path: str, name: str) -> str:
+    """A file's path relative to the table; the partition "" is the table's own folder."""
+    return f"{partition_path}/{name}" if partition_path else name
+
+
+TEMP_FOLDER = ".hoodie/.temp"
+
+CREATE: MarkerKind = "CREATE"
+"""For a new file group's base file, and for every log file from table version 8 on."""
+MERGE: MarkerKind = "MERGE"
+"""For a new version of a base file."""
+APPEND: MarkerKind = "APPEND"
+"""For a log file before table version 8; Hudi refuses it from version 8 on."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Marker:
+    """The note that an instant is about to write `path` (relative to the table)."""
+
+    path: str
+    kind: str
+
+
+def create_marker(storage: Storage, instant: str, path: str, kind: MarkerKind) -> None:
+    """Create the marker of data file `path`, before the file is written."""
+    # a second attempt of a task finds the first one's marker, which says the same
+    storage.put_new(f"{marker_folder(instant)}/{path}.marker.{kind}")
+
+
+def list_markers(storage: Storage, instant: str) -> list[Marker]:
+    """The instant's markers, by path; Apache Hudi's own MARKERS files are read too."""
+    folder = marker_folder(instant)
+    found: set[Marker] = set()
+    for file in storage.list_files(folder):
+        inside = file.path[len(folder) + 1 :]
+        if inside == "MARKERS.type":
+            continue
+        if inside.startswith("MARKERS"):
+            lines = storage.get(file.path).decode().splitlines()
+            found.update(_marker_of(line.strip(), file.path) for line in lines if line.strip())
+        elif not inside.endswith(".crc"):
+            found.add(_marker_of(inside, file.path))
+    return sorted(found)
+
+
+def delete_markers(storage: Storage, instant: str) -> None:
+    """Remove the instant's markers; no error if there are none."""
+    storage.delete_folder(marker_folder(instant))
+
+
+def marker_folder(instant: str) -> str:
+    return f"{TEMP_FOLDER}/{instant}"
+
+
+def _marker_of(text: str, where: str) -> Marker:
+    path, sign, kind = text.rpartition(".marker.")
+    if not sign:
+        raise TableError(f"{where}: {text!r} is not a marker; expected <data file>.marker.<kind>")
+    return Marker(path, kind)
+
+
+PARTITION_METADATA = ".hoodie_partition_metadata"
+
+
+def create_partition_metadata(storage: Storage, partition_path: str, instant: str) -> None:
+    """Make the folder a partition, first written by `instant`; no effect if it is one already."""
+    path = in_partition(partition_path, PARTITION_METADATA)
+    if storage.exists(path):
+        return
+    depth = len(partition_path.split("/")) if partition_path else 0
+    text = format_properties(
+        {"commitTime": instant, "partitionDepth": str(depth)},
+        ("partition metadata", f"{datetime.now(UTC):%a %b %d %H:%M:%S} UTC {datetime.now(UTC):%Y}"),
+    )
+    storage.put_new(path, text.encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +152,14 @@ class Writing:
     """The instant that a worker writes for, as the driver states it.
 
     `inflight_path` is the instant's inflight file: while it exists, the instant was neither rolled back nor
-    archived. None: nobody rolls it back (a test, or a tool that runs alone). `may_give_way`: another file of
-    the instant may replace this worker's file, which is then removed; a late attempt must not write it again.
+    archived. None: nobody rolls it back (a test, or a tool that runs alone). `may_be_replaced`: another file
+    of the instant may replace this worker's file, which is then removed; a late attempt must not write it
+    again.
     """
 
     instant: str
     inflight_path: str | None
-    may_give_way: bool = False
+    may_be_replaced: bool = False
 
 
 def place_data_file(
@@ -54,7 +187,7 @@ def place_data_file(
     try:
         # a rollback may have run between the check above and the put
         _check_inflight(storage, writing)
-        if writing.may_give_way:
+        if writing.may_be_replaced:
             _check_incomplete(storage, writing)
     except ConcurrentWrite:
         storage.delete(path)

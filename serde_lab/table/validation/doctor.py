@@ -10,20 +10,15 @@ import pyarrow as pa
 
 from serde_lab.errors import LabError
 from serde_lab.table.config import PROPERTIES_PATH
-from serde_lab.table.files.base_file import BaseFileReader
-from serde_lab.table.files.meta_columns import data_schema
+from serde_lab.table.files.base_file import BaseFileReader, data_schema
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.validation import (
-    content_checks,
-    file_checks,
-    property_checks,
-    timeline_checks,
-)
 from serde_lab.table.validation import finding as kinds
+from serde_lab.table.validation.data_checks import RowCheck, check_contents
+from serde_lab.table.validation.file_checks import check_files
 from serde_lab.table.validation.finding import Finding, Severity
 from serde_lab.table.validation.inspection import Inspection
-from serde_lab.table.validation.row_checks import RowCheck
+from serde_lab.table.validation.metadata_checks import check_properties, check_timeline
 
 OWN_READER = "serde_lab"
 
@@ -69,10 +64,10 @@ def validate_table(
         nothing = Finding(kinds.NOT_A_TABLE, storage.url, f"{PROPERTIES_PATH} is missing")
         return Diagnosis(storage.url, deep, (nothing,), {})
     findings = [
-        *property_checks.check(table),
-        *timeline_checks.check(table),
-        *file_checks.check(table),
-        *content_checks.check(table, deep),
+        *check_properties(table),
+        *check_timeline(table),
+        *check_files(table),
+        *check_contents(table, deep),
     ]
     rows: dict[str, int] = {}
     if table.refusal is not None and not any(f.severity is Severity.ROWS for f in findings):
@@ -116,6 +111,6 @@ def _ask(
         except LabError as exc:
             findings.append(Finding(kinds.ROWS_UNREADABLE, name, exc.message))
     if len(set(rows.values())) > 1:
-        told = ", ".join(f"{name} {number}" for name, number in rows.items())
-        findings.append(Finding(kinds.READERS_DISAGREE, ".", f"rows: {told}"))
+        counted = ", ".join(f"{name} {number}" for name, number in rows.items())
+        findings.append(Finding(kinds.READERS_DISAGREE, ".", f"rows: {counted}"))
     return findings

@@ -11,7 +11,7 @@ from serde_lab.table.validation.finding import Finding
 from serde_lab.table.validation.inspection import Inspection
 
 
-def check(table: Inspection) -> Iterator[Finding]:
+def check_files(table: Inspection) -> Iterator[Finding]:
     """All findings in the files' names and sizes."""
     yield from _partitions(table)
     yield from _uncommitted(table)
@@ -115,7 +115,9 @@ def _stray(table: Inspection) -> Iterator[Finding]:
     for file in table.files.others:
         if file.name.endswith(".parquet") and not file.name.startswith("."):
             yield Finding(
-                kinds.STRAY_PARQUET, file.path, "its name is none of Hudi's and ends in .parquet"
+                kinds.STRAY_PARQUET,
+                file.path,
+                "its name ends in .parquet and does not have Hudi's form",
             )
 
 
@@ -146,7 +148,7 @@ def _buckets(table: Inspection) -> Iterator[Finding]:
         if config.bucket_engine == CONSISTENT_HASHING:
             ring = rings.get(slice_.partition_path)
             if ring is not None and ring.number_of(slice_.file_id) is None:
-                yield Finding(kinds.BUCKET_WRONG, place, "the file id is that of no hashing node")
+                yield Finding(kinds.BUCKET_WRONG, place, "the file id belongs to no hashing node")
             continue
         bucket, count = slice_.file_id[:8], config.buckets_of(slice_.partition_path) or 0
         if not bucket.isdigit() or not 0 <= int(bucket) < count:

@@ -80,13 +80,13 @@ NOT_A_TABLE = _kind(
 PROPERTY_MISSING = _kind(
     "property-missing",
     _ROWS,
-    "depending on the key readers fail, see no rows, or leave log files out, most without a word",
+    "depending on the key readers fail, see no rows, or leave log files out, most of them silently",
     "write the property into hoodie.properties and delete its .crc file",
 )
 PROPERTY_WRONG = _kind(
     "property-wrong",
     _ROWS,
-    "readers fail, or read the table as another kind without a word",
+    "readers fail, or silently read the table as another kind",
     "put the property right in hoodie.properties and delete its .crc file",
 )
 UNSUPPORTED_TABLE = _kind(
@@ -212,13 +212,13 @@ LOG_UNSUPPORTED = _kind(
 LOG_ONLY_GROUP = _kind(
     "log-only-group",
     _HAZARD,
-    "an upsert by Apache Hudi with the SIMPLE or BLOOM index doubles these keys, without a word",
+    "an upsert by Apache Hudi with the SIMPLE or BLOOM index silently duplicates these keys",
     "compact the table, or upsert with the bucket index",
 )
 BUCKET_WRONG = _kind(
     "bucket-wrong",
     _ROWS,
-    "an upsert does not find the key in its bucket and writes it a second time, without a word",
+    "an upsert does not find the key in its bucket and silently writes it a second time",
     "upsert with the number of buckets that the files were written with, or rewrite the table",
 )
 BUCKET_DOUBLED = _kind(
@@ -230,8 +230,8 @@ BUCKET_DOUBLED = _kind(
 HASHING_METADATA_WRONG = _kind(
     "hashing-metadata-wrong",
     _ROWS,
-    "a write begins the buckets of the partition anew and writes its keys a second time",
-    "restore the .hashing_meta file, or write the partition anew",
+    "a write creates new buckets for the partition and writes its keys a second time",
+    "restore the .hashing_meta file, or rewrite the partition",
 )
 METADATA_TABLE_STALE = _kind(
     "metadata-table-stale",
@@ -307,8 +307,8 @@ READERS_DISAGREE = _kind(
     "readers-disagree",
     _ROWS,
     "which rows there are depends on who reads",
-    "see the other findings; they tell which reader is right",
+    "see the other findings for which reader is right",
 )
 ROWS_UNREADABLE = _kind(
-    "rows-unreadable", _ROWS, "the reader fails", "see the other findings; they tell where"
+    "rows-unreadable", _ROWS, "the reader fails", "see the other findings for where"
 )

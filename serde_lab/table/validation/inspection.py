@@ -11,7 +11,7 @@ from functools import cached_property
 from serde_lab.errors import LabError, TableError
 from serde_lab.table.config import PROPERTIES_PATH, TableConfig
 from serde_lab.table.config_properties import from_properties
-from serde_lab.table.files.base_file import BaseFileReader
+from serde_lab.table.files.base_file import COMMIT_TIME, RECORD_KEY, BaseFileReader
 from serde_lab.table.files.file_system_view import (
     FileSystemView,
     TableFiles,
@@ -19,16 +19,14 @@ from serde_lab.table.files.file_system_view import (
     list_table_files,
     visibility_of,
 )
-from serde_lab.table.files.meta_columns import COMMIT_TIME, RECORD_KEY
 from serde_lab.table.index.consistent_hashing import HashingRing
 from serde_lab.table.index.hashing_metadata import load_hashing_metadata
 from serde_lab.table.index.index_kind import CONSISTENT_HASHING
 from serde_lab.table.properties import parse_properties
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.commit_metadata import CommitMetadata
-from serde_lab.table.timeline.lsm_history import LsmHistory
-from serde_lab.table.timeline.timeline import WRITE_ACTIONS, Instant, Timeline
+from serde_lab.table.timeline.archive import LsmHistory
+from serde_lab.table.timeline.timeline import WRITE_ACTIONS, CommitMetadata, Instant, Timeline
 
 
 @dataclass
@@ -142,7 +140,7 @@ class Inspection:
             if partition in loaded:
                 found[partition] = loaded[partition].ring()
             else:
-                self.unreadable_rings[partition or "."] = "there is none that is in force"
+                self.unreadable_rings[partition or "."] = "no ring is in force"
         return found
 
     @cached_property

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from serde_lab.cli.progress import fetch_hudi_bundle
+from serde_lab.cli.console import fetch_hudi_bundle
 from serde_lab.lab.session.session import SessionSettings, start_session, stop_session
 from serde_lab.peers import apache_hudi
 from tests.peers.interop.cells import all_cells, pairwise_cells

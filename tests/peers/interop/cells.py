@@ -54,7 +54,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """What tells the cell, operations apart."""
+        """What identifies the cell, except for its operations."""
         return " | ".join((self.kind, self.partition, self.author, self.types, self.record_type))
 
     @property

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from serde_lab.errors import LabError, TableError
 from serde_lab.peers.apache_hudi import root_cause
-from serde_lab.peers.hudi_options import HudiTable, HudiWrite
-from serde_lab.verify.oracle import Commit
+from serde_lab.verify.oracle import HistoryCommit
+from tests.peers.hudi_options import HudiTable, HudiWrite
 from tests.peers.interop.cells import Cell, ruling_of
 from tests.peers.interop.columns import rows, schema_of
 from tests.peers.lab_writer import LabWriter
@@ -156,7 +156,7 @@ class Chain:
         if not self._upgraded:
             # before it makes a table of version 6 one of version 9, Hudi compacts all of its logs
             self._upgraded = True
-            self.peer.commits.append(Commit("compact"))
+            self.peer.commits.append(HistoryCommit("compact"))
         self.peer.by_hudi(step, write, compacted)
 
     def _known(self, operations: tuple[str, ...]) -> Iterator[Outcome]:

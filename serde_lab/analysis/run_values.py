@@ -1,0 +1,308 @@
+"""Prepares a run for everything that shows it: the summary, the values of every round, and derived values.
+
+Each is computed once. An arm with a wrong answer has no timed rounds here, so that nothing can show one by
+mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import fsum
+from statistics import median
+from typing import Any
+
+from serde_lab.analysis.calibration import moved_rounds
+from serde_lab.analysis.cell_values import CellValues, Rounds, by_round, cell_values
+from serde_lab.analysis.codec_costs import CodecCost
+from serde_lab.analysis.factor_effects import Factorial
+from serde_lab.analysis.growth import Growth
+from serde_lab.analysis.ratios import PeerRatio, Ratio, stated_ratio
+from serde_lab.analysis.rfc84 import Claim
+from serde_lab.analysis.summary import summary_of
+from serde_lab.measure import phases
+from serde_lab.runs.model import ArmEntry, Run
+
+
+@dataclass(frozen=True, slots=True)
+class ArmValues:
+    """One arm. `rounds` and `cold` hold the values by round number; both are empty if the arm is wrong
+    or unchecked."""
+
+    name: str
+    kind: str
+    summary: Mapping[str, Any]
+    rounds: Mapping[int, CellValues]
+    cold: Mapping[int, CellValues]
+    changes: str = ""
+    note: str = ""
+    prediction: Mapping[str, Any] | None = None
+    column_bytes: Mapping[str, float] | None = None
+
+    @property
+    def strategy(self) -> str:
+        return str(self.summary["strategy"] or "")
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """All options as one flat mapping; a strategy's own keys are beside the common ones."""
+        options = dict(self.summary["options"] or {})
+        own = options.pop("own", None)
+        return {**options, **(own if isinstance(own, Mapping) else {})}
+
+    @property
+    def table(self) -> Mapping[str, Any]:
+        """The file settings in which its table differs from the scenario's table."""
+        return self.summary.get("table") or {}
+
+    @property
+    def wrong(self) -> bool:
+        return bool(self.summary["wrong"])
+
+    @property
+    def unchecked(self) -> str:
+        """A description of the rounds without checks; "" if all were checked."""
+        return self.summary["unchecked"] or ""
+
+    @property
+    def seconds(self) -> float | None:
+        """Median of the measured rounds; None if there is no trustworthy one."""
+        values = self.summary["seconds"]
+        return None if values is None else float(values["median"])
+
+    @property
+    def rows(self) -> float | None:
+        return self.figure("rows")
+
+    @property
+    def slots(self) -> float:
+        return self.figure("slots") or 1.0
+
+    @property
+    def phases(self) -> Mapping[str, Mapping[str, float]]:
+        return self.summary["phases"] or {}
+
+    @property
+    def seconds_by_round(self) -> dict[int, float]:
+        return self.by_round("seconds")
+
+    @property
+    def cold_seconds(self) -> dict[int, float]:
+        return by_round(self.cold, "seconds")
+
+    def by_round(self, metric: str) -> dict[int, float]:
+        """A metric's value in each measured round that has it."""
+        return by_round(self.rounds, metric)
+
+    @property
+    def ratio_to_reference(self) -> Ratio | None:
+        """Its seconds over the reference's; None without a timing, or for another kind of table."""
+        return stated_ratio(self.summary)
+
+    def figure(self, metric: str) -> float | None:
+        """The median of a metric over measured rounds."""
+        value: float | None = self.summary.get(metric)
+        return value
+
+    def per_record(self, metric: str) -> float | None:
+        """A metric's median divided by the rows; None without rows."""
+        value, rows = self.figure(metric), self.rows
+        return None if value is None or not rows else value / rows
+
+    def verb_us(self, verb: str) -> float:
+        """Microseconds of CPU per record for a verb, over all stages."""
+        total = fsum(t["cpu_s"] for name, t in self.phases.items() if phases.split(name)[1] == verb)
+        return 1e6 * max(0.0, total) / (self.rows or 1.0)
+
+    @property
+    def spread(self) -> float | None:
+        """The highest minus the lowest measured round, over the median of the rounds; None below two."""
+        values = list(self.seconds_by_round.values())
+        if len(values) < 2 or not median(values):
+            return None
+        return (max(values) - min(values)) / median(values)
+
+    @property
+    def expected_us(self) -> float | None:
+        """SerDe CPU per record in microseconds, as its author predicted before the measurement."""
+        return self._predicted("serde_cpu_us_per_record")
+
+    @property
+    def expected_bytes(self) -> float | None:
+        """Frame bytes per record, as predicted before the measurement."""
+        return self._predicted("frame_bytes_per_record")
+
+    def _predicted(self, name: str) -> float | None:
+        value = (self.prediction or {}).get(name)
+        return float(value) if isinstance(value, int | float) else None
+
+    @property
+    def absence(self) -> str:
+        """Why the arm has no timing, in two or three words; "" if it has one."""
+        if self.wrong:
+            return "wrong answer"
+        if self.unchecked:
+            return "unchecked"
+        if self.seconds is not None:
+            return ""
+        return "failed" if self.summary["status"] == "failed" else "not measured"
+
+
+@dataclass(frozen=True, slots=True)
+class RunValues:
+    """A run prepared for its page: arms in the scenario's order, and the rounds that drifted."""
+
+    run: Run
+    summary: Mapping[str, Any]
+    arms: tuple[ArmValues, ...]
+    reference: ArmValues | None
+    drift: Mapping[int, float]
+    """Round -> calibration time relative to the run's median, for the rounds beyond the limit."""
+    calibration: Mapping[int, Mapping[str, float]]
+    """Seconds of each part of the calibration cell, by round, warm-up rounds included."""
+    exchange: str
+    local: bool
+    growth: tuple[Growth, ...]
+    codec_costs: tuple[CodecCost, ...]
+    peer_ratios: tuple[PeerRatio, ...]
+    claims: tuple[Claim, ...]
+    factorial: Factorial | None
+
+    @property
+    def content(self) -> Mapping[str, Any]:
+        return self.run.header.scenario_content
+
+    @property
+    def timed(self) -> tuple[ArmValues, ...]:
+        """The arms with a timing that can be shown."""
+        return tuple(arm for arm in self.arms if arm.seconds is not None)
+
+    @property
+    def strategies(self) -> tuple[ArmValues, ...]:
+        """The timed strategy arms, which the question is about."""
+        return tuple(arm for arm in self.timed if arm.kind != "control")
+
+    @property
+    def strategy_arms(self) -> tuple[ArmValues, ...]:
+        """The arms of a strategy, timed or not."""
+        return tuple(arm for arm in self.arms if arm.kind == "strategy")
+
+    def arms_with(self, *metrics: str) -> tuple[ArmValues, ...]:
+        """The arms that have one of these metrics per record."""
+        return tuple(arm for arm in self.arms if any(arm.per_record(one) for one in metrics))
+
+    @property
+    def predicted(self) -> tuple[ArmValues, ...]:
+        """The arms whose author predicted time or bytes."""
+        return tuple(
+            arm
+            for arm in self.arms
+            if arm.expected_us is not None or arm.expected_bytes is not None
+        )
+
+    @property
+    def column_bytes(self) -> dict[str, Mapping[str, float]]:
+        """Frame bytes per record of each column, by arm; arms with a wrong answer are left out."""
+        return {
+            arm.name: arm.column_bytes for arm in self.arms if arm.column_bytes and not arm.wrong
+        }
+
+    @property
+    def by_topology(self) -> tuple[tuple[str, ArmValues], ...]:
+        """The strategy arms, each with the name of its topology."""
+        whole = str((self.content.get("topology") or {}).get("name", "bucket"))
+        own = {
+            str(one.get("name")): str(one["topology"].get("name", whole))
+            for one in scenario_arms(self.run)
+            if one.get("topology")
+        }
+        return tuple((own.get(arm.name, whole), arm) for arm in self.strategy_arms)
+
+
+def run_values(run: Run) -> RunValues:
+    """The values of a run from `load_run`."""
+    summary, derived = summary_of(run)
+    stated = {str(entry.get("name", "")): entry for entry in scenario_arms(run)}
+    entries = {entry.arm: entry for entry in run.header.arms}
+    arms = tuple(
+        _arm(run, arm, derived.rounds[arm["arm"]], stated.get(arm["arm"], {}), entries[arm["arm"]])
+        for arm in summary["arms"]
+    )
+    content = run.header.scenario_content
+    named = content.get("reference")
+    measure = content.get("measure")
+    exchange = str(measure.get("exchange", "") if isinstance(measure, Mapping) else "")
+    return RunValues(
+        run=run,
+        summary=summary,
+        arms=arms,
+        reference=next((arm for arm in arms if arm.name == named), None),
+        drift=_drift(run),
+        calibration=_calibration_by_round(run),
+        exchange=exchange or "spark",
+        local=_is_local(run),
+        growth=derived.growth,
+        codec_costs=derived.codec_costs,
+        peer_ratios=derived.peer_ratios,
+        claims=derived.claims,
+        factorial=derived.factorial,
+    )
+
+
+def scenario_arms(run: Run) -> tuple[Mapping[str, Any], ...]:
+    """The scenario's own `[[arm]]` tables."""
+    content = run.header.scenario_content
+    arms = content.get("arm") or content.get("arms") or ()
+    return tuple(arm for arm in arms if isinstance(arm, Mapping))
+
+
+def _arm(
+    run: Run,
+    summary: Mapping[str, Any],
+    rounds: Rounds,
+    stated: Mapping[str, Any],
+    entry: ArmEntry,
+) -> ArmValues:
+    name = summary["arm"]
+    cold: dict[int, CellValues] = {}
+    if not (summary["wrong"] or summary["unchecked"]):
+        cold = {
+            cell.round: cell_values(cell)
+            for cell in run.cells
+            if cell.arm == name and cell.warmup and cell.status == "ok"
+        }
+    return ArmValues(
+        name=name,
+        kind=summary["kind"],
+        summary=summary,
+        rounds=rounds,
+        cold=dict(sorted(cold.items())),
+        changes=str(stated.get("changes") or (entry.model_extra or {}).get("changes") or ""),
+        note=str(stated.get("note") or ""),
+        prediction=entry.prediction,
+        column_bytes=entry.column_bytes,
+    )
+
+
+def _calibration_by_round(run: Run) -> dict[int, dict[str, float]]:
+    """The parts of the calibration cell by round, including warm-up rounds."""
+    rounds: dict[int, dict[str, float]] = {}
+    for one in run.calibrations:
+        rounds.setdefault(one.round, {})[one.part] = one.value
+    return dict(sorted(rounds.items()))
+
+
+def _drift(run: Run) -> dict[int, float]:
+    """The rounds with drift, as the gate marks them; warm-up rounds do not count."""
+    measured = {cell.round for cell in run.cells if not cell.warmup}
+    rounds = {n: parts for n, parts in _calibration_by_round(run).items() if n in measured}
+    return moved_rounds(rounds)
+
+
+def _is_local(run: Run) -> bool:
+    local_mode = run.header.settings.get("local_mode")
+    if isinstance(local_mode, bool):
+        return local_mode
+    places = (run.header.spark_conf.get("spark.master"), run.header.environment.get("master"))
+    named = next((str(place) for place in places if place), "")
+    return not named or named.startswith("local")

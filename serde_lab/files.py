@@ -1,0 +1,39 @@
+"""Writes files in one step, and locks files between processes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import IO
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Replace `path` by a file with `data`; neither a reader nor a crash leaves half of it.
+
+    Makes missing folders. Raises OSError.
+    """
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with new.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def lock_file(file: IO[bytes] | IO[str], *, shared: bool = False, wait: bool = False) -> bool:
+    """Take the kernel's lock of an open file; False if another process holds it, unless `wait`.
+
+    The kernel releases the lock when the file is closed or the process ends. `shared` locks exclude only
+    exclusive ones. Raises OSError on a file system without locks.
+    """
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    try:
+        fcntl.flock(file, kind if wait else kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,239 @@
+"""Defines a cell, one arm in one round: what it measures, its steps, and its result.
+
+Each kind of arm has its own class of cell, in `table_cells`, `on_spark` and `codec_cells`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from serde_lab.lab.inputs.prepared import CommitInput, PreparedInputs
+from serde_lab.lab.own_reader import located
+from serde_lab.lab.plan import Write, hops_of, serde_options, write_options
+from serde_lab.measure.commit import CommitMeasure, measure_commit
+from serde_lab.measure.metrics import Sample
+from serde_lab.measure.timeline import THREADS_LEFT, TaskTimeline
+from serde_lab.pipeline.commit.coordinator import Commit
+from serde_lab.pipeline.write import PreparedWrite
+from serde_lab.records.operation import Operation
+from serde_lab.scenario.model import Arm, Scenario
+from serde_lab.table.storage.storage import Storage
+from serde_lab.table.table import HoodieTable
+
+if TYPE_CHECKING:
+    from serde_lab.lab.cells.bench import Bench
+    from serde_lab.pipeline.spark.exchange import SparkExchange
+
+
+@dataclass(frozen=True, slots=True)
+class CellResult:
+    """The result of a cell. `table` is its final table, None if the arm writes none.
+
+    `sniffed` counts frames that reached a reduce task, and `foreign` those of them without the
+    strategy's mark. `rows` is the number of rows that a control without a table moved. `threads_left`
+    counts phases that ended while one of their threads still ran.
+    """
+
+    samples: tuple[Sample, ...]
+    table: Path | None
+    sniffed: int = 0
+    foreign: int = 0
+    rows: int = 0
+    threads_left: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """The result of one timed commit; the counts are those of `CellResult`."""
+
+    wall_ns: int
+    samples: tuple[Sample, ...]
+    sniffed: int = 0
+    foreign: int = 0
+    rows: int = 0
+    threads_left: int = 0
+
+
+class Cell(ABC):
+    """One arm in one round."""
+
+    @abstractmethod
+    def measure(self) -> CellResult:
+        """Measure the cell, once. Raises whatever the arm raised."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputSizes:
+    """Uncompressed bytes per row of the input (at least 1), and bytes of the largest commit's files."""
+
+    row_bytes: int
+    source_bytes: int
+
+    @classmethod
+    def of(cls, inputs: PreparedInputs) -> InputSizes:
+        """The sizes of `inputs`, from the footers of its files."""
+        size = rows = 0
+        for commit in (*inputs.setups, *inputs.commits):
+            for file in commit.files:
+                footer = pq.read_metadata(file)
+                rows += footer.num_rows
+                groups = (footer.row_group(i) for i in range(footer.num_row_groups))
+                size += sum(group.total_byte_size for group in groups)
+        largest = max((sum(f.stat().st_size for f in c.files) for c in inputs.commits), default=0)
+        return cls(max(1, size // max(1, rows)), largest)
+
+    def write(self, commit: CommitInput) -> Write:
+        """The write of `commit`, with these sizes."""
+        return Write(commit.operation, commit.partitions, self.row_bytes, self.source_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class CellJob:
+    """What a cell measures: an arm of a scenario on `table`, its own clone of the set-up table."""
+
+    name: str
+    arm: Arm
+    scenario: Scenario
+    inputs: PreparedInputs
+    sizes: InputSizes
+    table: Path
+
+
+class CommitsCell(Cell):
+    """A cell that measures the scenario's timed commits, one after the other."""
+
+    slots = 1
+    writes_table = True
+
+    def __init__(self, job: CellJob) -> None:
+        self.job = job
+
+    def start(self) -> Iterator[Sample]:
+        """Prepare for the first commit, before any clock starts; yields what this measured."""
+        yield from ()
+
+    @abstractmethod
+    def commit(self, group: str, number: int, commit: CommitInput) -> CommitResult:
+        """Measure commit `number`, from 1; `group` names it among all commits of the run."""
+
+    def measure(self) -> CellResult:
+        samples = list(self.start())
+        done: list[CommitResult] = []
+        for number, commit in enumerate(self.job.inputs.commits, start=1):
+            found = self.commit(f"{self.job.name}#{number}", number, commit)
+            samples.append(Sample("seconds", found.wall_ns / 1e9, number))
+            samples += found.samples
+            done.append(found)
+        samples.append(Sample("seconds", sum(one.wall_ns for one in done) / 1e9))
+        samples.append(Sample("slots", self.slots))
+        return CellResult(
+            tuple(samples),
+            self.job.table if self.writes_table else None,
+            sniffed=sum(one.sniffed for one in done),
+            foreign=sum(one.foreign for one in done),
+            rows=sum(one.rows for one in done),
+            threads_left=sum(one.threads_left for one in done),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A commit that the lab's pipeline wrote, and how it was measured."""
+
+    commit: Commit
+    wall_ns: int
+    measure: CommitMeasure
+
+
+class WriteCell(CommitsCell):
+    """A cell whose arm writes a Hudi table through the lab's own pipeline."""
+
+    def commit(self, group: str, number: int, commit: CommitInput) -> CommitResult:
+        job = self.job
+        options = write_options(job.scenario, job.arm, job.sizes.write(commit))
+        if options.operation is Operation.UPSERT_PREPPED:
+            data = job.scenario.data
+            key = tuple(dict.fromkeys([*data.record_key, *data.partition]))
+            folder = job.table.parent / f"{job.table.name}-located-{commit.name}"
+            commit = located(commit, job.table, key, folder)
+        prepared = PreparedWrite.of(Storage.open(job.table), schema_of(commit), options)
+        written = self.write(group, prepared, commit)
+        counters = written.measure.counters.values()
+        samples = [*written.measure.samples(number)]
+        samples.append(Sample("files", len(written.commit.stats), number))
+        samples.append(Sample("table_bytes", table_bytes(open_table(job.table)), number))
+        if number == 1 and job.arm.strategy is not None:
+            samples.append(Sample("hops", hops_of(job.scenario, job.arm), number))
+        return CommitResult(
+            written.wall_ns,
+            tuple(samples),
+            # sent frames are counted without index records, so received ones are too
+            sniffed=sum(
+                c.get("frames_sniffed", 0) - c.get("index_frames_sniffed", 0) for c in counters
+            ),
+            foreign=sum(c.get("frames_foreign", 0) for c in counters),
+            threads_left=sum(c.get(THREADS_LEFT, 0) for c in counters),
+        )
+
+    @abstractmethod
+    def write(self, group: str, prepared: PreparedWrite, commit: CommitInput) -> Written:
+        """Write one commit under the clock."""
+
+
+class SparkWriteCell(WriteCell):
+    """A cell whose tasks run in the Spark session of `bench`."""
+
+    def __init__(self, bench: Bench, job: CellJob) -> None:
+        super().__init__(job)
+        self.bench, self.slots = bench, bench.slots
+
+    def start(self) -> Iterator[Sample]:
+        job = self.job
+        rows = max((c.rows // max(1, len(c.files)) for c in job.inputs.commits), default=0)
+        strategy, options = job.arm.strategy or "arrow", serde_options(job.arm)
+        start_s = self.bench.fresh_workers(job.name, strategy, options, rows)
+        yield Sample("worker_start_s", start_s)
+
+    def write(self, group: str, prepared: PreparedWrite, commit: CommitInput) -> Written:
+        driver, exchange = TaskTimeline("driver"), self.exchange(commit)
+        with self.bench.batches_of(prepared.options.max_records_per_batch), prepared.hold():
+            written, window = self.bench.measured(
+                group, lambda: prepared.commit(exchange, timeline=driver)
+            )
+        measure = measure_commit(
+            window.interval,
+            self.slots,
+            window.history,
+            exchange.reports,
+            driver=driver.report(),
+            tree=window.tree,
+        )
+        return Written(written, window.wall_ns, measure)
+
+    @abstractmethod
+    def exchange(self, commit: CommitInput) -> SparkExchange:
+        """The exchange that carries the rows of `commit`."""
+
+
+def schema_of(commit: CommitInput) -> pa.Schema:
+    """The schema of a commit's rows."""
+    return pq.read_schema(commit.files[0]).remove_metadata()
+
+
+def open_table(folder: Path) -> HoodieTable:
+    """The Hudi table in `folder`."""
+    return HoodieTable.open(Storage.open(folder))
+
+
+def table_bytes(table: HoodieTable) -> int:
+    """Total bytes of the files that a snapshot of `table` reads."""
+    latest = table.view().latest_file_slices()
+    files = [file for slice_ in latest for file in (slice_.base_file, *slice_.log_files)]
+    return sum(file.size_bytes for file in files if file is not None)

@@ -1,0 +1,196 @@
+"""Measures the cells of a codec run: times the four verbs of an arm's strategy on every case.
+
+There is no exchange, table or Spark: only a strategy and its records. The `commit` of a sample is the
+number of its case, from 1.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from serde_lab.lab.cells.cell import Cell, CellResult
+from serde_lab.lab.cells.codec_cases import CodecBatch, codec_batches
+from serde_lab.lab.inputs.prepared import PreparedInputs
+from serde_lab.lab.plan import serde_options
+from serde_lab.measure.calibration import calibrate
+from serde_lab.measure.metrics import Sample
+from serde_lab.records.plain_form import first_difference
+from serde_lab.records.schema import RecordSchema
+from serde_lab.scenario.model import Arm, Scenario
+from serde_lab.serde.interface import Bounds, BoundSerde
+from serde_lab.serde.registry import strategy
+from serde_lab.verify.table_checks import CheckResult, TableVerdict
+
+COME_BACK = "records_come_back"
+STAGE = "codec"
+VERBS = ("from_arrow", "encode", "decode", "to_arrow")
+
+_RECORDS_A_LOOP = 10_000
+_MOST_PASSES = 50
+_LOOPS, _LOOPS_NS = 5, 50_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class VerbTime:
+    """Nanoseconds per pass, from the loop with the least CPU time."""
+
+    wall_ns: float
+    cpu_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class CodecCells:
+    """The cells of a codec run, and their checks. The batches are held in memory."""
+
+    batches: Sequence[CodecBatch]
+    work: Path
+
+    @classmethod
+    def of(
+        cls, scenario: Scenario, inputs: PreparedInputs, schema: RecordSchema, work: Path
+    ) -> Self | None:
+        """The cells of a codec run; None if the scenario writes tables."""
+        if not scenario.codec_only:
+            return None
+        return cls(tuple(codec_batches(scenario, inputs, schema)), work)
+
+    def set_up(self) -> None:
+        """Do nothing: codec cells need no table."""
+
+    def cell(self, name: str, arm: Arm) -> Cell:
+        """The cell of `arm`."""
+        return CodecCell(self.batches, arm)
+
+    def discard(self, name: str) -> None:
+        """Do nothing: codec cells leave nothing behind."""
+
+    def calibrate(self) -> Mapping[str, float]:
+        """Run one calibration cell; returns the seconds of each part."""
+        return calibrate(self.work)
+
+    def judge(self, arm: Arm, result: CellResult) -> TableVerdict:
+        """Check that every record of every case is decoded as it was encoded."""
+        lossy = bool(strategy(arm.strategy or "").losses())
+        records = 0
+        for batch in self.batches:
+            bound = _bound(arm, batch)
+            frames = bound.encode(bound.from_arrow(batch.rows), Bounds.single(len(batch.rows)))
+            found = bound.decode(frames.frame).to_arrow()
+            expected = batch.rows
+            if lossy:
+                # with declared losses, a second round trip must give the same rows as the first
+                expected = _again(bound, found)
+            difference = first_difference(found, expected)
+            if difference is not None:
+                detail = f"{batch.case.name}: {difference}"
+                return TableVerdict((CheckResult(COME_BACK, False, detail),), None)
+            records += len(found)
+        detail = f"{records:,} records of {len(self.batches)} cases"
+        return TableVerdict((CheckResult(COME_BACK, True, detail),), None)
+
+
+@dataclass(frozen=True, slots=True)
+class CodecCell(Cell):
+    """One arm in one round: every verb of its strategy on every case."""
+
+    batches: Sequence[CodecBatch]
+    arm: Arm
+
+    def measure(self) -> CellResult:
+        samples: list[Sample] = []
+        total_ns = 0.0
+        with _one_thread():
+            for number, batch in enumerate(self.batches, start=1):
+                times, frame_bytes = measure_verbs(_bound(self.arm, batch), batch.rows)
+                wall_ns = sum(found.wall_ns for found in times.values())
+                total_ns += wall_ns
+                samples += [
+                    Sample("seconds", wall_ns / 1e9, number),
+                    Sample("rows", len(batch.rows), number),
+                    Sample("frame_bytes", frame_bytes, number),
+                ]
+                for verb, found in times.items():
+                    phase = f"{STAGE}.{verb}"
+                    samples.append(Sample("phase_wall_s", found.wall_ns / 1e9, number, phase))
+                    samples.append(Sample("phase_cpu_s", found.cpu_ns / 1e9, number, phase))
+        samples.append(Sample("seconds", total_ns / 1e9))
+        samples.append(Sample("slots", 1))
+        return CellResult(tuple(samples), None)
+
+
+def measure_verbs(bound: BoundSerde, rows: pa.RecordBatch) -> tuple[dict[str, VerbTime], int]:
+    """Each verb's time for one pass over `rows`, and the bytes of the frames."""
+    bounds = Bounds.single(len(rows))
+    records = bound.from_arrow(rows)
+    frames = bound.encode(records, bounds).frame
+    # records cache what was read from them, so to_arrow gets newly decoded ones, made outside the clock
+    verbs: dict[str, tuple[Callable[[], object], Callable[[object], object]]] = {
+        "from_arrow": (lambda: None, lambda _: bound.from_arrow(rows)),
+        "encode": (lambda: None, lambda _: bound.encode(records, bounds)),
+        "decode": (lambda: None, lambda _: bound.decode(frames)),
+        "to_arrow": (lambda: bound.decode(frames), lambda made: made.to_arrow()),  # type: ignore[attr-defined]
+    }
+    passes = max(1, min(_MOST_PASSES, _RECORDS_A_LOOP // max(1, len(rows))))
+    times = {verb: least(prepare, act, passes) for verb, (prepare, act) in verbs.items()}
+    return times, int(pc.sum(pc.binary_length(frames), min_count=0).as_py())
+
+
+def least(
+    prepare: Callable[[], object],
+    act: Callable[[object], object],
+    passes: int = 1,
+    loops: int = _LOOPS,
+    most_ns: float = _LOOPS_NS,
+) -> VerbTime:
+    """The time of the loop with the least CPU time, with Python's garbage collector switched off.
+
+    The collector would run at random moments. No loop begins once the earlier ones took `most_ns`.
+    """
+    act(prepare())
+    best = VerbTime(0.0, float("inf"))
+    began = time.perf_counter_ns()
+    for loop in range(loops):
+        if loop and time.perf_counter_ns() - began > most_ns:
+            break
+        inputs = [prepare() for _ in range(passes)]
+        gc.disable()
+        try:
+            cpu_ns, wall_ns = time.process_time_ns(), time.perf_counter_ns()
+            for one in inputs:
+                act(one)
+            wall_ns = time.perf_counter_ns() - wall_ns
+            cpu_ns = time.process_time_ns() - cpu_ns
+        finally:
+            gc.enable()
+        if cpu_ns / passes < best.cpu_ns:
+            best = VerbTime(wall_ns / passes, cpu_ns / passes)
+    return best
+
+
+def _bound(arm: Arm, batch: CodecBatch) -> BoundSerde:
+    return strategy(arm.strategy or "").bind(batch.schema, serde_options(arm))
+
+
+def _again(bound: BoundSerde, rows: pa.RecordBatch) -> pa.RecordBatch:
+    frames = bound.encode(bound.from_arrow(rows), Bounds.single(len(rows)))
+    return bound.decode(frames.frame).to_arrow()
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let pyarrow use one thread, as in a worker, so that CPU time is that of the call."""
+    before = pa.cpu_count()
+    pa.set_cpu_count(1)
+    try:
+        yield
+    finally:
+        pa.set_cpu_count(before)

@@ -1,0 +1,272 @@
+"""Measures cells in a Spark session: strategies, the three controls, and peers.
+
+The control `spark_native` writes a Hudi table; its columns cross Spark's shuffle without Python. The other
+two controls write none, and each isolates one cost. `exchange_only`: frames that were made before the clock
+starts go through the same hop, and are counted and dropped. `parquet_floor`: Spark writes the same rows
+as plain parquet.
+
+A peer is Apache Hudi, which writes the commits to its own table. Its Spark stages become phases. The clock
+covers the whole call of `save`. The time before the instant is requested, and after it is completed, is
+stored too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.storagelevel import StorageLevel
+
+from serde_lab.errors import LabError
+from serde_lab.lab.cells.bench import Bench, Window
+from serde_lab.lab.cells.cell import (
+    Cell,
+    CellJob,
+    CommitResult,
+    CommitsCell,
+    SparkWriteCell,
+    open_table,
+    table_bytes,
+)
+from serde_lab.lab.cells.peer_arms import options_of_peer
+from serde_lab.lab.inputs.prepared import CommitInput
+from serde_lab.lab.plan import Write, write_options
+from serde_lab.measure.calibration import calibrate
+from serde_lab.measure.commit import measure_commit
+from serde_lab.measure.event_log import SparkHistory
+from serde_lab.measure.metrics import Sample
+from serde_lab.measure.slots import Interval
+from serde_lab.peers.apache_hudi import root_cause
+from serde_lab.pipeline.plan import make_plan
+from serde_lab.pipeline.spark.exchange import (
+    ColumnsExchange,
+    FilesExchange,
+    SparkExchange,
+    stored_columns,
+)
+from serde_lab.pipeline.spark.tables import (
+    exchange_for,
+)
+from serde_lab.pipeline.spark.worker import FrameCounter, ReportsParam
+from serde_lab.pipeline.write import PreparedWrite
+from serde_lab.table.storage.storage import Storage
+from serde_lab.table.timeline.timeline import Instant, parse_instant_time
+
+_JOB_DESCRIPTION = "spark.job.description"
+
+
+class OnSpark:
+    """The engine that runs tasks in the Spark session of `bench`.
+
+    `tidy_heap` collects the JVM's garbage before each cell, outside the clock. Peers work in that heap,
+    and a cell would otherwise pay for the garbage of the one before it. Spark also removes the shuffle
+    files of a large cell only when garbage collection finds them unused.
+    """
+
+    def __init__(self, bench: Bench, tidy_heap: bool = False) -> None:
+        self.bench, self.tidy_heap = bench, tidy_heap
+        summed = bench.spark.range(4_000_000).selectExpr("sum(hash(id)) AS s")
+        self._jvm_work = {"jvm": lambda: summed.collect()}
+
+    def cell(self, job: CellJob) -> Cell:
+        kinds: dict[str, type[SparkWriteCell | _OnBench]] = {
+            "strategy": StrategyCell,
+            "peer": HudiCell,
+            "exchange_only": ExchangeOnlyCell,
+            "parquet_floor": ParquetFloorCell,
+            "spark_native": NativeCell,
+        }
+        return kinds[job.arm.control or job.arm.kind](self.bench, job)
+
+    def write_set_up(self, prepared: PreparedWrite, commit: CommitInput) -> None:
+        df = self.bench.source(commit.files)
+        with self.bench.batches_of(prepared.options.max_records_per_batch):
+            prepared.commit(exchange_for(df, prepared.options))
+
+    def tidy(self) -> None:
+        if self.tidy_heap:
+            self.bench.collect_garbage()
+
+    def calibrate(self, work: Path) -> Mapping[str, float]:
+        return calibrate(work, self._jvm_work)
+
+
+class StrategyCell(SparkWriteCell):
+    """A strategy: records cross the shuffle in its frames."""
+
+    def exchange(self, commit: CommitInput) -> SparkExchange:
+        return FilesExchange(self.bench.spark, commit.files)
+
+
+class NativeCell(StrategyCell):
+    """The control `spark_native`: columns cross the shuffle in Spark's own rows."""
+
+    def exchange(self, commit: CommitInput) -> SparkExchange:
+        return ColumnsExchange(stored_columns(self.bench.source(commit.files)))
+
+
+class _OnBench(CommitsCell):
+    """A cell that does not use the lab's own pipeline."""
+
+    def __init__(self, bench: Bench, job: CellJob) -> None:
+        super().__init__(job)
+        self.bench, self.slots = bench, bench.slots
+
+
+class _Control(_OnBench):
+    """A control that writes no Hudi table."""
+
+    writes_table = False
+
+    def start(self) -> Iterator[Sample]:
+        yield Sample("worker_start_s", self.bench.fresh_workers(self.job.name))
+
+
+class ExchangeOnlyCell(_Control):
+    """The control `exchange_only`: finished frames cross the hop."""
+
+    def commit(self, group: str, number: int, commit: CommitInput) -> CommitResult:
+        bench, job = self.bench, self.job
+        sender = job.scenario.arm(job.arm.frames_of or job.scenario.reference)
+        schema = pq.read_schema(commit.files[0]).remove_metadata()
+        options = write_options(job.scenario, sender, Write(commit.operation, row_bytes=256))
+        prepared = PreparedWrite.of(Storage.open(job.table), schema, options)
+        # an instant that no storage has seen, since nothing is written under it
+        instant = prepared.coordinator.table.timeline().new_instant("commit")
+        plan = make_plan(prepared.coordinator.table, prepared.schema, options, instant)
+        context = bench.spark.sparkContext
+        unused = context.accumulator([], ReportsParam())
+        frames = (
+            FilesExchange(bench.spark, commit.files)
+            .frames(plan, unused)
+            .persist(StorageLevel.MEMORY_ONLY)
+        )
+        try:
+            frames.count()
+            reports = context.accumulator([], ReportsParam())
+            hop = frames.repartition(plan.targets, "salt").select("position", "frame")
+            counter = FrameCounter(plan, reports)
+            with bench.batches_of(options.max_records_per_batch):
+                counted, window = bench.measured(
+                    group, lambda: hop.mapInArrow(counter, "status binary").collect()
+                )
+            found = list(reports.value)
+            arrived = sum(json.loads(bytes(row.status))["frames"] for row in counted)
+            if arrived != frames.count():
+                raise LabError(f"{job.arm.name}: {arrived} of {frames.count()} frames arrived")
+        finally:
+            frames.unpersist(blocking=True)
+        measure = measure_commit(
+            window.interval, bench.slots, window.history, found, tree=window.tree
+        )
+        # all frames arrived, and so all rows of the commit did
+        return CommitResult(window.wall_ns, tuple(measure.samples(number)), rows=commit.rows)
+
+
+class ParquetFloorCell(_Control):
+    """The control `parquet_floor`: Spark writes plain parquet."""
+
+    def commit(self, group: str, number: int, commit: CommitInput) -> CommitResult:
+        bench, job = self.bench, self.job
+        source = stored_columns(bench.source(commit.files))
+        target = str(job.table.with_name(job.table.name + "-parquet") / group.replace("#", "-"))
+        files = job.scenario.table_of(job.arm)
+        writer = source.write.mode("overwrite").option("compression", files.codec)
+        if files.level is not None and files.codec == "zstd":
+            writer = writer.option("parquet.compression.codec.zstd.level", str(files.level))
+        _, window = bench.measured(group, lambda: writer.parquet(target))
+        measure = measure_commit(window.interval, bench.slots, window.history, [], tree=window.tree)
+        rows = bench.spark.read.parquet(target).count()
+        if rows != commit.rows:
+            raise LabError(f"{job.arm.name} wrote {rows} rows, expected {commit.rows}")
+        samples = [*measure.samples(number), Sample("rows", rows, number)]
+        return CommitResult(window.wall_ns, tuple(samples), rows=rows)
+
+
+class HudiCell(_OnBench):
+    """A peer: Apache Hudi writes every commit."""
+
+    def start(self) -> Iterator[Sample]:
+        self.bench.end_workers()
+        yield from ()
+
+    def commit(self, group: str, number: int, commit: CommitInput) -> CommitResult:
+        job = self.job
+        options = options_of_peer(job.scenario, job.arm, number)
+        window = self._write(group, commit, options)
+        measure = measure_commit(
+            window.interval,
+            self.slots,
+            window.history,
+            [],
+            labels=stage_labels(window.history),
+            tree=window.tree,
+        )
+        written = open_table(job.table)
+        instant = written.timeline().completed()[-1]
+        stats = written.commit_metadata(instant).write_stats
+        outside = outside_instants(instant, window.interval).items()
+        samples = [
+            Sample("rows", commit.rows, number),
+            *measure.samples(number),
+            *(Sample(f"driver.{name}", seconds, number) for name, seconds in outside),
+            Sample("files", len(stats), number),
+            Sample("table_bytes", table_bytes(written), number),
+        ]
+        return CommitResult(window.wall_ns, tuple(samples))
+
+    def _write(self, group: str, commit: CommitInput, options: Mapping[str, str]) -> Window:
+        """Let Apache Hudi write one commit. Raises LabError with the innermost cause from Java."""
+        source = self.bench.source(commit.files)
+        writer = source.write.format("hudi").options(**options).mode("append")
+        table = str(self.job.table)
+        try:
+            # Hudi's jobs leave the job group, so every job that ran meanwhile belongs to the cell
+            _, window = self.bench.measured(group, lambda: writer.save(table), own_jobs_only=False)
+        except (Py4JError, PySparkException) as exc:
+            raise LabError(f"Apache Hudi cannot write: {root_cause(str(exc))}") from exc
+        return window
+
+
+def outside_instants(instant: Instant, clock: Interval) -> dict[str, float]:
+    """Seconds of `clock` before `instant` was requested, and after it was completed.
+
+    Instants are named by the JVM's time of day, in milliseconds; the lab's sessions use UTC.
+    """
+    begun_ns = _epoch_ns(instant.time)
+    found = {"before_requested_s": max(0, begun_ns - clock.begin_ns) / 1e9}
+    # table version 6 stores no completion times
+    if instant.completion_time not in (None, instant.time):
+        ended_ns = _epoch_ns(instant.completion_time or "")
+        found["after_completed_s"] = max(0, clock.end_ns - ended_ns) / 1e9
+    return found
+
+
+def _epoch_ns(time: str) -> int:
+    return round(parse_instant_time(time).timestamp() * 1000) * 1_000_000
+
+
+def stage_labels(history: SparkHistory) -> dict[int, str]:
+    """Names for a peer's stages: the purpose that it gives for the job, and Spark's name of the stage.
+
+    "SparkUpsertCommitActionExecutor:Building workload profile:lab" with the stage "countByKey at
+    HoodieJavaPairRDD.java:115" gives "building_workload_profile/countByKey".
+    """
+    names = {stage.stage_id: stage.name.split(" at ")[0] for stage in history.stages}
+    labels: dict[int, str] = {}
+    for job in sorted(history.jobs, key=lambda job: job.job_id):
+        purpose = _purpose(job.properties.get(_JOB_DESCRIPTION, ""))
+        for stage_id in job.stage_ids & names.keys():
+            labels.setdefault(stage_id, f"{purpose}/{names[stage_id]}")
+    return labels
+
+
+def _purpose(description: str) -> str:
+    parts = description.split(":")
+    purpose = parts[1] if len(parts) > 1 else parts[0]
+    return re.sub(r"\W+", "_", purpose.strip().lower()).strip("_") or "job"

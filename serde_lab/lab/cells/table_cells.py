@@ -1,0 +1,181 @@
+"""Makes the cells of a scenario that writes tables: each gets its own clone of the set-up table.
+
+An `Engine` is where cells run: in this process, or in a Spark session (`on_spark`). It knows the class of
+cell for each kind of arm.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from serde_lab.lab.cells.cell import (
+    Cell,
+    CellJob,
+    CellResult,
+    InputSizes,
+    WriteCell,
+    Written,
+    schema_of,
+)
+from serde_lab.lab.inputs.prepared import CommitInput, PreparedInputs
+from serde_lab.lab.plan import set_up_kind, set_up_options
+from serde_lab.measure.calibration import calibrate
+from serde_lab.measure.commit import measure_in_process
+from serde_lab.measure.process_tree import tree_use
+from serde_lab.measure.slots import Interval
+from serde_lab.measure.timeline import TaskTimeline
+from serde_lab.pipeline.exchange.in_process import InProcessExchange, parquet_partitions
+from serde_lab.pipeline.write import PreparedWrite
+from serde_lab.scenario.model import Arm, Scenario
+from serde_lab.table.storage.storage import Storage
+
+
+class Engine(Protocol):
+    """Where cells run."""
+
+    def cell(self, job: CellJob) -> Cell:
+        """The cell for the kind of the job's arm."""
+        ...
+
+    def write_set_up(self, prepared: PreparedWrite, commit: CommitInput) -> None:
+        """Write one commit of a set-up table, untimed."""
+
+    def tidy(self) -> None:
+        """Collect garbage before a cell, if cells leave much of it."""
+
+    def calibrate(self, work: Path) -> Mapping[str, float]:
+        """Run one calibration cell in `work`; returns the seconds of each part."""
+        ...
+
+
+class TableCells:
+    """The cells of one scenario, in the folder `work`."""
+
+    def __init__(
+        self, scenario: Scenario, inputs: PreparedInputs, work: Path, engine: Engine
+    ) -> None:
+        self.scenario, self.inputs, self.work, self.engine = scenario, inputs, work, engine
+        self.sizes = InputSizes.of(inputs)
+        kinds = [set_up_kind(scenario, arm) for arm in (None, *scenario.arms)]
+        # arms whose set-up writes differ in any option need a set-up table of their own
+        self._setups = {
+            kind: work / f"setup-{number}" for number, kind in enumerate(dict.fromkeys(kinds))
+        }
+
+    def set_up(self) -> None:
+        """Write the set-up commits once, untimed, by columns where possible; cells clone the table."""
+        for folder in self._setups.values():
+            shutil.rmtree(folder, ignore_errors=True)
+        self._set_up(None)
+
+    def _set_up(self, arm: Arm | None) -> None:
+        folder = self._setups[set_up_kind(self.scenario, arm)]
+        for commit in self.inputs.setups:
+            options = set_up_options(self.scenario, arm, self.sizes.write(commit))
+            prepared = PreparedWrite.of(Storage.open(folder), schema_of(commit), options)
+            self.engine.write_set_up(prepared, commit)
+
+    def cell(self, name: str, arm: Arm) -> Cell:
+        """The cell of `arm`, ready to be measured."""
+        self.engine.tidy()
+        table = self._clone(name, arm)
+        return self.engine.cell(CellJob(name, arm, self.scenario, self.inputs, self.sizes, table))
+
+    def discard(self, name: str) -> None:
+        """Remove what the cell left behind."""
+        discard_cell(self.work, name)
+
+    def calibrate(self) -> Mapping[str, float]:
+        """Run one calibration cell; returns the seconds of each part."""
+        return self.engine.calibrate(self.work)
+
+    def _clone(self, cell: str, arm: Arm) -> Path:
+        """Clone the set-up table for this cell: data files are linked, `.hoodie` is copied."""
+        table = self.work / "cells" / cell
+        shutil.rmtree(table, ignore_errors=True)
+        if self.inputs.setups:
+            setup = self._setups[set_up_kind(self.scenario, arm)]
+            if not setup.exists():
+                # before the clock starts, and only for arms that are measured
+                self._set_up(arm)
+            shutil.copytree(setup, table, copy_function=_link_data)
+        return table
+
+
+def discard_cell(work: Path, cell: str) -> None:
+    """Remove what a cell left behind in `work`."""
+    for folder in (work / "cells").glob(f"{cell}*"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _link_data(source: str, target: str) -> str:
+    """Link a data file, which never changes, and copy any other file."""
+    if f"{os.sep}.hoodie{os.sep}" in source or not source.endswith(".parquet"):
+        return str(shutil.copy2(source, target))
+    os.link(source, target)
+    return target
+
+
+class InProcess:
+    """The engine that runs all tasks in this process, one after another."""
+
+    def cell(self, job: CellJob) -> Cell:
+        # the scenario's consistency check allows no peers and no controls here
+        return InProcessCell(job)
+
+    def write_set_up(self, prepared: PreparedWrite, commit: CommitInput) -> None:
+        prepared.commit(InProcessExchange(_partitions(commit)))
+
+    def tidy(self) -> None:
+        return
+
+    def calibrate(self, work: Path) -> Mapping[str, float]:
+        return calibrate(work)
+
+
+class InProcessCell(WriteCell):
+    """A strategy's cell, all of whose tasks run in this process."""
+
+    def measure(self) -> CellResult:
+        with _heap_set_aside():
+            return super().measure()
+
+    def write(self, group: str, prepared: PreparedWrite, commit: CommitInput) -> Written:
+        driver, exchange = TaskTimeline("driver"), InProcessExchange(_partitions(commit))
+        with prepared.hold(), tree_use() as tree:
+            begin_epoch_ns, begin_ns = time.time_ns(), time.perf_counter_ns()
+            written = prepared.commit(exchange, timeline=driver)
+            wall_ns = time.perf_counter_ns() - begin_ns
+        interval = Interval(begin_epoch_ns, begin_epoch_ns + wall_ns)
+        measure = measure_in_process(
+            interval, exchange.reports, driver=driver.report(), tree=tree.use
+        )
+        return Written(written, wall_ns, measure)
+
+
+@contextmanager
+def _heap_set_aside() -> Iterator[None]:
+    """Exclude the objects that exist now from garbage collections during the cell.
+
+    A cell of many small objects would otherwise pay, every other time, for a scan of the whole process:
+    twice its own SerDe time. Workers on Spark start the same way.
+    """
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def _partitions(commit: CommitInput) -> list[Iterator[pa.RecordBatch]]:
+    return parquet_partitions(commit.files, schema_of(commit).names)

@@ -1,0 +1,172 @@
+"""Checks a cell before its timing counts: the table's contents, the bytes on the wire, and the timers.
+
+`serde_lab.verify` compares contents; this module decides which checks a cell gets, and names them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pyarrow as pa
+
+from serde_lab.errors import PortabilityWarning
+from serde_lab.lab.cells.cell import CellResult
+from serde_lab.lab.checks.file_facts import files_alike
+from serde_lab.lab.inputs.prepared import PreparedInputs
+from serde_lab.lab.own_reader import OwnReader
+from serde_lab.lab.plan import serde_options, table_config, table_rules
+from serde_lab.records.schema import RecordSchema
+from serde_lab.scenario.hudi_options import table_options
+from serde_lab.scenario.model import Arm, Scenario
+from serde_lab.serde.interface import SerdeOptions
+from serde_lab.serde.registry import BUILT_IN, strategy
+from serde_lab.table.portability import unreadable_by_rust, zoneless_columns
+from serde_lab.verify.oracle import HistoryCommit, solve
+from serde_lab.verify.rules import TableRules
+from serde_lab.verify.table_checks import (
+    CheckResult,
+    Expected,
+    TableVerdict,
+    check_path,
+    check_table,
+)
+
+WIRE = "wire_is_the_strategys"
+MOVED = "every_row_moved"
+UNATTRIBUTED = "work_is_inside_timers"
+
+_MOST_UNATTRIBUTED = 0.25
+_MOST_WAITING_CPU = 0.5
+# overhead of the tasks themselves: CPU outside the timers below this, or of totals below twice this, passes
+_LEAST_CPU_S = 0.25
+
+
+class CellChecks:
+    """Judges the cells of one scenario; each expected answer is computed once.
+
+    `files_too` also inspects every table's files, to show that arms and peers did equal work.
+    """
+
+    def __init__(
+        self, scenario: Scenario, inputs: PreparedInputs, work: Path, files_too: bool = False
+    ) -> None:
+        self.files_too = files_too
+        self.rules = table_rules(scenario, inputs.record_schema)
+        self._scenario, self._schema, self._work = scenario, inputs.record_schema, work
+        self._history = [
+            HistoryCommit(commit.operation, commit.folder, commit.partitions)
+            for commit in (*inputs.setups, *inputs.commits)
+        ]
+        self._answers: dict[tuple[tuple[str, str], ...], tuple[TableRules, Expected]] = {}
+        self.expected = self._answer(None)[1]
+        self.zoneless = zoneless_columns(self.rules.stored)
+        # no warning here: the writes give one
+        self.unreadable = unreadable_by_rust(table_config(scenario))
+        if self.zoneless:
+            # warn before anything is measured, since hudi-rs would end in a panic
+            warnings.warn(
+                f"columns {', '.join(self.zoneless)}: hudi-rs 0.5.0 cannot read timestamps without time"
+                " zone, so the lab's own reader checks all tables of this run",
+                PortabilityWarning,
+                stacklevel=2,
+            )
+
+    def _answer(self, arm: Arm | None) -> tuple[TableRules, Expected]:
+        """What `arm`'s table must hold, computed once for arms with equal options of the table."""
+        kind = tuple(table_options(self._scenario, arm).items())
+        if kind not in self._answers:
+            rules = table_rules(self._scenario, self._schema, arm)
+            folder = self._work / "oracle" / str(len(self._answers))
+            self._answers[kind] = rules, Expected.of(solve(rules, self._history, folder))
+        return self._answers[kind]
+
+    def judge(self, arm: Arm, result: CellResult) -> TableVerdict:
+        """Every check of one cell; the fingerprint is None if no table was written or readable."""
+        found: list[CheckResult] = []
+        fingerprint = None
+        if arm.strategy is not None:
+            makes = self._scenario.topology_of(arm).makes_records
+            found += [_wire(arm, result) if makes else _no_wire(result), _timers(result)]
+        if result.table is None:
+            found.append(CheckResult(MOVED, True, f"{result.rows:,} rows"))
+        else:
+            contents = self._contents(str(result.table), arm)
+            fingerprint = contents.fingerprint
+            found += contents.results
+            if self.files_too:
+                found.append(files_alike(result.table, self._scenario.table_of(arm).codec))
+        return TableVerdict(tuple(found), fingerprint)
+
+    def _contents(self, table: str, arm: Arm) -> TableVerdict:
+        """The checks of a table's rows, read by hudi-rs if it can read the table."""
+        rules, expected = self._answer(arm)
+        if not self.zoneless and not self.unreadable:
+            return check_path(table, expected, rules)
+        own = OwnReader(table)
+        return check_table(own, expected, rules, own.facts())
+
+
+def _wire(arm: Arm, result: CellResult) -> CheckResult:
+    lender = _lender_of_mark(arm)
+    if lender:
+        return CheckResult(WIRE, False, f"{arm.strategy} uses the mark of {lender} as its own")
+    if not result.sniffed:
+        return CheckResult(WIRE, False, f"no frame of {arm.strategy} reached a reduce task")
+    sent = sum(s.value for s in result.samples if s.metric == "frames")
+    if result.foreign:
+        return CheckResult(
+            WIRE,
+            False,
+            f"{result.foreign:,} of {result.sniffed:,} frames do not carry the mark of {arm.strategy}",
+        )
+    if sent != result.sniffed:
+        return CheckResult(WIRE, False, f"{result.sniffed:,} of {sent:,.0f} sent frames arrived")
+    return CheckResult(
+        WIRE, True, f"all {result.sniffed:,} frames carry the mark of {arm.strategy}"
+    )
+
+
+def _no_wire(result: CellResult) -> CheckResult:
+    return CheckResult(WIRE, not result.sniffed, f"{result.sniffed:,} frames, expected none")
+
+
+def _lender_of_mark(arm: Arm) -> str:
+    """The built-in strategy whose mark a plug-in uses; "" if the plug-in has its own mark."""
+    anything = RecordSchema(pa.schema([pa.field("k", pa.string())]), ("k",))
+    mark = strategy(arm.strategy or "").bind(anything, serde_options(arm)).mark
+    for name in BUILT_IN:
+        if name != arm.strategy and strategy(name).bind(anything, SerdeOptions()).mark == mark:
+            return name
+    return ""
+
+
+def _timers(result: CellResult) -> CheckResult:
+    """Check that the timers cover the work: little worker CPU lies outside the phases or in waits."""
+    phases: dict[str, float] = {}
+    for sample in result.samples:
+        if sample.metric == "phase_cpu_s" and sample.phase is not None:
+            phases[sample.phase] = phases.get(sample.phase, 0.0) + sample.value
+    spine = {p: s for p, s in phases.items() if not p.startswith("idle.") and "worker_" not in p}
+    total = sum(spine.values())
+    outside = spine.get("unattributed", 0.0)
+    waiting = sum(s for p, s in spine.items() if p.endswith("_wait"))
+    if result.threads_left:
+        return CheckResult(
+            UNATTRIBUTED,
+            False,
+            f"{result.threads_left} times a thread outlived the phase that started it",
+        )
+    if total > 2 * _LEAST_CPU_S and outside > max(_MOST_UNATTRIBUTED * total, _LEAST_CPU_S):
+        return CheckResult(
+            UNATTRIBUTED,
+            False,
+            f"{outside:.2f} s of the workers' {total:.2f} s CPU are in no phase",
+        )
+    if total > 2 * _LEAST_CPU_S and waiting > _MOST_WAITING_CPU * total:
+        return CheckResult(
+            UNATTRIBUTED,
+            False,
+            f"{waiting:.2f} s of the workers' {total:.2f} s CPU are in phases of waiting",
+        )
+    return CheckResult(UNATTRIBUTED, True, f"{outside:.2f} s of {total:.2f} s CPU are in no phase")

@@ -1,0 +1,177 @@
+"""Estimates the time and the disk space of a run before it starts, and refuses one that would fill the disk.
+
+The time comes from an earlier run of the same scenario if there is one, else from the number of rows and
+rough costs. The space is in bytes per row, measured on lineitem with zstd; rows of the user's own files
+count in proportion to their size.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import gettempdir
+from typing import Protocol
+
+from serde_lab.errors import LabError, SetupError
+from serde_lab.lab.cells.codec_cases import codec_cases
+from serde_lab.lab.inputs import own_files
+from serde_lab.lab.inputs.prepared import are_prepared, default_cache
+from serde_lab.runs.directory import load_run, resolve_run
+from serde_lab.scenario.model import Arm, ParquetData, Scenario
+from tpch import TABLES
+
+# seconds for Spark's start, data and checks; microseconds per row on two cores, by kind of arm
+_FIXED_S, _CELL_S = 25.0, 2.5
+_MICROSECONDS = {
+    "avro": 18.0,
+    "pickle": 7.0,
+    "hudi_avro": 20.0,
+    "hudi_spark": 13.0,
+    "hudi_spark_tuned": 11.0,
+}
+_AVRO_BY_BATCH, _OTHER_MICROSECONDS = 5.5, 3.5
+_CHECK_MICROSECONDS, _ORACLE_MICROSECONDS = 1.0, 2.5
+_CASE_S = 0.6
+_RECORD_COLUMNS = 17
+# bytes per row of lineitem: as generated, as a batch of the input, in the shuffle, in a table, in the oracle
+_GENERATED, _INPUT, _SHUFFLE, _TABLE, _ORACLE = 36, 48, 120, 90, 110
+_SHUFFLES = 2
+"""Spark deletes the files of a shuffle some time after its last use, so the previous cell's may remain."""
+_WORTH_SAYING = 1 << 30
+
+
+def estimate_seconds(scenario: Scenario, arms: Sequence[Arm], results: Path) -> tuple[float, str]:
+    """Seconds for the whole run, and a description of what the estimate is based on."""
+    cells = scenario.measure.warmup + scenario.measure.rounds
+    if scenario.codec_only:
+        cases = len(codec_cases(scenario, _RECORD_COLUMNS))
+        return cells * len(arms) * cases * _CASE_S, "estimated from the number of cases"
+    before = _measured(scenario.name, results)
+    if before and all(arm.name in before for arm in arms):
+        per_round = sum(before[arm.name] + _CELL_S for arm in arms)
+        return _FIXED_S + cells * per_round, "as in an earlier run of this scenario"
+    source_rows, _ = _source(scenario)
+    rows = sum(batch.rows_of(source_rows) for batch in scenario.commits)
+    per_round = sum(
+        _CELL_S + rows * 1e-6 * (_CHECK_MICROSECONDS + _microseconds(arm)) for arm in arms
+    )
+    fixed_s = _FIXED_S + rows * 1e-6 * _ORACLE_MICROSECONDS
+    return fixed_s + cells * per_round, "estimated from the number of rows; there is no earlier run"
+
+
+def _microseconds(arm: Arm) -> float:
+    if arm.subject == "avro" and arm.options.execution == "batch":
+        return _AVRO_BY_BATCH
+    return _MICROSECONDS.get(arm.subject, _OTHER_MICROSECONDS)
+
+
+def _measured(name: str, results: Path) -> dict[str, float]:
+    try:
+        run = load_run(resolve_run(name, results))
+    except LabError:
+        return {}
+    seconds: dict[str, list[float]] = {}
+    for cell in run.cells:
+        for sample in cell.samples:
+            if sample.metric == "seconds" and sample.commit is None:
+                seconds.setdefault(cell.arm, []).append(sample.value)
+    return {arm: median(values) for arm, values in seconds.items()}
+
+
+class Folders(Protocol):
+    """The folders in which a run keeps its data and works."""
+
+    @property
+    def cache(self) -> Path | None: ...
+
+    @property
+    def work(self) -> Path | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DiskNeed:
+    """Upper bounds of the bytes that a run writes to the cache, and has in its work folder at one time."""
+
+    cache_bytes: int
+    work_bytes: int
+
+
+def disk_need(
+    points: Sequence[tuple[Scenario, Sequence[Arm]]], cache: Path | None = None
+) -> DiskNeed:
+    """The need of all points, which run one after the other; inputs that exist already need nothing."""
+    kept, work = 0.0, 0.0
+    for scenario, _ in points:
+        source_rows, scale = _source(scenario)
+        rows = [batch.rows_of(source_rows) for batch in scenario.batches]
+        if not are_prepared(scenario, cache):
+            generated = 0 if isinstance(scenario.data, ParquetData) else source_rows * _GENERATED
+            kept += scale * (generated + sum(rows) * _INPUT)
+        if scenario.codec_only:
+            continue
+        timed = [batch.rows_of(source_rows) for batch in scenario.commits]
+        shuffles = _SHUFFLES * max(timed) * _SHUFFLE
+        # a cell's table links the files of the set-up, and copy-on-write keeps the files it replaces
+        tables = _TABLE * (sum(rows) + sum(timed))
+        work = max(work, scale * (shuffles + tables + sum(rows) * _ORACLE))
+    return DiskNeed(int(kept), int(work))
+
+
+def check_disk(
+    points: Sequence[tuple[Scenario, Sequence[Arm]]], folders: Folders, say: Callable[[str], None]
+) -> DiskNeed:
+    """Report the need if it is large. Raises SetupError if the disk has less free space."""
+    cache = default_cache() if folders.cache is None else folders.cache
+    work = Path(gettempdir()) if folders.work is None else folders.work
+    need = disk_need(points, cache)
+    if need.cache_bytes + need.work_bytes > _WORTH_SAYING:
+        say(
+            f"needs about {_size(need.cache_bytes)} of disk space for input in {cache}, and"
+            f" {_size(need.work_bytes)} for tables in {work}"
+        )
+    free_cache, free_work = _free(cache), _free(work)
+    together = _device(cache) == _device(work)
+    for folder, wanted, free, option in (
+        (cache, need.cache_bytes + together * need.work_bytes, free_cache, "--cache"),
+        (work, need.work_bytes, free_work, "--work"),
+    ):
+        if wanted > free:
+            raise SetupError(
+                f"this run needs about {_size(wanted)} in {folder}, which has {_size(free)} free",
+                f"name a folder on another disk by {option}, or use a smaller data.scale_factor",
+            )
+    return need
+
+
+def _source(scenario: Scenario) -> tuple[int, float]:
+    """The number of rows of the source, and the size of its rows relative to those of lineitem."""
+    data = scenario.data
+    if not isinstance(data, ParquetData):
+        return TABLES[data.table].rows_at(data.scale_factor), 1.0
+    source = own_files.open_source(data)
+    size = sum(file.stat().st_size for file in source.files)
+    return source.rows, max(1.0, size / source.rows / _GENERATED)
+
+
+def _existing(folder: Path) -> Path:
+    """The folder itself, or its nearest parent that exists."""
+    folder = folder.absolute()
+    return next(place for place in (folder, *folder.parents) if place.exists())
+
+
+def _free(folder: Path) -> int:
+    return shutil.disk_usage(_existing(folder)).free
+
+
+def _device(folder: Path) -> int:
+    return _existing(folder).stat().st_dev
+
+
+def _size(size: int) -> str:
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
+        if size >= unit:
+            return f"{size / unit:,.1f} {name}"
+    return f"{size / 1e3:,.1f} kB"

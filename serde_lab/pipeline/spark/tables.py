@@ -1,0 +1,215 @@
+"""`serde_lab.write` and `serde_lab.read`: a Hudi table written from a Spark DataFrame, and read as one.
+
+Spark itself reads file slices that need no merging; Python workers read the others, and compact slices, one
+task per slice.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from serde_lab.errors import LabError, SchemaError
+from serde_lab.pipeline.commit.coordinator import Commit
+from serde_lab.pipeline.commit.table_services import CompactionWork, Compactor
+from serde_lab.pipeline.handles.handle import WriteStatus
+from serde_lab.pipeline.options.write import WriteOptions, parse_options
+from serde_lab.pipeline.read import open_table, parse_read_options, plan_read
+from serde_lab.pipeline.spark.dataframe import computes_keys, holds_separators
+from serde_lab.pipeline.spark.exchange import (
+    ColumnsExchange,
+    SparkExchange,
+    on_purpose,
+    stored_columns,
+)
+from serde_lab.pipeline.spark.exchange import batches_of as batches_of
+from serde_lab.pipeline.spark.worker import STATUS, carried, check_workers, numbers_in
+from serde_lab.pipeline.write import PreparedWrite
+from serde_lab.records.operation import Operation
+from serde_lab.records.schema import storage_type
+from serde_lab.table.files.base_file import COMMIT_TIME, BaseFileReader, with_meta_columns
+from serde_lab.table.files.file_system_view import FileSlice
+from serde_lab.table.read_plan import ReadPlan
+from serde_lab.table.storage.storage import Storage
+from serde_lab.table.table import HoodieTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+def write(df: DataFrame, path: str, options: Mapping[str, Any]) -> Commit:
+    """Write `df` to the Hudi table at `path` (a folder or a URL); returns the commit.
+
+    The table services that the options ask for run after the commit, which remains if one of them raises.
+    `options` are Hudi's own names and `serde_lab.…` (`serde_lab.pipeline.options.write` lists them all).
+    Raises OptionError for one that is unknown or invalid, SchemaError and DataError for data that the
+    table cannot hold, ConcurrentWrite if another writer is active; nothing is committed then. Warns
+    (PortabilityWarning) of anything that some version of Hudi cannot read or continue to write.
+    """
+    check_workers(df.sparkSession)
+    storage = Storage.open(path)
+    stored = HoodieTable.open(storage).config if HoodieTable.exists(storage) else None
+    parsed = parse_options(options, stored)
+    prepared = PreparedWrite.of(storage, arrow_schema(df), parsed)
+    with prepared.hold():
+        with batches_of(df.sparkSession, parsed.max_records_per_batch):
+            commit = prepared.commit(exchange_for(df, parsed))
+        prepared.serve(compactor_on(df.sparkSession))
+    return commit
+
+
+def exchange_for(df: DataFrame, options: WriteOptions) -> SparkExchange:
+    """The Spark exchange for `options.operation`."""
+    bulk = options.operation is Operation.BULK_INSERT and options.topology == "bucket"
+    table = options.table
+    by_columns = bulk and computes_keys(df, table) and not holds_separators(df, table)
+    kind = ColumnsExchange if by_columns else SparkExchange
+    return kind(stored_columns(df), own_reader=options.source_reader == "auto")
+
+
+def arrow_schema(df: DataFrame) -> pa.Schema:
+    """The Arrow schema in which Spark sends `df`. Raises SchemaError naming column and type."""
+    for field in df.schema:
+        try:
+            to_arrow_schema(df.select(field.name).schema)
+        except Exception as exc:
+            # the error types differ between pyspark releases
+            raise SchemaError(
+                f"column {field.name!r} is of Spark type {field.dataType.simpleString()},"
+                " which has no Arrow form"
+            ) from exc
+    schema = to_arrow_schema(df.schema)
+    return pa.schema(
+        [
+            f.with_type(pa.timestamp("us", "UTC"))
+            if pa.types.is_timestamp(f.type) and f.type.tz
+            else f
+            for f in schema
+        ]
+    )
+
+
+class SliceCompactions:
+    """Runs the compaction tasks whose numbers arrive; one status per task."""
+
+    def __init__(self, work: CompactionWork) -> None:
+        self.work = work
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            statuses = [pickle.dumps(self.work.run(number)) for number in numbers_in(batches)]
+        except LabError as exc:
+            raise RuntimeError(carried(exc)) from exc
+        yield pa.RecordBatch.from_arrays([pa.array(statuses, pa.binary())], schema=STATUS)
+
+
+def compactor_on(spark: SparkSession) -> Compactor:
+    """A compactor that runs on Spark."""
+
+    def run(work: CompactionWork) -> tuple[WriteStatus, ...]:
+        tasks = spark.range(0, len(work), 1, len(work))
+        with on_purpose():
+            rows = tasks.mapInArrow(SliceCompactions(work), "status binary").collect()
+        return tuple(pickle.loads(row.status) for row in rows)
+
+    return run
+
+
+# read values as stored, whatever calendar the session assumes for files of unknown writers
+_AS_STORED = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
+# rows of one batch given to Spark, which makes one vector of it
+_BATCH_ROWS = 16 * 1024
+_PATTERN = frozenset("*?[]{}\\")
+
+
+def read(spark: SparkSession, path: str, options: Mapping[str, Any] | None = None) -> DataFrame:
+    """The Hudi table at `path` (a folder or a URL) as a DataFrame of its data columns.
+
+    `options` are Hudi's own names (`serde_lab.pipeline.read` lists them all); the default is a snapshot
+    read. This call decides which files are read; the rows are read when an action runs. Raises TableError
+    if there is no table or its kind is not supported, OptionError for an option that is unknown or
+    invalid.
+    """
+    parsed = parse_read_options(options or {})
+    plan = plan_read(open_table(path), parsed)
+    alone = [slice_ for slice_ in plan.slices if _spark_reads(plan, slice_)]
+    narrower = _narrower_instants(plan, alone)
+    plain = tuple(slice_ for slice_ in alone if slice_.base_instant not in narrower)
+    others = tuple(slice_ for slice_ in plan.slices if slice_ not in plain)
+    if not plain and not others:
+        return spark.createDataFrame([], spark_schema(plan.schema))
+    frames = []
+    if plain:
+        frames.append(_base_files(spark, plan, plain))
+    if others:
+        check_workers(spark)
+        frames.append(merged_slices(spark, plan, others))
+    return frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1])
+
+
+def _spark_reads(plan: ReadPlan, slice_: FileSlice) -> bool:
+    """Whether the slice needs no merging, and Spark's own reader can open the file."""
+    if slice_.base_file is None or (slice_.log_files and not plan.read_optimised):
+        return False
+    path = plan.storage.describe(slice_.base_file.path)
+    # Spark expands patterns in paths, and a partition value may look like one
+    return plan.storage.is_local and not _PATTERN.intersection(path)
+
+
+def _narrower_instants(plan: ReadPlan, slices: Iterable[FileSlice]) -> set[str]:
+    """Instants whose base files have narrower columns than the table, which Spark's reader refuses.
+
+    One footer per instant is enough: all files of a write have one schema.
+    """
+    first = {s.base_instant: s.base_file.path for s in slices if s.base_file is not None}
+    wanted = {field.name: storage_type(field.type) for field in plan.schema}
+    return {
+        instant
+        for instant, path in first.items()
+        if any(
+            storage_type(field.type) != wanted[field.name]
+            for field in BaseFileReader(plan.storage, path).schema
+            if field.name in wanted
+        )
+    }
+
+
+def _base_files(spark: SparkSession, plan: ReadPlan, slices: tuple[FileSlice, ...]) -> DataFrame:
+    paths = [plan.storage.describe(s.base_file.path) for s in slices if s.base_file is not None]
+    stored = spark_schema(with_meta_columns(plan.data_schema))
+    rows = spark.read.options(**_AS_STORED).schema(stored).parquet(*paths)
+    if plan.commit_times is not None:
+        rows = rows.where(F.col(COMMIT_TIME).isin(*sorted(plan.commit_times)))
+    return rows.select(*(f"`{name}`" for name in plan.schema.names))
+
+
+class SliceReads:
+    """Reads and merges the slices whose numbers arrive."""
+
+    def __init__(self, plan: ReadPlan) -> None:
+        self.plan = plan
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in numbers_in(batches):
+            for batch in self.plan.batches(self.plan.slices[number]):
+                for start in range(0, batch.num_rows, _BATCH_ROWS):
+                    yield batch.slice(start, _BATCH_ROWS)
+
+
+def merged_slices(spark: SparkSession, plan: ReadPlan, slices: tuple[FileSlice, ...]) -> DataFrame:
+    """The rows of `slices` of `plan`, each slice read and merged in a task of its own."""
+    reads = SliceReads(replace(plan, slices=slices))
+    count = len(slices)
+    return spark.range(0, count, 1, count).mapInArrow(reads, spark_schema(plan.schema))
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """`schema` in Spark's types; timestamps without zone stay so, and no session time zone shifts them."""
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)

@@ -1,0 +1,47 @@
+"""Defines the operations of a write, under Hudi's own names."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Operation(StrEnum):
+    """The values of `hoodie.datasource.write.operation` that the lab supports."""
+
+    UPSERT = "upsert"
+    UPSERT_PREPPED = "upsert_prepped"
+    INSERT = "insert"
+    BULK_INSERT = "bulk_insert"
+    DELETE = "delete"
+    INSERT_OVERWRITE = "insert_overwrite"
+    INSERT_OVERWRITE_TABLE = "insert_overwrite_table"
+    DELETE_PARTITION = "delete_partition"
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether records are looked up by key among the stored ones."""
+        return self in (Operation.UPSERT, Operation.DELETE)
+
+    @property
+    def merges(self) -> bool:
+        """Whether one row per key is kept, of the write's rows and, if it looks up keys, the stored one."""
+        return self in _MERGING
+
+    @property
+    def replaces(self) -> bool:
+        """Whether the write replaces existing file groups, by a replacecommit."""
+        return self in _REPLACING
+
+
+_MERGING = frozenset(
+    {
+        *(Operation.UPSERT, Operation.UPSERT_PREPPED),
+        *(Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE),
+    }
+)
+_REPLACING = frozenset(
+    {
+        *(Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE),
+        Operation.DELETE_PARTITION,
+    }
+)

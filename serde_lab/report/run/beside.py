@@ -1,0 +1,342 @@
+"""Sets a run's figures beside others: Apache Hudi's, RFC-84's, and those that a strategy's author predicted.
+
+Also shows how fair the comparison is: what is alike, what differs, and what each strategy gets for free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from serde_lab.analysis.ratios import headings
+from serde_lab.analysis.rfc84 import (
+    PROTOTYPE_GB,
+    PROTOTYPE_ROWS,
+    RFC_SOURCE,
+    SOURCE,
+    VERDICT_RULE,
+    Claim,
+    percentage,
+    rounds_said,
+)
+from serde_lab.analysis.run_values import ArmValues, RunValues
+from serde_lab.report import notation
+from serde_lab.report.page import Block, Card, Cards, Cell, Column, Section, Sentence, Table, Tone
+
+_FACETS = (
+    ("schema_known", "Schema"),
+    ("copies", "Copies"),
+    ("batching", "Batching"),
+    ("trust", "Trust"),
+    ("notes", "Notes"),
+)
+_TONES = {"ours": "good", "peer": "warn"}
+
+
+def peers_section(facts: RunValues) -> Section | None:
+    """The ratios; None for a run without peers."""
+    peers = [arm for arm in facts.arms if arm.kind == "peer"]
+    if not peers:
+        return None
+    blocks: list[Block] = []
+    for arm in peers:
+        if arm.summary["status"] == "missing":
+            blocks.append(
+                Sentence(f"{notation.named(arm.name)} is missing: {arm.summary['missing']}", "warn")
+            )
+    ratios = facts.peer_ratios
+    if ratios:
+        columns = tuple(
+            Column(name.replace(" ", "_"), name, numeric=place > 1)
+            for place, name in enumerate(headings(ratios))
+        )
+        rows = tuple(
+            (
+                Cell(one.arm, one.arm, header=True),
+                Cell(one.against, one.against),
+                *(Cell(ratio.text, ratio.value, ratio.range) for ratio in one.commits),
+                Cell(one.mean.text, one.mean.value),
+                Cell(one.mean.range or notation.NOTHING, one.mean.range),
+            )
+            for one in ratios
+        )
+        caption = (
+            "How many times faster, by commit: the other\u2019s seconds over the arm\u2019s, geometric"
+            " means over rounds with 95 % intervals"
+        )
+        blocks.append(Table("times-faster", caption, columns, rows))
+    options = _options_table(facts)
+    if options is not None:
+        blocks.append(options)
+    isolated = bool(facts.run.header.settings.get("isolate_peers"))
+    blocks.append(Sentence(_ISOLATED if isolated else _SHARED, "muted"))
+    return Section("peers", "Beside Apache Hudi", tuple(blocks))
+
+
+def _options_table(facts: RunValues) -> Table | None:
+    """Every option of the first commit, with the arms that were handed it; None for an older run."""
+    handed: dict[str, Mapping[str, str]] = dict(
+        facts.run.header.settings.get("write_options") or {}
+    )
+    if not handed:
+        return None
+    peers = [entry for entry in facts.run.header.arms if entry.kind == "peer" and entry.options]
+    handed |= {entry.arm: entry.options for entry in peers}
+    arms_of: dict[tuple[str, str], list[str]] = {}
+    for arm, options in handed.items():
+        for option, value in options.items():
+            arms_of.setdefault((option, value), []).append(arm)
+    rows = []
+    for (option, value), arms in sorted(arms_of.items(), key=lambda one: (-len(one[1]), one[0])):
+        to = "all" if len(arms) == len(handed) else ", ".join(arms)
+        rows.append((Cell(option, option, header=True), Cell(value, value), Cell(to, to)))
+    same = sum(len(arms) == len(handed) for arms in arms_of.values())
+    columns = (
+        Column("option", "option", numeric=False),
+        Column("value", "value", numeric=False),
+        Column("handed_to", "handed to", numeric=False),
+    )
+    caption = (
+        "Options that the lab and Apache Hudi were handed for the first commit,"
+        f" {same} of them the same for all arms"
+    )
+    return Table("write-options", caption, columns, tuple(rows), folded=caption)
+
+
+_SHARED = (
+    "All arms ran in one Spark session, in turns, with the settings that Apache Hudi needs; a run with"
+    " --isolate-peers shows the effect of sharing it. Garbage is collected before each cell, outside the"
+    " clock."
+)
+_ISOLATED = (
+    "The peers ran in a process and a Spark session of their own, beside that of the other arms, which had"
+    " none of Apache Hudi\u2019s settings. One cell ran at a time, with rounds interleaved between the two."
+    " Garbage is collected before each cell, outside the clock."
+)
+
+
+def fairness_section(facts: RunValues) -> Section | None:
+    """One card per strategy: what it gets for free, or is denied."""
+    cards: dict[str, Card] = {}
+    for arm in facts.arms:
+        fairness = arm.summary["fairness"]
+        if isinstance(fairness, Mapping) and arm.strategy not in cards:
+            users = [a.name for a in facts.arms if a.strategy == arm.strategy]
+            cards[arm.strategy] = Card(arm.strategy, _facets(fairness), _users(users))
+    likeness = _likeness_table(facts)
+    blocks: list[Block] = []
+    if cards:
+        lead = "What each strategy gets for free and what it has to do without, as its author states it."
+        blocks += [Sentence(lead), Cards(tuple(cards.values()))]
+    if likeness is not None:
+        blocks.append(likeness)
+    return Section("fairness", "Fairness", tuple(blocks)) if blocks else None
+
+
+def _facets(fairness: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+    known = [(label, fairness[key]) for key, label in _FACETS if fairness.get(key)]
+    listed = {key for key, _ in _FACETS}
+    others = [
+        (key.replace("_", " "), value) for key, value in fairness.items() if key not in listed
+    ]
+    return tuple((label, str(value)) for label, value in (*known, *others))
+
+
+def _users(arms: list[str]) -> str:
+    return "" if len(arms) == 1 else f"arms {notation.listed(arms)}"
+
+
+def _likeness_table(facts: RunValues) -> Table | None:
+    """What is alike and what differs, with a figure for each difference; None for a run without peers."""
+    aspects = facts.run.header.likeness
+    if not aspects:
+        return None
+    columns = (
+        Column("aspect", "aspect", numeric=False),
+        Column("ours", "this pipeline", numeric=False),
+        Column("peer", "Apache Hudi", numeric=False),
+        Column("verdict", "who does more", numeric=False),
+        Column("measured", "measured in this run", numeric=False),
+    )
+    return Table(
+        "likeness",
+        "What is alike between this pipeline and Apache Hudi, and what is not",
+        columns,
+        tuple(_likeness_row(one, facts.arms) for one in aspects),
+        sortable=False,
+    )
+
+
+def _likeness_row(aspect: Mapping[str, Any], arms: Sequence[ArmValues]) -> tuple[Cell, ...]:
+    name, more = str(aspect["name"]), str(aspect["more"])
+    measured = "; ".join(_measured(aspect, arms))
+    return (
+        Cell(name, name, header=True),
+        Cell(str(aspect["ours"]), str(aspect["ours"])),
+        Cell(str(aspect["peer"]), str(aspect["peer"])),
+        Cell(str(aspect["verdict"]), more, tone=_TONES.get(more, "")),  # type: ignore[arg-type]
+        Cell(measured or notation.NOTHING, measured),
+    )
+
+
+def _measured(aspect: Mapping[str, Any], arms: Sequence[ArmValues]) -> Iterable[str]:
+    """The aspect's figures; arms with the same text are listed together."""
+    for metric in aspect.get("metrics", ()):
+        said: dict[str, list[str]] = {}
+        for arm in arms:
+            value = _figure(arm, metric)
+            if value is not None:
+                said.setdefault(_text(metric, value), []).append(arm.name)
+        label = metric.rpartition(".")[2].replace("_", " ")
+        if len(said) == 1:
+            yield f"{label}: {next(iter(said))} in every arm"
+        elif said:
+            yield f"{label}: " + ", ".join(
+                f"{text} in {notation.listed(names)}" for text, names in said.items()
+            )
+    if aspect.get("shown_in"):
+        yield f"the check {aspect['shown_in']} shows it for each table"
+
+
+def _figure(arm: ArmValues, metric: str) -> float | None:
+    group, _, name = metric.rpartition(".")
+    if not group:
+        return arm.figure(metric)
+    return (arm.summary[group] or {}).get(name)
+
+
+def _text(metric: str, value: float) -> str:
+    if metric.endswith("_bytes"):
+        return notation.size(value)
+    return notation.seconds(value) if metric.endswith("_s") else notation.count(value)
+
+
+_NOT_ALIKE = (
+    "What differs: the RFC's prototype ran on Flink, where Avro records went through Kryo one by one;"
+    " here both arms are vectorised Python beside Spark, and Avro carries a fingerprint of its schema, not"
+    " the schema. Compare the signs and the order of the figures rather than their sizes."
+)
+
+
+def rfc84_section(facts: RunValues) -> Section | None:
+    """The section, or None for other workloads."""
+    found = facts.claims
+    if not found:
+        return None
+    settings = facts.run.header.settings
+    rows = sum(int(n) for n in (settings.get("rows") or {}).values())
+    keys = sum(int(n or 0) for n in (settings.get("different_keys") or {}).values())
+    lead = (
+        f"{notation.count(rows)} rows with {notation.count(keys)} different keys;"
+        f" {rounds_said(facts.summary)}. The column RFC-84 quotes {RFC_SOURCE} The column prototype quotes"
+        f" {SOURCE}."
+    )
+    single = rounds_said(facts.summary) == "a single sample"
+    columns = (
+        Column("quantity", "quantity", numeric=False),
+        Column("before", "avro"),
+        Column("after", "internal_row"),
+        Column("change", "change"),
+        Column("rfc", "RFC-84", numeric=False),
+        Column("rfc_change", "prototype", about=SOURCE),
+        Column("verdict", "verdict", numeric=False, about=VERDICT_RULE),
+    )
+    table = Table(
+        "rfc84",
+        "The typed row beside Avro: here, in RFC-84's text, and in its prototype",
+        columns,
+        tuple(_claim_row(claim) for claim in found),
+        sortable=False,
+    )
+    blocks: tuple[Block, ...] = (
+        Sentence(lead, "warn" if single else ""),
+        table,
+        Sentence(VERDICT_RULE, "muted"),
+        *_why_more_bytes(found, rows),
+        Sentence(_NOT_ALIKE, "muted"),
+    )
+    return Section("rfc84", "Beside RFC-84", blocks)
+
+
+def _why_more_bytes(found: Sequence[Claim], rows: int) -> tuple[Sentence, ...]:
+    """Why bytes contradict the prototype: what a record took there and takes here."""
+    claim = next((one for one in found if one.unit == "MB"), None)
+    if claim is None or claim.verdict != "contradicts" or not rows:
+        return ()
+    before, after = (1e6 * value / rows for value in (claim.before, claim.after))
+    there = [notation.number(1e9 * gigabytes / PROTOTYPE_ROWS) for gigabytes in PROTOTYPE_GB]
+    text = (
+        f"Bytes contradict, since Avro starts from less: a record takes {notation.number(before)} B here and"
+        f" took {there[0]} B in the prototype, whose Avro records went through Kryo. The typed row takes"
+        f" {notation.number(after)} B here and took {there[1]} B there. Beside Avro's varints, it writes"
+        " numbers at fixed width and lengths in 4 bytes; the envelopes differ by 2 bytes."
+    )
+    return (Sentence(text, "warn"),)
+
+
+def _claim_row(claim: Claim) -> tuple[Cell, ...]:
+    if claim.unit == "MB":
+        before, after = (notation.size(value * 1e6) for value in (claim.before, claim.after))
+    else:
+        before, after = (notation.seconds(value) for value in (claim.before, claim.after))
+    interval = ""
+    if claim.low is not None and claim.high is not None and claim.low < claim.high:
+        interval = f"{percentage(claim.low)} to {percentage(claim.high)}"
+    tones: dict[str, Tone] = {"agrees": "good", "contradicts": "warn"}
+    return (
+        Cell(claim.quantity, claim.quantity, header=True),
+        Cell(before, claim.before),
+        Cell(after, claim.after),
+        Cell(percentage(claim.change), claim.change, note=interval),
+        Cell(claim.promised, claim.rfc_most),
+        Cell(percentage(claim.rfc_change), claim.rfc_change),
+        Cell(claim.verdict, claim.verdict, tone=tones.get(claim.verdict, "muted")),
+    )
+
+
+_FAR = 1.25
+"""A prediction that is off by more than this factor, in either direction, counts as missed."""
+
+
+def prediction_section(facts: RunValues) -> Section | None:
+    """The section, or None without predictions."""
+    arms = facts.predicted
+    if not arms:
+        return None
+    columns = (
+        Column("arm", "arm", numeric=False),
+        Column("expected_us", "SerDe CPU predicted", unit="µs per record"),
+        Column("measured_us", "measured", unit="µs per record"),
+        Column("us_ratio", "measured over predicted"),
+        Column("expected_bytes", "frame bytes predicted", unit="B per record"),
+        Column("measured_bytes", "measured", unit="B per record"),
+        Column("bytes_ratio", "measured over predicted"),
+    )
+    table = Table(
+        "prediction",
+        "What each arm's author predicted before the measurement, and what was measured",
+        columns,
+        tuple(_prediction_row(arm) for arm in arms),
+    )
+    return Section("prediction", "Prediction and measurement", (table,))
+
+
+def _prediction_row(arm: ArmValues) -> tuple[Cell, ...]:
+    cost = arm.per_record("serde_cpu_s")
+    return (
+        Cell(arm.name, arm.name, header=True),
+        *_pair(arm.expected_us, None if cost is None else 1e6 * cost),
+        *_pair(arm.expected_bytes, arm.per_record("frame_bytes")),
+    )
+
+
+def _pair(expected: float | None, measured: float | None) -> tuple[Cell, Cell, Cell]:
+    ratio = measured / expected if measured is not None and expected else None
+    tone: Tone = ""
+    if ratio is not None and ratio > 0:
+        tone = "warn" if max(ratio, 1 / ratio) > _FAR else "good"
+    return (
+        Cell(notation.number(expected), expected),
+        Cell(notation.number(measured), measured),
+        Cell(notation.ratio(ratio), ratio, tone=tone),
+    )

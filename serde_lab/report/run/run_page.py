@@ -1,0 +1,356 @@
+"""Builds the page of one run: its answer, then its sections in reading order.
+
+The headline compares arms of one execution and one framing, where the run has such arms, and names no faster
+format if arms differ in more than the representation. Rounds are counted here,
+but there are no statistical tests: a verdict from elsewhere is passed in as a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import fsum
+
+from serde_lab.analysis.ratios import Ratio, paired_logs, paired_ratio
+from serde_lab.analysis.run_values import ArmValues, RunValues, run_values
+from serde_lab.measure import phases
+from serde_lab.report import notation
+from serde_lab.report.page import Answer, Page, Section, Sentence
+from serde_lab.report.run.arms import arms_section, checks_section
+from serde_lab.report.run.beside import (
+    fairness_section,
+    peers_section,
+    prediction_section,
+    rfc84_section,
+)
+from serde_lab.report.run.byte_counts import byte_section
+from serde_lab.report.run.codec import codec_headline, codec_section
+from serde_lab.report.run.doubts import doubts_section, rounds_section
+from serde_lab.report.run.effects import effects_section
+from serde_lab.report.run.growth import growth_headline, growth_section
+from serde_lab.report.run.ladder import differences, ladder_section
+from serde_lab.report.run.provenance import commands_section, environment_section, raw_section
+from serde_lab.report.run.time_split import merging_section, time_section
+from serde_lab.report.run.topology_costs import topologies_section
+from serde_lab.runs.model import Run
+from serde_lab.runs.plain_text import plain
+
+_MOST_PHASE_VALUES = 24_000
+"""With more phase values a page would exceed its limit of two megabytes."""
+
+
+def run_page(run: Run) -> Page:
+    """The page of a run."""
+    facts = run_values(run)
+    phase_values = sum(sample.phase is not None for cell in run.cells for sample in cell.samples)
+    sections = (
+        *_figures(facts),
+        checks_section(facts),
+        fairness_section(facts),
+        doubts_section(facts),
+        environment_section(facts),
+        raw_section(facts, phase_tables=phase_values <= _MOST_PHASE_VALUES),
+        commands_section(facts),
+    )
+    return Page(
+        kind="run",
+        title=str(facts.content.get("title") or run.header.scenario),
+        facts=_head(facts),
+        answer=answer(facts),
+        sections=tuple(section for section in sections if section is not None),
+        data=facts.summary,
+    )
+
+
+def _figures(facts: RunValues) -> tuple[Section | None, ...]:
+    """The sections with measurements: those of a written table, or those of another kind of run."""
+    if facts.exchange == "none":
+        return (codec_section(facts),)
+    arms = arms_section(facts)
+    growth = growth_section(facts)
+    if growth is not None:
+        # arms of several sizes are no ladder steps, and predictions are per record
+        return (growth, arms, time_section(facts), byte_section(facts), rounds_section(facts))
+    return (
+        arms,
+        peers_section(facts),
+        effects_section(facts),
+        rfc84_section(facts),
+        topologies_section(facts),
+        merging_section(facts),
+        time_section(facts),
+        byte_section(facts),
+        rounds_section(facts),
+        ladder_section(facts),
+        prediction_section(facts),
+    )
+
+
+def _head(facts: RunValues) -> tuple[tuple[str, str], ...]:
+    header = facts.run.header
+    counts = {len(arm.rounds) for arm in facts.timed}
+    cold = max((len(arm.cold) for arm in facts.timed), default=0)
+    rounds = " to ".join(str(n) for n in sorted({min(counts), max(counts)})) if counts else "no"
+    measured = f"{rounds} measured round{'' if rounds == '1' else 's'}"
+    if cold:
+        measured += f", {cold} cold"
+    shown = (
+        ("scenario", header.scenario),
+        ("run", header.run),
+        ("started", header.started_at),
+        ("rounds", measured),
+        ("machine", header.machine_class),
+        ("exchange", _exchange(facts)),
+    )
+    return tuple((key, plain(value)) for key, value in shown if value)
+
+
+def _exchange(facts: RunValues) -> str:
+    if facts.exchange == "none":
+        return "none: records are encoded and decoded only"
+    if facts.exchange == "inprocess":
+        return "in-process, without Spark"
+    return "Spark, local mode" if facts.local else "Spark, on a cluster"
+
+
+FEWEST_ROUNDS = 3
+
+
+def answer(facts: RunValues) -> Answer:
+    """The question, and the run's answer to it."""
+    question = str(
+        facts.content.get("question") or "What does the SerDe strategy cost, end to end?"
+    )
+    figure, about, sentences = _headline(facts)
+    return Answer(
+        question=question,
+        figure=figure,
+        figure_about=about,
+        sentences=(
+            *_alarms(facts),
+            *sentences,
+            *_correctness(facts),
+        ),
+    )
+
+
+def _headline(facts: RunValues) -> tuple[str, str, tuple[Sentence, ...]]:
+    special = codec_headline(facts) or growth_headline(facts)
+    if special is not None:
+        return special
+    # an arm with its own table settings does different work
+    alike = [arm for arm in facts.strategies if not arm.table]
+    candidates = _comparable(facts, sorted(alike, key=lambda arm: arm.seconds or 0.0))
+    if not candidates:
+        return notation.NOTHING, "no valid timing", ()
+    best = candidates[0]
+    reference = facts.reference if facts.reference in candidates else None
+    if reference is None and len(candidates) > 1:
+        reference = candidates[-1]
+    if reference is None:
+        return (*_alone(best), ())
+    if reference is best:
+        return _reference_wins(best, candidates[1:])
+    return _pair(facts, best, reference)
+
+
+def _comparable(facts: RunValues, arms: Sequence[ArmValues]) -> Sequence[ArmValues]:
+    """The arms that differ in representation alone from the reference, else from the fastest that has such.
+
+    All of `arms` if no two differ in representation alone, or if the reference is a peer.
+    """
+    first = [arm for arm in arms if arm is facts.reference]
+    if any(arm.kind != "strategy" for arm in first):
+        return arms
+    for one in (*first, *arms):
+        found = [arm for arm in arms if _one_execution_and_framing(one, arm)]
+        if len(found) > 1:
+            return found
+    return arms
+
+
+def _one_execution_and_framing(one: ArmValues, other: ArmValues) -> bool:
+    return all(difference.factor == "representation" for difference in differences(one, other))
+
+
+def _alone(arm: ArmValues) -> tuple[str, str]:
+    share = notation.percent(arm.figure("serde_share"))
+    return (
+        notation.seconds(arm.seconds),
+        f"end to end for {notation.named(arm.name)}, the only arm with a timing; SerDe takes {share}"
+        " of the slot time",
+    )
+
+
+def _reference_wins(
+    best: ArmValues, others: Sequence[ArmValues]
+) -> tuple[str, str, tuple[Sentence, ...]]:
+    if not others:
+        return (*_alone(best), ())
+    second = others[0]
+    factor = paired_ratio(second.seconds_by_round, best.seconds_by_round)
+    wins, rounds = _duel(best, second)
+    text = (
+        f"No arm beats the reference: {notation.named(best.name)} wrote {_written(best)};"
+        f" {notation.named(second.name)}, the second fastest, took {notation.seconds(second.seconds)}."
+        f" {notation.named(best.name)} {_won(wins, rounds)}."
+    )
+    if rounds < FEWEST_ROUNDS:
+        text = f"{text.removesuffix('.')}, but that is too few rounds to decide."
+    about = (
+        f"the time of {notation.named(second.name)}, the second fastest, over that of"
+        f" {notation.named(best.name)}, the reference"
+    )
+    return _times(factor), about, (Sentence(text),)
+
+
+def _pair(
+    facts: RunValues, best: ArmValues, reference: ArmValues
+) -> tuple[str, str, tuple[Sentence, ...]]:
+    factor = paired_ratio(reference.seconds_by_round, best.seconds_by_round)
+    wins, rounds = _duel(best, reference)
+    named = ", the reference," if reference is facts.reference else ", the slowest arm,"
+    first, second = notation.named(best.name), notation.named(reference.name)
+    text = (
+        f"{first} wrote {_written(best)}; {second}{named} took"
+        f" {notation.seconds(reference.seconds)} (medians of"
+        f" {notation.plural(len(best.rounds), 'round')}). {first} {_won(wins, rounds)}"
+    )
+    if factor is not None and factor.range:
+        text += (
+            f"; the geometric mean of the ratios is {factor.text} (95 % interval {factor.range})"
+        )
+    if rounds < FEWEST_ROUNDS:
+        text += ", but that is too few rounds to decide"
+    sentences = [Sentence(text + ".")]
+    if factor is not None and factor.decided and rounds >= FEWEST_ROUNDS:
+        about = f"faster end to end: {first} against {second}, at least {factor.at_least} times"
+        sentences += _saved(best, reference)
+    else:
+        about = f"between {first} and {second}; which is faster is not decided"
+    sound = len(differences(reference, best)) < 2
+    sentences.append(Sentence(_cause(facts, best, reference), "" if sound else "warn"))
+    return _times(factor), about, tuple(sentences)
+
+
+def _times(factor: Ratio | None) -> str:
+    return notation.NOTHING if factor is None else f"{factor.text}×"
+
+
+def _written(arm: ArmValues) -> str:
+    return f"{notation.count(arm.rows)} rows in {notation.seconds(arm.seconds)}"
+
+
+def _duel(one: ArmValues, other: ArmValues) -> tuple[int, int]:
+    """The number of common rounds that `one` won, and their total."""
+    logs = paired_logs(other.seconds_by_round, one.seconds_by_round).values()
+    return sum(log > 0 for log in logs), len(logs)
+
+
+def _won(wins: int, rounds: int) -> str:
+    if rounds == 0:
+        return "shares no round with it"
+    if wins == rounds:
+        if rounds == 1:
+            return "was faster in the one round"
+        return f"was faster in every one of {rounds} rounds"
+    return f"was faster in {wins} of {notation.plural(rounds, 'round')}"
+
+
+def _saved(best: ArmValues, reference: ArmValues) -> list[Sentence]:
+    """Say how much of the saved time is SerDe's; phases sum up to the whole, so shares add up."""
+    if not best.phases or not reference.phases:
+        return []
+    costs = [
+        f"{notation.number(1e6 * cost)} µs of CPU per record in {notation.named(arm.name)}"
+        for arm in (reference, best)
+        if (cost := arm.per_record("serde_cpu_s")) is not None
+    ]
+    text = f"SerDe (the four verbs and route) costs {notation.listed(costs)}. " if costs else ""
+    saved = _slot_seconds(reference) - _slot_seconds(best)
+    serde = _slot_seconds(reference, serde=True) - _slot_seconds(best, serde=True)
+    if saved > 0:
+        share = serde / saved
+        if share > 1.005:
+            more = notation.seconds(serde - saved)
+            text += f"SerDe saves more slot time than the whole write; everything else takes {more} more."
+        else:
+            rest = "" if share > 0.995 else "; the rest is less waiting, writing and idling"
+            text += f"SerDe accounts for {notation.percent(share)} of the saved slot time{rest}."
+    return [Sentence(text.strip())] if text else []
+
+
+def _slot_seconds(arm: ArmValues, serde: bool = False) -> float:
+    return fsum(
+        times["wall_s"] for name, times in arm.phases.items() if not serde or phases.is_serde(name)
+    )
+
+
+def _cause(facts: RunValues, best: ArmValues, reference: ArmValues) -> str:
+    found = differences(reference, best)
+    if len(found) == 1:
+        return f"The two arms differ in one factor, {found[0].factor}: {found[0].words}."
+    if not found:
+        return "The two arms have the same settings: any difference is noise."
+    names = notation.listed([difference.factor for difference in found])
+    arms = facts.strategy_arms
+    apart = any(len(differences(one, other)) == 1 for one, other in pairwise(arms))
+    where = (
+        "the steps from arm to arm below show each factor by itself"
+        if apart
+        else "no two neighbouring arms of this run differ in one factor alone"
+    )
+    return (
+        f"The two arms differ in {notation.plural(len(found), 'factor')}, {names}, so this"
+        f" does not compare formats by themselves: {where}."
+    )
+
+
+def _correctness(facts: RunValues) -> tuple[Sentence, ...]:
+    checks = facts.run.checks
+    if not checks:
+        return (
+            Sentence("No contents were checked, so nobody knows whether any arm is right.", "bad"),
+        )
+    if all(check.passed for check in checks) and not any(arm.unchecked for arm in facts.arms):
+        return (
+            Sentence(
+                f"{_right(facts)}: all {notation.count(len(checks))} checks of contents passed.",
+                "good",
+            ),
+        )
+    return ()
+
+
+def _right(facts: RunValues) -> str:
+    if facts.exchange == "none":
+        return "Every arm returned every record"
+    return "Every arm wrote the right table"
+
+
+def _alarms(facts: RunValues) -> tuple[Sentence, ...]:
+    found = []
+    wrong = [notation.named(arm.name) for arm in facts.arms if arm.wrong]
+    if wrong:
+        are = "is" if len(wrong) == 1 else "are"
+        found.append(
+            Sentence(
+                f"Wrong answer: {notation.listed(wrong)}. A check of contents failed, so no timing"
+                f" of {'it' if len(wrong) == 1 else 'them'} {are} shown.",
+                "bad",
+            )
+        )
+    unchecked = [notation.named(arm.name) for arm in facts.arms if arm.unchecked]
+    if unchecked:
+        found.append(
+            Sentence(
+                f"Unchecked: {notation.listed(unchecked)}. Timings of arms with an unchecked round"
+                " are not shown.",
+                "bad",
+            )
+        )
+    state = facts.run.header.state
+    if state != "complete":
+        what = "is still running" if state == "running" else "was interrupted"
+        found.append(Sentence(f"This run {what}: the page shows what was measured so far.", "warn"))
+    return tuple(found)

@@ -1,0 +1,251 @@
+"""Compares arms with different topologies: the cost of each, and what the typed row saves in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import fsum
+from statistics import geometric_mean, median
+
+from serde_lab.analysis.run_values import ArmValues, RunValues
+from serde_lab.measure import phases
+from serde_lab.report import notation
+from serde_lab.report.page import (
+    Block,
+    Card,
+    Cards,
+    Cell,
+    Column,
+    Figure,
+    Section,
+    Sentence,
+    Table,
+)
+from serde_lab.report.plots.drawings import Step, Steps
+
+_STEPS = ("legacy", "step1", "step2", "step3", "compatible")
+_BEFORE, _AFTER = "avro", "internal_row"
+_CLAIM = (
+    "RFC-84 says that the typed row saves up to 25 % of a write on Flink. It does not name the"
+    " topology."
+)
+_METADATA = "update_metadata"
+_WHAT_HOPS_COST = (
+    "After a lookup, the file group is written into the record before its next hop. A strategy that holds"
+    " bytes, such as the typed row, writes the bytes for that hop in this step, and its encode only copies"
+    " them. Comparisons of topologies therefore add this step to the four verbs and route."
+)
+
+
+_OneHop = Mapping[str, Mapping[int, float]]
+"""Each strategy's cost with the bucket index, in microseconds of CPU per record, by round."""
+
+
+def topologies_section(facts: RunValues) -> Section | None:
+    """The section; if all arms share a topology, it only draws that topology."""
+    named = facts.by_topology
+    drawn = _drawn(facts)
+    if len({name for name, _ in named}) < 2:
+        return Section("topologies", "The path of a record", (drawn,)) if drawn.cards else None
+    one_hop: _OneHop = {arm.strategy: _hops_us(arm) for name, arm in named if name == "bucket"}
+    blocks: list[Block] = [_table(named, one_hop)]
+    ratios = _ratios(named, one_hop)
+    if ratios is not None:
+        blocks += [ratios, Sentence(_WHAT_HOPS_COST, "muted")]
+    gains = _gains(named)
+    if gains is not None:
+        blocks += [gains, Sentence(_CLAIM, "muted")]
+    steps = _steps(named)
+    if steps is not None:
+        blocks.append(steps)
+    if drawn.cards:
+        blocks.append(drawn)
+    return Section("topologies", "What each topology costs", tuple(blocks))
+
+
+def _drawn(facts: RunValues) -> Cards:
+    """Stages and hops of each topology; empty for older runs, which did not record them."""
+    found = facts.run.header.settings.get("topologies") or {}
+    return Cards(
+        tuple(
+            Card(name, tuple((label or "hop", text) for label, text in one["steps"]), one["about"])
+            for name, one in found.items()
+        )
+    )
+
+
+def _table(named: Sequence[tuple[str, ArmValues]], one_hop: _OneHop) -> Table:
+    columns = (
+        Column("topology", "topology", numeric=False),
+        Column("arm", "arm", numeric=False),
+        Column("hops", "hops"),
+        Column("shuffle_bytes", "shuffle"),
+        Column("serde_us", "SerDe CPU", unit="µs per record", about="the four verbs and route"),
+        Column(
+            "metadata_us",
+            "metadata CPU",
+            unit="µs per record",
+            about="writing the file group into records",
+        ),
+        Column(
+            "of_bucket",
+            "of one hop",
+            about="SerDe and metadata CPU, over that of the strategy's bucket index in the same round",
+        ),
+        Column("index_records", "index records"),
+        Column("index_us", "index CPU", unit="µs per index record"),
+        Column("seconds", "seconds"),
+    )
+    return Table(
+        "topologies",
+        "Every arm with its topology: medians over measured rounds",
+        columns,
+        tuple(_row(name, arm, one_hop) for name, arm in named),
+    )
+
+
+def _hops_us(arm: ArmValues) -> dict[int, float]:
+    """Microseconds of CPU per record for the four verbs, route and setting the records' file groups, by
+    round."""
+    cost = {}
+    for number, values in arm.rounds.items():
+        serde, rows = values.metrics.get("serde_cpu_s"), values.metrics.get("rows")
+        if serde and rows:
+            metadata = [t.cpu_s for name, t in values.phases.items() if _verb(name) == _METADATA]
+            cost[number] = 1e6 * (serde + fsum(metadata)) / rows
+    return cost
+
+
+def _verb(phase: str) -> str:
+    return phases.split(phase)[1]
+
+
+def _of_one_hop(arm: ArmValues | None, one_hop: _OneHop) -> float | None:
+    """The median over rounds of the arm's cost relative to one hop in the same round, since a slow phase
+    of the machine affects both."""
+    once = one_hop.get(arm.strategy) if arm is not None else None
+    if arm is None or once is None:
+        return None
+    paired = [cost / once[number] for number, cost in _hops_us(arm).items() if number in once]
+    return median(paired) if paired else None
+
+
+def _ratios(named: Sequence[tuple[str, ArmValues]], one_hop: _OneHop) -> Table | None:
+    """The cost relative to one hop, for all strategies; None if none of them uses the bucket index."""
+    strategies = list(one_hop)
+    if not strategies:
+        return None
+    arms = {(name, arm.strategy): arm for name, arm in named}
+    columns = (
+        Column("topology", "topology", numeric=False),
+        Column("hops", "hops"),
+        *(Column(strategy, strategy) for strategy in strategies),
+        Column("mean", "geometric mean"),
+    )
+    rows = []
+    for topology, hops in {name: arm.figure("hops") for name, arm in named}.items():
+        ratios = [_of_one_hop(arms.get((topology, strategy)), one_hop) for strategy in strategies]
+        rows.append(
+            (
+                Cell(topology, topology, header=True),
+                Cell(notation.count(hops), hops),
+                *(Cell(notation.ratio(ratio), ratio) for ratio in ratios),
+                Cell(notation.ratio(mean := _mean(ratios)), mean),
+            )
+        )
+    caption = (
+        "CPU per record for SerDe and metadata, as a multiple of the same strategy's CPU for one hop:"
+        " medians of the ratios of each round"
+    )
+    return Table("topology-ratios", caption, columns, tuple(rows))
+
+
+def _mean(ratios: Sequence[float | None]) -> float | None:
+    """The geometric mean over strategies; None if one of them is missing."""
+    known = [ratio for ratio in ratios if ratio]
+    return geometric_mean(known) if len(known) == len(ratios) else None
+
+
+def _row(topology: str, arm: ArmValues, one_hop: _OneHop) -> tuple[Cell, ...]:
+    serde, hops, shuffled = (
+        arm.per_record("serde_cpu_s"),
+        arm.figure("hops"),
+        arm.figure("shuffle_bytes"),
+    )
+    sent, index_cpu = arm.figure("index_records"), arm.figure("index_cpu_s")
+    ratio = _of_one_hop(arm, one_hop)
+    each = 1e6 * index_cpu / sent if sent and index_cpu is not None else None
+    micro = None if serde is None else 1e6 * serde
+    metadata = arm.verb_us(_METADATA) or None
+    return (
+        Cell(topology, topology, header=True),
+        Cell(arm.name, arm.name),
+        Cell(notation.count(hops), hops),
+        Cell(notation.size(shuffled), shuffled),
+        Cell(notation.number(micro), micro),
+        Cell(notation.number(metadata), metadata),
+        Cell(notation.ratio(ratio), ratio),
+        Cell(notation.count(sent or None), sent),
+        Cell(notation.number(each), each),
+        Cell(
+            arm.absence if arm.seconds is None else notation.seconds(arm.seconds),
+            arm.seconds,
+        ),
+    )
+
+
+def _gains(named: Sequence[tuple[str, ArmValues]]) -> Table | None:
+    """What the second strategy saves, for each topology that both strategies have."""
+    seconds = {(name, arm.strategy): arm.seconds for name, arm in named}
+    rows = []
+    for topology in dict.fromkeys(name for name, _ in named):
+        before, after = seconds.get((topology, _BEFORE)), seconds.get((topology, _AFTER))
+        if before is None or after is None:
+            continue
+        saved = 1 - after / before
+        rows.append(
+            (
+                Cell(topology, topology, header=True),
+                Cell(notation.seconds(before), before),
+                Cell(notation.seconds(after), after),
+                Cell(f"{100 * saved:.1f} %", saved, tone="good" if saved > 0 else "warn"),
+            )
+        )
+    if not rows:
+        return None
+    columns = (
+        Column("topology", "topology", numeric=False),
+        Column("before", _BEFORE, unit="s"),
+        Column("after", _AFTER, unit="s"),
+        Column("saved", "saved"),
+    )
+    return Table(
+        "topology-gains", "Share of the write time that the typed row saves", columns, tuple(rows)
+    )
+
+
+def _steps(named: Sequence[tuple[str, ArmValues]]) -> Figure | None:
+    """RFC-24's steps in order: the typed row's arm of each topology, or else the topology's first arm."""
+    chosen: dict[str, ArmValues] = {}
+    for name, arm in named:
+        if name not in chosen or (chosen[name].strategy != _AFTER and arm.strategy == _AFTER):
+            chosen[name] = arm
+    there = [(name, chosen[name]) for name in _STEPS if name in chosen]
+    if len(there) < 2:
+        return None
+    steps = []
+    earlier: float | None = None
+    for name, arm in there:
+        change = ""
+        if earlier and arm.seconds:
+            change = f"{arm.seconds / earlier:.2f} times the time before"
+        shown = arm.absence if arm.seconds is None else notation.seconds(arm.seconds)
+        steps.append(Step(f"{name} · {arm.name}", arm.seconds, shown, change, sound=True))
+        earlier = arm.seconds or earlier
+    return Figure(
+        name="rfc24",
+        title="RFC-24, step by step",
+        description="Bars in the order of the RFC's steps: "
+        + "; ".join(f"{step.label} {step.value_text}" for step in steps)
+        + ".",
+        drawing=Steps(axis="seconds end to end, median of rounds", steps=tuple(steps)),
+    )

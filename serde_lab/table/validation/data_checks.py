@@ -1,0 +1,274 @@
+"""Checks that open data files: footers, types and log blocks, and then every row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from serde_lab.errors import LabError, TableError
+from serde_lab.records.key_hash import hash64
+from serde_lab.records.schema import columns_of, find_field, values_at
+from serde_lab.table.config import TableConfig
+from serde_lab.table.files.base_file import (
+    BLOOM_KEY,
+    BLOOM_TYPE_KEY,
+    PARTITION_PATH,
+    RECORD_KEY,
+    BaseFileReader,
+    data_schema,
+)
+from serde_lab.table.files.delete_block import decode_deletes
+from serde_lab.table.files.file_system_view import BaseFile, FileSlice, LogFile
+from serde_lab.table.files.key_footer import BloomFilter
+from serde_lab.table.files.log_block import (
+    BlockType,
+    Damage,
+    Header,
+    LogBlock,
+    decode_avro,
+    decode_parquet,
+    parse_blocks,
+)
+from serde_lab.table.index.bucket_index import bucket_ids
+from serde_lab.table.read_plan import FileSliceReader
+from serde_lab.table.validation import finding as kinds
+from serde_lab.table.validation.finding import Finding
+from serde_lab.table.validation.inspection import Inspection
+
+
+def check_contents(table: Inspection, deep: bool) -> Iterator[Finding]:
+    """All findings in the files of the newest slices; `deep` also decodes log blocks and tests bloom
+    filters."""
+    if table.view is None:
+        return
+    for slice_ in table.view.latest_file_slices():
+        if slice_.base_file is not None:
+            yield from _base_file(table, slice_.base_file, deep)
+        for log in slice_.log_files:
+            yield from _log_file(table, log, deep)
+
+
+def _base_file(table: Inspection, base: BaseFile, deep: bool) -> Iterator[Finding]:
+    try:
+        reader = BaseFileReader(table.storage, base.path)
+    except LabError as exc:
+        yield Finding(kinds.BASE_FILE_UNREADABLE, base.path, exc.message)
+        return
+    yield from _types(table, base.path, data_schema(reader.schema), reader.physical_types)
+    footer = reader.footer
+    if BLOOM_KEY not in footer:
+        yield Finding(kinds.BLOOM_MISSING, base.path, f"its footer has no {BLOOM_KEY}")
+    elif deep:
+        yield from _bloom(base.path, reader)
+
+
+def _bloom(path: str, reader: BaseFileReader) -> Iterator[Finding]:
+    footer = reader.footer
+    try:
+        bloom = BloomFilter.from_footer(footer[BLOOM_KEY], footer.get(BLOOM_TYPE_KEY, ""), path)
+        keys = reader.read([RECORD_KEY]).column(0).combine_chunks()
+    except TableError as exc:
+        yield Finding(kinds.BLOOM_WRONG, path, exc.message)
+        return
+    if isinstance(keys, pa.ChunkedArray):
+        return
+    known = keys.drop_null()
+    missed = len(known) - int(bloom.may_contain(known).sum())
+    if missed:
+        yield Finding(
+            kinds.BLOOM_WRONG, path, f"it excludes {missed} of the file's {len(known)} keys"
+        )
+
+
+def _types(
+    table: Inspection, path: str, schema: pa.Schema, physical: dict[str, str]
+) -> Iterator[Finding]:
+    for field in schema:
+        kind = field.type
+        if pa.types.is_timestamp(kind) and kind.tz is None:
+            what = "INT96" if physical.get(field.name) == "INT96" else "without a time zone"
+            yield Finding(kinds.COLUMN_TYPE, f"{path}: {field.name}", f"it is a timestamp {what}")
+        if pa.types.is_decimal(kind) and physical.get(field.name) in ("INT32", "INT64"):
+            yield Finding(
+                kinds.COLUMN_TYPE,
+                f"{path}: {field.name}",
+                f"the decimal is stored as {physical[field.name]}",
+            )
+    if table.config is None or table.config.is_mor:
+        return
+    for name in table.config.ordering_fields:
+        found = find_field(schema, name)
+        if found is None:
+            continue
+        if pa.types.is_decimal(found.type) or pa.types.is_date(found.type):
+            yield Finding(kinds.ORDERING_TYPE, name, f"the ordering field is a {found.type}")
+
+
+def _log_file(table: Inspection, log: LogFile, deep: bool) -> Iterator[Finding]:
+    try:
+        content = table.storage.open_input(log.path).read_buffer()
+    except LabError as exc:
+        yield Finding(kinds.LOG_DAMAGED, log.path, exc.message)
+        return
+    if not content.size:
+        yield Finding(kinds.LOG_DAMAGED, log.path, "it is empty")
+    for block in parse_blocks(content):
+        if isinstance(block, Damage):
+            yield Finding(
+                kinds.LOG_DAMAGED,
+                log.path,
+                f"at byte {block.offset} of {content.size}: {block.problem}",
+            )
+        else:
+            yield from _block(table, f"{log.path} (block at byte {block.offset})", block, deep)
+
+
+def _block(table: Inspection, where: str, block: LogBlock, deep: bool) -> Iterator[Finding]:
+    ordering = () if table.config is None else table.config.ordering_fields
+    if block.type == BlockType.COMMAND:
+        return
+    if block.type not in (BlockType.AVRO_DATA, BlockType.PARQUET_DATA, BlockType.DELETE):
+        yield Finding(kinds.LOG_UNSUPPORTED, where, f"the block is of type {block.type}")
+        return
+    try:
+        if block.type == BlockType.PARQUET_DATA:
+            rows = decode_parquet(block.content, where)
+            for name in ordering:
+                found = find_field(rows.schema, name)
+                if found is not None and pa.types.is_string(found.type):
+                    yield Finding(
+                        kinds.ORDERING_STRING_PARQUET,
+                        where,
+                        f"the ordering field {name} is a string",
+                    )
+        elif deep and block.type == BlockType.AVRO_DATA:
+            decode_avro(block.content, block.header.get(Header.SCHEMA, ""), where)
+        elif deep:
+            decode_deletes(block.content, (), where)
+    except LabError as exc:
+        yield Finding(kinds.LOG_DAMAGED, where, exc.message)
+
+
+class RowCheck:
+    """Reads a table's newest slices once; `rows` is the number of rows read."""
+
+    def __init__(self, table: Inspection, data_schema: pa.Schema) -> None:
+        self._table, self._schema = table, data_schema
+        self.rows = 0
+        self._hashes: list[npt.NDArray[np.uint64]] = []
+        self._partitions: list[npt.NDArray[np.int32]] = []
+
+    def check(self) -> Iterator[Finding]:
+        """All findings in the rows."""
+        view, config = self._table.view, self._table.config
+        if view is None or config is None:
+            return
+        partitions: list[str] = []
+        for slice_ in view.latest_file_slices():
+            if not partitions or partitions[-1] != slice_.partition_path:
+                partitions.append(slice_.partition_path)
+            try:
+                yield from self._slice(config, slice_, len(partitions) - 1)
+            except LabError as exc:
+                yield Finding(kinds.ROWS_UNREADABLE, _place(slice_), exc.message)
+        yield from self._doubled(partitions)
+
+    def _slice(self, config: TableConfig, slice_: FileSlice, partition: int) -> Iterator[Finding]:
+        wanted = [RECORD_KEY, PARTITION_PATH, *columns_of(config.ordering_fields), *self._lists()]
+        reader = FileSliceReader(
+            self._table.storage,
+            config,
+            slice_,
+            self._schema,
+            self._table.visibility,
+            columns=list(dict.fromkeys(wanted)),
+        )
+        null_keys = misplaced = wrong_bucket = 0
+        null_ordering = dict.fromkeys(config.ordering_fields, 0)
+        null_elements = dict.fromkeys(self._lists(), 0)
+        for batch in reader.batches():
+            self.rows += batch.num_rows
+            keys = batch.column(RECORD_KEY)
+            null_keys += keys.null_count
+            keys = keys.drop_null()
+            self._hashes.append(hash64(keys))
+            self._partitions.append(np.full(len(keys), partition, np.int32))
+            same = pc.equal(batch.column(PARTITION_PATH), slice_.partition_path)
+            misplaced += batch.num_rows - (pc.sum(same).as_py() or 0)
+            for name in null_ordering:
+                null_ordering[name] += values_at(batch, name).null_count
+            for name in null_elements:
+                null_elements[name] += batch.column(name).flatten().null_count
+            wrong_bucket += self._wrong_buckets(config, slice_, keys)
+        where = _place(slice_)
+        if null_keys:
+            yield Finding(kinds.KEY_NULL, where, f"{null_keys} rows have no record key")
+        if misplaced:
+            yield Finding(
+                kinds.META_COLUMN_WRONG,
+                where,
+                f"{misplaced} rows have another {PARTITION_PATH} than their folder",
+            )
+        if wrong_bucket:
+            yield Finding(
+                kinds.BUCKET_WRONG,
+                where,
+                f"{wrong_bucket} keys do not hash to the bucket of file group {slice_.file_id}",
+            )
+        for name, nulls in null_ordering.items():
+            if nulls:
+                yield Finding(kinds.ORDERING_NULL, f"{where}: {name}", f"{nulls} rows have a null")
+        for name, nulls in null_elements.items():
+            if nulls:
+                yield Finding(
+                    kinds.NULL_LIST_ELEMENT, f"{where}: {name}", f"{nulls} list elements are null"
+                )
+
+    def _wrong_buckets(self, config: TableConfig, slice_: FileSlice, keys: pa.Array) -> int:
+        """Number of keys that belong to another file group by the table's own bucket index."""
+        key_fields, hash_fields = config.record_key_fields, config.bucket_fields
+        count = config.buckets_of(slice_.partition_path)
+        if count is not None and slice_.file_id[:8].isdigit():
+            found = bucket_ids(keys, key_fields, hash_fields, count)
+            return int((found != int(slice_.file_id[:8])).sum())
+        ring = self._table.rings.get(slice_.partition_path)
+        number = None if ring is None else ring.number_of(slice_.file_id)
+        if ring is None or number is None:
+            return 0
+        return int((ring.nodes_of(keys, key_fields, hash_fields) != number).sum())
+
+    def _lists(self) -> list[str]:
+        return [f.name for f in self._schema if pa.types.is_list(f.type)]
+
+    def _doubled(self, partitions: list[str]) -> Iterator[Finding]:
+        """Duplicate keys, found by 64-bit hashes: at 10⁸ keys one false alarm in 4,000 tables."""
+        if not self._hashes:
+            return
+        hashes = np.concatenate(self._hashes)
+        owners = np.concatenate(self._partitions)
+        order = np.lexsort((owners, hashes))
+        hashes, owners = hashes[order], owners[order]
+        again = hashes[1:] == hashes[:-1]
+        within = again & (owners[1:] == owners[:-1])
+        for partition in np.unique(owners[1:][within]):
+            count = int((owners[1:][within] == partition).sum())
+            yield Finding(
+                kinds.KEY_DOUBLED,
+                partitions[partition] or ".",
+                f"{count} rows have the record key of another row of the partition",
+            )
+        across = int((again & ~within).sum())
+        if across:
+            yield Finding(
+                kinds.KEY_IN_PARTITIONS, ".", f"{across} record keys occur in another partition too"
+            )
+
+
+def _place(slice_: FileSlice) -> str:
+    if slice_.base_file is not None:
+        return slice_.base_file.path
+    return slice_.log_files[0].path

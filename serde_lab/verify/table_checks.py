@@ -1,0 +1,201 @@
+"""Runs the checks on a finished table, and compares the tables of several arms.
+
+The checks:
+
+- `rows_match_oracle`: every row and column equals the oracle's;
+- `no_duplicate_keys`: no record key occurs twice in a partition path;
+- `meta_columns`: the five meta columns agree with data, files and timeline;
+- `arms_agree`: the tables of all arms hold the same rows.
+
+If a reader cannot read the table, the check fails and the run continues.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from serde_lab.errors import TableError
+from serde_lab.verify.contents import (
+    Fingerprint,
+    Fingerprinter,
+    RowSource,
+    fingerprint,
+    rows_of,
+    steps,
+)
+from serde_lab.verify.difference import first_difference
+from serde_lab.verify.key_text import partition_paths, record_keys
+from serde_lab.verify.meta_columns import MetaColumns
+from serde_lab.verify.readers import HudiRs, TableFacts, TableReader
+from serde_lab.verify.row_hash import Hashes
+from serde_lab.verify.rules import TableRules
+
+ROWS_MATCH_ORACLE = "rows_match_oracle"
+NO_DUPLICATE_KEYS = "no_duplicate_keys"
+META_COLUMNS = "meta_columns"
+ARMS_AGREE = "arms_agree"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """The result of one check; `detail` is a sentence for a reader in either case."""
+
+    name: str
+    passed: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableVerdict:
+    """All checks of one table, and its contents (None if it could not be read)."""
+
+    results: tuple[CheckResult, ...]
+    fingerprint: Fingerprint | None
+
+    @property
+    def passed(self) -> bool:
+        return all(result.passed for result in self.results)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The expected rows with their fingerprint, computed once for all arms and rounds."""
+
+    rows: RowSource
+    fingerprint: Fingerprint
+
+    @classmethod
+    def of(cls, source: RowSource | pa.Table) -> Expected:
+        """`source` with its fingerprint."""
+        return cls(rows_of(source), fingerprint(source))
+
+
+def check_path(path: str, expected: Expected, rules: TableRules) -> TableVerdict:
+    """All checks of the table at `path`, read by hudi-rs."""
+    return check_table(HudiRs(path), expected, rules)
+
+
+def check_table(
+    reader: TableReader, expected: Expected, rules: TableRules, facts: TableFacts | None = None
+) -> TableVerdict:
+    """All checks of the table that `reader` reads, in one pass if nothing is wrong.
+
+    `facts` default to those of hudi-rs; they are required for readers other than HudiRs.
+    """
+    names = (ROWS_MATCH_ORACLE, NO_DUPLICATE_KEYS, META_COLUMNS)
+    try:
+        if facts is None:
+            if not isinstance(reader, HudiRs):
+                raise TypeError(
+                    f"{reader.name} gives no facts about the table's files: pass `facts`"
+                )
+            facts = reader.facts()
+        meta = MetaColumns(rules, facts)
+        contents = Fingerprinter(reader.schema)
+        parts = [np.empty(0, np.uint64)]
+        for batch in steps(reader):
+            contents.add(batch)
+            parts.append(meta.add(batch))
+        found = contents.fingerprint()
+        results = (
+            _rows_match(reader, expected, found, rules),
+            _no_duplicates(reader, np.concatenate(parts), rules),
+            _meta(reader, meta),
+        )
+    except TableError as exc:
+        return TableVerdict(tuple(CheckResult(name, False, exc.message) for name in names), None)
+    return TableVerdict(results, found)
+
+
+def rows_match(
+    source: RowSource | pa.Table, expected: Expected, rules: TableRules, name: str = "the table"
+) -> CheckResult:
+    """Only the first check, for any rows with or without meta columns."""
+    rows = rows_of(source)
+    contents = Fingerprinter(rows.schema)
+    for batch in steps(rows):
+        contents.add(batch)
+    return _compared(rows, expected, contents.fingerprint(), rules, name)
+
+
+def arms_agree(prints: Mapping[str, Fingerprint | None]) -> dict[str, CheckResult]:
+    """One result per arm: whether its table equals those of the other arms.
+
+    The contents that most arms hold are the reference (the first arm's in a tie): an arm with other contents,
+    or without readable contents, fails.
+    """
+    readable = {arm: found for arm, found in prints.items() if found is not None}
+    ranked = Counter(found.digest for found in readable.values()).most_common(1)
+    chosen = (
+        next((a for a, f in readable.items() if f.digest == ranked[0][0]), "") if ranked else ""
+    )
+    results = {}
+    for arm, found in prints.items():
+        if found is None:
+            results[arm] = CheckResult(ARMS_AGREE, False, f"the table of {arm} could not be read")
+            continue
+        difference = readable[chosen].difference(found)
+        if difference is None:
+            like = sum(other == found for other in readable.values()) - 1
+            detail = f"equal to {like} other arm{'' if like == 1 else 's'}, {found.rows:,} rows"
+        else:
+            detail = f"differs from {chosen}: {difference}"
+        results[arm] = CheckResult(ARMS_AGREE, difference is None, detail)
+    return results
+
+
+def _rows_match(
+    reader: TableReader, expected: Expected, found: Fingerprint, rules: TableRules
+) -> CheckResult:
+    return _compared(reader, expected, found, rules, reader.name)
+
+
+def _compared(
+    source: RowSource, expected: Expected, found: Fingerprint, rules: TableRules, name: str
+) -> CheckResult:
+    if found == expected.fingerprint:
+        detail = f"{found.rows:,} rows, {len(found.columns)} columns, digest {found.digest}"
+        return CheckResult(ROWS_MATCH_ORACLE, True, detail)
+    difference = first_difference(expected.rows, source, rules.key_columns)
+    words = difference.words if difference else expected.fingerprint.difference(found)
+    return CheckResult(ROWS_MATCH_ORACLE, False, f"as read by {name}: {words}")
+
+
+def _no_duplicates(reader: TableReader, keys: Hashes, rules: TableRules) -> CheckResult:
+    ordered = np.sort(keys)
+    suspects = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    if not len(suspects):
+        return CheckResult(NO_DUPLICATE_KEYS, True, f"{len(keys):,} distinct keys")
+    # by text: two keys may share a hash
+    texts: Counter[tuple[str, str]] = Counter()
+    judge = MetaColumns(rules, TableFacts({}, ()))
+    for batch in steps(reader):
+        here = np.isin(judge.add(batch), suspects)
+        if here.any():
+            mask = pa.array(here)
+            paths = partition_paths(batch, rules).filter(mask).to_pylist()
+            texts.update(
+                zip(paths, record_keys(batch, rules).filter(mask).to_pylist(), strict=True)
+            )
+    doubled = sorted(pair for pair, count in texts.items() if count > 1)
+    if not doubled:
+        return CheckResult(NO_DUPLICATE_KEYS, True, f"{len(keys):,} distinct keys")
+    path, key = doubled[0]
+    where = f" in partition {path!r}" if rules.schema.partition else ""
+    detail = (
+        f"as read by {reader.name}: {len(doubled):,} key{' is' if len(doubled) == 1 else 's are'} "
+        f"in several rows; first {key!r}{where}, {texts[path, key]} times"
+    )
+    return CheckResult(NO_DUPLICATE_KEYS, False, detail)
+
+
+def _meta(reader: TableReader, meta: MetaColumns) -> CheckResult:
+    problems = meta.problems
+    if not problems:
+        return CheckResult(META_COLUMNS, True, f"correct in {meta.rows:,} rows")
+    return CheckResult(META_COLUMNS, False, f"as read by {reader.name}: {'. '.join(problems)}")

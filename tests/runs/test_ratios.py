@@ -1,0 +1,76 @@
+"""Ratios over rounds: the geometric mean, its interval, and no more digits than the interval supports."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy import stats
+
+from serde_lab.analysis.ratios import Ratio, paired_ratio, ratio_of
+
+TIMES = st.lists(st.floats(0.01, 100), min_size=2, max_size=8)
+LOGS = st.lists(st.floats(-3, 3), min_size=2, max_size=8)
+
+
+@given(TIMES, st.floats(0.1, 10))
+def test_a_constant_factor_is_found_exactly(times: list[float], factor: float) -> None:
+    others = dict(enumerate(times))
+    found = paired_ratio({n: factor * value for n, value in others.items()}, others)
+    assert found is not None
+    assert found.rounds == len(times)
+    assert (found.low, found.value, found.high) == pytest.approx((factor,) * 3)
+
+
+@given(LOGS)
+def test_the_interval_is_that_of_a_paired_t_test(logs: list[float]) -> None:
+    assume(np.ptp(logs) > 1e-6)
+    found = ratio_of(logs)
+    expected = stats.ttest_1samp(logs, 0).confidence_interval(0.95)
+    assert math.log(found.value) == pytest.approx(np.mean(logs))
+    assert found.low is not None
+    assert found.high is not None
+    assert (math.log(found.low), math.log(found.high)) == pytest.approx(
+        tuple(expected), nan_ok=True
+    )
+
+
+def test_only_common_rounds_count() -> None:
+    found = paired_ratio({1: 2.0, 2: 3.0, 4: 8.0}, {2: 1.0, 3: 5.0, 4: 2.0, 5: 1.0})
+    assert found is not None
+    assert (found.rounds, found.value) == (2, pytest.approx(math.sqrt(12)))
+    assert paired_ratio({1: 2.0}, {2: 1.0}) is None
+
+
+def test_a_single_round_has_no_interval_and_decides_nothing() -> None:
+    found = paired_ratio({1: 3.0}, {1: 2.0})
+    assert found is not None
+    assert (found.low, found.high, found.range, found.at_least) == (None, None, "", "")
+    assert not found.decided
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text", "interval", "at_least"),
+    [
+        (Ratio(0.46781, 0.4312, 0.5075, 5), "0.47", "0.43 to 0.51", "0.43"),
+        (Ratio(2.1376, 1.9704, 2.3191, 5), "2.14", "1.97 to 2.32", "1.97"),
+        (Ratio(5.68, 4.1, 7.9, 3), "5.7", "4.1 to 7.9", "4.1"),
+        (Ratio(9.1, 3.17, 15.4, 3), "9", "3 to 15", "3"),
+        (Ratio(1.00312, 1.00211, 1.00413, 9), "1.003", "1.002 to 1.004", "1.002"),
+        (Ratio(1.0, 1.0, 1.0, 3), "1.000", "", "1.000"),
+    ],
+)
+def test_digits_are_those_that_the_interval_supports(
+    ratio: Ratio, text: str, interval: str, at_least: str
+) -> None:
+    assert (ratio.text, ratio.range, ratio.at_least) == (text, interval, at_least)
+
+
+def test_the_inverse_is_the_other_way_round() -> None:
+    found = Ratio(0.5, 0.4, 0.8, 4)
+    assert found.inverse == Ratio(2.0, 1.25, 2.5, 4)
+    assert found.decided
+    assert not Ratio(1.1, 0.9, 1.3, 4).decided
