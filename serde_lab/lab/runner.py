@@ -176,7 +176,7 @@ def _measure(
 
 def _table_checks(point: Point, work: Path, progress: Progress) -> CellChecks:
     progress.message("computing the expected rows (DuckDB)")
-    return CellChecks(point.scenario, point.inputs, work, files_too=point.peers.with_peers)
+    return CellChecks(point.scenario, point.inputs, work)
 
 
 def resumed(path: Path) -> Scenario:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -98,7 +99,10 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check of contents; `cell` and `round` are None for a check over the whole run."""
+    """One check of contents; `cell` and `round` are None for a check over the whole run.
+
+    `facts` are figures and words that the check found; runs of older versions have none.
+    """
 
     name: str
     passed: bool
@@ -106,6 +110,7 @@ class Check:
     arm: str | None = None
     cell: str | None = None
     round: int | None = None
+    facts: Mapping[str, int | str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,6 +172,7 @@ class RunWriter:
                 "name": check.name,
                 "passed": bool(check.passed),
                 "detail": check.detail,
+                **({"facts": dict(check.facts)} if check.facts else {}),
             }
         )
 

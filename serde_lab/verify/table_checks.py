@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -43,11 +43,15 @@ ARMS_AGREE = "arms_agree"
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The result of one check; `detail` is a sentence for a reader in either case."""
+    """The result of one check; `detail` is a sentence for a reader in either case.
+
+    `facts` are figures and words that the check found, for reports that compare arms.
+    """
 
     name: str
     passed: bool
     detail: str
+    facts: Mapping[str, int | str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from serde_lab.errors import PortabilityWarning
 from serde_lab.lab.cells.cell import CellResult
-from serde_lab.lab.checks.file_facts import files_alike
+from serde_lab.lab.cells.peer_arms import options_of_peer
+from serde_lab.lab.checks.file_facts import WantedFiles, files_alike
 from serde_lab.lab.inputs.prepared import PreparedInputs
 from serde_lab.lab.own_reader import OwnReader
 from serde_lab.lab.plan import serde_options, table_config, table_rules
@@ -43,15 +44,9 @@ _LEAST_CPU_S = 0.25
 
 
 class CellChecks:
-    """Judges the cells of one scenario; each expected answer is computed once.
+    """Judges the cells of one scenario; each expected answer is computed once."""
 
-    `files_too` also inspects every table's files, to show that arms and peers did equal work.
-    """
-
-    def __init__(
-        self, scenario: Scenario, inputs: PreparedInputs, work: Path, files_too: bool = False
-    ) -> None:
-        self.files_too = files_too
+    def __init__(self, scenario: Scenario, inputs: PreparedInputs, work: Path) -> None:
         self.rules = table_rules(scenario, inputs.record_schema)
         self._scenario, self._schema, self._work = scenario, inputs.record_schema, work
         self._history = [
@@ -94,8 +89,7 @@ class CellChecks:
             contents = self._contents(str(result.table), arm)
             fingerprint = contents.fingerprint
             found += contents.results
-            if self.files_too:
-                found.append(files_alike(result.table, self._scenario.table_of(arm).codec))
+            found.append(files_alike(result.table, _wanted_files(self._scenario, arm)))
         return TableVerdict(tuple(found), fingerprint)
 
     def _contents(self, table: str, arm: Arm) -> TableVerdict:
@@ -105,6 +99,20 @@ class CellChecks:
             return check_path(table, expected, rules)
         own = OwnReader(table)
         return check_table(own, expected, rules, own.facts())
+
+
+def _wanted_files(scenario: Scenario, arm: Arm) -> WantedFiles:
+    """What the files of an arm's table must be like; a peer's own options may differ, and say so."""
+    table = scenario.table_of(arm)
+    blocks = table.log_blocks or "avro"
+    if arm.peer is None:
+        return WantedFiles(table.codec, blocks)
+    options = options_of_peer(scenario, arm, len(scenario.commits))
+    return WantedFiles(
+        table.codec,
+        options.get("hoodie.logfile.data.block.format", blocks),
+        options.get("hoodie.parquet.bloom.filter.enabled", "true") == "true",
+    )
 
 
 def _wire(arm: Arm, result: CellResult) -> CheckResult:

@@ -22,6 +22,7 @@ from serde_lab.analysis.rfc84 import (
 from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.report import notation
 from serde_lab.report.page import Block, Card, Cards, Cell, Column, Section, Sentence, Table, Tone
+from serde_lab.report.run.table_files import table_files
 
 _FACETS = (
     ("schema_known", "Schema"),
@@ -130,6 +131,7 @@ def fairness_section(facts: RunValues) -> Section | None:
         blocks += [Sentence(lead), Cards(tuple(cards.values()))]
     if likeness is not None:
         blocks.append(likeness)
+    blocks += table_files(facts)
     return Section("fairness", "Fairness", tuple(blocks)) if blocks else None
 
 
