@@ -40,7 +40,7 @@ Lines = tuple[str, ...]
 class ArmRow:
     """One arm's raw figures; None where a figure is missing or cannot be trusted.
 
-    `serde_share` is the share of all slot time spent in the four verbs and route; `to_reference` is seconds
+    `serde_share` is the share of all slot time spent in SerDe; `to_reference` is seconds
     over the reference's seconds; `note` says in words what is wrong or missing.
     """
 

@@ -32,6 +32,8 @@ from serde_lab.serde.interface import (
     SerdeOptions,
     Strategy,
 )
+from serde_lab.table.files import base_file
+from serde_lab.table.files.base_file import BLOOM_KEY, BaseFileWriter
 
 BURN_CPU_S = 0.8
 
@@ -292,6 +294,79 @@ class WearsArrowsMark(Cheat):
     name, bound = "wears_arrows_mark", BoundWearsArrowsMark
 
 
+# -- work put off to where it did not count ----------------------------------------------------------
+
+
+class Late(PlainRecords):
+    """Decodes when a column is read, in the middle of precombining and merging."""
+
+    def column(self, name: str) -> pa.Array:
+        if self.of_the_input:
+            burn()
+        return super().column(name)
+
+
+class BoundDecodesLate(Bound):
+    mark, records = b"\xdd", Late
+
+
+class DecodesLate(Cheat):
+    name, bound = "decodes_late", BoundDecodesLate
+
+
+# -- cheaper files -----------------------------------------------------------------------------------
+
+
+def write_once_without_bloom() -> None:
+    """The next base file of this process has no Bloom filter."""
+    honest: Any = BaseFileWriter._footer
+
+    def without(self: BaseFileWriter) -> dict[str, str]:
+        BaseFileWriter._footer = honest  # type: ignore[method-assign]
+        return {key: value for key, value in honest(self).items() if key != BLOOM_KEY}
+
+    BaseFileWriter._footer = without  # type: ignore[method-assign]
+
+
+def write_once_without_statistics() -> None:
+    """The next base file of this process has no statistics."""
+    honest = base_file.parquet_options
+
+    def without(*given: Any) -> dict[str, Any]:
+        base_file.parquet_options = honest
+        return {**honest(*given), "write_statistics": False}
+
+    base_file.parquet_options = without
+
+
+class BoundLeavesOutBloom(Bound):
+    mark = b"\xde"
+
+    def decode(self, frames: pa.BinaryArray) -> Records:
+        records = super().decode(frames)
+        if PlainRecords(self.schema, records.to_arrow()).of_the_input:
+            write_once_without_bloom()
+        return records
+
+
+class LeavesOutBloom(Cheat):
+    name, bound = "leaves_out_bloom", BoundLeavesOutBloom
+
+
+class BoundLeavesOutStatistics(Bound):
+    mark = b"\xdf"
+
+    def decode(self, frames: pa.BinaryArray) -> Records:
+        records = super().decode(frames)
+        if PlainRecords(self.schema, records.to_arrow()).of_the_input:
+            write_once_without_statistics()
+        return records
+
+
+class LeavesOutStatistics(Cheat):
+    name, bound = "leaves_out_statistics", BoundLeavesOutStatistics
+
+
 # -- no cheat, but no answer either ------------------------------------------------------------------
 
 
@@ -350,6 +425,6 @@ ALL: dict[str, type[Any]] = {
     for one in (
         Tickets, ReadsTheInput, DropsAColumn, LiesAboutOrder, LiesAboutKeys, WorksInLen,
         WorksInAThread, SendsArrow, WearsArrowsMark, Raises,
-        KillsTheReader, Honest,
+        KillsTheReader, DecodesLate, LeavesOutBloom, LeavesOutStatistics, Honest,
     )
 }  # fmt: skip

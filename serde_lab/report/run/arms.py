@@ -7,6 +7,7 @@ from typing import Any
 from serde_lab.analysis.ratios import Ratio, paired_ratio
 from serde_lab.analysis.rounding import text as rounded_text
 from serde_lab.analysis.run_values import ArmValues, RunValues
+from serde_lab.measure.phases import SERDE_WORK
 from serde_lab.report import notation
 from serde_lab.report.page import Block, Cell, Column, Section, Sentence, Table
 from serde_lab.report.run.ladder import options_in_words
@@ -22,7 +23,7 @@ _COLUMNS = (
         " 95 % interval",
     ),
     Column("rows_per_s", "rows/s"),
-    Column("serde_cpu_s", "SerDe CPU", unit="s", about="the four verbs and route, all workers"),
+    Column("serde_cpu_s", "SerDe CPU", unit="s", about=f"{SERDE_WORK}, all workers"),
     Column("serde_share", "SerDe share", about="share of all slot time"),
     Column("tree_cpu_s", "all CPU", unit="s", about="lab, JVM and Python workers together"),
     Column("shuffle_bytes", "shuffle", about="as Spark wrote it, compressed"),

@@ -266,7 +266,7 @@ def _saved(best: ArmValues, reference: ArmValues) -> list[Sentence]:
         for arm in (reference, best)
         if (cost := arm.per_record("serde_cpu_s")) is not None
     ]
-    text = f"SerDe (the four verbs and route) costs {notation.listed(costs)}. " if costs else ""
+    text = f"SerDe ({phases.SERDE_WORK}) costs {notation.listed(costs)}. " if costs else ""
     saved = _slot_seconds(reference) - _slot_seconds(best)
     serde = _slot_seconds(reference, serde=True) - _slot_seconds(best, serde=True)
     if saved > 0:

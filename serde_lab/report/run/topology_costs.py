@@ -32,7 +32,7 @@ _METADATA = "update_metadata"
 _WHAT_HOPS_COST = (
     "After a lookup, the file group is written into the record before its next hop. A strategy that holds"
     " bytes, such as the typed row, writes the bytes for that hop in this step, and its encode only copies"
-    " them. Comparisons of topologies therefore add this step to the four verbs and route."
+    " them. Comparisons of topologies therefore add this step to SerDe."
 )
 
 
@@ -79,7 +79,7 @@ def _table(named: Sequence[tuple[str, ArmValues]], one_hop: _OneHop) -> Table:
         Column("arm", "arm", numeric=False),
         Column("hops", "hops"),
         Column("shuffle_bytes", "shuffle"),
-        Column("serde_us", "SerDe CPU", unit="µs per record", about="the four verbs and route"),
+        Column("serde_us", "SerDe CPU", unit="µs per record", about=phases.SERDE_WORK),
         Column(
             "metadata_us",
             "metadata CPU",
@@ -104,8 +104,7 @@ def _table(named: Sequence[tuple[str, ArmValues]], one_hop: _OneHop) -> Table:
 
 
 def _hops_us(arm: ArmValues) -> dict[int, float]:
-    """Microseconds of CPU per record for the four verbs, route and setting the records' file groups, by
-    round."""
+    """Microseconds of CPU per record for SerDe and for setting the records' file groups, by round."""
     cost = {}
     for number, values in arm.rounds.items():
         serde, rows = values.metrics.get("serde_cpu_s"), values.metrics.get("rows")
