@@ -125,7 +125,7 @@ class Rounds:
         seconds = next(
             s.value for s in result.samples if s.metric == "seconds" and s.commit is None
         )
-        wrong = next((check for check in found if not check.passed), None)
+        wrong = next((check for check in found if check.failed), None)
         if wrong is None:
             self.progress.cell_ended(arm.name, cell.round, seconds, "")
             return

@@ -157,7 +157,7 @@ def _measure(
     proof = _frames(point.scenario, proven, point.schema, rows, work / "stand-alone")
     for name, result in proof.results.items():
         writer.check(Check(result.name, result.passed, result.detail, arm=name))
-        if not result.passed:
+        if result.failed:
             given_up[name] = wrong_answer(result.name, result.detail)
     rounds = Rounds(
         point.arms,
@@ -234,7 +234,7 @@ def _given_up(path: Path) -> dict[str, str]:
     run = load_run(path)
     reasons = {c.arm: f"raised earlier: {c.error}" for c in run.cells if c.status == "failed"}
     for check in run.checks:
-        if not check.passed and check.arm is not None:
+        if check.failed and check.arm is not None:
             reasons[check.arm] = wrong_answer(check.name, check.detail)
     return reasons
 

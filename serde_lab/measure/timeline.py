@@ -35,7 +35,8 @@ from serde_lab.errors import LabError
 INPUT_WAIT = "input_wait"
 OUTPUT_WAIT = "output_wait"
 THREADS_LEFT = "threads_left"
-"""Counts phases that ended while a thread started in them still ran: no phase has that thread's work."""
+"""Counts threads beside the task's own: those that outlive the phase that started them, and those of Spark's
+workers that were there before the task. No phase can be told to have their work."""
 
 T = TypeVar("T")
 

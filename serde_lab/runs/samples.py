@@ -115,8 +115,8 @@ def read_checks(file: Path, lines: Lines) -> tuple[Check, ...]:
     for number, line in lines:
         try:
             passed = line["passed"]
-            if not isinstance(passed, bool):
-                raise TypeError(f"passed is {passed!r}, not true or false")
+            if not isinstance(passed, bool | None):
+                raise TypeError(f"passed is {passed!r}, not true, false or null")
             check = Check(
                 name=str(line["name"]),
                 passed=passed,

@@ -45,13 +45,19 @@ ARMS_AGREE = "arms_agree"
 class CheckResult:
     """The result of one check; `detail` is a sentence for a reader in either case.
 
-    `facts` are figures and words that the check found, for reports that compare arms.
+    `passed` is None if the check could not be made here. `facts` are figures and words that the check found,
+    for reports that compare arms.
     """
 
     name: str
-    passed: bool
+    passed: bool | None
     detail: str
     facts: Mapping[str, int | str] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> bool:
+        """Whether it found something wrong; a check that could not be made has neither failed nor passed."""
+        return self.passed is False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +69,7 @@ class TableVerdict:
 
     @property
     def passed(self) -> bool:
-        return all(result.passed for result in self.results)
+        return not any(result.failed for result in self.results)
 
 
 @dataclass(frozen=True, slots=True)

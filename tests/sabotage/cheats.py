@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import glob
 import os
+import queue
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -64,6 +67,8 @@ class PlainRecords(Records):
     @property
     def of_the_input(self) -> bool:
         """Whether these are rows of the tests' scenario, not made-up ones."""
+        if "id" not in self.batch.schema.names:  # of the warm-up of Spark's workers
+            return False
         ids = self.batch.column("id")
         return bool(len(ids)) and pc.min(ids).as_py() >= 0 and pc.max(ids).as_py() < 1_000_000
 
@@ -265,6 +270,77 @@ class WorksInAThread(Cheat):
     name, bound = "works_in_a_thread", BoundWorksInAThread
 
 
+SPIN = "import time\nend = time.process_time() + {s}\nwhile time.process_time() < end: pass"
+
+
+class BoundWorksInAChild(Bound):
+    """Has another process work, and waits for it."""
+
+    mark = b"\xe0"
+
+    def decode(self, frames: pa.BinaryArray) -> Records:
+        records = super().decode(frames)
+        if PlainRecords(self.schema, records.to_arrow()).of_the_input:
+            subprocess.run([sys.executable, "-S", "-c", SPIN.format(s=BURN_CPU_S)], check=True)
+        return records
+
+
+class WorksInAChild(Cheat):
+    name, bound = "works_in_a_child", BoundWorksInAChild
+
+
+WORK: queue.Queue[None] = queue.Queue()
+
+
+def work_when_asked() -> None:
+    while True:
+        WORK.get()
+        burn()
+
+
+class BoundKeepsAThread(Bound):
+    """Starts a thread in the warm-up of Spark's workers, and has it work beside the pipeline's own phases."""
+
+    mark = b"\xe1"
+
+    def from_arrow(self, batch: pa.RecordBatch) -> Records:
+        if "id" not in batch.schema.names and not MAKERS:
+            MAKERS.add(os.getpid())
+            threading.Thread(target=work_when_asked, daemon=True).start()
+        return super().from_arrow(batch)
+
+    def decode(self, frames: pa.BinaryArray) -> Records:
+        WORK.put(None)
+        return super().decode(frames)
+
+
+class KeepsAThread(Cheat):
+    name, bound = "keeps_a_thread", BoundKeepsAThread
+
+
+LOOSE = """
+import subprocess, sys
+nothing = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+subprocess.Popen([sys.executable, "-S", "-c", sys.argv[1]], start_new_session=True, **nothing)
+"""
+
+
+class BoundKeepsAProcess(Bound):
+    """Starts a process in the warm-up of Spark's workers, and cuts it loose from them."""
+
+    mark = b"\xe2"
+
+    def from_arrow(self, batch: pa.RecordBatch) -> Records:
+        if "id" not in batch.schema.names and not MAKERS:
+            MAKERS.add(os.getpid())
+            subprocess.run([sys.executable, "-S", "-c", LOOSE, SPIN.format(s=60)], check=True)
+        return super().from_arrow(batch)
+
+
+class KeepsAProcess(Cheat):
+    name, bound = "keeps_a_process", BoundKeepsAProcess
+
+
 # -- another format ---------------------------------------------------------------------------------
 
 
@@ -425,6 +501,7 @@ ALL: dict[str, type[Any]] = {
     for one in (
         Tickets, ReadsTheInput, DropsAColumn, LiesAboutOrder, LiesAboutKeys, WorksInLen,
         WorksInAThread, SendsArrow, WearsArrowsMark, Raises,
-        KillsTheReader, DecodesLate, LeavesOutBloom, LeavesOutStatistics, Honest,
+        KillsTheReader, WorksInAChild, KeepsAThread, KeepsAProcess,
+        DecodesLate, LeavesOutBloom, LeavesOutStatistics, Honest,
     )
 }  # fmt: skip

@@ -21,7 +21,6 @@ from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.verify.table_checks import CheckResult
 
-
 _UNORDERED = "INT96"
 """Parquet's type for old timestamps has no order, so no writer stores its statistics."""
 _DATA_BLOCKS = {"avro", "parquet", "hfile"}
@@ -29,7 +28,7 @@ _DATA_BLOCKS = {"avro", "parquet", "hfile"}
 
 @dataclass(frozen=True, slots=True)
 class WantedFiles:
-    """What a table's files must be like: codec, format of log blocks, and whether Bloom filters are written."""
+    """What a table's files must be like: codec, format of log blocks, and whether they have Bloom filters."""
 
     codec: str
     log_blocks: str = "avro"

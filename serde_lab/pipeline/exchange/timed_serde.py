@@ -106,7 +106,7 @@ class TimedSerde(BoundSerde):
     def __init__(self, bound: BoundSerde, timeline: TaskTimeline) -> None:
         self.schema, self.options = bound.schema, bound.options
         self.bound, self.timeline = bound, timeline
-        self.mark = bound.mark  # type: ignore[misc] - of the class, which differs by strategy
+        self.mark = bound.mark  # type: ignore[misc]
 
     def __repr__(self) -> str:
         return repr(self.bound)

@@ -312,14 +312,14 @@ def _correctness(facts: RunValues) -> tuple[Sentence, ...]:
         return (
             Sentence("No contents were checked, so nobody knows whether any arm is right.", "bad"),
         )
-    if all(check.passed for check in checks) and not any(arm.unchecked for arm in facts.arms):
-        return (
-            Sentence(
-                f"{_right(facts)}: all {notation.count(len(checks))} checks of contents passed.",
-                "good",
-            ),
-        )
-    return ()
+    if any(check.failed for check in checks) or any(arm.unchecked for arm in facts.arms):
+        return ()
+    passed = [check for check in checks if check.passed]
+    said = f"{_right(facts)}: all {notation.count(len(passed))} checks of contents passed."
+    not_made = sorted({check.name for check in checks if check.passed is None})
+    if not_made:
+        said += f" Not made here: {notation.listed(not_made)}."
+    return (Sentence(said, "good"),)
 
 
 def _right(facts: RunValues) -> str:

@@ -45,9 +45,7 @@ def table_files(facts: RunValues) -> tuple[Table, ...]:
         "table-files",
         "What the files of each arm's table hold, read from the files themselves",
         columns,
-        tuple(
-            (Cell(arm.name, arm.name, header=True), *_cells(found[arm.name])) for arm in arms
-        ),
+        tuple((Cell(arm.name, arm.name, header=True), *_cells(found[arm.name])) for arm in arms),
         folded="What the files of each arm's table hold",
     )
     pairs = tuple(_pairs(arms, found))
@@ -83,9 +81,7 @@ def _text(key: str, facts: Facts) -> str:
     return notation.size(value) if value else "none"
 
 
-def _pairs(
-    arms: list[ArmValues], found: Mapping[str | None, Facts]
-) -> Iterator[tuple[Cell, ...]]:
+def _pairs(arms: list[ArmValues], found: Mapping[str | None, Facts]) -> Iterator[tuple[Cell, ...]]:
     """One row for each of our arms and each peer that writes the same kind of table; arms that differ from a
     peer in the same way share a row."""
     for peer in (arm for arm in arms if arm.kind == "peer"):
