@@ -326,7 +326,7 @@ subprocess.Popen([sys.executable, "-S", "-c", sys.argv[1]], start_new_session=Tr
 
 
 class BoundKeepsAProcess(Bound):
-    """Starts a process in the warm-up of Spark's workers, and cuts it loose from them."""
+    """Starts a process in the warm-up of Spark's workers, cuts it loose from them, and waits for it."""
 
     mark = b"\xe2"
 
@@ -335,6 +335,10 @@ class BoundKeepsAProcess(Bound):
             MAKERS.add(os.getpid())
             subprocess.run([sys.executable, "-S", "-c", LOOSE, SPIN.format(s=60)], check=True)
         return super().from_arrow(batch)
+
+    def decode(self, frames: pa.BinaryArray) -> Records:
+        time.sleep(1.0)
+        return super().decode(frames)
 
 
 class KeepsAProcess(Cheat):
