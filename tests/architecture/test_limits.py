@@ -15,8 +15,8 @@ from pathlib import Path
 from tests.architecture.following import PACKAGES, ROOT
 
 MOST_MODULES = 297
-"""Eight more than before streams: five modules of `streams`, the checkpoints on the timeline, records that are
-timed wherever they are asked something, and the files of arms pair by pair."""
+"""Eight more than before streams: five modules of `streams`, the checkpoints on the timeline, records that
+are timed wherever they are asked something, and the files of arms pair by pair."""
 SIDE_BY_SIDE = 20
 WIDER: dict[str, int] = {}
 """Folders with more modules side by side, each with its reason; there is none."""
