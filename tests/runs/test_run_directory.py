@@ -404,7 +404,7 @@ def test_ids_sort_by_time_and_are_unique(tmp_path: Path) -> None:
 
 
 def test_a_check_that_was_not_made_and_the_facts_of_a_check_are_kept(tmp_path: Path) -> None:
-    made = Check("files", True, "", "arrow", "r01-arrow", 1, {"codec": "zstd", "base_files": 8})
+    made = Check("files", True, "", "arrow", None, None, {"codec": "zstd", "base_files": 8})
     not_made = Check("isolated", None, "no namespaces", "arrow")
     with RunWriter.create(tmp_path, header()) as writer:
         for check in (made, not_made):

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from serde_lab.analysis.ratios import Ratio, paired_ratio
 from serde_lab.analysis.run_values import ArmValues, RunValues, run_values
+from serde_lab.measure.phases import SERDE_WORK
 from serde_lab.report import notation
 from serde_lab.report.page import Answer, Page, Section, Sentence
 from serde_lab.report.run.arms import arms_section, checks_section
@@ -257,7 +258,7 @@ def _saved(best: ArmValues, reference: ArmValues) -> list[Sentence]:
         for arm in (reference, best)
         if (cost := arm.per_record("serde_cpu_s")) is not None
     ]
-    text = f"SerDe ({phases.SERDE_WORK}) costs {notation.listed(costs)}. " if costs else ""
+    text = f"SerDe ({SERDE_WORK}) costs {notation.listed(costs)}. " if costs else ""
     saved = reference.slot_s() - best.slot_s()
     serde = reference.slot_s(serde=True) - best.slot_s(serde=True)
     if saved > 0:
