@@ -43,8 +43,8 @@ _MOST_UNATTRIBUTED, _LEAST_UNATTRIBUTED_S = 0.06, 0.1
 """The larger of a share of the workers' CPU and of seconds is how much of it may lie outside all phases.
 
 In the 250 cells of strategies in results/reference it was 1.2 % in the median, and at most 3.2 % in cells
-with 1 s of CPU or more; shorter cells had at most 0.04 s. The most that an honest arm was seen to have is 5.2 %:
-`step3` with the smallest mini-batches, on a machine with eight times the work that it can do.
+with 1 s of CPU or more; shorter cells had at most 0.04 s. The most that an honest arm was seen to
+have is 5.2 %: `step3` with the smallest mini-batches, on an overloaded machine.
 """
 _MOST_WAITING_CPU, _LEAST_WAITING_S = 0.25, 0.25
 """The same for CPU in phases of waiting; the same cells had at most 16.3 % there."""
