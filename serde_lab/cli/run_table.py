@@ -16,6 +16,7 @@ from serde_lab.analysis.codec_costs import (
 )
 from serde_lab.analysis.growth import headings as growth_headings
 from serde_lab.analysis.growth import values_of
+from serde_lab.analysis.hudi_steps import COLUMNS as STEP_COLUMNS
 from serde_lab.analysis.ratios import headings
 from serde_lab.analysis.rfc84 import COLUMNS as CLAIM_COLUMNS
 from serde_lab.analysis.rfc84 import SOURCE, rounds_said
@@ -73,6 +74,10 @@ def run_tables(summary: Mapping[str, Any], derived: Derived) -> Iterator[RunTabl
     ratios = derived.peer_ratios
     if ratios:
         yield headings(ratios), [one.cells() for one in ratios], "times faster, by commit"
+    steps = derived.hudi_steps
+    if steps is not None:
+        rows = [one.cells() for one in (*steps.steps, steps.whole)]
+        yield STEP_COLUMNS, rows, "which step gives how much of the factor"
     found = derived.growth
     if found:
         values = values_of(found)

@@ -202,6 +202,7 @@ def _arm_entry(arm: Arm, data: pa.Schema, columns: Mapping[str, float] | None) -
             "integrity": bound.integrity,
             **bound.own,
             **({} if arm.topology is None else {"topology": arm.topology.name}),
+            **({} if arm.source_reader == "auto" else {"source_reader": arm.source_reader}),
         }
     return ArmEntry(
         arm=arm.name,

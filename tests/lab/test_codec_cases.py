@@ -4,7 +4,8 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.lab.cells.codec_cases import KINDS, batch_of, values_of
-from serde_lab.lab.cells.codec_cells import VERBS, measure_verbs
+from serde_lab.lab.cells.codec_cells import measure_verbs
+from serde_lab.lab.cells.verb_times import VERBS
 from serde_lab.records.schema import check_supported
 from serde_lab.serde import registry
 from serde_lab.serde.interface import SerdeOptions
