@@ -28,7 +28,6 @@ STEPS = (
     ("reading the source", "tasks read the Parquet files themselves, not Spark"),
 )
 """Each step's name, and what changes in it."""
-COLUMNS = ("step", "arm", "against", "times faster", "95 % interval", "share of the factor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +40,6 @@ class Step:
     against: str
     ratio: Ratio
     share: float
-
-    def cells(self) -> tuple[str, ...]:
-        """Rounded texts under `COLUMNS`."""
-        ratio = self.ratio
-        return (self.name, self.arm, self.against, ratio.text, ratio.range, self.percent)
 
     @property
     def percent(self) -> str:

@@ -123,11 +123,6 @@ class PeerRatio:
     commits: tuple[Ratio, ...]
     mean: Ratio
 
-    def cells(self) -> tuple[str, ...]:
-        """Rounded texts: the arm, the arm it is compared with, each commit, the mean, its interval."""
-        ratios = (*self.commits, self.mean)
-        return (self.arm, self.against, *(ratio.text for ratio in ratios), self.mean.range)
-
     def to_json(self) -> dict[str, Any]:
         """For `show --format json`."""
         return {
@@ -159,13 +154,6 @@ def peer_ratios(arms: Sequence[Mapping[str, Any]], timed: Mapping[str, Rounds]) 
     )
     found = (times_faster(*pair, timed) for pair in pairs)
     return [one for one in found if one is not None]
-
-
-def headings(ratios: Sequence[PeerRatio]) -> tuple[str, ...]:
-    """The columns of `PeerRatio.cells`."""
-    commits = max((len(one.commits) for one in ratios), default=0)
-    numbered = (f"commit {n}" for n in range(1, commits + 1))
-    return ("arm", "against", *numbered, "geometric mean", "95 % interval")
 
 
 def times_faster(arm: str, against: str, timed: Mapping[str, Rounds]) -> PeerRatio | None:

@@ -18,12 +18,7 @@ from typing import Any, Literal
 
 from serde_lab.analysis.cell_values import Rounds, by_round
 from serde_lab.analysis.ratios import paired_ratio
-from serde_lab.analysis.rounding import text
 
-COLUMNS = (
-    *("pair", "quantity", "before", "after", "unit", "change"),
-    *("RFC-84", "merged", "prototype", "verdict"),
-)
 RFC_SOURCE = 'the RFC\'s text, under Rollout/Adoption Plan: "Total write time decreased up to 25%."'
 SOURCE = "apache/hudi pull request 12722, a prototype that was closed without being merged"
 MERGED_SOURCE = (
@@ -101,22 +96,6 @@ class Claim:
     def said_when_merged(self) -> str:
         """What the merged pull requests say of the quantity."""
         return "nothing" if self.merged is None else percentage(self.merged)
-
-    def cells(self) -> tuple[str, ...]:
-        """Rounded texts under `COLUMNS`."""
-        quantity = "megabytes" if self.unit == "MB" else "seconds"
-        return (
-            self.pair,
-            self.quantity,
-            text(quantity, self.before),  # type: ignore[arg-type]
-            text(quantity, self.after),  # type: ignore[arg-type]
-            self.unit,
-            percentage(self.change),
-            self.promised,
-            self.said_when_merged,
-            percentage(self.rfc_change),
-            self.verdict,
-        )
 
     def to_json(self) -> dict[str, Any]:
         """For `show --format json`."""

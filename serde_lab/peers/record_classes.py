@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -97,7 +97,7 @@ class RecordLoops:
     ) -> None:
         self.kind, self.rows = kind, rows
         self._spark, self._work = spark, work
-        self._jvm: Any = spark.sparkContext._jvm
+        self._jvm = cast(Any, spark.sparkContext._jvm)
         self._clock = self._jvm.java.lang.management.ManagementFactory.getThreadMXBean()
         self._kryo = self._jvm.org.apache.spark.SparkEnv.get().serializer().newInstance()
         self._any = self._static("scala.reflect.ClassTag").AnyRef()
@@ -175,7 +175,10 @@ class RecordLoops:
             functions = self._jvm.org.apache.hudi.HoodieSchemaConversionUtils
             to_row = functions.createGenericRecordToInternalRowConverter(self._schema, self._types)
             found = records.iterator().map(self._function(self._decoding(False))).map(to_row)
-            rows = found.map(self._function(self._method("scala.Option", "get"))).toBuffer()
+            # Spark's reader of Avro records fills one row again and again
+            copy = self._method("org.apache.spark.sql.catalyst.InternalRow", "copy")
+            found = found.map(self._function(self._method("scala.Option", "get")))
+            rows = found.map(self._function(copy)).toBuffer()
         else:
             rows = records.iterator().map(self._function(self._method(_RECORD, "getData")))
             rows = rows.toBuffer()
@@ -192,7 +195,10 @@ class RecordLoops:
             place = f"{folder}/rows.parquet"
             pq.write_table(pa.Table.from_batches([rows]), place)
             frame = self._spark.read.parquet(place)._jdf
-            return self._spark._jsparkSession.createDataFrame(frame.collectAsList(), frame.schema())
+            rows_of_java, session = frame.collectAsList(), self._spark._jsparkSession
+        held = session.createDataFrame(rows_of_java, frame.schema())
+        # a session with several slots cuts it
+        return held if held.rdd().getNumPartitions() == 1 else held.coalesce(1)
 
     def _writer(self, frame: Any, options: Mapping[str, str]) -> tuple[Any, Any]:
         """The schema of Hudi's records, and the RDD of records that Hudi's writer makes of the rows."""
@@ -281,7 +287,7 @@ class RecordLoops:
         return self._class(f"{name}$").getField("MODULE$").get(None)
 
     def _array(self, *values: Any) -> Any:
-        gateway = self._spark.sparkContext._gateway
+        gateway = cast(Any, self._spark.sparkContext._gateway)
         found = gateway.new_array(self._jvm.java.lang.Object, len(values))
         for place, value in enumerate(values):
             found[place] = value

@@ -151,7 +151,10 @@ def test_a_missing_bundle_is_an_error_where_peers_are_required(tmp_path: Path) -
     (tmp_path / "small.toml").write_text(toml(document(tmp_path)))
     done = run(tmp_path, "--require-peers", homeless=True)
     assert done.returncode == 1
-    assert "hudi_avro, hudi_one_exchange, hudi_spark, hudi_spark_tuned: Apache Hudi's bundle" in done.stderr
+    assert (
+        "hudi_avro, hudi_one_exchange, hudi_spark, hudi_spark_tuned: Apache Hudi's bundle"
+        in done.stderr
+    )
     assert not (tmp_path / "results").exists()
     wrong = run(tmp_path, "--hudi-jar", "nowhere.jar", homeless=True)
     assert wrong.returncode == 1

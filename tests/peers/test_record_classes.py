@@ -43,7 +43,9 @@ def batch(rows: int = 300) -> CodecBatch:
     columns = [
         pa.array(numbers, pa.int64()),
         pa.array([n % 7 for n in numbers], pa.int32()),
-        pa.array([None if n % 5 == 0 else n for n in numbers], pa.int32()).cast(DATA.field("price").type),
+        pa.array([None if n % 5 == 0 else n for n in numbers], pa.int32()).cast(
+            DATA.field("price").type
+        ),
         pa.array([None if n % 3 == 0 else n for n in numbers], pa.int32()).cast(pa.date32()),
         pa.array([n * 1_000_001 for n in numbers]).cast(pa.timestamp("us", "UTC")),
         pa.array([None if n % 4 == 0 else f"é{n}" for n in numbers]),

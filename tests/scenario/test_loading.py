@@ -291,7 +291,8 @@ def test_rows_of_a_batch() -> None:
          "table.codec_level: found 1, but Apache Hudi writes gzip at level 6 only"),
         ([("table", {"log_blocks": "parquet"})], "table.log_blocks: is only for MERGE_ON_READ"),
         # who reads the source, and record classes
-        ([("arm/2/source_reader", "spark")], "arm.c.source_reader: is only for strategies, not for a control"),
+        ([("arm/2/source_reader", "spark")],
+         "arm.c.source_reader: is only for strategies, not for a control"),
         ([("arm/0/source_reader", "spark"), ("measure/exchange", "none")],
          "arm.a.source_reader: needs Spark, but measure.exchange is 'none'"),
         ([("arm/0/source_reader", "files")], "arm.a.source_reader: "),

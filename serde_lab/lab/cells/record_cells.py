@@ -8,7 +8,7 @@
 | to_arrow | what Hudi's file writer takes: an Avro record is decoded; one of Spark's rows is there already |
 
 CPU is that of the thread that runs the loop, without the JVM's collector and compiler, as Python's collector
-rests in the other arms. Each verb runs on 200,000 records before it is timed, for the JVM's compiler.
+rests in the other arms. Each verb runs on 100,000 records before it is timed, for the JVM's compiler.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from serde_lab.verify.table_checks import CheckResult, TableVerdict
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_WARM_RECORDS = 200_000
+_WARM_RECORDS = 100_000
 _RECORDS_A_LOOP = 10_000
 _LOOPS = 5
 
