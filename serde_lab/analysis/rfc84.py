@@ -35,7 +35,7 @@ MERGED_SERIALISE, MERGED_TOTAL = -0.702, -0.15
 
 ROW_BY_ROW, BY_COLUMN = "row by row", "by column"
 
-Verdict = Literal["agrees", "contradicts", "cannot tell", "not the same thing"]
+ClaimVerdict = Literal["agrees", "contradicts", "cannot tell", "not the same thing"]
 VERDICT_RULE = (
     "The verdict follows from the 95 % interval of the change over paired rounds; bytes are exact. Where the"
     " RFC's text gives a range, the interval agrees if it lies inside, and contradicts if it lies outside."
@@ -72,7 +72,7 @@ class Claim:
         return self.after / self.before - 1
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ClaimVerdict:
         """What the interval says of the published figure, by `VERDICT_RULE`."""
         if not self.is_alike:
             return "not the same thing"

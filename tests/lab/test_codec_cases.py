@@ -14,6 +14,7 @@ from serde_lab.serde import registry
 from serde_lab.serde.interface import SerdeOptions
 from serde_lab.serde.prediction import expected_costs
 
+KINDS = get_args(ColumnType)
 ARMS = [(n, e) for n in registry.BUILT_IN for e in registry.strategy(n).executions]
 
 

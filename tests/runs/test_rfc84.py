@@ -19,7 +19,7 @@ from serde_lab.analysis.rfc84 import (
     rounds_said,
 )
 from serde_lab.report.run.beside import claim_cells
-from serde_lab.runs.model import Cell, Sample
+from serde_lab.runs.model import MeasuredCell, Sample
 
 CONTENT = {"data": {"key_range": "third"}}
 
@@ -98,7 +98,7 @@ def test_an_interval_is_held_against_the_figure_of_the_prototype(
 def test_the_interval_is_that_of_the_ratios_of_paired_rounds() -> None:
     def cell(arm: str, n: int, seconds: float) -> CellValues:
         sample = Sample("seconds", seconds, None, None)
-        return cell_values(Cell(f"r{n}-{arm}", arm, n, False, 1, "", "ok", None, (sample,)))
+        return cell_values(MeasuredCell(f"r{n}-{arm}", arm, n, False, 1, "", "ok", None, (sample,)))
 
     timed = {
         "avro": {n: cell("avro", n, 10.0 * n) for n in (1, 2, 3)},

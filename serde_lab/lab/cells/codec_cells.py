@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
-from serde_lab.lab.cells.cell import Cell, CellResult
+from serde_lab.lab.cells.cell import CellResult, MeasurableCell
 from serde_lab.lab.cells.codec_cases import CodecBatch, codec_batches, frame_bytes
 from serde_lab.lab.cells.verb_times import COME_BACK, CaseTimes, VerbTime, cell_samples
 from serde_lab.lab.inputs.prepared import PreparedInputs
@@ -79,7 +79,7 @@ class CodecCells:
     def set_up(self) -> None:
         """Do nothing: codec cells need no table."""
 
-    def cell(self, name: str, arm: Arm) -> Cell:
+    def cell(self, name: str, arm: Arm) -> MeasurableCell:
         """The cell of `arm`."""
         if self.records is not None and arm.kind == "peer":
             return self.records.cell(arm)
@@ -89,7 +89,6 @@ class CodecCells:
         """Do nothing: codec cells leave nothing behind."""
 
     def calibrate(self) -> Mapping[str, float]:
-        """Run one calibration cell; returns the seconds of each part."""
         return calibrate(self.work)
 
     def judge(self, arm: Arm, result: CellResult) -> TableVerdict:
@@ -113,7 +112,7 @@ class CodecCells:
 
 
 @dataclass(frozen=True, slots=True)
-class CodecCell(Cell):
+class CodecCell(MeasurableCell):
     """One arm in one round: every verb of its strategy on every case."""
 
     batches: Sequence[CodecBatch]

@@ -23,7 +23,7 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 
 from serde_lab.errors import LabError
-from serde_lab.lab.cells.cell import Cell, CellResult
+from serde_lab.lab.cells.cell import CellResult, MeasurableCell
 from serde_lab.lab.cells.codec_cases import CodecBatch
 from serde_lab.lab.cells.peer_arms import options_of_peer
 from serde_lab.lab.cells.verb_times import COME_BACK, CaseTimes, VerbTime, cell_samples
@@ -55,7 +55,7 @@ class RecordBench:
     """For each arm that was measured, how the records that were read back differ; "" if they do not."""
     _session: SparkSession | None = None
 
-    def cell(self, arm: Arm) -> Cell:
+    def cell(self, arm: Arm) -> MeasurableCell:
         """The cell of `arm`."""
         return RecordCell(self, arm)
 
@@ -83,7 +83,7 @@ class RecordBench:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordCell(Cell):
+class RecordCell(MeasurableCell):
     """One record class in one round: every verb on every batch, then what was read back is compared."""
 
     bench: RecordBench
