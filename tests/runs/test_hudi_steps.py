@@ -9,7 +9,7 @@ import pytest
 
 from serde_lab.analysis.cell_values import CellValues, cell_values
 from serde_lab.analysis.hudi_steps import STEPS, hudi_steps
-from serde_lab.runs.model import Cell, Sample
+from serde_lab.runs.model import MeasuredCell, Sample
 
 SECONDS = {
     "slow": 20.0,
@@ -51,7 +51,7 @@ def timed(rounds: int = 4, **without: int) -> dict[str, dict[int, CellValues]]:
                 continue
             took = seconds * 1.1**n * (1 + 0.01 * ((place * n) % 3))
             samples = tuple(Sample("seconds", took * k, commit) for commit, k in ((1, 1), (2, 2)))
-            cell = Cell(f"r{n}-{arm}", arm, n, False, place, "", "ok", None, samples)
+            cell = MeasuredCell(f"r{n}-{arm}", arm, n, False, place, "", "ok", None, samples)
             found.setdefault(arm, {})[n] = cell_values(cell)
     return found
 

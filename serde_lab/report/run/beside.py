@@ -100,9 +100,7 @@ def _steps(found: HudiSteps) -> tuple[Block, ...]:
         f" {_times(whole.ratio)}. Of this factor, on a logarithmic scale, {', '.join(parts)}."
     )
     columns = (
-        Column("step", "step", numeric=False),
-        Column("arm", "arm", numeric=False),
-        Column("against", "against", numeric=False),
+        *text_columns("step", "arm", "against"),
         Column("times", "times faster"),
         Column("interval", "95 % interval"),
         Column("share", "share of the factor", about="on a logarithmic scale"),
@@ -120,9 +118,7 @@ def _steps(found: HudiSteps) -> tuple[Block, ...]:
         )
         for one in (*found.steps, whole)
     )
-    caption = (
-        "Which step gives how much: the arms from the peer to the strategy, one change at a time"
-    )
+    caption = "Which step from the peer to the strategy gives how much of the factor"
     return (Sentence(text), Table("hudi-steps", caption, columns, rows, sortable=False))
 
 

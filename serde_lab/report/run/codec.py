@@ -36,10 +36,11 @@ _LEAD = (
     " two verbs, so compare only the sums between strategies."
 )
 _IN_THE_JVM = (
-    "Arms hudi_* are Apache Hudi's own record classes in the JVM, through Spark's Kryo serialiser. from_arrow is"
-    " there from Spark's rows to Hudi's records, with their keys; encode and decode are Kryo; to_arrow ends where"
-    " Hudi's file writer begins, with a decoded Avro record or with Spark's row. CPU is that of the thread that"
-    " runs the loop, without the JVM's collector and compiler, as Python's collector rests in the other arms."
+    "Arms hudi_* are Apache Hudi's own record classes in the JVM, through Spark's Kryo serialiser. There,"
+    " from_arrow is from Spark's rows to Hudi's records, with their keys; encode and decode are Kryo;"
+    " to_arrow ends where Hudi's file writer begins, with a decoded Avro record or with Spark's row. CPU is"
+    " that of the thread that runs the loop, without the JVM's collector and compiler, as Python's collector"
+    " rests too."
 )
 
 
