@@ -30,6 +30,7 @@ CAUGHT_BY = {
     "reads_the_input": "frames_stand_alone",
     "kills_the_reader": "frames_stand_alone",
     "sends_tickets": "frames_hold_the_rows",
+    "pads_tickets": "a_referee_reads_the_frames",
     "drops_a_column": "rows_match_oracle",
     "lies_about_order": "rows_match_oracle",
     "lies_about_keys": "no_duplicate_keys",
