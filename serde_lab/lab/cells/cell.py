@@ -61,6 +61,7 @@ class CommitResult:
     foreign: int = 0
     rows: int = 0
     threads_left: int = 0
+    frames: tuple[bytes, ...] = ()
 
 
 class MeasurableCell(ABC):

@@ -1,8 +1,9 @@
 """Runs a command where it sees nothing but Python, its packages, and one folder: fresh Linux namespaces.
 
 The command gets mount, network, process and IPC namespaces of its own, through a user namespace, and an empty
-file system into which Python, the packages and shared libraries are mounted read-only. The module holds both sides: run as a script, it builds the namespaces and
-becomes the command; it imports the standard library alone, since it runs without packages.
+file system into which Python, the packages and shared libraries are mounted read-only. The module holds both
+sides: run as a script, it builds the namespaces and becomes the command. It imports the standard library
+alone, since it runs without packages.
 """
 
 from __future__ import annotations
@@ -176,7 +177,7 @@ def _become(spec: Mapping[str, object]) -> int:
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, _SIGKILL, 0, 0, 0)
         command = [str(part) for part in spec["command"]]  # type: ignore[attr-defined]
         environment: dict[str, str] = dict(spec["environment"])  # type: ignore[call-overload]
-        os.execve(command[0], command, environment)  # noqa: S606
+        os.execve(command[0], command, environment)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
