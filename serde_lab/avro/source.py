@@ -63,7 +63,8 @@ def _skipper(node: Node) -> Skip:
     return _fixed({"boolean": 1, "float": 4, "double": 8}.get(node.kind, node.size))
 
 
-def _number(data: bytes, at: int, end: int) -> tuple[int, int]:
+def number_at(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """The varint at a position, and the position behind it. Raises what a `Skip` raises."""
     folded = shift = 0
     while True:
         byte = data[at]
@@ -88,7 +89,7 @@ def _skip_number(data: bytes, at: int, end: int) -> int:
 
 
 def _skip_text(data: bytes, at: int, end: int) -> int:
-    size, at = _number(data, at, end)
+    size, at = number_at(data, at, end)
     if not 0 <= size <= end - at:
         raise ValueError
     return at + size
@@ -115,12 +116,12 @@ def _record(fields: tuple[Skip, ...]) -> Skip:
 def _blocks(item: Skip, least_bytes: int) -> Skip:
     def skip(data: bytes, at: int, end: int) -> int:
         while True:
-            count, at = _number(data, at, end)
+            count, at = number_at(data, at, end)
             if count == 0:
                 return at
             if count < 0:
                 count = -count
-                size, at = _number(data, at, end)
+                size, at = number_at(data, at, end)
                 if not 0 <= size <= end - at:
                     raise ValueError
             if count > (end - at) // least_bytes:

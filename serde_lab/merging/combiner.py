@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from serde_lab.errors import SchemaError
 from serde_lab.merging.merger import Merged, RecordMerger, name_of
-from serde_lab.merging.survivors import History, Sources, not_older, sources
+from serde_lab.merging.survivors import EntryHistory, Sources, not_older, sources
 from serde_lab.records.schema import RecordSchema, values_at
 
 Mask = npt.NDArray[np.bool_]
@@ -43,7 +43,7 @@ class Entries:
     """
 
     rows: pa.RecordBatch
-    history: History
+    history: EntryHistory
     row: Indices
     present: Present | None = None
 

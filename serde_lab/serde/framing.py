@@ -49,6 +49,14 @@ class Cuts:
         return np.diff(self.offsets).astype(np.int32)
 
 
+class Damaged(Exception):
+    """Damage in a frame or a record: what is wrong, and its number among those that are read, if known."""
+
+    def __init__(self, problem: str, number: int | None = None) -> None:
+        super().__init__(problem)
+        self.problem, self.number = problem, number
+
+
 @contextmanager
 def without_collector() -> Iterator[None]:
     """Keep Python's garbage collector from running meanwhile; a decorator too.
@@ -132,10 +140,10 @@ def frames_of(cuts: Cuts, frame: pa.BinaryArray, options: SerdeOptions) -> Frame
 
 
 def frame_error(
-    strategy: str, frame_index: int, options: SerdeOptions, problem: str
+    strategy: str, frame_index: int | None, options: SerdeOptions, problem: str
 ) -> DecodeError:
     """The error for a damaged frame: it names the record, or the frame if frames hold several records."""
-    if options.rows_per_frame == 1:
+    if options.rows_per_frame == 1 or frame_index is None:
         return DecodeError(strategy, frame_index, problem)
     return DecodeError(strategy, None, f"frame {frame_index}: {problem}")
 
@@ -197,16 +205,4 @@ def _text(t: pa.DataType) -> str:
         return f"map<{_text(t.item_type)}>"
     if pat.is_struct(t):
         return f"struct<{','.join(_field(f.name, f.type) for f in child_fields(t))}>"
-    return _PRIMITIVES[t]
-
-
-_PRIMITIVES = {
-    pa.bool_(): "bool",
-    pa.int8(): "int8",
-    pa.int16(): "int16",
-    pa.int32(): "int32",
-    pa.int64(): "int64",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.date32(): "date",
-}
+    return str(t).partition("[")[0]  # date32[day] is written as date32

@@ -223,8 +223,16 @@ class Records(ABC):
 class BoundSerde(ABC):
     """A strategy bound to one schema and its options. Picklable; its repr shows strategy and options."""
 
-    schema: RecordSchema
-    options: SerdeOptions
+    name: ClassVar[str] = ""
+    """The strategy's name."""
+    mark: ClassVar[bytes]
+    """First byte of every frame of this strategy: shows on the wire which strategy was used."""
+
+    def __init__(self, schema: RecordSchema, options: SerdeOptions) -> None:
+        self.schema, self.options = schema, options
+
+    def __repr__(self) -> str:
+        return f"{self.name}({self.options})"
 
     @property
     def decode_bytes(self) -> int | None:
@@ -316,9 +324,6 @@ class BoundSerde(ABC):
     def sniff(self, frame: bytes) -> bool:
         """Whether `frame` begins with this strategy's mark; nothing is decoded."""
         return frame[:1] == type(self).mark
-
-    mark: ClassVar[bytes]
-    """First byte of every frame of this strategy: shows on the wire which strategy was used."""
 
 
 _OVERRIDDEN_BY = {

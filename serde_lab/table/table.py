@@ -78,11 +78,6 @@ class HoodieTable:
         properties = parse_properties(content.decode(errors="replace"))
         return cls(storage, from_properties(properties, where))
 
-    @classmethod
-    def open_or_create(cls, storage: Storage, config: TableConfig) -> HoodieTable:
-        """Open the table; create it with `config` if there is none."""
-        return cls.open(storage) if cls.exists(storage) else cls.create(storage, config)
-
     def remove_unused(self) -> bool:
         """Undo `create` if nobody has written to the table; returns whether it was undone.
 
@@ -106,6 +101,15 @@ class HoodieTable:
     def merging_by(self, merger_classes: Sequence[str]) -> HoodieTable:
         """The same table with `merger_classes`, which the table does not store."""
         return HoodieTable(self.storage, replace(self.config, merger_classes=tuple(merger_classes)))
+
+    def check_nothing_pending(self, service: str) -> None:
+        """Raises TableError if an instant is pending, for which the service must wait."""
+        pending = self.timeline().pending()
+        if pending:
+            raise TableError(
+                f"{self.storage.url}: {pending[0].action} {pending[0].time} is pending; "
+                f"{service} must wait until it is completed or rolled back"
+            )
 
     def timeline(self) -> Timeline:
         """The active timeline."""

@@ -15,7 +15,7 @@ from serde_lab.pipeline.commit.table_services import (
     compact,
     deltacommits_to_compact,
 )
-from serde_lab.pipeline.handles.handle import WriteStatus
+from serde_lab.table.timeline.timeline import WriteStat
 from tests.pipeline.lab_table import BACK, FIRST, GONE, MOR, PARTITIONED, SECOND, LabTable, table_of
 
 pytestmark = pytest.mark.slow
@@ -162,7 +162,7 @@ def test_a_compaction_that_fails_is_rolled_back_at_once(tmp_path: Path) -> None:
     table.upsert(FIRST)
     table.upsert(SECOND)
 
-    def fails_halfway(work: CompactionWork) -> tuple[WriteStatus, ...]:
+    def fails_halfway(work: CompactionWork) -> tuple[WriteStat, ...]:
         assert len(work) > 1
         work.run(0)
         raise StorageError("the disk is full")
@@ -181,7 +181,7 @@ def test_a_second_attempt_at_a_compaction_task_leaves_one_file(tmp_path: Path) -
     table.upsert(FIRST)
     table.upsert(SECOND)
 
-    def twice(work: CompactionWork) -> tuple[WriteStatus, ...]:
+    def twice(work: CompactionWork) -> tuple[WriteStat, ...]:
         first = [work.run(task) for task in range(len(work))]
         assert [work.run(task) for task in range(len(work))] == first
         return tuple(first)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 from serde_lab.errors import LabError
 from serde_lab.pipeline.commit.coordinator import Commit, Coordinator
-from serde_lab.pipeline.handles.handle import WriteStatus
 from serde_lab.pipeline.options.service import ServiceOptions
 from serde_lab.pipeline.source.schema import avro_schema
 from serde_lab.table.files.base_file import BaseFileFormat
@@ -36,7 +35,7 @@ from serde_lab.table.storage.data_files import write_token
 from serde_lab.table.storage.lock import TableLock
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.archive import Archived, archive
-from serde_lab.table.timeline.timeline import Instant
+from serde_lab.table.timeline.timeline import Instant, WriteStat
 
 _STAGE = 1
 
@@ -51,17 +50,17 @@ class CompactionWork:
     def __len__(self) -> int:
         return len(self.plan.slices)
 
-    def run(self, task: int) -> WriteStatus:
+    def run(self, task: int) -> WriteStat:
         """Run one task; a second attempt changes nothing."""
         token = write_token(task, _STAGE)
         return compact_slice(self.plan, self.plan.slices[task], token, self.format)
 
 
-Compactor = Callable[[CompactionWork], tuple[WriteStatus, ...]]
+Compactor = Callable[[CompactionWork], tuple[WriteStat, ...]]
 """Runs all tasks of a compaction on some engine; returns one status per task."""
 
 
-def compact_in_process(work: CompactionWork) -> tuple[WriteStatus, ...]:
+def compact_in_process(work: CompactionWork) -> tuple[WriteStat, ...]:
     """Run all tasks in this process, one after another."""
     return tuple(work.run(task) for task in range(len(work)))
 

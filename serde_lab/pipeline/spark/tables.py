@@ -18,7 +18,6 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from serde_lab.errors import LabError, SchemaError
 from serde_lab.pipeline.commit.coordinator import Commit
 from serde_lab.pipeline.commit.table_services import CompactionWork, Compactor
-from serde_lab.pipeline.handles.handle import WriteStatus
 from serde_lab.pipeline.options.write import WriteOptions, parse_options
 from serde_lab.pipeline.read import open_table, parse_read_options, plan_read
 from serde_lab.pipeline.spark.dataframe import computes_keys, holds_separators
@@ -38,6 +37,7 @@ from serde_lab.table.files.file_system_view import FileSlice
 from serde_lab.table.read_plan import ReadPlan
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.timeline import WriteStat
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -113,7 +113,7 @@ class SliceCompactions:
 def compactor_on(spark: SparkSession) -> Compactor:
     """A compactor that runs on Spark."""
 
-    def run(work: CompactionWork) -> tuple[WriteStatus, ...]:
+    def run(work: CompactionWork) -> tuple[WriteStat, ...]:
         tasks = spark.range(0, len(work), 1, len(work))
         with on_purpose():
             rows = tasks.mapInArrow(SliceCompactions(work), "status binary").collect()

@@ -48,6 +48,7 @@ import pyarrow.compute as pc
 from serde_lab.avro.codec import AvroCodec
 from serde_lab.avro.schema import arrow_to_avro
 from serde_lab.errors import DataError, DecodeError
+from serde_lab.records.buffers import binary_array, spans_of
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD, RecordSchema
 from serde_lab.serde.framing import cut, frame_error, frames_of, opened, schema_fingerprint
 from serde_lab.serde.interface import Bounds, Frames, SerdeOptions
@@ -56,7 +57,6 @@ MARK = b"\xa4"
 _ONE, _SEVERAL = 1, 2
 _HEADER_BYTES = 6
 _COUNT_BYTES = _LENGTH_BYTES = 4
-_MAX_BYTES = 2**31 - 1
 
 _FIELDS = pa.schema(
     [
@@ -91,7 +91,7 @@ class AvroFrames:
         """
         columns = [*envelope.columns, payload]
         records = _CODEC.encode(pa.record_batch(columns, schema=_FIELDS))
-        data, ends = _bytes_of(records)
+        data, ends = spans_of(records)
         # in a frame of several, each record also takes the bytes of its length
         cost = ends + _LENGTH_BYTES * np.arange(len(ends))
         cuts = cut(bounds, self.options, cost, _HEADER_BYTES + _COUNT_BYTES)
@@ -105,8 +105,8 @@ class AvroFrames:
             numbers = np.insert(np.diff(ends), cuts.offsets[:-1], rows).astype("<u4")
             numbers = numbers[np.repeat(several, rows + 1)]
             table_ends = np.append(0, np.cumsum(np.where(several, _LENGTH_BYTES * (rows + 1), 0)))
-            tables = _binary(numbers, table_ends)
-            parts = [headers, tables, _binary(data, ends[cuts.offsets])]
+            tables = binary_array(table_ends, numbers)
+            parts = [headers, tables, binary_array(ends[cuts.offsets], data)]
         try:
             frames = pc.binary_join_element_wise(*parts, b"")
         except pa.ArrowInvalid as exc:
@@ -132,7 +132,7 @@ class AvroFrames:
 
     def _records(self, frames: pa.BinaryArray) -> tuple[pa.Buffer, Positions, Positions]:
         """The bytes of all frames, and the offsets at which their records begin and end."""
-        data, ends = _bytes_of(frames)
+        data, ends = spans_of(frames)
         starts, ends = ends[:-1], ends[1:]
         self._refuse(ends - starts <= _HEADER_BYTES, "it is shorter than a header")
         raw = np.frombuffer(data, np.uint8)
@@ -180,21 +180,3 @@ class AvroFrames:
     def _refuse(self, wrong: npt.NDArray[np.bool_], problem: str) -> None:
         if wrong.any():
             raise frame_error("avro", int(wrong.argmax()), self.options, problem)
-
-
-def _bytes_of(array: pa.BinaryArray) -> tuple[pa.Buffer, Positions]:
-    """The bytes of all values, and their offsets: shape (n + 1,), from 0."""
-    if not len(array):
-        return pa.py_buffer(b""), np.zeros(1, np.int64)
-    _, offsets, data = array.buffers()
-    ends = np.frombuffer(offsets, np.int32, len(array) + 1, 4 * array.offset).astype(np.int64)
-    used = data if data is not None else pa.py_buffer(b"")
-    return used.slice(int(ends[0]), int(ends[-1] - ends[0])), ends - ends[0]
-
-
-def _binary(data: pa.Buffer | npt.NDArray[np.uint32], ends: npt.NDArray[np.integer]) -> pa.Array:
-    if int(ends[-1]) > _MAX_BYTES:
-        raise DataError(f"a batch has {ends[-1]} bytes in Avro, expected at most {_MAX_BYTES}")
-    offsets = pa.py_buffer(ends.astype(np.int32))
-    buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
-    return pa.Array.from_buffers(pa.binary(), len(ends) - 1, [None, offsets, buffer], 0)

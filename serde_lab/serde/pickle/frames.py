@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import DataError, DecodeError
+from serde_lab.records.buffers import binary_array, spans_of
 from serde_lab.records.schema import RecordSchema
 from serde_lab.serde.framing import (
     Cuts,
@@ -39,7 +40,6 @@ from serde_lab.serde.interface import Bounds, Frames, SerdeOptions
 
 MARK = b"\xa3"
 _PREFIX_BYTES = 5
-_MAX_BYTES = 2**31 - 1
 # a pickle begins with protocol 5 and the size of a pickle frame, which is the rest of a pickle up to 64 KiB
 _OPENING = b"\x80\x05\x95"
 _OPENING_BYTES = 11
@@ -104,11 +104,8 @@ class PickleFrames:
         """The bytes of all frames, and where their pickles begin and end. Raises DecodeError."""
         if not len(frames):
             return b"", [], []
-        _, offsets, data = frames.buffers()
-        ends = np.frombuffer(offsets, np.int32, len(frames) + 1, 4 * frames.offset).astype(np.int64)
-        first, last = int(ends[0]), int(ends[-1])
-        raw = b"" if data is None else data.slice(first, last - first).to_pybytes()
-        ends -= first
+        data, ends = spans_of(frames)
+        raw = data.to_pybytes()
         starts, ends = ends[:-1], ends[1:]
         sizes = ends - starts
         self._refuse(sizes < _PREFIX_BYTES + _OPENING_BYTES, "it is too short")
@@ -185,8 +182,4 @@ class _Writer:
 
     def written(self) -> pa.BinaryArray:
         """All pickles. Raises DataError if they take 2 GiB."""
-        if self._ends[-1] > _MAX_BYTES:
-            raise DataError(f"a batch of {len(self._records)} records has {self._ends[-1]} bytes")
-        buffers = [None, pa.py_buffer(np.array(self._ends, np.int32)), self._buffer.getbuffer()]
-        buffers[2] = pa.py_buffer(buffers[2])
-        return pa.Array.from_buffers(pa.binary(), len(self._ends) - 1, buffers, 0)
+        return binary_array(np.array(self._ends), self._buffer.getbuffer())

@@ -149,7 +149,7 @@ class BaseFileWriter:
             pa.scalar(self._seqno_prefix), numbers.cast(pa.string()), ""
         )
         self._appended += rows
-        self._add(record_keys, self._constant(self._name.instant, rows), seqnos, data)
+        self._add(record_keys, constant(self._name.instant, rows), seqnos, data)
 
     def append_carried(self, stored: pa.RecordBatch) -> None:
         """Add rows of an older base file unchanged: they keep commit time and sequence number.
@@ -209,8 +209,8 @@ class BaseFileWriter:
             commit_times,
             seqnos,
             keys,
-            self._constant(self._partition_path, rows),
-            self._constant(str(self._name), rows),
+            constant(self._partition_path, rows),
+            constant(str(self._name), rows),
         ]
         data = conform(data, self._data_schema, self._storage.describe(self.path))
         self._keys.append(keys)
@@ -247,9 +247,6 @@ class BaseFileWriter:
         if self._range.least is not None and self._range.greatest is not None:
             footer |= {MIN_KEY: self._range.least, MAX_KEY: self._range.greatest}
         return footer
-
-    def _constant(self, value: str, rows: int) -> pa.DictionaryArray:
-        return constant(value, rows)
 
 
 class BaseFileReader:
@@ -312,11 +309,6 @@ class BaseFileReader:
             yield from self._file.iter_batches(batch_size=rows, columns=names)
         except (pa.ArrowInvalid, OSError) as exc:
             raise TableError(f"{self._where}: cannot be read: {exc}") from exc
-
-
-def read_base_file(storage: Storage, path: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """All rows of one base file, meta columns included."""
-    return BaseFileReader(storage, path).read(columns)
 
 
 def base_file_name(path: str) -> BaseFileName:

@@ -15,7 +15,6 @@ from typing import Any
 import pyarrow as pa
 
 from serde_lab.avro.container import hudi_schema, write_single
-from serde_lab.errors import TableError
 from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import BaseFileFormat, BaseFileWriter
 from serde_lab.table.files.file_system_view import FileSlice, Visibility
@@ -48,12 +47,7 @@ def schedule_compaction(table: HoodieTable, min_log_files: int = 1) -> Compactio
     The caller holds the table's lock: no write may be pending. Raises TableError if one is, OptionError if no
     given merger implements the table's merge strategy.
     """
-    pending = table.timeline().pending()
-    if pending:
-        raise TableError(
-            f"{table.storage.url}: {pending[0].action} {pending[0].time} is pending; "
-            "compaction must wait until it is completed or rolled back"
-        )
+    table.check_nothing_pending("compaction")
     view = table.view()
     slices = tuple(
         s for s in view.latest_file_slices() if len(s.log_files) >= max(1, min_log_files)
@@ -92,7 +86,7 @@ def compact_slice(
         file_id=slice_.file_id,
         write_token=write_token,
         instant=plan.instant,
-        previous=None if slice_.base_file is None else slice_.base_file.path,
+        previous=slice_.base_path,
         format=format,
         inflight_path=plan.inflight_path,
     )
@@ -143,16 +137,12 @@ def _plan_bytes(slices: tuple[FileSlice, ...]) -> bytes:
 
 
 def _operation(slice_: FileSlice) -> dict[str, Any]:
-    log_bytes = sum(log.size_bytes for log in slice_.log_files)
-    base_bytes = 0 if slice_.base_file is None else slice_.base_file.size_bytes
-    mib = 1 << 20
+    base_bytes, log_bytes, mib = slice_.base_bytes, slice_.log_bytes, 1 << 20
     return {
         "baseInstantTime": slice_.base_instant,
         # file names only, from plan version 2 on; the partition has its own field
         "deltaFilePaths": [log.path.rpartition("/")[2] for log in slice_.log_files],
-        "dataFilePath": (
-            None if slice_.base_file is None else slice_.base_file.path.rpartition("/")[2]
-        ),
+        "dataFilePath": slice_.base_path and slice_.base_path.rpartition("/")[2],
         "fileId": slice_.file_id,
         "partitionPath": slice_.partition_path,
         "metrics": {

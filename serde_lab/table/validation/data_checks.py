@@ -36,11 +36,11 @@ from serde_lab.table.files.log_block import (
 from serde_lab.table.index.bucket_index import bucket_ids
 from serde_lab.table.read_plan import FileSliceReader
 from serde_lab.table.validation import finding as kinds
-from serde_lab.table.validation.finding import Finding
+from serde_lab.table.validation.finding import TableFinding
 from serde_lab.table.validation.inspection import Inspection
 
 
-def check_contents(table: Inspection, deep: bool) -> Iterator[Finding]:
+def check_contents(table: Inspection, deep: bool) -> Iterator[TableFinding]:
     """All findings in the files of the newest slices; `deep` also decodes log blocks and tests bloom
     filters."""
     if table.view is None:
@@ -52,48 +52,50 @@ def check_contents(table: Inspection, deep: bool) -> Iterator[Finding]:
             yield from _log_file(table, log, deep)
 
 
-def _base_file(table: Inspection, base: BaseFile, deep: bool) -> Iterator[Finding]:
+def _base_file(table: Inspection, base: BaseFile, deep: bool) -> Iterator[TableFinding]:
     try:
         reader = BaseFileReader(table.storage, base.path)
     except LabError as exc:
-        yield Finding(kinds.BASE_FILE_UNREADABLE, base.path, exc.message)
+        yield TableFinding(kinds.BASE_FILE_UNREADABLE, base.path, exc.message)
         return
     yield from _types(table, base.path, data_schema(reader.schema), reader.physical_types)
     footer = reader.footer
     if BLOOM_KEY not in footer:
-        yield Finding(kinds.BLOOM_MISSING, base.path, f"its footer has no {BLOOM_KEY}")
+        yield TableFinding(kinds.BLOOM_MISSING, base.path, f"its footer has no {BLOOM_KEY}")
     elif deep:
         yield from _bloom(base.path, reader)
 
 
-def _bloom(path: str, reader: BaseFileReader) -> Iterator[Finding]:
+def _bloom(path: str, reader: BaseFileReader) -> Iterator[TableFinding]:
     footer = reader.footer
     try:
         bloom = BloomFilter.from_footer(footer[BLOOM_KEY], footer.get(BLOOM_TYPE_KEY, ""), path)
         keys = reader.read([RECORD_KEY]).column(0).combine_chunks()
     except TableError as exc:
-        yield Finding(kinds.BLOOM_WRONG, path, exc.message)
+        yield TableFinding(kinds.BLOOM_WRONG, path, exc.message)
         return
     if isinstance(keys, pa.ChunkedArray):
         return
     known = keys.drop_null()
     missed = len(known) - int(bloom.may_contain(known).sum())
     if missed:
-        yield Finding(
+        yield TableFinding(
             kinds.BLOOM_WRONG, path, f"it excludes {missed} of the file's {len(known)} keys"
         )
 
 
 def _types(
     table: Inspection, path: str, schema: pa.Schema, physical: dict[str, str]
-) -> Iterator[Finding]:
+) -> Iterator[TableFinding]:
     for field in schema:
         kind = field.type
         if pa.types.is_timestamp(kind) and kind.tz is None:
             what = "INT96" if physical.get(field.name) == "INT96" else "without a time zone"
-            yield Finding(kinds.COLUMN_TYPE, f"{path}: {field.name}", f"it is a timestamp {what}")
+            yield TableFinding(
+                kinds.COLUMN_TYPE, f"{path}: {field.name}", f"it is a timestamp {what}"
+            )
         if pa.types.is_decimal(kind) and physical.get(field.name) in ("INT32", "INT64"):
-            yield Finding(
+            yield TableFinding(
                 kinds.COLUMN_TYPE,
                 f"{path}: {field.name}",
                 f"the decimal is stored as {physical[field.name]}",
@@ -105,20 +107,20 @@ def _types(
         if found is None:
             continue
         if pa.types.is_decimal(found.type) or pa.types.is_date(found.type):
-            yield Finding(kinds.ORDERING_TYPE, name, f"the ordering field is a {found.type}")
+            yield TableFinding(kinds.ORDERING_TYPE, name, f"the ordering field is a {found.type}")
 
 
-def _log_file(table: Inspection, log: LogFile, deep: bool) -> Iterator[Finding]:
+def _log_file(table: Inspection, log: LogFile, deep: bool) -> Iterator[TableFinding]:
     try:
         content = table.storage.open_input(log.path).read_buffer()
     except LabError as exc:
-        yield Finding(kinds.LOG_DAMAGED, log.path, exc.message)
+        yield TableFinding(kinds.LOG_DAMAGED, log.path, exc.message)
         return
     if not content.size:
-        yield Finding(kinds.LOG_DAMAGED, log.path, "it is empty")
+        yield TableFinding(kinds.LOG_DAMAGED, log.path, "it is empty")
     for block in parse_blocks(content):
         if isinstance(block, Damage):
-            yield Finding(
+            yield TableFinding(
                 kinds.LOG_DAMAGED,
                 log.path,
                 f"at byte {block.offset} of {content.size}: {block.problem}",
@@ -127,12 +129,12 @@ def _log_file(table: Inspection, log: LogFile, deep: bool) -> Iterator[Finding]:
             yield from _block(table, f"{log.path} (block at byte {block.offset})", block, deep)
 
 
-def _block(table: Inspection, where: str, block: LogBlock, deep: bool) -> Iterator[Finding]:
+def _block(table: Inspection, where: str, block: LogBlock, deep: bool) -> Iterator[TableFinding]:
     ordering = () if table.config is None else table.config.ordering_fields
     if block.type == BlockType.COMMAND:
         return
     if block.type not in (BlockType.AVRO_DATA, BlockType.PARQUET_DATA, BlockType.DELETE):
-        yield Finding(kinds.LOG_UNSUPPORTED, where, f"the block is of type {block.type}")
+        yield TableFinding(kinds.LOG_UNSUPPORTED, where, f"the block is of type {block.type}")
         return
     try:
         if block.type == BlockType.PARQUET_DATA:
@@ -140,7 +142,7 @@ def _block(table: Inspection, where: str, block: LogBlock, deep: bool) -> Iterat
             for name in ordering:
                 found = find_field(rows.schema, name)
                 if found is not None and pa.types.is_string(found.type):
-                    yield Finding(
+                    yield TableFinding(
                         kinds.ORDERING_STRING_PARQUET,
                         where,
                         f"the ordering field {name} is a string",
@@ -150,7 +152,7 @@ def _block(table: Inspection, where: str, block: LogBlock, deep: bool) -> Iterat
         elif deep:
             decode_deletes(block.content, (), where)
     except LabError as exc:
-        yield Finding(kinds.LOG_DAMAGED, where, exc.message)
+        yield TableFinding(kinds.LOG_DAMAGED, where, exc.message)
 
 
 class RowCheck:
@@ -162,7 +164,7 @@ class RowCheck:
         self._hashes: list[npt.NDArray[np.uint64]] = []
         self._partitions: list[npt.NDArray[np.int32]] = []
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[TableFinding]:
         """All findings in the rows."""
         view, config = self._table.view, self._table.config
         if view is None or config is None:
@@ -174,10 +176,12 @@ class RowCheck:
             try:
                 yield from self._slice(config, slice_, len(partitions) - 1)
             except LabError as exc:
-                yield Finding(kinds.ROWS_UNREADABLE, _place(slice_), exc.message)
+                yield TableFinding(kinds.ROWS_UNREADABLE, slice_.paths[0], exc.message)
         yield from self._doubled(partitions)
 
-    def _slice(self, config: TableConfig, slice_: FileSlice, partition: int) -> Iterator[Finding]:
+    def _slice(
+        self, config: TableConfig, slice_: FileSlice, partition: int
+    ) -> Iterator[TableFinding]:
         wanted = [RECORD_KEY, PARTITION_PATH, *columns_of(config.ordering_fields), *self._lists()]
         reader = FileSliceReader(
             self._table.storage,
@@ -204,27 +208,29 @@ class RowCheck:
             for name in null_elements:
                 null_elements[name] += batch.column(name).flatten().null_count
             wrong_bucket += self._wrong_buckets(config, slice_, keys)
-        where = _place(slice_)
+        where = slice_.paths[0]
         if null_keys:
-            yield Finding(kinds.KEY_NULL, where, f"{null_keys} rows have no record key")
+            yield TableFinding(kinds.KEY_NULL, where, f"{null_keys} rows have no record key")
         if misplaced:
-            yield Finding(
+            yield TableFinding(
                 kinds.META_COLUMN_WRONG,
                 where,
                 f"{misplaced} rows have another {PARTITION_PATH} than their folder",
             )
         if wrong_bucket:
-            yield Finding(
+            yield TableFinding(
                 kinds.BUCKET_WRONG,
                 where,
                 f"{wrong_bucket} keys do not hash to the bucket of file group {slice_.file_id}",
             )
         for name, nulls in null_ordering.items():
             if nulls:
-                yield Finding(kinds.ORDERING_NULL, f"{where}: {name}", f"{nulls} rows have a null")
+                yield TableFinding(
+                    kinds.ORDERING_NULL, f"{where}: {name}", f"{nulls} rows have a null"
+                )
         for name, nulls in null_elements.items():
             if nulls:
-                yield Finding(
+                yield TableFinding(
                     kinds.NULL_LIST_ELEMENT, f"{where}: {name}", f"{nulls} list elements are null"
                 )
 
@@ -244,7 +250,7 @@ class RowCheck:
     def _lists(self) -> list[str]:
         return [f.name for f in self._schema if pa.types.is_list(f.type)]
 
-    def _doubled(self, partitions: list[str]) -> Iterator[Finding]:
+    def _doubled(self, partitions: list[str]) -> Iterator[TableFinding]:
         """Duplicate keys, found by 64-bit hashes: at 10⁸ keys one false alarm in 4,000 tables."""
         if not self._hashes:
             return
@@ -256,19 +262,13 @@ class RowCheck:
         within = again & (owners[1:] == owners[:-1])
         for partition in np.unique(owners[1:][within]):
             count = int((owners[1:][within] == partition).sum())
-            yield Finding(
+            yield TableFinding(
                 kinds.KEY_DOUBLED,
                 partitions[partition] or ".",
                 f"{count} rows have the record key of another row of the partition",
             )
         across = int((again & ~within).sum())
         if across:
-            yield Finding(
+            yield TableFinding(
                 kinds.KEY_IN_PARTITIONS, ".", f"{across} record keys occur in another partition too"
             )
-
-
-def _place(slice_: FileSlice) -> str:
-    if slice_.base_file is not None:
-        return slice_.base_file.path
-    return slice_.log_files[0].path

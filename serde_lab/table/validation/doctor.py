@@ -16,7 +16,7 @@ from serde_lab.table.table import HoodieTable
 from serde_lab.table.validation import finding as kinds
 from serde_lab.table.validation.data_checks import RowCheck, check_contents
 from serde_lab.table.validation.file_checks import check_files
-from serde_lab.table.validation.finding import Finding, Severity
+from serde_lab.table.validation.finding import Severity, TableFinding
 from serde_lab.table.validation.inspection import Inspection
 from serde_lab.table.validation.metadata_checks import check_properties, check_timeline
 
@@ -30,7 +30,7 @@ class Diagnosis:
 
     table: str
     deep: bool
-    findings: tuple[Finding, ...]
+    findings: tuple[TableFinding, ...]
     rows: Mapping[str, int]
 
     @property
@@ -61,7 +61,7 @@ def validate_table(
     """
     table = Inspection.of(storage)
     if table is None:
-        nothing = Finding(kinds.NOT_A_TABLE, storage.url, f"{PROPERTIES_PATH} is missing")
+        nothing = TableFinding(kinds.NOT_A_TABLE, storage.url, f"{PROPERTIES_PATH} is missing")
         return Diagnosis(storage.url, deep, (nothing,), {})
     findings = [
         *check_properties(table),
@@ -71,7 +71,7 @@ def validate_table(
     ]
     rows: dict[str, int] = {}
     if table.refusal is not None and not any(f.severity is Severity.ROWS for f in findings):
-        findings.append(Finding(kinds.UNSUPPORTED_TABLE, PROPERTIES_PATH, table.refusal))
+        findings.append(TableFinding(kinds.UNSUPPORTED_TABLE, PROPERTIES_PATH, table.refusal))
     schema = _schema(table)
     if deep and schema is not None:
         check = RowCheck(table, schema)
@@ -102,15 +102,15 @@ def _schema(table: Inspection) -> pa.Schema | None:
 
 def _ask(
     storage: Storage, readers: Mapping[str, Callable[[str], int]], rows: dict[str, int]
-) -> list[Finding]:
+) -> list[TableFinding]:
     """Let other readers count the rows; adds to `rows`."""
     findings = []
     for name, count in readers.items():
         try:
             rows[name] = count(storage.url)
         except LabError as exc:
-            findings.append(Finding(kinds.ROWS_UNREADABLE, name, exc.message))
+            findings.append(TableFinding(kinds.ROWS_UNREADABLE, name, exc.message))
     if len(set(rows.values())) > 1:
         counted = ", ".join(f"{name} {number}" for name, number in rows.items())
-        findings.append(Finding(kinds.READERS_DISAGREE, ".", f"rows: {counted}"))
+        findings.append(TableFinding(kinds.READERS_DISAGREE, ".", f"rows: {counted}"))
     return findings

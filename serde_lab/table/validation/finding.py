@@ -34,7 +34,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class TableFinding:
     """One finding. `where`: file, column or instant; `detail`: what was found and what was expected."""
 
     kind: Kind
