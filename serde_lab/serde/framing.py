@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import gc
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 
 import google_crc32c
 import numpy as np
@@ -133,6 +134,26 @@ def _cut_bytes(cuts: Cuts, ends: npt.NDArray[np.integer], most_bytes: int) -> Cu
     return Cuts(np.append(starts[order], cuts.offsets[-1]), targets[order])
 
 
+def cut_by_writing(
+    bounds: Bounds, options: SerdeOptions, write: Callable[[int, int], list[int]]
+) -> Cuts:
+    """The same, for frames whose size is known only once they are written.
+
+    `write` takes a run of records [first, last), writes it as one frame or several that are small enough, and
+    returns the first record of each.
+    """
+    cuts = cut(bounds, options)
+    starts: list[int] = []
+    targets: list[int] = []
+    for target, (first, last) in zip(
+        cuts.targets.tolist(), pairwise(cuts.offsets.tolist()), strict=True
+    ):
+        starts += write(first, last)
+        targets += [target] * (len(starts) - len(targets))
+    offsets = np.array([*starts, cuts.offsets[-1]], np.int64)
+    return Cuts(offsets, np.array(targets, np.int32))
+
+
 def frames_of(cuts: Cuts, frame: pa.BinaryArray, options: SerdeOptions) -> Frames:
     """The frames of one batch, with their integrity trailers if `options` asks for them."""
     sealed = seal(frame) if options.integrity == "crc32c" else frame
@@ -205,4 +226,4 @@ def _text(t: pa.DataType) -> str:
         return f"map<{_text(t.item_type)}>"
     if pat.is_struct(t):
         return f"struct<{','.join(_field(f.name, f.type) for f in child_fields(t))}>"
-    return str(t).partition("[")[0]  # date32[day] is written as date32
+    return str(t).removesuffix("32[day]")  # a date32 is written as date

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 import pyarrow as pa
 
@@ -32,7 +30,13 @@ from serde_lab.table.properties import format_properties, parse_properties
 from serde_lab.table.storage.data_files import PARTITION_METADATA, in_partition
 from serde_lab.table.storage.lock import LOCK_FOLDER
 from serde_lab.table.storage.storage import Storage
-from serde_lab.table.timeline.timeline import SCHEMA_KEY, CommitMetadata, Instant, Timeline
+from serde_lab.table.timeline.timeline import (
+    SCHEMA_KEY,
+    CommitMetadata,
+    Instant,
+    Timeline,
+    json_object,
+)
 
 _EMPTY_FOLDERS = (
     ".hoodie/.aux/.bootstrap/.fileids",
@@ -148,7 +152,9 @@ class HoodieTable:
         for instant in reversed(self.timeline().completed()):
             text = self.commit_metadata(instant).extra_metadata.get(SCHEMA_KEY)
             if text:
-                return data_schema(avro_to_arrow(_parsed(text, instant.time)))
+                return data_schema(
+                    avro_to_arrow(json_object(text, f"instant {instant.time}: its schema"))
+                )
         bases = self.view().latest_base_files()
         if not bases:
             return None
@@ -179,16 +185,6 @@ class HoodieTable:
 
 def _is_of_metadata_table(key: str) -> bool:
     return key.startswith(METADATA_PARTITIONS) or key == INDEX_DEFINITIONS_PATH
-
-
-def _parsed(text: str, instant: str) -> dict[str, Any]:
-    try:
-        schema = json.loads(text)
-    except ValueError as exc:
-        raise TableError(f"instant {instant}: its schema is not JSON: {exc}") from exc
-    if not isinstance(schema, dict):
-        raise TableError(f"instant {instant}: its schema is not an Avro record")
-    return schema
 
 
 def _properties_text(config: TableConfig, verb: str) -> str:

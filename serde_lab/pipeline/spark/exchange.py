@@ -228,15 +228,14 @@ def batches_of(spark: SparkSession, rows: int) -> Iterator[None]:
         spark.conf.set(BATCH_ROWS, before)
 
 
-class on_purpose:  # noqa: N801 - reads as a statement: `with on_purpose():`
+@contextmanager
+def on_purpose() -> Iterator[None]:
     """Re-raises a task's own error instead of Spark's stack around it."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None or isinstance(error, LabError) or not isinstance(error, Exception):
-            return
+    try:
+        yield
+    except LabError:
+        raise
+    except Exception as error:
         # its text is available only while the JVM lives
         text = str(error)
         raise carried_error(text) or LabError(f"a Spark job failed: {reason_of(text)}") from error

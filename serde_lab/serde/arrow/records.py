@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Self
 
 import numpy as np
@@ -36,9 +36,8 @@ from serde_lab.serde.arrow.frames import (
     typed,
 )
 from serde_lab.serde.framing import (
-    Cuts,
     Damaged,
-    cut,
+    cut_by_writing,
     frame_error,
     frames_of,
     opened,
@@ -185,18 +184,9 @@ class BoundArrow(BoundSerde):
     def encode(self, records: Records, bounds: Bounds) -> Frames:
         assert isinstance(records, ArrowRecords)
         writer = FrameWriter(records.batch, records.constants, self._fingerprint, self._codec)
-        most_bytes = payload_bytes(self.options)
-        cuts = cut(bounds, self.options)
-        offsets = cuts.offsets.tolist()
-        starts: list[int] = []
-        targets: list[int] = []
-        for target, first, last in zip(
-            cuts.targets.tolist(), offsets[:-1], offsets[1:], strict=True
-        ):
-            starts += writer.write(first, last, most_bytes)
-            targets += [target] * (len(starts) - len(targets))
-        final = Cuts(np.array([*starts, len(records)], np.int64), np.array(targets, np.int32))
-        return frames_of(final, writer.column(), self.options)
+        write = partial(writer.write, most_bytes=payload_bytes(self.options))
+        cuts = cut_by_writing(bounds, self.options, write)
+        return frames_of(cuts, writer.column(), self.options)
 
     def decode(self, frames: pa.BinaryArray) -> ArrowRecords:
         parts = []

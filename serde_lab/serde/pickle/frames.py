@@ -16,7 +16,8 @@ import io
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,8 @@ from serde_lab.errors import DataError, DecodeError
 from serde_lab.records.buffers import binary_array, spans_of
 from serde_lab.records.schema import RecordSchema
 from serde_lab.serde.framing import (
-    Cuts,
     cut,
+    cut_by_writing,
     frame_error,
     frames_of,
     opened,
@@ -59,21 +60,14 @@ class PickleFrames:
 
     def write(self, records: Sequence[tuple[Any, ...]], bounds: Bounds) -> Frames:
         """The frames of `records`. Raises DataError if they take 2 GiB or more."""
-        cuts = cut(bounds, self.options)
         writer = _Writer(self._pickler(), records)
         if self.options.rows_per_frame == 1:
             writer.each()
+            cuts = cut(bounds, self.options)
         else:
             most_bytes = payload_bytes(self.options) - _PREFIX_BYTES
-            starts, targets = [], []
-            for target, (first, last) in zip(
-                cuts.targets.tolist(), pairwise(cuts.offsets.tolist()), strict=True
-            ):
-                added = writer.several(first, last, most_bytes)
-                starts += added
-                targets += [target] * len(added)
-            offsets = np.array([*starts, len(records)], np.int64)
-            cuts = Cuts(offsets, np.array(targets, np.int32))
+            write = partial(writer.several, most_bytes=most_bytes)
+            cuts = cut_by_writing(bounds, self.options, write)
         try:
             frames = pc.binary_join_element_wise(pa.scalar(self.prefix), writer.written(), b"")
         except pa.ArrowInvalid as exc:

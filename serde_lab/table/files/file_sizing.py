@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -74,16 +73,6 @@ class FileSizing:
             value = getattr(self, name)
             if value < least.get(name, 0):
                 raise OptionError(f"{option} is {value}; {least.get(name, 0)} is the least")
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, str]) -> Self:
-        """The sizing that Hudi's options set; other options are ignored. Raises OptionError, naming the
-        option, for a bad value."""
-        given: dict[str, Any] = {}
-        for option, name in SIZING_OPTIONS.items():
-            if option in options:
-                given[name] = _parsed(option, options[option], getattr(cls(), name))
-        return cls(**given)
 
     def rows_per_new_file(self, record_bytes: int) -> int:
         """Inserts per new file group."""
@@ -174,18 +163,6 @@ def _is_base_file(path: str) -> bool:
 
 def _expected_bytes(slice_: FileSlice, sizing: FileSizing) -> int:
     return slice_.base_bytes + int(slice_.log_bytes * sizing.log_compression_ratio)
-
-
-def _parsed(option: str, text: str, default: object) -> object:
-    if isinstance(default, bool):
-        if text.strip().lower() not in ("true", "false"):
-            raise OptionError(f"{option} is {text!r}; it must be true or false")
-        return text.strip().lower() == "true"
-    try:
-        return float(text) if isinstance(default, float) else int(text)
-    except ValueError as exc:
-        kind = "a number" if isinstance(default, float) else "a whole number"
-        raise OptionError(f"{option} is {text!r}; it must be {kind}") from exc
 
 
 @dataclass(frozen=True, slots=True)

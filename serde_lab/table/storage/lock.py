@@ -15,7 +15,6 @@ import threading
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Any, Self
 
 import obstore
@@ -92,12 +91,7 @@ class TableLock:
             self._lease.take()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._local is not None:
             os.ftruncate(self._local, 0)
             os.close(self._local)  # releases the lock
