@@ -15,8 +15,8 @@ from serde_lab.table.config import (
     METADATA_PARTITIONS,
     PROPERTIES_PATH,
     TableConfig,
+    check_creatable,
 )
-from serde_lab.table.config_checks import check_creatable
 from serde_lab.table.config_properties import from_properties, to_properties
 from serde_lab.table.files.base_file import BaseFileReader, data_schema
 from serde_lab.table.files.file_system_view import (

@@ -22,6 +22,7 @@ from serde_lab.merging.merger import (
     CommitTimeMerger,
     EventTimeMerger,
     Merged,
+    MergedTable,
     RecordMerger,
 )
 from serde_lab.merging.payload_bridge import HUDIS, AvroRecordMerger, RecordPayload
@@ -62,7 +63,7 @@ def merged_all(merger: RecordMerger, versions: list[Version], left: bool = True)
     }
     while len(parts) > 1:
         older, newer = parts[:2] if left else parts[-2:]
-        one = merger.merge(older, newer, SCHEMA, properties).rows
+        one = merger.merge(older, newer, MergedTable(SCHEMA, properties)).rows
         parts = [one, *parts[2:]] if left else [*parts[:-2], one]
     return parts[0]
 
@@ -210,13 +211,7 @@ class Sums(RecordMerger):
     strategy_id = str(uuid.uuid5(uuid.NAMESPACE_DNS, "sums"))
     record_types = ("ARROW", "AVRO")
 
-    def merge(
-        self,
-        older: pa.RecordBatch,
-        newer: pa.RecordBatch,
-        schema: RecordSchema,
-        properties: Mapping[str, str],
-    ) -> Merged:
+    def merge(self, older: pa.RecordBatch, newer: pa.RecordBatch, table: MergedTable) -> Merged:
         old, new = (
             np.nan_to_num(b.column("a").to_numpy(zero_copy_only=False)) for b in (older, newer)
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from serde_lab.errors import OptionError
 from serde_lab.pipeline.options.reader import OptionReader
@@ -218,7 +218,7 @@ def _bytes(reader: OptionReader, option: str, default_mb: float) -> int:
 def file_sizing(reader: OptionReader) -> FileSizing:
     """The sizes of base files, by Hudi's options."""
     default = FileSizing()
-    found = {}
+    found: dict[str, Any] = {}
     for option, name in SIZING_OPTIONS.items():
         usual = getattr(default, name)
         if isinstance(usual, bool):

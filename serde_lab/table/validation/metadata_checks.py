@@ -7,10 +7,9 @@ import struct
 import zlib
 from collections.abc import Iterator
 
-from serde_lab.table.config import PROPERTIES_PATH
+from serde_lab.table.config import PROPERTIES_PATH, VERSIONS_READ
 from serde_lab.table.properties import table_checksum
 from serde_lab.table.storage.data_files import list_markers
-from serde_lab.table.table_kind import VERSIONS_READ
 from serde_lab.table.timeline.timeline import SCHEMA_KEY, WRITE_ACTIONS
 from serde_lab.table.validation import finding as kinds
 from serde_lab.table.validation.finding import TableFinding
