@@ -151,7 +151,7 @@ def _by_kind(findings: Sequence[TableFinding]) -> dict[Kind, list[TableFinding]]
 def _print_kind(kind: Kind, findings: Sequence[TableFinding]) -> None:
     """Print a kind of damage with its first occurrences."""
     places = f"{len(findings)} places" if len(findings) > 1 else "1 place"
-    emit_line(f"{kind.severity.value}: {kind.name}, {places}")
+    emit_line(f"{kind.severity.value}: {kind.label}, {places}")
     emit_line(f"  effect on readers: {kind.effect}")
     emit_line(f"  repair: {kind.cure}")
     for finding in findings[:_MOST_PLACES]:

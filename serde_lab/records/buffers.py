@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from serde_lab.errors import DataError
+from serde_lab.errors import DataError, LabError
 
 MOST_BYTES = 2**31 - 1
 """Arrow's offsets have 32 bits."""
@@ -48,6 +49,15 @@ def binary_array(ends: npt.NDArray[np.integer[Any]], data: object) -> pa.BinaryA
         )
     buffers = [None, pa.py_buffer(ends.astype(np.int32, copy=False)), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers, 0)
+
+
+@contextmanager
+def parquet_errors(where: str, error: type[LabError]) -> Iterator[None]:
+    """Raise `error`, naming the file, for a file that Arrow cannot read as Parquet."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, KeyError) as exc:
+        raise error(f"{where}: is not a readable Parquet file: {exc}") from exc
 
 
 def first_invalid(array: pa.Array, check: Callable[[pa.Array], object]) -> int:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from serde_lab.errors import TableError
+from serde_lab.records.buffers import parquet_errors
 from serde_lab.records.conversion import conform
 from serde_lab.table.files.key_footer import SIMPLE, BloomBuilder, KeyRange
 from serde_lab.table.storage.data_files import (
@@ -255,10 +256,8 @@ class BaseFileReader:
     def __init__(self, storage: Storage, path: str) -> None:
         self._where = storage.describe(path)
         source = storage.open_input(path)
-        try:
+        with parquet_errors(self._where, TableError):
             self._file = pq.ParquetFile(source)
-        except (pa.ArrowInvalid, OSError) as exc:
-            raise TableError(f"{self._where}: is not a readable Parquet file: {exc}") from exc
 
     @property
     def rows(self) -> int:
@@ -294,21 +293,17 @@ class BaseFileReader:
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows in file order, with `columns` in that order (all of them if None)."""
-        try:
+        with parquet_errors(self._where, TableError):
             table = self._file.read(None if columns is None else list(columns))
             return table if columns is None else table.select(list(columns))
-        except (pa.ArrowInvalid, OSError, KeyError) as exc:
-            raise TableError(f"{self._where}: cannot be read: {exc}") from exc
 
     def batches(
         self, columns: Sequence[str] | None = None, rows: int = _BATCH_ROWS
     ) -> Iterator[pa.RecordBatch]:
         """The rows in file order, at most `rows` at a time."""
         names = None if columns is None else list(columns)
-        try:
+        with parquet_errors(self._where, TableError):
             yield from self._file.iter_batches(batch_size=rows, columns=names)
-        except (pa.ArrowInvalid, OSError) as exc:
-            raise TableError(f"{self._where}: cannot be read: {exc}") from exc
 
 
 def base_file_name(path: str) -> BaseFileName:

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from serde_lab.avro.codec import AvroCodec
 from serde_lab.errors import DecodeError, SchemaError, TableError
-from serde_lab.records.buffers import data_of, lengths_of
+from serde_lab.records.buffers import data_of, lengths_of, parquet_errors
 from serde_lab.table.files.base_file import BaseFileFormat, parquet_options
 
 MAGIC = b"#HUDI#"
@@ -254,7 +254,5 @@ def encode_parquet(rows: pa.RecordBatch, format: BaseFileFormat) -> pa.Buffer:
 
 def decode_parquet(content: pa.Buffer, where: str) -> pa.Table:
     """The rows of a Parquet block. Raises TableError."""
-    try:
+    with parquet_errors(where, TableError):
         return pq.read_table(pa.BufferReader(content))
-    except (pa.ArrowInvalid, OSError) as exc:
-        raise TableError(f"{where}: does not hold a readable Parquet file: {exc}") from exc

@@ -19,7 +19,7 @@ from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import BaseFileFormat, BaseFileWriter
 from serde_lab.table.files.file_system_view import FileSlice, Visibility
 from serde_lab.table.read_plan import FileSliceReader
-from serde_lab.table.storage.data_files import delete_markers
+from serde_lab.table.storage.data_files import delete_markers, write_token
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.timeline import NO_PREVIOUS_COMMIT, CommitMetadata, Instant, WriteStat
@@ -38,9 +38,12 @@ class CompactionPlan:
     data_schema: pa.Schema
     slices: tuple[FileSlice, ...]
     visibility: Visibility
+    format: BaseFileFormat | None = None
 
 
-def schedule_compaction(table: HoodieTable, min_log_files: int = 1) -> CompactionPlan | None:
+def schedule_compaction(
+    table: HoodieTable, min_log_files: int = 1, format: BaseFileFormat | None = None
+) -> CompactionPlan | None:
     """Plan the compaction of every slice with at least `min_log_files` log files; None if there is nothing to
     do. On return the plan is on the timeline, inflight.
 
@@ -68,26 +71,26 @@ def schedule_compaction(table: HoodieTable, min_log_files: int = 1) -> Compactio
         schema,
         slices,
         view.visibility,
+        format,
     )
 
 
-def compact_slice(
-    plan: CompactionPlan,
-    slice_: FileSlice,
-    write_token: str,
-    format: BaseFileFormat | None = None,
-) -> WriteStat:
-    """Merge one slice of the plan into a new base file."""
+_STAGE = 1  # in write tokens
+
+
+def compact_slice(plan: CompactionPlan, task: int) -> WriteStat:
+    """Merge the plan's slice number `task` into a new base file; a second attempt changes nothing."""
+    slice_ = plan.slices[task]
     reader = FileSliceReader(plan.storage, plan.config, slice_, plan.data_schema, plan.visibility)
     writer = BaseFileWriter(
         plan.storage,
         data_schema=plan.data_schema,
         partition_path=slice_.partition_path,
         file_id=slice_.file_id,
-        write_token=write_token,
+        write_token=write_token(task, _STAGE),
         instant=plan.instant,
         previous=slice_.base_path,
-        format=format,
+        format=plan.format,
         inflight_path=plan.inflight_path,
     )
     for batch in reader.batches():

@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from serde_lab.table.index.index_kind import CONSISTENT_HASHING
-from serde_lab.table.validation import finding as kinds
-from serde_lab.table.validation.finding import TableFinding
+from serde_lab.table.validation.finding import Kind, TableFinding
 from serde_lab.table.validation.inspection import Inspection
 
 
@@ -27,10 +26,8 @@ def _partitions(table: Inspection) -> Iterator[TableFinding]:
     known = set(table.files.partitions)
     holding = {file.partition_path for file in table.files.data_files}
     for partition in sorted(holding - known):
-        yield TableFinding(
-            kinds.PARTITION_METADATA_MISSING,
-            partition or ".",
-            ".hoodie_partition_metadata is missing, and there are data files",
+        yield Kind.PARTITION_METADATA_MISSING.at(
+            partition or ".", ".hoodie_partition_metadata is missing, and there are data files"
         )
 
 
@@ -41,12 +38,9 @@ def _uncommitted(table: Inspection) -> Iterator[TableFinding]:
         if file.instant in committed or file.instant in visibility.pending:
             continue
         if not file.instant < visibility.start:
-            yield TableFinding(
-                kinds.ORPHAN_FILE, file.path, f"no instant {file.instant} is on the timeline"
-            )
+            yield Kind.ORPHAN_FILE.at(file.path, f"no instant {file.instant} is on the timeline")
         elif history is not None and file.instant not in history:
-            yield TableFinding(
-                kinds.ORPHAN_VISIBLE,
+            yield Kind.ORPHAN_VISIBLE.at(
                 file.path,
                 f"instant {file.instant} is older than the timeline and not in its history",
             )
@@ -68,17 +62,14 @@ def _committed(table: Inspection) -> Iterator[TableFinding]:
             size = sizes.get(stat.path)
             if size is not None:
                 if stat.fileSizeInBytes and size != stat.fileSizeInBytes:
-                    yield TableFinding(
-                        kinds.FILE_SIZE_DIFFERS,
+                    yield Kind.FILE_SIZE_DIFFERS.at(
                         stat.path,
                         f"it has {size} bytes; instant {instant.time} wrote {stat.fileSizeInBytes}",
                     )
             elif stat.path and group not in table.replaced and newest_base[group] <= instant.time:
                 # files older than the group's newest base file may have been cleaned
-                yield TableFinding(
-                    kinds.FILE_MISSING,
-                    stat.path,
-                    f"instant {instant.time} wrote {stat.numWrites} rows to it",
+                yield Kind.FILE_MISSING.at(
+                    stat.path, f"instant {instant.time} wrote {stat.numWrites} rows to it"
                 )
 
 
@@ -89,8 +80,7 @@ def _replaced(table: Inspection) -> Iterator[TableFinding]:
         for stat in metadata.write_stats:
             when = table.replaced.get((stat.partitionPath, stat.fileId))
             if when is not None and completed >= when:
-                yield TableFinding(
-                    kinds.REPLACED_GROUP_WRITTEN,
+                yield Kind.REPLACED_GROUP_WRITTEN.at(
                     stat.path,
                     f"its file group was replaced at {when}, and instant {instant.time} wrote "
                     f"{stat.numWrites} rows to it",
@@ -104,20 +94,16 @@ def _doubled(table: Inspection) -> Iterator[TableFinding]:
     for (_, _, instant), paths in sorted(groups.items()):
         # a pending instant may have two for a while, before one replaces the other; no reader sees them yet
         if len(paths) > 1 and instant not in table.visibility.pending:
-            yield TableFinding(
-                kinds.BASE_FILE_DOUBLED,
-                paths[0],
-                f"{paths[1]} is of the same file group and instant {instant}",
+            yield Kind.BASE_FILE_DOUBLED.at(
+                paths[0], f"{paths[1]} is of the same file group and instant {instant}"
             )
 
 
 def _stray(table: Inspection) -> Iterator[TableFinding]:
     for file in table.files.others:
         if file.name.endswith(".parquet") and not file.name.startswith("."):
-            yield TableFinding(
-                kinds.STRAY_PARQUET,
-                file.path,
-                "its name ends in .parquet and does not have Hudi's form",
+            yield Kind.STRAY_PARQUET.at(
+                file.path, "its name ends in .parquet and does not have Hudi's form"
             )
 
 
@@ -127,10 +113,8 @@ def _log_only(table: Inspection) -> Iterator[TableFinding]:
         return
     for slice_ in table.view.latest_file_slices():
         if slice_.base_file is None:
-            yield TableFinding(
-                kinds.LOG_ONLY_GROUP,
-                slice_.log_files[0].path,
-                f"file group {slice_.file_id} has no base file",
+            yield Kind.LOG_ONLY_GROUP.at(
+                slice_.log_files[0].path, f"file group {slice_.file_id} has no base file"
             )
 
 
@@ -141,25 +125,19 @@ def _buckets(table: Inspection) -> Iterator[TableFinding]:
         return
     rings = table.rings
     for where, why in table.unreadable_rings.items():
-        yield TableFinding(kinds.HASHING_METADATA_WRONG, where, why)
+        yield Kind.HASHING_METADATA_WRONG.at(where, why)
     seen: dict[tuple[str, int], str] = {}
     for slice_ in table.view.latest_file_slices():
         place = f"{slice_.partition_path or '.'}: {slice_.file_id}"
         if config.bucket_engine == CONSISTENT_HASHING:
             ring = rings.get(slice_.partition_path)
             if ring is not None and ring.number_of(slice_.file_id) is None:
-                yield TableFinding(
-                    kinds.BUCKET_WRONG, place, "the file id belongs to no hashing node"
-                )
+                yield Kind.BUCKET_WRONG.at(place, "the file id belongs to no hashing node")
             continue
         bucket, count = slice_.file_id[:8], config.buckets_of(slice_.partition_path) or 0
         if not bucket.isdigit() or not 0 <= int(bucket) < count:
-            yield TableFinding(
-                kinds.BUCKET_WRONG, place, f"the file id names no bucket below {count}"
-            )
+            yield Kind.BUCKET_WRONG.at(place, f"the file id names no bucket below {count}")
             continue
         other = seen.setdefault((slice_.partition_path, int(bucket)), slice_.file_id)
         if other != slice_.file_id:
-            yield TableFinding(
-                kinds.BUCKET_DOUBLED, place, f"{other} is of bucket {int(bucket)} too"
-            )
+            yield Kind.BUCKET_DOUBLED.at(place, f"{other} is of bucket {int(bucket)} too")

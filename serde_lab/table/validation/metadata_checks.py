@@ -11,8 +11,7 @@ from serde_lab.table.config import PROPERTIES_PATH, VERSIONS_READ
 from serde_lab.table.properties import table_checksum
 from serde_lab.table.storage.data_files import list_markers
 from serde_lab.table.timeline.timeline import SCHEMA_KEY, WRITE_ACTIONS
-from serde_lab.table.validation import finding as kinds
-from serde_lab.table.validation.finding import TableFinding
+from serde_lab.table.validation.finding import Kind, TableFinding
 from serde_lab.table.validation.inspection import Inspection
 
 _KEYS = "hoodie.table.recordkey.fields"
@@ -31,9 +30,7 @@ def check_properties(table: Inspection) -> Iterator[TableFinding]:
     properties = table.properties
     for key, effect in _REQUIRED.items():
         if not properties.get(key) and not (key == _KEYS and table.makes_keys_up):
-            yield TableFinding(
-                kinds.PROPERTY_MISSING, PROPERTIES_PATH, f"{key} is missing: {effect}"
-            )
+            yield Kind.PROPERTY_MISSING.at(PROPERTIES_PATH, f"{key} is missing: {effect}")
     yield from _partition_fields(table)
     yield from _merge_mode(table)
     yield from _versions(table)
@@ -43,8 +40,7 @@ def check_properties(table: Inspection) -> Iterator[TableFinding]:
             properties["hoodie.table.name"], properties.get("hoodie.database.name", "")
         )
         if stated != str(expected):
-            yield TableFinding(
-                kinds.CHECKSUM_WRONG,
+            yield Kind.CHECKSUM_WRONG.at(
                 PROPERTIES_PATH,
                 f"hoodie.table.checksum is {stated}, database and table name give {expected}",
             )
@@ -56,8 +52,7 @@ def _partition_fields(table: Inspection) -> Iterator[TableFinding]:
         return
     folders = sorted({f.partition_path for f in table.files.data_files if f.partition_path})
     if folders:
-        yield TableFinding(
-            kinds.PROPERTY_MISSING,
+        yield Kind.PROPERTY_MISSING.at(
             PROPERTIES_PATH,
             "hoodie.table.partition.fields is missing, and data lies in folders such as "
             f"{folders[0]}: readers see no rows and report no error",
@@ -67,10 +62,8 @@ def _partition_fields(table: Inspection) -> Iterator[TableFinding]:
 def _merge_mode(table: Inspection) -> Iterator[TableFinding]:
     version = table.properties.get("hoodie.table.version")
     if version == "9" and not table.properties.get("hoodie.record.merge.mode"):
-        yield TableFinding(
-            kinds.PROPERTY_MISSING,
-            PROPERTIES_PATH,
-            "hoodie.record.merge.mode is missing: Apache Hudi fails on merging",
+        yield Kind.PROPERTY_MISSING.at(
+            PROPERTIES_PATH, "hoodie.record.merge.mode is missing: Apache Hudi fails on merging"
         )
 
 
@@ -80,31 +73,26 @@ def _versions(table: Inspection) -> Iterator[TableFinding]:
     layout = properties.get("hoodie.timeline.layout.version")
     kind = properties.get("hoodie.table.type")
     if kind and kind not in ("COPY_ON_WRITE", "MERGE_ON_READ"):
-        yield TableFinding(kinds.PROPERTY_WRONG, PROPERTIES_PATH, f"hoodie.table.type is {kind}")
+        yield Kind.PROPERTY_WRONG.at(PROPERTIES_PATH, f"hoodie.table.type is {kind}")
     elif kind == "COPY_ON_WRITE" and table.files.log_files:
-        yield TableFinding(
-            kinds.PROPERTY_WRONG,
+        yield Kind.PROPERTY_WRONG.at(
             PROPERTIES_PATH,
             f"hoodie.table.type is COPY_ON_WRITE, and there are {len(table.files.log_files)} log "
             "files, which readers then leave out",
         )
     if version and version not in {str(v) for v in VERSIONS_READ}:
-        yield TableFinding(
-            kinds.PROPERTY_WRONG,
-            PROPERTIES_PATH,
-            f"hoodie.table.version is {version}; 6, 8 and 9 are in use",
+        yield Kind.PROPERTY_WRONG.at(
+            PROPERTIES_PATH, f"hoodie.table.version is {version}; 6, 8 and 9 are in use"
         )
     elif version and layout and layout != ("1" if version == "6" else "2"):
-        yield TableFinding(
-            kinds.PROPERTY_WRONG,
+        yield Kind.PROPERTY_WRONG.at(
             PROPERTIES_PATH,
             f"hoodie.timeline.layout.version is {layout} on a table of version {version}: readers "
             "look for instants where there are none and see no rows",
         )
     for key, value in properties.items():
         if key in _FLAGS and value not in ("true", "false"):
-            yield TableFinding(
-                kinds.PROPERTY_WRONG,
+            yield Kind.PROPERTY_WRONG.at(
                 PROPERTIES_PATH,
                 f"{key} is {value}, and not true or false: filters on a partition column fail",
             )
@@ -131,9 +119,7 @@ def _stale_crc(table: Inspection) -> Iterator[TableFinding]:
             if beside is None:
                 continue
             if not _crc_holds(table.storage.get(file.path), table.storage.get(beside.path)):
-                yield TableFinding(
-                    kinds.STALE_CRC, file.path, f"it is not the checksum of {beside.name}"
-                )
+                yield Kind.STALE_CRC.at(file.path, f"it is not the checksum of {beside.name}")
 
 
 def _crc_holds(checksums: bytes, content: bytes) -> bool:
@@ -155,14 +141,13 @@ def check_timeline(table: Inspection) -> Iterator[TableFinding]:
     """All findings in the timeline."""
     commits = table.commits
     for path, why in table.unreadable.items():
-        yield TableFinding(kinds.COMMIT_UNREADABLE, path, why)
+        yield Kind.COMMIT_UNREADABLE.at(path, why)
     yield from _misnamed(table)
     yield from _disorder(table)
     yield from _pending(table)
     written = [m for m in commits.values() if m.write_stats]
     if written and not any(m.extra_metadata.get(SCHEMA_KEY) for m in written):
-        yield TableFinding(
-            kinds.SCHEMA_MISSING,
+        yield Kind.SCHEMA_MISSING.at(
             table.timeline.folder,
             f"none of {len(written)} commits on the timeline states the table's schema",
         )
@@ -174,25 +159,20 @@ def _misnamed(table: Inspection) -> Iterator[TableFinding]:
         return
     for file in table.storage.list_folder(table.timeline.folder)[1]:
         if _OLD_NAME.match(file.name):
-            yield TableFinding(
-                kinds.COMMIT_MISNAMED, file.path, "it is completed and names no completion time"
-            )
+            yield Kind.COMMIT_MISNAMED.at(file.path, "it is completed and names no completion time")
 
 
 def _disorder(table: Inspection) -> Iterator[TableFinding]:
     for instant in table.writes:
         if instant.completion_time and instant.completion_time < instant.time:
-            yield TableFinding(
-                kinds.INSTANT_DISORDER,
+            yield Kind.INSTANT_DISORDER.at(
                 table.timeline.path(instant),
                 f"it completed at {instant.completion_time}, before it was requested",
             )
     times = [instant.time for instant in table.writes]
     for time in sorted({time for time in times if times.count(time) > 1}):
-        yield TableFinding(
-            kinds.INSTANT_DISORDER,
-            f"{table.timeline.folder}/{time}",
-            "more than one completed instant has this time",
+        yield Kind.INSTANT_DISORDER.at(
+            f"{table.timeline.folder}/{time}", "more than one completed instant has this time"
         )
 
 
@@ -201,7 +181,7 @@ def _pending(table: Inspection) -> Iterator[TableFinding]:
         if instant.is_completed:
             continue
         path = table.timeline.path(instant)
-        yield TableFinding(kinds.PENDING_INSTANT, path, f"{instant.action} is {instant.state}")
+        yield Kind.PENDING_INSTANT.at(path, f"{instant.action} is {instant.state}")
         if instant.completed_action not in WRITE_ACTIONS:
             continue
         marked = {marker.path for marker in list_markers(table.storage, instant.time)}
@@ -210,10 +190,8 @@ def _pending(table: Inspection) -> Iterator[TableFinding]:
                 continue
             if table.layout_version == 1 and file in table.files.log_files:
                 continue  # there, a log's name has the base file's instant
-            yield TableFinding(
-                kinds.PENDING_WITHOUT_MARKERS,
-                file.path,
-                f"instant {instant.time} is {instant.state} and has no marker for it",
+            yield Kind.PENDING_WITHOUT_MARKERS.at(
+                file.path, f"instant {instant.time} is {instant.state} and has no marker for it"
             )
 
 
@@ -230,8 +208,7 @@ def _metadata_table(table: Inspection) -> Iterator[TableFinding]:
         if "." in name and not name.endswith((".requested", ".inflight", ".crc"))
     }
     if not done:
-        yield TableFinding(
-            kinds.METADATA_TABLE_STALE,
+        yield Kind.METADATA_TABLE_STALE.at(
             ".hoodie/metadata",
             f"hoodie.table.metadata.partitions is {', '.join(table.config.metadata_partitions)}, and "
             "there is no such table",
@@ -240,8 +217,6 @@ def _metadata_table(table: Inspection) -> Iterator[TableFinding]:
     first = min((time for time in done if time.strip("0")[:1] == "2"), default="")
     for instant in table.writes:
         if instant.time >= first and instant.time not in done:
-            yield TableFinding(
-                kinds.METADATA_TABLE_STALE,
-                table.timeline.path(instant),
-                "the metadata table does not know this commit",
+            yield Kind.METADATA_TABLE_STALE.at(
+                table.timeline.path(instant), "the metadata table does not know this commit"
             )
