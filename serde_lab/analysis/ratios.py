@@ -123,11 +123,6 @@ class PeerRatio:
     commits: tuple[Ratio, ...]
     mean: Ratio
 
-    def cells(self) -> tuple[str, ...]:
-        """Rounded texts: the arm, the arm it is compared with, each commit, the mean, its interval."""
-        ratios = (*self.commits, self.mean)
-        return (self.arm, self.against, *(ratio.text for ratio in ratios), self.mean.range)
-
     def to_json(self) -> dict[str, Any]:
         """For `show --format json`."""
         return {
@@ -158,13 +153,6 @@ def peer_ratios(arms: Sequence[Mapping[str, Any]], timed: Mapping[str, Rounds]) 
         if rank[one["kind"]] < rank[other["kind"]] and one.get("table") == other.get("table")
     )
     return [found for pair in pairs for found in _ratio(*pair, timed)]
-
-
-def headings(ratios: Sequence[PeerRatio]) -> tuple[str, ...]:
-    """The columns of `PeerRatio.cells`."""
-    commits = max((len(one.commits) for one in ratios), default=0)
-    numbered = (f"commit {n}" for n in range(1, commits + 1))
-    return ("arm", "against", *numbered, "geometric mean", "95 % interval")
 
 
 def _ratio(arm: str, against: str, timed: Mapping[str, Rounds]) -> Iterator[PeerRatio]:

@@ -6,8 +6,6 @@ interleave. A baseline has the same shape.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -159,12 +157,6 @@ def _without_digest(run: Run) -> str:
 def measuring_code(code_version: Mapping[str, Any]) -> str:
     """The hash of the code that measures; strategies, pipeline and table are judged and left out."""
     return str(code_version.get("measuring") or "")
-
-
-def content_hash(value: object) -> str:
-    """A short hash of a JSON-like value; the order of keys does not matter."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def interleaved(first: ArmSide, second: ArmSide) -> bool:

@@ -8,7 +8,7 @@ from serde_lab.analysis.ratios import Ratio, paired_ratio
 from serde_lab.analysis.rounding import text as rounded_text
 from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.report import notation
-from serde_lab.report.page import Block, Cell, Column, Section, Sentence, Table
+from serde_lab.report.page import Block, Cell, Column, Section, Sentence, Table, text_columns
 from serde_lab.report.run.ladder import options_in_words
 from serde_lab.runs.model import Check
 
@@ -188,11 +188,9 @@ def checks_section(facts: RunValues) -> Section:
 
 def _table(name: str, caption: str, checks: list[Check], folded: str) -> Table:
     columns = (
-        Column("check", "check", numeric=False),
-        Column("arm", "arm", numeric=False),
+        *text_columns("check", "arm"),
         Column("round", "round"),
-        Column("verdict", "verdict", numeric=False),
-        Column("detail", "detail", numeric=False),
+        *text_columns("verdict", "detail"),
     )
     rows = tuple(
         (
