@@ -63,8 +63,7 @@ def _skipper(node: Node) -> Skip:
     return _fixed({"boolean": 1, "float": 4, "double": 8}.get(node.kind, node.size))
 
 
-def number_at(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """The varint at a position, and the position behind it. Raises what a `Skip` raises."""
+def _number(data: bytes, at: int, end: int) -> tuple[int, int]:
     folded = shift = 0
     while True:
         byte = data[at]
@@ -89,7 +88,7 @@ def _skip_number(data: bytes, at: int, end: int) -> int:
 
 
 def _skip_text(data: bytes, at: int, end: int) -> int:
-    size, at = number_at(data, at, end)
+    size, at = _number(data, at, end)
     if not 0 <= size <= end - at:
         raise ValueError
     return at + size
@@ -116,12 +115,12 @@ def _record(fields: tuple[Skip, ...]) -> Skip:
 def _blocks(item: Skip, least_bytes: int) -> Skip:
     def skip(data: bytes, at: int, end: int) -> int:
         while True:
-            count, at = number_at(data, at, end)
+            count, at = _number(data, at, end)
             if count == 0:
                 return at
             if count < 0:
                 count = -count
-                size, at = number_at(data, at, end)
+                size, at = _number(data, at, end)
                 if not 0 <= size <= end - at:
                     raise ValueError
             if count > (end - at) // least_bytes:

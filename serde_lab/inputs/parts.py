@@ -150,7 +150,6 @@ class PartWriter:
         self._content = ContentHash(schema)
 
     def write(self, rows: pa.Table) -> None:
-        """Append rows."""
         self._writer.write_table(rows, row_group_size=ROWS_PER_GROUP)
         self._content.update(rows)
 

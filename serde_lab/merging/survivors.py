@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import SchemaError
-from serde_lab.records.key_hash import HashedKeys, equal_neighbours
+from serde_lab.records.buffers import HashedKeys, equal_neighbours
 
 
 def ranks(values: pa.Array) -> npt.NDArray[np.int64]:

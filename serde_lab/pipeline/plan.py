@@ -142,12 +142,10 @@ class WritePlan:
 
     @property
     def merge_mode(self) -> MergeMode:
-        """The table's merge mode."""
         return self.table.merge_mode or MergeMode.COMMIT_TIME
 
     @property
     def merge_rules(self) -> MergeRules:
-        """All merge settings of the table."""
         return self.table.merge_rules
 
     def combiner(self) -> Combiner | None:

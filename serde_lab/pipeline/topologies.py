@@ -226,5 +226,4 @@ TOPOLOGIES: Mapping[str, Topology] = {
 
 
 def topology_of(plan: WritePlan) -> Topology:
-    """The topology of `plan`."""
     return TOPOLOGIES[plan.topology]

@@ -1,10 +1,17 @@
-"""Works on Arrow arrays as a whole: their offsets and bytes, their rows by value, a batch out of a table."""
+"""Works on Arrow arrays as a whole: their offsets and bytes, their rows by value, and hashes of their values.
+
+The 64-bit hash of strings finds duplicates, joins and shards. It is the same in every process and on every
+machine, because one side of an exchange chooses shards by it and the other side looks them up. It only finds
+candidates: compare the strings where equality matters.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -87,3 +94,156 @@ def one_batch(rows: pa.Table) -> pa.RecordBatch:
     """All rows of a table in one batch."""
     batches = rows.combine_chunks().to_batches()
     return batches[0] if batches else pa.RecordBatch.from_pylist([], rows.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class StringBytes:
+    """String i is data[offsets[i]:offsets[i + 1]]; data holds UTF-8. Nulls are empty strings."""
+
+    data: npt.NDArray[np.uint8]
+    offsets: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Length of each string in bytes."""
+        return np.diff(self.offsets)
+
+    @property
+    def is_ascii(self) -> bool:
+        return not len(self.data) or int(self.data.max()) < 0x80
+
+    @classmethod
+    def of(cls, strings: pa.Array | pa.ChunkedArray) -> StringBytes:
+        """Read a string, large_string or string_view array; `data` starts at the first string's byte."""
+        if isinstance(strings, pa.ChunkedArray):
+            strings = strings.combine_chunks()
+        if isinstance(strings, pa.ChunkedArray):  # combine_chunks returns this for zero chunks
+            strings = pa.array([], strings.type)
+        if not pa.types.is_string(strings.type):
+            strings = strings.cast(pa.string())
+        data, offsets = spans_of(strings)
+        return cls(np.frombuffer(data, np.uint8), offsets)
+
+
+# each word costs one pass over the array, so a few huge strings would dominate the time
+_LONGEST_BY_WORDS_BYTES = 256
+
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+_MIXER = np.uint64(0xD6E8FEB86659FD93)
+
+
+@dataclass(frozen=True, slots=True)
+class HashedKeys:
+    """Strings with their hashes, for consecutive steps on the same keys.
+
+    `values` is a string array without nulls, `hashes` has shape (n,).
+    """
+
+    values: pa.Array
+    hashes: npt.NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, keys: pa.Array | HashedKeys) -> HashedKeys:
+        """`keys` with their hashes, which are computed if missing."""
+        return keys if isinstance(keys, HashedKeys) else cls(keys, hash64(keys))
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def take(self, indices: npt.NDArray[np.int64]) -> Self:
+        """The keys at `indices`, in that order."""
+        return type(self)(self.values.take(pa.array(indices)), self.hashes[indices])
+
+
+def equal_neighbours(
+    hashes: npt.NDArray[np.uint64],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Rows with equal hashes, as pairs of row numbers that are neighbours in a stable sort by hash.
+
+    Two rows with one hash make one pair, three make two pairs. The lower number comes first.
+    """
+    bits = max(1, (len(hashes) - 1).bit_length())
+    # row numbers replace the low bits, since numpy sorts plain numbers with SIMD; a stable argsort
+    # takes twice as long (300,000 rows: 0.04 against 0.075 µs per row, AVX-512)
+    low = np.uint64((1 << bits) - 1)
+    packed = (hashes & ~low) | np.arange(len(hashes), dtype=np.uint64)
+    packed.sort()
+    pair = np.flatnonzero((packed[1:] ^ packed[:-1]) <= low)
+    left = (packed[pair] & low).astype(np.int64)
+    right = (packed[pair + 1] & low).astype(np.int64)
+    if not (hashes[left] == hashes[right]).all():
+        # some rows differ only in the replaced bits, and may lie between two rows with equal hashes
+        order = np.argsort(hashes, kind="stable")
+        ordered = hashes[order]
+        pair = np.flatnonzero(ordered[1:] == ordered[:-1])
+        left, right = order[pair], order[pair + 1]
+    return left, right
+
+
+def hash64(values: pa.Array) -> npt.NDArray[np.uint64]:
+    """Hashes of a string or binary array without nulls; shape (n,).
+
+    Multiply-rotate over little-endian 8-byte words, the last one zero-padded. The length is part of the
+    hash, so that a string and the same string with trailing NULs differ.
+    """
+    rows = len(values)
+    if rows == 0:
+        return np.zeros(0, np.uint64)
+    offsets, data = _buffers(values)
+    lengths = np.diff(offsets)
+    starts = offsets[:-1]
+    hashes = lengths.astype(np.uint64) * _MULTIPLIER
+    long = lengths > _LONGEST_BY_WORDS_BYTES
+    padded = np.concatenate([data, np.zeros(8, np.uint8)])
+    # the word at every byte position, as a view without a copy
+    words = np.lib.stride_tricks.as_strided(
+        padded[:8].view("<u8"), shape=(len(padded) - 7,), strides=(1,)
+    )
+    rows_left = np.flatnonzero(~long & (lengths > 0)) if long.any() else np.flatnonzero(lengths)
+    all_rows = len(rows_left) == rows
+    at_byte = 0
+    while len(rows_left):
+        left = (lengths if all_rows else lengths[rows_left]) - at_byte
+        word = words[(starts if all_rows else starts[rows_left]) + at_byte]
+        surplus = np.maximum(8 - left, 0)
+        if surplus.any():
+            shift = (surplus * 8).astype(np.uint64)
+            word = (word << shift) >> shift
+        before = hashes if all_rows else hashes[rows_left]
+        mixed = (before ^ word) * _MULTIPLIER
+        mixed ^= mixed >> np.uint64(29)
+        if all_rows:
+            hashes = mixed
+        else:
+            hashes[rows_left] = mixed
+        at_byte += 8
+        still = left > 8
+        if not still.all():
+            rows_left = rows_left[still]
+            all_rows = False
+    for row in np.flatnonzero(long):
+        text = data[starts[row] : starts[row] + lengths[row]].tobytes()
+        digest = hashlib.blake2b(text, digest_size=8).digest()
+        hashes[row] = int.from_bytes(digest, "little")
+    hashes *= _MIXER
+    hashes ^= hashes >> np.uint64(32)
+    return hashes
+
+
+def _buffers(values: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    """Byte offsets, shape (n + 1,), and the bytes that they refer to."""
+    wide = pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)
+    if not wide and not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)):
+        values = values.cast(pa.string() if pa.types.is_string_view(values.type) else pa.binary())
+    _, offset_buffer, data_buffer = values.buffers()
+    kind = np.dtype(np.int64) if wide else np.dtype(np.int32)
+    offsets = np.frombuffer(
+        offset_buffer, kind, count=len(values) + 1, offset=values.offset * kind.itemsize
+    ).astype(np.int64)
+    if data_buffer is None:
+        return offsets, np.zeros(0, np.uint8)
+    first, last = int(offsets[0]), int(offsets[-1])
+    return offsets - first, np.frombuffer(data_buffer, np.uint8)[first:last]

@@ -46,7 +46,6 @@ class Cuts:
 
     @property
     def rows(self) -> npt.NDArray[np.int32]:
-        """Records in each frame."""
         return np.diff(self.offsets).astype(np.int32)
 
 

@@ -105,7 +105,6 @@ class TableConfig:
 
     @property
     def merge_rules(self) -> MergeRules:
-        """The table's merge rules."""
         return MergeRules(
             self.merge_mode or MergeMode.COMMIT_TIME,
             self.merge_strategy_id,
@@ -128,7 +127,6 @@ class TableConfig:
 
     @property
     def index(self) -> IndexKind:
-        """The index that the table is written with."""
         return IndexKind(
             self.index_type,
             self.index_global,

@@ -138,7 +138,6 @@ class HoodieTable:
         return FileSystemView(self.config, files, visibility, replaced)
 
     def commit_metadata(self, instant: Instant) -> CommitMetadata:
-        """The metadata of a completed write."""
         timeline = self.timeline()
         return CommitMetadata.from_bytes(
             timeline.read(instant), self.storage.describe(timeline.path(instant))

@@ -129,7 +129,6 @@ def fingerprint(source: RowSource | pa.Table) -> Fingerprint:
 
 
 def rows_of(source: RowSource | pa.Table) -> RowSource:
-    """`source` as a RowSource."""
     return TableRows(source) if isinstance(source, pa.Table) else source
 
 

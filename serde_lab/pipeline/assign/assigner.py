@@ -26,9 +26,8 @@ from serde_lab.pipeline.assign.index_lookup import (
 )
 from serde_lab.pipeline.exchange.routing import Task, task_of_text
 from serde_lab.pipeline.handles.handle import Candidates, precombined
-from serde_lab.records.buffers import rows_by_value
+from serde_lab.records.buffers import HashedKeys, equal_neighbours, rows_by_value
 from serde_lab.records.conversion import fit
-from serde_lab.records.key_hash import HashedKeys, equal_neighbours
 from serde_lab.records.operation import Operation
 from serde_lab.records.schema import DELETE, INSERT, PARTITION_PATH, UPDATE_AFTER
 from serde_lab.serde.interface import BoundSerde, Records

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from serde_lab.merging.survivors import match
 from serde_lab.pipeline.exchange.routing import Task
 from serde_lab.pipeline.plan import IndexPlan
-from serde_lab.records.key_hash import HashedKeys
+from serde_lab.records.buffers import HashedKeys
 from serde_lab.records.schema import FILE_ID
 from serde_lab.serde.interface import Records
 from serde_lab.table.files.base_file import RECORD_KEY

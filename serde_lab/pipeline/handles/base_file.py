@@ -22,9 +22,8 @@ from serde_lab.pipeline.handles.handle import (
     refuse_markers,
 )
 from serde_lab.pipeline.plan import StoredFileGroup
-from serde_lab.records.buffers import one_batch
+from serde_lab.records.buffers import HashedKeys, one_batch
 from serde_lab.records.conversion import conform, fit
-from serde_lab.records.key_hash import HashedKeys
 from serde_lab.records.operation import Operation
 from serde_lab.records.schema import RECORD_KEY, column_of, columns_of, values_in
 from serde_lab.serde.interface import Records

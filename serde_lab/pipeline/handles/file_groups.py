@@ -68,9 +68,7 @@ class Grouping(Protocol):
         """
         ...
 
-    def new_file_id(self, key: GroupKey) -> str:
-        """The file id of a new file group."""
-        ...
+    def new_file_id(self, key: GroupKey) -> str: ...
 
 
 class ByBucket:

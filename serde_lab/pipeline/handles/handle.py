@@ -20,7 +20,7 @@ from serde_lab.merging.rules import deletes_of, null_among
 from serde_lab.merging.survivors import Deletes, EntryHistory, Indices, MergeMode, precombine
 from serde_lab.pipeline.exchange.routing import Task
 from serde_lab.pipeline.plan import WritePlan
-from serde_lab.records.key_hash import HashedKeys
+from serde_lab.records.buffers import HashedKeys
 from serde_lab.records.operation import Operation
 from serde_lab.records.schema import ENVELOPE, values_at
 from serde_lab.serde.interface import Records

@@ -154,8 +154,6 @@ def _with_envelope(batch: pa.RecordBatch, columns: Mapping[int, pa.Array]) -> pa
 
 
 class BoundArrow(BoundSerde):
-    """`arrow` bound to a schema."""
-
     name = "arrow"
     mark = bytes([MARK])
 

@@ -60,7 +60,6 @@ class AvroRecords(Records):
     # Records declares a settable attribute; here the schema is that of the columns and is never set
     @property
     def schema(self) -> RecordSchema:  # type: ignore[override]
-        """The schema of these records."""
         return self.columns.schema
 
     def __len__(self) -> int:
@@ -114,7 +113,6 @@ class AvroDatums(AvroRecords):
 
     @classmethod
     def of_batch(cls, columns: AvroColumnNames, batch: pa.RecordBatch) -> Self:
-        """The records of a plain batch."""
         present = rows_present(batch)
         rows = batch.select(range(len(ENVELOPE), batch.num_columns))
         keys = columns.named.names
@@ -261,7 +259,6 @@ class AvroColumns(AvroRecords):
 
     @classmethod
     def of_batch(cls, columns: AvroColumnNames, batch: pa.RecordBatch) -> Self:
-        """The records of a plain batch."""
         rows_present(batch)
         rows = batch.select(range(len(ENVELOPE), batch.num_columns))
         return cls(columns, batch.select(range(len(ENVELOPE))), rows)

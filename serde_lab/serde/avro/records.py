@@ -57,8 +57,6 @@ _DECODE_BYTES = 4 << 20
 
 
 class BoundAvro(BoundSerde):
-    """`avro` bound to a schema."""
-
     name = "avro"
     mark = MARK
 

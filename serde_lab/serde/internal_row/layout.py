@@ -230,13 +230,11 @@ class Rows:
 
     @property
     def lengths(self) -> npt.NDArray[np.int32]:
-        """The length of each row in bytes."""
         lengths: npt.NDArray[np.int32] = np.diff(self.ends)
         return lengths
 
     @property
     def array(self) -> pa.BinaryArray:
-        """The same as an Arrow array."""
         return binary_array(self.ends, self.data)
 
     def head(self, dtype: np.dtype[np.void]) -> npt.NDArray[np.void]:

@@ -56,7 +56,6 @@ class Shape:
         return cls(schema, schema.batch_schema, layout, fingerprint, options.execution, nested)
 
     def write(self, batch: pa.RecordBatch) -> pa.BinaryArray:
-        """The records of a batch in plain form."""
         if self.execution == "row":
             columns = [internal_row_loop.stored_values(column) for column in batch.columns]
             return self.write_values(columns, self.layout, self.fingerprint)
@@ -88,7 +87,6 @@ class Shape:
         return by_columns.project(*plan, self.layout, self.fingerprint)
 
     def update_metadata(self, reader: Any, given: internal_row_verbs.Given) -> pa.BinaryArray:
-        """The records of `reader`, with other metadata."""
         if self.execution == "row":
             write = self.write_values
             return internal_row_verbs.update_metadata_in_loop(
@@ -120,7 +118,6 @@ class RowRecords(Records):
     # Records declares a settable attribute; here the schema is that of the shape and is never set
     @property
     def schema(self) -> RecordSchema:  # type: ignore[override]
-        """The schema of these records."""
         return self.shape.schema
 
     def __len__(self) -> int:

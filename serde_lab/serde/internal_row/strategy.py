@@ -138,8 +138,6 @@ _LENGTH_BYTES = 4
 
 
 class BoundInternalRow(BoundSerde):
-    """`internal_row` bound to a schema."""
-
     name = "internal_row"
     mark = bytes([MARK])
 

@@ -135,8 +135,6 @@ _NOT_VALUES = (TypeError, ValueError, LookupError, AttributeError, OverflowError
 
 
 class BoundPickle(BoundSerde):
-    """`pickle` bound to a schema."""
-
     name = "pickle"
     mark = MARK
 

@@ -1,8 +1,8 @@
 """Encoding and decoding of delete blocks: deleted record keys, each with an ordering value.
 
 The content is HoodieDeleteRecordList in Avro, with ordering values in a wrapper union. A record with a known
-union branch reads like a record with an int (the branch) and a value, so the vectorised codec takes lists of
-one branch whole; lists that mix branches are read record by record. Source: HoodieDeleteBlock (version 3),
+union branch reads like a record with an int (the branch) and a value, so the vectorised codec takes blocks of
+one branch whole; blocks that mix branches are read record by record. Source: HoodieDeleteBlock (version 3),
 org.apache.hudi.avro.HoodieAvroWrapperUtils (Hudi 1.2.0).
 
 Hudi wraps a value by its Java type, and compares the unwrapped value with those of Spark's rows, where
@@ -28,8 +28,8 @@ import pyarrow.compute as pc
 
 from serde_lab.avro.codec import AvroCodec
 from serde_lab.avro.container import hudi_schema
-from serde_lab.avro.source import number_at
 from serde_lab.errors import DataError, DecodeError, TableError
+from serde_lab.records.buffers import data_of
 
 # branches of the union, in Hudi's order of wrapper records
 NULL, _BOOLEAN, INT, _LONG, _FLOAT, _DOUBLE, _BYTES, _STRING, _DATE = range(9)
@@ -46,6 +46,22 @@ _FIELDS = ["null", *(wrapper["fields"][0]["name"] for wrapper in _WRAPPERS)]
 _ARRAY_FIELD = "wrappedValues"
 AVRO_TYPES: dict[int, str] = {
     branch: wrapper["fields"][0]["type"] for branch, wrapper in enumerate(_WRAPPERS, start=1)
+}
+
+# bytes per value, if fixed
+OF_VARINT, _OF_LENGTH = 0, -1
+WIDTHS = {
+    _BOOLEAN: 1,
+    INT: OF_VARINT,
+    _LONG: OF_VARINT,
+    _FLOAT: 4,
+    _DOUBLE: 8,
+    _BYTES: _OF_LENGTH,
+    _STRING: _OF_LENGTH,
+    _DATE: OF_VARINT,
+    _DECIMAL: _OF_LENGTH,
+    _TIME: OF_VARINT,
+    _TIMESTAMP: OF_VARINT,
 }
 
 
@@ -183,23 +199,15 @@ def encode_deletes(
     branch, values = (
         wrapped(ordering[0]) if ordering else (INT, pa.array(np.zeros(len(keys), np.int32)))
     )
-    codec, rows = _codec(branch), len(keys)
-    listed = codec.schema.field(0).type
-    records = pa.StructArray.from_arrays(
-        [
-            keys,
-            pa.repeat(partition_path, rows),
-            pa.repeat(pa.scalar(branch, pa.int32()), rows),
-            values,
-        ],
-        fields=list(listed.value_type),
-    )
-    column = pa.ListArray.from_arrays(pa.array([0, rows], pa.int32()), records, type=listed)
-    return _content(codec.encode(pa.record_batch([column], schema=codec.schema))[0].as_buffer())
-
-
-def _content(datum: bytes | pa.Buffer) -> pa.Buffer:
-    return pa.py_buffer(_HEAD.pack(_VERSION, len(datum)) + bytes(datum))
+    codec = _codec(branch)
+    rows = len(keys)
+    partitions = pa.array([partition_path]).take(pa.array(np.zeros(rows, np.int64)))
+    branches = pa.array(np.full(rows, branch, np.int32))
+    batch = pa.RecordBatch.from_arrays([keys, partitions, branches, values], schema=codec.schema)
+    records = data_of(codec.encode(batch)).to_pybytes()
+    # an Avro array: item count, items, and 0 for its end
+    listed = (_zigzag(rows) + records if rows else b"") + b"\x00"
+    return pa.py_buffer(_HEAD.pack(_VERSION, len(listed)) + listed)
 
 
 def decode_deletes(
@@ -237,38 +245,48 @@ def _encode_each(keys: pa.Array, partition_path: str, ordering: Sequence[pa.Arra
     ]
     out = io.BytesIO()
     fastavro.schemaless_writer(out, DELETE_LIST_SCHEMA, {"deleteRecordList": records})
-    return _content(out.getvalue())
+    return pa.py_buffer(_HEAD.pack(_VERSION, out.tell()) + out.getvalue())
+
+
+def _zigzag(number: int) -> bytes:
+    number <<= 1
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
 
 
 @lru_cache(maxsize=16)
 def _codec(branch: int) -> AvroCodec:
-    """The codec of a list of deletes whose ordering values all have this branch."""
-    record = {
-        "type": "record",
-        "name": "HoodieDeleteRecord",
-        "fields": [
-            {"name": "recordKey", "type": ["null", "string"]},
-            {"name": "partitionPath", "type": ["null", "string"]},
-            {"name": "branch", "type": "int"},
-            {"name": "value", "type": AVRO_TYPES[branch]},
-        ],
-    }
-    records = {"name": "deleteRecordList", "type": {"type": "array", "items": record}}
-    return AvroCodec({"type": "record", "name": "HoodieDeleteRecordList", "fields": [records]})
+    """The codec of a delete record whose ordering value has this branch."""
+    return AvroCodec(
+        {
+            "type": "record",
+            "name": "HoodieDeleteRecord",
+            "fields": [
+                {"name": "recordKey", "type": ["null", "string"]},
+                {"name": "partitionPath", "type": ["null", "string"]},
+                {"name": "branch", "type": "int"},
+                {"name": "value", "type": AVRO_TYPES[branch]},
+            ],
+        }
+    )
 
 
 def _decode_uniform(
     datum: pa.Buffer, ordering_types: tuple[pa.DataType, ...], where: str
 ) -> DeletedKeys | None:
     """Decode all records at once; None if they differ in form."""
+    data = datum.to_pybytes()
     try:
-        branch = _first_branch(datum.to_pybytes())
-        whole = np.array([datum.size])
-        listed = _codec(branch).decode_spans(datum, np.zeros(1, np.int64), whole, where)
-    except (DecodeError, IndexError, KeyError, ValueError):
+        branch, starts, ends = _spans(data)
+        records = _codec(branch).decode_spans(datum, starts, ends, where)
+    except (DecodeError, IndexError, KeyError, _UnlikeError):
         return None
-    keys, _, branches, values = listed.column(0).flatten().flatten()
-    if keys.null_count or pc.any(pc.not_equal(branches, branch)).as_py():
+    keys, values = records.column(0), records.column(3)
+    if keys.null_count:
         return None
     commit_time = values.to_numpy() == 0 if branch == INT else np.zeros(len(keys), np.bool_)
     if commit_time.all() or not ordering_types:
@@ -276,24 +294,66 @@ def _decode_uniform(
     return DeletedKeys(keys, commit_time, (unwrapped(branch, values, ordering_types[0], where),))
 
 
-def _first_branch(data: bytes) -> int:
-    """The union's branch in the first delete of a list.
+class _UnlikeError(Exception):
+    """Some record differs in form from the first one."""
 
-    Raises IndexError or ValueError if the list or its first delete has another form than most.
+
+def _spans(data: bytes) -> tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The branch of all records, and where each of them begins and ends.
+
+    Raises IndexError if the data ends too early, _UnlikeError or KeyError if it needs `_decode_each`.
     """
-    end = len(data)
-    count, at = number_at(data, 0, end)
-    if count < 0:
-        _, at = number_at(data, at, end)  # the size of this part of the array in bytes
-    for _ in range(2):
-        if data[at] != 2:  # null: branch 0 of ["null", "string"]
-            raise ValueError
-        size, at = number_at(data, at + 1, end)
-        at += size
-    branch, _ = number_at(data, at, end)
-    if branch == _LOCAL_DATE:  # an array of wrappers
-        raise ValueError
-    return branch
+    starts: list[int] = []
+    ends: list[int] = []
+    branch, at = -1, 0
+    count, at = _varint(data, at)
+    while count:
+        if count < 0:
+            count = -count
+            _, at = _varint(data, at)  # the size of this part of the array in bytes
+        for _ in range(count):
+            starts.append(at)
+            for _ in range(2):
+                if data[at] != 2:  # null: branch 0 of ["null", "string"]
+                    raise _UnlikeError
+                size = data[at + 1]
+                if size < 0x80:
+                    at += 2 + (size >> 1)
+                else:
+                    size, at = _varint(data, at + 1)
+                    at += size
+            found, at = data[at] >> 1, at + 1
+            if found != branch:
+                if branch >= 0:
+                    raise _UnlikeError
+                branch = found
+            width = WIDTHS[branch]
+            if width > 0:
+                at += width
+            elif width == OF_VARINT:
+                while data[at] >= 0x80:
+                    at += 1
+                at += 1
+            else:
+                size, at = _varint(data, at)
+                at += size
+            ends.append(at)
+        count, at = _varint(data, at)
+    if branch < 0 or at != len(data):
+        raise _UnlikeError
+    return branch, np.array(starts, np.int64), np.array(ends, np.int64)
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """The zigzag number at an offset, and the offset after it."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value >> 1 ^ -(value & 1), at
 
 
 def _decode_each(

@@ -25,8 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import TableError
-from serde_lab.records.buffers import rows_by_value
-from serde_lab.records.key_hash import StringBytes
+from serde_lab.records.buffers import StringBytes, rows_by_value
 from serde_lab.table.files.base_file import (
     BLOOM_KEY,
     BLOOM_TYPE_KEY,

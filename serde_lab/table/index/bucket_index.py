@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import TableError
-from serde_lab.records.key_hash import StringBytes
+from serde_lab.records.buffers import StringBytes
 from serde_lab.table.files.base_file import RECORD_KEY, BaseFileReader
 from serde_lab.table.files.file_system_view import FileSlice
 from serde_lab.table.index.index_kind import BUCKET, IndexKind, load_hashing_config

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import LabError, TableError
-from serde_lab.records.key_hash import hash64
+from serde_lab.records.buffers import hash64
 from serde_lab.records.schema import columns_of, find_field, values_at
 from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import (
@@ -154,7 +154,6 @@ class RowCheck:
         self._partitions: list[npt.NDArray[np.int32]] = []
 
     def check(self) -> Iterator[TableFinding]:
-        """All findings in the rows."""
         view, config = self._table.view, self._table.config
         if view is None or config is None:
             return

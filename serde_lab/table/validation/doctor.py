@@ -38,7 +38,6 @@ class Diagnosis:
         return any(f.severity is Severity.ROWS for f in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """The diagnosis for JSON output."""
         return {
             "table": self.table,
             "deep": self.deep,

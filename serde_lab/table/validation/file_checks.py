@@ -11,7 +11,6 @@ from serde_lab.table.validation.inspection import Inspection
 
 
 def check_files(table: Inspection) -> Iterator[TableFinding]:
-    """All findings in the files' names and sizes."""
     yield from _partitions(table)
     yield from _uncommitted(table)
     yield from _committed(table)

@@ -233,7 +233,6 @@ class TableFinding:
         return self.kind.severity
 
     def to_dict(self) -> dict[str, str]:
-        """The finding for JSON output."""
         return {
             "name": self.name,
             "severity": self.severity.value,

@@ -26,7 +26,6 @@ _REQUIRED = {
 
 
 def check_properties(table: Inspection) -> Iterator[TableFinding]:
-    """All findings in the properties."""
     properties = table.properties
     for key, effect in _REQUIRED.items():
         if not properties.get(key) and not (key == _KEYS and table.makes_keys_up):
@@ -138,7 +137,6 @@ _OLD_NAME = re.compile(r"^\d{14,17}\.(commit|deltacommit|replacecommit)$")
 
 
 def check_timeline(table: Inspection) -> Iterator[TableFinding]:
-    """All findings in the timeline."""
     commits = table.commits
     for path, why in table.unreadable.items():
         yield Kind.COMMIT_UNREADABLE.at(path, why)
