@@ -19,6 +19,7 @@ from serde_lab.table.timeline.checkpoints import (
     keep_checkpoints,
 )
 from serde_lab.table.timeline.timeline import CommitMetadata
+from serde_lab.table.validation.doctor import validate_table
 from tests.faults.small_table import COW, MOR, Seen, check_readers, seen_after, upsert
 from tests.streams.small_stream import NO_SERVICES, SHORT_TIMELINE, SmallStream, stated_batches
 
@@ -72,6 +73,7 @@ def test_archiving_keeps_the_last_batch_of_a_query_that_paused(
         now = seen_after(now, rows)
         assert paused.last == Checkpoint(0, "two", "upsert")
         check_readers(paused.storage, now)
+    assert validate_table(paused.storage, deep=True).findings == ()
     timeline = HoodieTable.open(paused.storage).timeline()
     assert min(i.time for i in timeline.completed()) > first
     assert paused.send(0, [("p", "b", 1, "doubled")]) is None

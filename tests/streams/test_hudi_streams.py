@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,8 @@ import pytest
 
 from serde_lab.errors import OptionError
 from serde_lab.peers.apache_hudi import HudiSnapshot
+from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.checkpoints import keep_checkpoints
 from tests.faults.looks import look
 from tests.faults.small_table import COW, SCHEMA, Seen, check_readers, seen_after
 from tests.peers.conftest import hudi_session as hudi_session
@@ -33,36 +36,35 @@ def run_hudi(spark: SparkSession, stream: FileStream) -> None:
 
 def test_each_goes_on_where_the_other_stopped(hudi_session: SparkSession, tmp_path: Path) -> None:
     spark, stream, now = hudi_session, FileStream(tmp_path), Seen()
-    numbers: list[int] = []
+    stated: list[int] = []
 
-    def check(*values: str, added: int) -> None:
+    def add(value: str) -> None:
         nonlocal now
-        for value in values:
-            now = seen_after(now, [("p", "a", len(numbers), value), ("q", value, 0, value)])
-        numbers.extend(range(len(numbers), len(numbers) + added))
-        found = stated_batches(stream.storage)
-        assert [str(one).replace(" ", "") for one in found] == [
-            f'{{"default_single_writer":"{number}"}}' for number in numbers
-        ]
+        rows = [("p", "a", len(stated), value), ("q", value, 0, value)]
+        stream.add(rows)
+        now = seen_after(now, rows)
+
+    def check(*numbers: int) -> None:
+        """These batches are the new ones that commits name."""
+        stated.extend(numbers)
+        found = [json.loads(str(one)) for one in stated_batches(stream.storage)]
+        assert found == [{"default_single_writer": str(number)} for number in stated]
         check_readers(stream.storage, now)
         with HudiSnapshot(spark, stream.storage.url) as snapshot:
             look("Apache Hudi", snapshot.table(), SCHEMA.names, now)
 
-    def add(value: str) -> None:
-        stream.add([("p", "a", len(numbers), value), ("q", value, 0, value)])
-
     add("hudi")
     run_hudi(spark, stream)
-    check("hudi", added=1)
+    check(0)
     add("ours")
     stream.run(spark)
-    check("ours", added=1)
+    check(1)
 
     # ours stored the batch, but Spark does not know: Hudi skips it, and goes on
     stream.forget(1)
     add("hudi again")
     run_hudi(spark, stream)
-    check("hudi again", added=1)
+    check(2)
 
     # the other way round, it has to be said whose folder it is
     stream.forget(2)
@@ -70,4 +72,15 @@ def test_each_goes_on_where_the_other_stopped(hudi_session: SparkSession, tmp_pa
     with pytest.raises(OptionError, match=r"Apache Hudi's sink stored batch 2 .*does not say"):
         stream.start(spark)
     stream.run(spark, serde_lab__stream__takes_over="true")
-    check("ours again", added=1)
+    check(3)
+
+    # from a commit without files, too, Hudi knows the batch; and from one that archiving made
+    stream.add([])
+    stream.run(spark)
+    check(4)
+    table = HoodieTable.open(stream.storage)
+    assert keep_checkpoints(table, table.timeline().completed()) is not None
+    stream.forget(4)
+    add("hudi at last")
+    run_hudi(spark, stream)
+    check(4, 5)

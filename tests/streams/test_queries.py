@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ import pytest
 import serde_lab
 from serde_lab.errors import OptionError, TableError
 from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.checkpoints import QUERY_KEY
 from tests.faults.small_table import (
     COW,
     MOR,
@@ -27,7 +29,7 @@ from tests.faults.small_table import (
 )
 from tests.pipeline.lab_table import STRATEGIES
 from tests.streams.file_stream import COLUMNS, FileStream, Moment, run_and_die
-from tests.streams.small_stream import stated_batches
+from tests.streams.small_stream import metadata_of_commits, stated_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,6 +63,8 @@ def test_a_query_goes_on_from_its_checkpoint(
     first = stream.run(spark)
     assert stated_batches(stream.storage) == batches_stated(0, 1)
     check_readers(stream.storage, seen(FIRST, SECOND))
+    key = metadata_of_commits(stream.storage)[-1].extra_metadata[QUERY_KEY]
+    assert json.loads(key)["default_single_writer"]["query"] == str(first.id)
     # nothing new
     stream.run(spark)
     assert stated_batches(stream.storage) == batches_stated(0, 1)
@@ -170,6 +174,28 @@ def test_a_driver_is_killed_and_the_query_starts_again(
     assert stated_batches(stream.storage) == batches_stated(0, 1, 2)
     check_readers(stream.storage, seen(*ALL))
     check_file_groups(stream.storage)
+
+
+def test_two_queries_write_at_the_same_time(spark: SparkSession, tmp_path: Path) -> None:
+    name = "hoodie.datasource.write.streaming.checkpoint.identifier"
+    url, now, queries = FileStream(tmp_path).storage.url, Seen(), []
+    for key in "ab":
+        stream = FileStream(tmp_path / key)
+        parts = [[("p", key, number, key)] for number in range(3)]
+        stream.add(*parts)
+        now = seen_after(now, parts[-1])
+        options = {**stream.options(), name: key}
+        queries.append(
+            serde_lab.write_stream(
+                stream.frame(spark), url, options, str(stream.checkpoint), available_now=True
+            )
+        )
+    for query in queries:
+        query.awaitTermination()
+    found = stated_batches(FileStream(tmp_path).storage)
+    assert sorted(map(str, found)) == [f'{{"{key}": "{n}"}}' for key in "ab" for n in range(3)]
+    check_readers(FileStream(tmp_path).storage, now)
+    check_file_groups(FileStream(tmp_path).storage)
 
 
 def test_a_schema_that_grows_between_restarts(spark: SparkSession, tmp_path: Path) -> None:

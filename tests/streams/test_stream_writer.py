@@ -72,6 +72,37 @@ def test_each_strategy_stores_each_batch_once(
     check_file_groups(stream.storage)
 
 
+TOPOLOGIES = {
+    "state": "FLINK_STATE",
+    "bloom": "BLOOM",
+    "legacy": "SIMPLE",
+    "step1": "SIMPLE",
+    "step2": "SIMPLE",
+    "step3": "INMEMORY",
+    "compatible": "GLOBAL_SIMPLE",
+}
+"""An index for each topology that assigns file groups."""
+
+
+@pytest.mark.parametrize("topology", [*TOPOLOGIES, "consistent"])
+def test_each_topology_stores_each_batch_once(topology: str, tmp_path: Path) -> None:
+    index = {
+        "hoodie.index.type": TOPOLOGIES.get(topology),
+        "hoodie.bucket.index.num.buckets": None,
+        "serde_lab.topology": topology,
+        "serde_lab.rows_per_frame": "1",
+    }
+    if topology == "consistent":
+        index = {"hoodie.index.bucket.engine": "CONSISTENT_HASHING"}
+    stream = SmallStream.of(tmp_path, options=index, table_type=MOR)
+    now: Seen = {}
+    for number, rows in enumerate((FIRST, SECOND, FRESH)):
+        assert stream.send(number, rows) is not None
+        assert stream.send(number, [("p", "a", 99, "doubled")]) is None
+        now = seen_after(now, rows)
+    check_readers(stream.storage, now)
+
+
 @pytest.mark.parametrize("operation", ["insert", "bulk_insert"])
 @pytest.mark.parametrize("table_type", [COW, MOR])
 def test_rows_that_are_only_appended_are_there_once(

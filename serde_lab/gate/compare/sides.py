@@ -10,7 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from serde_lab.analysis.calibration import calibration_s, common_parts, moved_rounds
+from serde_lab.analysis.calibration import (
+    calibration_rounds,
+    calibration_s,
+    common_parts,
+    moved_rounds,
+)
 from serde_lab.analysis.cell_values import (
     PHASE_CPU,
     PHASE_WALL,
@@ -18,7 +23,7 @@ from serde_lab.analysis.cell_values import (
     CommitValues,
     cell_values,
 )
-from serde_lab.runs.model import ArmEntry, Cell, Run
+from serde_lab.runs.model import ArmEntry, MeasuredCell, Run
 from serde_lab.scenario.identity import asked_of
 
 
@@ -120,11 +125,6 @@ def side_of_run(run: Run, label: str | None = None) -> Side:
     arms = {
         entry.arm: _arm_side(run, entry, definitions.get(entry.arm, {})) for entry in header.arms
     }
-    calibration: dict[int, dict[str, float]] = {}
-    measured = {cell.round for cell in run.cells if not cell.warmup}
-    for part in run.calibrations:
-        if part.round in measured:
-            calibration.setdefault(part.round, {})[part.part] = float(part.value)
     return Side(
         label=label or header.run,
         scenario=header.scenario,
@@ -134,7 +134,7 @@ def side_of_run(run: Run, label: str | None = None) -> Side:
         results_format=header.format_version,
         machine_class=header.machine_class,
         arms=arms,
-        calibration=calibration,
+        calibration=calibration_rounds(run),
         environment=header.environment,
         gate_table=header.scenario_content.get("gate") or {},
         ab=str(header.settings.get("sitting") or ""),
@@ -202,7 +202,7 @@ def _entry_alone(entry: ArmEntry) -> dict[str, Any]:
     return entry.model_dump(mode="json", exclude={"arm", "kind", "fairness", "missing"})
 
 
-def _quantities(cell: Cell) -> dict[Quantity, float]:
+def _quantities(cell: MeasuredCell) -> dict[Quantity, float]:
     """The values of the cell as a whole and, if it has several commits, of each commit."""
     whole = cell_values(cell)
     values = _of(whole, 0)
