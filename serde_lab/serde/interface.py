@@ -21,9 +21,9 @@ Laws, checked for every strategy and every plug-in by `serde_lab.serde.conforman
    that says so in `fairness()`); with "crc32c" every flip raises before anything is decoded.
 5. Frames written by an older version still decode (golden bytes).
 
-Strategies, plug-ins included, share these functions: `records.types.check_supported` and
-`serde.options.resolve` in `bind`, `serde.framing.cut` and `frames_of` in `encode`, `serde.framing.opened` and
-`frame_error` in `decode`, `serde.fingerprint.schema_fingerprint` for the head of a frame.
+Strategies, plug-ins included, share these functions: `records.schema.check_supported` and
+`serde.registry.resolve` in `bind`, `serde.framing.cut` and `frames_of` in `encode`, `serde.framing.opened`
+and `frame_error` in `decode`, `serde.framing.schema_fingerprint` for the head of a frame.
 
 Headline figures are the sum of the four verbs above. The representation behind `Records` decides how the
 work divides into converting and serialising, so every strategy's module docstring describes it.

@@ -6,7 +6,7 @@ A frame, numbers little endian:
     byte 1      compression of the body: 0 none, 1 lz4 (frame format), 2 zstd
     byte 2      constant columns: bit i is set if envelope column i has one value in the whole frame
     byte 3      0
-    4 to 7      fingerprint of the schema (`fingerprint.py`)
+    4 to 7      fingerprint of the schema (`framing.schema_fingerprint`)
     8 to 11     bytes of the body as stored in the frame
     12 to 15    bytes of the body when decompressed
     16 …        the body: an encapsulated Arrow IPC RecordBatch message of the columns that are not

@@ -4,7 +4,7 @@ A frame of one record, numbers little endian unless Avro says otherwise:
 
     0        u8    the mark, 0xA4
     1        u8    form: 1
-    2        u32   fingerprint of the schema (`fingerprint.py`)
+    2        u32   fingerprint of the schema (`framing.schema_fingerprint`)
     6        …     the record
 
 A record is itself an Avro datum of the fields that Hudi's serialiser writes for a HoodieRecord: its key,

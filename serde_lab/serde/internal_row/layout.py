@@ -4,7 +4,7 @@ A record is the envelope, then the row, in one piece. Numbers are little endian;
 
     0        u8    mark, 0xA1
     1        u8    form: 1 a record with a row, 2 an index record (RFC-84: it has no row)
-    2        u32   fingerprint of the schema (`fingerprint.py`)
+    2        u32   fingerprint of the schema (`framing.schema_fingerprint`)
     6        u8    length of the operation
     7        u8    length of the instant time
     8        u16   length of the file id

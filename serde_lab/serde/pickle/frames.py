@@ -3,7 +3,7 @@
 Numbers are little endian:
 
     byte 0      the mark, 0xA3
-    1 to 4      fingerprint of the schema (`fingerprint.py`)
+    1 to 4      fingerprint of the schema (`framing.schema_fingerprint`)
     5 …         a pickle, protocol 5, without memo: at one record a frame (`rows_per_frame = 1`) the
                 record, a tuple; else a list of such tuples
 
