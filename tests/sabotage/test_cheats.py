@@ -21,6 +21,7 @@ from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import Run
 from tests.lab.plugin_folder import install
 from tests.lab.small_scenario import scenario, source
+from tests.sabotage.cheats import BURN_CPU_S
 
 pytestmark = pytest.mark.slow
 
@@ -28,17 +29,23 @@ CAUGHT_BY = {
     "tickets": "frames_stand_alone",
     "reads_the_input": "frames_stand_alone",
     "kills_the_reader": "frames_stand_alone",
+    "sends_tickets": "frames_hold_the_rows",
     "drops_a_column": "rows_match_oracle",
     "lies_about_order": "rows_match_oracle",
     "lies_about_keys": "no_duplicate_keys",
     "works_in_len": "work_is_inside_timers",
     "works_in_a_thread": "work_is_inside_timers",
+    "works_in_a_child": "processes_work_in_phases",
     "sends_arrow": "wire_is_the_strategys",
     "wears_arrows_mark": "wire_is_the_strategys",
+    "leaves_out_bloom": "files_alike",
+    "leaves_out_statistics": "files_alike",
 }
 """The check that must name it; others may fail besides."""
 
 HONEST = ("honest", "arrow")
+COUNTED = "decodes_late"
+"""Its answer is right; it puts work off to where only the pipeline's own used to be timed."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +79,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def outcome(installed: Any, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     tmp = tmp_path_factory.mktemp("sabotage")
-    asked = scenario(source(tmp / "own"), [*CAUGHT_BY, *HONEST])
+    asked = scenario(source(tmp / "own"), [*CAUGHT_BY, *HONEST, COUNTED])
     settings = RunSettings(results=tmp / "results", cache=tmp / "cache", work=tmp / "work")
+    (tmp / "side").mkdir()
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CHEAT_SIDE", str(tmp / "side"))
         patch.setenv("CHEAT_INPUT", str(tmp / "cache" / "inputs" / "*" / "commit-1" / "*.parquet"))
         done = run_scenario(asked, settings)
     run = load_run(done.path)
@@ -104,13 +113,22 @@ def test_no_timing_of_a_cheat_is_shown(cheat: str, outcome: Outcome) -> None:
     shown = dict(zip(COLUMNS, map(str, row.cells()), strict=True))
     assert not [shown[name] for name in times if any(c.isdigit() for c in shown[name])]
     assert row.remark
-    assert row.seconds is row.seconds_min is row.serde_cpu_s is row.ratio is None
+    assert row.seconds is row.seconds_min is row.serde_cpu_s is row.to_reference is None
 
 
 @pytest.mark.parametrize("arm", HONEST)
 def test_an_honest_arm_beside_them_is_measured(arm: str, outcome: Outcome) -> None:
     assert outcome.failed(arm) == {}
     assert outcome.arm(arm)["seconds"]["median"] > 0
+
+
+def test_work_put_off_to_the_reading_of_a_column_counts_as_serde(outcome: Outcome) -> None:
+    assert outcome.failed(COUNTED) == {}
+    late, honest = outcome.arm(COUNTED), outcome.arm("honest")
+    assert late["phases"]["reduce.read_columns"]["cpu_s"] > BURN_CPU_S
+    assert late["serde_cpu_s"] > honest["serde_cpu_s"] + BURN_CPU_S
+    for phase in ("reduce.group", "reduce.precombine", "reduce.merge"):
+        assert late["phases"][phase]["cpu_s"] < BURN_CPU_S
 
 
 def test_the_sentences_say_what_is_wrong(outcome: Outcome) -> None:
@@ -126,3 +144,7 @@ def test_the_sentences_say_what_is_wrong(outcome: Outcome) -> None:
     assert "sends_arrow" in outcome.failed("sends_arrow")["wire_is_the_strategys"]
     assert "arrow" in outcome.failed("wears_arrows_mark")["wire_is_the_strategys"]
     assert "thread" in outcome.failed("works_in_a_thread")["work_is_inside_timers"]
+    detail = outcome.failed("leaves_out_bloom")["files_alike"]
+    assert detail.startswith("2 of 2 base files have no Bloom filter")
+    detail = outcome.failed("leaves_out_statistics")["files_alike"]
+    assert detail.startswith("2 of 2 row groups lack statistics of a column")

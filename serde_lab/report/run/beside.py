@@ -35,6 +35,7 @@ from serde_lab.report.page import (
     Tone,
     text_columns,
 )
+from serde_lab.report.run.table_files import table_files
 
 _FACETS = (
     ("schema_known", "Schema"),
@@ -182,6 +183,7 @@ def fairness_section(facts: RunValues) -> Section | None:
         blocks += [Sentence(lead), Cards(tuple(cards.values()))]
     if likeness is not None:
         blocks.append(likeness)
+    blocks += table_files(facts)
     return Section("fairness", "Fairness", tuple(blocks)) if blocks else None
 
 
