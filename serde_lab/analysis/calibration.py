@@ -10,21 +10,33 @@ from collections.abc import Mapping
 from math import fsum
 from statistics import median
 
+from serde_lab.runs.model import Run
+
 CALIBRATION_LIMIT = 0.10
 """A round is marked if its calibration differs from the run's median by more than this share."""
 
-Calibration = Mapping[int, Mapping[str, float]]
+CalibrationRounds = Mapping[int, Mapping[str, float]]
 """Seconds of each part of the calibration cell, by round."""
 
 
-def common_parts(calibration: Calibration) -> frozenset[str]:
+def calibration_rounds(run: Run, *, warmup: bool = False) -> dict[int, dict[str, float]]:
+    """The calibration of the measured rounds of a run, in their order; with `warmup` also of the others."""
+    measured = {cell.round for cell in run.cells if not cell.warmup}
+    found: dict[int, dict[str, float]] = {}
+    for one in sorted(run.calibrations, key=lambda one: one.round):
+        if warmup or one.round in measured:
+            found.setdefault(one.round, {})[one.part] = float(one.value)
+    return found
+
+
+def common_parts(calibration: CalibrationRounds) -> frozenset[str]:
     """The parts that every round has measured."""
     rounds = [frozenset(parts) for parts in calibration.values()]
     return frozenset.intersection(*rounds) if rounds else frozenset()
 
 
 def calibration_s(
-    calibration: Calibration, parts: frozenset[str] | None = None
+    calibration: CalibrationRounds, parts: frozenset[str] | None = None
 ) -> dict[int, float]:
     """The calibration cell's seconds by round; empty if no part was measured in every round.
 
@@ -38,7 +50,7 @@ def calibration_s(
     return {n: fsum(of[name] for name in wanted) for n, of in calibration.items()}
 
 
-def moved_rounds(calibration: Calibration) -> dict[int, float]:
+def moved_rounds(calibration: CalibrationRounds) -> dict[int, float]:
     """The marked rounds, each with its calibration as a multiple of the median."""
     times = calibration_s(calibration)
     middle = median(times.values()) if times else 0.0

@@ -22,6 +22,7 @@ from serde_lab.analysis.cell_values import (
 from serde_lab.analysis.codec_costs import CodecCost, codec_costs
 from serde_lab.analysis.factor_effects import Factorial, factorial_of
 from serde_lab.analysis.growth import Growth, growth
+from serde_lab.analysis.hudi_steps import HudiSteps, hudi_steps
 from serde_lab.analysis.ratios import PeerRatio, paired_ratio, peer_ratios
 from serde_lab.analysis.rfc84 import Claim, claims, rfc84_json
 from serde_lab.errors import worst
@@ -40,13 +41,14 @@ _PLAIN = tuple(  # metrics shown as one number for each arm, in the registry's o
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """The rounds of each arm whose timing can be shown, and values that some runs have: of a sweep, of a codec
-    run, with peers, of RFC-84's workload, of all combinations of factors."""
+    """The rounds of each arm whose timing can be shown, and values that only some runs have: of a sweep, of
+    a codec run, with peers, of RFC-84's workload, of all combinations of factors."""
 
     rounds: Mapping[str, Rounds]
     growth: tuple[Growth, ...]
     codec_costs: tuple[CodecCost, ...]
     peer_ratios: tuple[PeerRatio, ...]
+    hudi_steps: HudiSteps | None
     claims: tuple[Claim, ...]
     factorial: Factorial | None
 
@@ -98,11 +100,13 @@ def summary_of(run: Run) -> tuple[dict[str, Any], Derived]:
         growth=tuple(growth(summary, content)),
         codec_costs=tuple(codec_costs(summary, cases)),
         peer_ratios=tuple(peer_ratios(arms, timed)),
+        hudi_steps=hudi_steps(arms, content, timed),
         claims=tuple(claims(summary, content, timed)),
         factorial=factorial_of(arms, timed),
     )
     more = {
         "peer_ratios": [one.to_json() for one in derived.peer_ratios],
+        "hudi_steps": derived.hudi_steps.to_json() if derived.hudi_steps else [],
         "codec": [one.to_json() for one in derived.codec_costs],
         "growth": [one.to_json() for one in derived.growth],
         "factors": [one.to_json() for one in derived.factorial.effects]
@@ -115,7 +119,7 @@ def summary_of(run: Run) -> tuple[dict[str, Any], Derived]:
 
 def is_wrong(run: Run, arm: str) -> bool:
     """Whether a check of this arm, or of all arms, failed in any round, including warm-up rounds."""
-    return any(check.arm in (arm, None) and not check.passed for check in run.checks)
+    return any(check.arm in (arm, None) and check.failed for check in run.checks)
 
 
 def exit_status(summary: Mapping[str, Any]) -> int:
@@ -248,20 +252,23 @@ def _warmups(run: Run, arm: str) -> list[float]:
 
 
 def _aggregate(checks: Iterable[Check]) -> list[dict[str, Any]]:
-    """One entry for each check name: passed if it passed every time, with the detail of the first failure."""
+    """One entry for each check name, with the detail of its first failure: passed is true if it passed every
+    time, and null if it never failed, but could not be made every time."""
     by_name: dict[str, list[Check]] = {}
     for check in checks:
         by_name.setdefault(check.name, []).append(check)
     result = []
     for name, found in by_name.items():
-        failed = [check for check in found if not check.passed]
+        failed = [check for check in found if check.failed]
+        not_made = [check for check in found if check.passed is None]
         result.append(
             {
                 "name": name,
-                "passed": not failed,
-                "detail": (failed or found)[0].detail,
+                "passed": False if failed else None if not_made else True,
+                "detail": (failed or not_made or found)[0].detail,
                 "times": len(found),
                 "failed": len(failed),
+                **({"not_made": len(not_made)} if not_made else {}),
             }
         )
     return result

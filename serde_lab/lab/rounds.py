@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from serde_lab.errors import LabError
-from serde_lab.lab.cells.cell import Cell, CellResult
+from serde_lab.errors import LabError, reason_of
+from serde_lab.lab.cells.cell import CellResult, MeasurableCell
 from serde_lab.lab.checks.stand_alone import STAND_ALONE
 from serde_lab.lab.folders import KeptTables
 from serde_lab.lab.plan import CellPlan
@@ -31,7 +31,7 @@ class Cells(Protocol):
     def set_up(self) -> None:
         """Make the table that every cell starts with."""
 
-    def cell(self, name: str, arm: Arm) -> Cell:
+    def cell(self, name: str, arm: Arm) -> MeasurableCell:
         """The cell of `arm`, ready to be measured."""
         ...
 
@@ -96,14 +96,8 @@ class Rounds:
         try:
             result = cells.cell(cell.name, arm).measure()
             verdict = self.checks.judge(arm, result)
-        except LabError as exc:
-            self._failed(cell, arm, cells, in_scenario_keys(exc.message))
-            return
-        except (
-            Exception
-        ) as exc:  # a plug-in or Spark may raise anything: the arm fails, the run continues
-            lines = str(exc).strip().splitlines() or [""]
-            self._failed(cell, arm, cells, f"{type(exc).__name__}: {lines[0]}")
+        except Exception as exc:  # a plug-in may raise anything: the arm fails, the run continues
+            self._failed(cell, arm, cells, in_scenario_keys(reason_of(exc)))
             return
         for sample in result.samples:
             self.writer.sample(
@@ -113,7 +107,7 @@ class Rounds:
         if arm.name in self.unproven:  # it raised in the check of its frames, so they are unproven
             found.insert(0, CheckResult(STAND_ALONE, False, self.unproven[arm.name]))
         for check in found:
-            self._check(check.name, check.passed, check.detail, arm.name, cell)
+            self._check(check, arm.name, cell)
         if result.table is not None:
             # only arms of the same kind must agree: different merging gives different rows
             alike = self.prints.setdefault((cell.round, self.kinds.get(arm.name)), {})
@@ -125,7 +119,7 @@ class Rounds:
         seconds = next(
             s.value for s in result.samples if s.metric == "seconds" and s.commit is None
         )
-        wrong = next((check for check in found if not check.passed), None)
+        wrong = next((check for check in found if check.failed), None)
         if wrong is None:
             self.progress.cell_ended(arm.name, cell.round, seconds, "")
             return
@@ -158,8 +152,10 @@ class Rounds:
                 )
         self.prints = {}
 
-    def _check(self, name: str, passed: bool, detail: str, arm: str, cell: CellPlan) -> None:
-        self.writer.check(Check(name, passed, detail, arm=arm, cell=cell.name, round=cell.round))
+    def _check(self, found: CheckResult, arm: str, cell: CellPlan) -> None:
+        self.writer.check(
+            Check(found.name, found.passed, found.detail, arm, cell.name, cell.round, found.facts)
+        )
 
 
 def wrong_answer(check: str, detail: str) -> str:

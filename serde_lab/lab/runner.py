@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,17 +21,23 @@ from serde_lab.lab.inputs.prepared import PreparedInputs, default_cache
 from serde_lab.lab.needs import check_disk
 from serde_lab.lab.plan import CellPlan, cells_of, serde_options
 from serde_lab.lab.rounds import Cells, Judge, Rounds, wrong_answer
-from serde_lab.lab.run_points import Point, planned, prepared
+from serde_lab.lab.run_points import PreparedPoint, planned, prepared
 from serde_lab.lab.run_settings import Progress, Silent
 
 # `lab/ab/variant.py` imports RunSettings from here, in code of any commit
 from serde_lab.lab.run_settings import RunSettings as RunSettings
-from serde_lab.lab.session.run_session import Measured, RunSession, SessionsApart, recorded_conf
+from serde_lab.lab.session.run_session import (
+    Measured,
+    RunSession,
+    SessionsApart,
+    session_settings,
+)
+from serde_lab.lab.session.session import SessionSettings
 from serde_lab.lab.session.worker_environment import environment_archive
 from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.schema import RecordSchema
 from serde_lab.runs.directory import load_header, load_run
-from serde_lab.runs.model import Check, RunHeader
+from serde_lab.runs.model import Check
 from serde_lab.runs.writer import RunWriter
 from serde_lab.scenario.loading import parse_scenario, sweep_points
 from serde_lab.scenario.model import Arm, Scenario
@@ -136,7 +142,7 @@ def _with_environment(settings: RunSettings, progress: Progress) -> RunSettings:
 
 
 def _measure(
-    point: Point,
+    point: PreparedPoint,
     todo: list[CellPlan],
     work: Path,
     writer: RunWriter,
@@ -150,14 +156,15 @@ def _measure(
     """
     if point.value is not None:
         progress.message(f"{', '.join(arm.name for arm in point.arms)}")
-    codec = CodecCells.of(point.scenario, point.inputs, point.schema, work)
+    session = _codec_session(point, settings, work) if point.peers.with_peers else None
+    codec = CodecCells.of(point.scenario, point.inputs, point.schema, work, session)
     checks: Judge = codec or _table_checks(point, work, progress)
     rows = pq.read_metadata(point.inputs.commits[0].files[0]).num_rows
     proven = tuple(arm for arm in point.arms if arm.name not in given_up)
     proof = _frames(point.scenario, proven, point.schema, rows, work / "stand-alone")
     for name, result in proof.results.items():
         writer.check(Check(result.name, result.passed, result.detail, arm=name))
-        if not result.passed:
+        if result.failed:
             given_up[name] = wrong_answer(result.name, result.detail)
     rounds = Rounds(
         point.arms,
@@ -169,14 +176,21 @@ def _measure(
         given_up,
         kinds={arm.name: (arm.merging, point.scenario.key_is_global(arm)) for arm in point.arms},
     )
-    with nullcontext(codec) if codec else _table_cells(point, settings, work, progress) as cells:
+    with closing(codec) if codec else _table_cells(point, settings, work, progress) as cells:
         rounds.run(todo, cells)
     return rounds.not_kept
 
 
-def _table_checks(point: Point, work: Path, progress: Progress) -> CellChecks:
+def _codec_session(point: PreparedPoint, settings: RunSettings, work: Path) -> SessionSettings:
+    """The settings of the session in which a codec run measures Apache Hudi's record classes."""
+    local = work / "spark"
+    local.mkdir(parents=True, exist_ok=True)
+    return session_settings(point.scenario, settings, point.peers.sessions[0], "", str(local))
+
+
+def _table_checks(point: PreparedPoint, work: Path, progress: Progress) -> CellChecks:
     progress.message("computing the expected rows (DuckDB)")
-    return CellChecks(point.scenario, point.inputs, work, files_too=point.peers.with_peers)
+    return CellChecks(point.scenario, point.inputs, work)
 
 
 def resumed(path: Path) -> Scenario:
@@ -198,7 +212,7 @@ def chosen_arms(scenario: Scenario, names: tuple[str, ...]) -> tuple[Arm, ...]:
 
 @contextmanager
 def _table_cells(
-    point: Point, settings: RunSettings, work: Path, progress: Progress
+    point: PreparedPoint, settings: RunSettings, work: Path, progress: Progress
 ) -> Iterator[Cells]:
     """The cells of a point that writes tables, its set-up table written.
 
@@ -234,7 +248,7 @@ def _given_up(path: Path) -> dict[str, str]:
     run = load_run(path)
     reasons = {c.arm: f"raised earlier: {c.error}" for c in run.cells if c.status == "failed"}
     for check in run.checks:
-        if not check.passed and check.arm is not None:
+        if check.failed and check.arm is not None:
             reasons[check.arm] = wrong_answer(check.name, check.detail)
     return reasons
 
@@ -253,9 +267,9 @@ def _frames(
 
 
 def _writer(
-    scenario: Scenario, points: Sequence[Point], settings: RunSettings, resume: Path | None
+    scenario: Scenario, points: Sequence[PreparedPoint], settings: RunSettings, resume: Path | None
 ) -> RunWriter:
-    headers = [_header(point, settings) for point in points]
+    headers = [run_header(point, settings) for point in points]
     header = headers[0]
     if scenario.sweep is not None:
         values = [point.value or 0.0 for point in points]
@@ -267,25 +281,6 @@ def _writer(
             )
         return RunWriter.open_existing(resume)
     return RunWriter.create(settings.results, header)
-
-
-def _header(point: Point, settings: RunSettings) -> RunHeader:
-    scenario, peers = point.scenario, point.peers
-    return run_header(
-        scenario,
-        point.arms,
-        point.inputs,
-        point.schema,
-        results=settings.results,
-        conf=recorded_conf(scenario, settings, peers.sessions[0]),
-        local_mode=not settings.master,
-        overrides=settings.overrides,
-        missing=peers.missing,
-        peer_conf=recorded_conf(scenario, settings, peers.sessions[-1])
-        if len(peers.sessions) > 1
-        else None,
-        with_peers=peers.with_peers,
-    )
 
 
 def _was_isolated(path: Path) -> bool:

@@ -18,7 +18,6 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Self
 
 from serde_lab.errors import RunError, StorageError
@@ -163,15 +162,15 @@ class RunWriter:
         self._samples.sync()
 
     def check(self, check: Check) -> None:
-        """Add the result of one check of contents."""
         self._checks.append(
             {
                 "cell": check.cell,
                 "arm": check.arm,
                 "round": check.round,
                 "name": check.name,
-                "passed": bool(check.passed),
+                "passed": None if check.passed is None else bool(check.passed),
                 "detail": check.detail,
+                **({"facts": dict(check.facts)} if check.facts else {}),
             }
         )
 
@@ -188,12 +187,7 @@ class RunWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         try:
             if kind is not None and self.header.state == "running":
                 self._set_state("interrupted")

@@ -8,13 +8,14 @@ combinations of keys. Python names are the file's, except for the arrays of tabl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_serializer
 
 from serde_lab.inputs.event_time import EVENT_TS
 from serde_lab.records.operation import Operation
 from serde_lab.records.partition_time import PREFIX
+from serde_lab.runs.model import ArmKind
 from serde_lab.scenario.sections import (
     Codec,
     Columns,
@@ -42,11 +43,14 @@ TableName = Literal[
     "region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem"
 ]
 Control = Literal["exchange_only", "spark_native", "parquet_floor"]
-Peer = Literal["hudi_avro", "hudi_spark", "hudi_spark_tuned"]
+TablePeer = Literal["hudi_avro", "hudi_spark", "hudi_one_exchange", "hudi_spark_tuned"]
+RecordPeer = Literal["hudi_avro_record", "hudi_indexed_record", "hudi_spark_record"]
+Peer = Literal[TablePeer, RecordPeer]
+RECORD_PEERS: tuple[str, ...] = get_args(RecordPeer)
+"""Peers that write no table: Apache Hudi's record classes, for `measure.exchange = "none"`."""
 Factor = Literal[
-    "representation", "execution", "framing", "integrity", "merging", "table", "topology"
+    "representation", "execution", "framing", "integrity", "merging", "table", "topology", "source"
 ]
-Kind = Literal["strategy", "control", "peer"]
 
 
 class TpchData(ScenarioSection):
@@ -241,6 +245,7 @@ class Arm(ScenarioSection):
     merging: Merging | None = None
     table: Files | None = None
     topology: TopologySection | None = None
+    source_reader: Literal["auto", "spark"] = "auto"
     options: ArmOptions = ArmOptions()
 
     @field_serializer("merging", "table")
@@ -249,7 +254,7 @@ class Arm(ScenarioSection):
         return None if section is None else section.model_dump(mode="json", exclude_unset=True)
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ArmKind:
         """Strategy, control or peer, by the key that is given."""
         if self.control is not None:
             return "control"

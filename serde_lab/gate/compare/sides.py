@@ -6,13 +6,16 @@ interleave. A baseline has the same shape.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from serde_lab.analysis.calibration import calibration_s, common_parts, moved_rounds
+from serde_lab.analysis.calibration import (
+    calibration_rounds,
+    calibration_s,
+    common_parts,
+    moved_rounds,
+)
 from serde_lab.analysis.cell_values import (
     PHASE_CPU,
     PHASE_WALL,
@@ -20,7 +23,7 @@ from serde_lab.analysis.cell_values import (
     CommitValues,
     cell_values,
 )
-from serde_lab.runs.model import ArmEntry, Cell, Run
+from serde_lab.runs.model import ArmEntry, MeasuredCell, Run
 from serde_lab.scenario.identity import asked_of
 
 
@@ -122,11 +125,6 @@ def side_of_run(run: Run, label: str | None = None) -> Side:
     arms = {
         entry.arm: _arm_side(run, entry, definitions.get(entry.arm, {})) for entry in header.arms
     }
-    calibration: dict[int, dict[str, float]] = {}
-    measured = {cell.round for cell in run.cells if not cell.warmup}
-    for part in run.calibrations:
-        if part.round in measured:
-            calibration.setdefault(part.round, {})[part.part] = float(part.value)
     return Side(
         label=label or header.run,
         scenario=header.scenario,
@@ -136,14 +134,14 @@ def side_of_run(run: Run, label: str | None = None) -> Side:
         results_format=header.format_version,
         machine_class=header.machine_class,
         arms=arms,
-        calibration=calibration,
+        calibration=calibration_rounds(run),
         environment=header.environment,
         gate_table=header.scenario_content.get("gate") or {},
         ab=str(header.settings.get("sitting") or ""),
         failures=tuple(
             f"{check.name}: {check.detail}"
             for check in run.checks
-            if check.arm is None and not check.passed
+            if check.arm is None and check.failed
         ),
         messages=run.messages,
         without_digest="" if header.digests else _without_digest(run),
@@ -159,12 +157,6 @@ def _without_digest(run: Run) -> str:
 def measuring_code(code_version: Mapping[str, Any]) -> str:
     """The hash of the code that measures; strategies, pipeline and table are judged and left out."""
     return str(code_version.get("measuring") or "")
-
-
-def content_hash(value: object) -> str:
-    """A short hash of a JSON-like value; the order of keys does not matter."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def interleaved(first: ArmSide, second: ArmSide) -> bool:
@@ -194,11 +186,11 @@ def _arm_side(run: Run, entry: ArmEntry, asked: Mapping[str, Any]) -> ArmSide:
         # A run outside a scenario (an option set of `ab`) has only its own entry as definition.
         definition={"kind": entry.kind, **(asked or _entry_alone(entry))},
         values=values,
-        checks_passed=sum(check.passed for check in checks),
+        checks_passed=sum(check.passed is True for check in checks),
         failures=tuple(
             f"{check.name}{'' if check.round is None else f', round {check.round}'}: {check.detail}"
             for check in checks
-            if not check.passed
+            if check.failed
         ),
         errors=tuple([entry.missing] if entry.missing else errors),
         unchecked=not_checked,
@@ -210,7 +202,7 @@ def _entry_alone(entry: ArmEntry) -> dict[str, Any]:
     return entry.model_dump(mode="json", exclude={"arm", "kind", "fairness", "missing"})
 
 
-def _quantities(cell: Cell) -> dict[Quantity, float]:
+def _quantities(cell: MeasuredCell) -> dict[Quantity, float]:
     """The values of the cell as a whole and, if it has several commits, of each commit."""
     whole = cell_values(cell)
     values = _of(whole, 0)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from serde_lab.analysis.rounding import shown_change, shown_p, shown_ratio, shown_value
 from serde_lab.gate.baseline.store import BaselineEntry
-from serde_lab.gate.history import History, HistoryStep, Series
+from serde_lab.gate.history import HistoryStep, ScenarioHistory, Series
 from serde_lab.gate.output.documents import history_document, self_test_document
 from serde_lab.gate.self_test import (
     LEAST_DETECTIONS,
@@ -110,7 +110,7 @@ def _rounds(groups: Sequence[Group]) -> str:
     return f"{sum(g.rounds for g in groups) / len(groups):.1f}" if groups else "no"
 
 
-def render_history(found: History, format: TextFormat = "table") -> str:
+def render_history(found: ScenarioHistory, format: TextFormat = "table") -> str:
     """One line per series, then its steps and breaks; CSV holds every run's median."""
     table = text_table(
         "series",
@@ -159,7 +159,7 @@ def _step_line(series: Series, found: HistoryStep) -> str:
     )
 
 
-def _points_table(found: History) -> Table:
+def _points_table(found: ScenarioHistory) -> Table:
     return text_table(
         "points",
         ("arm", "metric", "phase", "unit", "run", "started_at", "median", "n", "stretch", "step"),
@@ -183,7 +183,6 @@ def _points_table(found: History) -> Table:
 
 
 def render_baselines(entries: Sequence[BaselineEntry], format: TextFormat = "table") -> str:
-    """The list of baselines."""
     table = text_table(
         "baselines",
         ("scenario", "baseline", "machine class", "run", "arms", "rounds", "since", "by", "reason"),

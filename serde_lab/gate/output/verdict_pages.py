@@ -12,7 +12,7 @@ from serde_lab.errors import UsageError
 from serde_lab.gate.compare.rows import Comparison, Row
 from serde_lab.gate.compare.verdict import MARKS, Verdict
 from serde_lab.gate.decision import WORST_FIRST as LEVELS_WORST_FIRST
-from serde_lab.gate.decision import Finding, GateResult
+from serde_lab.gate.decision import GateFinding, GateResult
 from serde_lab.gate.output.documents import comparison_document, gate_document
 from serde_lab.report.formats import TextFormat, page_text
 from serde_lab.report.page import Case, Page, Points, Section, Sentence, Suite, Table, text_table
@@ -121,7 +121,7 @@ def _short_table(rows: Sequence[Row], verdicts: Sequence[tuple[str, str]] = ()) 
 def _short_row(row: Row, mark: str, verdict: str) -> tuple[str, ...]:
     found = row.evidence
     unit = row.scale or row.unit
-    before, after = (row.before, row.after) if found is None else (found.before, found.after)
+    before, after = row.before, row.after
     known = found is not None and found.low is not None
     return (
         mark,
@@ -144,7 +144,7 @@ def _full_table(rows: Sequence[Row]) -> Table:
 
 def _full_row(row: Row) -> tuple[str, ...]:
     found = row.evidence
-    before, after = (row.before, row.after) if found is None else (found.before, found.after)
+    before, after = row.before, row.after
     values = (
         before.median if before and before.values else None,
         after.median if after and after.values else None,
@@ -203,10 +203,9 @@ def _outliers(rows: Sequence[Row]) -> list[str]:
     """Names the outlying rounds; they stay in every figure."""
     lines = []
     for row in rows:
-        found = row.evidence
-        for side, sample in (("before", found and found.before), ("after", found and found.after)):
-            if sample and sample.outlying_rounds:
-                values = dict(zip(sample.rounds, sample.values, strict=True))
+        for side, sample in (("before", row.before), ("after", row.after)):
+            if row.evidence and sample and sample.outlying_rounds:
+                values = sample.by_round
                 named = ", ".join(
                     f"round {n} with {shown_value(values[n], row.scale or row.unit)}"
                     for n in sample.outlying_rounds
@@ -289,7 +288,7 @@ def _notes(result: GateResult) -> list[str]:
     return notes
 
 
-def _findings_table(findings: Sequence[Finding]) -> Table:
+def _findings_table(findings: Sequence[GateFinding]) -> Table:
     return text_table(
         "findings",
         ("level", "arm", "quantity", "why", "evaluated"),
@@ -306,7 +305,7 @@ def _findings_table(findings: Sequence[Finding]) -> Table:
     )
 
 
-def _place(finding: Finding) -> str:
+def _place(finding: GateFinding) -> str:
     row = finding.row
     return "" if row is None else f"{row.arm} {row.quantity.label}: "
 
@@ -331,7 +330,7 @@ def _suite(result: GateResult) -> Suite:
 
 
 def _outcome(
-    found: Finding, undecided_fails: bool
+    found: GateFinding, undecided_fails: bool
 ) -> Literal["passed", "failure", "error", "skipped"]:
     if found.level == "undecided":
         return "failure" if undecided_fails else "skipped"

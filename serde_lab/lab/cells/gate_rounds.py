@@ -25,7 +25,7 @@ from serde_lab.lab.folders import work_folder
 from serde_lab.lab.inputs.prepared import prepare_inputs
 from serde_lab.lab.plan import check_scenario, serde_options
 from serde_lab.records.schema import RecordSchema
-from serde_lab.runs.model import Cell
+from serde_lab.runs.model import MeasuredCell
 from serde_lab.scenario.model import Arm, Scenario
 from serde_lab.serde.interface import Bounds, BoundSerde, Frames, Records, SerdeOptions
 from serde_lab.serde.registry import bind
@@ -76,7 +76,7 @@ class GateRounds:
             result = self.cells.cell(name, self.arm).measure()
         if not self._checked:
             for check in self.checks.judge(self.arm, result).results:
-                if not check.passed:
+                if check.failed:
                     raise WrongAnswer(f"{self.arm.name}, {check.name}: {check.detail}")
         self.cells.discard(name)
         if name != "slowed":
@@ -114,8 +114,8 @@ def gate_rounds(
         yield rounds
 
 
-def _as_cell(name: str, arm: Arm, result: CellResult) -> Cell:
-    return Cell(name, arm.name, 1, False, 0, "", "ok", None, result.samples)
+def _as_cell(name: str, arm: Arm, result: CellResult) -> MeasuredCell:
+    return MeasuredCell(name, arm.name, 1, False, 0, "", "ok", None, result.samples)
 
 
 @contextmanager
