@@ -3,7 +3,7 @@
 Such a JVM spends most of its time on loading, verifying and compiling Spark's classes. So it compiles
 with the quick compiler alone, does not verify the bytecode of released jars once more, maps Spark's classes
 from an archive where `make test` made one, and Apache Hudi's JOL does not start another JVM to look into
-this one. Its Python workers are forked from a daemon that has imported what they need.
+this one.
 """
 
 from __future__ import annotations
@@ -16,20 +16,11 @@ SHORT_LIVED = (
     " -Djol.skipHotspotSAAttach=true -Djol.skipDynamicAttach=true"
 )
 
-_PRELOADING = "-Dspark.python.daemon.module=tests.preloading_daemon"
-"""A setting of every session that does not name another daemon itself."""
-
-WITHOUT_THE_TESTS = {
+ENVIRONMENT = {
     "SPARK_SUBMIT_OPTS": SHORT_LIVED + archive_options(),
     "SPARK_LAUNCHER_OPTS": _FOR_MINUTES,
 }
-"""Where Spark's launcher looks for options of the JVM that it starts, and of its own; for an environment
-that has no package `tests`."""
-
-ENVIRONMENT = WITHOUT_THE_TESTS | {
-    "SPARK_SUBMIT_OPTS": f"{WITHOUT_THE_TESTS['SPARK_SUBMIT_OPTS']} {_PRELOADING}"
-}
-"""The same, for all others."""
+"""Where Spark's launcher looks for options of the JVM that it starts, and of its own."""
 
 NO_JVM = {"SPARK_LAUNCHER_OPTS": "-XX:TestWithoutTheMarkerSparkStartsAJVM"}
 """Java refuses to start with it, and names it."""

@@ -32,8 +32,6 @@ CONF = {
     "spark.driver.bindAddress": HOST,
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": SHORT_LIVED,
-    # nothing of the tests is on a worker
-    "spark.python.daemon.module": "pyspark.daemon",
 }
 """What a session on the cluster needs besides its master."""
 

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.short_lived import WITHOUT_THE_TESTS
-
 pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).parents[1]
@@ -79,7 +77,6 @@ def environment() -> dict[str, str]:
     hidden = ("PYTHONPATH", "SERDE_LAB_CACHE", "XDG_CACHE_HOME", "VIRTUAL_ENV")
     kept = {key: value for key, value in os.environ.items() if key not in hidden}
     # programs of dependencies, such as tpchgen-cli, are where this environment has them
-    kept |= WITHOUT_THE_TESTS
     return kept | {"PATH": os.pathsep.join([sysconfig.get_path("scripts"), kept["PATH"]])}
 
 
