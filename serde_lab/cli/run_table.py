@@ -34,7 +34,7 @@ def print_run(run: Run, form: Format) -> None:
         print_rows(*raw_table(values), form)
         return
     name = f"{run.header.scenario} {run.header.run}"
-    if not values.codec_costs:
+    if not values.derived.codec_costs:
         arms = arm_rows(values.summary)
         print_rows(COLUMNS, [row.cells() for row in arms], form, title=name)
         for row in arms:
@@ -46,7 +46,7 @@ def print_run(run: Run, form: Format) -> None:
 
 def raw_table(values: RunValues) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
     """The main table with unrounded values, and units in its headings."""
-    costs = records_of(values.codec_costs)
+    costs = records_of(values.derived.codec_costs)
     if not costs:
         return RAW_COLUMNS, [row.raw() for row in arm_rows(values.summary)]
     columns = ("arm", "rows", "write_us", "read_us", "both_us", "bytes")

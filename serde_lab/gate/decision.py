@@ -155,7 +155,8 @@ def _noisy(row: Row, limits: Limits) -> GateFinding:
         end = "better end of the interval against the limit"
         beyond += (more(end, rounded_ratio(best), rounded_ratio(1 + relative)),)
     if row.verdict is Verdict.SLOWER and all(limit.holds for limit in beyond):
-        text = f"{row.judgement.because}; worse by {shown_change(worse_by)} and {_step(row, step)}"
+        by = f"{shown_change(worse_by)} and {shown_value(step, row.scale or row.metric.unit)}"
+        text = f"{row.judgement.because}; worse by {by}"
         return GateFinding("regression", text, row, (*row.judgement.inequalities, *beyond))
     return _excluded(row, found.before.median, relative, absolute, beyond, lower_is_better)
 
@@ -185,7 +186,3 @@ def _excluded(
         return GateFinding("passed", text, row, reasons)
     text = f"a regression beyond {shown_ratio(bound)} is not excluded; {row.judgement.because}"
     return GateFinding("undecided", text, row, reasons)
-
-
-def _step(row: Row, step: float) -> str:
-    return shown_value(step, row.scale or row.metric.unit)

@@ -10,10 +10,8 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
+from serde_lab.analysis.rounding import NOTHING as NOTHING
 from serde_lab.analysis.rounding import text as rounded_text
-
-NOTHING = "–"
-"""Shown in place of a missing value."""
 
 _DIGITS = 3
 

@@ -141,6 +141,11 @@ class Section:
     heading: str
     blocks: tuple[Block, ...]
 
+    @classmethod
+    def of(cls, name: str, heading: str, *blocks: Block | None) -> Section:
+        """The section with those of the blocks that there are."""
+        return cls(name, heading, tuple(block for block in blocks if block is not None))
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:

@@ -104,7 +104,7 @@ def test_no_timing_of_a_cheat_is_shown(cheat: str, outcome: Outcome) -> None:
     shown = dict(zip(COLUMNS, map(str, row.cells()), strict=True))
     assert not [shown[name] for name in times if any(c.isdigit() for c in shown[name])]
     assert row.remark
-    assert row.seconds is row.seconds_min is row.serde_cpu_s is row.ratio is None
+    assert row.seconds is row.seconds_min is row.serde_cpu_s is row.to_reference is None
 
 
 @pytest.mark.parametrize("arm", HONEST)

@@ -92,7 +92,7 @@ def render_comparison(
         title=f"{comparison.scenario}: {comparison.before} → {comparison.after}",
         sections=(*sections, Section("below", "", (Sentence(LEGEND), _below(comparison, rows)))),
         data=comparison_document(comparison),
-        csv_table=_full_table(rows),
+        csv_table=text_table("all-cells", _FULL_COLUMNS, [_full_row(row) for row in rows]),
     )
     return page_text(page, format)
 
@@ -136,10 +136,6 @@ def _short_row(row: Row, mark: str, verdict: str) -> tuple[str, ...]:
         shown_change(row.floor.change) if found and row.floor.known else "",
         verdict,
     )
-
-
-def _full_table(rows: Sequence[Row]) -> Table:
-    return text_table("all-cells", _FULL_COLUMNS, [_full_row(row) for row in rows])
 
 
 def _full_row(row: Row) -> tuple[str, ...]:

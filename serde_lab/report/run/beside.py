@@ -54,7 +54,7 @@ def peers_section(facts: RunValues) -> Section | None:
             blocks.append(
                 Sentence(f"{notation.named(arm.name)} is missing: {arm.summary['missing']}", "warn")
             )
-    ratios = facts.peer_ratios
+    ratios = facts.derived.peer_ratios
     if ratios:
         commits = max(len(one.commits) for one in ratios)
         columns = (
@@ -78,12 +78,9 @@ def peers_section(facts: RunValues) -> Section | None:
             " means over rounds with 95 % intervals"
         )
         blocks.append(Table("times-faster", caption, columns, rows))
-    options = _options_table(facts)
-    if options is not None:
-        blocks.append(options)
     isolated = bool(facts.run.header.settings.get("isolate_peers"))
-    blocks.append(Sentence(_ISOLATED if isolated else _SHARED, "muted"))
-    return Section("peers", "Beside Apache Hudi", tuple(blocks))
+    note = Sentence(_ISOLATED if isolated else _SHARED, "muted")
+    return Section.of("peers", "Beside Apache Hudi", *blocks, _options_table(facts), note)
 
 
 def _options_table(facts: RunValues) -> Table | None:
@@ -134,15 +131,15 @@ def fairness_section(facts: RunValues) -> Section | None:
         fairness = arm.summary["fairness"]
         if isinstance(fairness, Mapping) and arm.strategy not in cards:
             users = [a.name for a in facts.arms if a.strategy == arm.strategy]
-            cards[arm.strategy] = Card(arm.strategy, _facets(fairness), _users(users))
+            of = f"arms {notation.listed(users)}" if len(users) > 1 else ""
+            cards[arm.strategy] = Card(arm.strategy, _facets(fairness), of)
     likeness = _likeness_table(facts)
-    blocks: list[Block] = []
-    if cards:
-        lead = "What each strategy gets for free and what it has to do without, as its author states it."
-        blocks += [Sentence(lead), Cards(tuple(cards.values()))]
-    if likeness is not None:
-        blocks.append(likeness)
-    return Section("fairness", "Fairness", tuple(blocks)) if blocks else None
+    lead = (
+        "What each strategy gets for free and what it has to do without, as its author states it."
+    )
+    stated = (Sentence(lead), Cards(tuple(cards.values()))) if cards else ()
+    section = Section.of("fairness", "Fairness", *stated, likeness)
+    return section if section.blocks else None
 
 
 def _facets(fairness: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
@@ -152,10 +149,6 @@ def _facets(fairness: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
         (key.replace("_", " "), value) for key, value in fairness.items() if key not in listed
     ]
     return tuple((label, str(value)) for label, value in (*known, *others))
-
-
-def _users(arms: list[str]) -> str:
-    return "" if len(arms) == 1 else f"arms {notation.listed(arms)}"
 
 
 def _likeness_table(facts: RunValues) -> Table | None:
@@ -232,7 +225,7 @@ _NOT_ALIKE = (
 
 def rfc84_section(facts: RunValues) -> Section | None:
     """The section, or None for other workloads."""
-    found = facts.claims
+    found = facts.derived.claims
     if not found:
         return None
     settings = facts.run.header.settings

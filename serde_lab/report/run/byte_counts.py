@@ -52,11 +52,8 @@ def byte_section(facts: RunValues) -> Section | None:
         )
     else:
         where = "Bytes of the shuffle as Spark wrote them."
-    parts: list[Figure | Sentence] = [figure, Sentence(where, "muted")]
-    columns = _column_figure(facts)
-    if columns is not None:
-        parts.append(columns)
-    return Section("bytes", "Bytes per record", tuple(parts))
+    title = "Bytes per record"
+    return Section.of("bytes", title, figure, Sentence(where, "muted"), _column_figure(facts))
 
 
 def _bar(arm: ArmValues, metric: str, role: str) -> Bar:
