@@ -60,11 +60,8 @@ def page_text(page: Page, format: str) -> str:
 # ------------------------------------------------------------------------------------------ terminal
 
 
-def terminal(page: Page, width: int | None = None, styled: bool = False) -> str:
-    """The page for a terminal `width` characters wide; without a width no line is wrapped.
-
-    Folded tables and plots are left out. `styled` prints headings in bold.
-    """
+def terminal(page: Page) -> str:
+    """The page for a terminal of any width: no line is wrapped, folded tables and plots are left out."""
     lines = [plain_line(page.title)] if page.title else []
     for section in page.sections:
         if section.heading:
@@ -72,7 +69,7 @@ def terminal(page: Page, width: int | None = None, styled: bool = False) -> str:
             lines.append(plain_line(section.heading))
         for block in section.blocks:
             if isinstance(block, Table) and not block.folded:
-                lines.append(terminal_table(block, width, styled))
+                lines.append(terminal_table(block))
             elif isinstance(block, Sentence):
                 lines.append(plain_line(block.text))
             elif isinstance(block, Points):
@@ -241,16 +238,11 @@ def _piece(text: str) -> str:
 # ---------------------------------------------------------------------------------------- for scripts
 
 
-def csv_text(page: Page, table: str = "") -> str:
-    """One table as CSV, by default the page's own for CSV or its first: keys, raw values, no notes.
-
-    Raises UsageError naming the available tables.
-    """
-    tables = {one.name: one for one in page.tables()}
-    first = page.csv_table or next(iter(tables.values()), None)
-    chosen = tables.get(table) if table else first
+def csv_text(page: Page) -> str:
+    """The page's table for CSV, or its first, as CSV. Raises UsageError for a page without tables."""
+    chosen = page.csv_table or next(iter(page.tables()), None)
     if chosen is None:
-        raise UsageError(f"the report has no table {table!r}; known are {', '.join(tables)}")
+        raise UsageError("the report has no table")
     return csv_table(chosen)
 
 
