@@ -40,8 +40,10 @@ def print_run(run: Run, form: Format) -> None:
         for row in arms:
             if row.remark:
                 emit_line(f"{row.arm}: {row.remark}")
+    elif form is Format.TABLE:
+        emit_line(name)
     for table in report_tables(run):
-        print_table(table, form, f"{name}: {table.caption}")
+        print_table(table, form, table.caption)
 
 
 def raw_table(values: RunValues) -> tuple[Sequence[str], Sequence[Sequence[object]]]:

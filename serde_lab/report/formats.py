@@ -22,6 +22,7 @@ from serde_lab.report.page import (
     Block,
     Cards,
     Cell,
+    Column,
     Commands,
     Facts,
     Figure,
@@ -84,7 +85,7 @@ def terminal_table(table: Table, width: int | None = None, styled: bool = False)
     rows = [[_terminal_cell(cell) for cell in row] for row in table.rows]
     numeric = [column.numeric for column in table.columns]
     figures = sum(
-        max([len(column.heading), *(len(line) for row in rows for line in row[i].split("\n"))])
+        max([len(_heading(column)), *(len(line) for row in rows for line in row[i].split("\n"))])
         for i, column in enumerate(table.columns)
         if column.numeric
     )
@@ -95,7 +96,7 @@ def terminal_table(table: Table, width: int | None = None, styled: bool = False)
     )
     for column in table.columns:
         grid.add_column(
-            plain_line(column.heading),
+            plain_line(_heading(column)),
             justify="right" if column.numeric else "left",
             no_wrap=column.numeric and room,
             overflow="fold",
@@ -114,6 +115,10 @@ def terminal_table(table: Table, width: int | None = None, styled: bool = False)
         legacy_windows=False,
     ).print(grid)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def _heading(column: Column) -> str:
+    return f"{column.heading} ({column.unit})" if column.unit else column.heading
 
 
 def _terminal_cell(cell: Cell) -> str:
@@ -193,8 +198,7 @@ def _point(heading: str, text: str) -> str:
 
 def markdown_table(table: Table) -> list[str]:
     """The lines of a table; a note is placed below the value that it explains."""
-    heads = [f"{c.heading} ({c.unit})" if c.unit else c.heading for c in table.columns]
-    lines = ["| " + " | ".join(_literal(head) for head in heads) + " |"]
+    lines = ["| " + " | ".join(_literal(_heading(c)) for c in table.columns) + " |"]
     lines.append("|" + "|".join(" ---: " if c.numeric else " --- " for c in table.columns) + "|")
     for row in table.rows:
         lines.append("| " + " | ".join(_markdown_cell(cell) for cell in row) + " |")
