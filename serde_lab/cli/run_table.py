@@ -15,6 +15,7 @@ from serde_lab.runs.model import Run
 
 _OF_A_REPORT = (
     "times-faster",
+    "hudi-steps",
     "growth",
     "rfc84",
     "codec-record-costs",
@@ -34,14 +35,14 @@ def print_run(run: Run, form: Format) -> None:
         print_rows(*raw_table(values), form)
         return
     name = f"{run.header.scenario} {run.header.run}"
+    arms = arm_rows(values.summary)
     if not values.derived.codec_costs:
-        arms = arm_rows(values.summary)
         print_rows(COLUMNS, [row.cells() for row in arms], form, title=name)
-        for row in arms:
-            if row.remark:
-                emit_line(f"{row.arm}: {row.remark}")
     elif form is Format.TABLE:
         emit_line(name)
+    for row in arms:
+        if row.remark:
+            emit_line(f"{row.arm}: {row.remark}")
     for table in report_tables(run):
         print_table(table, form, table.caption)
 

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from tests.architecture.following import PACKAGES, ROOT
 
-MOST_MODULES = 295
-"""Six more than before streams: five modules of `streams`, and the checkpoints on the timeline."""
+MOST_MODULES = 298
+"""Six for streams: five modules of `streams`, and the checkpoints on the timeline. Four for what stands
+beside Apache Hudi: its record classes in the JVM (3), and the steps that lead to it."""
 SIDE_BY_SIDE = 20
 WIDER: dict[str, int] = {}
 """Folders with more modules side by side, each with its reason; there is none."""
