@@ -32,8 +32,9 @@ def time_section(facts: RunValues) -> Section | None:
     arms = [arm for arm in facts.timed if arm.phases]
     if not arms:
         return None
-    title = "Where the time goes"
-    return Section.of("time", title, _split(arms), *_serde(arms), _spark_details(arms))
+    spark = _spark_details(arms)
+    blocks = (_split(arms), *_serde(arms), *([] if spark is None else [spark]))
+    return Section("time", "Where the time goes", blocks)
 
 
 def _split(arms: Sequence[ArmValues]) -> Figure:
