@@ -108,7 +108,7 @@ class Rounds:
             found.insert(0, CheckResult(STAND_ALONE, False, self.unproven[arm.name]))
         for check in found:
             of_cell = (arm.name, cell.name, cell.round)
-            self.writer.check(Check(check.name, check.passed, check.detail, *of_cell))
+            self.writer.check(Check(check.name, check.passed, check.detail, *of_cell, check.facts))
         if result.table is not None:
             # only arms of the same kind must agree: different merging gives different rows
             alike = self.prints.setdefault((cell.round, self.kinds.get(arm.name)), {})
@@ -120,7 +120,7 @@ class Rounds:
         seconds = next(
             s.value for s in result.samples if s.metric == "seconds" and s.commit is None
         )
-        wrong = next((check for check in found if not check.passed), None)
+        wrong = next((check for check in found if check.failed), None)
         if wrong is None:
             self.progress.cell_ended(arm.name, cell.round, seconds, "")
             return

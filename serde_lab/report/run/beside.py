@@ -35,6 +35,7 @@ from serde_lab.report.page import (
     Tone,
     text_columns,
 )
+from serde_lab.report.run.table_files import table_files
 
 _FACETS = (
     ("schema_known", "Schema"),
@@ -178,7 +179,7 @@ def fairness_section(facts: RunValues) -> Section | None:
         "What each strategy gets for free and what it has to do without, as its author states it."
     )
     stated = (Sentence(lead), Cards(tuple(cards.values()))) if cards else ()
-    section = Section.of("fairness", "Fairness", *stated, likeness)
+    section = Section.of("fairness", "Fairness", *stated, likeness, *table_files(facts))
     return section if section.blocks else None
 
 
