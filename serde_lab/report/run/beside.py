@@ -5,8 +5,7 @@ Also shows how fair the comparison is: what is alike, what differs, and what eac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from serde_lab.analysis.hudi_steps import HudiSteps
 from serde_lab.analysis.ratios import Ratio
@@ -35,7 +34,7 @@ from serde_lab.report.page import (
     Tone,
     text_columns,
 )
-from serde_lab.report.run.table_files import table_files
+from serde_lab.report.run.likeness import likeness_table, table_files
 
 _FACETS = (
     ("schema_known", "Schema"),
@@ -44,7 +43,6 @@ _FACETS = (
     ("trust", "Trust"),
     ("notes", "Notes"),
 )
-_TONES = {"ours": "good", "peer": "warn"}
 
 
 def peers_section(facts: RunValues) -> Section | None:
@@ -174,12 +172,13 @@ def fairness_section(facts: RunValues) -> Section | None:
             users = [a.name for a in facts.arms if a.strategy == arm.strategy]
             of = f"arms {notation.listed(users)}" if len(users) > 1 else ""
             cards[arm.strategy] = Card(arm.strategy, _facets(fairness), of)
-    likeness = _likeness_table(facts)
     lead = (
         "What each strategy gets for free and what it has to do without, as its author states it."
     )
     stated = (Sentence(lead), Cards(tuple(cards.values()))) if cards else ()
-    section = Section.of("fairness", "Fairness", *stated, likeness, *table_files(facts))
+    section = Section.of(
+        "fairness", "Fairness", *stated, likeness_table(facts), *table_files(facts)
+    )
     return section if section.blocks else None
 
 
@@ -190,71 +189,6 @@ def _facets(fairness: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
         (key.replace("_", " "), value) for key, value in fairness.items() if key not in listed
     ]
     return tuple((label, str(value)) for label, value in (*known, *others))
-
-
-def _likeness_table(facts: RunValues) -> Table | None:
-    """What is alike and what differs, with a figure for each difference; None for a run without peers."""
-    aspects = facts.run.header.likeness
-    if not aspects:
-        return None
-    columns = (
-        Column("aspect", "aspect", numeric=False),
-        Column("ours", "this pipeline", numeric=False),
-        Column("peer", "Apache Hudi", numeric=False),
-        Column("verdict", "who does more", numeric=False),
-        Column("measured", "measured in this run", numeric=False),
-    )
-    return Table(
-        "likeness",
-        "What is alike between this pipeline and Apache Hudi, and what is not",
-        columns,
-        tuple(_likeness_row(one, facts.arms) for one in aspects),
-        sortable=False,
-    )
-
-
-def _likeness_row(aspect: Mapping[str, Any], arms: Sequence[ArmValues]) -> tuple[Cell, ...]:
-    name, more = str(aspect["name"]), str(aspect["more"])
-    measured = "; ".join(_measured(aspect, arms))
-    return (
-        Cell(name, name, header=True),
-        Cell(str(aspect["ours"]), str(aspect["ours"])),
-        Cell(str(aspect["peer"]), str(aspect["peer"])),
-        Cell(str(aspect["verdict"]), more, tone=_TONES.get(more, "")),  # type: ignore[arg-type]
-        Cell(measured or notation.NOTHING, measured),
-    )
-
-
-def _measured(aspect: Mapping[str, Any], arms: Sequence[ArmValues]) -> Iterable[str]:
-    """The aspect's figures; arms with the same text are listed together."""
-    for metric in aspect.get("metrics", ()):
-        said: dict[str, list[str]] = {}
-        for arm in arms:
-            value = _figure(arm, metric)
-            if value is not None:
-                said.setdefault(_text(metric, value), []).append(arm.name)
-        label = metric.rpartition(".")[2].replace("_", " ")
-        if len(said) == 1:
-            yield f"{label}: {next(iter(said))} in every arm"
-        elif said:
-            yield f"{label}: " + ", ".join(
-                f"{text} in {notation.listed(names)}" for text, names in said.items()
-            )
-    if aspect.get("shown_in"):
-        yield f"the check {aspect['shown_in']} shows it for each table"
-
-
-def _figure(arm: ArmValues, metric: str) -> float | None:
-    group, _, name = metric.rpartition(".")
-    if not group:
-        return arm.figure(metric)
-    return (arm.summary[group] or {}).get(name)
-
-
-def _text(metric: str, value: float) -> str:
-    if metric.endswith("_bytes"):
-        return notation.size(value)
-    return notation.seconds(value) if metric.endswith("_s") else notation.count(value)
 
 
 _NOT_ALIKE = (
