@@ -100,7 +100,10 @@ def summary_of(run: Run) -> tuple[dict[str, Any], Derived]:
         growth=tuple(growth(summary, content)),
         codec_costs=tuple(codec_costs(summary, cases)),
         peer_ratios=tuple(peer_ratios(arms, timed)),
-        hudi_steps=hudi_steps(arms, content, timed),
+        # only a run with peers has steps
+        hudi_steps=hudi_steps(arms, content, timed)
+        if any(arm["kind"] == "peer" for arm in arms)
+        else None,
         claims=tuple(claims(summary, content, timed)),
         factorial=factorial_of(arms, timed),
     )

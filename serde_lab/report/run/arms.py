@@ -36,17 +36,13 @@ _COLUMNS = (
 def arms_section(facts: RunValues) -> Section:
     rows = tuple(_row(arm, facts) for arm in facts.arms)
     table = Table("arms", "The arms, each with its median over measured rounds", _COLUMNS, rows)
-    notes = []
-    if any(arm.kind == "control" for arm in facts.arms):
-        notes.append(
-            Sentence(
-                "A control isolates one cost and does not compete: it shows how much time"
-                " remains when everything else is removed.",
-                "muted",
-            )
-        )
-    commits = _commits(facts)
-    return Section("arms", "The arms", (table, *notes, *([commits] if commits else [])))
+    note = Sentence(
+        "A control isolates one cost and does not compete: it shows how much time remains when everything"
+        " else is removed.",
+        "muted",
+    )
+    controls = any(arm.kind == "control" for arm in facts.arms)
+    return Section.of("arms", "The arms", table, note if controls else None, _commits(facts))
 
 
 def _commits(facts: RunValues) -> Table | None:
