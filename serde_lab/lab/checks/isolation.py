@@ -32,7 +32,9 @@ def enclosed(command: Sequence[str], folder: Path, since_s: float | None) -> lis
 
     `since_s`: package files changed since then are hidden; None hides none.
     """
-    shown = sorted({str(Path(path).resolve()) for path in _shown() if Path(path).exists()})
+    places = [Path(path).absolute() for path in _shown() if Path(path).exists()]
+    # by both names, since a folder may be reached through a link
+    shown = sorted({str(one) for place in places for one in (place, place.resolve())})
     roots = [path for path in shown if not any(path.startswith(f"{other}/") for other in shown)]
     folder = folder.resolve()
     root = folder / "root"
