@@ -1,7 +1,8 @@
 """Marks the rounds in which the machine ran at another speed than in the rest of the run.
 
-Each round times a calibration cell. A round is marked if its calibration differs by more than 10 % from the
-run's median.
+Each round times a calibration cell, and a spin before each of its cells. A round is marked if the median of
+its spins differs by more than 10 % from the run's median; in a run without spins the calibration cell
+decides.
 """
 
 from __future__ import annotations
@@ -10,11 +11,31 @@ from collections.abc import Mapping
 from math import fsum
 from statistics import median
 
+from serde_lab.runs.model import Run
+
+SPIN = "spin"
+"""The part of a round's calibration that is the median of the spins before its cells."""
+
 CALIBRATION_LIMIT = 0.10
-"""A round is marked if its calibration differs from the run's median by more than this share."""
+"""A round is marked if its spins, or its calibration, differ by more than this share from the median."""
 
 Calibration = Mapping[int, Mapping[str, float]]
 """Seconds of each part of the calibration cell, by round."""
+
+
+def calibration_of(run: Run) -> dict[int, dict[str, float]]:
+    """The calibration of a run by round, warm-up rounds included, in order; with the spins of its cells."""
+    rounds: dict[int, dict[str, float]] = {}
+    for one in run.calibrations:
+        rounds.setdefault(one.round, {})[one.part] = float(one.value)
+    spins: dict[int, list[float]] = {}
+    for cell in run.cells:
+        for sample in cell.samples:
+            if sample.metric == "spin_s":
+                spins.setdefault(cell.round, []).append(sample.value)
+    for number, found in spins.items():
+        rounds.setdefault(number, {})[SPIN] = median(found)
+    return dict(sorted(rounds.items()))
 
 
 def common_parts(calibration: Calibration) -> frozenset[str]:
@@ -39,8 +60,9 @@ def calibration_s(
 
 
 def moved_rounds(calibration: Calibration) -> dict[int, float]:
-    """The marked rounds, each with its calibration as a multiple of the median."""
-    times = calibration_s(calibration)
+    """The marked rounds, each with its spins or its calibration as a multiple of the median."""
+    spins = calibration_s(calibration, frozenset({SPIN}))
+    times = spins or calibration_s(calibration)
     middle = median(times.values()) if times else 0.0
     if not middle:
         return {}

@@ -12,7 +12,7 @@ from math import fsum
 from statistics import median
 from typing import Any
 
-from serde_lab.analysis.calibration import moved_rounds
+from serde_lab.analysis.calibration import calibration_of, moved_rounds
 from serde_lab.analysis.cell_values import CellValues, Rounds, by_round, cell_values
 from serde_lab.analysis.codec_costs import CodecCost
 from serde_lab.analysis.factor_effects import Factorial
@@ -98,6 +98,11 @@ class ArmValues:
     def ratio_to_reference(self) -> Ratio | None:
         """Its seconds over the reference's; None without a timing, or for another kind of table."""
         return stated_ratio(self.summary)
+
+    @property
+    def cpu_ratio_to_reference(self) -> Ratio | None:
+        """The same ratio of the CPU time of all processes; None where it was not measured."""
+        return stated_ratio(self.summary, "cpu_")
 
     def figure(self, metric: str) -> float | None:
         """The median of a metric over measured rounds."""
@@ -238,7 +243,7 @@ def run_values(run: Run) -> RunValues:
         arms=arms,
         reference=next((arm for arm in arms if arm.name == named), None),
         drift=_drift(run),
-        calibration=_calibration_by_round(run),
+        calibration=calibration_of(run),
         exchange=exchange or "spark",
         local=_is_local(run),
         growth=derived.growth,
@@ -284,18 +289,10 @@ def _arm(
     )
 
 
-def _calibration_by_round(run: Run) -> dict[int, dict[str, float]]:
-    """The parts of the calibration cell by round, including warm-up rounds."""
-    rounds: dict[int, dict[str, float]] = {}
-    for one in run.calibrations:
-        rounds.setdefault(one.round, {})[one.part] = one.value
-    return dict(sorted(rounds.items()))
-
-
 def _drift(run: Run) -> dict[int, float]:
     """The rounds with drift, as the gate marks them; warm-up rounds do not count."""
     measured = {cell.round for cell in run.cells if not cell.warmup}
-    rounds = {n: parts for n, parts in _calibration_by_round(run).items() if n in measured}
+    rounds = {n: parts for n, parts in calibration_of(run).items() if n in measured}
     return moved_rounds(rounds)
 
 

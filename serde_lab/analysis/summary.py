@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from serde_lab.analysis.calibration import calibration_of
 from serde_lab.analysis.cell_values import (
     CellValues,
     Rounds,
@@ -22,6 +23,7 @@ from serde_lab.analysis.cell_values import (
 from serde_lab.analysis.codec_costs import CodecCost, codec_costs
 from serde_lab.analysis.factor_effects import Factorial, factorial_of
 from serde_lab.analysis.growth import Growth, growth
+from serde_lab.analysis.other_work import other_work
 from serde_lab.analysis.ratios import PeerRatio, paired_ratio, peer_ratios
 from serde_lab.analysis.rfc84 import Claim, claims, rfc84_json
 from serde_lab.errors import worst
@@ -40,8 +42,8 @@ _PLAIN = tuple(  # metrics shown as one number for each arm, in the registry's o
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """The rounds of each arm whose timing can be shown, and values that some runs have: of a sweep, of a codec
-    run, with peers, of RFC-84's workload, of all combinations of factors."""
+    """The rounds of each arm whose timing can be shown, and values that some runs have: of a sweep, of a
+    codec run, with peers, of RFC-84's workload, of all combinations of factors."""
 
     rounds: Mapping[str, Rounds]
     growth: tuple[Growth, ...]
@@ -88,6 +90,7 @@ def summary_of(run: Run) -> tuple[dict[str, Any], Derived]:
         "arms": arms,
         "checks": _aggregate(check for check in run.checks if check.arm is None),
         "calibration": _calibration(run),
+        "other_work": list(other_work(run)),
         "digests": header.digests,
         "messages": list(run.messages),
         **({"cases": cases} if (cases := _cases(run)) else {}),
@@ -269,8 +272,9 @@ def _aggregate(checks: Iterable[Check]) -> list[dict[str, Any]]:
 
 def _calibration(run: Run) -> dict[str, dict[str, Any]]:
     by_part: dict[str, dict[int, float]] = {}
-    for one in run.calibrations:
-        by_part.setdefault(one.part, {})[one.round] = one.value
+    for number, parts in calibration_of(run).items():
+        for part, value in parts.items():
+            by_part.setdefault(part, {})[number] = value
     return {
         part: {"rounds": list(values), "values": list(values.values()), "unit": "s"}
         for part, values in by_part.items()
@@ -287,16 +291,20 @@ def _own_table(entry: ArmEntry, content: Mapping[str, Any]) -> dict[str, Any]:
 def _add_ratios(
     arms: list[dict[str, Any]], reference: str | None, timed: Mapping[str, Rounds]
 ) -> None:
-    """Add the ratio of seconds to the reference's, the geometric mean over common rounds, and its 95 %
-    interval (null for a single round): below 1 is faster than the reference.
+    """Add the ratio of seconds to the reference's, the geometric mean over common rounds, its 95 % interval
+    (null for a single round), and how many rounds more would decide it: below 1 is faster than the reference.
+    The same for the CPU time of all processes, under names that begin with `cpu_`.
 
-    Both are None for an arm that writes another kind of table than the reference.
+    All are None for an arm that writes another kind of table than the reference.
     """
     base = next((arm for arm in arms if arm["arm"] == reference), None)
     for arm in arms:
-        found = None
-        if base is not None and arm.get("table") == base.get("table"):
-            found = paired_ratio(*(by_round(timed[one["arm"]], "seconds") for one in (arm, base)))
-        arm["ratio_to_reference"] = None if found is None else found.value
-        measured = found is not None and found.low is not None
-        arm["ratio_interval"] = [found.low, found.high] if found and measured else None
+        alike = base is not None and arm.get("table") == base.get("table")
+        for of, metric in (("", "seconds"), ("cpu_", "tree_cpu_s")):
+            found = None
+            if base is not None and alike:
+                found = paired_ratio(*(by_round(timed[one["arm"]], metric) for one in (arm, base)))
+            arm[f"{of}ratio_to_reference"] = None if found is None else found.value
+            measured = found is not None and found.low is not None
+            arm[f"{of}ratio_interval"] = [found.low, found.high] if found and measured else None
+            arm[f"{of}more_rounds"] = None if found is None else found.more_rounds

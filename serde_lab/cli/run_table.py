@@ -31,7 +31,8 @@ def print_run(summary: Mapping[str, Any], derived: Derived, form: Format) -> Non
 
     A run with peers gets a second table, with how many times faster each arm is than each peer; a sweep
     gets one of growth, RFC-84's workload one of its claims. A codec run has different tables. Problems of
-    an arm follow on separate lines. CSV is a single table of raw values.
+    an arm, and the rounds that an undecided ratio needs, follow on separate lines. CSV is a single table of
+    raw values.
     """
     if form is Format.CSV:
         print_rows(*raw_table(summary, derived), form)
@@ -40,8 +41,8 @@ def print_run(summary: Mapping[str, Any], derived: Derived, form: Format) -> Non
         print_rows(columns, rows, form, title=title)
         if number == 0:
             for row in arm_rows(summary):
-                if row.remark:
-                    emit_line(f"{row.arm}: {row.remark}")
+                if row.remark or row.doubt:
+                    emit_line(f"{row.arm}: {row.remark or row.doubt}")
 
 
 def raw_table(
@@ -72,7 +73,9 @@ def run_tables(summary: Mapping[str, Any], derived: Derived) -> Iterator[RunTabl
     yield COLUMNS, [row.cells() for row in arm_rows(summary)], name
     ratios = derived.peer_ratios
     if ratios:
-        yield headings(ratios), [one.cells() for one in ratios], "times faster, by commit"
+        with_cpu = any(one.cpu is not None for one in ratios)
+        rows = [one.cells(with_cpu) for one in ratios]
+        yield headings(ratios), rows, "times faster, by commit"
     found = derived.growth
     if found:
         values = values_of(found)

@@ -1,68 +1,37 @@
 """Identifies the code that measured and the code that was measured.
 
-The measuring code has a hash: if it changes, earlier and later figures answer different questions and are not
-compared. The git commit is recorded beside it, since the judged code may change freely.
+Each instrument of the measuring code has a hash: if it changes, earlier and later figures of that instrument
+answer different questions and are not compared. The git commit is recorded beside them, since the judged code
+may change freely.
 """
 
 from __future__ import annotations
 
-import ast
 import hashlib
-import io
 import subprocess
-import tokenize
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
+
+from serde_lab.measure.instruments import instruments
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
-# they describe a measurement without changing its figures
-_DESCRIBING = frozenset({"__init__.py", "code_version.py", "environment.py"})
 
+def code_version(exchange: str = "spark", package: Path = _PACKAGE) -> dict[str, Any]:
+    """Package version, git commit (None outside a checkout), and the instruments of a run.
 
-def code_version(package: Path = _PACKAGE) -> dict[str, Any]:
-    """Package version, git commit (None outside a checkout), and the hash under `measuring`."""
+    `exchange` is the scenario's `measure.exchange`. `instruments` has the hash of each instrument that such a
+    run uses, `measuring` one of them all, for readers that compare the measuring code as a whole.
+    """
+    used = instruments(exchange, package)
+    whole = hashlib.sha256("\n".join(sorted(used.values())).encode()).hexdigest()[:16]
     return {
         "package": _package_version(),
         **_git(package),
-        "measuring": measuring_hash(package / "measure"),
+        "measuring": whole,
+        "instruments": used,
     }
-
-
-def measuring_hash(folder: Path) -> str:
-    """A hash of the modules that define phases, clocks, metrics and how these are joined.
-
-    Comments, docstrings and blank lines are left out: they do not change a figure.
-    """
-    digest = hashlib.sha256()
-    for file in sorted(folder.glob("*.py")):
-        if file.name not in _DESCRIBING:
-            digest.update(f"{file.name}\n{substance(file.read_text(encoding='utf-8'))}\n".encode())
-    return digest.hexdigest()[:16]
-
-
-def substance(source: str) -> str:
-    """Python source without comments, docstrings and blank lines.
-
-    Works on text, since the printed form of the syntax tree differs between versions of Python.
-    """
-    lines = source.splitlines()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            row, column = token.start
-            lines[row - 1] = lines[row - 1][:column]
-    for node in ast.walk(ast.parse(source)):
-        if _is_docstring(node):
-            for row in range(node.lineno - 1, node.end_lineno or node.lineno):
-                lines[row] = ""
-    return "\n".join(line.rstrip() for line in lines if line.strip())
-
-
-def _is_docstring(node: ast.AST) -> TypeGuard[ast.Expr]:
-    """Whether a statement is a docstring: of a module, a class, a function or a name."""
-    value = node.value if isinstance(node, ast.Expr) else None
-    return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
 def _package_version() -> str | None:

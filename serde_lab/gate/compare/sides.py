@@ -12,7 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from serde_lab.analysis.calibration import calibration_s, common_parts, moved_rounds
+from serde_lab.analysis.calibration import (
+    calibration_of,
+    calibration_s,
+    common_parts,
+    moved_rounds,
+)
 from serde_lab.analysis.cell_values import (
     PHASE_CPU,
     PHASE_WALL,
@@ -64,6 +69,7 @@ class Side:
     asked: Mapping[str, Any]
     data_checksums: Mapping[str, Any]
     measuring_code: str
+    """The hash of all measuring code, which decides where a side records no instruments."""
     results_format: int
     machine_class: str
     arms: Mapping[str, ArmSide]
@@ -73,6 +79,8 @@ class Side:
     ab: str = ""
     failures: tuple[str, ...] = ()
     messages: tuple[str, ...] = ()
+    instruments: Mapping[str, str] = field(default_factory=dict)
+    """The hash of each instrument by name; empty if unknown, as for older versions."""
     without_digest: str = ""
     """Why nothing proves that the values are the measured ones; "" if a digest does."""
 
@@ -87,7 +95,7 @@ class Side:
 
     @property
     def marked_rounds(self) -> frozenset[int]:
-        """Rounds in which the calibration cell moved by more than 10 % of its median."""
+        """Rounds in which spins, or else the calibration cell, moved by more than 10 % of their median."""
         return frozenset(moved_rounds(self.calibration))
 
     @property
@@ -122,17 +130,15 @@ def side_of_run(run: Run, label: str | None = None) -> Side:
     arms = {
         entry.arm: _arm_side(run, entry, definitions.get(entry.arm, {})) for entry in header.arms
     }
-    calibration: dict[int, dict[str, float]] = {}
     measured = {cell.round for cell in run.cells if not cell.warmup}
-    for part in run.calibrations:
-        if part.round in measured:
-            calibration.setdefault(part.round, {})[part.part] = float(part.value)
+    calibration = {n: parts for n, parts in calibration_of(run).items() if n in measured}
     return Side(
         label=label or header.run,
         scenario=header.scenario,
         asked=asked,
         data_checksums=header.data_checksums,
-        measuring_code=measuring_code(header.code_version),
+        measuring_code=str(header.code_version.get("measuring") or ""),
+        instruments=header.code_version.get("instruments") or {},
         results_format=header.format_version,
         machine_class=header.machine_class,
         arms=arms,
@@ -154,11 +160,6 @@ def _without_digest(run: Run) -> str:
     if run.header.state == "running":
         return f"run {run.header.run} has not ended, and has no digest yet"
     return f"run {run.header.run} has no digest, so nothing proves that its values are the measured ones"
-
-
-def measuring_code(code_version: Mapping[str, Any]) -> str:
-    """The hash of the code that measures; strategies, pipeline and table are judged and left out."""
-    return str(code_version.get("measuring") or "")
 
 
 def content_hash(value: object) -> str:

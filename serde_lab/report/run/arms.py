@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from serde_lab.analysis.ratios import Ratio, paired_ratio
 from serde_lab.analysis.rounding import text as rounded_text
 from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.report import notation
@@ -25,6 +24,11 @@ _COLUMNS = (
     Column("serde_cpu_s", "SerDe CPU", unit="s", about="the four verbs and route, all workers"),
     Column("serde_share", "SerDe share", about="share of all slot time"),
     Column("tree_cpu_s", "all CPU", unit="s", about="lab, JVM and Python workers together"),
+    Column(
+        "cpu_ratio",
+        "CPU ratio",
+        about="CPU of all processes over the reference's, like ratio: the cost that other work changes least",
+    ),
     Column("shuffle_bytes", "shuffle", about="as Spark wrote it, compressed"),
     Column("frame_bytes", "frames", about="bytes as encoded"),
     Column("peak_worker_rss_bytes", "peak worker", about="most memory of one worker"),
@@ -80,7 +84,7 @@ def _commits(facts: RunValues) -> Table | None:
 
 def _row(arm: ArmValues, facts: RunValues) -> tuple[Cell, ...]:
     absent = Cell(notation.NOTHING, tone="muted")
-    ratio = arm.ratio_to_reference
+    ratio, by_cpu = arm.ratio_to_reference, arm.cpu_ratio_to_reference
     seconds = list(arm.seconds_by_round.values())
     between = notation.between(min(seconds), max(seconds)) if len(seconds) > 1 else ""
     per_record = arm.per_record("serde_cpu_s")
@@ -90,7 +94,7 @@ def _row(arm: ArmValues, facts: RunValues) -> tuple[Cell, ...]:
         Cell(rounded_text("seconds", arm.seconds), arm.seconds, between)
         if arm.seconds is not None
         else Cell(arm.absence, None, _reason(arm), "bad" if arm.wrong or arm.unchecked else "warn"),
-        absent if ratio is None else Cell(ratio.text, ratio.value, _range(ratio)),
+        absent if ratio is None else Cell(ratio.text, ratio.value, ratio.finding),
         _figure("rows_per_s", arm.figure("rows_per_s")),
         Cell(
             rounded_text("seconds", arm.figure("serde_cpu_s")),
@@ -98,7 +102,8 @@ def _row(arm: ArmValues, facts: RunValues) -> tuple[Cell, ...]:
             "" if per_record is None else f"{notation.number(1e6 * per_record)} µs/record",
         ),
         _figure("share", share),
-        _of_all_processes(arm, facts),
+        _figure("seconds", arm.figure("tree_cpu_s")),
+        absent if by_cpu is None else Cell(by_cpu.text, by_cpu.value, by_cpu.finding),
         _bytes(arm, "shuffle_bytes"),
         _bytes(arm, "frame_bytes"),
         Cell(
@@ -107,16 +112,6 @@ def _row(arm: ArmValues, facts: RunValues) -> tuple[Cell, ...]:
         ),
         _checks(arm),
     )
-
-
-def _of_all_processes(arm: ArmValues, facts: RunValues) -> Cell:
-    """CPU seconds of the whole process tree, and how they compare with the reference's."""
-    cpu_s = arm.figure("tree_cpu_s")
-    note = ""
-    if facts.reference is not None and arm is not facts.reference:
-        ratio = paired_ratio(arm.by_round("tree_cpu_s"), facts.reference.by_round("tree_cpu_s"))
-        note = "" if ratio is None else _range(ratio)
-    return Cell(rounded_text("seconds", cpu_s), cpu_s, note)
 
 
 def _name(arm: ArmValues, facts: RunValues) -> Cell:
@@ -131,11 +126,6 @@ def _reason(arm: ArmValues) -> str:
         failed = [check for check in arm.summary["checks"] if not check["passed"]]
         return "; ".join(f"{check['name']}: {check['detail']}" for check in failed)
     return str(arm.unchecked or arm.summary["error"] or arm.summary["missing"] or "")
-
-
-def _range(ratio: Ratio) -> str:
-    """The interval of a ratio, and whether it leaves open which of the two is faster."""
-    return ratio.range and (ratio.range if ratio.decided else f"{ratio.range}, undecided")
 
 
 def _figure(quantity: Any, value: float | None) -> Cell:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from serde_lab.analysis.ratios import headings
+from serde_lab.analysis.ratios import PeerRatio, headings
 from serde_lab.analysis.rfc84 import (
     PROTOTYPE_GB,
     PROTOTYPE_ROWS,
@@ -50,13 +50,15 @@ def peers_section(facts: RunValues) -> Section | None:
             Column(name.replace(" ", "_"), name, numeric=place > 1)
             for place, name in enumerate(headings(ratios))
         )
+        with_cpu = any(one.cpu is not None for one in ratios)
         rows = tuple(
             (
                 Cell(one.arm, one.arm, header=True),
                 Cell(one.against, one.against),
                 *(Cell(ratio.text, ratio.value, ratio.range) for ratio in one.commits),
                 Cell(one.mean.text, one.mean.value),
-                Cell(one.mean.range or notation.NOTHING, one.mean.range),
+                Cell(one.mean.finding or notation.NOTHING, one.mean.range),
+                *_by_cpu(one, with_cpu),
             )
             for one in ratios
         )
@@ -64,6 +66,8 @@ def peers_section(facts: RunValues) -> Section | None:
             "How many times faster, by commit: the other\u2019s seconds over the arm\u2019s, geometric"
             " means over rounds with 95 % intervals"
         )
+        if with_cpu:
+            caption += "; by CPU: the same of the CPU time of all processes, over all commits"
         blocks.append(Table("times-faster", caption, columns, rows))
     options = _options_table(facts)
     if options is not None:
@@ -71,6 +75,14 @@ def peers_section(facts: RunValues) -> Section | None:
     isolated = bool(facts.run.header.settings.get("isolate_peers"))
     blocks.append(Sentence(_ISOLATED if isolated else _SHARED, "muted"))
     return Section("peers", "Beside Apache Hudi", tuple(blocks))
+
+
+def _by_cpu(one: PeerRatio, shown: bool) -> tuple[Cell, ...]:
+    if not shown:
+        return ()
+    if one.cpu is None:
+        return (Cell(notation.NOTHING, None, tone="muted"),)
+    return (Cell(one.cpu.text, one.cpu.value, one.cpu.finding),)
 
 
 def _options_table(facts: RunValues) -> Table | None:
@@ -290,7 +302,9 @@ def _claim_row(claim: Claim) -> tuple[Cell, ...]:
         Cell(percentage(claim.change), claim.change, note=interval),
         Cell(claim.promised, claim.rfc_most),
         Cell(percentage(claim.rfc_change), claim.rfc_change),
-        Cell(claim.verdict, claim.verdict, tone=tones.get(claim.verdict, "muted")),
+        Cell(
+            claim.verdict, claim.verdict, note=claim.doubt, tone=tones.get(claim.verdict, "muted")
+        ),
     )
 
 

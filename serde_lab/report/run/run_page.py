@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import fsum
 
-from serde_lab.analysis.ratios import Ratio, paired_logs, paired_ratio
+from serde_lab.analysis.ratios import CHANCE, Ratio, paired_logs, paired_ratio
 from serde_lab.analysis.run_values import ArmValues, RunValues, run_values
 from serde_lab.measure import phases
 from serde_lab.report import notation
@@ -201,7 +201,7 @@ def _reference_wins(
         f"the time of {notation.named(second.name)}, the second fastest, over that of"
         f" {notation.named(best.name)}, the reference"
     )
-    return _times(factor), about, (Sentence(text),)
+    return _times(factor), about, (Sentence(text), *_needed(factor))
 
 
 def _pair(
@@ -228,9 +228,26 @@ def _pair(
         sentences += _saved(best, reference)
     else:
         about = f"between {first} and {second}; which is faster is not decided"
+        sentences += _needed(factor)
     sound = len(differences(reference, best)) < 2
     sentences.append(Sentence(_cause(facts, best, reference), "" if sound else "warn"))
     return _times(factor), about, tuple(sentences)
+
+
+def _needed(factor: Ratio | None) -> list[Sentence]:
+    """Say how many rounds more would decide a ratio, if its spread is known."""
+    if factor is None or not factor.range or not factor.doubt:
+        return []
+    if factor.more_rounds is None:
+        return [Sentence("No number of rounds up to 1,000 would decide it.", "warn")]
+    more = notation.plural(factor.more_rounds, "more round")
+    return [
+        Sentence(
+            f"{more[0].upper()}{more[1:]} would decide it with a chance of {notation.percent(CHANCE)}, if the"
+            " ratio and its spread stay as they are.",
+            "warn",
+        )
+    ]
 
 
 def _times(factor: Ratio | None) -> str:
@@ -349,6 +366,9 @@ def _alarms(facts: RunValues) -> tuple[Sentence, ...]:
                 "bad",
             )
         )
+    if facts.summary["other_work"]:
+        signs = notation.listed(facts.summary["other_work"])
+        found.append(Sentence(f"This run was made beside other work: {signs}.", "warn"))
     state = facts.run.header.state
     if state != "complete":
         what = "is still running" if state == "running" else "was interrupted"

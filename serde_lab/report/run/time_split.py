@@ -19,7 +19,7 @@ _GROUP_ROLE = {
     "serde": "other",
     "pipeline": "other",
     "wait": "input_wait",
-    "worker": "worker_start",
+    "worker": "jvm_before",
     "idle": "idle-driver",
     "lost": "lost_attempts",
     "unattributed": "unattributed",
