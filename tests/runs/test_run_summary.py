@@ -1,4 +1,5 @@
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -178,6 +179,22 @@ def test_ratios_are_to_the_reference(writer: RunWriter) -> None:
     assert summary["reference"] == "pickle"
     ratios = [arm["ratio_to_reference"] for arm in summary["arms"]]
     assert ratios == [1.0, 0.25, None]
+
+
+def test_a_round_without_seconds_is_left_out_of_ratios(writer: RunWriter) -> None:
+    """A sample that is lost, as in a damaged run, costs its round and no other."""
+    for number in (1, 2, 3):
+        whole_cell(writer, f"r{number:02d}-pickle", [4.0])
+        whole_cell(writer, f"r{number:02d}-arrow", [1.0 + number])
+    writer.close()
+    samples = writer.path / "samples.jsonl"
+    lines = samples.read_text().splitlines(keepends=True)
+    lost = [line for line in lines if '"r02-arrow"' in line and '"seconds"' in line]
+    assert len(lost) == 1
+    samples.write_text("".join(line for line in lines if line not in lost))
+    arrow = arm_of(summarise(load_run(writer.path)), "arrow")
+    assert arrow["seconds"]["values"] == [2.0, 4.0]
+    assert arrow["ratio_to_reference"] == pytest.approx(math.sqrt(2.0 * 4.0) / 4.0)
 
 
 def test_checks_over_the_whole_run_are_listed_apart(writer: RunWriter) -> None:
