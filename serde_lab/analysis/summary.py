@@ -166,10 +166,22 @@ def _arm(entry: ArmEntry, run: Run, rounds: Rounds) -> dict[str, Any]:
     if by_hop:
         summary["hop"] = by_hop
     summary["warmup_seconds"] = [] if hidden else _warmups(run, entry.arm)
+    summary["fresh_s"] = _fresh_s(summary)
     summary["checks"] = _aggregate(check for check in run.checks if check.arm == entry.arm)
     if summary["status"] == "missing":
         summary["missing"] = entry.missing or "no round of this arm was measured"
     return summary
+
+
+def _fresh_s(arm: Mapping[str, Any]) -> float | None:
+    """Seconds from a fresh session with everything in: its start, that of the workers, and a cold round.
+
+    A warm round stands in for the cold one if none was measured. None if the session's start is not known.
+    """
+    if arm["session_start_s"] is None or arm["seconds"] is None:
+        return None
+    cold = arm["warmup_seconds"] or arm["seconds"]["values"]
+    return float(arm["session_start_s"] + (arm["worker_start_s"] or 0.0) + np.median(cold))
 
 
 def _status(entry: ArmEntry, rounds: Rounds, unchecked: str, errors: Sequence[object]) -> str:

@@ -6,7 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from serde_lab.analysis.arm_table import COLUMNS, RAW_COLUMNS, arm_rows
+from serde_lab.analysis.arm_table import (
+    COLUMNS,
+    OUTSIDE_ABOUT,
+    OUTSIDE_COLUMNS,
+    RAW_COLUMNS,
+    arm_rows,
+    outside_rows,
+)
 from serde_lab.analysis.codec_costs import COLUMNS as COST_COLUMNS
 from serde_lab.analysis.codec_costs import (
     records_of,
@@ -19,6 +26,7 @@ from serde_lab.analysis.growth import values_of
 from serde_lab.analysis.ratios import headings
 from serde_lab.analysis.rfc84 import COLUMNS as CLAIM_COLUMNS
 from serde_lab.analysis.rfc84 import SOURCE, rounds_said
+from serde_lab.analysis.rounding import text
 from serde_lab.analysis.summary import Derived
 from serde_lab.cli.console import Format, emit_line, print_rows, say
 from serde_lab.runs.model import Run
@@ -71,6 +79,10 @@ def run_tables(summary: Mapping[str, Any], derived: Derived) -> Iterator[RunTabl
             yield columns, rows, "all four verbs of a record of a made-up table"
         return
     yield COLUMNS, [row.cells() for row in arm_rows(summary)], name
+    outside = outside_rows(summary)
+    if any(times[-1] is not None for _, times in outside):
+        rows = [(arm, *(text("seconds", value) for value in times)) for arm, times in outside]
+        yield OUTSIDE_COLUMNS, rows, OUTSIDE_ABOUT
     ratios = derived.peer_ratios
     if ratios:
         with_cpu = any(one.cpu is not None for one in ratios)

@@ -14,7 +14,7 @@ from serde_lab.measure.metrics import METRICS
 from serde_lab.report.page import Table
 from serde_lab.runs.model import RunHeader
 
-UNKNOWN = "it does not say which"
+UNKNOWN = "the run records no instruments"
 
 _SERDE = ("serde_cpu_s", "frame_bytes")
 _OF_TABLE: Mapping[str, tuple[str, ...]] = {
@@ -26,6 +26,7 @@ _OF_TABLE: Mapping[str, tuple[str, ...]] = {
     "codec-record-costs": ("phase_cpu_s", "frame_bytes"),
     "codec-all-types": ("phase_cpu_s", "frame_bytes"),
     "codec-widths": ("phase_cpu_s", "frame_bytes"),
+    "outside": ("seconds", "worker_start_s", "session_start_s"),
     "topology-ratios": ("serde_cpu_s",),
     "topology-gains": ("seconds",),
     "topologies": (*_SERDE, "index_cpu_s"),
@@ -35,7 +36,12 @@ _OF_TABLE: Mapping[str, tuple[str, ...]] = {
 }
 """The metrics of a table's columns that are not named after one."""
 
-_OF_COLUMN = {"ratio": ("seconds",), "cpu_ratio": ("tree_cpu_s",), "value": ()}
+_OF_COLUMN = {
+    "ratio": ("seconds",),
+    "cpu_ratio": ("tree_cpu_s",),
+    "value": (),
+    "cold": ("seconds",),
+}
 _NAMES = tuple(metric.name for metric in METRICS)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from serde_lab.analysis.arm_table import OUTSIDE_ABOUT, OUTSIDE_COLUMNS, outside_rows
 from serde_lab.analysis.rounding import text as rounded_text
 from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.report import notation
@@ -49,8 +50,25 @@ def arms_section(facts: RunValues) -> Section:
                 "muted",
             )
         )
-    commits = _commits(facts)
-    return Section("arms", "The arms", (table, *notes, *([commits] if commits else [])))
+    more = (one for one in (_outside(facts), _commits(facts)) if one is not None)
+    return Section("arms", "The arms", (table, *notes, *more))
+
+
+def _outside(facts: RunValues) -> Table | None:
+    """What the clock leaves out; None for a run that starts neither session nor workers."""
+    rows = tuple(
+        (Cell(arm, arm, header=True), *(_figure("seconds", value) for value in times))
+        for arm, times in outside_rows(facts.summary)
+    )
+    if not rows:
+        return None
+    keys = ("arm", "seconds", "worker_start_s", "session_start_s", "cold", "fresh_s")
+    columns = tuple(
+        Column(key, name, numeric=key != "arm", unit="" if key == "arm" else "s")
+        for key, name in zip(keys, OUTSIDE_COLUMNS, strict=True)
+    )
+    about = f"In {OUTSIDE_ABOUT}"
+    return Table("outside", about, columns, rows, folded="What the clock leaves out")
 
 
 def _commits(facts: RunValues) -> Table | None:
