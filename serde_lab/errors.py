@@ -110,6 +110,13 @@ class Interrupted(LabError):
     exit_status = 130
 
 
+def reason_of(exc: BaseException) -> str:
+    """The message of an error of ours; of any other its type and the first line of its text."""
+    if isinstance(exc, LabError):
+        return exc.message
+    return f"{type(exc).__name__}: {(str(exc).strip().splitlines() or [''])[0]}"
+
+
 WORST_FIRST = (130, 1, 2, 4, 3, 5, 0)
 
 

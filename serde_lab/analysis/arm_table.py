@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 from serde_lab.analysis.ratios import Ratio, stated_ratio
@@ -123,38 +122,6 @@ class ArmRow:
 def arm_rows(summary: Mapping[str, Any]) -> list[ArmRow]:
     """The rows of the arms of `summarise`, in their order. All rounding follows `analysis.rounding`."""
     return [_row(arm, summary.get("reference")) for arm in summary["arms"]]
-
-
-OUTSIDE_COLUMNS = (
-    "arm",
-    "warm",
-    "workers' start",
-    "session's start",
-    "cold round",
-    "fresh session",
-)
-OUTSIDE_ABOUT = (
-    "seconds: the clock counts a warm round; it leaves out the start of Python workers and of the Spark session."
-    " From a fresh session means both of them and a cold round"
-)
-
-
-def outside_rows(summary: Mapping[str, Any]) -> list[tuple[str, tuple[float | None, ...]]]:
-    """By arm the seconds under `OUTSIDE_COLUMNS`, of the arms whose starts were measured."""
-    return [
-        (
-            arm["arm"],
-            (
-                arm["seconds"]["median"],
-                arm["worker_start_s"],
-                arm["session_start_s"],
-                median(arm["warmup_seconds"]) if arm["warmup_seconds"] else None,
-                arm["fresh_s"],
-            ),
-        )
-        for arm in summary["arms"]
-        if arm["seconds"] and (arm["worker_start_s"] or arm["session_start_s"])
-    ]
 
 
 def _row(arm: Mapping[str, Any], reference: str | None) -> ArmRow:

@@ -10,10 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from serde_lab.analysis.rounding import text
-
 VERBS = ("from_arrow", "encode", "decode", "to_arrow")
-COLUMNS = ("arm", "rows", "write µs", "read µs", "both µs", *(f"{v} µs" for v in VERBS), "bytes")
 
 _PREFIX = "codec."
 
@@ -49,12 +46,6 @@ class CodecCost:
     def both_us(self) -> float:
         """All four verbs."""
         return self.write_us + self.read_us
-
-    def cells(self) -> tuple[str, ...]:
-        """Rounded texts under `COLUMNS`."""
-        times = (self.write_us, self.read_us, self.both_us, *(self.verbs_us[v] for v in VERBS))
-        texts = (text("ratio", time) for time in times)
-        return (self.arm, text("count", self.rows), *texts, f"{self.bytes:.1f}")
 
     def to_json(self) -> dict[str, Any]:
         """For `show --format json`."""
@@ -112,28 +103,6 @@ def by_width(costs: Sequence[CodecCost]) -> dict[tuple[int, float], dict[str, Co
         if cost.group == "width":
             found.setdefault((cost.columns, cost.string_share or 0.0), {})[cost.arm] = cost
     return found
-
-
-def type_cells(costs: Sequence[CodecCost]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The table of types: headings, then a row per type with each arm's time and bytes for one value."""
-    found = by_type(costs, usual_rows(costs))
-    arms = list(dict.fromkeys(cost.arm for cost in costs))
-    rows = [(kind, *(_both(of.get(arm)) for arm in arms)) for kind, of in found.items()]
-    return ("type", *arms), rows
-
-
-def width_cells(costs: Sequence[CodecCost]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The table of widths and shares of strings, with each arm's time and bytes for one record."""
-    arms = list(dict.fromkeys(cost.arm for cost in costs))
-    rows = [
-        (str(width), f"{100 * share:g} %", *(_both(of.get(arm)) for arm in arms))
-        for (width, share), of in by_width(costs).items()
-    ]
-    return ("columns", "strings", *arms), rows
-
-
-def _both(cost: CodecCost | None) -> str:
-    return text("ratio", None) if cost is None else f"{cost.both_us:.3f} µs, {cost.bytes:.0f} B"
 
 
 def _cost(arm: Mapping[str, Any], number: int, case: Mapping[str, Any]) -> CodecCost | None:

@@ -111,19 +111,6 @@ class Growth:
             words += ", exceeds worker_memory_mb"
         return words
 
-    def cells(self, values: Sequence[float]) -> tuple[str, ...]:
-        """Rounded texts under `headings(values)`."""
-        fit = self.fit
-        seconds = {point.value: point.seconds for point in self.points}
-        return (
-            self.arm,
-            *(text("seconds", seconds.get(value)) for value in values),
-            f"{exponent(fit)} (≤ {MOST_EXPONENT:g})",
-            f"{text('ratio', self.last_step)} (≤ {text('ratio', self.most_last_step)})",
-            f"{_megabytes(self.peak_worker_bytes)} (≤ {_megabytes(self.worker_memory_bytes)})",
-            self.verdict,
-        )
-
     def to_json(self) -> dict[str, Any]:
         """For `show --format json`."""
         fit = self.fit
@@ -183,12 +170,6 @@ def values_of(found: Sequence[Growth]) -> tuple[float, ...]:
     return tuple(sorted(measured | {value for one in found for value in one.missing}))
 
 
-def headings(values: Sequence[float]) -> tuple[str, ...]:
-    """The columns of `Growth.cells`."""
-    times = (f"s at {value:g}" for value in values)
-    return ("arm", *times, "k", "last step", "peak worker MB", "verdict")
-
-
 def fit_power(points: Sequence[GrowthPoint]) -> Fit | None:
     """Fit a + b n^k by least squares of relative errors, a and b not negative; None if points are too few."""
     if len(points) < FEWEST_POINTS:
@@ -224,7 +205,3 @@ def exponent(fit: Fit | None) -> str:
     if fit is None:
         return text("ratio", None)
     return f"{text('ratio', fit.k)} ± {text('ratio', fit.k_error)}"
-
-
-def _megabytes(value: float | None) -> str:
-    return text("count", None if value is None else value / (1 << 20))

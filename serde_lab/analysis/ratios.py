@@ -14,7 +14,6 @@ import numpy as np
 from scipy import stats
 
 from serde_lab.analysis.cell_values import Rounds, by_round
-from serde_lab.analysis.rounding import NOTHING
 
 CONFIDENCE = 0.95
 CHANCE = 0.80
@@ -182,15 +181,6 @@ class PeerRatio:
     mean: Ratio
     cpu: Ratio | None = None
 
-    def cells(self, with_cpu: bool = False) -> tuple[str, ...]:
-        """Rounded texts: the arm, the arm it is compared with, each commit, the mean, its interval and doubt,
-        and the ratio by CPU if it is asked for."""
-        ratios = (*self.commits, self.mean)
-        shown = (ratio.text for ratio in ratios)
-        by_cpu = NOTHING if self.cpu is None else f"{self.cpu.text} ({self.cpu.range})"
-        found = (self.arm, self.against, *shown, self.mean.finding)
-        return (*found, by_cpu) if with_cpu else found
-
     def to_json(self) -> dict[str, Any]:
         """For `show --format json`."""
         return {
@@ -223,14 +213,6 @@ def peer_ratios(arms: Sequence[Mapping[str, Any]], timed: Mapping[str, Rounds]) 
         if rank[one["kind"]] < rank[other["kind"]] and one.get("table") == other.get("table")
     )
     return [found for pair in pairs for found in _ratio(*pair, timed)]
-
-
-def headings(ratios: Sequence[PeerRatio]) -> tuple[str, ...]:
-    """The columns of `PeerRatio.cells`."""
-    commits = max((len(one.commits) for one in ratios), default=0)
-    numbered = (f"commit {n}" for n in range(1, commits + 1))
-    by_cpu = ("by CPU",) if any(one.cpu is not None for one in ratios) else ()
-    return ("arm", "against", *numbered, "geometric mean", "95 % interval", *by_cpu)
 
 
 def _ratio(arm: str, against: str, timed: Mapping[str, Rounds]) -> Iterator[PeerRatio]:

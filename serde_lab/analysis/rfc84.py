@@ -15,9 +15,7 @@ from typing import Any, Literal
 
 from serde_lab.analysis.cell_values import Rounds, by_round
 from serde_lab.analysis.ratios import Ratio, paired_ratio
-from serde_lab.analysis.rounding import text
 
-COLUMNS = ("quantity", "before", "after", "unit", "change", "RFC-84", "prototype", "verdict")
 RFC_SOURCE = 'the RFC\'s text, under Rollout/Adoption Plan: "Total write time decreased up to 25%."'
 SOURCE = "apache/hudi pull request 12722, a prototype that was closed without being merged"
 PROTOTYPE_GB, PROTOTYPE_ROWS = (19.4, 13.6), 60_000_000
@@ -80,20 +78,6 @@ class Claim:
     def promised(self) -> str:
         """What the RFC's own text says of the quantity."""
         return "nothing" if self.rfc_most is None else f"up to {percentage(self.rfc_most)}"
-
-    def cells(self) -> tuple[str, ...]:
-        """Rounded texts under `COLUMNS`."""
-        quantity = "megabytes" if self.unit == "MB" else "seconds"
-        return (
-            self.quantity,
-            text(quantity, self.before),  # type: ignore[arg-type]
-            text(quantity, self.after),  # type: ignore[arg-type]
-            self.unit,
-            percentage(self.change),
-            self.promised,
-            percentage(self.rfc_change),
-            self.verdict,
-        )
 
     def to_json(self) -> dict[str, Any]:
         """For `show --format json`."""

@@ -42,7 +42,7 @@ _PLAIN = tuple(  # metrics shown as one number for each arm, in the registry's o
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """The rounds of each arm whose timing can be shown, and values that some runs have: of a sweep, of a
+    """The rounds of each arm whose timing can be shown, and values that only some runs have: of a sweep, of a
     codec run, with peers, of RFC-84's workload, of all combinations of factors."""
 
     rounds: Mapping[str, Rounds]

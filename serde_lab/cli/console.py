@@ -94,8 +94,12 @@ def print_rows(
     """Print rows of cells, shape (len(rows), len(columns)); a cell that is a tuple has several lines."""
     if form is Format.JSON:
         print_json([dict(zip(columns, row, strict=True)) for row in rows])
-        return
-    table = _table(columns, rows)
+    else:
+        print_table(_table(columns, rows), form, title)
+
+
+def print_table(table: Table, form: Format, title: str = "") -> None:
+    """Print a table as text, CSV or Markdown; only text has a title."""
     if form is Format.CSV:
         emit(csv_table(table))
     elif form is Format.MD:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -194,26 +195,17 @@ def gate(
     from serde_lab.gate.output.documents import gate_document
     from serde_lab.gate.output.verdict_pages import render_gate
 
-    folder = baselines or results / "baselines"
-    mismatch = cast(Any, "shared" if shared else host_mismatch.value)
+    judge = partial(
+        gate_run,
+        folder=baselines or results / "baselines",
+        baseline=baseline,
+        host_mismatch=cast(Any, "shared" if shared else host_mismatch.value),
+        strict=strict,
+    )
     if measure:
-        judged = gate_measured(
-            _measurer(run, results),
-            folder,
-            baseline=baseline,
-            host_mismatch=mismatch,
-            arms=tuple(arm or ()),
-            strict=strict,
-        )
+        judged = gate_measured(_measurer(run, results), judge, arm or ())
     else:
-        judged = gate_run(
-            named_run(run, results),
-            folder,
-            baseline=baseline,
-            host_mismatch=mismatch,
-            arms=tuple(arm or ()),
-            strict=strict,
-        )
+        judged = judge(named_run(run, results), arm or ())
     emit(render_gate(judged, cast(Any, format.value)))
     write_page(report, gate_document(judged))
     return judged.exit_status

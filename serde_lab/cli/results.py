@@ -112,7 +112,7 @@ def show(
     Prints one row per arm, or everything with --format json. Exits with 4 on a wrong answer, and with 1 if an
     arm's tables were not checked. The timings of such arms are not shown.
     """
-    from serde_lab.analysis.summary import exit_status, summary_of
+    from serde_lab.analysis.summary import exit_status, summarise
     from serde_lab.cli.run_table import print_run
     from serde_lab.runs.directory import load_run, resolve_run
 
@@ -126,11 +126,11 @@ def show(
             f"serde-lab: this run was interrupted; `serde-lab run --resume {loaded.path}` continues it",
             style="yellow",
         )
-    summary, derived = summary_of(loaded)
+    summary = summarise(loaded)
     if format is Format.JSON:
         print_json(summary)
     else:
-        print_run(summary, derived, format)
+        print_run(loaded, format)
     return exit_status(summary)
 
 

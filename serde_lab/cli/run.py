@@ -205,7 +205,7 @@ def _resume(name: str, settings: RunSettings, reports: Path, format: Format) -> 
 def _measure(
     scenario: Scenario, settings: RunSettings, resume: Path | None, reports: Path, format: Format
 ) -> int:
-    from serde_lab.analysis.summary import summary_of
+    from serde_lab.analysis.summary import summarise
     from serde_lab.cli.console import RunProgress
     from serde_lab.cli.run_table import print_run, write_report
     from serde_lab.lab.plan import in_words_of_scenarios
@@ -215,11 +215,10 @@ def _measure(
     with RunProgress(scenario.name) as progress, in_words_of_scenarios():
         outcome = run_scenario(scenario, settings, progress, resume)
     loaded = load_run(outcome.path)
-    summary, derived = summary_of(loaded)
     if format is Format.JSON:
-        print_json(summary)
+        print_json(summarise(loaded))
     else:
-        print_run(summary, derived, format)
+        print_run(loaded, format)
     say(f"results: {outcome.path}")
     write_report(loaded, reports, None, "html", None)
     return outcome.exit_status

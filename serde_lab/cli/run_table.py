@@ -1,102 +1,63 @@
-"""Prints the table of arms at the end of a command, and writes the run's report."""
+"""Prints the tables that end a command about a run, and writes the run's report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
 
-from serde_lab.analysis.arm_table import (
-    COLUMNS,
-    OUTSIDE_ABOUT,
-    OUTSIDE_COLUMNS,
-    RAW_COLUMNS,
-    arm_rows,
-    outside_rows,
-)
-from serde_lab.analysis.codec_costs import COLUMNS as COST_COLUMNS
-from serde_lab.analysis.codec_costs import (
-    records_of,
-    type_cells,
-    usual_rows,
-    width_cells,
-)
-from serde_lab.analysis.growth import headings as growth_headings
-from serde_lab.analysis.growth import values_of
-from serde_lab.analysis.ratios import headings
-from serde_lab.analysis.rfc84 import COLUMNS as CLAIM_COLUMNS
-from serde_lab.analysis.rfc84 import SOURCE, rounds_said
-from serde_lab.analysis.rounding import text
-from serde_lab.analysis.summary import Derived
-from serde_lab.cli.console import Format, emit_line, print_rows, say
+from serde_lab.analysis.arm_table import COLUMNS, RAW_COLUMNS, arm_rows
+from serde_lab.analysis.codec_costs import records_of
+from serde_lab.analysis.run_values import RunValues, run_values
+from serde_lab.cli.console import Format, emit_line, print_rows, print_table, say
+from serde_lab.report.page import Table
+from serde_lab.report.run.run_page import run_page
 from serde_lab.runs.model import Run
 
-RunTable: TypeAlias = tuple[Sequence[str], Sequence[Sequence[object]], str]
+_OF_A_REPORT = (
+    "outside",
+    "times-faster",
+    "growth",
+    "rfc84",
+    "codec-record-costs",
+    "codec-types",
+    "codec-widths",
+)
 
 
-def print_run(summary: Mapping[str, Any], derived: Derived, form: Format) -> None:
+def print_run(run: Run, form: Format) -> None:
     """One row per arm: seconds with their range, ratio to the reference, SerDe CPU, shuffle, checks.
 
-    A run with peers gets a second table, with how many times faster each arm is than each peer; a sweep
-    gets one of growth, RFC-84's workload one of its claims. A codec run has different tables. Problems of
-    an arm, and the rounds that an undecided ratio needs, follow on separate lines. CSV is a single table of
-    raw values.
+    Problems of an arm, and the rounds that an undecided ratio needs, follow on separate lines, then those
+    tables of the report that some runs have: of what the clock leaves out, of peers, a sweep, RFC-84's
+    workload. A codec run has only such tables. CSV is a single table of raw values.
     """
+    values = run_values(run)
     if form is Format.CSV:
-        print_rows(*raw_table(summary, derived), form)
+        print_rows(*raw_table(values), form)
         return
-    for number, (columns, rows, title) in enumerate(run_tables(summary, derived)):
-        print_rows(columns, rows, form, title=title)
-        if number == 0:
-            for row in arm_rows(summary):
-                if row.remark or row.doubt:
-                    emit_line(f"{row.arm}: {row.remark or row.doubt}")
+    name = f"{run.header.scenario} {run.header.run}"
+    if not values.codec_costs:
+        arms = arm_rows(values.summary)
+        print_rows(COLUMNS, [row.cells() for row in arms], form, title=name)
+        for row in arms:
+            if row.remark or row.doubt:
+                emit_line(f"{row.arm}: {row.remark or row.doubt}")
+    for table in report_tables(run):
+        print_table(table, form, f"{name}: {table.caption}")
 
 
-def raw_table(
-    summary: Mapping[str, Any], derived: Derived
-) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+def raw_table(values: RunValues) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
     """The main table with unrounded values, and units in its headings."""
-    costs = records_of(derived.codec_costs)
+    costs = records_of(values.codec_costs)
     if not costs:
-        return RAW_COLUMNS, [row.raw() for row in arm_rows(summary)]
+        return RAW_COLUMNS, [row.raw() for row in arm_rows(values.summary)]
     columns = ("arm", "rows", "write_us", "read_us", "both_us", "bytes")
     return columns, [[getattr(cost, name) for name in columns] for cost in costs]
 
 
-def run_tables(summary: Mapping[str, Any], derived: Derived) -> Iterator[RunTable]:
-    """Headings, rows and title of every table at the end of a run, the main one first."""
-    name = f"{summary['scenario']} {summary['run']}"
-    costs = derived.codec_costs
-    if costs:
-        records = sorted(records_of(costs), key=lambda cost: cost.rows)
-        yield COST_COLUMNS, [cost.cells() for cost in records], f"{name}: CPU of a record"
-        columns, rows = type_cells(costs)
-        if rows:
-            yield columns, rows, f"all four verbs of a value, batches of {usual_rows(costs):,}"
-        columns, rows = width_cells(costs)
-        if rows:
-            yield columns, rows, "all four verbs of a record of a made-up table"
-        return
-    yield COLUMNS, [row.cells() for row in arm_rows(summary)], name
-    outside = outside_rows(summary)
-    if any(times[-1] is not None for _, times in outside):
-        rows = [(arm, *(text("seconds", value) for value in times)) for arm, times in outside]
-        yield OUTSIDE_COLUMNS, rows, OUTSIDE_ABOUT
-    ratios = derived.peer_ratios
-    if ratios:
-        with_cpu = any(one.cpu is not None for one in ratios)
-        rows = [one.cells(with_cpu) for one in ratios]
-        yield headings(ratios), rows, "times faster, by commit"
-    found = derived.growth
-    if found:
-        values = values_of(found)
-        title = f"growth: seconds = a + b n^k, n = {found[0].key}"
-        yield growth_headings(values), [one.cells(values) for one in found], title
-    rfc = derived.claims
-    if rfc:
-        title = f"beside RFC-84 ({SOURCE}), {rounds_said(summary)}"
-        yield CLAIM_COLUMNS, [claim.cells() for claim in rfc], title
+def report_tables(run: Run) -> list[Table]:
+    """The tables of the run's report that a terminal shows too."""
+    return [table for table in run_page(run).tables() if table.name in _OF_A_REPORT]
 
 
 def write_report(

@@ -24,6 +24,9 @@ from serde_lab.runs.model import Run
 Measure = Callable[[tuple[str, ...]], Run]
 """Measures the named arms of the scenario (all if empty) and returns the run."""
 
+Judge = Callable[[Run, Sequence[str]], GateResult]
+"""Judges the named arms of a run (all if empty); this is `gate_run` with its options bound."""
+
 
 def gate_sides(
     before: Side,
@@ -85,12 +88,11 @@ def gate_ab(
 
 def gate_run(
     run: Run,
-    folder: Path,
+    arms: Sequence[str] = (),
     *,
+    folder: Path,
     baseline: str = baselines.MAIN,
     host_mismatch: HostMismatch = "refuse",
-    policy: Policy | None = None,
-    arms: Sequence[str] = (),
     strict: bool = False,
 ) -> GateResult:
     """Judge a run against a baseline under `folder`, or in the file that `baseline` names.
@@ -108,23 +110,13 @@ def gate_run(
     return gate_sides(
         before,
         after,
-        policy,
         arms=[(arm, arm) for arm in arms],
         host_mismatch=host_mismatch,
         strict=strict,
     )
 
 
-def gate_measured(
-    measure: Measure,
-    folder: Path,
-    *,
-    baseline: str = baselines.MAIN,
-    host_mismatch: HostMismatch = "refuse",
-    policy: Policy | None = None,
-    arms: Sequence[str] = (),
-    strict: bool = False,
-) -> GateResult:
+def gate_measured(measure: Measure, judge: Judge, arms: Sequence[str] = ()) -> GateResult:
     """Measure a scenario and judge it; a failure by times is measured once more before the gate fails.
 
     A regression counts only if the second run, judged by itself, shows it again. Exact quantities would not
@@ -132,18 +124,6 @@ def gate_measured(
     need the controls.
     """
     run = measure(())
-
-    def judge(of: Run, arms: Sequence[str]) -> GateResult:
-        return gate_run(
-            of,
-            folder,
-            baseline=baseline,
-            host_mismatch=host_mismatch,
-            policy=policy,
-            arms=arms,
-            strict=strict,
-        )
-
     first = judge(run, arms)
     if not first.failing_arms:
         return first

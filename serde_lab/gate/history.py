@@ -70,16 +70,6 @@ class History:
     messages: tuple[str, ...]
 
     @property
-    def unacknowledged(self) -> tuple[tuple[Series, HistoryStep], ...]:
-        """Steps for the worse that nobody has acknowledged."""
-        return tuple(
-            (series, step)
-            for series in self.series
-            for step in series.steps
-            if step.acknowledgement is None and step.verdict is Verdict.SLOWER
-        )
-
-    @property
     def exit_status(self) -> int:
         """1 if there is nothing to show, else 0: history reports, the gate judges."""
         return 0 if self.series else 1

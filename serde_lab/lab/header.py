@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 import serde_lab
-from serde_lab.lab.cells.codec_cases import codec_cases
+from serde_lab.lab.cells.codec_cases import codec_cases, first_rows, frame_bytes
 from serde_lab.lab.cells.peer_arms import options_of_peer
 from serde_lab.lab.inputs.prepared import PreparedInputs
 from serde_lab.lab.plan import (
@@ -28,12 +26,14 @@ from serde_lab.lab.plan import (
     set_up_options,
     topologies_of,
 )
+from serde_lab.lab.run_points import Point
+from serde_lab.lab.run_settings import RunSettings
+from serde_lab.lab.session.run_session import recorded_conf
 from serde_lab.lab.session.session import find_java
 from serde_lab.measure.code_version import code_version
 from serde_lab.measure.environment import capture_environment, machine_class
 from serde_lab.peers.likeness import as_records
 from serde_lab.pipeline.plan import key_generator
-from serde_lab.pipeline.stages import stored_form
 from serde_lab.records.keys import NOWHERE, KeyGenerator
 from serde_lab.records.schema import ENVELOPE, RecordSchema
 from serde_lab.runs.model import ArmEntry, RunHeader
@@ -48,36 +48,21 @@ _LEAST_ROWS = 1000
 _PACKAGES = Path(serde_lab.__file__).parents[1]
 
 
-def run_header(
-    scenario: Scenario,
-    arms: Sequence[Arm],
-    inputs: PreparedInputs,
-    schema: RecordSchema,
-    *,
-    results: Path,
-    conf: Mapping[str, str],
-    local_mode: bool,
-    overrides: Sequence[str],
-    missing: Mapping[str, str] | None = None,
-    peer_conf: Mapping[str, str] | None = None,
-    with_peers: bool = False,
-) -> RunHeader:
-    """The header of a new run in `results`.
-
-    `schema` is that of the records which every arm sends. `conf` is the Spark session's configuration,
-    `peer_conf` that of a session for peers alone. `overrides` are KEY=VALUE; `missing` says for each peer
-    that cannot run why.
-    """
-    columns = columns_of_arms(scenario, arms, inputs, schema)
+def run_header(point: Point, settings: RunSettings) -> RunHeader:
+    """The header of a new run of `point`."""
+    scenario, arms, inputs = point.scenario, point.arms, point.inputs
+    sessions, with_peers = point.peers.sessions, point.peers.with_peers
+    apart = len(sessions) > 1
+    columns = columns_of_arms(scenario, arms, inputs, point.schema)
     java = find_java()
-    seen = capture_environment(results, {"version": java.version, "origin": java.origin})
+    seen = capture_environment(settings.results, {"version": java.version, "origin": java.origin})
     return RunHeader(
-        run=new_run_id(results / scenario.name),
+        run=new_run_id(settings.results / scenario.name),
         scenario=scenario.name,
         arms=tuple(
             _arm_entry(arm, inputs.record_schema.data, columns.get(arm.name))
             if arm.peer is None
-            else _peer_entry(scenario, arm, (missing or {}).get(arm.name))
+            else _peer_entry(scenario, arm, point.peers.missing.get(arm.name))
             for arm in arms
         ),
         scenario_content=scenario.to_json(),
@@ -86,21 +71,23 @@ def run_header(
         code_version=code_version(scenario.measure.exchange),
         data_checksums=dict(inputs.checksums),
         seed=scenario.measure.seed,
-        spark_conf=_placeless(conf),
+        spark_conf=_placeless(recorded_conf(scenario, settings, sessions[0])),
         settings={
             "rows": {str(n): c.rows for n, c in enumerate(inputs.commits, start=1)},
             "operations": {str(n): c.operation for n, c in enumerate(inputs.commits, start=1)},
-            "local_mode": local_mode,
-            "overrides": dict(text.split("=", 1) for text in overrides),
+            "local_mode": not settings.master,
+            "overrides": dict(text.split("=", 1) for text in settings.overrides),
             "python": platform.python_version(),
-            **({} if peer_conf is None else {"isolate_peers": True}),
+            **({"isolate_peers": True} if apart else {}),
             **_topologies(scenario, arms),
             **_different_keys(inputs),
-            **_cases(scenario, schema),
+            **_cases(scenario, point.schema),
             **(_options_of_strategies(scenario, arms) if with_peers else {}),
         },
         likeness=as_records() if with_peers else (),
-        peer_spark_conf=_placeless(peer_conf or {}),
+        peer_spark_conf=_placeless(recorded_conf(scenario, settings, sessions[-1]))
+        if apart
+        else {},
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
@@ -234,19 +221,11 @@ def columns_of_arms(
         if arm.strategy is None:
             continue
         options = serde_options(arm)
-        rows = _first_rows(inputs, schema, max(_LEAST_ROWS, options.rows_per_frame))
+        rows = first_rows(inputs, schema, max(_LEAST_ROWS, options.rows_per_frame))
         taken = column_bytes(arm.strategy, options, schema, keys, rows)
         if taken is not None:
             found[arm.name] = taken
     return found
-
-
-def _first_rows(inputs: PreparedInputs, schema: RecordSchema, rows: int) -> pa.RecordBatch:
-    file = pq.ParquetFile(inputs.commits[0].files[0])
-    batch = next(file.iter_batches(rows), None)
-    if batch is None:
-        return pa.RecordBatch.from_pylist([], schema=schema.data)
-    return stored_form(batch, schema.data)
 
 
 def column_bytes(
@@ -287,5 +266,4 @@ def _frame_bytes(
 ) -> int:
     bound = strategy(subject).bind(schema, options)
     batch = enveloped.select([*ENVELOPE.names, *schema.data.names])
-    frames = bound.encode(bound.from_arrow(batch), Bounds.single(len(batch))).frame
-    return int(pc.sum(pc.binary_length(frames), min_count=0).as_py())
+    return frame_bytes(bound.encode(bound.from_arrow(batch), Bounds.single(len(batch))))

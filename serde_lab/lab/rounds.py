@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from serde_lab.errors import LabError
+from serde_lab.errors import LabError, reason_of
 from serde_lab.lab.cells.cell import Cell, CellResult
 from serde_lab.lab.checks.stand_alone import STAND_ALONE
 from serde_lab.lab.folders import KeptTables
@@ -103,14 +103,8 @@ class Rounds:
             with others_share() as others:
                 result = prepared.measure()
             verdict = self.checks.judge(arm, result)
-        except LabError as exc:
-            self._failed(cell, arm, cells, in_scenario_keys(exc.message))
-            return
-        except (
-            Exception
-        ) as exc:  # a plug-in or Spark may raise anything: the arm fails, the run continues
-            lines = str(exc).strip().splitlines() or [""]
-            self._failed(cell, arm, cells, f"{type(exc).__name__}: {lines[0]}")
+        except Exception as exc:  # a plug-in may raise anything: the arm fails, the run continues
+            self._failed(cell, arm, cells, in_scenario_keys(reason_of(exc)))
             return
         disturbance = [Sample("spin_s", spun_s)]
         if others.value is not None:

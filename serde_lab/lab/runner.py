@@ -26,12 +26,12 @@ from serde_lab.lab.run_settings import Progress, Silent
 
 # `lab/ab/variant.py` imports RunSettings from here, in code of any commit
 from serde_lab.lab.run_settings import RunSettings as RunSettings
-from serde_lab.lab.session.run_session import Measured, RunSession, SessionsApart, recorded_conf
+from serde_lab.lab.session.run_session import Measured, RunSession, SessionsApart
 from serde_lab.lab.session.worker_environment import environment_archive
 from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.schema import RecordSchema
 from serde_lab.runs.directory import load_header, load_run
-from serde_lab.runs.model import Check, RunHeader
+from serde_lab.runs.model import Check
 from serde_lab.runs.writer import RunWriter
 from serde_lab.scenario.loading import parse_scenario, sweep_points
 from serde_lab.scenario.model import Arm, Scenario
@@ -255,7 +255,7 @@ def _frames(
 def _writer(
     scenario: Scenario, points: Sequence[Point], settings: RunSettings, resume: Path | None
 ) -> RunWriter:
-    headers = [_header(point, settings) for point in points]
+    headers = [run_header(point, settings) for point in points]
     header = headers[0]
     if scenario.sweep is not None:
         values = [point.value or 0.0 for point in points]
@@ -267,25 +267,6 @@ def _writer(
             )
         return RunWriter.open_existing(resume)
     return RunWriter.create(settings.results, header)
-
-
-def _header(point: Point, settings: RunSettings) -> RunHeader:
-    scenario, peers = point.scenario, point.peers
-    return run_header(
-        scenario,
-        point.arms,
-        point.inputs,
-        point.schema,
-        results=settings.results,
-        conf=recorded_conf(scenario, settings, peers.sessions[0]),
-        local_mode=not settings.master,
-        overrides=settings.overrides,
-        missing=peers.missing,
-        peer_conf=recorded_conf(scenario, settings, peers.sessions[-1])
-        if len(peers.sessions) > 1
-        else None,
-        with_peers=peers.with_peers,
-    )
 
 
 def _was_isolated(path: Path) -> bool:

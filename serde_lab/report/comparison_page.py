@@ -1,16 +1,17 @@
-"""Builds the page of a comparison: first how many cells are worse, then every verdict with its evidence."""
+"""Builds the page of a comparison: first how many cells are worse, then every verdict with its evidence.
+
+A page is made from the document that `compare` or `gate` prints. The document of a gate has findings, and its
+verdicts and counts are the gate's: passed, undecided, regression, wrong answer, failed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from shlex import quote
+from typing import Any
 
+from serde_lab.errors import RunError
 from serde_lab.report import notation
-from serde_lab.report.comparison_document import (
-    ComparedRow,
-    ComparedSides,
-    Document,
-    read_comparison,
-)
 from serde_lab.report.page import (
     Answer,
     Block,
@@ -23,9 +24,12 @@ from serde_lab.report.page import (
     Section,
     Sentence,
     Table,
+    text_columns,
     verdict_tone,
 )
 from serde_lab.report.plots.drawings import PointRow, PointRows
+
+Document = Mapping[str, Any]
 
 _MOST_NAMED = 5
 """The answer names at most so many bad rows one by one."""
@@ -52,65 +56,74 @@ _UNMOVED = ("same", "passed")
 
 def comparison_page(document: Document) -> Page:
     """The page of a document of `compare` or `gate`. Raises RunError if it is neither."""
-    sides = read_comparison(document)
+    try:
+        return _page(document, document.get("comparison", document))
+    except (KeyError, TypeError, AttributeError) as exc:
+        raise RunError(f"this is no document of a comparison: {exc!r}") from exc
+
+
+def _page(document: Document, comparison: Document) -> Page:
+    before, after, scenario = (str(comparison[key]) for key in ("before", "after", "scenario"))
+    rows = list(comparison["rows"])
+    gated = document.get("exit_status") is not None
     sections = (
-        _findings(sides),
-        _verdicts(sides),
-        _ratios(sides),
-        _reasons(sides),
-        _doubts(sides),
-        _values(sides),
-        _remake(sides),
+        _findings(document.get("findings", ())),
+        _verdicts(rows, gated),
+        _ratios(rows),
+        _reasons(rows),
+        _doubts(comparison),
+        _values(rows),
+        _remake(before, after),
     )
-    gated = sides.exit_status is not None
     return Page(
         kind="comparison",
-        title=f"{sides.scenario}: {'gate' if gated else 'comparison'}",
-        facts=(("before", sides.before), ("after", sides.after), ("scenario", sides.scenario)),
-        answer=_answer(sides),
+        title=f"{scenario}: {'gate' if gated else 'comparison'}",
+        facts=(("before", before), ("after", after), ("scenario", scenario)),
+        answer=_answer(document, comparison, f"Is {after} worse than {before}?"),
         sections=tuple(section for section in sections if section is not None),
         data=document,
     )
 
 
-def _answer(sides: ComparedSides) -> Answer:
-    counts = sides.counts
-    question = f"Is {sides.after} worse than {sides.before}?"
-    sentences = tuple(_sentences(sides))
-    if sides.exit_status is not None:
+def _answer(document: Document, comparison: Document, question: str) -> Answer:
+    counts: Mapping[str, int] = document["counts"]
+    exit_status: int | None = document.get("exit_status")
+    sentences = tuple(_sentences(comparison, exit_status))
+    if exit_status is not None:
         found = [f"{notation.count(n)} {level}" for level, n in counts.items() if n] or ["nothing"]
         judged = f"of {notation.count(sum(counts.values()))} judged"
         return Answer(question, found[0], ", ".join([*found[1:], judged]), sentences)
-    worse = counts.get("worse", 0)
     return Answer(
         question=question,
-        figure=f"{notation.count(worse)} worse",
-        figure_about=(
-            f"{notation.count(counts.get('better', 0))} better,"
-            f" {notation.count(counts.get('undecided', 0))} undecided, of"
-            f" {notation.count(counts.get('compared', 0))} compared"
-        ),
+        figure=f"{notation.count(counts['worse'])} worse",
+        figure_about=f"{notation.count(counts['better'])} better,"
+        f" {notation.count(counts['undecided'])} undecided, of"
+        f" {notation.count(counts['compared'])} compared",
         sentences=sentences,
     )
 
 
-def _sentences(sides: ComparedSides) -> Iterator[Sentence]:
-    if sides.exit_status is not None:
-        yield _gate_sentence(sides.exit_status)
-    if sides.exit_status is None and not sides.counts.get("compared"):
+def _sentences(comparison: Document, exit_status: int | None) -> Iterator[Sentence]:
+    if exit_status is not None:
+        yield _gate_sentence(exit_status)
+    elif not comparison["counts"]["compared"]:
         yield Sentence("Nothing was compared, so this is no pass.", "bad")
-    bad = [row for row in sides.rows if row.verdict in _BAD]
+    bad = [row for row in comparison["rows"] if _verdict(row) in _BAD]
     for row in bad[:_MOST_NAMED]:
-        times = "" if row.ratio is None else f", {notation.decided('ratio', row.ratio)} times"
+        times = "" if row["ratio"] is None else f", {notation.decided('ratio', row['ratio'])} times"
         yield Sentence(
-            f"{notation.named(row.arm)}, {row.quantity}: {row.verdict}{times} ({row.because}).",
+            f"{notation.named(row['arm'])}, {_quantity(row)}: {_verdict(row)}{times}"
+            f" ({row['because']}).",
             "bad",
         )
     if len(bad) > _MOST_NAMED:
         yield Sentence(
             f"And {notation.count(len(bad) - _MOST_NAMED)} more, see the verdicts.", "bad"
         )
-    means = [f"{name} {notation.decided('ratio', mean)}" for name, mean in sides.means.items()]
+    means = [
+        f"{name} {notation.decided('ratio', mean)}"
+        for name, mean in comparison["geometric_means"].items()
+    ]
     if means:
         yield Sentence(f"Geometric mean of the ratios: {notation.listed(means)}.")
 
@@ -126,32 +139,43 @@ def _gate_sentence(exit_status: int) -> Sentence:
     return words.get(exit_status, otherwise)
 
 
-def _findings(sides: ComparedSides) -> Section | None:
-    if not sides.findings:
+def _quantity(row: Document) -> str:
+    commit = f" commit {row['commit']}" if row["commit"] else ""
+    phase = f" {row['phase']}" if row["phase"] else ""
+    return f"{row['metric']}{phase}{commit}"
+
+
+def _verdict(row: Document) -> str:
+    return str(row.get("level") or row["verdict"])
+
+
+def _sides(row: Document) -> list[tuple[str, Document]]:
+    """The sides of a row that have values, by name."""
+    return [(name, row[name]) for name in ("before", "after") if row[name] is not None]
+
+
+def _findings(findings: Sequence[Document]) -> Section | None:
+    if not findings:
         return None
     columns = (
-        Column("level", "level", numeric=False),
-        Column("arm", "arm", numeric=False),
-        Column("quantity", "quantity", numeric=False),
+        *text_columns("level", "arm", "quantity"),
         Column("text", "finding", numeric=False),
     )
     rows = tuple(
         (
-            Cell(str(one.get("level")), str(one.get("level")), header=True),
-            Cell(str(one.get("arm") or notation.NOTHING)),
-            Cell(str(one.get("quantity") or notation.NOTHING)),
-            Cell(str(one.get("text"))),
+            Cell(str(one["level"]), str(one["level"]), header=True),
+            Cell(str(one["arm"] or notation.NOTHING)),
+            Cell(str(one["quantity"] or notation.NOTHING)),
+            Cell(str(one["text"])),
         )
-        for one in sides.findings
+        for one in findings
     )
-    table = Table("findings", "What the gate found", columns, rows)
-    return Section("findings", "What the gate found", (table,))
+    title = "What the gate found"
+    return Section("findings", title, (Table("findings", title, columns, rows),))
 
 
 _COLUMNS = (
-    Column("arm", "arm", numeric=False),
-    Column("quantity", "quantity", numeric=False),
-    Column("verdict", "verdict", numeric=False),
+    *text_columns("arm", "quantity", "verdict"),
     Column("ratio", "ratio", about="after over before"),
     Column("before", "before"),
     Column("after", "after"),
@@ -161,11 +185,10 @@ _COLUMNS = (
 )
 
 
-def _verdicts(sides: ComparedSides) -> Section:
-    ranked = _worst_first(sides.rows)
-    changed = tuple(_verdict_row(row) for row in ranked if row.verdict not in _UNMOVED)
-    same = tuple(_verdict_row(row) for row in ranked if row.verdict in _UNMOVED)
-    gated = sides.exit_status is not None
+def _verdicts(rows: Sequence[Document], gated: bool) -> Section:
+    ranked = _worst_first(rows)
+    changed = tuple(_verdict_row(row) for row in ranked if _verdict(row) not in _UNMOVED)
+    same = tuple(_verdict_row(row) for row in ranked if _verdict(row) in _UNMOVED)
     alike, moved = ("passed", "did not pass") if gated else ("are the same", "are not the same")
     blocks: list[Block] = []
     if changed:
@@ -178,110 +201,100 @@ def _verdicts(sides: ComparedSides) -> Section:
     return Section("verdicts", "Verdicts", tuple(blocks))
 
 
-def _worst_first(rows: tuple[ComparedRow, ...]) -> list[ComparedRow]:
+def _worst_first(rows: Sequence[Document]) -> list[Document]:
     rank = {verdict: i for i, verdict in enumerate(_WORST_FIRST)}
-    return sorted(rows, key=lambda row: rank.get(row.verdict, 0))
+    return sorted(rows, key=lambda row: rank.get(_verdict(row), 0))
 
 
-def _verdict_row(row: ComparedRow) -> tuple[Cell, ...]:
+def _verdict_row(row: Document) -> tuple[Cell, ...]:
+    interval, p = row["interval"] or {}, (row["test"] or {}).get("adjusted_p")
+    low, high = interval.get("low"), interval.get("high")
     between = ""
-    if row.low is not None and row.high is not None:
-        between = f"{notation.decided('ratio', row.low)} to {notation.decided('ratio', row.high)}"
-    counts = [str(len(side.values)) for side in (row.before, row.after) if side is not None]
+    if low is not None and high is not None:
+        between = f"{notation.decided('ratio', low)} to {notation.decided('ratio', high)}"
+    mark = "" if "level" in row else row["mark"]
+    verdict = _verdict(row)
+    counts = [str(len(side["values"])) for _, side in _sides(row)]
+    floor = (row["noise_floor"] or {}).get("change")
     return (
-        Cell(row.arm, row.arm, header=True),
-        Cell(row.quantity, row.quantity),
-        Cell(f"{row.mark} {row.verdict}".strip(), row.verdict, tone=verdict_tone(row.verdict)),
-        Cell(notation.decided("ratio", row.ratio), row.ratio, between),
-        _median(row.before.median if row.before else None, row.unit),
-        _median(row.after.median if row.after else None, row.unit),
+        Cell(row["arm"], row["arm"], header=True),
+        Cell(_quantity(row), _quantity(row)),
+        Cell(f"{mark} {verdict}".strip(), verdict, tone=verdict_tone(verdict)),
+        Cell(notation.decided("ratio", row["ratio"]), row["ratio"], between),
+        _median(row, "before"),
+        _median(row, "after"),
         Cell("+".join(counts) or notation.NOTHING),
-        Cell(notation.decided("p", row.p), row.p),
-        Cell(notation.decided("share", row.floor), row.floor),
+        Cell(notation.decided("p", p), p),
+        Cell(notation.decided("share", floor), floor),
     )
 
 
-def _median(value: float | None, unit: str) -> Cell:
-    text = notation.as_decided(value)
-    return Cell(text if value is None or not unit else f"{text} {unit}", value)
+def _median(row: Document, side: str) -> Cell:
+    if row[side] is None:
+        return Cell(notation.NOTHING)
+    value, unit = row[side]["median"], row["scale"] or row["unit"] or ""
+    return Cell(f"{notation.as_decided(value)} {unit}".rstrip(), value)
 
 
-def _ratios(sides: ComparedSides) -> Section | None:
-    figures = ratio_figures(sides)
-    return Section("ratios", "Ratios and their intervals", figures) if figures else None
-
-
-def _reasons(sides: ComparedSides) -> Section:
-    columns = (
-        Column("arm", "arm", numeric=False),
-        Column("quantity", "quantity", numeric=False),
-        Column("verdict", "verdict", numeric=False),
-        Column("because", "because", numeric=False),
-        Column("evaluated", "evaluated", numeric=False),
-    )
-    rows = tuple(
+def _reasons(rows: Sequence[Document]) -> Section:
+    columns = (*text_columns("arm", "quantity", "verdict", "because", "evaluated"),)
+    cells = tuple(
         (
-            Cell(row.arm, row.arm, header=True),
-            Cell(row.quantity),
-            Cell(row.verdict, tone=verdict_tone(row.verdict)),
-            Cell(row.because, row.because, row.test),
-            Cell("; ".join(text for text, _ in row.inequalities) or notation.NOTHING),
+            Cell(row["arm"], row["arm"], header=True),
+            Cell(_quantity(row)),
+            Cell(_verdict(row), tone=verdict_tone(_verdict(row))),
+            Cell(row["because"], row["because"], (row["test"] or {}).get("name") or ""),
+            Cell("; ".join(one["text"] for one in row["inequalities"]) or notation.NOTHING),
         )
-        for row in _worst_first(sides.rows)
+        for row in _worst_first(rows)
     )
     folded = f"The reasons of {notation.plural(len(rows), 'verdict')}"
-    table = Table("reasons", "What each verdict rests on", columns, rows, folded=folded)
+    table = Table("reasons", "What each verdict rests on", columns, cells, folded=folded)
     return Section("reasons", "Why: the evaluated inequalities", (table,))
 
 
-def _doubts(sides: ComparedSides) -> Section:
-    points = [("Note", note) for note in sides.notes]
-    points += [("Raised", text) for text in sides.raised]
-    for row in sides.rows:
-        for name, side in (("before", row.before), ("after", row.after)):
-            if side is not None and side.outlying:
-                rounds = notation.listed([str(number) for number in side.outlying])
-                where = f"{notation.named(row.arm)}, {row.quantity}, {name}"
+def _doubts(comparison: Document) -> Section:
+    points = [("Note", str(note)) for note in comparison["notes"]]
+    points += [("Raised", str(text)) for text in comparison["raised"]]
+    for row in comparison["rows"]:
+        for name, side in _sides(row):
+            if side["outlying_rounds"]:
+                rounds = notation.listed([str(number) for number in side["outlying_rounds"]])
+                where = f"{notation.named(row['arm'])}, {_quantity(row)}, {name}"
                 points.append(("Outlier, kept", f"{where}: round {rounds}."))
-    blocks: tuple[Block, ...] = (
-        (Points(tuple(points), "warn"),)
+    block: Block = (
+        Points(tuple(points), "warn")
         if points
-        else (Sentence("This comparison shows no reason for doubt.", "good"),)
+        else Sentence("This comparison shows no reason for doubt.", "good")
     )
-    return Section("doubts", "Reasons to doubt the comparison", blocks)
+    return Section("doubts", "Reasons to doubt the comparison", (block,))
 
 
-def _values(sides: ComparedSides) -> Section:
+def _values(rows: Sequence[Document]) -> Section:
     columns = (
-        Column("arm", "arm", numeric=False),
-        Column("quantity", "quantity", numeric=False),
-        Column("side", "side", numeric=False),
+        *text_columns("arm", "quantity", "side"),
         Column("round", "round"),
         Column("value", "value"),
     )
-    rows = tuple(
+    cells = tuple(
         (
-            Cell(row.arm, row.arm, header=True),
-            Cell(row.quantity),
+            Cell(row["arm"], row["arm"], header=True),
+            Cell(_quantity(row)),
             Cell(name),
             Cell(str(number), number),
             Cell(f"{value:.10g}", value),
         )
-        for row in sides.rows
-        for name, side in (("before", row.before), ("after", row.after))
-        if side is not None
-        for number, value in side.values.items()
+        for row in rows
+        for name, side in _sides(row)
+        for number, value in zip(side["rounds"], side["values"], strict=True)
     )
-    folded = f"{notation.plural(len(rows), 'value')} by round"
-    table = Table("raw-values", "Every value of both sides", columns, rows, folded=folded)
+    folded = f"{notation.plural(len(cells), 'value')} by round"
+    table = Table("raw-values", "Every value of both sides", columns, cells, folded=folded)
     return Section("raw", "Raw values", (table,))
 
 
-def _remake(sides: ComparedSides) -> Section:
-    from shlex import quote
-
-    pair = f"{quote(sides.before)} {quote(sides.after)}"
-    line = f"python -m serde_lab compare {pair}"
+def _remake(before: str, after: str) -> Section:
+    line = f"python -m serde_lab compare {quote(before)} {quote(after)}"
     return Section("remake", "Remake it", (Commands(((line, "this comparison"),)),))
 
 
@@ -289,40 +302,40 @@ _MOST_ROWS = 40
 """A plot with more rows is unreadable; the table has all of them."""
 
 
-def ratio_figures(sides: ComparedSides) -> tuple[Figure, ...]:
-    """One figure per metric that has intervals."""
-    by_metric: dict[str, list[ComparedRow]] = {}
-    for row in sides.rows:
-        if row.ratio is not None and row.low is not None and row.high is not None:
-            by_metric.setdefault(row.metric, []).append(row)
-    return tuple(_figure(metric, rows[:_MOST_ROWS]) for metric, rows in by_metric.items())
+def _ratios(rows: Sequence[Document]) -> Section | None:
+    """A figure for each metric that has intervals."""
+    by_metric: dict[str, list[PointRow]] = {}
+    for row in rows:
+        interval = row["interval"] or {}
+        low, high = interval.get("low"), interval.get("high")
+        if row["ratio"] is not None and low is not None and high is not None:
+            metric, quantity = row["metric"], _quantity(row)
+            drawn = PointRow(
+                label=row["arm"] if quantity == metric else f"{row['arm']}, {quantity}",
+                points=(),
+                middle=row["ratio"],
+                low=low,
+                high=high,
+                note=f"{notation.decided('ratio', row['ratio'])} {_verdict(row)}",
+            )
+            by_metric.setdefault(metric, []).append(drawn)
+    figures = tuple(_figure(metric, drawn[:_MOST_ROWS]) for metric, drawn in by_metric.items())
+    return Section("ratios", "Ratios and their intervals", figures) if figures else None
 
 
-def _figure(metric: str, rows: list[ComparedRow]) -> Figure:
-    drawn = tuple(
-        PointRow(
-            label=row.arm if row.quantity == metric else f"{row.arm}, {row.quantity}",
-            points=(),
-            middle=row.ratio,
-            low=row.low,
-            high=row.high,
-            note=f"{notation.decided('ratio', row.ratio)} {row.verdict}",
-        )
+def _figure(metric: str, rows: Sequence[PointRow]) -> Figure:
+    described = "; ".join(
+        f"{row.label} {row.note}, {notation.decided('ratio', row.low)} to"
+        f" {notation.decided('ratio', row.high)}"
         for row in rows
     )
     return Figure(
         name=f"ratio-{metric.replace('.', '-').replace('_', '-')}",
         title=f"{metric}: after over before",
-        description="Intervals, one for each row, compared with 1: "
-        + "; ".join(
-            f"{row.label} {row.note}, {notation.decided('ratio', row.low)} to"
-            f" {notation.decided('ratio', row.high)}"
-            for row in drawn
-        )
-        + ".",
+        description=f"Intervals, one for each row, compared with 1: {described}.",
         drawing=PointRows(
             axis="ratio, after over before; the dashed line is 1",
-            rows=drawn,
+            rows=tuple(rows),
             from_zero=False,
             line=1.0,
         ),

@@ -23,24 +23,13 @@ from serde_lab.report.page import (
     Section,
     Sentence,
     Table,
+    text_columns,
     verdict_tone,
 )
 from serde_lab.report.plots.drawings import Line, Lines
+from serde_lab.report.plots.palette import line_role
 
 Document = Mapping[str, Any]
-
-_ROLES = (
-    "bar",
-    "encode",
-    "write",
-    "from_arrow",
-    "decode",
-    "merge",
-    "to_arrow",
-    "route",
-    "keygen",
-    "other",
-)
 
 
 def history_page(document: Document) -> Page:
@@ -113,8 +102,7 @@ def _unit(one: Document) -> str:
 
 def _steps(series: Sequence[Document]) -> Section:
     columns = (
-        Column("arm", "arm", numeric=False),
-        Column("quantity", "quantity", numeric=False),
+        *text_columns("arm", "quantity"),
         Column("run", "since run", numeric=False),
         Column("verdict", "verdict", numeric=False),
         Column("before", "before"),
@@ -171,7 +159,6 @@ def _figure(name: str, series: Sequence[Document], runs: Sequence[str]) -> Figur
     place = {run: i for i, run in enumerate(runs)}
     lines: list[Line] = []
     for i, one in enumerate(series):
-        role = _ROLES[i % len(_ROLES)]
         stretches: dict[int, list[tuple[float, float]]] = {}
         for point in one["points"]:
             stretches.setdefault(point["stretch"], []).append(
@@ -179,7 +166,7 @@ def _figure(name: str, series: Sequence[Document], runs: Sequence[str]) -> Figur
             )
         for n, points in enumerate(stretches.values(), 1):
             label = str(one["arm"]) if n == len(stretches) else ""
-            lines.append(Line(label, role, tuple(points)))
+            lines.append(Line(label, line_role(i), tuple(points)))
     marks = [
         (float(place[step["run"]]), f"{one['arm']}: {step['verdict']}")
         for one in series
@@ -226,9 +213,7 @@ def _notes(document: Document) -> Section:
 
 def _points(series: Sequence[Document]) -> Section:
     columns = (
-        Column("arm", "arm", numeric=False),
-        Column("quantity", "quantity", numeric=False),
-        Column("run", "run", numeric=False),
+        *text_columns("arm", "quantity", "run"),
         Column("started_at", "started", numeric=False),
         Column("median", "median"),
         Column("rounds", "rounds"),

@@ -36,11 +36,13 @@ _OF_TABLE: Mapping[str, tuple[str, ...]] = {
 }
 """The metrics of a table's columns that are not named after one."""
 
-_OF_COLUMN = {
+_OF_COLUMN: Mapping[str, tuple[str, ...]] = {
     "ratio": ("seconds",),
     "cpu_ratio": ("tree_cpu_s",),
-    "value": (),
+    "by_cpu": ("tree_cpu_s",),
     "cold": ("seconds",),
+    "fresh_s": ("seconds",),
+    "value": (),
 }
 _NAMES = tuple(metric.name for metric in METRICS)
 

@@ -52,6 +52,11 @@ class Table:
     """The summary behind which the table is folded; "" if it is not folded."""
 
 
+def text_columns(*keys: str) -> tuple[Column, ...]:
+    """Columns of texts, whose headings are their keys."""
+    return tuple(Column(key, key, numeric=False) for key in keys)
+
+
 def text_table(
     name: str,
     headings: Sequence[str],

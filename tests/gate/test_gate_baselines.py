@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ def saved(tmp_path: Path, folder: Path) -> Run:
 
 def test_a_run_passes_against_itself(tmp_path: Path, folder: Path) -> None:
     run = saved(tmp_path, folder)
-    result = gate_run(run, folder, strict=True)
+    result = gate_run(run, folder=folder, strict=True)
     assert result.exit_status == 0
     assert len(result.findings) == 10  # contents, seconds, serde_cpu_s, rows, frame_bytes of two
 
@@ -58,17 +59,17 @@ def test_what_fails_a_gate(
     tmp_path: Path, folder: Path, change: dict[str, object], status: int
 ) -> None:
     saved(tmp_path, folder)
-    assert gate_run(run_of(tmp_path, "r2", **change), folder).exit_status == status
+    assert gate_run(run_of(tmp_path, "r2", **change), folder=folder).exit_status == status
 
 
 def test_a_missing_baseline_is_never_a_pass(tmp_path: Path, folder: Path) -> None:
     run = run_of(tmp_path, "r1")
     with pytest.raises(RunError, match="no baseline 'main'") as caught:
-        gate_run(run, folder)
+        gate_run(run, folder=folder)
     assert caught.value.exit_status == 1
     saved(tmp_path / "other", folder)
     with pytest.raises(RunError, match="no baseline 'nightly'"):
-        gate_run(run, folder, baseline="nightly")
+        gate_run(run, folder=folder, baseline="nightly")
 
 
 def test_another_machine_class_is_named_and_taken_only_when_asked(
@@ -80,13 +81,13 @@ def test_another_machine_class_is_named_and_taken_only_when_asked(
     fast = {name: [v / 3 for v in values] for name, values in seconds.items()}
     other = run_of(tmp_path, "r2", seconds=fast, kinds=kinds, machine_class="other")
     with pytest.raises(RunError, match=f"other machine classes have one: {MACHINE}"):
-        gate_run(other, folder)
-    result = gate_run(other, folder, host_mismatch="ratios")
+        gate_run(other, folder=folder)
+    result = gate_run(other, folder=folder, host_mismatch="ratios")
     assert result.exit_status == 0
     assert "regression" not in {finding.level for finding in result.findings}
     slow = {"avro": [v / 1.5 for v in STEADY], "floor": fast["floor"]}
     slower = run_of(tmp_path, "r3", seconds=slow, kinds=kinds, machine_class="other")
-    assert gate_run(slower, folder, host_mismatch="ratios").exit_status == 3
+    assert gate_run(slower, folder=folder, host_mismatch="ratios").exit_status == 3
 
 
 def test_a_baseline_is_not_replaced_but_promoted_with_a_reason(
@@ -101,7 +102,7 @@ def test_a_baseline_is_not_replaced_but_promoted_with_a_reason(
         baseline.save(slower, folder, by="ada")
     with pytest.raises(UsageError, match="needs a reason"):
         baseline.promote(slower, folder, by="ada", reason=" ")
-    assert gate_run(slower, folder).exit_status == 3
+    assert gate_run(slower, folder=folder).exit_status == 3
     assert baseline.baseline_file(folder, MACHINE, "smoke").read_bytes() == before
     change = baseline.promote(slower, folder, by="bob", reason="checksums are worth it", at=WHEN)
     assert change.loosened == (
@@ -109,7 +110,7 @@ def test_a_baseline_is_not_replaced_but_promoted_with_a_reason(
         "avro: seconds 1.002 -> 1.203",
         "avro: serde_cpu_s 0.5012 -> 0.6015",
     )
-    assert gate_run(slower, folder).exit_status == 0
+    assert gate_run(slower, folder=folder).exit_status == 0
     kept = baseline.show(change.file)["events"]
     assert [(event["event"], event["by"]) for event in kept] == [
         ("save", "ada"),
@@ -195,7 +196,7 @@ def test_damaged_files_are_named(tmp_path: Path, folder: Path, text: str) -> Non
     file.parent.mkdir(parents=True)
     file.write_text(text)
     with pytest.raises(RunError, match=r"smoke\.json"):
-        gate_run(run_of(tmp_path, "r1"), folder)
+        gate_run(run_of(tmp_path, "r1"), folder=folder)
     file.write_text(
         json.dumps(
             {
@@ -208,7 +209,7 @@ def test_damaged_files_are_named(tmp_path: Path, folder: Path, text: str) -> Non
         )
     )
     with pytest.raises(RunError, match="'main' is damaged"):
-        gate_run(run_of(tmp_path, "r2"), folder)
+        gate_run(run_of(tmp_path, "r2"), folder=folder)
 
 
 class TestSecondMeasurement:
@@ -223,7 +224,7 @@ class TestSecondMeasurement:
             asked.append(arms)
             return run_of(tmp_path, f"again{len(asked)}", **plans[len(asked) - 1])
 
-        result = gate_measured(measure, folder)
+        result = gate_measured(measure, partial(gate_run, folder=folder))
         return result.exit_status, asked, [f.text for f in result.findings]
 
     def test_a_passing_run_is_not_measured_again(self, tmp_path: Path, folder: Path) -> None:
@@ -254,7 +255,7 @@ class TestSecondMeasurement:
             assert arms == ()
             return run_of(tmp_path, "again", seconds={"avro": SLOWER, "arrow": STEADY})
 
-        result = gate_measured(measure, folder, arms=["arrow"])
+        result = gate_measured(measure, partial(gate_run, folder=folder), ["arrow"])
         assert result.exit_status == 0
         assert {f.row.after_arm for f in result.findings if f.row} == {"arrow"}
 

@@ -135,9 +135,9 @@ def test_ci_ends_with_this_gate() -> None:
 def test_the_code_as_it_is_has_the_bytes_of_the_committed_baseline(copy: Copy) -> None:
     judged = gate_run(
         load_run(copy.first),
-        CHECKOUT / "results" / "baselines",
+        ["pickle"],
+        folder=CHECKOUT / "results" / "baselines",
         host_mismatch="shared",
-        arms=["pickle"],
     )
     found = {f.row.quantity.metric: f.level for f in judged.findings if f.row and not f.row.scale}
     assert found.pop("seconds") == "undecided"  # no machine of CI is that of the baseline

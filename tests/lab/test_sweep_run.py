@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from serde_lab.analysis.summary import summary_of
-from serde_lab.cli.run_table import run_tables
+from serde_lab.analysis.summary import summarise
+from serde_lab.cli.run_table import report_tables
 from serde_lab.errors import SetupError
 from serde_lab.lab import needs
 from serde_lab.lab.needs import check_disk, disk_need
@@ -71,12 +71,12 @@ def test_a_sweep_is_one_run_that_can_be_resumed(tmp_path: Path) -> None:
     }
     assert not list((tmp_path / "work").iterdir())
 
-    summary, derived = summary_of(run)
+    summary = summarise(run)
     assert [arm["rows"] for arm in summary["arms"]] == VALUES * 2
     assert [one["arm"] for one in summary["growth"]] == ["arrow", "internal_row"]
     points = summary["growth"][1]["points"]
     assert [(point["value"], point["rows"]) for point in points] == [(v, v) for v in VALUES]
-    assert [title[:6] for _, _, title in run_tables(summary, derived)] == ["small ", "growth"]
+    assert [table.name for table in report_tables(run)] == ["growth"]
     page = tmp_path / "page.md"
     render_run(path, page, "md")
     assert "## How cost grows" in page.read_text()
@@ -110,11 +110,11 @@ def test_rfc84_small(tmp_path: Path) -> None:
     assert any(f"{rows:,} rows, {keys:,} different keys" in text for text in said)
     found = next(c for c in run.checks if c.name == "no_duplicate_keys")
     assert found.detail == f"{keys:,} distinct keys"
-    summary, derived = summary_of(run)
+    summary = summarise(run)
     assert summary["rfc84"]["samples"] == "a single sample"
     assert summary["rfc84"]["different_keys"] == {"1": keys}
-    (table,) = [rows for _, rows, title in run_tables(summary, derived) if "RFC-84" in title]
-    assert [row[-2] for row in table] == ["−79.9 %", "−95.8 %", "−29.9 %", "−31.1 %"]
+    (table,) = [table for table in report_tables(run) if "RFC-84" in table.caption]
+    assert [row[-2].text for row in table.rows] == ["−79.9 %", "−95.8 %", "−29.9 %", "−31.1 %"]
     render_run(outcome.path, tmp_path / "page.md", "md")
     assert f"{keys:,} different keys; a single sample" in (tmp_path / "page.md").read_text()
 

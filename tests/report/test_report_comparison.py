@@ -17,7 +17,6 @@ from serde_lab.gate.compare.sides import side_of_run
 from serde_lab.gate.history import acknowledge, history
 from serde_lab.gate.output.documents import comparison_document, history_document
 from serde_lab.report import render
-from serde_lab.report.comparison_document import read_comparison
 from serde_lab.report.comparison_page import comparison_page
 from serde_lab.report.history_page import history_page
 from serde_lab.report.page import Page
@@ -189,7 +188,7 @@ def test_what_is_no_document_is_refused() -> None:
     with pytest.raises(RunError, match="no document of a history"):
         history_page({"scenario": "a", "runs": None})
     with pytest.raises(RunError, match="no document of a comparison"):
-        read_comparison({"comparison": 3})
+        comparison_page({"comparison": 3})
 
 
 @pytest.mark.parametrize("format", render.FORMATS)

@@ -6,15 +6,8 @@ from typing import Any
 
 import pytest
 
-from serde_lab.analysis.codec_costs import (
-    COLUMNS,
-    by_width,
-    codec_costs,
-    records_of,
-    type_cells,
-    usual_rows,
-    width_cells,
-)
+from serde_lab.analysis.codec_costs import by_width, codec_costs, records_of, usual_rows
+from serde_lab.report.run.codec import record_table, type_table, width_table
 
 CASES: list[dict[str, Any]] = [
     {"group": "record", "rows": 100, "columns": 17, "type": "", "string_share": None},
@@ -54,8 +47,10 @@ def test_a_record_costs_its_verbs_and_bytes() -> None:
     assert record.arm == "internal_row"
     assert (record.write_us, record.read_us, record.both_us) == pytest.approx((0.12, 0.25, 0.37))
     assert record.bytes == 180
-    assert record.cells()[:5] == ("internal_row", "100", "0.120", "0.250", "0.370")
-    assert len(record.cells()) == len(COLUMNS)
+    table = record_table([record])
+    (row,) = table.rows
+    assert [cell.text for cell in row[:5]] == ["internal_row", "100", "0.120", "0.250", "0.370"]
+    assert len(row) == len(table.columns)
 
 
 def test_a_type_costs_what_eight_columns_add_over_eight() -> None:
@@ -67,13 +62,19 @@ def test_a_type_costs_what_eight_columns_add_over_eight() -> None:
     )
     assert int64.bytes == pytest.approx(8)
     assert usual_rows(costs) == 100
-    assert type_cells(costs) == (("type", "internal_row"), [("int64", "0.100 µs, 8 B")])
+    table = type_table(costs)
+    assert [column.heading for column in table.columns] == ["type", "internal_row"]
+    assert [[(cell.text, cell.note) for cell in row] for row in table.rows] == [
+        [("int64", ""), ("0.100", "8 B")]
+    ]
 
 
 def test_a_width_keeps_its_share_of_strings() -> None:
     costs = codec_costs(SUMMARY, CASES)
     assert list(by_width(costs)) == [(20, 0.5)]
-    assert width_cells(costs)[1][0][:3] == ("20", "50 %", "4.000 µs, 200 B")
+    cells = width_table(costs).rows[0]
+    assert [cell.text for cell in cells[:3]] == ["20", "50 %", "4.000"]
+    assert cells[2].note == "200 B"
 
 
 def test_a_run_of_commits_has_no_costs() -> None:

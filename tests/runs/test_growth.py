@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from serde_lab.analysis.growth import GrowthPoint, fit_power, growth, headings, values_of
+from serde_lab.analysis.growth import GrowthPoint, fit_power, growth
+from serde_lab.report.run.growth import growth_table
 
 VALUES = (0.1, 0.3, 1.0, 3.0, 10.0)
 
@@ -51,8 +52,9 @@ def test_a_straight_line_is_called_one() -> None:
     assert one.verdict == "linear"
     assert one.last_step == pytest.approx(82 / 26)
     assert one.most_last_step == pytest.approx(3.5)
-    assert one.cells(values_of([one]))[-1] == "linear"
-    assert len(headings(values_of([one]))) == len(one.cells(values_of([one])))
+    table = growth_table([one])
+    assert table.rows[0][-1].text == "linear"
+    assert len(table.columns) == len(table.rows[0])
 
 
 def test_more_than_a_straight_line_is_not() -> None:
@@ -87,7 +89,7 @@ def test_a_point_without_a_timing_leaves_no_verdict() -> None:
     assert one.fits_memory is None
     assert one.missing == (10.0,)
     assert one.verdict == "no timing at 10"
-    assert one.cells(values_of([one]))[5] == "–"
+    assert growth_table([one]).rows[0][5].text == "–"
 
 
 def test_three_points_have_no_curve() -> None:

@@ -10,6 +10,7 @@ from scipy import stats
 
 from serde_lab.analysis.cell_values import CellValues, cell_values
 from serde_lab.analysis.rfc84 import Claim, claims, percentage, rfc84_json, rounds_said
+from serde_lab.report.run.beside import claim_cells
 from serde_lab.runs.model import Cell, Sample
 
 CONTENT = {"data": {"key_range": "third"}}
@@ -40,7 +41,9 @@ def test_the_four_quantities_are_set_beside_the_rfcs() -> None:
         ("total time", 300.0, -0.311),
     ]
     assert [c.change for c in found] == pytest.approx([-0.75] * 4)
-    assert found[0].cells()[4:] == ("−75.0 %", "nothing", "−79.9 %", "not the same thing")
+    cells = claim_cells(found[0])[3:]
+    shown = ["−75.0 %", "nothing", "−79.9 %", "not the same thing"]
+    assert [cell.text for cell in cells] == shown
     assert [c.verdict for c in found] == [
         *["not the same thing"] * 2,
         "contradicts",

@@ -78,18 +78,7 @@ def save(
     at: datetime | None = None,
 ) -> BaselineChange:
     """Save a run as a new baseline; raises UsageError if the name is taken or the run is unfit."""
-    side, notes = _fit_side(run)
-    file = baseline_file(folder, side.machine_class, side.scenario)
-    document = (
-        read_document(file) if file.exists() else new_document(side.scenario, side.machine_class)
-    )
-    if name in document["baselines"]:
-        taken = document["baselines"][name]["run"]
-        raise UsageError(
-            f"{file} already has the baseline {name!r} of run {taken}",
-            "promote the run with a reason to replace it",
-        )
-    return _put(file, document, side, name, "save", by=by, reason=reason, at=at, notes=notes)
+    return _put("save", run, folder, name, by=by, reason=reason, at=at)
 
 
 def promote(
@@ -98,12 +87,7 @@ def promote(
     """Replace a baseline with a run and keep the reason; raises UsageError without a reason."""
     if not reason.strip():
         raise UsageError("a promotion needs a reason", "--reason TEXT, which the file keeps")
-    side, notes = _fit_side(run)
-    file = baseline_file(folder, side.machine_class, side.scenario)
-    document = (
-        read_document(file) if file.exists() else new_document(side.scenario, side.machine_class)
-    )
-    return _put(file, document, side, name, "promote", by=by, reason=reason, at=at, notes=notes)
+    return _put("promote", run, folder, name, by=by, reason=reason, at=at)
 
 
 def remove(
@@ -243,20 +227,21 @@ def _fit_side(run: Run) -> tuple[Side, tuple[str, ...]]:
 
 
 def _put(
-    file: Path,
-    document: dict[str, Any],
-    side: Side,
-    name: str,
-    event: str,
-    *,
-    by: str,
-    reason: str,
-    at: datetime | None,
-    notes: tuple[str, ...],
+    event: str, run: Run, folder: Path, name: str, *, by: str, reason: str, at: datetime | None
 ) -> BaselineChange:
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r} cannot be the name of a baseline")
+    side, notes = _fit_side(run)
+    file = baseline_file(folder, side.machine_class, side.scenario)
+    document = (
+        read_document(file) if file.exists() else new_document(side.scenario, side.machine_class)
+    )
     old = document["baselines"].get(name)
+    if old is not None and event == "save":
+        raise UsageError(
+            f"{file} already has the baseline {name!r} of run {old['run']}",
+            "promote the run with a reason to replace it",
+        )
     record = record_of_side(side)
     loosened = () if old is None else _loosened(old, record)
     document["baselines"][name] = record

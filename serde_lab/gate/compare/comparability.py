@@ -19,13 +19,11 @@ from serde_lab.measure.instruments import differing_instruments
 from serde_lab.scenario.identity import arm_with_defaults, with_defaults
 
 HostMismatch = Literal["refuse", "ratios", "ignore", "shared"]
-"""What happens to times if machine classes differ.
+"""What happens to times if machine classes differ; `shared` has an option of its own, `--shared-machine`.
 
 `shared` ignores the class: other users of the machine influence every wall time, so that only CPU times are
 compared, as ratios to the control arm's CPU time.
 """
-HOST_MISMATCH: tuple[HostMismatch, ...] = ("refuse", "ratios", "ignore")
-"""The values of `--host-mismatch`; `shared` has its own option, `--shared-machine`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +39,6 @@ class Obstacles:
     ratios: bool = False
     cpu_only: bool = False
     notes: tuple[str, ...] = ()
-
-
-def host_mismatch_named(name: str) -> HostMismatch:
-    """Validate the value of --host-mismatch; raises UsageError naming the three allowed values."""
-    for known in HOST_MISMATCH:
-        if name == known:
-            return known
-    raise UsageError(f"host mismatch {name!r} is not one of {', '.join(HOST_MISMATCH)}")
 
 
 def obstacles(

@@ -23,7 +23,6 @@ from serde_lab.gate.compare.comparability import (
 from serde_lab.gate.compare.evidence import (
     Evidence,
     NoiseFloor,
-    SideValues,
     Values,
     adjust,
     gather,
@@ -125,19 +124,17 @@ def _rows_of_pair(
         elif stands.absolute:
             yield _across_machines(base, before, after, stands, wide_control)
         else:
-            yield replace(
-                base,
-                before=side_values(first),
-                after=side_values(second),
-                # Family and level are set once all cells are known.
-                evidence=unjudged(first, second, paired=pair.paired),
-                floor=noise_floor(
-                    quantity, before, after, (pair.before_arm, pair.after_arm), control
-                ),
-            )
+            arms = pair.before_arm, pair.after_arm
+            # Family and level are set once all cells are known.
+            pending = _with_evidence(base, unjudged(first, second, paired=pair.paired))
+            yield replace(pending, floor=noise_floor(quantity, before, after, arms, control))
 
 
 _PENDING = Judgement(Verdict.INSUFFICIENT, "not judged yet")
+
+
+def _with_evidence(base: Row, found: Evidence) -> Row:
+    return replace(base, before=found.before, after=found.after, evidence=found)
 
 
 def _refused(base: Row, first: Values, second: Values, reason: str) -> Row:
@@ -171,10 +168,7 @@ def _across_machines(base: Row, before: Side, after: Side, stands: Obstacles, co
         why = f"{machines}, and the control arm {control} has no such time"
         return replace(base, judgement=Judgement(Verdict.NOT_COMPARABLE, why))
     return replace(
-        base,
-        before=side_values(first),
-        after=side_values(second),
-        evidence=unjudged(first, second, paired=False),
+        _with_evidence(base, unjudged(first, second, paired=False)),
         floor=NoiseFloor(WIDE_CHANGE, "the wide limit across machine classes"),
         scale=f"x {control}",
     )
@@ -182,49 +176,28 @@ def _across_machines(base: Row, before: Side, after: Side, stands: Obstacles, co
 
 def _with_verdicts(rows: list[Row], options: CompareOptions) -> list[Row]:
     """Add the verdicts of the noisy cells, corrected for their number."""
-    noisy = [i for i, row in enumerate(rows) if row.evidence is not None]
-    judged = [i for i in noisy if _evidence(rows[i]).testable]
+    noisy = {i: row.evidence for i, row in enumerate(rows) if row.evidence is not None}
+    judged = [i for i, found in noisy.items() if found.testable]
     family = max(len(judged), 1)
     # An A/B measurement fixes its looks in advance, but only here is the number of cells known.
     spending = None if options.spending is None else replace(options.spending, family=family)
-    found: dict[int, Evidence] = {}
-    for i in noisy:
-        row = rows[i]
-        level = options.alpha if spending is None else spending.level(_evidence(row).count)
-        again = gather(
-            _values(row.before),
-            _values(row.after),
-            paired=_evidence(row).paired,
-            family=family,
-            alpha=level,
-        )
-        found[i] = again
-        rows[i] = replace(row, evidence=again, alpha=level)
+    for i, found in noisy.items():
+        level = options.alpha if spending is None else spending.level(found.count)
+        sides = found.before.by_round, found.after.by_round
+        noisy[i] = gather(*sides, paired=found.paired, family=family, alpha=level)
+        rows[i] = replace(rows[i], alpha=level)
     if spending is None:
         # Under repeated looks each cell keeps Bonferroni's share of the level: Holm's steps would
         # depend on cells that are still being measured.
-        holm = adjust([found[i] for i in judged])
-        found |= dict(zip(judged, holm, strict=True))
-    for i in noisy:
+        holm = adjust([noisy[i] for i in judged])
+        noisy |= dict(zip(judged, holm, strict=True))
+    for i, found in noisy.items():
         row = rows[i]
-        limits = _limits(row, options)
-        judgement = judge_noisy(found[i], limits, row.metric.better)
-        rows[i] = replace(row, evidence=found[i], judgement=judgement)
+        margin = WIDE_CHANGE if row.scale else options.margin
+        limits = NoisyLimits(row.alpha, row.floor.change, row.floor.source, margin)
+        judgement = judge_noisy(found, limits, row.metric.better)
+        rows[i] = replace(row, evidence=found, judgement=judgement)
     return rows
-
-
-def _limits(row: Row, options: CompareOptions) -> NoisyLimits:
-    margin = WIDE_CHANGE if row.scale else options.margin
-    return NoisyLimits(row.alpha, row.floor.change, row.floor.source, margin)
-
-
-def _evidence(row: Row) -> Evidence:
-    assert row.evidence is not None
-    return row.evidence
-
-
-def _values(side: SideValues | None) -> Values:
-    return {} if side is None else dict(zip(side.rounds, side.values, strict=True))
 
 
 def arm_pairs(before: Side, after: Side, options: CompareOptions) -> list[ArmPair]:

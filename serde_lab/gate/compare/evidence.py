@@ -21,7 +21,6 @@ from serde_lab.gate.statistics.exact_tests import (
     smallest_unpaired_p,
     student_p,
     unpaired_test,
-    welch_p,
 )
 from serde_lab.gate.statistics.intervals import ratio_interval
 
@@ -45,6 +44,11 @@ class SideValues:
     def count(self) -> int:
         """The number of rounds."""
         return len(self.values)
+
+    @property
+    def by_round(self) -> Values:
+        """Each round's value."""
+        return dict(zip(self.rounds, self.values, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +145,16 @@ def gather(
     if found.count == 0 or min(*first.values, *second.values) <= 0:
         return found
     interval = ratio_interval(first.values, second.values, paired=paired)
-    differences = np.log(second.values) - np.log(first.values) if paired else np.empty(0)
-    outcome = paired_test(differences) if paired else unpaired_test(first.values, second.values)
+    outcome = (
+        paired_test(np.log(second.values) - np.log(first.values))
+        if paired
+        else unpaired_test(first.values, second.values)
+    )
     apart = separated(first.values, second.values, paired=paired)
     reachable = outcome.smallest_p * family <= alpha
     deciding = outcome.p
     if not reachable and apart and found.count >= SMALLEST_SAMPLE:
-        deciding = student_p(differences) if paired else welch_p(first.values, second.values)
+        deciding = student_p(first.values, second.values, paired=paired)
     return replace(
         found,
         ratio=rounded_ratio(interval.ratio),

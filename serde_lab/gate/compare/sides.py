@@ -6,8 +6,6 @@ interleave. A baseline has the same shape.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -160,12 +158,6 @@ def _without_digest(run: Run) -> str:
     if run.header.state == "running":
         return f"run {run.header.run} has not ended, and has no digest yet"
     return f"run {run.header.run} has no digest, so nothing proves that its values are the measured ones"
-
-
-def content_hash(value: object) -> str:
-    """A short hash of a JSON-like value; the order of keys does not matter."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def interleaved(first: ArmSide, second: ArmSide) -> bool:

@@ -22,7 +22,6 @@ from serde_lab.gate.compare.evidence import (
     SMALLEST_SAMPLE,
     Evidence,
     NoiseFloor,
-    SideValues,
     Values,
     gather,
 )
@@ -57,8 +56,8 @@ def resting_on_steady_rounds(row: Row, before: Side, after: Side) -> Row:
     if row.scale or (same_ab and found.paired and row.floor.source.startswith("A/A")):
         return row
     steady = gather(
-        {n: v for n, v in _values_of(row.before).items() if n not in marked_before},
-        {n: v for n, v in _values_of(row.after).items() if n not in marked_after},
+        {n: v for n, v in found.before.by_round.items() if n not in marked_before},
+        {n: v for n, v in found.after.by_round.items() if n not in marked_after},
         paired=found.paired,
         family=1,
     )
@@ -120,10 +119,6 @@ def _one_sided(rows: list[Row]) -> Iterator[str]:
         if len(ratios) >= 5 and (all(r > 1 for r in ratios) or all(r < 1 for r in ratios)):
             way = "up" if ratios[0] > 1 else "down"
             yield f"{name} went {way} in all {len(ratios)} arms: look for a shared cause"
-
-
-def _values_of(side: SideValues | None) -> Values:
-    return {} if side is None else dict(zip(side.rounds, side.values, strict=True))
 
 
 _PERCENTILE = 0.80

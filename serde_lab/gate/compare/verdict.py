@@ -50,7 +50,6 @@ class Verdict(StrEnum):
     MISSING = "missing"
 
 
-DECIDED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.NOISE})
 UNDECIDED = frozenset({Verdict.INCONCLUSIVE, Verdict.INSUFFICIENT, Verdict.NOT_COMPARABLE})
 
 MARKS = {

@@ -117,8 +117,8 @@ def _row(row: Row) -> dict[str, Any]:
         "scale": row.scale or None,
         "kind": row.metric.kind,
         "better": row.metric.better,
-        "before": _sample(row.before if found is None else found.before),
-        "after": _sample(row.after if found is None else found.after),
+        "before": _sample(row.before),
+        "after": _sample(row.after),
         "ratio": row.ratio,
         "interval": None
         if found is None

@@ -121,7 +121,7 @@ def _short_table(rows: Sequence[Row], verdicts: Sequence[tuple[str, str]] = ()) 
 def _short_row(row: Row, mark: str, verdict: str) -> tuple[str, ...]:
     found = row.evidence
     unit = row.scale or row.unit
-    before, after = (row.before, row.after) if found is None else (found.before, found.after)
+    before, after = row.before, row.after
     known = found is not None and found.low is not None
     return (
         mark,
@@ -144,7 +144,7 @@ def _full_table(rows: Sequence[Row]) -> Table:
 
 def _full_row(row: Row) -> tuple[str, ...]:
     found = row.evidence
-    before, after = (row.before, row.after) if found is None else (found.before, found.after)
+    before, after = row.before, row.after
     values = (
         before.median if before and before.values else None,
         after.median if after and after.values else None,
@@ -203,10 +203,9 @@ def _outliers(rows: Sequence[Row]) -> list[str]:
     """Names the outlying rounds; they stay in every figure."""
     lines = []
     for row in rows:
-        found = row.evidence
-        for side, sample in (("before", found and found.before), ("after", found and found.after)):
-            if sample and sample.outlying_rounds:
-                values = dict(zip(sample.rounds, sample.values, strict=True))
+        for side, sample in (("before", row.before), ("after", row.after)):
+            if row.evidence and sample and sample.outlying_rounds:
+                values = sample.by_round
                 named = ", ".join(
                     f"round {n} with {shown_value(values[n], row.scale or row.unit)}"
                     for n in sample.outlying_rounds

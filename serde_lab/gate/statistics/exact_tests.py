@@ -100,34 +100,30 @@ def _subset_sum_density(values: npt.NDArray[np.int64], size: int) -> Floats:
     return density
 
 
-def student_p(log_ratios: Sequence[float] | Floats) -> float:
-    """Student's paired t on the logs, which decides if no exact p can be small enough."""
-    differences = np.asarray(log_ratios, dtype=np.float64)
-    if differences.size < 2:
-        return 1.0
-    error = differences.std(ddof=1) / np.sqrt(differences.size)
-    if error <= 1e-12:
-        return 0.0 if abs(differences.mean()) > 1e-12 else 1.0
-    return float(2 * stats.t.sf(abs(differences.mean()) / error, differences.size - 1))
-
-
-def welch_p(before: Sequence[float] | Floats, after: Sequence[float] | Floats) -> float:
-    """Welch's t on the logs of two independent samples."""
-    shift, error, freedom = welch_terms(before, after)
+def student_p(
+    before: Sequence[float] | Floats, after: Sequence[float] | Floats, *, paired: bool
+) -> float:
+    """Student's t on the logs, which decides if no exact p can be small enough; Welch's if not paired."""
+    shift, error, freedom = log_terms(before, after, paired=paired)
     if error <= 1e-12:
         return 0.0 if abs(shift) > 1e-12 else 1.0
     return float(2 * stats.t.sf(abs(shift) / error, freedom))
 
 
-def welch_terms(
-    before: Sequence[float] | Floats, after: Sequence[float] | Floats
+def log_terms(
+    before: Sequence[float] | Floats, after: Sequence[float] | Floats, *, paired: bool
 ) -> tuple[float, float, float]:
-    """Difference of mean logs, its standard error, and Welch-Satterthwaite's degrees of freedom."""
+    """Difference of mean logs, its standard error, and its degrees of freedom (Welch-Satterthwaite's).
+
+    The error is infinite if a side has a single value.
+    """
     first, second = np.log(np.asarray(before)), np.log(np.asarray(after))
     shift = float(second.mean() - first.mean())
     if min(first.size, second.size) < 2:
         return shift, float("inf"), 1.0
-    parts = first.var(ddof=1) / first.size, second.var(ddof=1) / second.size
+    if paired:
+        return shift, float(stats.sem(second - first)), float(first.size - 1)
+    parts = stats.sem(first) ** 2, stats.sem(second) ** 2
     variance = float(parts[0] + parts[1])
     if variance <= 1e-24:
         return shift, 0.0, float(first.size + second.size - 2)

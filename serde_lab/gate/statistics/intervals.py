@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from scipy import stats
 
-from serde_lab.gate.statistics.exact_tests import Floats, welch_terms
+from serde_lab.gate.statistics.exact_tests import Floats, log_terms
 
 BOOTSTRAP_SEED = 20_250_601
 BOOTSTRAP_DRAWS = 2_000
@@ -77,7 +77,7 @@ def ratio_interval(
         )
         method = "bootstrap of rounds" if paired else "bootstrap"
         return RatioInterval(ratio, float(np.exp(low)), float(np.exp(high)), confidence, method)
-    shift, error, freedom = _log_terms(first, second, paired)
+    shift, error, freedom = log_terms(first, second, paired=paired)
     method = "Student's t on logs"
     if not np.isfinite(error):
         return RatioInterval(ratio, 0.0, float("inf"), confidence, method)
@@ -87,16 +87,6 @@ def ratio_interval(
     return RatioInterval(
         ratio, min(low_high[0], ratio), max(low_high[1], ratio), confidence, method
     )
-
-
-def _log_terms(before: Floats, after: Floats, paired: bool) -> tuple[float, float, float]:
-    if not paired:
-        return welch_terms(before, after)
-    differences = np.log(after) - np.log(before)
-    if differences.size < 2:
-        return float(differences.mean()), float("inf"), 1.0
-    error = float(differences.std(ddof=1) / np.sqrt(differences.size))
-    return float(differences.mean()), error, float(differences.size - 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from serde_lab.errors import ScenarioError
@@ -21,6 +22,7 @@ from serde_lab.pipeline.stages import stored_form
 from serde_lab.records.keys import NOWHERE, KeyGenerator
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.model import Scenario
+from serde_lab.serde.interface import Frames
 
 Group = Literal["record", "type", "width"]
 
@@ -90,15 +92,11 @@ def codec_cases(scenario: Scenario, record_columns: int) -> tuple[CodecCase, ...
 def codec_batches(
     scenario: Scenario, inputs: PreparedInputs, schema: RecordSchema
 ) -> Iterator[CodecBatch]:
-    """Yield the rows of every case, made on demand.
-
-    `schema` is that of the scenario's own records. Raises ScenarioError if there are fewer of them than
-    a batch needs.
-    """
+    """Yield the rows of every case, made on demand; `schema` is that of the scenario's own records."""
     keys = KeyGenerator(schema, scenario.table.hive_style, scenario.table.url_encode)
     for case in codec_cases(scenario, len(schema.data)):
         if case.group == "record":
-            rows = _first_rows(inputs, schema, case.rows)
+            rows = first_rows(inputs, schema, case.rows)
             yield CodecBatch(case, schema, keys.envelop(rows, NOWHERE))
             continue
         made_up, batch = batch_of(_columns(case), case.rows)
@@ -115,16 +113,22 @@ def check_rows(scenario: Scenario, inputs: PreparedInputs) -> None:
         )
 
 
-def _first_rows(inputs: PreparedInputs, schema: RecordSchema, rows: int) -> pa.RecordBatch:
+def first_rows(inputs: PreparedInputs, schema: RecordSchema, most: int) -> pa.RecordBatch:
+    """The first rows of the first commit, at most `most`, in stored form."""
     found: list[pa.RecordBatch] = []
-    missing = rows
+    missing = most
     for file in inputs.commits[0].files:
-        for batch in pq.ParquetFile(file).iter_batches(min(rows, 1 << 16)):
+        for batch in pq.ParquetFile(file).iter_batches(min(most, 1 << 16)):
             found.append(stored_form(batch.slice(0, missing), schema.data))
             missing -= len(found[-1])
             if not missing:
                 return pa.concat_batches(found)
-    raise ScenarioError(f"the first commit has {rows - missing:,} rows, expected {rows:,}")
+    return pa.concat_batches(found or [pa.RecordBatch.from_pylist([], schema=schema.data)])
+
+
+def frame_bytes(frames: Frames) -> int:
+    """The bytes of all frames."""
+    return int(pc.sum(pc.binary_length(frames.frame), min_count=0).as_py())
 
 
 def _columns(case: CodecCase) -> Sequence[pa.Array]:
@@ -169,12 +173,6 @@ def values_of(kind: str, rows: int, seed: int) -> pa.Array:
         ),
     }
     return makers[kind]()
-
-
-KINDS = (
-    *("bool", "int8", "int16", "int32", "int64", "float", "double", "decimal", "string", "binary"),
-    *("date", "timestamp", "list", "map", "struct"),
-)
 
 
 def _text(draw: np.random.Generator, rows: int, letters: int) -> pa.StringArray:

@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from serde_lab.errors import LabError
+from serde_lab.errors import reason_of
 from serde_lab.inputs.made_up_rows import made_up_rows
 from serde_lab.records.keys import NOWHERE, KeyGenerator
 from serde_lab.records.plain_form import first_difference
@@ -79,7 +79,7 @@ def frames_stand_alone(
         try:
             samples[name] = _sample(subject, options, schema, enveloped)
         except Exception as exc:  # a plug-in may raise anything
-            raised[name] = f"{subject} cannot encode made-up rows: {_message(exc)}"
+            raised[name] = f"{subject} cannot encode made-up rows: {reason_of(exc)}"
     answers = _read_back({name: sample.sent for name, sample in samples.items()}, work)
     return Proof({n: _judged(sample, answers[n]) for n, sample in samples.items()}, raised)
 
@@ -111,12 +111,6 @@ def _judged(sample: _Sample, answer: pa.RecordBatch | str) -> CheckResult:
 
 def _failed(detail: str) -> CheckResult:
     return CheckResult(STAND_ALONE, False, detail)
-
-
-def _message(exc: BaseException) -> str:
-    if isinstance(exc, LabError):
-        return exc.message
-    return f"{type(exc).__name__}: {(str(exc).strip().splitlines() or [''])[0]}"
 
 
 def _read_back(sent: Mapping[str, Sent], work: Path) -> dict[str, pa.RecordBatch | str]:
@@ -184,7 +178,7 @@ def decode_all(request: Path, answer: Path) -> None:
                 bound = strategy(sent.strategy).bind(sent.schema, sent.options)
                 found = bound.decode(sent.frames).to_arrow()
             except Exception as exc:  # what a plug-in raises is reported as its result
-                found = _message(exc)
+                found = reason_of(exc)
             pickle.dump((name, found), file)
             file.flush()
 

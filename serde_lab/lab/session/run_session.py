@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from serde_lab.errors import LabError, SetupError
+from serde_lab.errors import LabError, SetupError, reason_of
 from serde_lab.lab.cells.cell import Cell, CellResult
 from serde_lab.lab.cells.peer_arms import SessionPlan, recorded_jars
 from serde_lab.lab.cells.table_cells import TableCells, discard_cell
@@ -242,8 +242,5 @@ def _outcome(call: Callable[..., Any], *arguments: Any) -> tuple[bool, Any]:
     """Whether the call raised, and its result or error; errors become ours, which a pipe can carry."""
     try:
         return False, call(*arguments)
-    except LabError as exc:
-        return True, exc
     except Exception as exc:  # a plug-in or Spark may raise anything
-        lines = str(exc).strip().splitlines() or [""]
-        return True, LabError(f"{type(exc).__name__}: {lines[0]}")
+        return True, exc if isinstance(exc, LabError) else LabError(reason_of(exc))

@@ -19,8 +19,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import PathPatch, Rectangle
-from matplotlib.path import Path as Outline
+from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 
@@ -135,29 +134,26 @@ class Canvas:
         tip: str = "",
     ) -> None:
         """Draw a point: a filled dot, a hollow diamond or a cross, recognizable without colour."""
-        colour = palette.light(role)
-        r = radius
-        if shape == "cross":
-            outline = Outline(
-                [(x - r, y - r), (x + r, y + r), (x - r, y + r), (x + r, y - r)],
-                [Outline.MOVETO, Outline.LINETO, Outline.MOVETO, Outline.LINETO],
-            )
-            self._add(PathPatch(outline, facecolor="none", edgecolor=colour, linewidth=1.8), tip)
-        elif shape == "diamond":
-            d = r * 1.15
-            outline = Outline([(x, y - d), (x + d, y), (x, y + d), (x - d, y), (x, y - d)])
-            page = palette.light("page")
-            self._add(PathPatch(outline, facecolor=page, edgecolor=colour, linewidth=1.5), tip)
-        else:
-            self._add(
-                PathPatch(
-                    Outline.circle((x, y), r),
-                    facecolor=colour,
-                    edgecolor=palette.light("page"),
-                    linewidth=0.8,
-                ),
-                tip,
-            )
+        colour, page = palette.light(role), palette.light("page")
+        marker, fill, edge, width = {
+            "dot": ("o", colour, page, 0.8),
+            "diamond": ("D", page, colour, 1.5),
+            "cross": ("x", colour, colour, 1.8),
+        }[shape]
+        self._add(
+            Line2D(
+                [x],
+                [y],
+                color=colour,
+                linestyle="none",
+                marker=marker,
+                markersize=1.6 * radius if shape == "diamond" else 2 * radius,
+                markerfacecolor=fill,
+                markeredgecolor=edge,
+                markeredgewidth=width,
+            ),
+            tip,
+        )
 
     def text(
         self,

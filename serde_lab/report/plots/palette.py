@@ -81,6 +81,25 @@ _SERIES = {
     "cold": Shade("#9a6b00", "#d9a83d"),
 }
 
+_LINES = (
+    "bar",
+    "encode",
+    "write",
+    "from_arrow",
+    "decode",
+    "merge",
+    "to_arrow",
+    "route",
+    "keygen",
+    "other",
+)
+
+
+def line_role(place: int) -> str:
+    """The role of a plot's line, by its place among the lines; after ten they repeat."""
+    return _LINES[place % len(_LINES)]
+
+
 OUTLINED = frozenset({"idle-driver", "idle-stage_tail", "idle-scheduler"})
 """Series with pale colours, since nothing happens in them; they are drawn with an outline."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import Any
 
-from serde_lab.analysis.arm_table import OUTSIDE_ABOUT, OUTSIDE_COLUMNS, outside_rows
 from serde_lab.analysis.rounding import text as rounded_text
 from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.report import notation
-from serde_lab.report.page import Block, Cell, Column, Section, Sentence, Table
+from serde_lab.report.page import Block, Cell, Column, Section, Sentence, Table, text_columns
 from serde_lab.report.run.ladder import options_in_words
 from serde_lab.runs.model import Check
 
@@ -56,19 +56,36 @@ def arms_section(facts: RunValues) -> Section:
 
 def _outside(facts: RunValues) -> Table | None:
     """What the clock leaves out; None for a run that starts neither session nor workers."""
-    rows = tuple(
-        (Cell(arm, arm, header=True), *(_figure("seconds", value) for value in times))
-        for arm, times in outside_rows(facts.summary)
-    )
-    if not rows:
+    arms = [
+        arm
+        for arm in facts.timed
+        if arm.figure("worker_start_s") is not None or arm.figure("session_start_s") is not None
+    ]
+    if not arms:
         return None
-    keys = ("arm", "seconds", "worker_start_s", "session_start_s", "cold", "fresh_s")
-    columns = tuple(
-        Column(key, name, numeric=key != "arm", unit="" if key == "arm" else "s")
-        for key, name in zip(keys, OUTSIDE_COLUMNS, strict=True)
+    columns = (
+        Column("arm", "arm", numeric=False),
+        Column("seconds", "warm", unit="s", about="what the clock counts"),
+        Column(
+            "worker_start_s", "workers' start", unit="s", about="Python workers, anew each cell"
+        ),
+        Column("session_start_s", "session's start", unit="s", about="once for all arms"),
+        Column("cold", "cold round", unit="s"),
+        Column("fresh_s", "from a fresh session", unit="s", about="both starts and a cold round"),
     )
-    about = f"In {OUTSIDE_ABOUT}"
-    return Table("outside", about, columns, rows, folded="What the clock leaves out")
+    rows = tuple(
+        (
+            Cell(arm.name, arm.name, header=True),
+            _figure("seconds", arm.seconds),
+            _figure("seconds", arm.figure("worker_start_s")),
+            _figure("seconds", arm.figure("session_start_s")),
+            _figure("seconds", median(arm.cold_seconds.values()) if arm.cold_seconds else None),
+            _figure("seconds", arm.figure("fresh_s")),
+        )
+        for arm in arms
+    )
+    caption = "Seconds of a warm round, and what its clock leaves out"
+    return Table("outside", caption, columns, rows, folded="What the clock leaves out")
 
 
 def _commits(facts: RunValues) -> Table | None:
@@ -196,11 +213,9 @@ def checks_section(facts: RunValues) -> Section:
 
 def _table(name: str, caption: str, checks: list[Check], folded: str) -> Table:
     columns = (
-        Column("check", "check", numeric=False),
-        Column("arm", "arm", numeric=False),
+        *text_columns("check", "arm"),
         Column("round", "round"),
-        Column("verdict", "verdict", numeric=False),
-        Column("detail", "detail", numeric=False),
+        *text_columns("verdict", "detail"),
     )
     rows = tuple(
         (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from serde_lab.analysis.ratios import PeerRatio, headings
+from serde_lab.analysis.ratios import PeerRatio
 from serde_lab.analysis.rfc84 import (
     PROTOTYPE_GB,
     PROTOTYPE_ROWS,
@@ -21,7 +21,18 @@ from serde_lab.analysis.rfc84 import (
 )
 from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.report import notation
-from serde_lab.report.page import Block, Card, Cards, Cell, Column, Section, Sentence, Table, Tone
+from serde_lab.report.page import (
+    Block,
+    Card,
+    Cards,
+    Cell,
+    Column,
+    Section,
+    Sentence,
+    Table,
+    Tone,
+    text_columns,
+)
 
 _FACETS = (
     ("schema_known", "Schema"),
@@ -46,11 +57,15 @@ def peers_section(facts: RunValues) -> Section | None:
             )
     ratios = facts.peer_ratios
     if ratios:
-        columns = tuple(
-            Column(name.replace(" ", "_"), name, numeric=place > 1)
-            for place, name in enumerate(headings(ratios))
-        )
+        commits = max(len(one.commits) for one in ratios)
         with_cpu = any(one.cpu is not None for one in ratios)
+        columns = (
+            *text_columns("arm", "against"),
+            *(Column(f"commit_{n}", f"commit {n}") for n in range(1, commits + 1)),
+            Column("geometric_mean", "geometric mean"),
+            Column("95_%_interval", "95 % interval"),
+            *((Column("by_cpu", "by CPU"),) if with_cpu else ()),
+        )
         rows = tuple(
             (
                 Cell(one.arm, one.arm, header=True),
@@ -104,8 +119,7 @@ def _options_table(facts: RunValues) -> Table | None:
         rows.append((Cell(option, option, header=True), Cell(value, value), Cell(to, to)))
     same = sum(len(arms) == len(handed) for arms in arms_of.values())
     columns = (
-        Column("option", "option", numeric=False),
-        Column("value", "value", numeric=False),
+        *text_columns("option", "value"),
         Column("handed_to", "handed to", numeric=False),
     )
     caption = (
@@ -271,7 +285,7 @@ def rfc84_section(facts: RunValues) -> Section | None:
         "rfc84",
         "The typed row beside Avro: here, in RFC-84's text, and in its prototype",
         columns,
-        tuple(_claim_row(claim) for claim in found),
+        tuple(claim_cells(claim) for claim in found),
         sortable=False,
     )
     blocks: tuple[Block, ...] = (
@@ -300,7 +314,8 @@ def _why_more_bytes(found: Sequence[Claim], rows: int) -> tuple[Sentence, ...]:
     return (Sentence(text, "warn"),)
 
 
-def _claim_row(claim: Claim) -> tuple[Cell, ...]:
+def claim_cells(claim: Claim) -> tuple[Cell, ...]:
+    """A quantity here, in the RFC's text and in its prototype, and the verdict."""
     if claim.unit == "MB":
         before, after = (notation.size(value * 1e6) for value in (claim.before, claim.after))
     else:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from serde_lab.analysis.codec_costs import (
     VERBS,
@@ -17,10 +17,19 @@ from serde_lab.analysis.codec_costs import (
 )
 from serde_lab.analysis.run_values import RunValues
 from serde_lab.report import notation
-from serde_lab.report.page import Block, Cell, Column, Figure, Section, Sentence, Table
+from serde_lab.report.page import (
+    Block,
+    Cell,
+    Column,
+    Figure,
+    Section,
+    Sentence,
+    Table,
+    text_columns,
+)
 from serde_lab.report.plots.drawings import Line, Lines
+from serde_lab.report.plots.palette import line_role
 
-_ROLES = ("from_arrow", "precombine", "to_arrow", "write", "encode", "merge", "decode", "group")
 _LEAD = (
     "CPU time of one thread: the fastest of a few loops in each round, then the median over rounds. Writing"
     " is from_arrow and encode, reading is decode and to_arrow. A strategy may do its work in either of the"
@@ -38,15 +47,11 @@ def codec_section(facts: RunValues) -> Section | None:
     if len({cost.rows for cost in records}) > 1:
         blocks.append(_figure(records))
     if records:
-        blocks.append(_records(records))
-    rows = usual_rows(costs)
-    types = {kind: of for kind, of in by_type(costs, rows).items() if of}
-    if types:
-        blocks.append(_types("codec-types", types, rows))
-        blocks.append(_all_types(costs))
-    widths = by_width(costs)
-    if widths:
-        blocks.append(_widths(widths))
+        blocks.append(record_table(records))
+    if any(cost.group == "type" for cost in costs):
+        blocks += [type_table(costs), _all_types(costs)]
+    if by_width(costs):
+        blocks.append(width_table(costs))
     return Section("codec", "What a record costs", tuple(blocks))
 
 
@@ -79,7 +84,7 @@ def _figure(records: Sequence[CodecCost]) -> Figure:
     lines = tuple(
         Line(
             arm,
-            _ROLES[place % len(_ROLES)],
+            line_role(place),
             tuple((float(c.rows), c.both_us) for c in records if c.arm == arm),
         )
         for place, arm in enumerate(arms)
@@ -103,7 +108,8 @@ def _figure(records: Sequence[CodecCost]) -> Figure:
     )
 
 
-def _records(records: Sequence[CodecCost]) -> Table:
+def record_table(records: Sequence[CodecCost]) -> Table:
+    """What a record of the scenario's own data costs, by arm and batch size."""
     columns = (
         Column("arm", "arm", numeric=False),
         Column("rows", "records per batch"),
@@ -126,7 +132,10 @@ def _records(records: Sequence[CodecCost]) -> Table:
     return Table("codec-record-costs", "A record of the scenario's data", columns, rows)
 
 
-def _types(name: str, types: Mapping[str, Mapping[str, CodecCost]], batch: int) -> Table:
+def type_table(costs: Sequence[CodecCost]) -> Table:
+    """What a value of each type costs each arm, in batches of the pipeline's size."""
+    batch = usual_rows(costs)
+    types = by_type(costs, batch)
     arms = list(dict.fromkeys(arm for of in types.values() for arm in of))
     columns = (
         Column("type", "type", numeric=False),
@@ -140,13 +149,12 @@ def _types(name: str, types: Mapping[str, Mapping[str, CodecCost]], batch: int) 
         f"A value of each type, all four verbs, in batches of {notation.count(batch)}: an eighth of"
         " what eight such columns add to a record"
     )
-    return Table(name, caption, columns, rows)
+    return Table("codec-types", caption, columns, rows)
 
 
 def _all_types(costs: Sequence[CodecCost]) -> Table:
     columns = (
-        Column("arm", "arm", numeric=False),
-        Column("type", "type", numeric=False),
+        *text_columns("arm", "type"),
         Column("rows", "records per batch"),
         Column("both_us", "both", unit="µs"),
         *(Column(f"{verb}_us", verb, unit="µs") for verb in VERBS),
@@ -168,7 +176,9 @@ def _all_types(costs: Sequence[CodecCost]) -> Table:
     return Table("codec-all-types", caption, columns, rows, folded="Every type, size and verb")
 
 
-def _widths(widths: Mapping[tuple[int, float], Mapping[str, CodecCost]]) -> Table:
+def width_table(costs: Sequence[CodecCost]) -> Table:
+    """What a record of each generated table costs each arm."""
+    widths = by_width(costs)
     arms = list(dict.fromkeys(arm for of in widths.values() for arm in of))
     columns = (
         Column("columns", "columns"),

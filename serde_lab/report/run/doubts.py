@@ -16,6 +16,7 @@ from serde_lab.report import notation
 from serde_lab.report.older_code import UNKNOWN, older_instruments
 from serde_lab.report.page import Block, Cell, Column, Figure, Points, Section, Sentence, Table
 from serde_lab.report.plots.drawings import Line, Lines, Point, PointRow, PointRows
+from serde_lab.report.plots.palette import line_role
 from serde_lab.report.run.provenance import is_dirty
 
 FEW_ROUNDS = 5
@@ -23,8 +24,6 @@ WIDE_SPREAD = 0.10
 MUCH_UNATTRIBUTED = 0.05
 WARM_EFFECT = 1.5
 EXACT = ("rows", "frames", "frame_bytes", "shuffle_records", "hops", "files")
-
-_PART_ROLES = ("encode", "precombine", "to_arrow", "write")
 
 
 def doubts_section(facts: RunValues) -> Section:
@@ -255,7 +254,7 @@ def _calibration(facts: RunValues) -> Figure | None:
         middle = median(values.values())
         if middle:
             points = tuple((float(n), value / middle) for n, value in values.items())
-            lines.append(Line(part, _PART_ROLES[i % len(_PART_ROLES)], points))
+            lines.append(Line(part, line_role(i), points))
     if not lines or len(rounds) < 2:
         return None
     low, high = 1 - CALIBRATION_LIMIT, 1 + CALIBRATION_LIMIT

@@ -16,8 +16,8 @@ from serde_lab.analysis.run_values import RunValues
 from serde_lab.report import notation
 from serde_lab.report.page import Block, Cell, Column, Figure, Section, Sentence, Table
 from serde_lab.report.plots.drawings import Line, Lines
+from serde_lab.report.plots.palette import line_role
 
-_ROLES = ("from_arrow", "precombine", "to_arrow", "write", "encode", "merge", "decode", "group")
 _GROUPS = {
     "format": "the format",
     "columns": "columns",
@@ -64,7 +64,7 @@ def _figure(facts: RunValues, cells: Mapping[str, Combination]) -> Figure:
             series = points.setdefault((cell.representation, cell.execution), [])
             series.append((float(cell.rows_per_frame), 1e6 * cpu_s))
     lines = [
-        Line(f"{name} {_by(execution)}", _ROLES[place % len(_ROLES)], tuple(sorted(series)))
+        Line(f"{name} {_by(execution)}", line_role(place), tuple(sorted(series)))
         for place, ((name, execution), series) in enumerate(points.items())
     ]
     ranges = "; ".join(

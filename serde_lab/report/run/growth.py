@@ -10,8 +10,7 @@ from serde_lab.analysis.run_values import RunValues
 from serde_lab.report import notation
 from serde_lab.report.page import Cell, Column, Figure, Section, Sentence, Table
 from serde_lab.report.plots.drawings import Line, Lines
-
-_ROLES = ("from_arrow", "precombine", "to_arrow", "write", "encode", "merge", "decode", "group")
+from serde_lab.report.plots.palette import line_role
 
 
 def growth_section(facts: RunValues) -> Section | None:
@@ -25,9 +24,8 @@ def growth_section(facts: RunValues) -> Section | None:
         f" fixed cost of a commit; k up to {MOST_EXPONENT:g} counts as linear growth.",
         "muted",
     )
-    return Section(
-        "growth", "How cost grows", (lead, _figure(timed), _table(found), _memory(timed))
-    )
+    blocks = (lead, _figure(timed), growth_table(found), _memory(timed))
+    return Section("growth", "How cost grows", blocks)
 
 
 def growth_headline(facts: RunValues) -> tuple[str, str, tuple[Sentence, ...]] | None:
@@ -53,7 +51,7 @@ def _figure(found: Sequence[Growth]) -> Figure:
     lines = [
         Line(
             one.arm,
-            _ROLES[place % len(_ROLES)],
+            line_role(place),
             tuple((point.value, point.seconds) for point in one.points),
         )
         for place, one in enumerate(found)
@@ -81,7 +79,8 @@ def _figure(found: Sequence[Growth]) -> Figure:
     )
 
 
-def _table(found: Sequence[Growth]) -> Table:
+def growth_table(found: Sequence[Growth]) -> Table:
+    """Every arm's seconds at each value, its exponent and last step, and the verdict on them."""
     values = values_of(found)
     columns = (
         Column("arm", "arm", numeric=False),

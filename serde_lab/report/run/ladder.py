@@ -13,7 +13,7 @@ from typing import Any
 
 from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.report import notation
-from serde_lab.report.page import Cell, Column, Figure, Section, Sentence, Table
+from serde_lab.report.page import Cell, Column, Figure, Section, Sentence, Table, text_columns
 from serde_lab.report.plots.drawings import Step, Steps
 
 
@@ -123,8 +123,7 @@ def _times(ratio: float, of: str) -> str:
 
 def _table(rungs: Sequence[Rung]) -> Table:
     columns = (
-        Column("step", "step", numeric=False),
-        Column("factor", "factor", numeric=False),
+        *text_columns("step", "factor"),
         Column("seconds_ratio", "seconds", about="after over before: below 1 is faster"),
         Column("serde_ratio", "SerDe CPU", about="after over before"),
         Column("frame_bytes_ratio", "frame bytes", about="after over before"),

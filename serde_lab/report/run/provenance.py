@@ -11,7 +11,17 @@ from serde_lab.analysis.run_values import RunValues
 from serde_lab.measure import phases
 from serde_lab.measure.phases import PhaseSeconds
 from serde_lab.report import notation
-from serde_lab.report.page import Block, Cell, Column, Commands, Facts, Section, Sentence, Table
+from serde_lab.report.page import (
+    Block,
+    Cell,
+    Column,
+    Commands,
+    Facts,
+    Section,
+    Sentence,
+    Table,
+    text_columns,
+)
 
 _LONG_TEXT = 400
 
@@ -130,8 +140,7 @@ _HEAD = (
     Column("arm", "arm", numeric=False),
     Column("round", "round"),
     Column("order", "order", about="place in the run"),
-    Column("kind", "kind", numeric=False),
-    Column("commit", "commit", numeric=False),
+    *text_columns("kind", "commit"),
 )
 
 

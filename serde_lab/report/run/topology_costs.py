@@ -19,6 +19,7 @@ from serde_lab.report.page import (
     Section,
     Sentence,
     Table,
+    text_columns,
 )
 from serde_lab.report.plots.drawings import Step, Steps
 
@@ -75,8 +76,7 @@ def _drawn(facts: RunValues) -> Cards:
 
 def _table(named: Sequence[tuple[str, ArmValues]], one_hop: _OneHop) -> Table:
     columns = (
-        Column("topology", "topology", numeric=False),
-        Column("arm", "arm", numeric=False),
+        *text_columns("topology", "arm"),
         Column("hops", "hops"),
         Column("shuffle_bytes", "shuffle"),
         Column("serde_us", "SerDe CPU", unit="µs per record", about="the four verbs and route"),
