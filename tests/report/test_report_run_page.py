@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from serde_lab.analysis.run_values import run_values
+from serde_lab.measure.instruments import instruments
 from serde_lab.report.page import Figure, Page, Points, Section, Sentence, Table
 from serde_lab.report.plots.drawings import StackedBars
 from serde_lab.report.run.run_page import run_page
@@ -310,7 +311,12 @@ def test_fairness_cards_stand_once_a_strategy(ladder: Page) -> None:
     assert cards[2].note == "arms internal_row_row, internal_row and internal_row_1000"
 
 
-QUIET: dict[str, Any] = {"noise": 0.01, "local_mode": False}
+QUIET: dict[str, Any] = {
+    "noise": 0.01,
+    "local_mode": False,
+    "instruments": instruments("spark"),
+    "disturbed": {"spin_s": lambda _: 0.05, "others_share": lambda _: 0.01},
+}
 
 
 def test_a_quiet_run_on_a_cluster_has_little_to_say_against_itself(tmp_path: Path) -> None:
