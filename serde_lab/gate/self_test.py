@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from serde_lab.analysis.rounding import rounded_change
 from serde_lab.gate.adaptive import look
 from serde_lab.gate.compare.sides import ArmSide, Quantity, Side
-from serde_lab.gate.compare.verdict import Status
+from serde_lab.gate.compare.verdict import Status, Verdict
 from serde_lab.gate.decision import GateResult, Level
 from serde_lab.gate.gating import gate_sides
 from serde_lab.gate.policy import Policy
@@ -23,6 +23,8 @@ from serde_lab.gate.statistics.spending import DEFAULT_LOOKS, AlphaSpending
 
 MOST_FALSE_ALARMS = 0.05
 LEAST_DETECTIONS = 0.85
+GOAL_FALSE_ALARMS, GOAL_EFFECT, GOAL_DETECTIONS = 0.01, 0.05, 0.95
+"""What a larger pool should show; the self-test prints what that costs."""
 EFFECTS = tuple(percent / 100 for percent in range(1, 51))
 
 _ARM = "subject"
@@ -36,6 +38,8 @@ class Group:
     rounds: int
     level: Level
     text: str
+    faster: bool = False
+    """Whether a quantity was found to be faster, which on equal sides is an alarm too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +57,15 @@ class SelfTest:
     smallest_effect: float | None
     plain_groups: tuple[Group, ...] = field(repr=False)
     slowed_groups: tuple[Group, ...] = field(repr=False)
-    wall_alone: SelfTest | None = field(default=None, repr=False)
-    """The same pool judged by wall seconds alone, if it holds other metrics: reported, not required."""
+    alone: Mapping[str, SelfTest] = field(default_factory=dict, repr=False)
+    """The same pool judged by each metric alone, wall seconds first, if it holds several: reported, not
+    required."""
+
+    @property
+    def two_sided_alarms(self) -> Rate:
+        """Groups of equal sides in which anything was found slower or faster."""
+        found = sum(one.level == "regression" or one.faster for one in self.plain_groups)
+        return wilson(found, len(self.plain_groups))
 
     @property
     def false_alarms_held(self) -> bool:
@@ -93,9 +104,10 @@ def self_test(
         smallest_effect=_smallest_effect(pool, plan, policy, effects),
         plain_groups=plain,
         slowed_groups=slowed,
-        wall_alone=self_test(pool.only(SECONDS), plan, policy, effects=effects)
-        if pool.others and effects
-        else None,
+        alone={
+            name: self_test(pool.only(name), plan, policy, effects=effects)
+            for name in (pool.metrics if pool.others and effects else ())
+        },
     )
 
 
@@ -135,7 +147,8 @@ def _judge_one(
         (f for f in result.findings if f.row is not None and f.row.evidence is not None),
         key=lambda f: ("regression", "undecided", "passed").index(f.level),
     )
-    return Group(start + 1, rounds, finding.level, finding.text)
+    faster = any(f.row is not None and f.row.verdict is Verdict.FASTER for f in result.findings)
+    return Group(start + 1, rounds, finding.level, finding.text, faster)
 
 
 def _judge(

@@ -103,7 +103,9 @@ def test_a_run_beside_other_work_is_not_quoted(
     tmp_path: Path, disturbed: dict[str, Callable[[int], float]], words: str
 ) -> None:
     run = make_run(tmp_path / "results", disturbed=disturbed)
-    with pytest.raises(UsageError, match=f"cannot be quoted, since .* beside other work: .*{words}"):
+    with pytest.raises(
+        UsageError, match=f"cannot be quoted, since .* beside other work: .*{words}"
+    ):
         requoted(quoting(run))
     # but it is shown, and says so
     answer = run_page(load_run(run)).answer
