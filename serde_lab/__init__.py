@@ -1,28 +1,32 @@
 """serde_lab measures what a SerDe strategy costs in a Spark pipeline that writes real Hudi tables.
 
-`write` and `read` are the Python interface; `python -m serde_lab` is the command line. Importing this
-package imports neither Java nor pyspark: the two names are looked up when they are first used.
+`write`, `read`, `write_stream` and `batch_writer` are the Python interface; `python -m serde_lab` is the
+command line. Importing this package imports neither Java nor pyspark: the names are looked up when they are
+first used.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from serde_lab.pipeline.spark.tables import read, write
+    from serde_lab.streams.query import batch_writer, write_stream
 
-__all__ = ["read", "write"]
+__all__ = ["batch_writer", "read", "write", "write_stream"]
+
+_HOMES = {
+    "batch_writer": "serde_lab.streams.query",
+    "read": "serde_lab.pipeline.spark.tables",
+    "write": "serde_lab.pipeline.spark.tables",
+    "write_stream": "serde_lab.streams.query",
+}
 
 
 def __getattr__(name: str) -> object:
-    if name == "read":
-        from serde_lab.pipeline.spark.tables import read
-
-        return read
-    if name == "write":
-        from serde_lab.pipeline.spark.tables import write
-
-        return write
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

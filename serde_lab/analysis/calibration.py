@@ -19,33 +19,35 @@ SPIN = "spin"
 CALIBRATION_LIMIT = 0.10
 """A round is marked if its spins, or its calibration, differ by more than this share from the median."""
 
-Calibration = Mapping[int, Mapping[str, float]]
+CalibrationRounds = Mapping[int, Mapping[str, float]]
 """Seconds of each part of the calibration cell, by round."""
 
 
-def calibration_of(run: Run) -> dict[int, dict[str, float]]:
-    """The calibration of a run by round, warm-up rounds included, in order; with the spins of its cells."""
-    rounds: dict[int, dict[str, float]] = {}
+def calibration_rounds(run: Run, *, warmup: bool = False) -> dict[int, dict[str, float]]:
+    """The calibration of the measured rounds of a run, in their order, with the spins before their cells;
+    with `warmup` also that of the others."""
+    measured = {cell.round for cell in run.cells if not cell.warmup}
+    found: dict[int, dict[str, float]] = {}
     for one in run.calibrations:
-        rounds.setdefault(one.round, {})[one.part] = float(one.value)
+        found.setdefault(one.round, {})[one.part] = float(one.value)
     spins: dict[int, list[float]] = {}
     for cell in run.cells:
-        for sample in cell.samples:
-            if sample.metric == "spin_s":
-                spins.setdefault(cell.round, []).append(sample.value)
-    for number, found in spins.items():
-        rounds.setdefault(number, {})[SPIN] = median(found)
-    return dict(sorted(rounds.items()))
+        own = [sample.value for sample in cell.samples if sample.metric == "spin_s"]
+        if own:
+            spins.setdefault(cell.round, []).extend(own)
+    for number, times in spins.items():
+        found.setdefault(number, {})[SPIN] = median(times)
+    return {n: found[n] for n in sorted(found) if warmup or n in measured}
 
 
-def common_parts(calibration: Calibration) -> frozenset[str]:
+def common_parts(calibration: CalibrationRounds) -> frozenset[str]:
     """The parts that every round has measured."""
     rounds = [frozenset(parts) for parts in calibration.values()]
     return frozenset.intersection(*rounds) if rounds else frozenset()
 
 
 def calibration_s(
-    calibration: Calibration, parts: frozenset[str] | None = None
+    calibration: CalibrationRounds, parts: frozenset[str] | None = None
 ) -> dict[int, float]:
     """The calibration cell's seconds by round; empty if no part was measured in every round.
 
@@ -59,7 +61,7 @@ def calibration_s(
     return {n: fsum(of[name] for name in wanted) for n, of in calibration.items()}
 
 
-def moved_rounds(calibration: Calibration) -> dict[int, float]:
+def moved_rounds(calibration: CalibrationRounds) -> dict[int, float]:
     """The marked rounds, each with its spins or its calibration as a multiple of the median."""
     spins = calibration_s(calibration, frozenset({SPIN}))
     times = spins or calibration_s(calibration)

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from serde_lab.measure import phases
 from serde_lab.measure.metrics import metric as metric_named
 from serde_lab.measure.phases import PhaseSeconds
-from serde_lab.runs.model import Cell, Run
+from serde_lab.runs.model import MeasuredCell, Run
 
 PHASE_WALL, PHASE_CPU = "phase_wall_s", "phase_cpu_s"
 
@@ -48,7 +48,7 @@ def by_round(rounds: Rounds, metric: str) -> dict[int, float]:
     return {n: cell.metrics[metric] for n, cell in rounds.items() if metric in cell.metrics}
 
 
-def cell_values(cell: Cell) -> CellValues:
+def cell_values(cell: MeasuredCell) -> CellValues:
     """Combine the commits by each metric's rule (sum, max, last, mean); keep whole-cell samples unchanged.
 
     If there are phases, `serde_cpu_s`, `serde_share` and `unattributed_share` are derived from them. SerDe is

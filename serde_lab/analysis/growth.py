@@ -70,7 +70,6 @@ class Growth:
 
     @property
     def most_last_step(self) -> float | None:
-        """The upper limit of `last_step`."""
         if len(self.points) < 2:
             return None
         return MOST_LAST_STEP * self.points[-1].value / self.points[-2].value

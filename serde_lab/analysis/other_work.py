@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from statistics import median
 
-from serde_lab.analysis.calibration import calibration_of, calibration_s
+from serde_lab.analysis.calibration import calibration_rounds, calibration_s
 from serde_lab.runs.model import Run
 
 MOST_OF_OTHERS = 0.10
@@ -55,9 +55,7 @@ def _spins(run: Run) -> str:
 
 
 def _calibration(run: Run) -> str:
-    measured = {cell.round for cell in run.cells if not cell.warmup}
-    rounds = {n: parts for n, parts in calibration_of(run).items() if n in measured}
-    times = calibration_s(rounds).values()
+    times = calibration_s(calibration_rounds(run)).values()
     if not times or max(times) <= MOST_MOVED * min(times):
         return ""
     return f"its calibration moved {max(times) / min(times):.1f}-fold between rounds"

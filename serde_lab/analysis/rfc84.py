@@ -23,7 +23,7 @@ PROTOTYPE_GB, PROTOTYPE_ROWS = (19.4, 13.6), 60_000_000
 RFC_MOST = -0.25
 """The greatest change of total time that the RFC promises."""
 
-Verdict = Literal["agrees", "contradicts", "cannot tell", "not the same thing"]
+ClaimVerdict = Literal["agrees", "contradicts", "cannot tell", "not the same thing"]
 VERDICT_RULE = (
     "The verdict follows from the 95 % interval of the change over paired rounds; bytes are exact. Where the"
     " RFC's text gives a range, the interval agrees if it lies inside, and contradicts if it lies outside."
@@ -59,7 +59,7 @@ class Claim:
         return self.after / self.before - 1
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ClaimVerdict:
         """What the interval says of the published figure, by `VERDICT_RULE`."""
         if not self.is_alike:
             return "not the same thing"

@@ -12,16 +12,19 @@ from math import fsum
 from statistics import median
 from typing import Any
 
-from serde_lab.analysis.calibration import calibration_of, moved_rounds
+from serde_lab.analysis.calibration import calibration_rounds, moved_rounds
 from serde_lab.analysis.cell_values import CellValues, Rounds, by_round, cell_values
 from serde_lab.analysis.codec_costs import CodecCost
 from serde_lab.analysis.factor_effects import Factorial
 from serde_lab.analysis.growth import Growth
-from serde_lab.analysis.ratios import PeerRatio, Ratio, stated_ratio
+from serde_lab.analysis.ratios import PeerRatio, Ratio, paired_logs, stated_ratio
 from serde_lab.analysis.rfc84 import Claim
 from serde_lab.analysis.summary import summary_of
 from serde_lab.measure import phases
 from serde_lab.runs.model import ArmEntry, Run
+
+METADATA = "update_metadata"
+"""The verb that writes the file group into records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,30 @@ class ArmValues:
         """Microseconds of CPU per record for a verb, over all stages."""
         total = fsum(t["cpu_s"] for name, t in self.phases.items() if phases.split(name)[1] == verb)
         return 1e6 * max(0.0, total) / (self.rows or 1.0)
+
+    def hops_us(self) -> dict[int, float]:
+        """Microseconds of CPU per record for the four verbs, route and setting file groups, by round."""
+        cost = {}
+        for number, values in self.rounds.items():
+            serde, rows = values.metrics.get("serde_cpu_s"), values.metrics.get("rows")
+            if serde and rows:
+                times = values.phases.items()
+                metadata = [t.cpu_s for name, t in times if phases.split(name)[1] == METADATA]
+                cost[number] = 1e6 * (serde + fsum(metadata)) / rows
+        return cost
+
+    def slot_s(self, serde: bool = False) -> float:
+        """The slot seconds of all phases, or of SerDe's alone."""
+        return fsum(
+            times["wall_s"]
+            for name, times in self.phases.items()
+            if not serde or phases.is_serde(name)
+        )
+
+    def wins_against(self, other: ArmValues) -> tuple[int, int]:
+        """The number of common rounds in which this arm was faster, and of all common rounds."""
+        logs = paired_logs(other.seconds_by_round, self.seconds_by_round).values()
+        return sum(log > 0 for log in logs), len(logs)
 
     @property
     def spread(self) -> float | None:
@@ -223,9 +250,24 @@ class RunValues:
         }
         return tuple((own.get(arm.name, whole), arm) for arm in self.strategy_arms)
 
+    @property
+    def of_one_hop(self) -> dict[str, float]:
+        """An arm's cost of hops relative to that of its strategy with the bucket index, by arm.
+
+        The median over rounds of the ratio in each round, since a slow phase of the machine affects both.
+        """
+        named = self.by_topology
+        one_hop = {arm.strategy: arm.hops_us() for name, arm in named if name == "bucket"}
+        found = {}
+        for _, arm in named:
+            once = one_hop.get(arm.strategy, {})
+            paired = [cost / once[n] for n, cost in arm.hops_us().items() if n in once]
+            if paired:
+                found[arm.name] = median(paired)
+        return found
+
 
 def run_values(run: Run) -> RunValues:
-    """The values of a run from `load_run`."""
     summary, derived = summary_of(run)
     stated = {str(entry.get("name", "")): entry for entry in scenario_arms(run)}
     entries = {entry.arm: entry for entry in run.header.arms}
@@ -242,8 +284,8 @@ def run_values(run: Run) -> RunValues:
         summary=summary,
         arms=arms,
         reference=next((arm for arm in arms if arm.name == named), None),
-        drift=_drift(run),
-        calibration=calibration_of(run),
+        drift=moved_rounds(calibration_rounds(run)),
+        calibration=calibration_rounds(run, warmup=True),
         exchange=exchange or "spark",
         local=_is_local(run),
         growth=derived.growth,
@@ -287,13 +329,6 @@ def _arm(
         prediction=entry.prediction,
         column_bytes=entry.column_bytes,
     )
-
-
-def _drift(run: Run) -> dict[int, float]:
-    """The rounds with drift, as the gate marks them; warm-up rounds do not count."""
-    measured = {cell.round for cell in run.cells if not cell.warmup}
-    rounds = {n: parts for n, parts in calibration_of(run).items() if n in measured}
-    return moved_rounds(rounds)
 
 
 def _is_local(run: Run) -> bool:

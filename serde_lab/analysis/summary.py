@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from serde_lab.analysis.calibration import calibration_of
+from serde_lab.analysis.calibration import calibration_rounds
 from serde_lab.analysis.cell_values import (
     CellValues,
     Rounds,
@@ -284,7 +284,7 @@ def _aggregate(checks: Iterable[Check]) -> list[dict[str, Any]]:
 
 def _calibration(run: Run) -> dict[str, dict[str, Any]]:
     by_part: dict[str, dict[int, float]] = {}
-    for number, parts in calibration_of(run).items():
+    for number, parts in calibration_rounds(run, warmup=True).items():
         for part, value in parts.items():
             by_part.setdefault(part, {})[number] = value
     return {

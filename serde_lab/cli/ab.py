@@ -28,7 +28,6 @@ BEFORE, AFTER, CONTROL = "before", "after", "control"
 
 
 def register(app: typer.Typer) -> None:
-    """Add this module's command."""
     app.command("ab")(ab)
 
 

@@ -16,7 +16,7 @@ from serde_lab.cli.judge import Baselines, Out, Results, named_run, wrote
 from serde_lab.errors import UsageError
 
 if TYPE_CHECKING:
-    from serde_lab.gate.history import History
+    from serde_lab.gate.history import ScenarioHistory
 
 Name = Annotated[str, typer.Option(help="The baseline's name.")]
 Reason = Annotated[str, typer.Option(help="Reason for the change, stored in the file.")]
@@ -27,7 +27,6 @@ ScenarioName = Annotated[str, typer.Argument(help="A scenario's name.")]
 
 
 def register(app: typer.Typer) -> None:
-    """Add this module's commands."""
     baselines = typer.Typer(
         help="Save, list, show, replace and remove baselines of the gate.",
         no_args_is_help=True,
@@ -204,7 +203,7 @@ def history(
 
     folder = acknowledgements or results / "acknowledged"
 
-    def read() -> History:
+    def read() -> ScenarioHistory:
         return history_of(
             scenario,
             results,

@@ -19,7 +19,6 @@ _MARKS = {"ok": "ok", "warning": "warn", "missing": "MISSING"}
 
 
 def register(app: typer.Typer) -> None:
-    """Add this module's commands."""
     app.command("doctor")(doctor)
     app.command("validate")(validate)
 

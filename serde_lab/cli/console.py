@@ -13,7 +13,6 @@ import time
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 from rich.console import Console
@@ -81,7 +80,6 @@ def emit(text: str) -> None:
 
 
 def emit_line(text: str) -> None:
-    """Print a result of one line."""
     emit(plain_line(text))
 
 
@@ -125,7 +123,6 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON."""
     emit(plain_json(value))
 
 
@@ -165,12 +162,7 @@ class RunProgress:
             self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._bar is not None:
             self._bar.stop()
         if isinstance(error, KeyboardInterrupt):
@@ -180,12 +172,10 @@ class RunProgress:
             ) from error
 
     def message(self, text: str) -> None:
-        """Print a message, such as the name of a step that is not a cell."""
         say(f"{self.scenario}: {text}")
         self._describe(text)
 
     def plan(self, cells: int, done: int) -> None:
-        """How many cells there are, and how many of them were measured before."""
         self._total, self._done = cells, done
         self._measured_from = done
         if done:
@@ -194,13 +184,11 @@ class RunProgress:
             self._bar.update(self._task, total=cells, completed=done)
 
     def cell_started(self, arm: str, round: int, warmup: bool) -> None:
-        """A cell's clock is about to start."""
         if self._done == self._measured_from:
             self._began = time.monotonic()
         self._describe(f"round {round}{' (warm-up)' if warmup else ''} · {arm}")
 
     def cell_ended(self, arm: str, round: int, seconds: float | None, note: str) -> None:
-        """A cell has ended."""
         self._done += 1
         share = 100 * self._done / max(1, self._total)
         figure = f"{seconds:7.2f} s" if seconds is not None else f"no timing: {note}"

@@ -58,7 +58,6 @@ class GateFormat(StrEnum):
 
 
 def register(app: typer.Typer) -> None:
-    """Add this module's commands."""
     app.command("compare")(compare)
     app.command("gate")(gate)
 

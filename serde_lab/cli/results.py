@@ -28,7 +28,6 @@ RunName = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add this module's commands."""
     app.command("list")(list_)
     app.command("show")(show)
     app.command("report")(report)

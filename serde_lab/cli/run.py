@@ -17,7 +17,6 @@ from serde_lab.scenario.model import Scenario
 
 
 def register(app: typer.Typer) -> None:
-    """Add this module's commands."""
     app.command("run", cls=_RunCommand)(run)
 
 

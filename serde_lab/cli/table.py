@@ -39,7 +39,6 @@ FormatOption = Annotated[Format, typer.Option(help="Output format: table or json
 
 
 def register(app: typer.Typer) -> None:
-    """Add this module's commands."""
     group = typer.Typer(
         help="Run table services on a Hudi table.",
         no_args_is_help=True,

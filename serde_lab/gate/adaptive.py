@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from serde_lab.gate.compare.evidence import Evidence
 from serde_lab.gate.compare.rows import Row
-from serde_lab.gate.decision import Finding, GateResult
+from serde_lab.gate.decision import GateFinding, GateResult
 from serde_lab.gate.policy import Limits, Policy
 from serde_lab.gate.statistics.spending import AlphaSpending
 
@@ -79,7 +79,7 @@ def run_adaptively(
     return looks
 
 
-def _may_be_decided(finding: Finding, plan: AlphaSpending, policy: Policy) -> str:
+def _may_be_decided(finding: GateFinding, plan: AlphaSpending, policy: Policy) -> str:
     """Why a cell continues; "" if it is decided, or if it cannot be decided within the maximum of rounds."""
     row = finding.row
     if row is None or finding.level != "undecided" or row.evidence is None:

@@ -41,7 +41,7 @@ _STATUS: dict[Level, Status] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class GateFinding:
     """The gate's finding on one row, or on the whole comparison if `row` is None."""
 
     level: Level
@@ -60,7 +60,7 @@ class GateResult:
     """The findings on all rows, and the exit status they lead to."""
 
     comparison: Comparison
-    findings: tuple[Finding, ...]
+    findings: tuple[GateFinding, ...]
     strict: bool = False
     confirmed: bool = False
     """Whether failing cells were measured again and failed again."""
@@ -71,8 +71,7 @@ class GateResult:
         status = worst(finding.status for finding in self.findings)
         return int(status if self.strict or status != Status.UNDECIDED else Status.PASSED)
 
-    def of_level(self, level: Level) -> tuple[Finding, ...]:
-        """The findings of one level."""
+    def of_level(self, level: Level) -> tuple[GateFinding, ...]:
         return tuple(finding for finding in self.findings if finding.level == level)
 
     def level_of(self, row: Row) -> Level:
@@ -103,43 +102,43 @@ def _same_cell(one: Row, other: Row) -> bool:
 
 def decide(comparison: Comparison, policy: Policy, *, strict: bool = False) -> GateResult:
     """Compare every row of a comparison with the limits."""
-    findings = [Finding("failed", raised) for raised in comparison.raised]
+    findings = [GateFinding("failed", raised) for raised in comparison.raised]
     findings += [_finding(row, policy) for row in comparison.rows]
     wrong = any(finding.level == "wrong answer" for finding in findings)
     if comparison.judged == 0 and not wrong:
         reasons = [f.text for f in findings if f.level != "passed"] or ["there is no row"]
-        findings.insert(0, Finding("failed", f"nothing was compared: {reasons[0]}"))
+        findings.insert(0, GateFinding("failed", f"nothing was compared: {reasons[0]}"))
     return GateResult(comparison, tuple(findings), strict)
 
 
-def _finding(row: Row, policy: Policy) -> Finding:
+def _finding(row: Row, policy: Policy) -> GateFinding:
     because = row.judgement.because
     reasons = row.judgement.inequalities
     match row.verdict:
         case Verdict.WRONG_ANSWER:
-            return Finding("wrong answer", because, row)
+            return GateFinding("wrong answer", because, row)
         case Verdict.UNCHECKED:
-            return Finding("failed", f"unchecked: {because}", row)
+            return GateFinding("failed", f"unchecked: {because}", row)
         case Verdict.MISSING:
             # A vanished cell fails; a new cell has nothing to be compared with.
-            return Finding("undecided" if row.new else "failed", because, row)
+            return GateFinding("undecided" if row.new else "failed", because, row)
         case Verdict.NOT_COMPARABLE | Verdict.INSUFFICIENT:
-            return Finding("undecided", f"{row.verdict}: {because}", row, reasons)
+            return GateFinding("undecided", f"{row.verdict}: {because}", row, reasons)
     if row.evidence is not None:
         return _noisy(row, policy.limits_of(row))
     if row.verdict is Verdict.SLOWER:
-        return Finding("regression", because, row, reasons)
+        return GateFinding("regression", because, row, reasons)
     if row.verdict is Verdict.INCONCLUSIVE:
-        return Finding("undecided", because, row, reasons)
-    return Finding("passed", because, row, reasons)
+        return GateFinding("undecided", because, row, reasons)
+    return GateFinding("passed", because, row, reasons)
 
 
-def _noisy(row: Row, limits: Limits) -> Finding:
+def _noisy(row: Row, limits: Limits) -> GateFinding:
     found = row.evidence
     assert found is not None
     if found.ratio is None or found.low is None or found.high is None:
         level: Level = "passed" if row.verdict is Verdict.SAME else "undecided"
-        return Finding(level, row.judgement.because, row)
+        return GateFinding(level, row.judgement.because, row)
     # A ratio to a control arm has no seconds: the wide floor serves as the relative limit.
     relative = max(limits.relative, row.floor.change) if row.scale else limits.relative
     absolute = 0.0 if row.scale else limits.absolute
@@ -157,7 +156,7 @@ def _noisy(row: Row, limits: Limits) -> Finding:
         beyond += (more(end, rounded_ratio(best), rounded_ratio(1 + relative)),)
     if row.verdict is Verdict.SLOWER and all(limit.holds for limit in beyond):
         text = f"{row.judgement.because}; worse by {shown_change(worse_by)} and {_step(row, step)}"
-        return Finding("regression", text, row, (*row.judgement.inequalities, *beyond))
+        return GateFinding("regression", text, row, (*row.judgement.inequalities, *beyond))
     return _excluded(row, found.before.median, relative, absolute, beyond, lower_is_better)
 
 
@@ -168,7 +167,7 @@ def _excluded(
     absolute: float,
     beyond: tuple[Inequality, ...],
     lower_is_better: bool,
-) -> Finding:
+) -> GateFinding:
     """Passed if the interval's worse end is within a limit, undecided if it may lie beyond."""
     found = row.evidence
     assert found is not None
@@ -183,9 +182,9 @@ def _excluded(
     shaken = row.verdict is Verdict.INCONCLUSIVE and bool(row.marked_rounds)
     if row.verdict is Verdict.FASTER or (excluded.holds and not shaken):
         text = f"a regression beyond {shown_ratio(bound)} is excluded; {row.judgement.because}"
-        return Finding("passed", text, row, reasons)
+        return GateFinding("passed", text, row, reasons)
     text = f"a regression beyond {shown_ratio(bound)} is not excluded; {row.judgement.because}"
-    return Finding("undecided", text, row, reasons)
+    return GateFinding("undecided", text, row, reasons)
 
 
 def _step(row: Row, step: float) -> str:

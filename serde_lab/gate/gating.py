@@ -16,7 +16,7 @@ from serde_lab.gate.compare.comparability import HostMismatch
 from serde_lab.gate.compare.comparison import compare_sides
 from serde_lab.gate.compare.rows import PRIMARY, CompareOptions, Row
 from serde_lab.gate.compare.sides import Side, side_of_run
-from serde_lab.gate.decision import Finding, GateResult, decide
+from serde_lab.gate.decision import GateFinding, GateResult, decide
 from serde_lab.gate.policy import Policy
 from serde_lab.gate.statistics.spending import AlphaSpending
 from serde_lab.runs.model import Run
@@ -168,7 +168,7 @@ def _confirmed(first: GateResult, second: GateResult) -> GateResult:
     return replace(first, findings=tuple(findings), confirmed=True)
 
 
-def _second_opinion(found: Finding, again: Finding | None) -> Finding:
+def _second_opinion(found: GateFinding, again: GateFinding | None) -> GateFinding:
     if found.level != "regression" or found.row is None or found.row.evidence is None:
         return found
     if again is None:

@@ -61,7 +61,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class ScenarioHistory:
     """All series of a scenario; `messages` name the runs left out, and why."""
 
     scenario: str
@@ -83,7 +83,7 @@ def history(
     metrics: Sequence[str] = (),
     machine_class: str = "",
     acknowledgements: Path | None = None,
-) -> History:
+) -> ScenarioHistory:
     """The history of a scenario under `results`, oldest run first.
 
     `acknowledgements` is the folder of acknowledged changes, by default `results/acknowledged`. Arms with a
@@ -125,11 +125,13 @@ def history(
         unchecked = [name for name, arm in side.arms.items() if arm.unchecked]
         if unchecked:
             messages.append(f"{side.label}: {', '.join(sorted(unchecked))} unchecked, not shown")
-    return History(scenario, tuple(series), tuple(side.label for _, side in sides), tuple(messages))
+    return ScenarioHistory(
+        scenario, tuple(series), tuple(side.label for _, side in sides), tuple(messages)
+    )
 
 
 def acknowledge_steps(
-    found: History,
+    found: ScenarioHistory,
     folder: Path,
     *,
     run: str,

@@ -51,7 +51,6 @@ class LimitOverride:
     absolute: float | None = None
 
     def fits(self, arm: str, metric_name: str, phase: str) -> bool:
-        """Whether the override applies to this cell."""
         return (
             self.arm in ("", arm) and self.metric in ("", metric_name) and self.phase in ("", phase)
         )
@@ -109,7 +108,6 @@ class Policy:
 
     @property
     def phases(self) -> tuple[str, ...]:
-        """The phases that an override names."""
         return tuple(sorted({one.phase for one in self.limits if one.phase}))
 
 

@@ -26,7 +26,7 @@ from serde_lab.lab.plan import (
     set_up_options,
     topologies_of,
 )
-from serde_lab.lab.run_points import Point
+from serde_lab.lab.run_points import PreparedPoint
 from serde_lab.lab.run_settings import RunSettings
 from serde_lab.lab.session.run_session import recorded_conf
 from serde_lab.lab.session.session import find_java
@@ -48,8 +48,7 @@ _LEAST_ROWS = 1000
 _PACKAGES = Path(serde_lab.__file__).parents[1]
 
 
-def run_header(point: Point, settings: RunSettings) -> RunHeader:
-    """The header of a new run of `point`."""
+def run_header(point: PreparedPoint, settings: RunSettings) -> RunHeader:
     scenario, arms, inputs = point.scenario, point.arms, point.inputs
     sessions, with_peers = point.peers.sessions, point.peers.with_peers
     apart = len(sessions) > 1

@@ -36,7 +36,6 @@ class OwnReader:
         return self._plan().schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, one file slice at a time."""
         plan = self._plan()
         for found in plan.slices:
             yield from plan.batches(found)

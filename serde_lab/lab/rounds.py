@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from serde_lab.errors import LabError, reason_of
-from serde_lab.lab.cells.cell import Cell, CellResult
+from serde_lab.lab.cells.cell import CellResult, MeasurableCell
 from serde_lab.lab.checks.stand_alone import STAND_ALONE
 from serde_lab.lab.folders import KeptTables
 from serde_lab.lab.plan import CellPlan
@@ -33,7 +33,7 @@ class Cells(Protocol):
     def set_up(self) -> None:
         """Make the table that every cell starts with."""
 
-    def cell(self, name: str, arm: Arm) -> Cell:
+    def cell(self, name: str, arm: Arm) -> MeasurableCell:
         """The cell of `arm`, ready to be measured."""
         ...
 

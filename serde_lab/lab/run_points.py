@@ -35,7 +35,7 @@ class PlannedPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Point(PlannedPoint):
+class PreparedPoint(PlannedPoint):
     """A point with its input on disk."""
 
     inputs: PreparedInputs
@@ -67,14 +67,14 @@ def planned(
     return PlannedPoint(point.scenario, arms, peers, point.value)
 
 
-def prepared(point: PlannedPoint, settings: RunSettings, progress: Progress) -> Point:
+def prepared(point: PlannedPoint, settings: RunSettings, progress: Progress) -> PreparedPoint:
     """The point with its input made or found in the cache. Raises LabError if the data do not fit."""
     inputs = prepare_inputs(point.scenario, settings.cache, progress.message)
     schema = _stored_records(point.scenario, inputs)
     check_arms(point.arms, schema)
     if point.scenario.codec_only:
         check_rows(point.scenario, inputs)
-    return Point(point.scenario, point.arms, point.peers, point.value, inputs, schema)
+    return PreparedPoint(point.scenario, point.arms, point.peers, point.value, inputs, schema)
 
 
 def _stored_records(scenario: Scenario, inputs: PreparedInputs) -> RecordSchema:

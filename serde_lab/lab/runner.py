@@ -21,7 +21,7 @@ from serde_lab.lab.inputs.prepared import PreparedInputs, default_cache
 from serde_lab.lab.needs import check_disk
 from serde_lab.lab.plan import CellPlan, cells_of, serde_options
 from serde_lab.lab.rounds import Cells, Judge, Rounds, wrong_answer
-from serde_lab.lab.run_points import Point, planned, prepared
+from serde_lab.lab.run_points import PreparedPoint, planned, prepared
 from serde_lab.lab.run_settings import Progress, Silent
 
 # `lab/ab/variant.py` imports RunSettings from here, in code of any commit
@@ -136,7 +136,7 @@ def _with_environment(settings: RunSettings, progress: Progress) -> RunSettings:
 
 
 def _measure(
-    point: Point,
+    point: PreparedPoint,
     todo: list[CellPlan],
     work: Path,
     writer: RunWriter,
@@ -174,7 +174,7 @@ def _measure(
     return rounds.not_kept
 
 
-def _table_checks(point: Point, work: Path, progress: Progress) -> CellChecks:
+def _table_checks(point: PreparedPoint, work: Path, progress: Progress) -> CellChecks:
     progress.message("computing the expected rows (DuckDB)")
     return CellChecks(point.scenario, point.inputs, work, files_too=point.peers.with_peers)
 
@@ -198,7 +198,7 @@ def chosen_arms(scenario: Scenario, names: tuple[str, ...]) -> tuple[Arm, ...]:
 
 @contextmanager
 def _table_cells(
-    point: Point, settings: RunSettings, work: Path, progress: Progress
+    point: PreparedPoint, settings: RunSettings, work: Path, progress: Progress
 ) -> Iterator[Cells]:
     """The cells of a point that writes tables, its set-up table written.
 
@@ -253,7 +253,7 @@ def _frames(
 
 
 def _writer(
-    scenario: Scenario, points: Sequence[Point], settings: RunSettings, resume: Path | None
+    scenario: Scenario, points: Sequence[PreparedPoint], settings: RunSettings, resume: Path | None
 ) -> RunWriter:
     headers = [run_header(point, settings) for point in points]
     header = headers[0]

@@ -180,7 +180,6 @@ def _metrics(value: dict[str, Any]) -> TaskMetrics:
     if not value:
         return TaskMetrics()
     write, read = value["Shuffle Write Metrics"], value["Shuffle Read Metrics"]
-    came_in, went_out = value["Input Metrics"], value["Output Metrics"]
     return TaskMetrics(
         executor_run_ms=value["Executor Run Time"],
         executor_cpu_ns=value["Executor CPU Time"],
@@ -188,7 +187,6 @@ def _metrics(value: dict[str, Any]) -> TaskMetrics:
         deserialize_cpu_ns=value["Executor Deserialize CPU Time"],
         gc_ms=value["JVM GC Time"],
         result_serialize_ms=value["Result Serialization Time"],
-        result_bytes=value["Result Size"],
         shuffle_write_bytes=write["Shuffle Bytes Written"],
         shuffle_write_records=write["Shuffle Records Written"],
         shuffle_write_ns=write["Shuffle Write Time"],
@@ -199,10 +197,6 @@ def _metrics(value: dict[str, Any]) -> TaskMetrics:
         memory_spilled_bytes=value["Memory Bytes Spilled"],
         disk_spilled_bytes=value["Disk Bytes Spilled"],
         execution_peak_bytes=value["Peak Execution Memory"],
-        input_bytes=came_in["Bytes Read"],
-        input_records=came_in["Records Read"],
-        output_bytes=went_out["Bytes Written"],
-        output_records=went_out["Records Written"],
     )
 
 
@@ -216,7 +210,6 @@ class TaskMetrics:
     deserialize_cpu_ns: int = 0
     gc_ms: int = 0
     result_serialize_ms: int = 0
-    result_bytes: int = 0
     shuffle_write_bytes: int = 0
     shuffle_write_records: int = 0
     shuffle_write_ns: int = 0
@@ -227,10 +220,6 @@ class TaskMetrics:
     memory_spilled_bytes: int = 0
     disk_spilled_bytes: int = 0
     execution_peak_bytes: int = 0
-    input_bytes: int = 0
-    input_records: int = 0
-    output_bytes: int = 0
-    output_records: int = 0
 
 
 @dataclass(frozen=True, slots=True)

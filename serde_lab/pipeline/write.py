@@ -8,9 +8,9 @@ no reader sees yet, and the commit names the files that remain after the last ba
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -67,7 +67,7 @@ class PreparedWrite:
 
     `schema` has the table's columns after the write, `given` those of the records if they leave some out.
     `makes_table`: this write creates the table, and removes it if the write fails. `avro` is the schema
-    for the commit, "" if the table's columns are unknown so far.
+    for the commit, "" if the table's columns are unknown so far. `extra_metadata`: what else it states.
     """
 
     coordinator: Coordinator
@@ -76,6 +76,7 @@ class PreparedWrite:
     avro: str
     given: RecordSchema | None = None
     makes_table: bool = False
+    extra_metadata: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, storage: Storage, source: pa.Schema, options: WriteOptions) -> PreparedWrite:
@@ -176,7 +177,12 @@ class PreparedWrite:
                 with clock.phase("commit"):
                     replaced = self._replaced(statuses)
                     return coordinator.complete(
-                        instant, options.operation, statuses, self.avro, replaced
+                        instant,
+                        options.operation,
+                        statuses,
+                        self.avro,
+                        replaced,
+                        self.extra_metadata,
                     )
             except (Exception, KeyboardInterrupt) as error:
                 # whatever the error, roll back the pending instant before the caller sees it

@@ -44,7 +44,6 @@ def render_run(run: Run | Path, out: Path, format: str = "html") -> Path:
 
 
 def run_text(run: Run | Path, format: str = "html") -> str:
-    """The report of a run as text."""
     return page_text(run_page(_loaded(run)), format)
 
 

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from serde_lab.errors import RunError
 from serde_lab.files import lock_file, write_whole
-from serde_lab.runs.model import FORMAT_VERSION, Cell, Check, Run, RunHeader
+from serde_lab.runs.model import FORMAT_VERSION, Check, MeasuredCell, Run, RunHeader
 from serde_lab.runs.samples import read_checks, read_lines, read_samples
 
 RUN_FILE, SAMPLES_FILE, CHECKS_FILE = "run.json", "samples.jsonl", "checks.jsonl"
@@ -198,7 +198,7 @@ def check_digests(stated: Mapping[str, str], files: Mapping[str, Path]) -> None:
             )
 
 
-def check_cells(file: Path, header: RunHeader, cells: tuple[Cell, ...]) -> None:
+def check_cells(file: Path, header: RunHeader, cells: tuple[MeasuredCell, ...]) -> None:
     """Raises RunError naming a cell whose arm, round or CPU time is impossible."""
     arms = {entry.arm for entry in header.arms}
     for cell in cells:
@@ -206,7 +206,7 @@ def check_cells(file: Path, header: RunHeader, cells: tuple[Cell, ...]) -> None:
             raise RunError(f"{file}: cell {cell.cell} is impossible: {problem}")
 
 
-def check_rounds(file: Path, cells: tuple[Cell, ...], checks: tuple[Check, ...]) -> None:
+def check_rounds(file: Path, cells: tuple[MeasuredCell, ...], checks: tuple[Check, ...]) -> None:
     """Raises RunError if a check names another arm or round than its cell has."""
     by_name = {cell.cell: cell for cell in cells}
     for check in checks:
@@ -218,7 +218,7 @@ def check_rounds(file: Path, cells: tuple[Cell, ...], checks: tuple[Check, ...])
             )
 
 
-def _of_name(cell: Cell, arms: set[str]) -> str:
+def _of_name(cell: MeasuredCell, arms: set[str]) -> str:
     """How the cell's name contradicts its round and arm, in words; "" if it does not."""
     if cell.arm not in arms:
         return f"run.json has no arm {cell.arm!r}"
@@ -227,7 +227,7 @@ def _of_name(cell: Cell, arms: set[str]) -> str:
     return ""
 
 
-def _of_cpu(cell: Cell) -> str:
+def _of_cpu(cell: MeasuredCell) -> str:
     """How the cell's CPU time exceeds what its slots allow, in words; "" if it does not."""
     slots = max((s.value for s in cell.samples if s.metric == "slots"), default=0.0)
     wall_s = _over(cell, "seconds")
@@ -238,7 +238,7 @@ def _of_cpu(cell: Cell) -> str:
     return ""
 
 
-def _over(cell: Cell, metric: str) -> float:
+def _over(cell: MeasuredCell, metric: str) -> float:
     """The value of the whole cell, else the sum over its commits."""
     samples = [sample for sample in cell.samples if sample.metric == metric]
     whole = [sample.value for sample in samples if sample.commit is None]

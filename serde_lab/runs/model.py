@@ -72,7 +72,7 @@ class RunHeader(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class MeasuredCell:
     """One arm in one round, with everything measured in it."""
 
     cell: str
@@ -114,7 +114,7 @@ class Run:
 
     path: Path
     header: RunHeader
-    cells: tuple[Cell, ...]
+    cells: tuple[MeasuredCell, ...]
     calibrations: tuple[Calibration, ...]
     checks: tuple[Check, ...]
     messages: tuple[str, ...] = ()

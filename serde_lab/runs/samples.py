@@ -14,7 +14,7 @@ from typing import Any
 
 from serde_lab.errors import RunError
 from serde_lab.measure.metrics import Sample
-from serde_lab.runs.model import Calibration, Cell, Check
+from serde_lab.runs.model import Calibration, Check, MeasuredCell
 
 Lines = Iterable[tuple[int, dict[str, Any]]]
 
@@ -64,7 +64,7 @@ def drop_torn_tail(path: Path) -> None:
 
 def read_samples(
     file: Path, lines: Lines
-) -> tuple[tuple[Cell, ...], tuple[Calibration, ...], tuple[str, ...]]:
+) -> tuple[tuple[MeasuredCell, ...], tuple[Calibration, ...], tuple[str, ...]]:
     """Cells that ended, calibrations, and the names of cells that began but never ended.
 
     A cell that began again starts from nothing: measurements of an interrupted attempt do not count. Raises
@@ -72,7 +72,7 @@ def read_samples(
     """
     begun: dict[str, dict[str, Any]] = {}
     measured: dict[str, list[Sample]] = {}
-    ended: dict[str, Cell] = {}
+    ended: dict[str, MeasuredCell] = {}
     calibrations: dict[tuple[int, str], Calibration] = {}
     for number, line in lines:
         try:
@@ -133,11 +133,11 @@ def read_checks(file: Path, lines: Lines) -> tuple[Check, ...]:
     return tuple(checks.values())
 
 
-def _cell(begin: dict[str, Any], end: dict[str, Any], samples: list[Sample]) -> Cell:
+def _cell(begin: dict[str, Any], end: dict[str, Any], samples: list[Sample]) -> MeasuredCell:
     status = end["status"]
     if status not in ("ok", "failed"):
         raise ValueError(f"status is {status!r}, not ok or failed")
-    return Cell(
+    return MeasuredCell(
         cell=begin["cell"],
         arm=str(begin["arm"]),
         round=int(begin["round"]),

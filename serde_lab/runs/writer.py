@@ -18,7 +18,6 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Self
 
 from serde_lab.errors import RunError, StorageError
@@ -163,7 +162,6 @@ class RunWriter:
         self._samples.sync()
 
     def check(self, check: Check) -> None:
-        """Add the result of one check of contents."""
         self._checks.append(
             {
                 "cell": check.cell,
@@ -188,12 +186,7 @@ class RunWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         try:
             if kind is not None and self.header.state == "running":
                 self._set_state("interrupted")

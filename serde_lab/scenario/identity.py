@@ -92,13 +92,8 @@ def arm_with_defaults(arm: Mapping[str, Any]) -> dict[str, Any]:
     return whole | {"options": {key: v for key, v in options.items() if v is not None}}
 
 
-def content_hash(scenario: Scenario) -> str:
-    """A hash of `asked` in 16 hex digits."""
-    return _digest(asked(scenario))
-
-
 def arm_hash(scenario: Scenario, arm: str) -> str:
-    """Like `content_hash`, with only one arm: other arms may be added, changed or removed."""
+    """A hash of `asked` in 16 hex digits, with only one arm: the others may be added, changed or removed."""
     content = asked(scenario)
     content["arm"] = [one for one in content["arm"] if one["name"] == arm]
     return _digest(content)

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_serializer
 from serde_lab.inputs.event_time import EVENT_TS
 from serde_lab.records.operation import Operation
 from serde_lab.records.partition_time import PREFIX
+from serde_lab.runs.model import ArmKind
 from serde_lab.scenario.sections import (
     Codec,
     Columns,
@@ -46,7 +47,6 @@ Peer = Literal["hudi_avro", "hudi_spark", "hudi_spark_tuned"]
 Factor = Literal[
     "representation", "execution", "framing", "integrity", "merging", "table", "topology"
 ]
-Kind = Literal["strategy", "control", "peer"]
 
 
 class TpchData(ScenarioSection):
@@ -249,7 +249,7 @@ class Arm(ScenarioSection):
         return None if section is None else section.model_dump(mode="json", exclude_unset=True)
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ArmKind:
         """Strategy, control or peer, by the key that is given."""
         if self.control is not None:
             return "control"

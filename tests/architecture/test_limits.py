@@ -14,7 +14,8 @@ from pathlib import Path
 
 from tests.architecture.following import PACKAGES, ROOT
 
-MOST_MODULES = 289
+MOST_MODULES = 295
+"""Six more than before streams: five modules of `streams`, and the checkpoints on the timeline."""
 SIDE_BY_SIDE = 20
 WIDER: dict[str, int] = {}
 """Folders with more modules side by side, each with its reason; there is none."""

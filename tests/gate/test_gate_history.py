@@ -11,7 +11,7 @@ from serde_lab.cli.app import main
 from serde_lab.errors import RunError, UsageError
 from serde_lab.gate.compare.sides import Quantity
 from serde_lab.gate.compare.verdict import Verdict
-from serde_lab.gate.history import History, Series, acknowledge, acknowledged, history
+from serde_lab.gate.history import ScenarioHistory, Series, acknowledge, acknowledged, history
 from serde_lab.gate.statistics.intervals import wilson
 from serde_lab.gate.statistics.steps import find_changes, find_steps
 from tests.gate.made_up_sides import log_normal, write_run
@@ -79,11 +79,11 @@ def fill(results: Path, seconds: list[float], frame_bytes: list[int] | None = No
         )
 
 
-def series(found: History, metric: str) -> Series:
+def series(found: ScenarioHistory, metric: str) -> Series:
     return next(one for one in found.series if one.quantity.metric == metric)
 
 
-def unacknowledged(found: History) -> set[str]:
+def unacknowledged(found: ScenarioHistory) -> set[str]:
     """The metrics with a step for the worse that nobody has acknowledged."""
     return {
         one.quantity.metric

@@ -1,15 +1,19 @@
 """Columns of every kind can be made up, and every strategy says what it expects a value of each to cost."""
 
+from typing import get_args
+
 import pyarrow as pa
 import pytest
 
-from serde_lab.lab.cells.codec_cases import KINDS, batch_of, values_of
+from serde_lab.lab.cells.codec_cases import batch_of, values_of
 from serde_lab.lab.cells.codec_cells import VERBS, measure_verbs
 from serde_lab.records.schema import check_supported
+from serde_lab.scenario.sections import ColumnType
 from serde_lab.serde import registry
 from serde_lab.serde.interface import SerdeOptions
 from serde_lab.serde.prediction import expected_costs
 
+KINDS = get_args(ColumnType)
 ARMS = [(n, e) for n in registry.BUILT_IN for e in registry.strategy(n).executions]
 
 

@@ -11,7 +11,7 @@ from scipy import stats
 from serde_lab.analysis.cell_values import CellValues, cell_values
 from serde_lab.analysis.rfc84 import Claim, claims, percentage, rfc84_json, rounds_said
 from serde_lab.report.run.beside import claim_cells
-from serde_lab.runs.model import Cell, Sample
+from serde_lab.runs.model import MeasuredCell, Sample
 
 CONTENT = {"data": {"key_range": "third"}}
 
@@ -87,7 +87,7 @@ def test_an_interval_is_held_against_the_figure_of_the_prototype(
 def test_the_interval_is_that_of_the_ratios_of_paired_rounds() -> None:
     def cell(arm: str, n: int, seconds: float) -> CellValues:
         sample = Sample("seconds", seconds, None, None)
-        return cell_values(Cell(f"r{n}-{arm}", arm, n, False, 1, "", "ok", None, (sample,)))
+        return cell_values(MeasuredCell(f"r{n}-{arm}", arm, n, False, 1, "", "ok", None, (sample,)))
 
     timed = {
         "avro": {n: cell("avro", n, 10.0 * n) for n in (1, 2, 3)},

@@ -172,7 +172,6 @@ def baseline_file(folder: Path, machine_class: str, scenario: str) -> Path:
 
 
 def new_document(scenario: str, machine_class: str) -> dict[str, Any]:
-    """The document of a file without baselines."""
     return {
         "format_version": FILE_FORMAT,
         "scenario": scenario,

@@ -42,12 +42,10 @@ class SideValues:
 
     @property
     def count(self) -> int:
-        """The number of rounds."""
         return len(self.values)
 
     @property
     def by_round(self) -> Values:
-        """Each round's value."""
         return dict(zip(self.rounds, self.values, strict=True))
 
 

@@ -70,7 +70,6 @@ class Row:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict alone."""
         return self.judgement.verdict
 
     @property
@@ -108,7 +107,6 @@ class Comparison:
     family: int = 0
 
     def count(self, *verdicts: Verdict) -> int:
-        """The number of rows with one of these verdicts."""
         return sum(row.verdict in verdicts for row in self.rows)
 
     @property
@@ -123,7 +121,6 @@ class Comparison:
 
     @property
     def undecided(self) -> int:
-        """The number of rows that cannot be decided."""
         return self.count(*UNDECIDED)
 
     @property

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from serde_lab.analysis.calibration import (
-    calibration_of,
+    calibration_rounds,
     calibration_s,
     common_parts,
     moved_rounds,
@@ -23,7 +23,7 @@ from serde_lab.analysis.cell_values import (
     CommitValues,
     cell_values,
 )
-from serde_lab.runs.model import ArmEntry, Cell, Run
+from serde_lab.runs.model import ArmEntry, MeasuredCell, Run
 from serde_lab.scenario.identity import asked_of
 
 
@@ -128,8 +128,6 @@ def side_of_run(run: Run, label: str | None = None) -> Side:
     arms = {
         entry.arm: _arm_side(run, entry, definitions.get(entry.arm, {})) for entry in header.arms
     }
-    measured = {cell.round for cell in run.cells if not cell.warmup}
-    calibration = {n: parts for n, parts in calibration_of(run).items() if n in measured}
     return Side(
         label=label or header.run,
         scenario=header.scenario,
@@ -140,7 +138,7 @@ def side_of_run(run: Run, label: str | None = None) -> Side:
         results_format=header.format_version,
         machine_class=header.machine_class,
         arms=arms,
-        calibration=calibration,
+        calibration=calibration_rounds(run),
         environment=header.environment,
         gate_table=header.scenario_content.get("gate") or {},
         ab=str(header.settings.get("sitting") or ""),
@@ -203,7 +201,7 @@ def _entry_alone(entry: ArmEntry) -> dict[str, Any]:
     return entry.model_dump(mode="json", exclude={"arm", "kind", "fairness", "missing"})
 
 
-def _quantities(cell: Cell) -> dict[Quantity, float]:
+def _quantities(cell: MeasuredCell) -> dict[Quantity, float]:
     """The values of the cell as a whole and, if it has several commits, of each commit."""
     whole = cell_values(cell)
     values = _of(whole, 0)

@@ -12,8 +12,8 @@ from serde_lab.analysis.rounding import rounded_change
 from serde_lab.gate.compare.evidence import SideValues
 from serde_lab.gate.compare.rows import Comparison, Row
 from serde_lab.gate.compare.verdict import MARKS, Inequality
-from serde_lab.gate.decision import WORST_FIRST, Finding, GateResult
-from serde_lab.gate.history import History, HistoryStep
+from serde_lab.gate.decision import WORST_FIRST, GateFinding, GateResult
+from serde_lab.gate.history import HistoryStep, ScenarioHistory
 from serde_lab.gate.needed_rounds import RATES, rounds_needed
 from serde_lab.gate.self_test import SelfTest
 from serde_lab.gate.statistics.intervals import Rate
@@ -56,7 +56,7 @@ def gate_document(result: GateResult) -> dict[str, Any]:
     }
 
 
-def history_document(history: History) -> dict[str, Any]:
+def history_document(history: ScenarioHistory) -> dict[str, Any]:
     """A history: series with points, steps and breaks."""
     return {
         "scenario": history.scenario,
@@ -170,7 +170,7 @@ def _sample(sample: SideValues | None) -> dict[str, Any] | None:
     }
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def _finding(finding: GateFinding) -> dict[str, Any]:
     row = finding.row
     return {
         "level": finding.level,

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from serde_lab.analysis.rounding import shown_change, shown_p, shown_ratio, shown_value
 from serde_lab.gate.baseline.store import BaselineEntry
-from serde_lab.gate.history import History, HistoryStep, Series
+from serde_lab.gate.history import HistoryStep, ScenarioHistory, Series
 from serde_lab.gate.needed_rounds import (
     MOST_ROUNDS,
     RATES,
@@ -176,7 +176,7 @@ def _mean_rounds(groups: Sequence[Group]) -> float:
     return sum(g.rounds for g in groups) / len(groups) if groups else 0.0
 
 
-def render_history(found: History, format: TextFormat = "table") -> str:
+def render_history(found: ScenarioHistory, format: TextFormat = "table") -> str:
     """One line per series, then its steps and breaks; CSV holds every run's median."""
     table = text_table(
         "series",
@@ -225,7 +225,7 @@ def _step_line(series: Series, found: HistoryStep) -> str:
     )
 
 
-def _points_table(found: History) -> Table:
+def _points_table(found: ScenarioHistory) -> Table:
     return text_table(
         "points",
         ("arm", "metric", "phase", "unit", "run", "started_at", "median", "n", "stretch", "step"),
@@ -249,7 +249,6 @@ def _points_table(found: History) -> Table:
 
 
 def render_baselines(entries: Sequence[BaselineEntry], format: TextFormat = "table") -> str:
-    """The list of baselines."""
     table = text_table(
         "baselines",
         ("scenario", "baseline", "machine class", "run", "arms", "rounds", "since", "by", "reason"),

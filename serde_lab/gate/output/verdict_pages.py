@@ -12,7 +12,7 @@ from serde_lab.errors import UsageError
 from serde_lab.gate.compare.rows import Comparison, Row
 from serde_lab.gate.compare.verdict import MARKS, Verdict
 from serde_lab.gate.decision import WORST_FIRST as LEVELS_WORST_FIRST
-from serde_lab.gate.decision import Finding, GateResult
+from serde_lab.gate.decision import GateFinding, GateResult
 from serde_lab.gate.output.documents import comparison_document, gate_document
 from serde_lab.report.formats import TextFormat, page_text
 from serde_lab.report.page import Case, Page, Points, Section, Sentence, Suite, Table, text_table
@@ -288,7 +288,7 @@ def _notes(result: GateResult) -> list[str]:
     return notes
 
 
-def _findings_table(findings: Sequence[Finding]) -> Table:
+def _findings_table(findings: Sequence[GateFinding]) -> Table:
     return text_table(
         "findings",
         ("level", "arm", "quantity", "why", "evaluated"),
@@ -305,7 +305,7 @@ def _findings_table(findings: Sequence[Finding]) -> Table:
     )
 
 
-def _place(finding: Finding) -> str:
+def _place(finding: GateFinding) -> str:
     row = finding.row
     return "" if row is None else f"{row.arm} {row.quantity.label}: "
 
@@ -330,7 +330,7 @@ def _suite(result: GateResult) -> Suite:
 
 
 def _outcome(
-    found: Finding, undecided_fails: bool
+    found: GateFinding, undecided_fails: bool
 ) -> Literal["passed", "failure", "error", "skipped"]:
     if found.level == "undecided":
         return "failure" if undecided_fails else "skipped"

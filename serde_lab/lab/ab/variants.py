@@ -16,7 +16,6 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Self
 
 from serde_lab.errors import LabError, RunError, UsageError
@@ -68,12 +67,7 @@ class Variants:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end()
 
     def measure(self, rounds: int, arms: tuple[str, ...]) -> dict[str, Path]:

@@ -61,7 +61,7 @@ class CommitResult:
     threads_left: int = 0
 
 
-class Cell(ABC):
+class MeasurableCell(ABC):
     """One arm in one round."""
 
     @abstractmethod
@@ -90,7 +90,6 @@ class InputSizes:
         return cls(max(1, size // max(1, rows)), largest)
 
     def write(self, commit: CommitInput) -> Write:
-        """The write of `commit`, with these sizes."""
         return Write(commit.operation, commit.partitions, self.row_bytes, self.source_bytes)
 
 
@@ -106,7 +105,7 @@ class CellJob:
     table: Path
 
 
-class CommitsCell(Cell):
+class CommitsCell(MeasurableCell):
     """A cell that measures the scenario's timed commits, one after the other."""
 
     slots = 1
@@ -224,12 +223,10 @@ class SparkWriteCell(WriteCell):
 
 
 def schema_of(commit: CommitInput) -> pa.Schema:
-    """The schema of a commit's rows."""
     return pq.read_schema(commit.files[0]).remove_metadata()
 
 
 def open_table(folder: Path) -> HoodieTable:
-    """The Hudi table in `folder`."""
     return HoodieTable.open(Storage.open(folder))
 
 

@@ -127,7 +127,6 @@ def first_rows(inputs: PreparedInputs, schema: RecordSchema, most: int) -> pa.Re
 
 
 def frame_bytes(frames: Frames) -> int:
-    """The bytes of all frames."""
     return int(pc.sum(pc.binary_length(frames.frame), min_count=0).as_py())
 
 

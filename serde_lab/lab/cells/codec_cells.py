@@ -16,7 +16,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from serde_lab.lab.cells.cell import Cell, CellResult
+from serde_lab.lab.cells.cell import CellResult, MeasurableCell
 from serde_lab.lab.cells.codec_cases import CodecBatch, codec_batches, frame_bytes
 from serde_lab.lab.inputs.prepared import PreparedInputs
 from serde_lab.lab.plan import serde_options
@@ -65,15 +65,13 @@ class CodecCells:
     def set_up(self) -> None:
         """Do nothing: codec cells need no table."""
 
-    def cell(self, name: str, arm: Arm) -> Cell:
-        """The cell of `arm`."""
+    def cell(self, name: str, arm: Arm) -> MeasurableCell:
         return CodecCell(self.batches, arm)
 
     def discard(self, name: str) -> None:
         """Do nothing: codec cells leave nothing behind."""
 
     def calibrate(self) -> Mapping[str, float]:
-        """Run one calibration cell; returns the seconds of each part."""
         return calibrate(self.work)
 
     def judge(self, arm: Arm, result: CellResult) -> TableVerdict:
@@ -95,7 +93,7 @@ class CodecCells:
 
 
 @dataclass(frozen=True, slots=True)
-class CodecCell(Cell):
+class CodecCell(MeasurableCell):
     """One arm in one round: every verb of its strategy on every case."""
 
     batches: Sequence[CodecBatch]

@@ -25,7 +25,7 @@ from serde_lab.lab.folders import work_folder
 from serde_lab.lab.inputs.prepared import prepare_inputs
 from serde_lab.lab.plan import check_scenario, serde_options
 from serde_lab.records.schema import RecordSchema
-from serde_lab.runs.model import Cell
+from serde_lab.runs.model import MeasuredCell
 from serde_lab.scenario.model import Arm, Scenario
 from serde_lab.serde.interface import Bounds, BoundSerde, Frames, Records, SerdeOptions
 from serde_lab.serde.registry import bind
@@ -114,8 +114,8 @@ def gate_rounds(
         yield rounds
 
 
-def _as_cell(name: str, arm: Arm, result: CellResult) -> Cell:
-    return Cell(name, arm.name, 1, False, 0, "", "ok", None, result.samples)
+def _as_cell(name: str, arm: Arm, result: CellResult) -> MeasuredCell:
+    return MeasuredCell(name, arm.name, 1, False, 0, "", "ok", None, result.samples)
 
 
 @contextmanager

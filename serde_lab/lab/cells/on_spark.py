@@ -25,10 +25,10 @@ from pyspark.storagelevel import StorageLevel
 from serde_lab.errors import LabError
 from serde_lab.lab.cells.bench import Bench, Window
 from serde_lab.lab.cells.cell import (
-    Cell,
     CellJob,
     CommitResult,
     CommitsCell,
+    MeasurableCell,
     SparkWriteCell,
     open_table,
     table_bytes,
@@ -73,7 +73,7 @@ class OnSpark:
         summed = bench.spark.range(4_000_000).selectExpr("sum(hash(id)) AS s")
         self._jvm_work = {"jvm": lambda: summed.collect()}
 
-    def cell(self, job: CellJob) -> Cell:
+    def cell(self, job: CellJob) -> MeasurableCell:
         kinds: dict[str, type[SparkWriteCell | _OnBench]] = {
             "strategy": StrategyCell,
             "peer": HudiCell,

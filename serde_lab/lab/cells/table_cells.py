@@ -18,10 +18,10 @@ from typing import Protocol
 import pyarrow as pa
 
 from serde_lab.lab.cells.cell import (
-    Cell,
     CellJob,
     CellResult,
     InputSizes,
+    MeasurableCell,
     WriteCell,
     Written,
     schema_of,
@@ -42,7 +42,7 @@ from serde_lab.table.storage.storage import Storage
 class Engine(Protocol):
     """Where cells run."""
 
-    def cell(self, job: CellJob) -> Cell:
+    def cell(self, job: CellJob) -> MeasurableCell:
         """The cell for the kind of the job's arm."""
         ...
 
@@ -84,18 +84,15 @@ class TableCells:
             prepared = PreparedWrite.of(Storage.open(folder), schema_of(commit), options)
             self.engine.write_set_up(prepared, commit)
 
-    def cell(self, name: str, arm: Arm) -> Cell:
-        """The cell of `arm`, ready to be measured."""
+    def cell(self, name: str, arm: Arm) -> MeasurableCell:
         self.engine.tidy()
         table = self._clone(name, arm)
         return self.engine.cell(CellJob(name, arm, self.scenario, self.inputs, self.sizes, table))
 
     def discard(self, name: str) -> None:
-        """Remove what the cell left behind."""
         discard_cell(self.work, name)
 
     def calibrate(self) -> Mapping[str, float]:
-        """Run one calibration cell; returns the seconds of each part."""
         return self.engine.calibrate(self.work)
 
     def _clone(self, cell: str, arm: Arm) -> Path:
@@ -112,7 +109,6 @@ class TableCells:
 
 
 def discard_cell(work: Path, cell: str) -> None:
-    """Remove what a cell left behind in `work`."""
     for folder in (work / "cells").glob(f"{cell}*"):
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -128,7 +124,7 @@ def _link_data(source: str, target: str) -> str:
 class InProcess:
     """The engine that runs all tasks in this process, one after another."""
 
-    def cell(self, job: CellJob) -> Cell:
+    def cell(self, job: CellJob) -> MeasurableCell:
         # the scenario's consistency check allows no peers and no controls here
         return InProcessCell(job)
 

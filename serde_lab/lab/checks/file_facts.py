@@ -58,7 +58,6 @@ class FileFacts:
 
 
 def read_facts(table: HoodieTable, folder: Path) -> FileFacts:
-    """Read the facts of a local table."""
     facts = FileFacts()
     for one in table.view().latest_file_slices():
         if one.base_file is not None:

@@ -16,11 +16,10 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from serde_lab.errors import LabError, SetupError, reason_of
-from serde_lab.lab.cells.cell import Cell, CellResult
+from serde_lab.lab.cells.cell import CellResult, MeasurableCell
 from serde_lab.lab.cells.peer_arms import SessionPlan, recorded_jars
 from serde_lab.lab.cells.table_cells import TableCells, discard_cell
 from serde_lab.lab.inputs.prepared import PreparedInputs
@@ -54,12 +53,7 @@ class RunSession(AbstractContextManager["RunSession"]):
             stop_session(self.spark)
             raise
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
@@ -68,7 +62,7 @@ class RunSession(AbstractContextManager["RunSession"]):
         try:
             if isinstance(error, PySparkException | Py4JError):
                 # the error's text is available only while the JVM lives
-                on_purpose().__exit__(kind, error, trace)
+                on_purpose().__exit__(type(error), error, error.__traceback__)
         finally:
             self.bench.end_workers()
             stop_session(self.spark)
@@ -123,10 +117,10 @@ class SessionsApart(AbstractContextManager["SessionsApart"]):
 
     def __init__(self, sessions: Sequence[SessionPlan], measured: Measured) -> None:
         self._stack = ExitStack()
-        self._processes: list[_Process] = []
+        self._processes: list[_SessionProcess] = []
         try:
             for number, plan in enumerate(sessions, start=1):
-                process = _Process(plan, measured, measured.work / f"session-{number}")
+                process = _SessionProcess(plan, measured, measured.work / f"session-{number}")
                 self._stack.callback(process.end)
                 process.call("open")
                 self._processes.append(process)
@@ -134,12 +128,7 @@ class SessionsApart(AbstractContextManager["SessionsApart"]):
             self._stack.close()
             raise
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def set_up(self) -> None:
@@ -147,7 +136,7 @@ class SessionsApart(AbstractContextManager["SessionsApart"]):
         for process in self._processes:
             process.call("set_up")
 
-    def cell(self, name: str, arm: Arm) -> Cell:
+    def cell(self, name: str, arm: Arm) -> MeasurableCell:
         """The cell of `arm`, to be measured in its session's process."""
         (of_arm,) = (one for one in self._processes if arm.name in one.plan.arms)
         return _CellApart(of_arm, name, arm)
@@ -164,10 +153,10 @@ class SessionsApart(AbstractContextManager["SessionsApart"]):
 
 
 @dataclass(frozen=True, slots=True)
-class _CellApart(Cell):
+class _CellApart(MeasurableCell):
     """A cell that another process measures."""
 
-    process: _Process
+    process: _SessionProcess
     name: str
     arm: Arm
 
@@ -177,7 +166,7 @@ class _CellApart(Cell):
         return result
 
 
-class _Process:
+class _SessionProcess:
     """The process of one session. It ends when the other end of its pipe is closed."""
 
     def __init__(self, plan: SessionPlan, measured: Measured, work: Path) -> None:

@@ -7,7 +7,7 @@ inflight file still exists, completed, markers removed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -114,14 +114,16 @@ class Coordinator:
         stats: Iterable[WriteStat],
         schema: str,
         replaced: Replaced | None = None,
+        extra: Mapping[str, str] | None = None,
     ) -> Commit:
         """Make the instant's files visible; `schema` is the table's Avro schema, "" if unknown.
 
-        `replaced`: the file groups that they replace. A failing storage is tried several times. Raises
-        ConcurrentWrite if someone rolled the instant back or took the table.
+        `replaced`: the file groups that they replace. `extra`: further extra metadata of the commit. A
+        failing storage is tried several times. Raises ConcurrentWrite if someone rolled the instant back or
+        took the table.
         """
         written = tuple(sorted(stats, key=lambda stat: stat.path))
-        stated = {SCHEMA_KEY: schema} if schema else {}
+        stated = {**(extra or {}), **({SCHEMA_KEY: schema} if schema else {})}
         metadata = CommitMetadata(operation.upper(), written, stated, replaced_file_ids=replaced)
         content = metadata.to_bytes(self.table.config.layout_version)
         self._remove_others(instant, written)

@@ -13,7 +13,6 @@ from serde_lab.report.plots.canvas import (
     Canvas,
     Scale,
     draw_axis,
-    fitting,
     is_narrow,
     label_width,
     nice_ticks,
@@ -119,8 +118,7 @@ def _panel(
     beside: bool = False,
 ) -> None:
     if panel.heading:
-        heading = fitting(panel.heading, heading_px)
-        canvas.text(scale.left, top + 9, heading, bold=True, tip=panel.heading)
+        canvas.text(scale.left, top + 9, panel.heading, bold=True, room=heading_px)
     first = top + head
     bottom = first + pitch * len(panel.bars)
     draw_axis(canvas, scale, first - 2, bottom, axis, ticks)
@@ -129,12 +127,11 @@ def _panel(
         y = first + i * pitch
         if beside:
             if names_px is not None:
-                label = fitting(bar.label, names_px - 12)
-                canvas.text(names_px - 10, y + pitch / 2, label, align="right", tip=bar.label)
+                at, room = names_px - 10, names_px - 12
+                canvas.text(at, y + pitch / 2, bar.label, align="right", room=room)
             _bar(canvas, bar, scale, y + 5, pitch - 10)
         else:
-            label = fitting(bar.label, scale.pixels)
-            canvas.text(scale.left, y + 9, label, tip=bar.label)
+            canvas.text(scale.left, y + 9, bar.label, room=scale.pixels)
             _bar(canvas, bar, scale, y + 18, pitch - 24)
 
 
@@ -211,16 +208,16 @@ def draw_steps(drawing: Steps, width_px: float) -> Canvas:
         y = 4 + i * pitch
         change_y = y + (7 if narrow else 9)
         if narrow:
-            canvas.text(0, y + 27, fitting(step.label, width_px), tip=step.label)
+            canvas.text(0, y + 27, step.label, room=width_px)
             bar_y = y + 37
         else:
             bar_y = y + 20
-            label = fitting(step.label, label_px - 12)
-            canvas.text(label_px - 10, bar_y + bar / 2, label, align="right", tip=step.label)
+            at, room = label_px - 10, label_px - 12
+            canvas.text(at, bar_y + bar / 2, step.label, align="right", room=room)
         if i and step.change:
             role = "muted" if step.sound else "warn"
-            change = fitting(f"↓ {step.change}", width_px - scale.left, SMALL_PX)
-            canvas.text(scale.left + 4, change_y, change, role, SMALL_PX, tip=step.change)
+            change, room = f"↓ {step.change}", width_px - scale.left
+            canvas.text(scale.left + 4, change_y, change, role, SMALL_PX, room=room)
         if step.value is None:
             canvas.text(scale.left + 4, bar_y + bar / 2, step.value_text, "bad", SMALL_PX)
         else:

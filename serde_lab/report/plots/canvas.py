@@ -165,9 +165,14 @@ class Canvas:
         align: Literal["left", "center", "right"] = "left",
         bold: bool = False,
         turned: bool = False,
-        tip: str = "",
+        room: float | None = None,
     ) -> None:
-        """Draw a line of text; `y` is the middle of its small letters."""
+        """Draw a line of text; `y` is the middle of its small letters.
+
+        With `room`, the text is cut to so many pixels, and is in full its own hover text.
+        """
+        tip = "" if room is None else text
+        text = text if room is None else fitting(text, room, size_px)
         self._add(
             Text(
                 x,

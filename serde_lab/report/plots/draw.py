@@ -13,7 +13,6 @@ from serde_lab.report.plots.canvas import (
     Canvas,
     Scale,
     draw_axis,
-    fitting,
     is_narrow,
     label_width,
     text_width,
@@ -85,14 +84,12 @@ def draw_points(drawing: PointRows, width_px: float) -> Canvas:
     for i, row in enumerate(drawing.rows):
         y = head + i * pitch
         if narrow:
-            label = fitting(row.label, width_px - notes - 12)
-            canvas.text(0, y + 9, label, tip=row.label)
+            canvas.text(0, y + 9, row.label, room=width_px - notes - 12)
             canvas.text(width_px, y + 9, row.note, "muted", SMALL_PX, "right")
             middle = y + 30
         else:
-            label = fitting(row.label, label_px - 12)
             middle = y + pitch / 2
-            canvas.text(label_px - 10, middle, label, align="right", tip=row.label)
+            canvas.text(label_px - 10, middle, row.label, align="right", room=label_px - 12)
             canvas.text(width_px, middle, row.note, "muted", SMALL_PX, "right")
         if row.low is not None and row.high is not None:
             canvas.line([scale(row.low), scale(row.high)], [middle, middle], "bar", 3)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 from serde_lab.report import notation
-from serde_lab.report.plots.canvas import SMALL_PX, Canvas, fitting, nice_ticks, text_width
+from serde_lab.report.plots.canvas import SMALL_PX, Canvas, nice_ticks, text_width
 from serde_lab.report.plots.drawings import Line, Lines
 
 _HEIGHT = 190.0
@@ -50,9 +51,9 @@ def draw_lines(drawing: Lines, width_px: float) -> Canvas:
     for at, text in drawing.marks:
         x = along(at)
         canvas.line([x, x], [top, bottom], "warn", 1.2, dashed=True, tip=text)
-        align: str = "left" if x < width_px / 2 else "right"
-        label = fitting(text, width_px / 2, SMALL_PX)
-        canvas.text(x, top - 28, label, "warn", SMALL_PX, "left" if align == "left" else "right")
+        middle = width_px / 2
+        align: Literal["left", "right"] = "left" if x < middle else "right"
+        canvas.text(x, top - 28, text, "warn", SMALL_PX, align, room=middle)
     ends: list[tuple[float, Line]] = []
     named = [line for line in drawing.lines if line.label]
     for line in drawing.lines:
@@ -79,8 +80,7 @@ def draw_lines(drawing: Lines, width_px: float) -> Canvas:
 
 def _named(canvas: Canvas, x: float, y: float, line: Line, width_px: float) -> None:
     canvas.line([x, x + 12], [y, y], line.role, 3)
-    label = fitting(line.label, width_px - 18, SMALL_PX)
-    canvas.text(x + 18, y, label, "ink", SMALL_PX, tip=line.label)
+    canvas.text(x + 18, y, line.label, "ink", SMALL_PX, room=width_px - 18)
 
 
 def _shown(value: float, drawing: Lines) -> bool:
@@ -125,7 +125,6 @@ def _x_axis(
     bottom: float,
 ) -> None:
     if drawing.x_labels:
-        step = right - left if len(drawing.x_labels) < 2 else 0.0
         widest = max(text_width(label, SMALL_PX) for label in drawing.x_labels) + 10
         step = (right - left) / len(drawing.x_labels)
         every = max(1, math.ceil(widest / step))

@@ -17,7 +17,7 @@ class Shade(NamedTuple):
     dark: str
 
 
-_TEXT = {
+TEXT = {
     "ink": Shade("#1b1f24", "#e8eaed"),
     "muted": Shade("#57606a", "#a3adb8"),
     "accent": Shade("#0b5cad", "#7cb7f5"),
@@ -27,7 +27,7 @@ _TEXT = {
 }
 """Roles for text: AA contrast on every surface."""
 
-_SURFACE = {
+SURFACE = {
     "page": Shade("#ffffff", "#14171b"),
     "raised": Shade("#f5f6f8", "#1d2127"),
     "bad-surface": Shade("#fdeeec", "#34191a"),
@@ -35,12 +35,12 @@ _SURFACE = {
 }
 """Roles of the surfaces behind text."""
 
-_LINE = {
+LINE = {
     "rule": Shade("#d9dde3", "#343a43"),
     "grid": Shade("#e4e7ec", "#2c323a"),
 }
 
-_SERIES = {
+SERIES = {
     # SerDe: warm colours, since this is what readers look for
     "from_arrow": Shade("#c56a00", "#f2a33c"),
     "route": Shade("#8d5b3f", "#bb8a6c"),
@@ -103,10 +103,7 @@ def line_role(place: int) -> str:
 OUTLINED = frozenset({"idle-driver", "idle-stage_tail", "idle-scheduler"})
 """Series with pale colours, since nothing happens in them; they are drawn with an outline."""
 
-PALETTE = MappingProxyType({**_TEXT, **_SURFACE, **_LINE, **_SERIES})
-TEXT_ROLES = tuple(_TEXT)
-SURFACE_ROLES = tuple(_SURFACE)
-SERIES_ROLES = tuple(_SERIES)
+PALETTE = MappingProxyType({**TEXT, **SURFACE, **LINE, **SERIES})
 
 
 def light(role: str) -> str:
@@ -121,17 +118,3 @@ def variables(theme: int) -> str:
 
 VARIABLE_OF = MappingProxyType({shade.light: f"var(--{role})" for role, shade in PALETTE.items()})
 """Light colour -> CSS variable."""
-
-
-def contrast(one: str, other: str) -> float:
-    """The contrast ratio of two colours, from 1 to 21 (WCAG 2.2, relative luminance)."""
-    high, low = sorted((_luminance(one), _luminance(other)), reverse=True)
-    return (high + 0.05) / (low + 0.05)
-
-
-def _luminance(colour: str) -> float:
-    channels = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    red, green, blue = (
-        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels
-    )
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

@@ -38,7 +38,6 @@ _COLUMNS = (
 
 
 def arms_section(facts: RunValues) -> Section:
-    """Each arm with its figures."""
     rows = tuple(_row(arm, facts) for arm in facts.arms)
     table = Table("arms", "The arms, each with its median over measured rounds", _COLUMNS, rows)
     notes = []

@@ -33,7 +33,6 @@ class Rung:
 
     @property
     def change(self) -> str:
-        """The change in words."""
         if not self.found:
             return "nothing, so the difference is noise (A/A)"
         if len(self.found) == 1:

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from math import fsum
 
-from serde_lab.analysis.ratios import CHANCE, Ratio, paired_logs, paired_ratio
+from serde_lab.analysis.ratios import CHANCE, Ratio, paired_ratio
 from serde_lab.analysis.run_values import ArmValues, RunValues, run_values
-from serde_lab.measure import phases
 from serde_lab.report import notation
 from serde_lab.report.page import Answer, Page, Section, Sentence
 from serde_lab.report.run.arms import arms_section, checks_section
@@ -40,7 +38,6 @@ _MOST_PHASE_VALUES = 24_000
 
 
 def run_page(run: Run) -> Page:
-    """The page of a run."""
     facts = run_values(run)
     phase_values = sum(sample.phase is not None for cell in run.cells for sample in cell.samples)
     sections = (
@@ -189,7 +186,7 @@ def _reference_wins(
         return (*_alone(best), ())
     second = others[0]
     factor = paired_ratio(second.seconds_by_round, best.seconds_by_round)
-    wins, rounds = _duel(best, second)
+    wins, rounds = best.wins_against(second)
     text = (
         f"No arm beats the reference: {notation.named(best.name)} wrote {_written(best)};"
         f" {notation.named(second.name)}, the second fastest, took {notation.seconds(second.seconds)}."
@@ -208,7 +205,7 @@ def _pair(
     facts: RunValues, best: ArmValues, reference: ArmValues
 ) -> tuple[str, str, tuple[Sentence, ...]]:
     factor = paired_ratio(reference.seconds_by_round, best.seconds_by_round)
-    wins, rounds = _duel(best, reference)
+    wins, rounds = best.wins_against(reference)
     named = ", the reference," if reference is facts.reference else ", the slowest arm,"
     first, second = notation.named(best.name), notation.named(reference.name)
     text = (
@@ -258,12 +255,6 @@ def _written(arm: ArmValues) -> str:
     return f"{notation.count(arm.rows)} rows in {notation.seconds(arm.seconds)}"
 
 
-def _duel(one: ArmValues, other: ArmValues) -> tuple[int, int]:
-    """The number of common rounds that `one` won, and their total."""
-    logs = paired_logs(other.seconds_by_round, one.seconds_by_round).values()
-    return sum(log > 0 for log in logs), len(logs)
-
-
 def _won(wins: int, rounds: int) -> str:
     if rounds == 0:
         return "shares no round with it"
@@ -284,8 +275,8 @@ def _saved(best: ArmValues, reference: ArmValues) -> list[Sentence]:
         if (cost := arm.per_record("serde_cpu_s")) is not None
     ]
     text = f"SerDe (the four verbs and route) costs {notation.listed(costs)}. " if costs else ""
-    saved = _slot_seconds(reference) - _slot_seconds(best)
-    serde = _slot_seconds(reference, serde=True) - _slot_seconds(best, serde=True)
+    saved = reference.slot_s() - best.slot_s()
+    serde = reference.slot_s(serde=True) - best.slot_s(serde=True)
     if saved > 0:
         share = serde / saved
         if share > 1.005:
@@ -295,12 +286,6 @@ def _saved(best: ArmValues, reference: ArmValues) -> list[Sentence]:
             rest = "" if share > 0.995 else "; the rest is less waiting, writing and idling"
             text += f"SerDe accounts for {notation.percent(share)} of the saved slot time{rest}."
     return [Sentence(text.strip())] if text else []
-
-
-def _slot_seconds(arm: ArmValues, serde: bool = False) -> float:
-    return fsum(
-        times["wall_s"] for name, times in arm.phases.items() if not serde or phases.is_serde(name)
-    )
 
 
 def _cause(facts: RunValues, best: ArmValues, reference: ArmValues) -> str:

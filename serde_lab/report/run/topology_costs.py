@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import fsum
-from statistics import geometric_mean, median
+from statistics import geometric_mean
 
-from serde_lab.analysis.run_values import ArmValues, RunValues
-from serde_lab.measure import phases
+from serde_lab.analysis.run_values import METADATA, ArmValues, RunValues
 from serde_lab.report import notation
 from serde_lab.report.page import (
     Block,
@@ -29,16 +27,11 @@ _CLAIM = (
     "RFC-84 says that the typed row saves up to 25 % of a write on Flink. It does not name the"
     " topology."
 )
-_METADATA = "update_metadata"
 _WHAT_HOPS_COST = (
     "After a lookup, the file group is written into the record before its next hop. A strategy that holds"
     " bytes, such as the typed row, writes the bytes for that hop in this step, and its encode only copies"
     " them. Comparisons of topologies therefore add this step to the four verbs and route."
 )
-
-
-_OneHop = Mapping[str, Mapping[int, float]]
-"""Each strategy's cost with the bucket index, in microseconds of CPU per record, by round."""
 
 
 def topologies_section(facts: RunValues) -> Section | None:
@@ -47,9 +40,9 @@ def topologies_section(facts: RunValues) -> Section | None:
     drawn = _drawn(facts)
     if len({name for name, _ in named}) < 2:
         return Section("topologies", "The path of a record", (drawn,)) if drawn.cards else None
-    one_hop: _OneHop = {arm.strategy: _hops_us(arm) for name, arm in named if name == "bucket"}
-    blocks: list[Block] = [_table(named, one_hop)]
-    ratios = _ratios(named, one_hop)
+    of_one_hop = facts.of_one_hop
+    blocks: list[Block] = [_table(named, of_one_hop)]
+    ratios = _ratios(named, of_one_hop)
     if ratios is not None:
         blocks += [ratios, Sentence(_WHAT_HOPS_COST, "muted")]
     gains = _gains(named)
@@ -74,7 +67,7 @@ def _drawn(facts: RunValues) -> Cards:
     )
 
 
-def _table(named: Sequence[tuple[str, ArmValues]], one_hop: _OneHop) -> Table:
+def _table(named: Sequence[tuple[str, ArmValues]], of_one_hop: Mapping[str, float]) -> Table:
     columns = (
         *text_columns("topology", "arm"),
         Column("hops", "hops"),
@@ -99,42 +92,18 @@ def _table(named: Sequence[tuple[str, ArmValues]], one_hop: _OneHop) -> Table:
         "topologies",
         "Every arm with its topology: medians over measured rounds",
         columns,
-        tuple(_row(name, arm, one_hop) for name, arm in named),
+        tuple(_row(name, arm, of_one_hop.get(arm.name)) for name, arm in named),
     )
 
 
-def _hops_us(arm: ArmValues) -> dict[int, float]:
-    """Microseconds of CPU per record for the four verbs, route and setting the records' file groups, by
-    round."""
-    cost = {}
-    for number, values in arm.rounds.items():
-        serde, rows = values.metrics.get("serde_cpu_s"), values.metrics.get("rows")
-        if serde and rows:
-            metadata = [t.cpu_s for name, t in values.phases.items() if _verb(name) == _METADATA]
-            cost[number] = 1e6 * (serde + fsum(metadata)) / rows
-    return cost
-
-
-def _verb(phase: str) -> str:
-    return phases.split(phase)[1]
-
-
-def _of_one_hop(arm: ArmValues | None, one_hop: _OneHop) -> float | None:
-    """The median over rounds of the arm's cost relative to one hop in the same round, since a slow phase
-    of the machine affects both."""
-    once = one_hop.get(arm.strategy) if arm is not None else None
-    if arm is None or once is None:
-        return None
-    paired = [cost / once[number] for number, cost in _hops_us(arm).items() if number in once]
-    return median(paired) if paired else None
-
-
-def _ratios(named: Sequence[tuple[str, ArmValues]], one_hop: _OneHop) -> Table | None:
+def _ratios(
+    named: Sequence[tuple[str, ArmValues]], of_one_hop: Mapping[str, float]
+) -> Table | None:
     """The cost relative to one hop, for all strategies; None if none of them uses the bucket index."""
-    strategies = list(one_hop)
+    strategies = list(dict.fromkeys(arm.strategy for name, arm in named if name == "bucket"))
     if not strategies:
         return None
-    arms = {(name, arm.strategy): arm for name, arm in named}
+    found = {(name, arm.strategy): of_one_hop.get(arm.name) for name, arm in named}
     columns = (
         Column("topology", "topology", numeric=False),
         Column("hops", "hops"),
@@ -143,7 +112,7 @@ def _ratios(named: Sequence[tuple[str, ArmValues]], one_hop: _OneHop) -> Table |
     )
     rows = []
     for topology, hops in {name: arm.figure("hops") for name, arm in named}.items():
-        ratios = [_of_one_hop(arms.get((topology, strategy)), one_hop) for strategy in strategies]
+        ratios = [found.get((topology, strategy)) for strategy in strategies]
         rows.append(
             (
                 Cell(topology, topology, header=True),
@@ -165,17 +134,16 @@ def _mean(ratios: Sequence[float | None]) -> float | None:
     return geometric_mean(known) if len(known) == len(ratios) else None
 
 
-def _row(topology: str, arm: ArmValues, one_hop: _OneHop) -> tuple[Cell, ...]:
+def _row(topology: str, arm: ArmValues, ratio: float | None) -> tuple[Cell, ...]:
     serde, hops, shuffled = (
         arm.per_record("serde_cpu_s"),
         arm.figure("hops"),
         arm.figure("shuffle_bytes"),
     )
     sent, index_cpu = arm.figure("index_records"), arm.figure("index_cpu_s")
-    ratio = _of_one_hop(arm, one_hop)
     each = 1e6 * index_cpu / sent if sent and index_cpu is not None else None
     micro = None if serde is None else 1e6 * serde
-    metadata = arm.verb_us(_METADATA) or None
+    metadata = arm.verb_us(METADATA) or None
     return (
         Cell(topology, topology, header=True),
         Cell(arm.name, arm.name),

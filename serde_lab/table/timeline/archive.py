@@ -1,10 +1,11 @@
 """The archived timeline of layout 2, and archiving, which moves old instants there from the active timeline.
 
-Every reader counts instants older than the active timeline as committed, so archiving makes visible whatever
-it passes: files that no instant committed are removed first, and a replaced file group must be cleaned before
-the replacing instant is archived. If an archiving dies, the next one finishes it: instants leave the active
-timeline only once the history has them, oldest first, so that the active timeline never has a gap. Sources:
-TimelineArchiverV2, org.apache.hudi.client.timeline.versioning.v2.LSMTimelineWriter and
+Every reader counts instants older than the active timeline as committed, so archiving makes visible
+whatever it passes: files that no instant committed are removed first, and a replaced file group must be
+cleaned before the replacing instant is archived. The last checkpoint of each stream stays on the active
+timeline. If an archiving dies, the next one finishes it: instants leave the active timeline only once the
+history has them, oldest first, so that the active timeline never has a gap. Sources: TimelineArchiverV2,
+org.apache.hudi.client.timeline.versioning.v2.LSMTimelineWriter and
 org.apache.hudi.common.table.timeline.LSMTimeline.
 
 The history is instants in Parquet files, listed by a manifest:
@@ -34,6 +35,7 @@ from serde_lab.table.index.hashing_metadata import confirm_hashing_metadata
 from serde_lab.table.services.replacing import REPLACE_COMMIT
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.checkpoints import keep_checkpoints
 from serde_lab.table.timeline.timeline import WRITE_ACTIONS, CommitMetadata, Instant, Timeline
 
 FILES_PER_LAYER = 10
@@ -249,6 +251,7 @@ def archive(table: HoodieTable, commits_min: int, commits_max: int) -> Archived 
     going = _going(timeline, instants, files, commits_min, commits_max)
     if not going:
         return None
+    keep_checkpoints(table, going)
     removed = _remove_uncommitted(table, instants, going, files, history)
     history.add([_archived(timeline, instant) for instant in going])
     # a resizing that died after it completed has not recorded that its rings are in force

@@ -1,0 +1,1 @@
+"""Writes Spark's streaming queries to Hudi tables, each micro-batch exactly once."""

@@ -1,0 +1,119 @@
+"""A stream of Parquet files, one a batch, into the small table; and one whose driver dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import serde_lab
+from serde_lab.pipeline.commit.coordinator import Coordinator
+from serde_lab.streams.query import BatchWriter
+from serde_lab.table.storage.storage import Storage
+from tests.faults.small_table import COW, OPTIONS, Row, batches
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+COLUMNS = "p string, k string, ts bigint, v string"
+Moment = Literal["before the commit", "after the commit"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileStream:
+    """`folder` holds the source's files, the table, and Spark's checkpoint."""
+
+    folder: Path
+    table_type: str = COW
+
+    @property
+    def source(self) -> Path:
+        return self.folder / "source"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint"
+
+    @property
+    def storage(self) -> Storage:
+        return Storage.open(self.folder / "table")
+
+    def options(self, **own: object) -> dict[str, Any]:
+        """`own`: names with `__` for dots; None takes an option back."""
+        given: dict[str, Any] = {k.replace("__", "."): v for k, v in own.items()}
+        given = {**OPTIONS, "hoodie.datasource.write.table.type": self.table_type, **given}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def add(self, *parts: Sequence[Row]) -> None:
+        """Files of the source, each newer than the one before; an empty one has no rows."""
+        self.source.mkdir(parents=True, exist_ok=True)
+        for rows in parts:
+            number = len(list(self.source.iterdir()))
+            made = self.folder / f"{number:03}.parquet"
+            schema = pa.schema([("p", "string"), ("k", "string"), ("ts", "int64"), ("v", "string")])
+            table = pa.Table.from_batches(batches(rows) if rows else [], schema)
+            pq.write_table(table, made)
+            os.utime(made, (1_700_000_000 + number, 1_700_000_000 + number))
+            made.rename(self.source / made.name)
+
+    def frame(self, spark: SparkSession, columns: str = COLUMNS) -> DataFrame:
+        reader = spark.readStream.schema(columns).option("maxFilesPerTrigger", 1)
+        return reader.parquet(str(self.source))
+
+    def start(self, spark: SparkSession, **own: object) -> StreamingQuery:
+        """A query over the files that are there."""
+        return serde_lab.write_stream(
+            self.frame(spark),
+            self.storage.url,
+            self.options(**own),
+            str(self.checkpoint),
+            available_now=True,
+        )
+
+    def run(self, spark: SparkSession, **own: object) -> StreamingQuery:
+        """The same, to its end."""
+        query = self.start(spark, **own)
+        query.awaitTermination()
+        return query
+
+    def forget(self, batch: int) -> None:
+        """Take from Spark that a batch succeeded."""
+        for name in (f"{batch}", f".{batch}.crc"):
+            (self.checkpoint / "commits" / name).unlink()
+
+
+class DyingWriter(BatchWriter):
+    """Kills its process at one moment of one batch."""
+
+    def __init__(self, path: str, options: dict[str, Any], batch: int, moment: Moment) -> None:
+        super().__init__(path, options)
+        self.batch, self.moment = batch, moment
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        if batch_id == self.batch and self.moment == "before the commit":
+            Coordinator.complete = _die  # type: ignore[method-assign,assignment]
+        super().__call__(df, batch_id)
+        if batch_id == self.batch:
+            _die()
+
+
+def _die(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def run_and_die(stream: FileStream, batch: int, moment: Moment) -> None:
+    """In a process of its own: a session, and a query that its driver's death ends."""
+    from serde_lab.lab.session.session import SessionSettings, start_session
+
+    spark = start_session(SessionSettings(cores=2, driver_memory="1g"))
+    writer = DyingWriter(stream.storage.url, stream.options(), batch, moment)
+    started = stream.frame(spark).writeStream.foreachBatch(writer)
+    started = started.option("checkpointLocation", str(stream.checkpoint))
+    started.trigger(availableNow=True).start().awaitTermination()

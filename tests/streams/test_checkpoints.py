@@ -1,0 +1,96 @@
+"""The form in which commits name batches, and that archiving forgets none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from serde_lab.errors import TableError
+from serde_lab.table.storage.storage import Storage
+from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.checkpoints import (
+    QUERY_KEY,
+    SINK_KEY,
+    Checkpoint,
+    checkpoints_in,
+    extra_metadata,
+    keep_checkpoints,
+)
+from serde_lab.table.timeline.timeline import CommitMetadata
+from serde_lab.table.validation.doctor import validate_table
+from tests.faults.small_table import COW, MOR, Seen, check_readers, seen_after, upsert
+from tests.streams.small_stream import NO_SERVICES, SHORT_TIMELINE, SmallStream, stated_batches
+
+
+def test_the_form_is_that_of_hudi_beside_a_key_of_our_own() -> None:
+    both = {"a": Checkpoint(3, "q", "insert"), "b": Checkpoint(5)}
+    stated = extra_metadata(both)
+    assert json.loads(stated[SINK_KEY]) == {"a": "3", "b": "5"}
+    assert json.loads(stated[QUERY_KEY]) == {"a": {"query": "q", "operation": "insert"}}
+    assert checkpoints_in(CommitMetadata("UPSERT", (), stated), "here") == both
+    assert extra_metadata({"b": Checkpoint(5)}) == {SINK_KEY: '{"b": "5"}'}
+    assert checkpoints_in(CommitMetadata("UPSERT"), "here") == {}
+
+
+@pytest.mark.parametrize("value", ["5", "no JSON", "[1]", '{"a": "x"}', '{"a": -1}', '{"a": null}'])
+def test_another_form_is_refused_by_name(value: str) -> None:
+    with pytest.raises(TableError, match=f"^here: {SINK_KEY} "):
+        checkpoints_in(CommitMetadata("UPSERT", (), {SINK_KEY: value}), "here")
+
+
+def test_the_newest_batch_of_each_identifier_counts(tmp_path: Path) -> None:
+    first = SmallStream.of(tmp_path, options=NO_SERVICES)
+    second = SmallStream.of(tmp_path, query="two", identifier="b", options=NO_SERVICES)
+    first.send(0, [("p", "a", 1, "x")])
+    assert second.last is None
+    second.send(0, [("p", "b", 1, "x")])
+    first.send(1, [("p", "a", 2, "y")])
+    upsert(first.storage, [("p", "c", 1, "no stream")])
+    assert first.last == Checkpoint(1, "one", "upsert")
+    assert second.last == Checkpoint(0, "two", "upsert")
+    assert stated_batches(first.storage) == [
+        *('{"default_single_writer": "0"}', '{"b": "0"}', '{"default_single_writer": "1"}', None)
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table_type", [COW, MOR])
+def test_archiving_keeps_the_last_batch_of_a_query_that_paused(
+    table_type: str, tmp_path: Path
+) -> None:
+    given = {"options": SHORT_TIMELINE, "table_type": table_type}
+    paused = SmallStream.of(tmp_path, query="two", identifier="paused", **given)
+    other = SmallStream.of(tmp_path, **given)
+    rows = [("p", "b", 1, "paused")]
+    assert paused.send(0, rows) is not None
+    first = min(i.time for i in HoodieTable.open(paused.storage).timeline().completed())
+    now: Seen = seen_after({}, rows)
+    for number in range(12):
+        rows = [("p", "a", number, "going on")]
+        other.send(number, rows)
+        now = seen_after(now, rows)
+        assert paused.last == Checkpoint(0, "two", "upsert")
+        check_readers(paused.storage, now)
+    assert validate_table(paused.storage, deep=True).findings == ()
+    timeline = HoodieTable.open(paused.storage).timeline()
+    assert min(i.time for i in timeline.completed()) > first
+    assert paused.send(0, [("p", "b", 1, "doubled")]) is None
+    assert paused.send(1, [("p", "b", 2, "later")]) is not None
+    assert paused.last == Checkpoint(1, "two", "upsert")
+    check_readers(paused.storage, seen_after(now, [("p", "b", 2, "later")]))
+
+
+def test_nothing_is_restated_for_batches_that_later_commits_name(tmp_path: Path) -> None:
+    stream = SmallStream.of(tmp_path, options=NO_SERVICES)
+    for number in range(3):
+        stream.send(number, [("p", "a", number, "x")])
+    table = HoodieTable.open(Storage.open(tmp_path))
+    completed = table.timeline().completed()
+    assert keep_checkpoints(table, completed[:2]) is None
+    kept = keep_checkpoints(table, completed)
+    assert kept is not None
+    assert stream.last == Checkpoint(2, "one", "upsert")
+    # an archiving that died here restates nothing again
+    assert keep_checkpoints(table, completed) is None

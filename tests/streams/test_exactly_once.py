@@ -1,0 +1,115 @@
+"""Which batch is written, which is stored, and which is refused, with the sentence that says why."""
+
+from __future__ import annotations
+
+import pytest
+
+from serde_lab.errors import LabError, OptionError, TableError
+from serde_lab.streams.exactly_once import MicroBatch, is_stored
+from serde_lab.streams.options import StreamOptions, known_options, parse_stream_options
+from serde_lab.table.timeline.checkpoints import Checkpoint
+
+OURS = Checkpoint(4, "one", "upsert")
+HUDI = Checkpoint(4)
+PLAIN = StreamOptions({})
+TAKES_OVER = StreamOptions({}, takes_over=True)
+
+
+@pytest.mark.parametrize("options", [PLAIN, TAKES_OVER], ids=["plain", "takes-over"])
+@pytest.mark.parametrize(("number", "stored"), [(0, True), (3, True), (4, True), (5, False)])
+def test_a_query_goes_on_after_its_last_batch(
+    number: int, stored: bool, options: StreamOptions
+) -> None:
+    assert is_stored(MicroBatch("one", number), options, OURS) is stored
+
+
+def test_a_new_identifier_begins_at_0() -> None:
+    assert not is_stored(MicroBatch("one", 0), PLAIN, None)
+    assert not is_stored(MicroBatch("one", 7), TAKES_OVER, None)
+
+
+@pytest.mark.parametrize("number", [0, 4, 5, 6])
+@pytest.mark.parametrize("options", [PLAIN, TAKES_OVER], ids=["plain", "takes-over"])
+def test_another_query_is_refused_whatever_its_batch(number: int, options: StreamOptions) -> None:
+    said = (
+        f"^batch {number} of query two is refused: in this table the identifier default_single_writer"
+        " belongs to query one, which stored batch 4"
+    )
+    with pytest.raises(OptionError, match=said):
+        is_stored(MicroBatch("two", number), options, OURS)
+
+
+@pytest.mark.parametrize(("number", "stored"), [(4, True), (5, False)])
+def test_a_stream_goes_on_after_hudi(number: int, stored: bool) -> None:
+    assert is_stored(MicroBatch("one", number), TAKES_OVER, HUDI) is stored
+
+
+CASES = {
+    "no batch of it": (
+        7,
+        PLAIN,
+        None,
+        TableError,
+        r"comes first to this table: .*batches before 7",
+    ),
+    "one missing": (6, PLAIN, OURS, TableError, "so batch 5 is missing"),
+    "several missing": (9, TAKES_OVER, OURS, TableError, "so batches 5 to 8 are missing"),
+    "missing after Hudi": (6, TAKES_OVER, HUDI, TableError, "so batch 5 is missing"),
+    "unknown if it is Hudi's": (4, PLAIN, HUDI, OptionError, "does not say for which query"),
+    "low after Hudi": (0, PLAIN, HUDI, OptionError, "Apache Hudi's sink stored batch 4"),
+    "low, taking over": (3, TAKES_OVER, HUDI, OptionError, "Apache Hudi's sink stored batch 4"),
+    "another operation": (
+        *(5, StreamOptions({"hoodie.datasource.write.operation": "insert"}), OURS),
+        *(OptionError, "operation is insert, but query one began with upsert"),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("number", "options", "last", "kind", "said"), CASES.values(), ids=[*CASES]
+)
+def test_what_cannot_be_promised_is_refused(
+    number: int,
+    options: StreamOptions,
+    last: Checkpoint | None,
+    kind: type[LabError],
+    said: str,
+) -> None:
+    with pytest.raises(kind, match=said):
+        is_stored(MicroBatch("one", number), options, last)
+
+
+def test_options_of_a_stream_are_kept_from_those_of_its_writes() -> None:
+    given = {
+        "hoodie.datasource.write.streaming.checkpoint.identifier": "orders",
+        "serde_lab.stream.takes_over": True,
+        "hoodie.write.lock.wait_time_ms": 5,
+        "hoodie.table.name": "t",
+    }
+    parsed = parse_stream_options(given)
+    assert parsed == StreamOptions({"hoodie.table.name": "t"}, "orders", True, 5)
+    assert given.keys() - {"hoodie.table.name"} == known_options().keys()
+    assert parse_stream_options({}) == StreamOptions({})
+    assert parse_stream_options({}).operation == "upsert"
+
+
+BAD = {
+    "operation": (
+        "hoodie.datasource.write.operation",
+        "insert_overwrite",
+        "a stream takes upsert, ",
+    ),
+    "identifier": (
+        "hoodie.datasource.write.streaming.checkpoint.identifier",
+        " ",
+        "empty, expected a name",
+    ),
+    "flag": ("serde_lab.stream.takes_over", "yes", "expected true or false"),
+    "wait": ("hoodie.write.lock.wait_time_ms", "-1", "expected an integer from 0"),
+}
+
+
+@pytest.mark.parametrize(("name", "value", "said"), BAD.values(), ids=[*BAD])
+def test_bad_options_are_refused_by_name(name: str, value: str, said: str) -> None:
+    with pytest.raises(OptionError, match=f"{name} is .*{said}"):
+        parse_stream_options({name: value})

@@ -1,0 +1,282 @@
+"""Spark's streaming queries: sources, triggers, restarts from the checkpoint, killed drivers, refusals."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from collections.abc import Sequence
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import serde_lab
+from serde_lab.errors import OptionError, TableError
+from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.checkpoints import QUERY_KEY
+from tests.faults.small_table import (
+    COW,
+    MOR,
+    Row,
+    Seen,
+    check_file_groups,
+    check_readers,
+    read_by_us,
+    seen_after,
+    seen_by_us,
+)
+from tests.pipeline.lab_table import STRATEGIES
+from tests.streams.file_stream import COLUMNS, FileStream, Moment, run_and_die
+from tests.streams.small_stream import metadata_of_commits, stated_batches
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+FIRST: Sequence[Row] = [("p", "a", 1, "first"), ("p", "b", 1, "first"), ("q", "c", 1, "first")]
+SECOND: Sequence[Row] = [("p", "a", 2, "second"), ("q", "d", 2, "second")]
+THIRD: Sequence[Row] = [("q", "e", 3, "third")]
+ALL = (FIRST, SECOND, THIRD)
+_PATIENCE_S = 300
+
+
+def seen(*parts: Sequence[Row]) -> Seen:
+    now: Seen = {}
+    for rows in parts:
+        now = seen_after(now, rows)
+    return now
+
+
+def batches_stated(*numbers: int) -> list[str]:
+    return [f'{{"default_single_writer": "{number}"}}' for number in numbers]
+
+
+@pytest.mark.parametrize("table_type", [COW, MOR])
+def test_a_query_goes_on_from_its_checkpoint(
+    table_type: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    stream = FileStream(tmp_path, table_type)
+    stream.add(FIRST, SECOND)
+    first = stream.run(spark)
+    assert stated_batches(stream.storage) == batches_stated(0, 1)
+    check_readers(stream.storage, seen(FIRST, SECOND))
+    key = metadata_of_commits(stream.storage)[-1].extra_metadata[QUERY_KEY]
+    assert json.loads(key)["default_single_writer"]["query"] == str(first.id)
+    # nothing new
+    stream.run(spark)
+    assert stated_batches(stream.storage) == batches_stated(0, 1)
+    stream.add(THIRD, [])
+    assert stream.run(spark).id == first.id
+    assert stated_batches(stream.storage) == batches_stated(0, 1, 2, 3)
+    check_readers(stream.storage, seen(*ALL))
+    # stored, but Spark does not know
+    stream.forget(3)
+    stream.add([("p", "a", 9, "last")])
+    stream.run(spark)
+    assert stated_batches(stream.storage) == batches_stated(0, 1, 2, 3, 4)
+    check_readers(stream.storage, seen(*ALL, [("p", "a", 9, "last")]))
+
+
+@pytest.mark.parametrize("strategy", sorted({*STRATEGIES, "pickle_columns"} - {"arrow"}))
+def test_a_query_by_each_strategy(strategy: str, spark: SparkSession, tmp_path: Path) -> None:
+    stream = FileStream(tmp_path, MOR)
+    stream.add(FIRST, SECOND)
+    stream.run(spark, serde_lab__strategy=strategy)
+    check_readers(stream.storage, seen(FIRST, SECOND))
+
+
+@pytest.mark.parametrize("operation", ["insert", "bulk_insert"])
+def test_a_query_that_appends(operation: str, spark: SparkSession, tmp_path: Path) -> None:
+    stream = FileStream(tmp_path)
+    stream.add(FIRST, THIRD)
+    given = {
+        "hoodie__datasource__write__operation": operation,
+        "hoodie__index__type": "FLINK_STATE",
+        "hoodie__bucket__index__num__buckets": None,
+    }
+    stream.run(spark, **given)
+    stream.forget(1)
+    stream.run(spark, **given)
+    check_readers(stream.storage, seen(FIRST, THIRD))
+
+
+def test_a_query_that_deletes(spark: SparkSession, tmp_path: Path) -> None:
+    stream = FileStream(tmp_path)
+    stream.add(FIRST)
+    stream.run(spark)
+    gone = FileStream(tmp_path / "gone")
+    gone.add([("p", "a", 0, "")])
+    query = serde_lab.write_stream(
+        gone.frame(spark).select("p", "k"),
+        stream.storage.url,
+        stream.options(
+            hoodie__datasource__write__operation="delete",
+            hoodie__datasource__write__streaming__checkpoint__identifier="gone",
+        ),
+        checkpoint=str(gone.checkpoint),
+        once=True,
+        query_name="gone",
+    )
+    query.awaitTermination()
+    assert query.name == "gone"
+    check_readers(stream.storage, seen(FIRST[1:]))
+
+
+def test_rate_rows_at_a_processing_time(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.readStream.format("rate").option("rowsPerSecond", 50).load()
+    frame = rows.selectExpr(
+        *("'p' p", "cast(value % 7 as string) k", "value ts", "cast(value as string) v")
+    )
+    stream = FileStream(tmp_path)
+    query = serde_lab.write_stream(
+        frame,
+        stream.storage.url,
+        stream.options(),
+        str(stream.checkpoint),
+        processing_time="100 milliseconds",
+    )
+    try:
+        for _ in range(600):
+            if query.exception() is not None:
+                raise AssertionError(str(query.exception()))
+            progress = query.lastProgress
+            if progress is not None and progress["batchId"] >= 3:
+                break
+            query.awaitTermination(1)
+    finally:
+        query.stop()
+    found = seen_by_us(stream.storage)
+    assert len(found) == 7
+    # the newest value of each key is among the last seven rows
+    newest = max(ts for ts, _ in found.values())
+    assert sorted(ts for ts, _ in found.values()) == list(range(newest - 6, newest + 1))
+    check_file_groups(stream.storage)
+
+
+@pytest.mark.parametrize("moment", ["before the commit", "after the commit"])
+def test_a_driver_is_killed_and_the_query_starts_again(
+    moment: Moment, spark: SparkSession, tmp_path: Path
+) -> None:
+    stream = FileStream(tmp_path, MOR)
+    stream.add(*ALL)
+    driver = get_context("spawn").Process(target=run_and_die, args=(stream, 1, moment))
+    driver.start()
+    driver.join(_PATIENCE_S)
+    assert driver.exitcode == -signal.SIGKILL
+    stored = ALL[:2] if moment == "after the commit" else ALL[:1]
+    check_readers(stream.storage, seen(*stored))
+    assert not (stream.checkpoint / "commits" / "1").exists()
+
+    stream.run(spark)
+    assert stated_batches(stream.storage) == batches_stated(0, 1, 2)
+    check_readers(stream.storage, seen(*ALL))
+    check_file_groups(stream.storage)
+
+
+def test_two_queries_write_at_the_same_time(spark: SparkSession, tmp_path: Path) -> None:
+    name = "hoodie.datasource.write.streaming.checkpoint.identifier"
+    url, now, queries = FileStream(tmp_path).storage.url, Seen(), []
+    for key in "ab":
+        stream = FileStream(tmp_path / key)
+        parts = [[("p", key, number, key)] for number in range(3)]
+        stream.add(*parts)
+        now = seen_after(now, parts[-1])
+        options = {**stream.options(), name: key}
+        queries.append(
+            serde_lab.write_stream(
+                stream.frame(spark), url, options, str(stream.checkpoint), available_now=True
+            )
+        )
+    for query in queries:
+        query.awaitTermination()
+    found = stated_batches(FileStream(tmp_path).storage)
+    assert sorted(map(str, found)) == [f'{{"{key}": "{n}"}}' for key in "ab" for n in range(3)]
+    check_readers(FileStream(tmp_path).storage, now)
+    check_file_groups(FileStream(tmp_path).storage)
+
+
+def test_a_schema_that_grows_between_restarts(spark: SparkSession, tmp_path: Path) -> None:
+    stream = FileStream(tmp_path)
+    stream.add(FIRST)
+    stream.run(spark)
+    stream.add(THIRD)
+    wider = stream.frame(spark, f"{COLUMNS}, more int")
+    options, checkpoint = stream.options(), str(stream.checkpoint)
+    serde_lab.write_stream(
+        wider, stream.storage.url, options, checkpoint, available_now=True
+    ).awaitTermination()
+    assert "more" in read_by_us(stream.storage).column_names
+    check_readers(stream.storage, seen(FIRST, THIRD))
+
+
+def test_a_writer_without_a_query_counts_batches(spark: SparkSession, tmp_path: Path) -> None:
+    def frame(rows: Sequence[Row]) -> DataFrame:
+        return spark.createDataFrame(list(rows), COLUMNS)
+
+    stream = FileStream(tmp_path)
+    write = serde_lab.batch_writer(stream.storage.url, stream.options())
+    write(frame(FIRST), 0)
+    write(frame(SECOND), 0)
+    check_readers(stream.storage, seen(FIRST))
+    write(frame(SECOND), 1)
+    assert stated_batches(stream.storage) == batches_stated(0, 1)
+    check_readers(stream.storage, seen(FIRST, SECOND))
+
+
+def test_what_a_query_cannot_promise_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    stream = FileStream(tmp_path / "a")
+    stream.add(FIRST, SECOND)
+    shutil.copytree(stream.folder, tmp_path / "b")
+    stream.run(spark)
+    before = HoodieTable.open(stream.storage).timeline().instants()
+    frame, url, options = stream.frame(spark), stream.storage.url, stream.options()
+    checkpoint = str(stream.checkpoint)
+
+    new = str(tmp_path / "new")
+    with pytest.raises(OptionError, match=f"folder {new} is new, .* stored batch 1"):
+        serde_lab.write_stream(frame, url, options, new)
+    other = FileStream(tmp_path / "b")
+    other.run(spark)
+    with pytest.raises(OptionError, match="identifier default_single_writer belongs to query"):
+        serde_lab.write_stream(frame, url, options, str(other.checkpoint))
+    with pytest.raises(TableError, match=r"batch 2 .* comes first to this table"):
+        serde_lab.write_stream(frame, str(tmp_path / "elsewhere"), options, checkpoint)
+    name = "hoodie.datasource.write.streaming.checkpoint.identifier"
+    with pytest.raises(TableError, match="holds no batch of the identifier renamed"):
+        serde_lab.write_stream(frame, url, {**options, name: "renamed"}, checkpoint)
+    insert = {"hoodie.datasource.write.operation": "insert"}
+    with pytest.raises(OptionError, match=r"operation is insert, but query .* began with upsert"):
+        serde_lab.write_stream(frame, url, options | insert, checkpoint)
+    with pytest.raises(OptionError, match=r"'hoodie\.no\.such' is not supported"):
+        serde_lab.write_stream(frame, url, {**options, "hoodie.no.such": "1"}, checkpoint)
+    with pytest.raises(OptionError, match="takes one of processing_time, available_now and once"):
+        serde_lab.write_stream(frame, url, options, checkpoint, once=True, available_now=True)
+    rows = spark.createDataFrame(list(FIRST), COLUMNS)
+    with pytest.raises(OptionError, match="not a streaming one"):
+        serde_lab.write_stream(rows, url, options, checkpoint)
+    socket = spark.readStream.format("socket").option("host", "127.0.0.1").option("port", 9)
+    with pytest.raises(OptionError, match="the source socket cannot send rows again"):
+        serde_lab.write_stream(socket.load(), url, options, checkpoint)
+    for log in ("offsets", "commits"):
+        (stream.checkpoint / log / "1").unlink()
+        (stream.checkpoint / log / ".1.crc").unlink()
+    with pytest.raises(OptionError, match="ends at batch 0, but the table holds batch 1"):
+        serde_lab.write_stream(frame, url, options, checkpoint)
+    assert HoodieTable.open(stream.storage).timeline().instants() == before
+
+
+def test_a_query_says_why_it_ended(spark: SparkSession, tmp_path: Path) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    stream = FileStream(tmp_path)
+    stream.add([("p", "a", 1, "x")])
+    bad = stream.frame(spark).selectExpr("p", "cast(null as string) k", "ts", "v")
+    query = serde_lab.write_stream(
+        bad, stream.storage.url, stream.options(), str(stream.checkpoint), available_now=True
+    )
+    with pytest.raises(StreamingQueryException, match="record key"):
+        query.awaitTermination()
+    assert not HoodieTable.exists(stream.storage)
