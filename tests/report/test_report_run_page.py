@@ -315,7 +315,6 @@ QUIET: dict[str, Any] = {
     "noise": 0.01,
     "local_mode": False,
     "instruments": instruments("spark"),
-    "disturbed": {"spin_s": lambda _: 0.05, "others_share": lambda _: 0.01},
 }
 
 
@@ -363,6 +362,16 @@ def test_each_doubt_is_reached(
     words: str,
 ) -> None:
     assert words in doubts(page_of(tmp_path, arms, **{**QUIET, **how}))[heading]
+
+
+def test_spins_mark_a_round_and_the_calibration_cell_does_not_where_there_are_spins(
+    tmp_path: Path,
+) -> None:
+    """One arm: its cells are numbered like the rounds, and round 1 is cold."""
+    spins = {"spin_s": lambda order: 0.056 if order == 3 else 0.05}
+    page = page_of(tmp_path, (made_up.PICKLE,), **QUIET, drifting_round=5, disturbed=spins)
+    assert "in round 3 (+12" in doubts(page)["The machine's speed changed"]
+    assert "Made beside other work" not in doubts(page)
 
 
 def test_a_count_that_differs_between_rounds_is_doubted(tmp_path: Path) -> None:
