@@ -354,4 +354,4 @@ def test_what_the_system_refuses_is_no_internal_error(
 
 
 def test_the_python_interface_can_be_found() -> None:
-    assert {"read", "write"} <= set(dir(serde_lab))
+    assert {"read", "write", "write_stream", "batch_writer"} <= set(dir(serde_lab))

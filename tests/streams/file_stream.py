@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import serde_lab
-from serde_lab.pipeline.commit.coordinator import Coordinator
+from serde_lab.pipeline.commit.coordinator import Commit, Coordinator
 from serde_lab.streams.query import BatchWriter
 from serde_lab.table.storage.storage import Storage
 from tests.faults.small_table import COW, OPTIONS, Row, batches
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 COLUMNS = "p string, k string, ts bigint, v string"
-Moment = Literal["before the commit", "after the commit"]
+Moment = Literal["before the commit", "after the commit", "the JVM before the commit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class FileStream:
 
 
 class DyingWriter(BatchWriter):
-    """Kills its process at one moment of one batch."""
+    """Kills its process, or its JVM and then its process, at one moment of one batch."""
 
     def __init__(self, path: str, options: dict[str, Any], batch: int, moment: Moment) -> None:
         super().__init__(path, options)
@@ -99,8 +99,24 @@ class DyingWriter(BatchWriter):
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         if batch_id == self.batch and self.moment == "before the commit":
             Coordinator.complete = _die  # type: ignore[method-assign,assignment]
+        if batch_id == self.batch and self.moment == "the JVM before the commit":
+            self._outlive_the_jvm(df, batch_id)
         super().__call__(df, batch_id)
         if batch_id == self.batch:
+            _die()
+
+    def _outlive_the_jvm(self, df: DataFrame, batch_id: int) -> None:
+        """The commit needs no JVM; Spark cannot be told of it any more."""
+        complete, jvm = Coordinator.complete, df.sparkSession.sparkContext._gateway.proc.pid
+
+        def without_a_jvm(*args: Any) -> Commit:
+            os.kill(jvm, signal.SIGKILL)
+            return complete(*args)
+
+        Coordinator.complete = without_a_jvm  # type: ignore[method-assign]
+        try:
+            super().__call__(df, batch_id)
+        finally:
             _die()
 
 
