@@ -6,7 +6,7 @@ Also how many times faster an arm is than peers, and than controls that write th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -212,21 +212,23 @@ def peer_ratios(arms: Sequence[Mapping[str, Any]], timed: Mapping[str, Rounds]) 
         for other in arms
         if rank[one["kind"]] < rank[other["kind"]] and one.get("table") == other.get("table")
     )
-    return [found for pair in pairs for found in _ratio(*pair, timed)]
+    found = (times_faster(*pair, timed) for pair in pairs)
+    return [one for one in found if one is not None]
 
 
-def _ratio(arm: str, against: str, timed: Mapping[str, Rounds]) -> Iterator[PeerRatio]:
-    """The ratio of two arms; nothing if they differ in their commits, or have no common round."""
+def times_faster(arm: str, against: str, timed: Mapping[str, Rounds]) -> PeerRatio | None:
+    """The ratio of two arms; None if they differ in their commits, or have no common round."""
     ours, theirs = _commit_seconds(timed[arm]), _commit_seconds(timed[against])
     if not ours or ours.keys() != theirs.keys():
-        return
+        return None
     logs = [paired_logs(theirs[n], ours[n]) for n in sorted(ours)]
     common = sorted(set.intersection(*(set(one) for one in logs)))
-    if common:
-        of_rounds = [math.fsum(one[number] for one in logs) / len(logs) for number in common]
-        commits = tuple(ratio_of([one[number] for number in common]) for one in logs)
-        cpu = paired_ratio(*(by_round(timed[one], "tree_cpu_s") for one in (against, arm)))
-        yield PeerRatio(arm, against, commits, ratio_of(of_rounds), cpu)
+    if not common:
+        return None
+    of_rounds = [math.fsum(one[number] for one in logs) / len(logs) for number in common]
+    commits = tuple(ratio_of([one[number] for number in common]) for one in logs)
+    cpu = paired_ratio(*(by_round(timed[one], "tree_cpu_s") for one in (against, arm)))
+    return PeerRatio(arm, against, commits, ratio_of(of_rounds), cpu)
 
 
 def _commit_seconds(rounds: Rounds) -> dict[int, dict[int, float]]:

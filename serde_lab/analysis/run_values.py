@@ -17,6 +17,7 @@ from serde_lab.analysis.cell_values import CellValues, Rounds, by_round, cell_va
 from serde_lab.analysis.codec_costs import CodecCost
 from serde_lab.analysis.factor_effects import Factorial
 from serde_lab.analysis.growth import Growth
+from serde_lab.analysis.hudi_steps import HudiSteps
 from serde_lab.analysis.ratios import PeerRatio, Ratio, paired_logs, stated_ratio
 from serde_lab.analysis.rfc84 import Claim
 from serde_lab.analysis.summary import summary_of
@@ -197,6 +198,7 @@ class RunValues:
     growth: tuple[Growth, ...]
     codec_costs: tuple[CodecCost, ...]
     peer_ratios: tuple[PeerRatio, ...]
+    hudi_steps: HudiSteps | None
     claims: tuple[Claim, ...]
     factorial: Factorial | None
 
@@ -291,6 +293,7 @@ def run_values(run: Run) -> RunValues:
         growth=derived.growth,
         codec_costs=derived.codec_costs,
         peer_ratios=derived.peer_ratios,
+        hudi_steps=derived.hudi_steps,
         claims=derived.claims,
         factorial=derived.factorial,
     )

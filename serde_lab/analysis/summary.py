@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from serde_lab.analysis.calibration import calibration_rounds
+from serde_lab.analysis.calibration import calibration_rounds, other_work
 from serde_lab.analysis.cell_values import (
     CellValues,
     Rounds,
@@ -23,7 +23,7 @@ from serde_lab.analysis.cell_values import (
 from serde_lab.analysis.codec_costs import CodecCost, codec_costs
 from serde_lab.analysis.factor_effects import Factorial, factorial_of
 from serde_lab.analysis.growth import Growth, growth
-from serde_lab.analysis.other_work import other_work
+from serde_lab.analysis.hudi_steps import HudiSteps, hudi_steps
 from serde_lab.analysis.ratios import PeerRatio, paired_ratio, peer_ratios
 from serde_lab.analysis.rfc84 import Claim, claims, rfc84_json
 from serde_lab.errors import worst
@@ -42,13 +42,14 @@ _PLAIN = tuple(  # metrics shown as one number for each arm, in the registry's o
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """The rounds of each arm whose timing can be shown, and values that only some runs have: of a sweep, of a
-    codec run, with peers, of RFC-84's workload, of all combinations of factors."""
+    """The rounds of each arm whose timing can be shown, and values that only some runs have: of a sweep, of
+    a codec run, with peers, of RFC-84's workload, of all combinations of factors."""
 
     rounds: Mapping[str, Rounds]
     growth: tuple[Growth, ...]
     codec_costs: tuple[CodecCost, ...]
     peer_ratios: tuple[PeerRatio, ...]
+    hudi_steps: HudiSteps | None
     claims: tuple[Claim, ...]
     factorial: Factorial | None
 
@@ -101,11 +102,13 @@ def summary_of(run: Run) -> tuple[dict[str, Any], Derived]:
         growth=tuple(growth(summary, content)),
         codec_costs=tuple(codec_costs(summary, cases)),
         peer_ratios=tuple(peer_ratios(arms, timed)),
+        hudi_steps=hudi_steps(arms, content, timed),
         claims=tuple(claims(summary, content, timed)),
         factorial=factorial_of(arms, timed),
     )
     more = {
         "peer_ratios": [one.to_json() for one in derived.peer_ratios],
+        "hudi_steps": derived.hudi_steps.to_json() if derived.hudi_steps else [],
         "codec": [one.to_json() for one in derived.codec_costs],
         "growth": [one.to_json() for one in derived.growth],
         "factors": [one.to_json() for one in derived.factorial.effects]

@@ -82,8 +82,8 @@ def quoted(documents: Iterable[Path]) -> list[Reference]:
 
 def _why_stale(run: Run, metrics: Iterable[str] | None = None) -> Iterator[str]:
     """Why a run is stale for these metrics, or for any."""
-    from serde_lab.analysis.other_work import other_work
-    from serde_lab.report.older_code import older_instruments
+    from serde_lab.analysis.calibration import other_work
+    from serde_lab.report.run.provenance import older_instruments
     from serde_lab.scenario.identity import asked, asked_of
 
     older = older_instruments(run.header, *([] if metrics is None else [metrics]))
@@ -127,7 +127,7 @@ def _minutes(run: Run) -> int:
 
 def _remade(reference: Reference, documents: Sequence[Path]) -> int:
     """Measure a run again and quote the new one; returns the exit status."""
-    from serde_lab.analysis.other_work import other_work
+    from serde_lab.analysis.calibration import other_work
     from serde_lab.cli.console import RunProgress
     from serde_lab.lab.run_settings import RunSettings
     from serde_lab.lab.runner import resumed, run_scenario

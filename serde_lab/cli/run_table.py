@@ -16,6 +16,7 @@ from serde_lab.runs.model import Run
 _OF_A_REPORT = (
     "outside",
     "times-faster",
+    "hudi-steps",
     "growth",
     "rfc84",
     "codec-record-costs",
@@ -36,12 +37,12 @@ def print_run(run: Run, form: Format) -> None:
         print_rows(*raw_table(values), form)
         return
     name = f"{run.header.scenario} {run.header.run}"
+    arms = arm_rows(values.summary)
     if not values.codec_costs:
-        arms = arm_rows(values.summary)
         print_rows(COLUMNS, [row.cells() for row in arms], form, title=name)
-        for row in arms:
-            if row.remark or row.doubt:
-                emit_line(f"{row.arm}: {row.remark or row.doubt}")
+    for row in arms:
+        if row.remark or row.doubt:
+            emit_line(f"{row.arm}: {row.remark or row.doubt}")
     for table in report_tables(run):
         print_table(table, form, f"{name}: {table.caption}")
 

@@ -50,7 +50,9 @@ _PACKAGES = Path(serde_lab.__file__).parents[1]
 
 def run_header(point: PreparedPoint, settings: RunSettings) -> RunHeader:
     scenario, arms, inputs = point.scenario, point.arms, point.inputs
-    sessions, with_peers = point.peers.sessions, point.peers.with_peers
+    sessions = point.peers.sessions
+    # record classes write no tables, so nothing is to be said of options and likeness
+    with_peers = point.peers.with_peers and not scenario.codec_only
     apart = len(sessions) > 1
     columns = columns_of_arms(scenario, arms, inputs, point.schema)
     java = find_java()
@@ -188,6 +190,7 @@ def _arm_entry(arm: Arm, data: pa.Schema, columns: Mapping[str, float] | None) -
             "integrity": bound.integrity,
             **bound.own,
             **({} if arm.topology is None else {"topology": arm.topology.name}),
+            **({} if arm.source_reader == "auto" else {"source_reader": arm.source_reader}),
         }
     return ArmEntry(
         arm=arm.name,

@@ -30,6 +30,7 @@ _MICROSECONDS = {
     "pickle": 7.0,
     "hudi_avro": 20.0,
     "hudi_spark": 13.0,
+    "hudi_one_exchange": 11.0,
     "hudi_spark_tuned": 11.0,
 }
 _AVRO_BY_BATCH, _OTHER_MICROSECONDS = 5.5, 3.5

@@ -131,6 +131,8 @@ def options_of(scenario: Scenario, arm: Arm, write: Write) -> dict[str, Any]:
             "serde_lab.integrity": bound.integrity,
             **{f"{OWN_PREFIX}{key}": value for key, value in bound.own.items()},
         }
+        if arm.source_reader != "auto":
+            options["serde_lab.source_reader"] = arm.source_reader
     return options
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,7 +26,13 @@ from serde_lab.lab.run_settings import Progress, Silent
 
 # `lab/ab/variant.py` imports RunSettings from here, in code of any commit
 from serde_lab.lab.run_settings import RunSettings as RunSettings
-from serde_lab.lab.session.run_session import Measured, RunSession, SessionsApart
+from serde_lab.lab.session.run_session import (
+    Measured,
+    RunSession,
+    SessionsApart,
+    session_settings,
+)
+from serde_lab.lab.session.session import SessionSettings
 from serde_lab.lab.session.worker_environment import environment_archive
 from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.schema import RecordSchema
@@ -150,7 +156,8 @@ def _measure(
     """
     if point.value is not None:
         progress.message(f"{', '.join(arm.name for arm in point.arms)}")
-    codec = CodecCells.of(point.scenario, point.inputs, point.schema, work)
+    session = _codec_session(point, settings, work) if point.peers.with_peers else None
+    codec = CodecCells.of(point.scenario, point.inputs, point.schema, work, session)
     checks: Judge = codec or _table_checks(point, work, progress)
     rows = pq.read_metadata(point.inputs.commits[0].files[0]).num_rows
     proven = tuple(arm for arm in point.arms if arm.name not in given_up)
@@ -169,9 +176,16 @@ def _measure(
         given_up,
         kinds={arm.name: (arm.merging, point.scenario.key_is_global(arm)) for arm in point.arms},
     )
-    with nullcontext(codec) if codec else _table_cells(point, settings, work, progress) as cells:
+    with closing(codec) if codec else _table_cells(point, settings, work, progress) as cells:
         rounds.run(todo, cells)
     return rounds.not_kept
+
+
+def _codec_session(point: PreparedPoint, settings: RunSettings, work: Path) -> SessionSettings:
+    """The settings of the session in which a codec run measures Apache Hudi's record classes."""
+    local = work / "spark"
+    local.mkdir(parents=True, exist_ok=True)
+    return session_settings(point.scenario, settings, point.peers.sessions[0], "", str(local))
 
 
 def _table_checks(point: PreparedPoint, work: Path, progress: Progress) -> CellChecks:

@@ -55,8 +55,8 @@ ASPECTS = (
     ),
     Aspect(
         "reader of the input",
-        "the map tasks read the Parquet files with Arrow (phase `map.read_source`; with"
-        " serde_lab.source_reader=spark, Spark reads them). In spark_native, Spark reads them",
+        "the map tasks read the Parquet files with Arrow (phase `map.read_source`). In spark_native and in"
+        ' arms with source_reader = "spark", Spark reads them',
         "Spark's vectorised reader, in the JVM that also processes the rows",
         "either",
     ),
@@ -96,21 +96,20 @@ ASPECTS = (
         "shuffles of whole records",
         "one; the task that writes a bucket resolves its duplicates",
         "two: the first combines duplicates, the second brings records to their buckets;"
-        " hudi_spark_tuned skips the first if a batch has no duplicates",
+        " hudi_one_exchange and hudi_spark_tuned skip the first if a batch has no duplicates",
         "peer",
         ("shuffle_records", "shuffle_bytes"),
     ),
     Aspect(
         "reading the input",
         "once",
-        "once; hudi_spark_tuned reads it twice or caches it in memory, because it has no first shuffle"
-        " whose files could be read again",
+        "once; without the first shuffle, whose files could be read again, twice or from a cache in memory",
         "peer",
     ),
     Aspect(
         "duplicates and late rows",
         "resolved by the ordering value, even if a batch has none",
-        "the same; hudi_spark_tuned does not look for duplicates if a batch has none",
+        "the same; hudi_one_exchange and hudi_spark_tuned do not look for duplicates if a batch has none",
         "alike",
     ),
     Aspect(
@@ -163,7 +162,7 @@ ASPECTS = (
     Aspect(
         "log blocks (merge-on-read)",
         "Avro or Parquet, as the scenario says",
-        "the same with the SPARK record type; hudi_avro always writes Avro blocks",
+        "the same with both record types",
         "alike",
         shown_in=FILES_ALIKE,
     ),

@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from serde_lab.analysis.other_work import other_work
+from serde_lab.analysis.calibration import other_work
 from serde_lab.errors import UsageError
 from serde_lab.report.formats import markdown_table
-from serde_lab.report.older_code import metrics_of, older_instruments
 from serde_lab.report.page import Table
+from serde_lab.report.run.provenance import metrics_of, older_instruments
 from serde_lab.report.run.run_page import run_page
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import Run

@@ -8,7 +8,7 @@ combinations of keys. Python names are the file's, except for the arrays of tabl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_serializer
 
@@ -43,9 +43,13 @@ TableName = Literal[
     "region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem"
 ]
 Control = Literal["exchange_only", "spark_native", "parquet_floor"]
-Peer = Literal["hudi_avro", "hudi_spark", "hudi_spark_tuned"]
+TablePeer = Literal["hudi_avro", "hudi_spark", "hudi_one_exchange", "hudi_spark_tuned"]
+RecordPeer = Literal["hudi_avro_record", "hudi_indexed_record", "hudi_spark_record"]
+Peer = Literal[TablePeer, RecordPeer]
+RECORD_PEERS: tuple[str, ...] = get_args(RecordPeer)
+"""Peers that write no table: Apache Hudi's record classes, for `measure.exchange = "none"`."""
 Factor = Literal[
-    "representation", "execution", "framing", "integrity", "merging", "table", "topology"
+    "representation", "execution", "framing", "integrity", "merging", "table", "topology", "source"
 ]
 
 
@@ -241,6 +245,7 @@ class Arm(ScenarioSection):
     merging: Merging | None = None
     table: Files | None = None
     topology: TopologySection | None = None
+    source_reader: Literal["auto", "spark"] = "auto"
     options: ArmOptions = ArmOptions()
 
     @field_serializer("merging", "table")

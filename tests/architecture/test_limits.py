@@ -14,8 +14,10 @@ from pathlib import Path
 
 from tests.architecture.following import PACKAGES, ROOT
 
-MOST_MODULES = 295
-"""Six more than before streams: five modules of `streams`, and the checkpoints on the timeline."""
+MOST_MODULES = 300
+"""Six for streams: five modules of `streams`, and the checkpoints on the timeline. Four for what stands
+beside Apache Hudi: its record classes in the JVM (3), and the steps that lead to it. Two for measuring: other
+work on the machine, and the command that remakes stale references."""
 SIDE_BY_SIDE = 20
 WIDER: dict[str, int] = {}
 """Folders with more modules side by side, each with its reason; there is none."""

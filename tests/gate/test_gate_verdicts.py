@@ -14,7 +14,7 @@ from serde_lab.gate.compare.evidence import gather, rounds_needed
 from serde_lab.gate.compare.rows import CompareOptions, Comparison, Row
 from serde_lab.gate.compare.sides import Side
 from serde_lab.gate.compare.verdict import NoisyLimits, Verdict, judge_noisy
-from serde_lab.measure.instruments import CLOCK, SAMPLES, TASKS
+from serde_lab.measure.code_version import CLOCK, SAMPLES, TASKS
 from tests.gate.made_up_sides import MACHINE, STEADY, arm, calm, log_normal, one_metric, side
 
 SLOWER_BY_A_FIFTH = [1.2 * value for value in STEADY]

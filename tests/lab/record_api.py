@@ -27,7 +27,8 @@ import pyarrow as pa
 
 from serde_lab.errors import UsageError
 from serde_lab.lab.cells.codec_cases import batch_of, values_of
-from serde_lab.lab.cells.codec_cells import VERBS, least, measure_verbs
+from serde_lab.lab.cells.codec_cells import least, measure_verbs
+from serde_lab.lab.cells.verb_times import VERBS
 from serde_lab.merging.rules import DeleteMarkers
 from serde_lab.records.schema import ENVELOPE, RecordSchema
 from serde_lab.serde import registry

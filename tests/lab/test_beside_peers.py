@@ -23,7 +23,7 @@ from serde_lab.scenario.loading import parse_scenario
 from tests.lab.small_scenario import content, source, toml
 
 REPOSITORY = Path(__file__).parents[2]
-PEERS = ("hudi_avro", "hudi_spark", "hudi_spark_tuned")
+PEERS = ("hudi_avro", "hudi_spark", "hudi_one_exchange", "hudi_spark_tuned")
 ARMS: list[Any] = ["internal_row", *({"name": name, "peer": name} for name in PEERS)]
 COMMITS = [
     {"share": 0.4, "late": 0.1, "updates": 0.8},
@@ -151,7 +151,10 @@ def test_a_missing_bundle_is_an_error_where_peers_are_required(tmp_path: Path) -
     (tmp_path / "small.toml").write_text(toml(document(tmp_path)))
     done = run(tmp_path, "--require-peers", homeless=True)
     assert done.returncode == 1
-    assert "hudi_avro, hudi_spark, hudi_spark_tuned: Apache Hudi's bundle" in done.stderr
+    assert (
+        "hudi_avro, hudi_one_exchange, hudi_spark, hudi_spark_tuned: Apache Hudi's bundle"
+        in done.stderr
+    )
     assert not (tmp_path / "results").exists()
     wrong = run(tmp_path, "--hudi-jar", "nowhere.jar", homeless=True)
     assert wrong.returncode == 1
@@ -222,13 +225,18 @@ def options(tmp_path: Path, peer: str, commit: int, **table: Any) -> Mapping[str
 
 def test_duplicates_are_combined_by_every_peer_where_a_batch_may_have_some(tmp_path: Path) -> None:
     combine = "hoodie.combine.before.upsert"
-    for commit, tuned in ((1, "false"), (2, "true")):
+    for commit, fewer in ((1, "false"), (2, "true")):
         assert options(tmp_path, "hudi_spark", commit)[combine] == "true"
-        assert options(tmp_path, "hudi_spark_tuned", commit)[combine] == tuned
+        assert options(tmp_path, "hudi_one_exchange", commit)[combine] == fewer
+        assert options(tmp_path, "hudi_spark_tuned", commit)[combine] == fewer
 
 
-def test_log_blocks_are_those_of_the_table_but_for_the_avro_record_type(tmp_path: Path) -> None:
+def test_one_exchange_fewer_is_all_that_its_arm_changes(tmp_path: Path) -> None:
+    usual, fewer = (options(tmp_path, peer, 1) for peer in ("hudi_spark", "hudi_one_exchange"))
+    assert dict(usual.items() ^ fewer.items()).keys() == {"hoodie.combine.before.upsert"}
+
+
+def test_log_blocks_are_those_of_the_table_for_every_peer(tmp_path: Path) -> None:
     blocks = "hoodie.logfile.data.block.format"
     table = {"type": "MERGE_ON_READ", "log_blocks": "parquet"}
-    assert options(tmp_path, "hudi_spark", 1, **table)[blocks] == "parquet"
-    assert options(tmp_path, "hudi_avro", 1, **table)[blocks] == "avro"
+    assert {options(tmp_path, peer, 1, **table)[blocks] for peer in PEERS} == {"parquet"}

@@ -15,7 +15,8 @@ from serde_lab.cli.run_table import report_tables
 from serde_lab.errors import ScenarioError
 from serde_lab.lab.cells import codec_cells
 from serde_lab.lab.cells.codec_cases import CodecBatch, CodecCase, batch_of, codec_cases, values_of
-from serde_lab.lab.cells.codec_cells import COME_BACK, CodecCells
+from serde_lab.lab.cells.codec_cells import CodecCells
+from serde_lab.lab.cells.verb_times import COME_BACK
 from serde_lab.lab.run_settings import Silent
 from serde_lab.lab.runner import RunSettings, resumed, run_scenario
 from serde_lab.report.render import render_run

@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.lab.cells.codec_cases import batch_of, values_of
-from serde_lab.lab.cells.codec_cells import VERBS, measure_verbs
+from serde_lab.lab.cells.codec_cells import measure_verbs
+from serde_lab.lab.cells.verb_times import VERBS
 from serde_lab.records.schema import check_supported
 from serde_lab.scenario.sections import ColumnType
 from serde_lab.serde import registry
@@ -20,7 +21,7 @@ ARMS = [(n, e) for n in registry.BUILT_IN for e in registry.strategy(n).executio
 @pytest.mark.parametrize(("name", "execution"), ARMS)
 def test_every_kind_has_an_expected_cost(name: str, execution: str) -> None:
     expected = expected_costs(registry.strategy(name), execution)
-    assert set(expected) == {"record", *KINDS}
+    assert set(expected) == {"record", *get_args(ColumnType)}
     assert all(size is not None and ns is not None for size, ns in expected.values())
 
 
@@ -38,7 +39,7 @@ def test_bytes_are_those_of_a_column() -> None:
     assert (frame_bytes(["bool", *["string"] * 8]) - alone) / 8 == pytest.approx(16.125)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", get_args(ColumnType))
 def test_values_are_of_a_supported_type_and_vary(kind: str) -> None:
     values = values_of(kind, 50, 1)
     check_supported(pa.schema([pa.field("c", values.type)]))

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 import serde_lab
-from serde_lab.measure.code_version import code_version
-from serde_lab.measure.instruments import INSTRUMENTS, instruments, substance
+from serde_lab.measure.code_version import INSTRUMENTS, code_version, instruments, substance
 
 PACKAGE = Path(serde_lab.__file__).parent
 PHASES = Path("measure", "phases.py")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import serde_lab
-from serde_lab.measure import instruments as module
-from serde_lab.measure.instruments import (
+from serde_lab.measure import code_version as module
+from serde_lab.measure.code_version import (
     CLOCK,
     INSTRUMENTS,
     PROCESSES,

@@ -11,7 +11,8 @@ import pytest
 
 from serde_lab.errors import OptionError
 from serde_lab.lab.cells.codec_cases import batch_of, values_of
-from serde_lab.lab.cells.codec_cells import VERBS, measure_verbs
+from serde_lab.lab.cells.codec_cells import measure_verbs
+from serde_lab.lab.cells.verb_times import VERBS
 from serde_lab.serde import registry
 from serde_lab.serde.interface import SerdeOptions
 from serde_lab.serde.prediction import predict

@@ -9,10 +9,10 @@ import pytest
 
 from serde_lab.cli.references import quoted
 from serde_lab.errors import UsageError
-from serde_lab.measure.instruments import CLOCK, PROCESSES, instruments
-from serde_lab.report.older_code import UNKNOWN
+from serde_lab.measure.code_version import CLOCK, PROCESSES, instruments
 from serde_lab.report.quotation import requoted
 from serde_lab.report.render import render_quotations
+from serde_lab.report.run.provenance import UNKNOWN
 from serde_lab.report.run.run_page import run_page
 from serde_lab.runs.directory import load_run
 from tests.report.made_up_run import make_run

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from serde_lab.analysis.run_values import run_values
-from serde_lab.measure.instruments import instruments
+from serde_lab.measure.code_version import instruments
 from serde_lab.report.page import Figure, Page, Points, Section, Sentence, Table
 from serde_lab.report.plots.drawings import StackedBars
 from serde_lab.report.run.run_page import run_page

@@ -9,14 +9,22 @@ import pytest
 from scipy import stats
 
 from serde_lab.analysis.cell_values import CellValues, cell_values
-from serde_lab.analysis.rfc84 import Claim, claims, percentage, rfc84_json, rounds_said
+from serde_lab.analysis.rfc84 import (
+    BY_COLUMN,
+    ROW_BY_ROW,
+    Claim,
+    claims,
+    percentage,
+    rfc84_json,
+    rounds_said,
+)
 from serde_lab.report.run.beside import claim_cells
 from serde_lab.runs.model import MeasuredCell, Sample
 
 CONTENT = {"data": {"key_range": "third"}}
 
 
-def arm(strategy: str, scale: float, **more: Any) -> dict[str, Any]:
+def arm(strategy: str, scale: float, execution: str = "batch", **more: Any) -> dict[str, Any]:
     phases = {
         "map.from_arrow": 10.0, "map.encode": 30.0, "map.keygen": 99.0,
         "reduce.decode": 60.0, "reduce.to_arrow": 4.0, "reduce.write": 99.0,
@@ -24,6 +32,7 @@ def arm(strategy: str, scale: float, **more: Any) -> dict[str, Any]:
     return {
         "arm": strategy,
         "strategy": strategy,
+        "options": {"execution": execution},
         "rounds": 1,
         "seconds": {"median": 300 * scale},
         "frame_bytes": 10_000_000 * scale,
@@ -41,9 +50,11 @@ def test_the_four_quantities_are_set_beside_the_rfcs() -> None:
         ("total time", 300.0, -0.311),
     ]
     assert [c.change for c in found] == pytest.approx([-0.75] * 4)
-    cells = claim_cells(found[0])[3:]
-    shown = ["−75.0 %", "nothing", "−79.9 %", "not the same thing"]
+    cells = claim_cells(found[0])[4:]
+    shown = ["−75.0 %", "nothing", "−70.2 %", "−79.9 %", "not the same thing"]
     assert [cell.text for cell in cells] == shown
+    assert [c.said_when_merged for c in found] == ["−70.2 %", "nothing", "nothing", "−15.0 %"]
+    assert {c.pair for c in found} == {BY_COLUMN}
     assert [c.verdict for c in found] == [
         *["not the same thing"] * 2,
         "contradicts",
@@ -100,6 +111,24 @@ def test_the_interval_is_that_of_the_ratios_of_paired_rounds() -> None:
     told = stats.ttest_1samp(np.log([0.8, 0.9, 0.85]), 0).confidence_interval(0.95)
     assert (total.low, total.high) == pytest.approx((np.exp(told.low) - 1, np.exp(told.high) - 1))
     assert total.verdict == "cannot tell"
+
+
+def test_arms_of_one_execution_are_compared_and_envelopes_of_their_own_come_first() -> None:
+    own = {"execution": "row", "envelope": "record"}
+    arms = [
+        arm("avro", 5, "row"),
+        {**arm("avro", 6, "row"), "options": own},
+        arm("internal_row", 3, "row"),
+        arm("avro", 2),
+        arm("internal_row", 1),
+    ]
+    found = claims({"arms": arms}, CONTENT)
+    assert [(c.pair, c.before, c.after) for c in found if c.unit == "MB"] == [
+        (ROW_BY_ROW, 60.0, 30.0),
+        (BY_COLUMN, 20.0, 10.0),
+    ]
+    # without a typed row of the same execution there is no pair
+    assert {c.pair for c in claims({"arms": [*arms[:2], *arms[3:]]}, CONTENT)} == {BY_COLUMN}
 
 
 def test_one_round_is_a_single_sample() -> None:

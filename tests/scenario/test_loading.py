@@ -290,6 +290,21 @@ def test_rows_of_a_batch() -> None:
         ([("arm/2", {"name": "c", "peer": "hudi_avro"}), ("table", {"codec": "gzip", "codec_level": 1})],
          "table.codec_level: found 1, but Apache Hudi writes gzip at level 6 only"),
         ([("table", {"log_blocks": "parquet"})], "table.log_blocks: is only for MERGE_ON_READ"),
+        # who reads the source, and record classes
+        ([("arm/2/source_reader", "spark")],
+         "arm.c.source_reader: is only for strategies, not for a control"),
+        ([("arm/0/source_reader", "spark"), ("measure/exchange", "none")],
+         "arm.a.source_reader: needs Spark, but measure.exchange is 'none'"),
+        ([("arm/0/source_reader", "files")], "arm.a.source_reader: "),
+        ([("arm/2", {"name": "c", "peer": "hudi_spark_record"})], "arm.c: hudi_spark_record writes no "
+         "table: it needs measure.exchange 'none', which is 'spark'"),
+        ([("arm/2", {"name": "c", "peer": "hudi_spark_record"}), ("measure/exchange", "none"),
+          ("codec", {"batch_rows": [100, 1000], "types": [], "widths": []})],
+         "codec.batch_rows: has 100, but hudi_spark_record needs batches of at least 1,000"),
+        ([("arm/2", {"name": "c", "peer": "hudi_spark_record"}), ("measure/exchange", "none"),
+          ("codec", {"batch_rows": [1000], "types": []})],
+         "arm.c: hudi_spark_record is measured on the scenario's own records only"),
+        ([("arm/1/changes", "source")], "arm.b.changes: is 'source', but the difference from arm 'a' is"),
         ([("arm/0/options/execution", "batch")], "arm.a.options.execution: pickle has no execution "
          "'batch', only 'row'"),
         ([("arm/1/strategy", "arrow"), ("arm/1/options/execution", "row")],

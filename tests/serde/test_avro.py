@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
+from collections.abc import Callable
+from decimal import Decimal
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import fastavro
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from serde_lab.errors import DataError, DecodeError
+from serde_lab.errors import DataError, DecodeError, OptionError
+from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.schema import ENVELOPE, RecordSchema
 from serde_lab.serde import registry
+from serde_lab.serde.avro.datums import AvroDatums
 from serde_lab.serde.conformance import Conformance
 from serde_lab.serde.framing import schema_fingerprint
 from serde_lab.serde.interface import Bounds, BoundSerde, SerdeOptions
@@ -37,6 +44,11 @@ SCHEMA = RecordSchema(DATA, record_key=("n",))
 ROW = {"n": -3, "price": 1, "l-note": [{"a b": "é"}, None], "m": [("k", 64)]}
 ENVELOPES = [("n:7", "dt=1", "f0", "U", "+U", False), ("n:8", "", "", "", "I", True)]
 EXECUTIONS = ("row", "batch")
+WAYS = {
+    "row": {"execution": "row"},
+    "batch": {"execution": "batch"},
+    "one envelope at a time": {"execution": "row", "own": {"envelope": "record"}},
+}
 
 # Written by hand from the Avro specification.
 PAYLOAD = (
@@ -73,12 +85,12 @@ def frames(serde: BoundSerde) -> list[bytes]:
     return found
 
 
-@pytest.mark.parametrize("execution", EXECUTIONS)
-def test_frames_are_what_their_description_says(execution: str) -> None:
-    assert frames(bound(execution=execution)) == [header(1) + record for record in RECORDS]
+@pytest.mark.parametrize("way", WAYS)
+def test_frames_are_what_their_description_says(way: str) -> None:
+    assert frames(bound(**WAYS[way])) == [header(1) + record for record in RECORDS]
     sizes = b"".join(len(record).to_bytes(4, "little") for record in RECORDS)
     several = header(2) + (2).to_bytes(4, "little") + sizes + b"".join(RECORDS)
-    assert frames(bound(execution=execution, rows_per_frame=0)) == [several]
+    assert frames(bound(**WAYS[way], rows_per_frame=0)) == [several]
 
 
 def test_a_record_is_an_avro_datum_to_anyone() -> None:
@@ -119,17 +131,17 @@ def test_a_map_with_a_key_twice_is_refused_by_column(execution: str) -> None:
         serde.from_arrow(sent("k", "l", "k"))
 
 
-@pytest.mark.parametrize("execution", EXECUTIONS)
-def test_an_index_record_with_a_row_is_refused(execution: str) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_an_index_record_with_a_row_is_refused(way: str) -> None:
     columns = dict(zip(SCHEMA.batch_schema.names, batch().columns, strict=True))
     columns["n"] = pa.array([7, 8])
     with pytest.raises(DataError, match="'n' of an index record"):
-        bound(execution=execution).from_arrow(
+        bound(**WAYS[way]).from_arrow(
             pa.record_batch(list(columns.values()), schema=SCHEMA.batch_schema)
         )
 
 
-@pytest.mark.parametrize("execution", EXECUTIONS)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     "damaged",
     [
@@ -145,24 +157,24 @@ def test_an_index_record_with_a_row_is_refused(execution: str) -> None:
         header(2) + b"\x02\0\0\0" + bytes([len(RECORDS[1]), 0, 0, 0, 1, 0, 0, 0]) + RECORDS[1],
     ],
 )
-def test_frames_that_contradict_themselves_are_refused(execution: str, damaged: bytes) -> None:
+def test_frames_that_contradict_themselves_are_refused(way: str, damaged: bytes) -> None:
     with pytest.raises(DecodeError) as found:
-        bound(execution=execution).decode(pa.array([header(1) + RECORDS[1], damaged], pa.binary()))
+        bound(**WAYS[way]).decode(pa.array([header(1) + RECORDS[1], damaged], pa.binary()))
     assert found.value.record == 1
 
 
-@pytest.mark.parametrize("execution", EXECUTIONS)
-def test_damage_in_a_payload_names_the_record_among_index_records(execution: str) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_damage_in_a_payload_names_the_record_among_index_records(way: str) -> None:
     whole = [header(1) + RECORDS[1], header(1) + RECORDS[0], header(1) + RECORDS[1]]
     broken = header(1) + RECORDS[0].replace(b"\x02\x05", b"\x08\x05")
     with pytest.raises(DecodeError) as found:
-        bound(execution=execution).decode(pa.array([*whole, broken, *whole], pa.binary()))
+        bound(**WAYS[way]).decode(pa.array([*whole, broken, *whole], pa.binary()))
     assert found.value.record == 3
 
 
-@pytest.mark.parametrize("execution", EXECUTIONS)
-def test_frames_in_the_middle_of_a_column_are_read(execution: str) -> None:
-    serde = bound(execution=execution)
+@pytest.mark.parametrize("way", WAYS)
+def test_frames_in_the_middle_of_a_column_are_read(way: str) -> None:
+    serde = bound(**WAYS[way])
     column = pa.array([b"junk", *frames(serde), b"junk"], pa.binary()).slice(1, 2)
     assert serde.decode(column).to_arrow().equals(batch())
     mixed = pa.array([*frames(bound(rows_per_frame=0)), *frames(serde)], pa.binary())
@@ -194,3 +206,63 @@ def test_any_pattern_of_nulls_gives_the_bytes_of_the_batch_execution() -> None:
     ]
     assert frames[0].equals(frames[1])
     assert by_row.decode(frames[0]).to_arrow().equals(sent)
+
+
+def test_an_envelope_of_its_own_gives_the_same_bytes_and_needs_rows() -> None:
+    own = {"envelope": "record"}
+    for rows in (0, 1):
+        one, all_at_once = bound(own=own, rows_per_frame=rows), bound(rows_per_frame=rows)
+        assert frames(one) == frames(all_at_once)
+    with pytest.raises(OptionError, match="envelope = 'record' is for execution = 'row'"):
+        bound(own=own, execution="batch")
+    with pytest.raises(OptionError, match="envelope = 'both', expected 'columns' or 'record'"):
+        bound(own={"envelope": "both"})
+
+
+def test_keys_drawn_from_avro_records_are_those_of_the_key_generator() -> None:
+    data = pa.schema(
+        [("a", pa.int64()), ("day", pa.date32()), ("p", pa.decimal128(9, 2)), ("x", pa.string())]
+    )
+    schema = RecordSchema(data, record_key=("a", "day", "p"))
+    rows = pa.record_batch(
+        [
+            pa.array([1, None, -3]),
+            pa.array([0, 19_000, None], pa.date32()),
+            pa.array([Decimal("1.50"), None, Decimal("-0.01")], pa.decimal128(9, 2)),
+            pa.array(["u", "v", None]),
+        ],
+        schema=data,
+    )
+    sent = KeyGenerator(schema).envelop(rows)
+    serde = registry.bind("avro", schema, SerdeOptions(own={"envelope": "record"}))
+    records = serde.from_arrow(sent)
+    assert isinstance(records, AvroDatums)
+    assert records.drawn_keys().equals(records.record_keys())
+    assert records.drawn_keys()[0].as_py() == "a:1,day:1970-01-01,p:1.50"
+    index = serde.index_records(*(pa.array([text] * 2) for text in ("k", "", "f")))
+    assert index.drawn_keys().to_pylist() == [None, None]  # type: ignore[attr-defined]
+
+
+def test_drawing_keys_and_envelopes_of_their_own_take_their_own_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[str] = []
+    for name in ("schemaless_writer", "schemaless_reader"):
+        real = getattr(fastavro, name)
+        counted = partial(_counted, calls, name, real)
+        monkeypatch.setattr(fastavro, name, counted)
+    drawn = AvroDatums.drawn_keys
+    monkeypatch.setattr(AvroDatums, "drawn_keys", lambda self: calls.append("key") or drawn(self))
+    serde = bound(own={"envelope": "record"})
+    sent = frames(serde)
+    serde.decode(pa.array(sent, pa.binary()))
+    # two records, one of which has no row
+    assert Counter(calls) == {"key": 1, "schemaless_writer": 3, "schemaless_reader": 3}
+    calls.clear()
+    bound().decode(pa.array(frames(bound()), pa.binary()))
+    assert Counter(calls) == {"schemaless_writer": 1, "schemaless_reader": 1}
+
+
+def _counted(calls: list[str], name: str, real: Callable[..., Any], *arguments: Any) -> Any:
+    calls.append(name)
+    return real(*arguments)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from serde_lab.analysis.cell_values import PHASE_CPU
 from serde_lab.errors import UsageError
 from serde_lab.gate.compare.sides import ArmSide, Quantity, Side
-from serde_lab.measure.instruments import differing_instruments
+from serde_lab.measure.code_version import differing_instruments
 from serde_lab.scenario.identity import arm_with_defaults, with_defaults
 
 HostMismatch = Literal["refuse", "ratios", "ignore", "shared"]

@@ -29,7 +29,7 @@ from serde_lab.gate.compare.rows import Row
 from serde_lab.gate.compare.sides import ArmPair, Quantity, Side, interleaved
 from serde_lab.gate.compare.verdict import Judgement, Verdict, changed
 from serde_lab.gate.statistics.intervals import resampled_log_ratios
-from serde_lab.measure.instruments import CALIBRATION
+from serde_lab.measure.code_version import CALIBRATION
 from serde_lab.measure.metrics import metric
 
 

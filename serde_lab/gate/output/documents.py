@@ -14,8 +14,7 @@ from serde_lab.gate.compare.rows import Comparison, Row
 from serde_lab.gate.compare.verdict import MARKS, Inequality
 from serde_lab.gate.decision import WORST_FIRST, GateFinding, GateResult
 from serde_lab.gate.history import HistoryStep, ScenarioHistory
-from serde_lab.gate.needed_rounds import RATES, rounds_needed
-from serde_lab.gate.self_test import SelfTest
+from serde_lab.gate.self_test import RATES, SelfTest, rounds_needed
 from serde_lab.gate.statistics.intervals import Rate
 
 

@@ -9,13 +9,6 @@ from dataclasses import asdict
 from serde_lab.analysis.rounding import shown_change, shown_p, shown_ratio, shown_value
 from serde_lab.gate.baseline.store import BaselineEntry
 from serde_lab.gate.history import HistoryStep, ScenarioHistory, Series
-from serde_lab.gate.needed_rounds import (
-    MOST_ROUNDS,
-    RATES,
-    carried_bounds,
-    minutes,
-    rounds_needed,
-)
 from serde_lab.gate.output.documents import history_document, self_test_document
 from serde_lab.gate.pool import Pool
 from serde_lab.gate.self_test import (
@@ -24,9 +17,14 @@ from serde_lab.gate.self_test import (
     GOAL_FALSE_ALARMS,
     LEAST_DETECTIONS,
     MOST_FALSE_ALARMS,
+    MOST_ROUNDS,
+    RATES,
     Group,
     SelfTest,
+    carried_bounds,
     groups_needed,
+    minutes,
+    rounds_needed,
 )
 from serde_lab.gate.statistics.intervals import Rate
 from serde_lab.report.formats import TextFormat, page_text

@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
 from serde_lab.lab.cells.cell import CellResult, MeasurableCell
 from serde_lab.lab.cells.codec_cases import CodecBatch, codec_batches, frame_bytes
+from serde_lab.lab.cells.verb_times import COME_BACK, CaseTimes, VerbTime, cell_samples
 from serde_lab.lab.inputs.prepared import PreparedInputs
 from serde_lab.lab.plan import serde_options
 from serde_lab.measure.calibration import calibrate
-from serde_lab.measure.metrics import Sample
 from serde_lab.records.plain_form import first_difference
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.model import Arm, Scenario
@@ -29,9 +29,9 @@ from serde_lab.serde.interface import Bounds, BoundSerde
 from serde_lab.serde.registry import strategy
 from serde_lab.verify.table_checks import CheckResult, TableVerdict
 
-COME_BACK = "records_come_back"
-STAGE = "codec"
-VERBS = ("from_arrow", "encode", "decode", "to_arrow")
+if TYPE_CHECKING:
+    from serde_lab.lab.cells.record_cells import RecordBench
+    from serde_lab.lab.session.session import SessionSettings
 
 _RECORDS_A_LOOP = 10_000
 _MOST_PASSES = 50
@@ -39,33 +39,50 @@ _LOOPS, _LOOPS_NS = 5, 50_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class VerbTime:
-    """Nanoseconds per pass, from the loop with the least CPU time."""
-
-    wall_ns: float
-    cpu_ns: float
-
-
-@dataclass(frozen=True, slots=True)
 class CodecCells:
-    """The cells of a codec run, and their checks. The batches are held in memory."""
+    """The cells of a codec run, and their checks. The batches are held in memory.
+
+    `records` measures Apache Hudi's record classes, None for a run without them.
+    """
 
     batches: Sequence[CodecBatch]
     work: Path
+    records: RecordBench | None = None
 
     @classmethod
     def of(
-        cls, scenario: Scenario, inputs: PreparedInputs, schema: RecordSchema, work: Path
+        cls,
+        scenario: Scenario,
+        inputs: PreparedInputs,
+        schema: RecordSchema,
+        work: Path,
+        session: SessionSettings | None = None,
     ) -> Self | None:
-        """The cells of a codec run; None if the scenario writes tables."""
+        """The cells of a codec run; None if the scenario writes tables.
+
+        `session` has the settings of a Spark session with Apache Hudi, if there are to be peers.
+        """
         if not scenario.codec_only:
             return None
-        return cls(tuple(codec_batches(scenario, inputs, schema)), work)
+        batches = tuple(codec_batches(scenario, inputs, schema))
+        if session is None:
+            return cls(batches, work)
+        from serde_lab.lab.cells.record_cells import RecordBench
+
+        return cls(batches, work, RecordBench(scenario, batches, work, session))
+
+    def close(self) -> None:
+        """Stop the session of the record classes, if there is one."""
+        if self.records is not None:
+            self.records.close()
 
     def set_up(self) -> None:
         """Do nothing: codec cells need no table."""
 
     def cell(self, name: str, arm: Arm) -> MeasurableCell:
+        """The cell of `arm`."""
+        if self.records is not None and arm.kind == "peer":
+            return self.records.cell(arm)
         return CodecCell(self.batches, arm)
 
     def discard(self, name: str) -> None:
@@ -76,6 +93,8 @@ class CodecCells:
 
     def judge(self, arm: Arm, result: CellResult) -> TableVerdict:
         """Check that every record of every case is decoded as it was encoded."""
+        if self.records is not None and arm.kind == "peer":
+            return self.records.judge(arm)
         lossy = bool(strategy(arm.strategy or "").losses())
         records = 0
         for batch in self.batches:
@@ -100,25 +119,14 @@ class CodecCell(MeasurableCell):
     arm: Arm
 
     def measure(self) -> CellResult:
-        samples: list[Sample] = []
-        total_ns = 0.0
         with _one_thread():
-            for number, batch in enumerate(self.batches, start=1):
-                times, frame_bytes = measure_verbs(_bound(self.arm, batch), batch.rows)
-                wall_ns = sum(found.wall_ns for found in times.values())
-                total_ns += wall_ns
-                samples += [
-                    Sample("seconds", wall_ns / 1e9, number),
-                    Sample("rows", len(batch.rows), number),
-                    Sample("frame_bytes", frame_bytes, number),
-                ]
-                for verb, found in times.items():
-                    phase = f"{STAGE}.{verb}"
-                    samples.append(Sample("phase_wall_s", found.wall_ns / 1e9, number, phase))
-                    samples.append(Sample("phase_cpu_s", found.cpu_ns / 1e9, number, phase))
-        samples.append(Sample("seconds", total_ns / 1e9))
-        samples.append(Sample("slots", 1))
-        return CellResult(tuple(samples), None)
+            cases = {
+                number: CaseTimes(
+                    len(batch.rows), *measure_verbs(_bound(self.arm, batch), batch.rows)
+                )
+                for number, batch in enumerate(self.batches, start=1)
+            }
+        return CellResult(cell_samples(cases), None)
 
 
 def measure_verbs(bound: BoundSerde, rows: pa.RecordBatch) -> tuple[dict[str, VerbTime], int]:

@@ -100,6 +100,8 @@ class StrategyCell(SparkWriteCell):
     """A strategy: records cross the shuffle in its frames."""
 
     def exchange(self, commit: CommitInput) -> SparkExchange:
+        if self.job.arm.source_reader == "spark":
+            return SparkExchange(stored_columns(self.bench.source(commit.files)), own_reader=False)
         return FilesExchange(self.bench.spark, commit.files)
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from serde_lab.errors import SetupError
 from serde_lab.lab.jars.manifest import HUDI, by_hand, find_jar
 from serde_lab.peers import apache_hudi
-from serde_lab.peers.hudi_arms import ARMS
+from serde_lab.peers.hudi_arms import ARMS, HudiArm
+from serde_lab.peers.record_classes import RECORD_CLASSES, RecordClass
 from serde_lab.scenario.hudi_options import write_options
 from serde_lab.scenario.model import Arm, Scenario
 
@@ -79,7 +80,8 @@ def options_of_peer(scenario: Scenario, arm: Arm, number: int) -> dict[str, str]
     commit = scenario.commits[number - 1]
     # the keys of the user's own files may repeat
     unique = commit.path is None and commit.duplicates == 0
-    own = ARMS[arm.peer or ""].own_options(unique)
+    kinds: Mapping[str, HudiArm | RecordClass] = {**ARMS, **RECORD_CLASSES}
+    own = kinds[arm.peer or ""].own_options(unique)
     return write_options(scenario, arm, commit.operation) | own
 
 

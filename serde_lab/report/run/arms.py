@@ -55,13 +55,6 @@ def arms_section(facts: RunValues) -> Section:
 
 def _outside(facts: RunValues) -> Table | None:
     """What the clock leaves out; None for a run that starts neither session nor workers."""
-    arms = [
-        arm
-        for arm in facts.timed
-        if arm.figure("worker_start_s") is not None or arm.figure("session_start_s") is not None
-    ]
-    if not arms:
-        return None
     columns = (
         Column("arm", "arm", numeric=False),
         Column("seconds", "warm", unit="s", about="what the clock counts"),
@@ -72,19 +65,19 @@ def _outside(facts: RunValues) -> Table | None:
         Column("cold", "cold round", unit="s"),
         Column("fresh_s", "from a fresh session", unit="s", about="both starts and a cold round"),
     )
-    rows = tuple(
-        (
-            Cell(arm.name, arm.name, header=True),
-            _figure("seconds", arm.seconds),
-            _figure("seconds", arm.figure("worker_start_s")),
-            _figure("seconds", arm.figure("session_start_s")),
-            _figure("seconds", median(arm.cold_seconds.values()) if arm.cold_seconds else None),
-            _figure("seconds", arm.figure("fresh_s")),
-        )
-        for arm in arms
-    )
+    rows = []
+    for arm in facts.timed:
+        workers_s, session_s = arm.figure("worker_start_s"), arm.figure("session_start_s")
+        if workers_s is None and session_s is None:
+            continue
+        cold = arm.cold_seconds.values()
+        times = (arm.seconds, workers_s, session_s, median(cold) if cold else None)
+        shown = (_figure("seconds", value) for value in (*times, arm.figure("fresh_s")))
+        rows.append((Cell(arm.name, arm.name, header=True), *shown))
+    if not rows:
+        return None
     caption = "Seconds of a warm round, and what its clock leaves out"
-    return Table("outside", caption, columns, rows, folded="What the clock leaves out")
+    return Table("outside", caption, columns, tuple(rows), folded="What the clock leaves out")
 
 
 def _commits(facts: RunValues) -> Table | None:

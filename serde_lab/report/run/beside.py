@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from serde_lab.analysis.ratios import PeerRatio
+from serde_lab.analysis.hudi_steps import HudiSteps
+from serde_lab.analysis.ratios import PeerRatio, Ratio
 from serde_lab.analysis.rfc84 import (
+    MERGED_SOURCE,
     PROTOTYPE_GB,
     PROTOTYPE_ROWS,
     RFC_SOURCE,
@@ -84,6 +86,8 @@ def peers_section(facts: RunValues) -> Section | None:
         if with_cpu:
             caption += "; by CPU: the same of the CPU time of all processes, over all commits"
         blocks.append(Table("times-faster", caption, columns, rows))
+    if facts.hudi_steps is not None:
+        blocks += _steps(facts.hudi_steps)
     options = _options_table(facts)
     if options is not None:
         blocks.append(options)
@@ -98,6 +102,41 @@ def _by_cpu(one: PeerRatio, shown: bool) -> tuple[Cell, ...]:
     if one.cpu is None:
         return (Cell(notation.NOTHING, None, tone="muted"),)
     return (Cell(one.cpu.text, one.cpu.value, one.cpu.finding),)
+
+
+def _steps(found: HudiSteps) -> tuple[Block, ...]:
+    """The sentence that says which step gives how much of the whole, and its table."""
+    parts = (f"{one.percent} is {one.name} ({_times(one.ratio)})" for one in found.steps)
+    whole = found.whole
+    text = (
+        f"{notation.named(whole.arm)} is faster than {notation.named(whole.against)}:"
+        f" {_times(whole.ratio)}. Of this factor, on a logarithmic scale, {', '.join(parts)}."
+    )
+    columns = (
+        *text_columns("step", "arm", "against"),
+        Column("times", "times faster"),
+        Column("interval", "95 % interval"),
+        Column("share", "share of the factor", about="on a logarithmic scale"),
+        Column("about", "what changes", numeric=False),
+    )
+    rows = tuple(
+        (
+            Cell(one.name, one.name, header=True),
+            Cell(one.arm, one.arm),
+            Cell(one.against, one.against),
+            Cell(one.ratio.text, one.ratio.value),
+            Cell(one.ratio.range or notation.NOTHING, one.ratio.range),
+            Cell(one.percent, one.share),
+            Cell(one.about or "all of these", one.about),
+        )
+        for one in (*found.steps, whole)
+    )
+    caption = "Which step from the peer to the strategy gives how much of the factor"
+    return (Sentence(text), Table("hudi-steps", caption, columns, rows, sortable=False))
+
+
+def _times(ratio: Ratio) -> str:
+    return f"{ratio.text} times" + (f", {ratio.range}" if ratio.range else "")
 
 
 def _options_table(facts: RunValues) -> Table | None:
@@ -252,9 +291,9 @@ def _text(metric: str, value: float) -> str:
 
 
 _NOT_ALIKE = (
-    "What differs: the RFC's prototype ran on Flink, where Avro records went through Kryo one by one;"
-    " here both arms are vectorised Python beside Spark, and Avro carries a fingerprint of its schema, not"
-    " the schema. Compare the signs and the order of the figures rather than their sizes."
+    "What differs: the RFC's prototype ran on Flink, where Avro records went through Kryo one by one; here"
+    " all arms are Python beside Spark, row by row or by column, and Avro carries a fingerprint of its"
+    " schema, not the schema. Compare the signs and the order of the figures rather than their sizes."
 )
 
 
@@ -268,16 +307,18 @@ def rfc84_section(facts: RunValues) -> Section | None:
     keys = sum(int(n or 0) for n in (settings.get("different_keys") or {}).values())
     lead = (
         f"{notation.count(rows)} rows with {notation.count(keys)} different keys;"
-        f" {rounds_said(facts.summary)}. The column RFC-84 quotes {RFC_SOURCE} The column prototype quotes"
-        f" {SOURCE}."
+        f" {rounds_said(facts.summary)}. The column RFC-84 quotes {RFC_SOURCE} The column merged quotes"
+        f" {MERGED_SOURCE}. The column prototype quotes {SOURCE}."
     )
     single = rounds_said(facts.summary) == "a single sample"
     columns = (
         Column("quantity", "quantity", numeric=False),
+        Column("pair", "both arms", numeric=False),
         Column("before", "avro"),
         Column("after", "internal_row"),
         Column("change", "change"),
         Column("rfc", "RFC-84", numeric=False),
+        Column("merged", "merged", numeric=False, about=MERGED_SOURCE),
         Column("rfc_change", "prototype", about=SOURCE),
         Column("verdict", "verdict", numeric=False, about=VERDICT_RULE),
     )
@@ -326,10 +367,12 @@ def claim_cells(claim: Claim) -> tuple[Cell, ...]:
     tones: dict[str, Tone] = {"agrees": "good", "contradicts": "warn"}
     return (
         Cell(claim.quantity, claim.quantity, header=True),
+        Cell(claim.pair, claim.pair),
         Cell(before, claim.before),
         Cell(after, claim.after),
         Cell(percentage(claim.change), claim.change, note=interval),
         Cell(claim.promised, claim.rfc_most),
+        Cell(claim.said_when_merged, claim.merged),
         Cell(percentage(claim.rfc_change), claim.rfc_change),
         Cell(
             claim.verdict, claim.verdict, note=claim.doubt, tone=tones.get(claim.verdict, "muted")

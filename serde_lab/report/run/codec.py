@@ -35,6 +35,13 @@ _LEAD = (
     " is from_arrow and encode, reading is decode and to_arrow. A strategy may do its work in either of the"
     " two verbs, so compare only the sums between strategies."
 )
+_IN_THE_JVM = (
+    "Arms hudi_* are Apache Hudi's own record classes in the JVM, through Spark's Kryo serialiser. There,"
+    " from_arrow is from Spark's rows to Hudi's records, with their keys; encode and decode are Kryo;"
+    " to_arrow ends where Hudi's file writer begins, with a decoded Avro record or with Spark's row. CPU is"
+    " that of the thread that runs the loop, without the JVM's collector and compiler, as Python's collector"
+    " rests too."
+)
 
 
 def codec_section(facts: RunValues) -> Section | None:
@@ -43,6 +50,14 @@ def codec_section(facts: RunValues) -> Section | None:
     if not costs:
         return None
     blocks: list[Block] = [Sentence(_LEAD, "muted")]
+    missing = {arm.name: arm.summary["missing"] for arm in facts.arms if arm.kind == "peer"}
+    blocks += [
+        Sentence(f"{notation.named(name)} is missing: {why}", "warn")
+        for name, why in missing.items()
+        if why
+    ]
+    if missing:
+        blocks.append(Sentence(_IN_THE_JVM, "muted"))
     records = sorted(records_of(costs), key=lambda cost: (cost.rows, cost.arm))
     if len({cost.rows for cost in records}) > 1:
         blocks.append(_figure(records))

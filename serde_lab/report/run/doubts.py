@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from serde_lab.analysis.calibration import CALIBRATION_LIMIT
-from serde_lab.analysis.other_work import other_work
+from serde_lab.analysis.calibration import CALIBRATION_LIMIT, other_work
 from serde_lab.analysis.ratios import CHANCE
 from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.report import notation
-from serde_lab.report.older_code import UNKNOWN, older_instruments
 from serde_lab.report.page import Block, Cell, Column, Figure, Points, Section, Sentence, Table
 from serde_lab.report.plots.drawings import Line, Lines, Point, PointRow, PointRows
 from serde_lab.report.plots.palette import line_role
-from serde_lab.report.run.provenance import is_dirty
+from serde_lab.report.run.provenance import UNKNOWN, is_dirty, older_instruments
 
 FEW_ROUNDS = 5
 WIDE_SPREAD = 0.10

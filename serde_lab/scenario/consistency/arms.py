@@ -6,7 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from serde_lab.records.operation import Operation
-from serde_lab.scenario.model import BY_HASH, Arm, Batch, Scenario, TopologySection
+from serde_lab.scenario.model import (
+    BY_HASH,
+    RECORD_PEERS,
+    Arm,
+    Batch,
+    Scenario,
+    TopologySection,
+)
 from serde_lab.scenario.problems import Problem, a, unknown_arm
 
 EXECUTIONS: Mapping[str, tuple[str, ...]] = {
@@ -19,7 +26,8 @@ EXECUTIONS: Mapping[str, tuple[str, ...]] = {
 """Executions of the built-in strategies, so that `validate` need not import them; a test compares."""
 
 NEEDS_SPARK = ("spark_native", "parquet_floor")
-
+FEWEST_ROWS = 1000
+"""The smallest batch of a record class in the JVM."""
 
 _FACTORS: Mapping[str, str] = {
     "execution": "execution",
@@ -61,7 +69,11 @@ def _kind(key: str, arm: Arm, scenario: Scenario) -> Iterator[Problem]:
         yield Problem(f"{key}.options", f"a {arm.kind} takes no options")
     if arm.kind != "strategy" and arm.merging is not None:
         yield Problem(f"{key}.merging", f"a {arm.kind} always merges as [table] says")
+    yield from _source_reader(key, arm, scenario)
     exchange = scenario.measure.exchange
+    if arm.peer in RECORD_PEERS:
+        yield from _record_peer(key, arm, scenario)
+        return
     needs_spark = arm.control in NEEDS_SPARK or arm.kind == "peer"
     if needs_spark and exchange != "spark":
         yield Problem(
@@ -70,7 +82,9 @@ def _kind(key: str, arm: Arm, scenario: Scenario) -> Iterator[Problem]:
         )
     elif arm.kind != "strategy" and exchange == "none":
         yield Problem(
-            key, "measure.exchange 'none' only encodes and decodes, so every arm must be a strategy"
+            key,
+            "measure.exchange 'none' only encodes and decodes, so every arm must be a strategy or one of"
+            f" {', '.join(RECORD_PEERS)}",
         )
     if arm.frames_of is None:
         return
@@ -79,6 +93,42 @@ def _kind(key: str, arm: Arm, scenario: Scenario) -> Iterator[Problem]:
         return
     strategies = [other.name for other in scenario.arms if other.kind == "strategy"]
     yield from unknown_arm(f"{key}.frames_of", arm.frames_of, strategies)
+
+
+def _source_reader(key: str, arm: Arm, scenario: Scenario) -> Iterator[Problem]:
+    """Only tasks of a strategy can read the source in two ways, and only on Spark."""
+    if arm.source_reader == "auto":
+        return
+    if arm.kind != "strategy":
+        yield Problem(f"{key}.source_reader", f"is only for strategies, not for a {arm.kind}")
+    elif scenario.measure.exchange != "spark":
+        found = scenario.measure.exchange
+        yield Problem(f"{key}.source_reader", f"needs Spark, but measure.exchange is {found!r}")
+
+
+def _record_peer(key: str, arm: Arm, scenario: Scenario) -> Iterator[Problem]:
+    """Apache Hudi's record classes are written and read in memory, in batches that a call is small beside."""
+    if scenario.measure.exchange != "none":
+        yield Problem(
+            key,
+            f"{arm.peer} writes no table: it needs measure.exchange 'none', which is"
+            f" {scenario.measure.exchange!r}",
+        )
+        return
+    codec = scenario.codec
+    small = [rows for rows in codec.batch_rows if rows < FEWEST_ROWS]
+    if small:
+        yield Problem(
+            "codec.batch_rows",
+            f"has {small[0]}, but {arm.peer} needs batches of at least {FEWEST_ROWS:,}: one call from Python"
+            " into the JVM costs as much as tens of records",
+        )
+    if codec.types or codec.widths:
+        yield Problem(
+            key,
+            f"{arm.peer} is measured on the scenario's own records only: set codec.types = [] and"
+            " codec.widths = []",
+        )
 
 
 def _step(key: str, arm: Arm, before: Iterable[Arm]) -> Iterator[Problem]:
@@ -122,6 +172,8 @@ def factors(before: Arm, after: Arm) -> dict[str, list[str]]:
             found[factor] = [factor]
     if before.topology != after.topology:
         found["topology"] = ["topology"]
+    if before.source_reader != after.source_reader:
+        found["source"] = ["source_reader"]
     given, later = before.options.given, after.options.given
     for key in sorted(given.keys() | later.keys()):
         own = key not in _FACTORS

@@ -21,9 +21,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import DataError, DecodeError
+from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.plain_form import from_plain, to_plain, to_plain_batch
-from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD, RecordSchema, child_fields
+from serde_lab.records.schema import (
+    ENVELOPE,
+    IS_INDEX_RECORD,
+    RecordSchema,
+    child_fields,
+    columns_of,
+)
 from serde_lab.serde.avro.column_names import AvroColumnNames, relabel
+from serde_lab.serde.avro.frames import NOT_DATUM
 from serde_lab.serde.framing import without_collector
 from serde_lab.serde.interface import Records
 from serde_lab.serde.projection.columns import changed_values, new_value, projected
@@ -36,17 +44,6 @@ _FORM = PythonForm(struct_as_dict=True, map_as_dict=True, decimal_as_bytes=True)
 
 _BLOCK_ROWS = 2048
 """Rows converted together, so few that their values are in the CPU's caches when they are read again."""
-
-_NOT_DATUM = (
-    EOFError,
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    ArithmeticError,
-    MemoryError,
-    pa.ArrowException,
-)
 
 
 @dataclass(frozen=True)
@@ -145,7 +142,7 @@ class AvroDatums(AvroRecords):
             end += size
             try:
                 datums.append(read(stream, avro, None) if size else None)
-            except _NOT_DATUM as exc:
+            except NOT_DATUM as exc:
                 raise DecodeError("avro", len(datums), f"fastavro: {exc!r}") from exc
             if tell() != end:
                 raise DecodeError(
@@ -182,6 +179,25 @@ class AvroDatums(AvroRecords):
         for i, datum in zip(present, made, strict=True):
             datums[i] = datum
         return cls(schema, columns, sides[0].envelope, datums)
+
+    def drawn_keys(self) -> pa.StringArray:
+        """The record keys as a key generator draws them: each from the values of its record's own datum.
+
+        Null for a record without a datum. Raises DataError for a datum without a key.
+        """
+        names = columns_of(self.schema.record_key)
+        present = [datum for datum in self.datums if datum is not None]
+        numbers = [self.columns.plain.get_field_index(name) for name in names]
+        fields = [self.schema.batch_schema.field(name) for name in names]
+        values = [
+            from_plain(self._array(number, present), field.type)
+            for number, field in zip(numbers, fields, strict=True)
+        ]
+        drawn = KeyGenerator(self.schema).record_keys(pa.record_batch(values, names=names))
+        if len(present) == len(self):
+            return drawn
+        there = np.array([datum is not None for datum in self.datums])
+        return drawn.take(pa.array(np.cumsum(there) - 1, mask=~there))
 
     def take(self, indices: npt.NDArray[np.int64]) -> Self:
         datums = self.datums
@@ -229,7 +245,7 @@ class AvroDatums(AvroRecords):
         try:
             values = [None if datum is None else datum[name] for datum in datums]
             found = _FORM.array(values, field.type)
-        except _NOT_DATUM as exc:
+        except NOT_DATUM as exc:
             problem = f"its values do not fit the schema: {exc}"
             raise DecodeError("avro", None, problem) from exc
         return relabel(found, self.columns.plain.field(index).type)

@@ -34,12 +34,18 @@ A frame of several records:
 The lengths are needed since an Avro datum does not state its size: without them a record could be found
 only by reading all records before it. Hudi's log blocks store lengths too. Both executions use these
 frames; `avro/datums.py` makes the payloads.
+
+Records are written and read by columns or, with the option `envelope = "record"`, one envelope at a time by
+fastavro. The bytes are the same.
 """
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
+from typing import Any
 
+import fastavro
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -67,7 +73,21 @@ _FIELDS = pa.schema(
         pa.field("payload", pa.binary(), False),
     ]
 )  # fmt: skip
-_CODEC = AvroCodec(arrow_to_avro(_FIELDS, "HoodieRecord", "org.apache.hudi.common.model"), _FIELDS)
+_AVRO = arrow_to_avro(_FIELDS, "HoodieRecord", "org.apache.hudi.common.model")
+_CODEC = AvroCodec(_AVRO, _FIELDS)
+_HOODIE_RECORD = fastavro.parse_schema(_AVRO)
+
+NOT_DATUM = (
+    EOFError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    MemoryError,
+    pa.ArrowException,
+)
+"""What fastavro raises for bytes that are no datum of the schema, and Arrow for values of another type."""
 
 Positions = npt.NDArray[np.int64]
 
@@ -78,6 +98,10 @@ class AvroFrames:
 
     fingerprint: int
     options: SerdeOptions
+
+    @property
+    def _one_by_one(self) -> bool:
+        return self.options.own.get("envelope") == "record"
 
     @classmethod
     def of(cls, schema: RecordSchema, options: SerdeOptions) -> AvroFrames:
@@ -90,7 +114,8 @@ class AvroFrames:
         Raises DataError if they take 2 GiB or more.
         """
         columns = [*envelope.columns, payload]
-        records = _CODEC.encode(pa.record_batch(columns, schema=_FIELDS))
+        batch = pa.record_batch(columns, schema=_FIELDS)
+        records = _each_written(batch) if self._one_by_one else _CODEC.encode(batch)
         data, ends = _bytes_of(records)
         # in a frame of several, each record also takes the bytes of its length
         cost = ends + _LENGTH_BYTES * np.arange(len(ends))
@@ -116,7 +141,8 @@ class AvroFrames:
     def split(self, frames: pa.BinaryArray) -> tuple[pa.RecordBatch, pa.BinaryArray]:
         """Envelopes and payloads of all records of `frames`, in order. Raises DecodeError."""
         data, starts, ends = self._records(opened("avro", frames, self.options))
-        batch = _CODEC.decode_spans(data, starts, ends, "avro")
+        decode = _each_read if self._one_by_one else _CODEC.decode_spans
+        batch = decode(data, starts, ends, "avro")
         payload = batch.column(len(ENVELOPE))
         envelope = pa.record_batch(batch.columns[: len(ENVELOPE)], schema=ENVELOPE)
         empty = pc.equal(pc.binary_length(payload), 0)
@@ -180,6 +206,34 @@ class AvroFrames:
     def _refuse(self, wrong: npt.NDArray[np.bool_], problem: str) -> None:
         if wrong.any():
             raise frame_error("avro", int(wrong.argmax()), self.options, problem)
+
+
+def _each_written(batch: pa.RecordBatch) -> pa.BinaryArray:
+    """The records of a batch of _FIELDS as Avro datums, one call of fastavro a record."""
+    stream = io.BytesIO()
+    write, tell, names = fastavro.schemaless_writer, stream.tell, _FIELDS.names
+    ends = [0]
+    for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+        write(stream, _HOODIE_RECORD, dict(zip(names, values, strict=True)))
+        ends.append(tell())
+    return _binary(pa.py_buffer(stream.getvalue()), np.array(ends))
+
+
+def _each_read(data: pa.Buffer, starts: Positions, ends: Positions, name: str) -> pa.RecordBatch:
+    """The records between these offsets of `data`, one call of fastavro each. Raises DecodeError."""
+    stream = io.BytesIO(data)
+    read, tell, seek = fastavro.schemaless_reader, stream.tell, stream.seek
+    found: list[Any] = []
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        seek(start)
+        try:
+            found.append(read(stream, _HOODIE_RECORD, None))
+        except NOT_DATUM as exc:
+            raise DecodeError(name, len(found), f"fastavro: {exc!r}") from exc
+        if tell() != end:
+            raise DecodeError(name, len(found) - 1, "its length is not that of its fields")
+    columns = [pa.array([one[f.name] for one in found], f.type) for f in _FIELDS]
+    return pa.record_batch(columns, schema=_FIELDS)
 
 
 def _bytes_of(array: pa.BinaryArray) -> tuple[pa.Buffer, Positions]:

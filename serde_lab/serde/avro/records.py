@@ -18,6 +18,13 @@ format, so the difference in time is the cost of a loop over records.
 Both write the envelope and the frames (`avro/frames.py`) by columns: fastavro would take 3 µs for bytes
 that are not part of the payload.
 
+`envelope = "record"` (with `execution = "row"` only) is Hudi's Flink writer before RFC-84, which says: "the
+first step is row data conversion into Avro record, which is used for key generation, and passed to the
+following operators as part of HoodieRecord". `from_arrow` makes the datums and then draws each record's key
+from its datum; `encode` and `decode` handle one envelope after another, each by one call of fastavro. The
+bytes are those of `envelope = "columns"`. The pipeline has made the same key already, by which it routes the
+record, so the drawn key is dropped; a test compares the two.
+
 Names that Avro does not allow are replaced by allowed ones (`with_avro_names` in
 `serde_lab/avro/schema.py`); the bytes hold no names. A table with such names is refused elsewhere. A map
 that has a key twice is refused, since neither Java's nor Python's maps can hold it.
@@ -34,7 +41,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from serde_lab.errors import DataError
+from serde_lab.errors import DataError, OptionError
 from serde_lab.records.plain_form import to_plain_batch
 from serde_lab.records.schema import RecordSchema, check_supported, is_list, plain_schema
 from serde_lab.serde.avro.column_names import AvroColumnNames
@@ -125,6 +132,11 @@ class BoundAvro(BoundSerde):
         return None if self.options.execution == "row" else _DECODE_BYTES
 
     @property
+    def _draws_keys(self) -> bool:
+        """Whether each record's key is drawn from its datum; a table without keys has none to draw."""
+        return self.options.own.get("envelope") == "record" and bool(self.schema.record_key)
+
+    @property
     def _records(self) -> type[AvroDatums] | type[AvroColumns]:
         return AvroDatums if self.options.execution == "row" else AvroColumns
 
@@ -134,7 +146,10 @@ class BoundAvro(BoundSerde):
         for name, column in zip(plain.schema.names, plain.columns, strict=True):
             _check_maps(name, column)
         plain = pa.record_batch(plain.columns, schema=plain_schema(self.schema.batch_schema))
-        return self._records.of_batch(self.schema, self._columns, plain)
+        records = self._records.of_batch(self.schema, self._columns, plain)
+        if isinstance(records, AvroDatums) and self._draws_keys:
+            records.drawn_keys()
+        return records
 
     @without_collector()
     def encode(self, records: Records, bounds: Bounds) -> Frames:
@@ -167,7 +182,13 @@ class AvroStrategy(Strategy):
 
     def bind(self, schema: RecordSchema, options: SerdeOptions) -> BoundAvro:
         check_supported(schema.data)
-        return BoundAvro(schema, resolve(self, options))
+        own = resolve(self, options, {"envelope": ("columns", "record")})
+        if own.own["envelope"] == "record" and own.execution != "row":
+            raise OptionError(
+                f"{self.name}: envelope = 'record' is for execution = 'row', but execution is"
+                f" {own.execution!r}"
+            )
+        return BoundAvro(schema, own)
 
     def fairness(self) -> Fairness:
         return Fairness(
@@ -176,7 +197,8 @@ class AvroStrategy(Strategy):
             copies="row: every value becomes a Python object in a dict, its bytes are copied into the "
             "payload, then into the frame; batch: columns are copied into datums, then into the frame",
             batching="row: payloads are written one call of fastavro a record into one buffer; batch: "
-            "a column at a time; envelope and frames are built by columns in both",
+            "a column at a time; frames are built by columns in both, and so are envelopes unless"
+            " envelope = 'record', which writes them one by one as Hudi's writer did before RFC-84",
             trust="bytes are checked as they are read; row: fastavro accepts a union's branch of -1 "
             "as the last, and an invalid value raises when it is converted out",
             notes="values are physical (days, microseconds, a decimal as its fixed), as in Hudi's own "

@@ -1,0 +1,106 @@
+"""The steps between Apache Hudi and an arm of ours, from rounds with made-up seconds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from serde_lab.analysis.cell_values import CellValues, cell_values
+from serde_lab.analysis.hudi_steps import STEPS, hudi_steps
+from serde_lab.runs.model import MeasuredCell, Sample
+
+SECONDS = {
+    "slow": 20.0,
+    "one": 10.0,
+    "native": 4.0,
+    "spark_reads": 5.0,
+    "ours": 4.0,
+    "tuned": 9.0,
+}
+CONTENT: dict[str, Any] = {
+    "arm": [
+        {"name": "slow", "peer": "hudi_spark"},
+        {"name": "one", "peer": "hudi_one_exchange"},
+        {"name": "native", "control": "spark_native"},
+        {"name": "spark_reads", "strategy": "internal_row"},
+        {"name": "ours", "strategy": "internal_row"},
+        {"name": "tuned", "peer": "hudi_spark_tuned"},
+    ]
+}
+
+
+def arms() -> list[dict[str, Any]]:
+    made: list[dict[str, Any]] = [
+        {"arm": name, "strategy": None, "options": {}} for name in SECONDS
+    ]
+    for arm in made:
+        if arm["arm"] in ("spark_reads", "ours"):
+            arm |= {"strategy": "internal_row", "options": {"rows_per_frame": 8}}
+    made[3]["options"] = {"rows_per_frame": 8, "source_reader": "spark"}
+    return made
+
+
+def timed(rounds: int = 4, **without: int) -> dict[str, dict[int, CellValues]]:
+    """Each round is slower than the one before by a tenth, and no two arms by quite as much."""
+    found: dict[str, dict[int, CellValues]] = {}
+    for place, (arm, seconds) in enumerate(SECONDS.items()):
+        for n in range(1, rounds + 1):
+            if without.get(arm) == n:
+                continue
+            took = seconds * 1.1**n * (1 + 0.01 * ((place * n) % 3))
+            samples = tuple(Sample("seconds", took * k, commit) for commit, k in ((1, 1), (2, 2)))
+            cell = MeasuredCell(f"r{n}-{arm}", arm, n, False, place, "", "ok", None, samples)
+            found.setdefault(arm, {})[n] = cell_values(cell)
+    return found
+
+
+def test_the_steps_multiply_to_the_whole_and_their_shares_to_one() -> None:
+    found = hudi_steps(arms(), CONTENT, timed())
+    assert found is not None
+    assert [one.name for one in found.steps] == [name for name, _ in STEPS]
+    assert [(one.against, one.arm) for one in found.steps] == [
+        ("slow", "one"),
+        ("one", "native"),
+        ("native", "spark_reads"),
+        ("spark_reads", "ours"),
+    ]
+    assert (found.whole.arm, found.whole.against) == ("ours", "slow")
+    values = [one.ratio.value for one in found.steps]
+    assert math.prod(values) == pytest.approx(found.whole.ratio.value)
+    assert values == pytest.approx([2.0, 2.5, 0.8, 1.25], rel=0.03)
+    assert sum(one.share for one in found.steps) == pytest.approx(1)
+    # the record format costs time here
+    assert found.steps[2].share < 0
+    assert found.steps[2].percent.startswith("−")
+    for one in (*found.steps, found.whole):
+        assert one.ratio.low is not None
+        assert one.ratio.high is not None
+        assert one.ratio.low < one.ratio.value < one.ratio.high
+    assert [entry["step"] for entry in found.to_json()][-1] == "in all"
+
+
+def test_only_rounds_in_which_every_arm_was_timed_count() -> None:
+    found = hudi_steps(arms(), CONTENT, timed(one=2, ours=3))
+    assert found is not None
+    assert {one.ratio.rounds for one in (*found.steps, found.whole)} == {2}
+    values = [one.ratio.value for one in found.steps]
+    assert math.prod(values) == pytest.approx(found.whole.ratio.value)
+
+
+@pytest.mark.parametrize("missing", ["slow", "one", "native", "spark_reads", "ours"])
+def test_there_are_no_steps_without_one_of_the_arms(missing: str) -> None:
+    fewer = [arm for arm in arms() if arm["arm"] != missing]
+    assert hudi_steps(fewer, CONTENT, timed()) is None
+    # or without a timing that can be shown
+    assert hudi_steps(arms(), CONTENT, timed() | {missing: {}}) is None
+
+
+def test_the_two_readers_differ_in_nothing_else() -> None:
+    changed = arms()
+    changed[4]["options"] = {"rows_per_frame": 9}
+    assert hudi_steps(changed, CONTENT, timed()) is None
+    other_table = arms()
+    other_table[0]["table"] = {"type": "COPY_ON_WRITE"}
+    assert hudi_steps(other_table, CONTENT, timed()) is None
