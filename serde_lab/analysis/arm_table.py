@@ -43,9 +43,9 @@ Lines = tuple[str, ...]
 class ArmRow:
     """One arm's raw figures; None where a figure is missing or cannot be trusted.
 
-    `serde_share` is the share of all slot time spent in the four verbs and route; `to_reference` is seconds
-    over the reference's seconds, `cpu_to_reference` the same of the CPU time of all processes;
-    `note` says in words what is wrong or missing.
+    `serde_share` is the share of all slot time spent in SerDe; `to_reference` is seconds over the reference's
+    seconds, `cpu_to_reference` the same of the CPU time of all processes; `note` says in words what is wrong
+    or missing.
     """
 
     arm: str
@@ -141,7 +141,9 @@ def _row(arm: Mapping[str, Any], reference: str | None) -> ArmRow:
         serde_cpu_s=arm["serde_cpu_s"],
         serde_share=arm["serde_share"],
         shuffle_bytes=arm["shuffle_bytes"],
-        checks_passed=sum(check["times"] for check in arm["checks"]) - failed,
+        checks_passed=sum(
+            check["times"] - check["failed"] - check.get("not_made", 0) for check in arm["checks"]
+        ),
         checks_failed=failed,
         note=_note(arm, reference),
     )
@@ -149,7 +151,7 @@ def _row(arm: Mapping[str, Any], reference: str | None) -> ArmRow:
 
 def _note(arm: Mapping[str, Any], reference: str | None) -> str:
     if arm["wrong"]:
-        failed = next((c for c in arm["checks"] if not c["passed"]), None)
+        failed = next((c for c in arm["checks"] if c["failed"]), None)
         why = f": {failed['name']}: {failed['detail']}" if failed else ""
         return f"wrong answer{why}"
     if arm["unchecked"]:

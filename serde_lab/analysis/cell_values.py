@@ -52,7 +52,7 @@ def cell_values(cell: MeasuredCell) -> CellValues:
     """Combine the commits by each metric's rule (sum, max, last, mean); keep whole-cell samples unchanged.
 
     If there are phases, `serde_cpu_s`, `serde_share` and `unattributed_share` are derived from them. SerDe is
-    the four verbs and route over all stages; a share is a share of all slot seconds.
+    `phases.SERDE_WORK` over all stages; a share is a share of all slot seconds.
     """
     metrics: dict[int | None, dict[str, float]] = {}
     walls: dict[int | None, dict[str, float]] = {}

@@ -124,7 +124,7 @@ class ArmValues:
         return 1e6 * max(0.0, total) / (self.rows or 1.0)
 
     def hops_us(self) -> dict[int, float]:
-        """Microseconds of CPU per record for the four verbs, route and setting file groups, by round."""
+        """Microseconds of CPU per record for SerDe and for setting file groups, by round."""
         cost = {}
         for number, values in self.rounds.items():
             serde, rows = values.metrics.get("serde_cpu_s"), values.metrics.get("rows")

@@ -121,7 +121,7 @@ def summary_of(run: Run) -> tuple[dict[str, Any], Derived]:
 
 def is_wrong(run: Run, arm: str) -> bool:
     """Whether a check of this arm, or of all arms, failed in any round, including warm-up rounds."""
-    return any(check.arm in (arm, None) and not check.passed for check in run.checks)
+    return any(check.arm in (arm, None) and check.failed for check in run.checks)
 
 
 def exit_status(summary: Mapping[str, Any]) -> int:
@@ -266,20 +266,23 @@ def _warmups(run: Run, arm: str) -> list[float]:
 
 
 def _aggregate(checks: Iterable[Check]) -> list[dict[str, Any]]:
-    """One entry for each check name: passed if it passed every time, with the detail of the first failure."""
+    """One entry for each check name, with the detail of its first failure: passed is true if it passed every
+    time, and null if it never failed, but could not be made every time."""
     by_name: dict[str, list[Check]] = {}
     for check in checks:
         by_name.setdefault(check.name, []).append(check)
     result = []
     for name, found in by_name.items():
-        failed = [check for check in found if not check.passed]
+        failed = [check for check in found if check.failed]
+        not_made = [check for check in found if check.passed is None]
         result.append(
             {
                 "name": name,
-                "passed": not failed,
-                "detail": (failed or found)[0].detail,
+                "passed": False if failed else None if not_made else True,
+                "detail": (failed or not_made or found)[0].detail,
                 "times": len(found),
                 "failed": len(failed),
+                **({"not_made": len(not_made)} if not_made else {}),
             }
         )
     return result

@@ -20,7 +20,7 @@ from typing import Any
 import typer
 from typer.exceptions import TyperException
 
-from serde_lab.cli import ab, baseline, check, judge, references, results, run, table
+from serde_lab.cli import ab, baseline, check, judge, results, run, table
 from serde_lab.cli.console import discard_output, say
 from serde_lab.errors import LabError, PortabilityWarning
 
@@ -54,7 +54,6 @@ judge.register(app)
 baseline.register(app)
 ab.register(app)
 table.register(app)
-references.register(app)
 
 TRACEBACK_VARIABLE = "SERDE_LAB_TRACEBACK"
 _LONG_WORD = re.compile(r"\S{300,}")

@@ -17,8 +17,8 @@ from serde_lab.lab.checks.stand_alone import STAND_ALONE
 from serde_lab.lab.folders import KeptTables
 from serde_lab.lab.plan import CellPlan
 from serde_lab.lab.run_settings import Progress
+from serde_lab.measure.calibration import others_share, spin_s
 from serde_lab.measure.metrics import Sample
-from serde_lab.measure.other_work import others_share, spin_s
 from serde_lab.runs.model import Check
 from serde_lab.runs.writer import RunWriter
 from serde_lab.scenario.hudi_options import in_scenario_keys
@@ -117,7 +117,7 @@ class Rounds:
         if arm.name in self.unproven:  # it raised in the check of its frames, so they are unproven
             found.insert(0, CheckResult(STAND_ALONE, False, self.unproven[arm.name]))
         for check in found:
-            self._check(check.name, check.passed, check.detail, arm.name, cell)
+            self._check(check, arm.name, cell)
         if result.table is not None:
             # only arms of the same kind must agree: different merging gives different rows
             alike = self.prints.setdefault((cell.round, self.kinds.get(arm.name)), {})
@@ -129,7 +129,7 @@ class Rounds:
         seconds = next(
             s.value for s in result.samples if s.metric == "seconds" and s.commit is None
         )
-        wrong = next((check for check in found if not check.passed), None)
+        wrong = next((check for check in found if check.failed), None)
         if wrong is None:
             self.progress.cell_ended(arm.name, cell.round, seconds, "")
             return
@@ -162,8 +162,10 @@ class Rounds:
                 )
         self.prints = {}
 
-    def _check(self, name: str, passed: bool, detail: str, arm: str, cell: CellPlan) -> None:
-        self.writer.check(Check(name, passed, detail, arm=arm, cell=cell.name, round=cell.round))
+    def _check(self, found: CheckResult, arm: str, cell: CellPlan) -> None:
+        self.writer.check(
+            Check(found.name, found.passed, found.detail, arm, cell.name, cell.round, found.facts)
+        )
 
 
 def wrong_answer(check: str, detail: str) -> str:

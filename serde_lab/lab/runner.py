@@ -164,7 +164,7 @@ def _measure(
     proof = _frames(point.scenario, proven, point.schema, rows, work / "stand-alone")
     for name, result in proof.results.items():
         writer.check(Check(result.name, result.passed, result.detail, arm=name))
-        if not result.passed:
+        if result.failed:
             given_up[name] = wrong_answer(result.name, result.detail)
     rounds = Rounds(
         point.arms,
@@ -190,7 +190,7 @@ def _codec_session(point: PreparedPoint, settings: RunSettings, work: Path) -> S
 
 def _table_checks(point: PreparedPoint, work: Path, progress: Progress) -> CellChecks:
     progress.message("computing the expected rows (DuckDB)")
-    return CellChecks(point.scenario, point.inputs, work, files_too=point.peers.with_peers)
+    return CellChecks(point.scenario, point.inputs, work)
 
 
 def resumed(path: Path) -> Scenario:
@@ -248,7 +248,7 @@ def _given_up(path: Path) -> dict[str, str]:
     run = load_run(path)
     reasons = {c.arm: f"raised earlier: {c.error}" for c in run.cells if c.status == "failed"}
     for check in run.checks:
-        if not check.passed and check.arm is not None:
+        if check.failed and check.arm is not None:
             reasons[check.arm] = wrong_answer(check.name, check.detail)
     return reasons
 

@@ -40,8 +40,20 @@ INSTRUMENTS: Mapping[str, tuple[str, ...]] = {
     EVENTS: ("measure/event_log.py",),
     PROCESSES: ("measure/process_tree.py",),
     SAMPLES: ("measure/commit.py",),
-    CALIBRATION: ("measure/calibration.py",),
-    OTHER_WORK: ("measure/other_work.py",),
+    CALIBRATION: tuple(
+        f"measure/calibration.py#{name}"
+        for name in (
+            *("calibrate", "numpy_work", "disk_work", "_median_s"),
+            *("_REPEATS", "_NUMBERS", "_FILE_BYTES"),
+        )
+    ),
+    OTHER_WORK: tuple(
+        f"measure/calibration.py#{name}"
+        for name in (
+            *("spin_s", "_blocks_a_second", "others_share", "_others_s"),
+            *("_SPIN_S", "_BLOCK", "_BLOCKS", "_IDLE_FIELDS", "_GUEST_FIELD"),
+        )
+    ),
     CODEC: (
         "lab/cells/codec_cells.py#measure_verbs",
         "lab/cells/codec_cells.py#least",
@@ -50,7 +62,7 @@ INSTRUMENTS: Mapping[str, tuple[str, ...]] = {
         "lab/cells/record_cells.py#_least",
     ),
 }
-"""By instrument its parts: a module, or a definition in one."""
+"""By instrument its parts: a module, or a function, class or constant in one."""
 
 _OF_EXCHANGE = {
     "none": (CODEC, CALIBRATION, OTHER_WORK),
@@ -116,8 +128,9 @@ def _contents(part: str, package: Path) -> str:
         node: ast.AST = ast.parse("\n".join(lines))
         for step in definition.split("."):
             node = _defined(node, step, part)
-        assert isinstance(node, ast.ClassDef | ast.FunctionDef)
-        first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+        assert isinstance(node, ast.stmt)
+        above = getattr(node, "decorator_list", [])
+        first = min([node.lineno, *(one.lineno for one in above)])
         lines = lines[first - 1 : node.end_lineno]
         indent = len(lines[0]) - len(lines[0].lstrip())
         lines = [line[indent:] for line in lines]
@@ -128,7 +141,14 @@ def _defined(scope: ast.AST, name: str, part: str) -> ast.AST:
     for node in ast.iter_child_nodes(scope):
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
             return node
+        if isinstance(node, ast.Assign) and name in _names(node):
+            return node
     raise LookupError(f"internal error: the instrument's part {part} does not exist")
+
+
+def _names(node: ast.Assign) -> set[str]:
+    found = (name for target in node.targets for name in ast.walk(target))
+    return {name.id for name in found if isinstance(name, ast.Name)}
 
 
 def substance(source: str) -> str:

@@ -66,6 +66,7 @@ class CommitMeasure:
             yield "peak_worker_rss_bytes", self.peak_worker_rss_bytes
         if self.tree is not None:
             yield "tree_cpu_s", self.tree.cpu_s
+            yield "tree_worker_cpu_s", self.tree.worker_cpu_s
             yield "tree_peak_bytes", self.tree.peak_bytes
         yield from {**self.spark, **self.driver}.items()
 

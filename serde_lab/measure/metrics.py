@@ -87,6 +87,15 @@ METRICS = (
     Metric("shuffle_read_bytes", "B", "compressed", "lower", "sum", "bytes read from the shuffle"),
     Metric("table_bytes", "B", "compressed", "lower", "last", "bytes of the table"),
     Metric("tree_cpu_s", "s", "time", "lower", "sum", "CPU time of all processes", False),
+    Metric(
+        "tree_worker_cpu_s",
+        "s",
+        "time",
+        "lower",
+        "sum",
+        "CPU time of Python workers and what they started",
+        False,
+    ),
     Metric("tree_peak_bytes", "B", "memory", "lower", "max", "peak memory of all processes", False),
     Metric("peak_worker_rss_bytes", "B", "memory", "lower", "max", "peak memory of a worker"),
 )

@@ -62,6 +62,10 @@ VERBS = (
     Phase("read_base", "pipeline", "stored records read"),
     Phase("merge", "pipeline", "merged with what is stored"),
     Phase("payload", "pipeline", "convert to Avro and back for a payload class"),
+    Phase(
+        "read_columns", "serde", "columns of records read: keys, ordering values, marks of deletes"
+    ),
+    Phase("take", "serde", "records picked, cut or put together on the strategy's representation"),
     Phase("to_arrow", "serde", "from the strategy's own records to Arrow"),
     Phase("write", "pipeline", "base or log file written"),
     Phase("release", "pipeline", "free the records; Python objects take time to delete"),
@@ -131,7 +135,9 @@ INDEX_VERBS = frozenset(phase.name for phase in ASSIGNING if phase.name.startswi
 """The verbs of index records, which are not rows and do not count in `serde_cpu_s`."""
 
 SERDE_VERBS = frozenset(phase.name for phase in VERBS if phase.group == "serde")
-"""The four verbs and route, which `serde_cpu_s` sums."""
+"""What `serde_cpu_s` sums: `SERDE_WORK` in words."""
+
+SERDE_WORK = "the four verbs, route, and reading and picking records"
 
 
 def split(name: str) -> tuple[str, str]:
@@ -149,7 +155,7 @@ def group(name: str) -> Group:
 
 
 def is_serde(name: str) -> bool:
-    """Whether a phase is one of the four verbs or route, in any stage."""
+    """Whether a phase is one of `SERDE_VERBS`, in any stage."""
     return split(name)[1] in SERDE_VERBS
 
 

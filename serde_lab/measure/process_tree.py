@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 _MEMORY_INTERVAL_S = 0.1
 _SCANS_PER_MEMBER_LIST = 10
 """Which processes belong to the tree is looked up in every tenth sample of memory only."""
 _ATTEMPTS = 5
+_PATIENCE_S = 5.0
+_KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +31,13 @@ class TreeUse:
     """What a process tree used: CPU seconds (in ticks of 10 ms), and its peak memory in bytes.
 
     The peak is the largest sum of the processes' private memory, sampled every 0.1 s, plus their shared
-    pages, each counted once.
+    pages, each counted once. `worker_cpu_s` is the part of `cpu_s` that other processes than the root and
+    Spark's JVM used: Python workers, and whatever they or an arm started.
     """
 
     cpu_s: float
     peak_bytes: int
+    worker_cpu_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -53,25 +59,66 @@ _NEW = _Process(0, 0, 0)
 
 @contextmanager
 def _adopted_orphans() -> Iterator[None]:
-    """Be the parent of descendants whose own parent ends while the block runs, so that none leaves the tree.
-
-    Not for longer: the workers that end between cells would stay as zombies.
-    """
-    _set_subreaper(True)
+    """Be the parent of descendants whose own parent ends while the block runs: none leaves the tree."""
+    before = adopt_orphans(True)
     try:
         yield
     finally:
-        _set_subreaper(False)
+        adopt_orphans(before)
 
 
-def _set_subreaper(adopt: bool) -> None:
+def adopt_orphans(adopt: bool) -> bool:
+    """Whether this process is the parent of descendants whose own parent ends; returns what was so before.
+
+    Whoever leaves it on has to wait for the adopted ones (`end_processes`), or they stay as zombies.
+    """
+    before = ctypes.c_int(0)
     with suppress(OSError, AttributeError):  # Linux alone knows it
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0)
+        libc = ctypes.CDLL(None)
+        libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0)
+    return bool(before.value)
+
+
+def started_by(parents: Iterable[int], variable: str, proc: Path = Path("/proc")) -> frozenset[int]:
+    """Descendants of `parents`, and children of this process that have the environment `variable`."""
+    processes = _processes(proc)
+    found: set[int] = set().union(*(_members(pid, processes) - {pid} for pid in parents))
+    wanted = f"{variable}=".encode()
+    for pid, process in processes.items():
+        if process.parent == os.getpid():
+            with suppress(OSError):  # it has ended
+                entries = (proc / str(pid) / "environ").read_bytes().split(b"\0")
+                if any(entry.startswith(wanted) for entry in entries):
+                    found |= _members(pid, processes)
+    return frozenset(found)
+
+
+def end_processes(parents: Iterable[int], started: Iterable[int]) -> None:
+    """Ask `parents` to end, kill what they `started`, and wait for those of them that this process adopts."""
+    parents, started = tuple(parents), tuple(started)
+    for pid, kind in (*((p, signal.SIGTERM) for p in parents), *((p, _KILL) for p in started)):
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, kind)
+    patience = time.monotonic() + _PATIENCE_S
+    left = {*parents, *started}
+    while left and time.monotonic() < patience:
+        left = {pid for pid in left if not _has_ended(pid)}
+        if left:
+            time.sleep(0.01)
+
+
+def _has_ended(pid: int) -> bool:
+    with suppress(ChildProcessError):  # another process's child
+        os.waitpid(pid, os.WNOHANG)
+    return not Path(f"/proc/{pid}").exists()
 
 
 @contextmanager
-def tree_use(root: int | None = None, proc: Path = Path("/proc")) -> Iterator[MeasuredTree]:
-    """Measure the tree of process `root` (default: this one) while the block runs."""
+def tree_use(
+    root: int | None = None, proc: Path = Path("/proc"), jvm: int | None = None
+) -> Iterator[MeasuredTree]:
+    """Measure the tree of process `root` (default: this one) while the block runs; `jvm` is Spark's."""
     root = os.getpid() if root is None else root
     measured = MeasuredTree()
     begin = _tree(root, proc)
@@ -84,7 +131,9 @@ def tree_use(root: int | None = None, proc: Path = Path("/proc")) -> Iterator[Me
     finally:
         peak_bytes = memory.stop()
     if begin and end:
-        measured.use = TreeUse(_ticks_between(begin, end) / os.sysconf("SC_CLK_TCK"), peak_bytes)
+        ticks, per_s = _ticks_between(begin, end), os.sysconf("SC_CLK_TCK")
+        own = sum(end[pid].ticks - begin.get(pid, _NEW).ticks for pid in (root, jvm) if pid in end)
+        measured.use = TreeUse(ticks / per_s, peak_bytes, (ticks - own) / per_s)
 
 
 def tree_cpu_s(root: int, proc: Path = Path("/proc")) -> float | None:

@@ -11,8 +11,9 @@ phase covers is reported as `unattributed`.
     timeline.sink(frames)                               # from yield to resumption: output_wait
     timeline.report()
 
-Phases do not nest, so that their sum never exceeds the whole. One phase costs about two microseconds (two
-reads of each clock): time batches, not rows.
+Phases do not nest, so that their sum never exceeds the whole: `interrupted` stops the open phase's clock for
+as long as another phase runs. One phase costs about two microseconds (two reads of each clock): time
+batches, not rows.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -33,7 +35,8 @@ from serde_lab.errors import LabError
 INPUT_WAIT = "input_wait"
 OUTPUT_WAIT = "output_wait"
 THREADS_LEFT = "threads_left"
-"""Counts phases that ended while a thread started in them still ran: no phase has that thread's work."""
+"""Counts threads beside the task's own: those that outlive the phase that started them, and those of Spark's
+workers that were there before the task. No phase can be told to have their work."""
 
 T = TypeVar("T")
 
@@ -117,7 +120,7 @@ class TaskTimeline:
         self._clock = clock
         self._phases: dict[str, _Phase] = {}
         self._counters: dict[str, int] = {}
-        self._open: str | None = None
+        self._open: _Phase | None = None
         self._started_epoch_ns = clock.epoch_ns()
         self._wall_from_ns = clock.wall_ns()
         self._cpu_from_ns = clock.cpu_ns()
@@ -131,6 +134,26 @@ class TaskTimeline:
         if phase is None:
             phase = self._phases[name] = _Phase(self, name, self._clock)
         return phase
+
+    @property
+    def open_phase(self) -> str:
+        """The name of the phase that is open; "" outside of all phases."""
+        return "" if self._open is None else self._open.name
+
+    @contextmanager
+    def interrupted(self, name: str) -> Iterator[None]:
+        """Time the block as phase `name`; the clock of the open phase, if any, stands still meanwhile."""
+        outer = self._open
+        if outer is not None:
+            outer.stop()
+            self._open = None
+        try:
+            with self.phase(name):
+                yield
+        finally:
+            if outer is not None:
+                self._open = outer
+                outer.start()
 
     def add(self, counter: str, n: int = 1) -> None:
         """Add `n` to a counter of this task (frames, frame_bytes, rows, ...)."""
@@ -170,7 +193,7 @@ class TaskTimeline:
         if self._open is not None:
             raise LabError(
                 f"internal error: the timeline of stage {self.stage!r} was reported"
-                f" while its phase {self._open!r} was open"
+                f" while its phase {self.open_phase!r} was open"
             )
         return TaskReport(
             stage=self.stage,
@@ -218,13 +241,11 @@ class _Phase:
         if timeline._open is not None:
             raise LabError(
                 f"internal error: phase {self.name!r} of stage {timeline.stage!r} was opened inside"
-                f" phase {timeline._open!r}, and phases do not nest"
+                f" phase {timeline.open_phase!r}, and phases do not nest"
             )
-        timeline._open = self.name
+        timeline._open = self
         self._threads = threading.active_count()
-        # the wall clock is read outermost, so that the phase includes reading the CPU clock
-        self._wall_from_ns = self._clock_wall_ns()
-        self._cpu_from_ns = self._clock_cpu_ns()
+        self.start()
 
     def __exit__(
         self,
@@ -232,12 +253,22 @@ class _Phase:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.cpu_ns += self._clock_cpu_ns() - self._cpu_from_ns
-        self.wall_ns += self._clock_wall_ns() - self._wall_from_ns
+        self.stop()
         self.calls += 1
         self._timeline._open = None
         if threading.active_count() > self._threads:
             self._timeline.add(THREADS_LEFT)
+
+    def start(self) -> None:
+        """Let the phase's clocks run."""
+        # the wall clock is read outermost, so that the phase includes reading the CPU clock
+        self._wall_from_ns = self._clock_wall_ns()
+        self._cpu_from_ns = self._clock_cpu_ns()
+
+    def stop(self) -> None:
+        """Add what the clocks have counted since `start`."""
+        self.cpu_ns += self._clock_cpu_ns() - self._cpu_from_ns
+        self.wall_ns += self._clock_wall_ns() - self._wall_from_ns
 
 
 def peak_rss_bytes() -> int:

@@ -194,7 +194,9 @@ def reduce_columns_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Itera
     Batches hold the source's columns and `position`; sorting by it restores the input order.
     """
     plan, timeline = task.plan, task.timeline
-    bound = task.bind()
+    with timeline.phase("bind"):
+        # Arrow's records are the batch itself, so no strategy takes part in this hop and nothing is SerDe
+        bound = plan.bind()
     writers = FileGroupWriter(replace(task, convert_out="write"))
     batches = list(task.source(batches))
     if batches:
@@ -208,7 +210,6 @@ def reduce_columns_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Itera
             enveloped = enveloped_records(plan, source)
             _check_arrival(task, source, enveloped)
             count_null_elements(enveloped, timeline)
-            # Arrow's records are the batch itself, so no strategy takes part in this hop
             records = bound.from_arrow(enveloped)
         timeline.add("rows", len(records))
         writers.write(records)

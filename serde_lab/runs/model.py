@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -98,14 +99,24 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check of contents; `cell` and `round` are None for a check over the whole run."""
+    """One check of contents; `cell` and `round` are None for a check over the whole run.
+
+    `passed` is None if the check could not be made there. `facts` are figures and words that the check found;
+    runs of older versions have none.
+    """
 
     name: str
-    passed: bool
+    passed: bool | None
     detail: str
     arm: str | None = None
     cell: str | None = None
     round: int | None = None
+    facts: Mapping[str, int | str] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> bool:
+        """Whether it found something wrong; a check that could not be made has neither failed nor passed."""
+        return self.passed is False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +143,7 @@ class Run:
     @property
     def exit_status(self) -> int:
         """4 for a failed check; 1 for a failed, unchecked or missing measurement; 0 otherwise."""
-        statuses = [4 for check in self.checks if not check.passed]
+        statuses = [4 for check in self.checks if check.failed]
         statuses += [1 for cell in self.cells if cell.status == "failed"]
         statuses += [1 for entry in self.header.arms if self.unchecked(entry.arm)]
         measured = any(cell.status == "ok" and not cell.warmup for cell in self.cells)

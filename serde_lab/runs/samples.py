@@ -115,8 +115,8 @@ def read_checks(file: Path, lines: Lines) -> tuple[Check, ...]:
     for number, line in lines:
         try:
             passed = line["passed"]
-            if not isinstance(passed, bool):
-                raise TypeError(f"passed is {passed!r}, not true or false")
+            if not isinstance(passed, bool | None):
+                raise TypeError(f"passed is {passed!r}, not true, false or null")
             check = Check(
                 name=str(line["name"]),
                 passed=passed,
@@ -124,6 +124,7 @@ def read_checks(file: Path, lines: Lines) -> tuple[Check, ...]:
                 arm=line.get("arm"),
                 cell=line.get("cell"),
                 round=line.get("round"),
+                facts=_facts(line.get("facts")),
             )
         except KeyError as exc:
             raise RunError(f"{file}, line {number}: key {exc.args[0]!r} is missing") from exc
@@ -131,6 +132,13 @@ def read_checks(file: Path, lines: Lines) -> tuple[Check, ...]:
             raise RunError(f"{file}, line {number}: {exc}") from exc
         checks[check.cell, check.round, check.arm, check.name] = check
     return tuple(checks.values())
+
+
+def _facts(value: object) -> dict[str, int | str]:
+    found = {} if value is None else value
+    if not isinstance(found, dict) or not all(isinstance(one, int | str) for one in found.values()):
+        raise TypeError(f"facts is {value!r}, not names with numbers and texts")
+    return found
 
 
 def _cell(begin: dict[str, Any], end: dict[str, Any], samples: list[Sample]) -> MeasuredCell:

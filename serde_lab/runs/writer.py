@@ -168,8 +168,9 @@ class RunWriter:
                 "arm": check.arm,
                 "round": check.round,
                 "name": check.name,
-                "passed": bool(check.passed),
+                "passed": None if check.passed is None else bool(check.passed),
                 "detail": check.detail,
+                **({"facts": dict(check.facts)} if check.facts else {}),
             }
         )
 

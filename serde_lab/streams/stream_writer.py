@@ -1,7 +1,8 @@
 """Takes each micro-batch of a stream through the write pipeline, exactly once, on any engine.
 
-What is stored is decided while the table is locked and repaired: a batch whose writer died was rolled back
-by then, and no other writer can store it meanwhile.
+Whether a batch is stored is decided first, whatever else has become of the table since. If it is not, that is
+decided again while the table is locked and repaired: a batch whose writer died was rolled back by then, and
+no other writer can store it meanwhile.
 """
 
 from __future__ import annotations
@@ -54,24 +55,26 @@ class StreamWriter:
             raise OptionError(f"the batch id is {batch.number}, expected an integer from 0")
         with ExitStack() as held:
             prepared = self._hold(held, batch, source)
-            last = newest_checkpoint(prepared.coordinator.table, self.options.identifier)
-            if is_stored(batch, self.options, last):
+            if prepared is None or self._is_stored(batch, prepared.coordinator.table):
                 yield None
                 return
             now = Checkpoint(batch.number, batch.query, self.options.operation)
             yield replace(prepared, extra_metadata=extra_metadata({self.options.identifier: now}))
 
-    def _hold(self, held: ExitStack, batch: MicroBatch, source: pa.Schema) -> PreparedWrite:
-        """The prepared write, with the table locked until `held` ends."""
+    def _is_stored(self, batch: MicroBatch, table: HoodieTable | None) -> bool:
+        last = None if table is None else newest_checkpoint(table, self.options.identifier)
+        return is_stored(batch, self.options, last)
+
+    def _hold(self, held: ExitStack, batch: MicroBatch, source: pa.Schema) -> PreparedWrite | None:
+        """The prepared write, with the table locked until `held` ends; None if the batch is stored."""
         until = self._clock() + self.options.lock_wait_ms / 1000
         while True:
-            stored = None
-            if HoodieTable.exists(self.storage):
-                stored = HoodieTable.open(self.storage).config
-            else:
-                # before the table is made, so that a refused batch leaves none behind
-                is_stored(batch, self.options, None)
-            options = parse_options(self.options.write, stored)
+            exists = HoodieTable.exists(self.storage)
+            table = HoodieTable.open(self.storage) if exists else None
+            # before a table is made, so that a refused batch leaves none behind
+            if self._is_stored(batch, table):
+                return None
+            options = parse_options(self.options.write, None if table is None else table.config)
             try:
                 prepared = PreparedWrite.of(self.storage, source, options)
                 held.enter_context(prepared.hold())
@@ -82,6 +85,6 @@ class StreamWriter:
                     raise ConcurrentWrite(busy.message, hint=waited) from busy
             except TableError:
                 # unless another stream has made the table in between
-                if stored is not None or not HoodieTable.exists(self.storage):
+                if table is not None or not HoodieTable.exists(self.storage):
                     raise
             self._pause(_PAUSE_SECONDS)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -43,11 +43,21 @@ ARMS_AGREE = "arms_agree"
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The result of one check; `detail` is a sentence for a reader in either case."""
+    """The result of one check; `detail` is a sentence for a reader in either case.
+
+    `passed` is None if the check could not be made here. `facts` are figures and words that the check found,
+    for reports that compare arms.
+    """
 
     name: str
-    passed: bool
+    passed: bool | None
     detail: str
+    facts: Mapping[str, int | str] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> bool:
+        """Whether it found something wrong; a check that could not be made has neither failed nor passed."""
+        return self.passed is False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +69,7 @@ class TableVerdict:
 
     @property
     def passed(self) -> bool:
-        return all(result.passed for result in self.results)
+        return not any(result.failed for result in self.results)
 
 
 @dataclass(frozen=True, slots=True)

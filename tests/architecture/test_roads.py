@@ -39,8 +39,8 @@ pytestmark = pytest.mark.spark
 
 PAGE = ROOT / "docs" / "architecture.md"
 UPDATE = os.environ.get("SERDE_LAB_UPDATE_GOLDEN") == "1"
-MOST = {"record": 42, "figure": 17}
-"""Modules that each way may enter."""
+MOST = {"record": 43, "figure": 17}
+"""Modules that each way may enter; the 43rd times the reading of columns wherever it happens."""
 
 
 class _NothingToCheck:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from serde_lab.measure.calibration import others_share, spin_s
 from serde_lab.measure.environment import usable_cores
-from serde_lab.measure.other_work import others_share, spin_s
 
 
 def test_the_spin_takes_a_tenth_of_a_second_and_gives_the_time_of_a_hundred_blocks() -> None:

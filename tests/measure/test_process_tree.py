@@ -124,6 +124,43 @@ def test_a_process_that_began_before_and_ended_meanwhile(
     assert measured.use.cpu_s == expected / os.sysconf("SC_CLK_TCK")
 
 
+def test_cpu_of_others_than_root_and_jvm_is_known_apart(tmp_path: Path) -> None:
+    for pid, parent in ((7, 1), (8, 7), (9, 8), (10, 8)):
+        process(tmp_path, pid, parent, 100, 0)
+    with tree_use(7, tmp_path, jvm=8) as measured:
+        process(tmp_path, 7, 1, 101, 0)
+        # the worker 10 ended, with 200 ticks in all, of which 100 were used before
+        process(tmp_path, 8, 7, 120, 200)
+        shutil.rmtree(tmp_path / "10")
+        process(tmp_path, 9, 8, 105, 3)
+    assert measured.use is not None
+    per_s = os.sysconf("SC_CLK_TCK")
+    assert measured.use.cpu_s == (1 + 20 + 100 + 5 + 3) / per_s
+    assert measured.use.worker_cpu_s == (100 + 5 + 3) / per_s
+
+
+_LOOSE = f"""
+import os, subprocess, sys, time
+from serde_lab.measure.process_tree import adopt_orphans, end_processes, started_by
+adopt_orphans(True)
+spin = [sys.executable, "-S", "-c", {_SPIN.format(s=60)!r}]
+parent = f"import subprocess as s; print(s.Popen({{spin!r}}, start_new_session=True, stdout=s.DEVNULL).pid)"
+named = {{**os.environ, "OF_A_CELL": "1"}}
+made = subprocess.run([sys.executable, "-S", "-c", parent], env=named, text=True, capture_output=True)
+kept = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
+found = started_by((), "OF_A_CELL")
+assert found == {{int(made.stdout)}}, (found, made)
+end_processes((), found)
+assert not os.path.exists(f"/proc/{{int(made.stdout)}}")
+assert kept.poll() is None
+kept.communicate(b"\\n")
+"""
+
+
+def test_a_process_that_was_cut_loose_is_found_and_ended() -> None:
+    subprocess.run([sys.executable, "-c", _LOOSE], check=True)
+
+
 def test_without_proc_nothing_is_measured(tmp_path: Path) -> None:
     with tree_use(proc=tmp_path / "proc") as measured:
         pass

@@ -94,6 +94,26 @@ def test_nested_phases_are_an_internal_error_and_leave_the_outer_phase_sound(
     assert walls(timeline.report()) == {"decode": 7}
 
 
+def test_a_phase_that_interrupts_another_stops_its_clock(
+    hands: Hands, timeline: TaskTimeline
+) -> None:
+    with timeline.phase("merge"):
+        hands.pass_ns(10)
+        with timeline.interrupted("read_columns"):
+            hands.pass_ns(100)
+        with pytest.raises(KeyError), timeline.interrupted("take"):
+            raise KeyError
+        assert timeline.open_phase == "merge"
+        hands.pass_ns(1)
+    with timeline.interrupted("read_columns"):
+        hands.pass_ns(40)
+    report = timeline.report()
+    assert timeline.open_phase == ""
+    assert walls(report) == {"merge": 11, "read_columns": 140, "take": 0}
+    assert (report.phases["merge"].calls, report.phases["read_columns"].calls) == (1, 2)
+    assert report.unattributed_ns == 0
+
+
 def test_reading_input_inside_a_phase_is_nesting(timeline: TaskTimeline) -> None:
     items = timeline.source([1])
     with timeline.phase("encode"), pytest.raises(LabError, match="'input_wait'"):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from serde_lab.analysis.run_values import run_values
 from serde_lab.report.page import Table
 from serde_lab.report.run.beside import peers_section
+from serde_lab.report.run.table_files import table_files
 from serde_lab.runs.directory import load_run
+from serde_lab.runs.model import Check
 
 RUN = Path(__file__).parents[2] / "results" / "reference" / "beside_hudi" / "20261122T100759Z"
 NAME = "hoodie.table.name"
@@ -40,3 +43,50 @@ def test_options_of_both_sides_are_one_table() -> None:
 
 def test_an_older_run_has_no_such_table() -> None:
     assert options_table({}) is None
+
+
+FILES = {
+    "codec": "zstd",
+    "base_files": 8,
+    "base_bytes": 47_000_000,
+    "row_groups": 8,
+    "bloom_bytes": 8_626_484,
+    "key_ranges": 8,
+    "statistics": "22 of 22",
+    "log_files": 16,
+    "log_bytes": 89_478_224,
+    "log_blocks": "parquet",
+}
+
+
+def tables_of_files(facts: Mapping[str, Mapping[str, int | str]]) -> dict[str, Table]:
+    run = load_run(RUN)
+    checks = [Check("files_alike", True, "", arm, None, 1, files) for arm, files in facts.items()]
+    found = table_files(run_values(replace(run, checks=(*run.checks, *checks))))
+    return {table.name: table for table in found}
+
+
+def test_a_pair_of_tables_whose_files_differ_is_shown_with_the_bytes() -> None:
+    peers = [arm.arm for arm in load_run(RUN).header.arms if arm.kind == "peer"]
+    one, other = peers[:2]
+    differing = {**FILES, "bloom_bytes": 0, "key_ranges": 0, "log_blocks": "avro"}
+    tables = tables_of_files(
+        {"arrow": FILES, one: {**FILES, "base_bytes": 47_000_100}, other: differing}
+    )
+    rows = [[cell.text for cell in row] for row in tables["file-pairs"].rows]
+    assert rows == [
+        ["arrow", one, "alike", "–"],
+        [
+            "arrow",
+            other,
+            "differ",
+            "log blocks parquet and avro; Bloom filters 8.63 MB and none; key ranges 8 and 0",
+        ],
+    ]
+    listed = [[cell.text for cell in row] for row in tables["table-files"].rows]
+    assert {row[0] for row in listed} == {"arrow", one, other}
+    assert "8.63 MB" in next(row for row in listed if row[0] == "arrow")
+
+
+def test_a_run_without_facts_about_files_has_no_such_tables() -> None:
+    assert tables_of_files({}) == {}

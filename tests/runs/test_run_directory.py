@@ -401,3 +401,15 @@ def test_ids_sort_by_time_and_are_unique(tmp_path: Path) -> None:
         ids.append(new_run_id(tmp_path, now))
         (tmp_path / ids[-1]).mkdir()
     assert ids == ["20260301T123005Z", "20260301T123005Z-02", "20260301T123005Z-03"]
+
+
+def test_a_check_that_was_not_made_and_the_facts_of_a_check_are_kept(tmp_path: Path) -> None:
+    made = Check("files", True, "", "arrow", None, None, {"codec": "zstd", "base_files": 8})
+    not_made = Check("isolated", None, "no namespaces", "arrow")
+    with RunWriter.create(tmp_path, header()) as writer:
+        for check in (made, not_made):
+            writer.check(check)
+        writer.finish("complete")
+    run = load_run(writer.path)
+    assert run.checks == (made, not_made)
+    assert not any(check.failed for check in run.checks)

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import glob
 import os
+import queue
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -32,6 +35,8 @@ from serde_lab.serde.interface import (
     SerdeOptions,
     Strategy,
 )
+from serde_lab.table.files import base_file
+from serde_lab.table.files.base_file import BLOOM_KEY, BaseFileWriter
 
 BURN_CPU_S = 0.8
 
@@ -62,6 +67,8 @@ class PlainRecords(Records):
     @property
     def of_the_input(self) -> bool:
         """Whether these are rows of the tests' scenario, not made-up ones."""
+        if "id" not in self.batch.schema.names:  # of the warm-up of Spark's workers
+            return False
         ids = self.batch.column("id")
         return bool(len(ids)) and pc.min(ids).as_py() >= 0 and pc.max(ids).as_py() < 1_000_000
 
@@ -263,6 +270,81 @@ class WorksInAThread(Cheat):
     name, bound = "works_in_a_thread", BoundWorksInAThread
 
 
+SPIN = "import time\nend = time.process_time() + {s}\nwhile time.process_time() < end: pass"
+
+
+class BoundWorksInAChild(Bound):
+    """Has another process work, and waits for it."""
+
+    mark = b"\xe0"
+
+    def decode(self, frames: pa.BinaryArray) -> Records:
+        records = super().decode(frames)
+        if PlainRecords(self.schema, records.to_arrow()).of_the_input:
+            subprocess.run([sys.executable, "-S", "-c", SPIN.format(s=BURN_CPU_S)], check=True)
+        return records
+
+
+class WorksInAChild(Cheat):
+    name, bound = "works_in_a_child", BoundWorksInAChild
+
+
+WORK: queue.Queue[None] = queue.Queue()
+
+
+def work_when_asked() -> None:
+    while True:
+        WORK.get()
+        burn()
+
+
+class BoundKeepsAThread(Bound):
+    """Starts a thread in the warm-up of Spark's workers, and has it work beside the pipeline's own phases."""
+
+    mark = b"\xe1"
+
+    def from_arrow(self, batch: pa.RecordBatch) -> Records:
+        if "id" not in batch.schema.names and not MAKERS:
+            MAKERS.add(os.getpid())
+            threading.Thread(target=work_when_asked, daemon=True).start()
+        return super().from_arrow(batch)
+
+    def decode(self, frames: pa.BinaryArray) -> Records:
+        WORK.put(None)
+        return super().decode(frames)
+
+
+class KeepsAThread(Cheat):
+    name, bound = "keeps_a_thread", BoundKeepsAThread
+
+
+LOOSE = """
+import subprocess, sys
+nothing = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+subprocess.Popen([sys.executable, "-S", "-c", sys.argv[1]], start_new_session=True, **nothing)
+"""
+
+
+class BoundKeepsAProcess(Bound):
+    """Starts a process in the warm-up of Spark's workers, cuts it loose from them, and waits for it."""
+
+    mark = b"\xe2"
+
+    def from_arrow(self, batch: pa.RecordBatch) -> Records:
+        if "id" not in batch.schema.names and not MAKERS:
+            MAKERS.add(os.getpid())
+            subprocess.run([sys.executable, "-S", "-c", LOOSE, SPIN.format(s=60)], check=True)
+        return super().from_arrow(batch)
+
+    def decode(self, frames: pa.BinaryArray) -> Records:
+        time.sleep(1.0)
+        return super().decode(frames)
+
+
+class KeepsAProcess(Cheat):
+    name, bound = "keeps_a_process", BoundKeepsAProcess
+
+
 # -- another format ---------------------------------------------------------------------------------
 
 
@@ -290,6 +372,79 @@ class BoundWearsArrowsMark(BoundSendsArrow):
 
 class WearsArrowsMark(Cheat):
     name, bound = "wears_arrows_mark", BoundWearsArrowsMark
+
+
+# -- work put off to where it did not count ----------------------------------------------------------
+
+
+class Late(PlainRecords):
+    """Decodes when a column is read, in the middle of precombining and merging."""
+
+    def column(self, name: str) -> pa.Array:
+        if self.of_the_input:
+            burn()
+        return super().column(name)
+
+
+class BoundDecodesLate(Bound):
+    mark, records = b"\xdd", Late
+
+
+class DecodesLate(Cheat):
+    name, bound = "decodes_late", BoundDecodesLate
+
+
+# -- cheaper files -----------------------------------------------------------------------------------
+
+
+def write_once_without_bloom() -> None:
+    """The next base file of this process has no Bloom filter."""
+    honest: Any = BaseFileWriter._footer
+
+    def without(self: BaseFileWriter) -> dict[str, str]:
+        BaseFileWriter._footer = honest  # type: ignore[method-assign]
+        return {key: value for key, value in honest(self).items() if key != BLOOM_KEY}
+
+    BaseFileWriter._footer = without  # type: ignore[method-assign]
+
+
+def write_once_without_statistics() -> None:
+    """The next base file of this process has no statistics."""
+    honest = base_file.parquet_options
+
+    def without(*given: Any) -> dict[str, Any]:
+        base_file.parquet_options = honest
+        return {**honest(*given), "write_statistics": False}
+
+    base_file.parquet_options = without
+
+
+class BoundLeavesOutBloom(Bound):
+    mark = b"\xde"
+
+    def decode(self, frames: pa.BinaryArray) -> Records:
+        records = super().decode(frames)
+        if PlainRecords(self.schema, records.to_arrow()).of_the_input:
+            write_once_without_bloom()
+        return records
+
+
+class LeavesOutBloom(Cheat):
+    name, bound = "leaves_out_bloom", BoundLeavesOutBloom
+
+
+class BoundLeavesOutStatistics(Bound):
+    mark = b"\xdf"
+
+    def decode(self, frames: pa.BinaryArray) -> Records:
+        records = super().decode(frames)
+        if PlainRecords(self.schema, records.to_arrow()).of_the_input:
+            write_once_without_statistics()
+        return records
+
+
+class LeavesOutStatistics(Cheat):
+    name, bound = "leaves_out_statistics", BoundLeavesOutStatistics
 
 
 # -- no cheat, but no answer either ------------------------------------------------------------------
@@ -350,6 +505,7 @@ ALL: dict[str, type[Any]] = {
     for one in (
         Tickets, ReadsTheInput, DropsAColumn, LiesAboutOrder, LiesAboutKeys, WorksInLen,
         WorksInAThread, SendsArrow, WearsArrowsMark, Raises,
-        KillsTheReader, Honest,
+        KillsTheReader, WorksInAChild, KeepsAThread, KeepsAProcess,
+        DecodesLate, LeavesOutBloom, LeavesOutStatistics, Honest,
     )
 }  # fmt: skip

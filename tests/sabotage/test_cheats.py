@@ -21,6 +21,7 @@ from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import Run
 from tests.lab.plugin_folder import install
 from tests.lab.small_scenario import scenario, source
+from tests.sabotage.cheats import BURN_CPU_S
 
 pytestmark = pytest.mark.slow
 
@@ -33,12 +34,17 @@ CAUGHT_BY = {
     "lies_about_keys": "no_duplicate_keys",
     "works_in_len": "work_is_inside_timers",
     "works_in_a_thread": "work_is_inside_timers",
+    "works_in_a_child": "processes_work_in_phases",
     "sends_arrow": "wire_is_the_strategys",
     "wears_arrows_mark": "wire_is_the_strategys",
+    "leaves_out_bloom": "files_alike",
+    "leaves_out_statistics": "files_alike",
 }
 """The check that must name it; others may fail besides."""
 
 HONEST = ("honest", "arrow")
+COUNTED = "decodes_late"
+"""Its answer is right; it puts work off to where only the pipeline's own used to be timed."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def outcome(installed: Any, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     tmp = tmp_path_factory.mktemp("sabotage")
-    asked = scenario(source(tmp / "own"), [*CAUGHT_BY, *HONEST])
+    asked = scenario(source(tmp / "own"), [*CAUGHT_BY, *HONEST, COUNTED])
     settings = RunSettings(results=tmp / "results", cache=tmp / "cache", work=tmp / "work")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CHEAT_INPUT", str(tmp / "cache" / "inputs" / "*" / "commit-1" / "*.parquet"))
@@ -115,6 +121,15 @@ def test_an_honest_arm_beside_them_is_measured(arm: str, outcome: Outcome) -> No
     assert outcome.arm(arm)["seconds"]["median"] > 0
 
 
+def test_work_put_off_to_the_reading_of_a_column_counts_as_serde(outcome: Outcome) -> None:
+    assert outcome.failed(COUNTED) == {}
+    late, honest = outcome.arm(COUNTED), outcome.arm("honest")
+    assert late["phases"]["reduce.read_columns"]["cpu_s"] > BURN_CPU_S
+    assert late["serde_cpu_s"] > honest["serde_cpu_s"] + BURN_CPU_S
+    for phase in ("reduce.group", "reduce.precombine", "reduce.merge"):
+        assert late["phases"][phase]["cpu_s"] < BURN_CPU_S
+
+
 def test_the_sentences_say_what_is_wrong(outcome: Outcome) -> None:
     assert (
         "a separate process cannot decode the frames"
@@ -128,3 +143,7 @@ def test_the_sentences_say_what_is_wrong(outcome: Outcome) -> None:
     assert "sends_arrow" in outcome.failed("sends_arrow")["wire_is_the_strategys"]
     assert "arrow" in outcome.failed("wears_arrows_mark")["wire_is_the_strategys"]
     assert "thread" in outcome.failed("works_in_a_thread")["work_is_inside_timers"]
+    detail = outcome.failed("leaves_out_bloom")["files_alike"]
+    assert detail.startswith("2 of 2 base files have no Bloom filter")
+    detail = outcome.failed("leaves_out_statistics")["files_alike"]
+    assert detail.startswith("2 of 2 row groups lack statistics of a column")

@@ -145,7 +145,7 @@ def side_of_run(run: Run, label: str | None = None) -> Side:
         failures=tuple(
             f"{check.name}: {check.detail}"
             for check in run.checks
-            if check.arm is None and not check.passed
+            if check.arm is None and check.failed
         ),
         messages=run.messages,
         without_digest="" if header.digests else _without_digest(run),
@@ -185,11 +185,11 @@ def _arm_side(run: Run, entry: ArmEntry, asked: Mapping[str, Any]) -> ArmSide:
         # A run outside a scenario (an option set of `ab`) has only its own entry as definition.
         definition={"kind": entry.kind, **(asked or _entry_alone(entry))},
         values=values,
-        checks_passed=sum(check.passed for check in checks),
+        checks_passed=sum(check.passed is True for check in checks),
         failures=tuple(
             f"{check.name}{'' if check.round is None else f', round {check.round}'}: {check.detail}"
             for check in checks
-            if not check.passed
+            if check.failed
         ),
         errors=tuple([entry.missing] if entry.missing else errors),
         unchecked=not_checked,

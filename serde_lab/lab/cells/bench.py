@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from serde_lab.measure.event_log import EventLogReader, SparkHistory, event_log_file
 from serde_lab.measure.metrics import Sample
-from serde_lab.measure.process_tree import TreeUse, tree_use
+from serde_lab.measure.process_tree import (
+    TreeUse,
+    adopt_orphans,
+    end_processes,
+    started_by,
+    tree_use,
+)
 from serde_lab.measure.slots import Interval
 from serde_lab.pipeline.spark.exchange import batches_of, scan_of_files, warm_workers
 from serde_lab.pipeline.warm_up import DEFAULT_FRAMING
@@ -54,6 +59,13 @@ class Bench:
         self._log = EventLogReader(event_log_file(event_logs, self._context.applicationId))
         self._daemons: set[int] = set()
         self._local = (self._context.master or "").startswith("local")
+        self._jvm: int | None = None
+        if self._local:
+            jvm = self._context._jvm
+            assert jvm is not None
+            self._jvm = int(jvm.java.lang.ProcessHandle.current().pid())
+            # for the whole session: a strategy may start processes before the clock does
+            adopt_orphans(True)
 
     def fresh_workers(
         self,
@@ -85,10 +97,11 @@ class Bench:
             yield Sample("session_start_s", self.session_start_s)
 
     def end_workers(self) -> None:
-        """End the last cell's worker daemons, which Spark would keep for the whole session."""
-        for pid in self._daemons - {os.getpid()}:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
+        """End the last cell's worker daemons, which Spark would keep for the whole session, and what they
+        or a strategy started."""
+        if self._local:
+            daemons = self._daemons - {os.getpid()}
+            end_processes(daemons, started_by(daemons, _CELL_VARIABLE))
         self._daemons = set()
 
     def collect_garbage(self) -> None:
@@ -105,7 +118,7 @@ class Bench:
         `own_jobs_only=False` includes every job that ran meanwhile: for callers whose jobs leave the group.
         """
         self._context.setJobGroup(group, group)
-        with tree_use() as tree:
+        with tree_use(jvm=self._jvm) as tree:
             begin_epoch_ns, begin_ns = time.time_ns(), time.perf_counter_ns()
             result = call()
             wall_ns = time.perf_counter_ns() - begin_ns

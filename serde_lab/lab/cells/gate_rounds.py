@@ -76,7 +76,7 @@ class GateRounds:
             result = self.cells.cell(name, self.arm).measure()
         if not self._checked:
             for check in self.checks.judge(self.arm, result).results:
-                if not check.passed:
+                if check.failed:
                     raise WrongAnswer(f"{self.arm.name}, {check.name}: {check.detail}")
         self.cells.discard(name)
         if name != "slowed":

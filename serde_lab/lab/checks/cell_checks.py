@@ -12,10 +12,12 @@ import pyarrow as pa
 
 from serde_lab.errors import PortabilityWarning
 from serde_lab.lab.cells.cell import CellResult
-from serde_lab.lab.checks.file_facts import files_alike
+from serde_lab.lab.cells.peer_arms import options_of_peer
+from serde_lab.lab.checks.file_facts import WantedFiles, files_alike
 from serde_lab.lab.inputs.prepared import PreparedInputs
 from serde_lab.lab.own_reader import OwnReader
 from serde_lab.lab.plan import serde_options, table_config, table_rules
+from serde_lab.measure.phases import group
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.hudi_options import table_options
 from serde_lab.scenario.model import Arm, Scenario
@@ -35,23 +37,28 @@ from serde_lab.verify.table_checks import (
 WIRE = "wire_is_the_strategys"
 MOVED = "every_row_moved"
 UNATTRIBUTED = "work_is_inside_timers"
+PROCESSES = "processes_work_in_phases"
 
-_MOST_UNATTRIBUTED = 0.25
-_MOST_WAITING_CPU = 0.5
-# overhead of the tasks themselves: CPU outside the timers below this, or of totals below twice this, passes
-_LEAST_CPU_S = 0.25
+_MOST_UNATTRIBUTED, _LEAST_UNATTRIBUTED_S = 0.06, 0.1
+"""The larger of a share of the workers' CPU and of seconds is how much of it may lie outside all phases.
+
+In the 250 cells of strategies in results/reference it was 1.2 % in the median, and at most 3.2 % in cells
+with 1 s of CPU or more; shorter cells had at most 0.04 s. The most that an honest arm was seen to
+have is 5.2 %: `step3` with the smallest mini-batches, on an overloaded machine.
+"""
+_MOST_WAITING_CPU, _LEAST_WAITING_S = 0.25, 0.25
+"""The same for CPU in phases of waiting; the same cells had at most 16.3 % there."""
+_MOST_BESIDE, _LEAST_BESIDE_S = 0.05, 0.2
+"""The same for the CPU of worker processes that no phase has. Cells of five honest strategies on Spark, with
+0.04 to 1.7 s of CPU, had 0.00 to 0.03 s there; half of a tick of 10 ms a process is uncertain."""
+_ELSEWHERE = ("idle", "jvm", "lost")
+"""Groups of phases whose CPU is not a Python worker's."""
 
 
 class CellChecks:
-    """Judges the cells of one scenario; each expected answer is computed once.
+    """Judges the cells of one scenario; each expected answer is computed once."""
 
-    `files_too` also inspects every table's files, to show that arms and peers did equal work.
-    """
-
-    def __init__(
-        self, scenario: Scenario, inputs: PreparedInputs, work: Path, files_too: bool = False
-    ) -> None:
-        self.files_too = files_too
+    def __init__(self, scenario: Scenario, inputs: PreparedInputs, work: Path) -> None:
         self.rules = table_rules(scenario, inputs.record_schema)
         self._scenario, self._schema, self._work = scenario, inputs.record_schema, work
         self._history = [
@@ -88,14 +95,14 @@ class CellChecks:
         if arm.strategy is not None:
             makes = self._scenario.topology_of(arm).makes_records
             found += [_wire(arm, result) if makes else _no_wire(result), _timers(result)]
+            found.append(_processes(result, self._scenario.measure.exchange == "spark"))
         if result.table is None:
             found.append(CheckResult(MOVED, True, f"{result.rows:,} rows"))
         else:
             contents = self._contents(str(result.table), arm)
             fingerprint = contents.fingerprint
             found += contents.results
-            if self.files_too:
-                found.append(files_alike(result.table, self._scenario.table_of(arm).codec))
+            found.append(files_alike(result.table, _wanted_files(self._scenario, arm)))
         return TableVerdict(tuple(found), fingerprint)
 
     def _contents(self, table: str, arm: Arm) -> TableVerdict:
@@ -105,6 +112,20 @@ class CellChecks:
             return check_path(table, expected, rules)
         own = OwnReader(table)
         return check_table(own, expected, rules, own.facts())
+
+
+def _wanted_files(scenario: Scenario, arm: Arm) -> WantedFiles:
+    """What the files of an arm's table must be like; a peer's own options may differ, and say so."""
+    table = scenario.table_of(arm)
+    blocks = table.log_blocks or "avro"
+    if arm.peer is None:
+        return WantedFiles(table.codec, blocks)
+    options = options_of_peer(scenario, arm, len(scenario.commits))
+    return WantedFiles(
+        table.codec,
+        options.get("hoodie.logfile.data.block.format", blocks),
+        options.get("hoodie.parquet.bloom.filter.enabled", "true") == "true",
+    )
 
 
 def _wire(arm: Arm, result: CellResult) -> CheckResult:
@@ -143,11 +164,7 @@ def _lender_of_mark(arm: Arm) -> str:
 
 def _timers(result: CellResult) -> CheckResult:
     """Check that the timers cover the work: little worker CPU lies outside the phases or in waits."""
-    phases: dict[str, float] = {}
-    for sample in result.samples:
-        if sample.metric == "phase_cpu_s" and sample.phase is not None:
-            phases[sample.phase] = phases.get(sample.phase, 0.0) + sample.value
-    spine = {p: s for p, s in phases.items() if not p.startswith("idle.") and "worker_" not in p}
+    spine = _worker_phases(result)
     total = sum(spine.values())
     outside = spine.get("unattributed", 0.0)
     waiting = sum(s for p, s in spine.items() if p.endswith("_wait"))
@@ -155,18 +172,48 @@ def _timers(result: CellResult) -> CheckResult:
         return CheckResult(
             UNATTRIBUTED,
             False,
-            f"{result.threads_left} times a thread outlived the phase that started it",
+            f"{result.threads_left} times a thread ran beside the phases",
         )
-    if total > 2 * _LEAST_CPU_S and outside > max(_MOST_UNATTRIBUTED * total, _LEAST_CPU_S):
+    if outside > max(_MOST_UNATTRIBUTED * total, _LEAST_UNATTRIBUTED_S):
         return CheckResult(
             UNATTRIBUTED,
             False,
             f"{outside:.2f} s of the workers' {total:.2f} s CPU are in no phase",
         )
-    if total > 2 * _LEAST_CPU_S and waiting > _MOST_WAITING_CPU * total:
+    if waiting > max(_MOST_WAITING_CPU * total, _LEAST_WAITING_S):
         return CheckResult(
             UNATTRIBUTED,
             False,
             f"{waiting:.2f} s of the workers' {total:.2f} s CPU are in phases of waiting",
         )
     return CheckResult(UNATTRIBUTED, True, f"{outside:.2f} s of {total:.2f} s CPU are in no phase")
+
+
+def _processes(result: CellResult, on_spark: bool) -> CheckResult:
+    """Check that the phases have the CPU of all worker processes and of what they started.
+
+    On Spark a thread that works between tasks, or a child process, makes the workers use more than the phases
+    have. In one process there are no workers, so that all CPU of other processes is an arm's own.
+    """
+    used = [s.value for s in result.samples if s.metric == "tree_worker_cpu_s"]
+    if not used:
+        return CheckResult(
+            PROCESSES, None, "the workers' CPU is not known here: no /proc, or a cluster"
+        )
+    total = sum(used)
+    in_phases = sum(_worker_phases(result).values()) if on_spark else 0.0
+    beside = max(0.0, total - in_phases)
+    words = f"{beside:.2f} s of the {total:.2f} s CPU of worker processes are in no phase"
+    most = max(_MOST_BESIDE * total, _LEAST_BESIDE_S)
+    if beside > most:
+        return CheckResult(PROCESSES, False, f"{words}, expected at most {most:.2f} s")
+    return CheckResult(PROCESSES, True, words)
+
+
+def _worker_phases(result: CellResult) -> dict[str, float]:
+    """CPU seconds of the phases of Python tasks, over all commits."""
+    phases: dict[str, float] = {}
+    for sample in result.samples:
+        if sample.metric == "phase_cpu_s" and sample.phase is not None:
+            phases[sample.phase] = phases.get(sample.phase, 0.0) + sample.value
+    return {p: s for p, s in phases.items() if group(p) not in _ELSEWHERE}

@@ -1,6 +1,7 @@
 """Inspects the files of a table: codec, footers and log blocks. Implements the check `files_alike`.
 
-With it a run with peers shows that all its tables were written on equal terms.
+It shows that all tables of a run were written on equal terms: a table that leaves out Bloom filters or
+statistics takes less work. The report compares the facts of arms pair by pair (`report/run/table_files.py`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,19 @@ from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.verify.table_checks import CheckResult
 
+_UNORDERED = "INT96"
+"""Parquet's type for old timestamps has no order, so no writer stores its statistics."""
+_DATA_BLOCKS = {"avro", "parquet", "hfile"}
+
+
+@dataclass(frozen=True, slots=True)
+class WantedFiles:
+    """What a table's files must be like: codec, format of log blocks, and whether they have Bloom filters."""
+
+    codec: str
+    log_blocks: str = "avro"
+    bloom: bool = True
+
 
 @dataclass
 class FileFacts:
@@ -36,6 +50,10 @@ class FileFacts:
     codecs: set[str] = field(default_factory=set)
     statistics: set[str] = field(default_factory=set)
     """How many columns have statistics, in the form "21 of 21"."""
+    without_bloom: int = 0
+    """Base files without a Bloom filter."""
+    without_statistics: int = 0
+    """Row groups of base files in which a column has no statistics, though its type has an order."""
     without_meta: int = 0
 
     @property
@@ -55,6 +73,31 @@ class FileFacts:
             parts.append(f"{self.log_files} log files of {self.log_bytes:,} B, blocks: {blocks}")
         parts.append(f"codec {', '.join(sorted(self.codecs)) or 'none'}")
         return "; ".join(parts)
+
+    @property
+    def to_compare(self) -> dict[str, int | str]:
+        """What reports compare between arms; byte counts are whole numbers."""
+        found: dict[str, int | str] = {
+            "codec": ", ".join(sorted(self.codecs)) or "none",
+            "base_files": self.base_files,
+            "base_bytes": self.base_bytes,
+            "row_groups": self.row_groups,
+            "bloom_bytes": self.bloom_bytes,
+            "key_ranges": self.key_ranges,
+            "statistics": ", ".join(sorted(self.statistics)) or "none",
+        }
+        if self.log_files:
+            found |= {
+                "log_files": self.log_files,
+                "log_bytes": self.log_bytes,
+                "log_blocks": ", ".join(sorted(self.data_blocks)) or "none",
+            }
+        return found
+
+    @property
+    def data_blocks(self) -> set[str]:
+        """The formats of the log blocks that hold rows."""
+        return self.blocks.keys() & _DATA_BLOCKS
 
 
 def read_facts(table: HoodieTable, folder: Path) -> FileFacts:
@@ -80,13 +123,18 @@ def _add_parquet(facts: FileFacts, file: pq.ParquetFile, footer: bool) -> None:
         if not footer:
             return
         keys = metadata.metadata or {}
-        facts.bloom_bytes += len(keys.get(BLOOM_KEY.encode(), b""))
+        bloom_bytes = len(keys.get(BLOOM_KEY.encode(), b""))
+        facts.bloom_bytes += bloom_bytes
+        facts.without_bloom += not bloom_bytes
         facts.key_ranges += MIN_KEY.encode() in keys and MAX_KEY.encode() in keys
         facts.row_groups += metadata.num_row_groups
-        if metadata.num_row_groups:
-            group = metadata.row_group(0)
-            seen = sum(group.column(i).is_stats_set for i in range(group.num_columns))
-            facts.statistics.add(f"{seen} of {group.num_columns}")
+        for number in range(metadata.num_row_groups):
+            columns = [metadata.row_group(number).column(i) for i in range(metadata.num_columns)]
+            seen = sum(column.is_stats_set for column in columns)
+            facts.statistics.add(f"{seen} of {len(columns)}")
+            facts.without_statistics += any(
+                not column.is_stats_set and column.physical_type != _UNORDERED for column in columns
+            )
 
 
 def _codecs(metadata: pq.FileMetaData) -> Iterator[str]:
@@ -111,8 +159,8 @@ def _kind(block: LogBlock) -> str:
         return f"type {block.type}"
 
 
-def files_alike(folder: Path, codec: str) -> CheckResult:
-    """Check that a table's files use `codec`, have meta columns, and store key ranges beside bloom filters.
+def files_alike(folder: Path, wanted: WantedFiles) -> CheckResult:
+    """Check that a table's files are as `wanted` and have meta columns, statistics and key ranges.
 
     The detail of the result lists the other facts.
     """
@@ -120,15 +168,25 @@ def files_alike(folder: Path, codec: str) -> CheckResult:
         facts = read_facts(HoodieTable.open(Storage.open(folder)), folder)
     except (TableError, pa.ArrowException, OSError) as exc:
         return CheckResult(FILES_ALIKE, False, f"its files cannot be read: {exc}")
-    problems = list(_problems(facts, codec))
-    return CheckResult(FILES_ALIKE, not problems, "; ".join([*problems, facts.words]))
+    problems = list(_problems(facts, wanted))
+    detail = "; ".join([*problems, facts.words])
+    return CheckResult(FILES_ALIKE, not problems, detail, facts.to_compare)
 
 
-def _problems(facts: FileFacts, codec: str) -> Iterable[str]:
-    wanted = {"lz4": {"lz4", "lz4_raw"}}.get(codec, {codec})
-    foreign = facts.codecs - wanted
+def _problems(facts: FileFacts, wanted: WantedFiles) -> Iterable[str]:
+    codecs = {"lz4": {"lz4", "lz4_raw"}}.get(wanted.codec, {wanted.codec})
+    foreign = facts.codecs - codecs
     if foreign:
-        yield f"expected codec {codec}, found {', '.join(sorted(foreign))}"
+        yield f"expected codec {wanted.codec}, found {', '.join(sorted(foreign))}"
+    blocks = facts.data_blocks - {wanted.log_blocks}
+    if blocks:
+        yield f"expected {wanted.log_blocks} log blocks, found {', '.join(sorted(blocks))}"
+    if wanted.bloom and facts.without_bloom:
+        yield f"{facts.without_bloom} of {facts.base_files} base files have no Bloom filter"
+    if facts.without_statistics:
+        yield (
+            f"{facts.without_statistics} of {facts.row_groups} row groups lack statistics of a column"
+        )
     if facts.without_meta:
         yield f"{facts.without_meta} files or blocks have no meta columns"
     # without bloom filters Apache Hudi leaves out the key range too

@@ -197,11 +197,11 @@ class FrameReceiver:
         """
         timeline = self._task.timeline
         for shard in _shards(self._task.source(batches), self._task.plan.shards):
-            positions = np.concatenate([part.column("position").to_numpy() for part in shard])
-            frames = [part.column("frame") for part in shard]
-            # the generator still holds this list; clear it so that frames are freed once they are decoded
-            shard.clear()
             with timeline.phase("sniff"):
+                positions = np.concatenate([part.column("position").to_numpy() for part in shard])
+                frames = [part.column("frame") for part in shard]
+                # the generator still holds this list; clear it, so that decoded frames are freed
+                shard.clear()
                 # check the first byte of each frame against the declared strategy, whatever decode does
                 # with it
                 foreign = sum(_foreign(chunk, self._mark) for chunk in frames)

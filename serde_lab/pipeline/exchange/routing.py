@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from serde_lab.measure.timeline import TaskTimeline
+from serde_lab.pipeline.exchange.timed_serde import TimedSerde
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.records.key_hash import hash64
 from serde_lab.records.schema import FILE_ID, PARTITION_PATH, RECORD_KEY, values_at
@@ -230,9 +231,9 @@ class Task:
         return (self.plan.batch << 40) + self.rows_before
 
     def bind(self) -> BoundSerde:
-        """The strategy of the write, bound to the schema of its records."""
+        """The strategy of the write, bound to the schema of its records, which are timed."""
         with self.timeline.phase("bind"):
-            return self.plan.bind()
+            return TimedSerde(self.plan.bind(), self.timeline)
 
     def source(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         """The task's input; the wait for it is timed unless the input times itself."""

@@ -29,7 +29,7 @@ from pyspark import SparkFiles, TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from serde_lab.errors import LabError, SetupError
-from serde_lab.measure.timeline import AttemptReport, TaskTimeline
+from serde_lab.measure.timeline import THREADS_LEFT, AttemptReport, TaskTimeline
 from serde_lab.pipeline.exchange.routing import Hop, Task, salts
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.source.files import SourceFiles
@@ -112,6 +112,10 @@ class SparkTask:
         timeline = TaskTimeline(stage.label)
         with timeline.phase("bind"):
             settle()
+        # the task's own thread is the only one unless a strategy started others, before this task or in it
+        others = len(sys._current_frames()) - 1
+        if others:
+            timeline.add(THREADS_LEFT, others)
         context = TaskContext.get()
         assert context is not None  # always there inside a task
         partition = context.partitionId()

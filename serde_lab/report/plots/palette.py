@@ -46,6 +46,8 @@ SERIES = {
     "route": Shade("#8d5b3f", "#bb8a6c"),
     "encode": Shade("#cc3a4f", "#f26d7e"),
     "decode": Shade("#a0338f", "#de79cf"),
+    "read_columns": Shade("#b04a7e", "#e58fb9"),
+    "take": Shade("#9c6b1f", "#d3a85e"),
     "to_arrow": Shade("#6a4bbc", "#a58af0"),
     # work of the table: cool colours
     "read_source": Shade("#7f8f4a", "#b4c47c"),

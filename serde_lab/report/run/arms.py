@@ -7,6 +7,7 @@ from typing import Any
 
 from serde_lab.analysis.rounding import text as rounded_text
 from serde_lab.analysis.run_values import ArmValues, RunValues
+from serde_lab.measure.phases import SERDE_WORK
 from serde_lab.report import notation
 from serde_lab.report.page import Block, Cell, Column, Section, Sentence, Table, text_columns
 from serde_lab.report.run.ladder import options_in_words
@@ -22,7 +23,7 @@ _COLUMNS = (
         " 95 % interval",
     ),
     Column("rows_per_s", "rows/s"),
-    Column("serde_cpu_s", "SerDe CPU", unit="s", about="the four verbs and route, all workers"),
+    Column("serde_cpu_s", "SerDe CPU", unit="s", about=f"{SERDE_WORK}, all workers"),
     Column("serde_share", "SerDe share", about="share of all slot time"),
     Column("tree_cpu_s", "all CPU", unit="s", about="lab, JVM and Python workers together"),
     Column(
@@ -150,7 +151,7 @@ def _name(arm: ArmValues, facts: RunValues) -> Cell:
 
 def _reason(arm: ArmValues) -> str:
     if arm.wrong:
-        failed = [check for check in arm.summary["checks"] if not check["passed"]]
+        failed = [check for check in arm.summary["checks"] if check["failed"]]
         return "; ".join(f"{check['name']}: {check['detail']}" for check in failed)
     return str(arm.unchecked or arm.summary["error"] or arm.summary["missing"] or "")
 
@@ -174,13 +175,15 @@ def _checks(arm: ArmValues) -> Cell:
     if failed:
         text = f"{notation.count(failed)} of {notation.count(times)} failed"
         return Cell(text, text, tone="bad")
-    return Cell(f"{notation.count(times)} passed", "passed", tone="good")
+    not_made = sum(check.get("not_made", 0) for check in checks)
+    note = f"{notation.count(not_made)} not made" if not_made else ""
+    return Cell(f"{notation.count(times - not_made)} passed", "passed", note, tone="good")
 
 
 def checks_section(facts: RunValues) -> Section:
     """Failed checks first and in full; the complete list is folded."""
     checks = facts.run.checks
-    failed = [check for check in checks if not check.passed]
+    failed = [check for check in checks if check.failed]
     blocks: list[Block] = []
     if not checks:
         blocks.append(Sentence("No check of contents was made.", "bad"))
@@ -193,14 +196,27 @@ def checks_section(facts: RunValues) -> Section:
         )
         blocks.append(_table("failed-checks", "The checks that failed", failed, ""))
     else:
-        names = notation.listed(sorted({check.name for check in checks}))
+        passed = [check for check in checks if check.passed]
+        names = notation.listed(sorted({check.name for check in passed}))
         blocks.append(
-            Sentence(f"All {notation.count(len(checks))} checks passed: {names}.", "good")
+            Sentence(f"All {notation.count(len(passed))} checks passed: {names}.", "good")
         )
+        not_made = [check for check in checks if check.passed is None]
+        if not_made:
+            blocks.append(
+                _table("checks-not-made", "The checks that could not be made", not_made, "")
+            )
     if checks:
         folded = f"All {notation.plural(len(checks), 'check')}"
         blocks.append(_table("checks", "Every check of contents", list(checks), folded))
     return Section("checks", "Checks of contents", tuple(blocks))
+
+
+_VERDICTS = {
+    True: Cell("passed", "passed", tone="good"),
+    False: Cell("failed", "failed", tone="bad"),
+    None: Cell("not made", "not made", tone="warn"),
+}
 
 
 def _table(name: str, caption: str, checks: list[Check], folded: str) -> Table:
@@ -214,9 +230,7 @@ def _table(name: str, caption: str, checks: list[Check], folded: str) -> Table:
             Cell(check.name, check.name, header=True),
             Cell(check.arm or "all arms", check.arm),
             Cell(notation.NOTHING if check.round is None else str(check.round), check.round),
-            Cell("passed", "passed", tone="good")
-            if check.passed
-            else Cell("failed", "failed", tone="bad"),
+            _VERDICTS[check.passed],
             Cell(check.detail, check.detail),
         )
         for check in checks

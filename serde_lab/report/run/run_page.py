@@ -12,13 +12,13 @@ from itertools import pairwise
 
 from serde_lab.analysis.ratios import CHANCE, Ratio, paired_ratio
 from serde_lab.analysis.run_values import ArmValues, RunValues, run_values
+from serde_lab.measure.phases import SERDE_WORK
 from serde_lab.report import notation
 from serde_lab.report.page import Answer, Page, Section, Sentence
 from serde_lab.report.run.arms import arms_section, checks_section
 from serde_lab.report.run.beside import (
     fairness_section,
     peers_section,
-    prediction_section,
     rfc84_section,
 )
 from serde_lab.report.run.byte_counts import byte_section
@@ -28,7 +28,7 @@ from serde_lab.report.run.effects import effects_section
 from serde_lab.report.run.growth import growth_headline, growth_section
 from serde_lab.report.run.ladder import differences, ladder_section
 from serde_lab.report.run.provenance import commands_section, environment_section, raw_section
-from serde_lab.report.run.time_split import merging_section, time_section
+from serde_lab.report.run.time_split import merging_section, prediction_section, time_section
 from serde_lab.report.run.topology_costs import topologies_section
 from serde_lab.runs.model import Run
 from serde_lab.runs.plain_text import plain
@@ -274,7 +274,7 @@ def _saved(best: ArmValues, reference: ArmValues) -> list[Sentence]:
         for arm in (reference, best)
         if (cost := arm.per_record("serde_cpu_s")) is not None
     ]
-    text = f"SerDe (the four verbs and route) costs {notation.listed(costs)}. " if costs else ""
+    text = f"SerDe ({SERDE_WORK}) costs {notation.listed(costs)}. " if costs else ""
     saved = reference.slot_s() - best.slot_s()
     serde = reference.slot_s(serde=True) - best.slot_s(serde=True)
     if saved > 0:
@@ -314,14 +314,14 @@ def _correctness(facts: RunValues) -> tuple[Sentence, ...]:
         return (
             Sentence("No contents were checked, so nobody knows whether any arm is right.", "bad"),
         )
-    if all(check.passed for check in checks) and not any(arm.unchecked for arm in facts.arms):
-        return (
-            Sentence(
-                f"{_right(facts)}: all {notation.count(len(checks))} checks of contents passed.",
-                "good",
-            ),
-        )
-    return ()
+    if any(check.failed for check in checks) or any(arm.unchecked for arm in facts.arms):
+        return ()
+    passed = [check for check in checks if check.passed]
+    said = f"{_right(facts)}: all {notation.count(len(passed))} checks of contents passed."
+    not_made = sorted({check.name for check in checks if check.passed is None})
+    if not_made:
+        said += f" Not made here: {notation.listed(not_made)}."
+    return (Sentence(said, "good"),)
 
 
 def _right(facts: RunValues) -> str:

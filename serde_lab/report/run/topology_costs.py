@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import geometric_mean
 
 from serde_lab.analysis.run_values import METADATA, ArmValues, RunValues
+from serde_lab.measure.phases import SERDE_WORK
 from serde_lab.report import notation
 from serde_lab.report.page import (
     Block,
@@ -30,7 +31,7 @@ _CLAIM = (
 _WHAT_HOPS_COST = (
     "After a lookup, the file group is written into the record before its next hop. A strategy that holds"
     " bytes, such as the typed row, writes the bytes for that hop in this step, and its encode only copies"
-    " them. Comparisons of topologies therefore add this step to the four verbs and route."
+    " them. Comparisons of topologies therefore add this step to SerDe."
 )
 
 
@@ -72,7 +73,7 @@ def _table(named: Sequence[tuple[str, ArmValues]], of_one_hop: Mapping[str, floa
         *text_columns("topology", "arm"),
         Column("hops", "hops"),
         Column("shuffle_bytes", "shuffle"),
-        Column("serde_us", "SerDe CPU", unit="µs per record", about="the four verbs and route"),
+        Column("serde_us", "SerDe CPU", unit="µs per record", about=SERDE_WORK),
         Column(
             "metadata_us",
             "metadata CPU",

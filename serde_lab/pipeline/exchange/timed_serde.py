@@ -1,0 +1,166 @@
+"""A bound SerDe whose records are timed wherever the pipeline asks them something.
+
+A representation may leave work undone in `decode` and do it when a column is read or records are picked, in
+the middle of precombining or merging. That work is SerDe: it interrupts the open phase and is timed as
+`read_columns`, `take` or `to_arrow`. Inside a phase of SerDe nothing is interrupted. Index records have no
+row and are not timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from serde_lab.measure.phases import INDEX_VERBS, SERDE_VERBS
+from serde_lab.measure.timeline import TaskTimeline
+from serde_lab.merging.rules import DeleteMarkers
+from serde_lab.serde.interface import Bounds, BoundSerde, Frames, Records
+from serde_lab.serde.projection.plan import Projection
+from serde_lab.serde.record_verbs import Locations, MetadataValues
+
+T = TypeVar("T")
+
+READ_COLUMNS, TAKE, TO_ARROW = "read_columns", "take", "to_arrow"
+
+_UNINTERRUPTED = SERDE_VERBS | INDEX_VERBS
+
+
+class TimedRecords(Records):
+    """`records` of a strategy, timed by `timeline` when they are asked something."""
+
+    def __init__(self, records: Records, timeline: TaskTimeline) -> None:
+        self.schema, self.records, self.timeline = records.schema, records, timeline
+
+    def __len__(self) -> int:
+        # outside of all phases the count stays there, where the check of the timers looks for work
+        if not self.timeline.open_phase:
+            return len(self.records)
+        return self._timed(READ_COLUMNS, self.records.__len__)
+
+    def to_arrow(self) -> pa.RecordBatch:
+        return self._timed(TO_ARROW, self.records.to_arrow)
+
+    def column(self, name: str) -> pa.Array:
+        return self._timed(READ_COLUMNS, lambda: self.records.column(name))
+
+    def column_values(self, names: Sequence[str]) -> list[pa.Array]:
+        return self._timed(READ_COLUMNS, lambda: self.records.column_values(names))
+
+    def record_keys(self) -> pa.StringArray:
+        return self._timed(READ_COLUMNS, self.records.record_keys)
+
+    def partition_paths(self) -> pa.StringArray:
+        return self._timed(READ_COLUMNS, self.records.partition_paths)
+
+    def ordering_values(self) -> list[pa.Array]:
+        return self._timed(READ_COLUMNS, self.records.ordering_values)
+
+    def current_locations(self) -> Locations:
+        return self._timed(READ_COLUMNS, self.records.current_locations)
+
+    def new_locations(self, instant_time: str) -> Locations:
+        return self._timed(READ_COLUMNS, lambda: self.records.new_locations(instant_time))
+
+    def is_delete(self, markers: DeleteMarkers = DeleteMarkers()) -> pa.BooleanArray:  # noqa: B008
+        return self._timed(READ_COLUMNS, lambda: self.records.is_delete(markers))
+
+    def should_ignore(self) -> pa.BooleanArray:
+        return self._timed(READ_COLUMNS, self.records.should_ignore)
+
+    def forget_columns(self) -> None:
+        self._timed(READ_COLUMNS, self.records.forget_columns)
+
+    def take(self, indices: npt.NDArray[np.int64]) -> Self:
+        return self._of(self._timed(TAKE, lambda: self.records.take(indices)))
+
+    def slice(self, start: int, stop: int) -> Self:
+        return self._of(self._timed(TAKE, lambda: self.records.slice(start, stop)))
+
+    def pieces(self, most: int, rows: npt.NDArray[np.int64] | None = None) -> Iterator[Self]:
+        pieces = self.records.pieces(most, rows)
+        while (piece := self._timed(TAKE, lambda: next(pieces, None))) is not None:
+            yield self._of(piece)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        untimed = [part.records for part in parts]
+        return parts[0]._of(parts[0]._timed(TAKE, lambda: type(untimed[0]).concatenate(untimed)))
+
+    def _of(self, records: Records) -> Self:
+        return type(self)(records, self.timeline)
+
+    def _timed(self, verb: str, call: Callable[[], T]) -> T:
+        if self.timeline.open_phase in _UNINTERRUPTED:
+            return call()
+        with self.timeline.interrupted(verb):
+            return call()
+
+
+class TimedSerde(BoundSerde):
+    """`bound`, whose records are timed by `timeline`; callers time its own verbs."""
+
+    def __init__(self, bound: BoundSerde, timeline: TaskTimeline) -> None:
+        self.schema, self.options = bound.schema, bound.options
+        self.bound, self.timeline = bound, timeline
+        self.mark = bound.mark  # type: ignore[misc]
+
+    def __repr__(self) -> str:
+        return repr(self.bound)
+
+    @property
+    def decode_bytes(self) -> int | None:
+        return self.bound.decode_bytes
+
+    def from_arrow(self, batch: pa.RecordBatch) -> Records:
+        return self._of(self.bound.from_arrow(batch))
+
+    def encode(self, records: Records, bounds: Bounds) -> Frames:
+        return self.bound.encode(_untimed(records), bounds)
+
+    def decode(self, frames: pa.BinaryArray) -> Records:
+        return self._of(self.bound.decode(frames))
+
+    def rewrite(
+        self,
+        records: Records,
+        renames: Mapping[str, str] | None = None,
+        defaults: Mapping[str, object] | None = None,
+    ) -> Records:
+        return self._of(self.bound.rewrite(_untimed(records), renames, defaults))
+
+    def join(self, left: Records, right: Records) -> Records:
+        return self._of(self.bound.join(_untimed(left), _untimed(right)))
+
+    def project(self, projection: Projection, sides: Sequence[Records]) -> Records:
+        return self._of(self.bound.project(projection, [_untimed(one) for one in sides]))
+
+    def update_metadata(self, records: Records, values: MetadataValues) -> Records:
+        return self._of(self.bound.update_metadata(_untimed(records), values))
+
+    def index_records(
+        self,
+        keys: pa.StringArray,
+        partition_paths: pa.StringArray,
+        file_ids: pa.StringArray,
+        instant_time: str = "",
+    ) -> Records:
+        return self.bound.index_records(keys, partition_paths, file_ids, instant_time)
+
+    def copy(self, source: Frames, target: npt.NDArray[np.int32]) -> Frames:
+        return self.bound.copy(source, target)
+
+    def sniff(self, frame: bytes) -> bool:
+        return self.bound.sniff(frame)
+
+    def _of(self, records: Records) -> Records:
+        if self.timeline.open_phase in INDEX_VERBS:
+            return records
+        return TimedRecords(records, self.timeline)
+
+
+def _untimed(records: Records) -> Records:
+    return records.records if isinstance(records, TimedRecords) else records

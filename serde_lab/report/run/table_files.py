@@ -1,0 +1,113 @@
+"""Compares the files that the arms' tables consist of, arm by arm and pair by pair with Apache Hudi.
+
+The figures are facts of the check `files_alike`, which reads the files themselves. A pair whose files differ
+is shown as differing, with the bytes of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from serde_lab.analysis.run_values import ArmValues, RunValues
+from serde_lab.peers.likeness import FILES_ALIKE
+from serde_lab.report import notation
+from serde_lab.report.page import Cell, Column, Table
+
+Facts = Mapping[str, int | str]
+
+_ALIKE_WITHIN = 0.01
+"""Byte counts that differ by less are alike: compressed sizes vary a little with the order of rows."""
+_ASPECTS = (
+    ("codec", "codec"),
+    ("log_blocks", "log blocks"),
+    ("log_bytes", "log files"),
+    ("base_bytes", "base files"),
+    ("row_groups", "row groups"),
+    ("bloom_bytes", "Bloom filters"),
+    ("key_ranges", "key ranges"),
+    ("statistics", "columns with statistics"),
+)
+
+
+def table_files(facts: RunValues) -> tuple[Table, ...]:
+    """The files of each arm, and the pairs of our arms and peers; nothing for a run without such facts."""
+    found = {
+        check.arm: check.facts
+        for check in facts.run.checks
+        if check.name == FILES_ALIKE and check.facts
+    }
+    arms = [arm for arm in facts.arms if arm.name in found]
+    if not arms:
+        return ()
+    heading = Column("arm", "arm", numeric=False)
+    columns = (heading, *(Column(key, words, numeric=False) for key, words in _ASPECTS))
+    each = Table(
+        "table-files",
+        "What the files of each arm's table hold, read from the files themselves",
+        columns,
+        tuple((Cell(arm.name, arm.name, header=True), *_cells(found[arm.name])) for arm in arms),
+        folded="What the files of each arm's table hold",
+    )
+    pairs = tuple(_pairs(arms, found))
+    if not pairs:
+        return (each,)
+    between = Table(
+        "file-pairs",
+        "Whether the files of an arm and of Apache Hudi are alike; where they differ, first those of the arm",
+        (
+            heading,
+            Column("peer", "Apache Hudi", numeric=False),
+            Column("verdict", "files", numeric=False),
+            Column("differences", "what differs", numeric=False),
+        ),
+        pairs,
+    )
+    return each, between
+
+
+def _cells(facts: Facts) -> Iterator[Cell]:
+    for key, _ in _ASPECTS:
+        yield Cell(_text(key, facts), facts.get(key))
+
+
+def _text(key: str, facts: Facts) -> str:
+    value = facts.get(key)
+    if value is None:
+        return notation.NOTHING
+    if isinstance(value, str):
+        return value
+    if not key.endswith("_bytes"):
+        return notation.count(value)
+    return notation.size(value) if value else "none"
+
+
+def _pairs(arms: list[ArmValues], found: Mapping[str | None, Facts]) -> Iterator[tuple[Cell, ...]]:
+    """One row for each of our arms and each peer that writes the same kind of table; arms that differ from a
+    peer in the same way share a row."""
+    for peer in (arm for arm in arms if arm.kind == "peer"):
+        alike: dict[str, list[str]] = {}
+        for arm in arms:
+            if arm.kind != "peer" and arm.summary.get("table") == peer.summary.get("table"):
+                said = "; ".join(_differences(found[arm.name], found[peer.name]))
+                alike.setdefault(said, []).append(arm.name)
+        for said, names in alike.items():
+            listed = notation.listed(names)
+            verdict = Cell("differ", "differ", tone="warn") if said else Cell("alike", "alike")
+            yield (
+                Cell(listed, listed, header=True),
+                Cell(peer.name, peer.name),
+                verdict,
+                Cell(said or notation.NOTHING, said),
+            )
+
+
+def _differences(ours: Facts, theirs: Facts) -> Iterator[str]:
+    for key, words in _ASPECTS:
+        if _differ(ours.get(key), theirs.get(key)):
+            yield f"{words} {_text(key, ours)} and {_text(key, theirs)}"
+
+
+def _differ(one: int | str | None, other: int | str | None) -> bool:
+    if isinstance(one, int) and isinstance(other, int):
+        return abs(one - other) > _ALIKE_WITHIN * max(one, other)
+    return one != other
