@@ -21,7 +21,7 @@ from serde_lab.analysis.calibration import other_work
 from serde_lab.errors import UsageError
 from serde_lab.report.formats import markdown_table
 from serde_lab.report.page import Table
-from serde_lab.report.run.provenance import metrics_of, older_instruments
+from serde_lab.report.run.provenance import UNKNOWN, metrics_of, older_instruments
 from serde_lab.report.run.run_page import run_page
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import Run
@@ -102,6 +102,8 @@ def _asked(found: re.Match[str], document: Path, *, of_quiet_run: bool = True) -
 def _mark(quotation: _Quotation) -> tuple[str, ...]:
     """The lines below a table that older code measured; none if it is fresh."""
     older = older_instruments(quotation.run.header, metrics_of(quotation.table))
+    if older == (UNKNOWN,):
+        return ("", "Older measuring code.")
     return ("", f"Older measuring code: {', '.join(older)}.") if older else ()
 
 
