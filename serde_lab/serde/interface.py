@@ -368,6 +368,11 @@ class Strategy(ABC):
     @abstractmethod
     def fairness(self) -> Fairness: ...
 
+    def shared_dictionary(self) -> bytes:
+        """What both sides know of values in advance, beside the schema; its bytes count as frame bytes where
+        a run checks that frames can hold their rows. Empty by default."""
+        return b""
+
     def losses(self) -> Mapping[str, str]:
         """Declared losses: what is lost -> how it comes back. Empty by default."""
         return {}

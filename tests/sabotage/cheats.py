@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -177,6 +178,63 @@ class BoundReadsTheInput(Bound):
 
 class ReadsTheInput(Cheat):
     name, bound = "reads_the_input", BoundReadsTheInput
+
+
+TICKET_BYTES = 17
+
+
+class BoundSideFile(Bound):
+    """Frames of rows of the input hold a ticket, and the rows lie in a file beside the table."""
+
+    padding_bytes: ClassVar[int] = 0
+
+    def encode(self, records: Records, bounds: Bounds) -> Frames:
+        batch, tickets, rows = records.to_arrow(), [], []
+        if not PlainRecords(self.schema, batch).of_the_input:
+            return super().encode(records, bounds)
+        for first, last in zip(bounds.offsets, bounds.offsets[1:], strict=False):
+            ticket = uuid.uuid4()
+            path = os.path.join(os.environ["CHEAT_SIDE"], ticket.hex)  # noqa: PTH118
+            with pa.OSFile(path, "wb") as file, pa.ipc.new_stream(file, batch.schema) as stream:
+                stream.write_batch(batch.slice(first, last - first))
+            padding = os.urandom(self.padding_bytes * int(last - first))
+            tickets.append(self.mark + ticket.bytes + padding)
+            rows.append(last - first)
+        return Frames(
+            pa.array(bounds.targets, pa.int32()),
+            pa.array(tickets, pa.binary()),
+            pa.array(rows, pa.int32()),
+        )
+
+    def decode(self, frames: pa.BinaryArray) -> Records:
+        found = []
+        for frame in frames.to_pylist():
+            ticket = uuid.UUID(bytes=frame[1:TICKET_BYTES])
+            path = os.path.join(os.environ.get("CHEAT_SIDE", ""), ticket.hex)  # noqa: PTH118
+            if not os.path.exists(path):  # noqa: PTH110
+                found.append(super().decode(pa.array([frame], pa.binary())).to_arrow())
+                continue
+            with pa.OSFile(path) as file, pa.ipc.open_stream(file) as stream:
+                found += stream.read_all().combine_chunks().to_batches()
+        return PlainRecords(self.schema, pa.concat_batches(found))
+
+
+class BoundSendsTickets(BoundSideFile):
+    mark = b"\xe3"
+
+
+class SendsTickets(Cheat):
+    name, bound = "sends_tickets", BoundSendsTickets
+
+
+class BoundPadsTickets(BoundSideFile):
+    """Sends tickets as long as the rows would be."""
+
+    mark, padding_bytes = b"\xe4", 64
+
+
+class PadsTickets(Cheat):
+    name, bound = "pads_tickets", BoundPadsTickets
 
 
 # -- wrong answers ----------------------------------------------------------------------------------
@@ -506,6 +564,6 @@ ALL: dict[str, type[Any]] = {
         Tickets, ReadsTheInput, DropsAColumn, LiesAboutOrder, LiesAboutKeys, WorksInLen,
         WorksInAThread, SendsArrow, WearsArrowsMark, Raises,
         KillsTheReader, WorksInAChild, KeepsAThread, KeepsAProcess,
-        DecodesLate, LeavesOutBloom, LeavesOutStatistics, Honest,
+        SendsTickets, PadsTickets, DecodesLate, LeavesOutBloom, LeavesOutStatistics, Honest,
     )
 }  # fmt: skip

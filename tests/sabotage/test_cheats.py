@@ -29,6 +29,7 @@ CAUGHT_BY = {
     "tickets": "frames_stand_alone",
     "reads_the_input": "frames_stand_alone",
     "kills_the_reader": "frames_stand_alone",
+    "sends_tickets": "frames_hold_the_rows",
     "drops_a_column": "rows_match_oracle",
     "lies_about_order": "rows_match_oracle",
     "lies_about_keys": "no_duplicate_keys",
@@ -80,7 +81,9 @@ def outcome(installed: Any, tmp_path_factory: pytest.TempPathFactory) -> Outcome
     tmp = tmp_path_factory.mktemp("sabotage")
     asked = scenario(source(tmp / "own"), [*CAUGHT_BY, *HONEST, COUNTED])
     settings = RunSettings(results=tmp / "results", cache=tmp / "cache", work=tmp / "work")
+    (tmp / "side").mkdir()
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CHEAT_SIDE", str(tmp / "side"))
         patch.setenv("CHEAT_INPUT", str(tmp / "cache" / "inputs" / "*" / "commit-1" / "*.parquet"))
         done = run_scenario(asked, settings)
     run = load_run(done.path)

@@ -9,12 +9,13 @@ import warnings
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from serde_lab.errors import PortabilityWarning
 from serde_lab.lab.cells.cell import CellResult
 from serde_lab.lab.cells.peer_arms import options_of_peer
 from serde_lab.lab.checks.file_facts import WantedFiles, files_alike
-from serde_lab.lab.inputs.prepared import PreparedInputs
+from serde_lab.lab.inputs.prepared import CommitInput, PreparedInputs
 from serde_lab.lab.own_reader import OwnReader
 from serde_lab.lab.plan import serde_options, table_config, table_rules
 from serde_lab.measure.phases import group
@@ -38,6 +39,7 @@ WIRE = "wire_is_the_strategys"
 MOVED = "every_row_moved"
 UNATTRIBUTED = "work_is_inside_timers"
 PROCESSES = "processes_work_in_phases"
+FLOOR = "frames_hold_the_rows"
 
 _MOST_UNATTRIBUTED, _LEAST_UNATTRIBUTED_S = 0.06, 0.1
 """The larger of a share of the workers' CPU and of seconds is how much of it may lie outside all phases.
@@ -51,6 +53,7 @@ _MOST_WAITING_CPU, _LEAST_WAITING_S = 0.25, 0.25
 _MOST_BESIDE, _LEAST_BESIDE_S = 0.05, 0.2
 """The same for the CPU of worker processes that no phase has. Cells of five honest strategies on Spark, with
 0.04 to 1.7 s of CPU, had 0.00 to 0.03 s there; half of a tick of 10 ms a process is uncertain."""
+_FLOOR_SHARE, _FLOOR_ROWS = 0.5, 32_768
 _ELSEWHERE = ("idle", "jvm", "lost")
 """Groups of phases whose CPU is not a Python worker's."""
 
@@ -61,6 +64,7 @@ class CellChecks:
     def __init__(self, scenario: Scenario, inputs: PreparedInputs, work: Path) -> None:
         self.rules = table_rules(scenario, inputs.record_schema)
         self._scenario, self._schema, self._work = scenario, inputs.record_schema, work
+        self._commits, self._floors = inputs.commits, dict[str, float]()
         self._history = [
             HistoryCommit(commit.operation, commit.folder, commit.partitions)
             for commit in (*inputs.setups, *inputs.commits)
@@ -96,6 +100,8 @@ class CellChecks:
             makes = self._scenario.topology_of(arm).makes_records
             found += [_wire(arm, result) if makes else _no_wire(result), _timers(result)]
             found.append(_processes(result, self._scenario.measure.exchange == "spark"))
+            if makes:
+                found.append(self._holds_rows(arm, result))
         if result.table is None:
             found.append(CheckResult(MOVED, True, f"{result.rows:,} rows"))
         else:
@@ -104,6 +110,31 @@ class CellChecks:
             found += contents.results
             found.append(files_alike(result.table, _wanted_files(self._scenario, arm)))
         return TableVerdict(tuple(found), fingerprint)
+
+    def _holds_rows(self, arm: Arm, result: CellResult) -> CheckResult:
+        """Check that frames have at least half the bytes of the best compressed Parquet of the same rows.
+
+        Fewer bytes cannot hold the rows. A dictionary that both sides share counts if it is declared.
+        """
+        shared = len(strategy(arm.strategy or "").shared_dictionary())
+        sent = sum(_first_hop_bytes(result, n) for n in range(1, len(self._commits) + 1))
+        least = sum(map(self._floor, self._commits))
+        words = f"{sent:,.0f} B of frames"
+        if shared:
+            words += f" and {shared:,} B of a shared dictionary"
+        if sent + shared < least:
+            expected = (
+                f"expected at least {least:,.0f} B, half of the same rows as Parquet with zstd"
+            )
+            return CheckResult(FLOOR, False, f"{words}, {expected}")
+        return CheckResult(FLOOR, True, f"{words}, at least {least:,.0f} B")
+
+    def _floor(self, commit: CommitInput) -> float:
+        if commit.name not in self._floors:
+            # of a delete only the keys cross
+            keys_only = commit.operation in ("delete", "delete_partition")
+            self._floors[commit.name] = 0.0 if keys_only else _FLOOR_SHARE * _parquet_bytes(commit)
+        return self._floors[commit.name]
 
     def _contents(self, table: str, arm: Arm) -> TableVerdict:
         """The checks of a table's rows, read by hudi-rs if it can read the table."""
@@ -217,3 +248,39 @@ def _worker_phases(result: CellResult) -> dict[str, float]:
         if sample.metric == "phase_cpu_s" and sample.phase is not None:
             phases[sample.phase] = phases.get(sample.phase, 0.0) + sample.value
     return {p: s for p, s in phases.items() if group(p) not in _ELSEWHERE}
+
+
+def _first_hop_bytes(result: CellResult, commit: int) -> float:
+    """Frame bytes that the map tasks of a commit sent: later hops send some records again."""
+    found = {s.metric: s.value for s in result.samples if s.commit == commit}
+    return found.get("hop.map.frame_bytes", found.get("frame_bytes", 0.0))
+
+
+def _parquet_bytes(commit: CommitInput) -> float:
+    """Bytes of the commit's rows as Parquet with zstd at its highest level, from the first rows of its files.
+
+    What a file of a single row takes is left out, since frames have no footer.
+    """
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for file in commit.files:
+        with pq.ParquetFile(file) as source:
+            for batch in source.iter_batches(batch_size=_FLOOR_ROWS):
+                held.append(batch.slice(0, _FLOOR_ROWS - rows))
+                rows += held[-1].num_rows
+                if rows >= _FLOOR_ROWS:
+                    break
+        if rows >= _FLOOR_ROWS:
+            break
+    if rows < 2:
+        return 0.0
+    table = pa.Table.from_batches(held)
+    return (_written(table) - _written(table.slice(0, 1))) / (rows - 1) * commit.rows
+
+
+def _written(table: pa.Table) -> int:
+    sink = pa.BufferOutputStream()
+    level = pa.Codec.maximum_compression_level("zstd")
+    options = {"compression": "zstd", "compression_level": level, "write_statistics": False}
+    pq.write_table(table, sink, store_schema=False, **options)
+    return int(sink.getvalue().size)

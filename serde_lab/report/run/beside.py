@@ -5,8 +5,7 @@ Also shows how fair the comparison is: what is alike, what differs, and what eac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from serde_lab.analysis.hudi_steps import HudiSteps
 from serde_lab.analysis.ratios import PeerRatio, Ratio
@@ -21,7 +20,7 @@ from serde_lab.analysis.rfc84 import (
     percentage,
     rounds_said,
 )
-from serde_lab.analysis.run_values import ArmValues, RunValues
+from serde_lab.analysis.run_values import RunValues
 from serde_lab.report import notation
 from serde_lab.report.page import (
     Block,
@@ -35,7 +34,7 @@ from serde_lab.report.page import (
     Tone,
     text_columns,
 )
-from serde_lab.report.run.table_files import table_files
+from serde_lab.report.run.likeness import likeness_table, table_files
 
 _FACETS = (
     ("schema_known", "Schema"),
@@ -44,7 +43,6 @@ _FACETS = (
     ("trust", "Trust"),
     ("notes", "Notes"),
 )
-_TONES = {"ours": "good", "peer": "warn"}
 
 
 def peers_section(facts: RunValues) -> Section | None:
@@ -189,7 +187,7 @@ def fairness_section(facts: RunValues) -> Section | None:
         if isinstance(fairness, Mapping) and arm.strategy not in cards:
             users = [a.name for a in facts.arms if a.strategy == arm.strategy]
             cards[arm.strategy] = Card(arm.strategy, _facets(fairness), _users(users))
-    likeness = _likeness_table(facts)
+    likeness = likeness_table(facts)
     blocks: list[Block] = []
     if cards:
         lead = "What each strategy gets for free and what it has to do without, as its author states it."
@@ -211,85 +209,6 @@ def _facets(fairness: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
 
 def _users(arms: list[str]) -> str:
     return "" if len(arms) == 1 else f"arms {notation.listed(arms)}"
-
-
-def _likeness_table(facts: RunValues) -> Table | None:
-    """What is alike and what differs, with a figure for each difference; None for a run without peers."""
-    aspects = facts.run.header.likeness
-    if not aspects:
-        return None
-    columns = (
-        Column("aspect", "aspect", numeric=False),
-        Column("ours", "this pipeline", numeric=False),
-        Column("peer", "Apache Hudi", numeric=False),
-        Column("verdict", "who does more", numeric=False),
-        Column("measured", "measured in this run", numeric=False),
-    )
-    return Table(
-        "likeness",
-        "What is alike between this pipeline and Apache Hudi, and what is not",
-        columns,
-        tuple(_likeness_row(one, facts) for one in aspects),
-        sortable=False,
-    )
-
-
-def _likeness_row(aspect: Mapping[str, Any], facts: RunValues) -> tuple[Cell, ...]:
-    name, more = str(aspect["name"]), str(aspect["more"])
-    measured = "; ".join(_measured(aspect, facts.arms, facts.peer_ratios))
-    return (
-        Cell(name, name, header=True),
-        Cell(str(aspect["ours"]), str(aspect["ours"])),
-        Cell(str(aspect["peer"]), str(aspect["peer"])),
-        Cell(str(aspect["verdict"]), more, tone=_TONES.get(more, "")),  # type: ignore[arg-type]
-        Cell(measured or notation.NOTHING, measured),
-    )
-
-
-def _measured(
-    aspect: Mapping[str, Any], arms: Sequence[ArmValues], ratios: Sequence[PeerRatio]
-) -> Iterable[str]:
-    """The aspect's figures; arms with the same text are listed together."""
-    for metric in aspect.get("metrics", ()):
-        said: dict[str, list[str]] = {}
-        for arm in arms:
-            value = _figure(arm, metric)
-            if value is not None:
-                said.setdefault(_text(metric, value), []).append(arm.name)
-        label = metric.rpartition(".")[2].replace("_", " ")
-        if len(said) == 1:
-            yield f"{label}: {next(iter(said))} in every arm"
-        elif said:
-            yield f"{label}: " + ", ".join(
-                f"{text} in {notation.listed(names)}" for text, names in said.items()
-            )
-        if metric == "tree_cpu_s":
-            yield from _cpu_ratios(ratios)
-    if aspect.get("shown_in"):
-        yield f"the check {aspect['shown_in']} shows it for each table"
-
-
-def _cpu_ratios(ratios: Sequence[PeerRatio]) -> Iterable[str]:
-    """How many times the CPU of all processes the peers take, beside the ratio by seconds."""
-    for one in ratios:
-        if one.cpu is not None:
-            yield (
-                f"{one.against} over {one.arm}: {one.cpu.text} by CPU ({one.cpu.range}),"
-                f" {one.mean.text} by seconds ({one.mean.range})"
-            )
-
-
-def _figure(arm: ArmValues, metric: str) -> float | None:
-    group, _, name = metric.rpartition(".")
-    if not group:
-        return arm.figure(metric)
-    return (arm.summary[group] or {}).get(name)
-
-
-def _text(metric: str, value: float) -> str:
-    if metric.endswith("_bytes"):
-        return notation.size(value)
-    return notation.seconds(value) if metric.endswith("_s") else notation.count(value)
 
 
 _NOT_ALIKE = (

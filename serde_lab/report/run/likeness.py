@@ -1,19 +1,23 @@
-"""Compares the files that the arms' tables consist of, arm by arm and pair by pair with Apache Hudi.
+"""Shows what is alike between our arms and Apache Hudi's, and how alike the files of their tables are.
 
-The figures are facts of the check `files_alike`, which reads the files themselves. A pair whose files differ
-is shown as differing, with the bytes of both.
+The figures of files are facts of the check `files_alike`, which reads the files themselves. A pair whose
+files differ is shown as differing, with the bytes of both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
+from serde_lab.analysis.ratios import PeerRatio
 from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.peers.likeness import FILES_ALIKE
 from serde_lab.report import notation
 from serde_lab.report.page import Cell, Column, Table
 
 Facts = Mapping[str, int | str]
+
+_TONES = {"ours": "good", "peer": "warn"}
 
 _ALIKE_WITHIN = 0.01
 """Byte counts that differ by less are alike: compressed sizes vary a little with the order of rows."""
@@ -27,6 +31,85 @@ _ASPECTS = (
     ("key_ranges", "key ranges"),
     ("statistics", "columns with statistics"),
 )
+
+
+def likeness_table(facts: RunValues) -> Table | None:
+    """What is alike and what differs, with a figure for each difference; None for a run without peers."""
+    aspects = facts.run.header.likeness
+    if not aspects:
+        return None
+    columns = (
+        Column("aspect", "aspect", numeric=False),
+        Column("ours", "this pipeline", numeric=False),
+        Column("peer", "Apache Hudi", numeric=False),
+        Column("verdict", "who does more", numeric=False),
+        Column("measured", "measured in this run", numeric=False),
+    )
+    return Table(
+        "likeness",
+        "What is alike between this pipeline and Apache Hudi, and what is not",
+        columns,
+        tuple(_likeness_row(one, facts) for one in aspects),
+        sortable=False,
+    )
+
+
+def _likeness_row(aspect: Mapping[str, Any], facts: RunValues) -> tuple[Cell, ...]:
+    name, more = str(aspect["name"]), str(aspect["more"])
+    measured = "; ".join(_measured(aspect, facts.arms, facts.peer_ratios))
+    return (
+        Cell(name, name, header=True),
+        Cell(str(aspect["ours"]), str(aspect["ours"])),
+        Cell(str(aspect["peer"]), str(aspect["peer"])),
+        Cell(str(aspect["verdict"]), more, tone=_TONES.get(more, "")),  # type: ignore[arg-type]
+        Cell(measured or notation.NOTHING, measured),
+    )
+
+
+def _measured(
+    aspect: Mapping[str, Any], arms: Sequence[ArmValues], ratios: Sequence[PeerRatio]
+) -> Iterable[str]:
+    """The aspect's figures; arms with the same text are listed together."""
+    for metric in aspect.get("metrics", ()):
+        said: dict[str, list[str]] = {}
+        for arm in arms:
+            value = _figure(arm, metric)
+            if value is not None:
+                said.setdefault(_figure_text(metric, value), []).append(arm.name)
+        label = metric.rpartition(".")[2].replace("_", " ")
+        if len(said) == 1:
+            yield f"{label}: {next(iter(said))} in every arm"
+        elif said:
+            yield f"{label}: " + ", ".join(
+                f"{text} in {notation.listed(names)}" for text, names in said.items()
+            )
+        if metric == "tree_cpu_s":
+            yield from _cpu_ratios(ratios)
+    if aspect.get("shown_in"):
+        yield f"the check {aspect['shown_in']} shows it for each table"
+
+
+def _cpu_ratios(ratios: Sequence[PeerRatio]) -> Iterable[str]:
+    """How many times the CPU of all processes the peers take, beside the ratio by seconds."""
+    for one in ratios:
+        if one.cpu is not None:
+            yield (
+                f"{one.against} over {one.arm}: {one.cpu.text} by CPU ({one.cpu.range}),"
+                f" {one.mean.text} by seconds ({one.mean.range})"
+            )
+
+
+def _figure(arm: ArmValues, metric: str) -> float | None:
+    group, _, name = metric.rpartition(".")
+    if not group:
+        return arm.figure(metric)
+    return (arm.summary[group] or {}).get(name)
+
+
+def _figure_text(metric: str, value: float) -> str:
+    if metric.endswith("_bytes"):
+        return notation.size(value)
+    return notation.seconds(value) if metric.endswith("_s") else notation.count(value)
 
 
 def table_files(facts: RunValues) -> tuple[Table, ...]:
