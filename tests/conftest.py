@@ -87,11 +87,17 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session", autouse=True)
 def _small_calibration() -> None:
-    """Runs in this process calibrate with less work, since no test judges a time."""
-    from serde_lab.measure import calibration
+    """Runs in this process calibrate with less work."""
+    import tests.small_calibration  # noqa: F401 - changes this process
 
-    calibration._NUMBERS = 50_000
-    calibration._FILE_BYTES = 2 << 20
+
+@pytest.fixture(scope="session", autouse=True)
+def _forked_reader() -> None:
+    """Runs in this process fork the process that decodes their frames."""
+    from serde_lab.lab.checks import stand_alone
+    from tests.forked_reader import FORKED
+
+    stand_alone.subprocess = FORKED  # type: ignore[assignment]
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from serde_lab.avro import decoder, encoder
@@ -17,6 +16,7 @@ from serde_lab.avro.source import DamagedError, Source
 from serde_lab.avro.tree import fit, parse
 from serde_lab.avro.varint import Positions
 from serde_lab.errors import DecodeError
+from serde_lab.records.buffers import spans_of
 from serde_lab.records.plain_form import from_plain_batch, to_plain
 from serde_lab.records.schema import plain_schema
 
@@ -45,17 +45,11 @@ class AvroCodec:
 
     def decode(self, datums: pa.BinaryArray, name: str = "avro") -> pa.RecordBatch:
         """One row per datum. Raises DecodeError naming `name` and the row."""
-        _, offsets, data = datums.buffers()
-        if not len(datums):
-            return self.decode_spans(b"", np.empty(0, np.int64), np.empty(0, np.int64), name)
-        ends = np.frombuffer(offsets, np.int32, len(datums) + 1, 4 * datums.offset).astype(np.int64)
-        first = int(ends[0])
-        used = data.slice(first, int(ends[-1]) - first) if data is not None else b""
-        ends -= first
         if datums.null_count:
             null = int(datums.is_null().to_numpy(zero_copy_only=False).argmax())
             raise DecodeError(name, null, "it is null")
-        return self.decode_spans(used, ends[:-1], ends[1:], name)
+        data, ends = spans_of(datums)
+        return self.decode_spans(data, ends[:-1], ends[1:], name)
 
     def decode_spans(
         self, data: pa.Buffer | bytes, starts: Positions, ends: Positions, name: str = "avro"

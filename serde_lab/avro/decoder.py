@@ -15,6 +15,7 @@ import pyarrow as pa
 from serde_lab.avro.source import DamagedError, Source, inside
 from serde_lab.avro.tree import Node
 from serde_lab.avro.varint import Mask, Positions
+from serde_lab.records.buffers import binary_array, first_invalid
 
 CHUNK_ROWS = 8192
 
@@ -112,8 +113,7 @@ class _Columns:
         at += sizes
         ends[1::2] = at
         ends[-1] = len(self._source.data)
-        buffers = [None, pa.py_buffer(ends), self._source.buffer]
-        pieces = pa.Array.from_buffers(pa.binary(), 2 * len(at), buffers, 0)
+        pieces = binary_array(ends, self._source.buffer)
         values = pieces.take(pa.array(np.arange(0, 2 * len(at), 2, dtype=np.int32)))
         return values if node.kind == "bytes" else _checked_text(node, values)
 
@@ -170,15 +170,8 @@ def _checked_text(node: Node, values: pa.Array) -> pa.Array:
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid as exc:
-        first, last = 0, len(values)
-        while last - first > 1:
-            middle = (first + last) // 2
-            try:
-                values.slice(first, middle - first).cast(pa.string())
-                first = middle
-            except pa.ArrowInvalid:
-                last = middle
-        raise DamagedError(first, f"field {node.name!r} is not UTF-8") from exc
+        row = first_invalid(values, lambda some: some.cast(pa.string()))
+        raise DamagedError(row, f"field {node.name!r} is not UTF-8") from exc
 
 
 def _spread(values: pa.Array, valid: Mask) -> pa.Array:

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from serde_lab.avro.tree import Node
 from serde_lab.avro.varint import Mask, varint_bytes, zigzag
 from serde_lab.errors import DataError
+from serde_lab.records.buffers import binary_array, lengths_of, offsets_of
 from serde_lab.records.plain_form import null_mask, to_plain
 
 CHUNK_ROWS = 8192
@@ -118,10 +119,8 @@ class _Datums:
                 self._slot(column, present, width)
 
     def _text(self, node: Node, array: pa.Array, present: Mask | None) -> None:
-        _, offsets, data = array.buffers()
-        sizes = np.diff(np.frombuffer(offsets, np.int32, self._rows + 1))
-        self._varint(zigzag(sizes), present)
-        self._join(offsets, data)
+        self._varint(zigzag(lengths_of(array)), present)
+        self._join(offsets_of(array), array.buffers()[2])
 
     def _list(self, node: Node, array: pa.Array, present: Mask | None) -> None:
         if node.kind == "map":
@@ -130,25 +129,23 @@ class _Datums:
             )
         else:
             items = array.values
-        offsets = np.frombuffer(array.buffers()[1], np.int32, self._rows + 1)
+        offsets = offsets_of(array)
         counts = np.diff(offsets)
         if len(items):
             # one block with all items, as fastavro and Java write it
             self._varint(zigzag(counts), counts > 0)
             datums = encode(node.children[0], items)
-            ends = np.frombuffer(datums.buffers()[1], np.int32, len(items) + 1, 4 * datums.offset)
-            self._join(pa.py_buffer(ends[offsets]), datums.buffers()[2])
+            self._join(offsets_of(datums)[offsets], datums.buffers()[2])
         self._slot(0, present)
 
     def _record(self, node: Node, array: pa.Array, present: Mask | None) -> None:
         for index, child in enumerate(node.children):
             self.put(child, array.field(index), present)
 
-    def _join(self, offsets: pa.Buffer, data: pa.Buffer | None) -> None:
+    def _join(self, offsets: npt.NDArray[np.int32], data: pa.Buffer | None) -> None:
         """Close the open matrix and append bytes that already have the datum's form."""
         self._close()
-        buffers = [None, offsets, data or pa.py_buffer(b"")]
-        self._parts.append(pa.Array.from_buffers(pa.binary(), self._rows, buffers, 0))
+        self._parts.append(binary_array(offsets, data or b""))
 
     def _close(self) -> None:
         """Turn the open slots into each row's bytes."""
@@ -179,8 +176,7 @@ class _Datums:
         data = pa.py_buffer(matrix.reshape(-1))
         if kept is not None:
             data = _filtered(data, kept.reshape(-1))
-        buffers = [None, pa.py_buffer(offsets), data]
-        self._parts.append(pa.Array.from_buffers(pa.binary(), self._rows, buffers, 0))
+        self._parts.append(binary_array(offsets, data))
 
 
 def _filtered(data: pa.Buffer, kept: Mask) -> pa.Buffer:

@@ -41,7 +41,6 @@ def zigzag(values: npt.NDArray[Any]) -> npt.NDArray[np.unsignedinteger[Any]]:
 
 
 def unzigzag(folded: Words) -> npt.NDArray[np.int64]:
-    """The signed numbers of `folded`."""
     low = (folded & _ONE).view(np.int64)
     np.negative(low, out=low)
     low ^= (folded >> _ONE).view(np.int64)

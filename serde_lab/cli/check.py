@@ -12,7 +12,7 @@ from serde_lab.cli.console import Format, emit_line, fetch_hudi_bundle, print_js
 from serde_lab.errors import TableError
 
 if TYPE_CHECKING:
-    from serde_lab.table.validation.finding import Finding, Kind
+    from serde_lab.table.validation.finding import Kind, TableFinding
 
 _MOST_PLACES = 3
 _MARKS = {"ok": "ok", "warning": "warn", "missing": "MISSING"}
@@ -140,17 +140,17 @@ def _validate_table(where: str, deep: bool, format: Format) -> int:
     return 4 if found.rows_at_stake else 0
 
 
-def _by_kind(findings: Sequence[Finding]) -> dict[Kind, list[Finding]]:
-    kinds: dict[Kind, list[Finding]] = {}
+def _by_kind(findings: Sequence[TableFinding]) -> dict[Kind, list[TableFinding]]:
+    kinds: dict[Kind, list[TableFinding]] = {}
     for finding in findings:
         kinds.setdefault(finding.kind, []).append(finding)
     return kinds
 
 
-def _print_kind(kind: Kind, findings: Sequence[Finding]) -> None:
+def _print_kind(kind: Kind, findings: Sequence[TableFinding]) -> None:
     """Print a kind of damage with its first occurrences."""
     places = f"{len(findings)} places" if len(findings) > 1 else "1 place"
-    emit_line(f"{kind.severity.value}: {kind.name}, {places}")
+    emit_line(f"{kind.severity.value}: {kind.label}, {places}")
     emit_line(f"  effect on readers: {kind.effect}")
     emit_line(f"  repair: {kind.cure}")
     for finding in findings[:_MOST_PLACES]:

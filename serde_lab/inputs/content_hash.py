@@ -65,7 +65,6 @@ class _Column:
         self._rows = 0
 
     def update(self, array: pa.Array) -> None:
-        """Add a plain array."""
         if array.null_count:
             nulls = np.flatnonzero(pc.is_null(array).to_numpy(zero_copy_only=False))
             self._nulls.update((nulls + self._rows).astype("<i8").tobytes())

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from serde_lab.errors import DataError, SchemaError
+from serde_lab.records.buffers import parquet_errors
 from serde_lab.records.schema import check_supported, plain_schema
 
 _CACHED_ROW_GROUPS = 4
@@ -98,11 +99,9 @@ class ParquetRows:
         key = (number, group, names)
         table = self._open.get(key)
         if table is None:
-            try:
+            with parquet_errors(str(self.files[number]), DataError):
                 table = self._readers[number].read_row_group(group, columns=list(names))
                 table = table.select(list(names)).cast(schema)
-            except (pa.ArrowException, OSError) as exc:
-                raise DataError(f"{self.files[number]}: cannot be read: {exc}") from exc
             self._open[key] = table
             while len(self._open) > _CACHED_ROW_GROUPS:
                 self._open.popitem(last=False)
@@ -112,12 +111,10 @@ class ParquetRows:
 
 
 def _reader(file: Path) -> pq.ParquetFile:
-    try:
+    if not file.exists():
+        raise DataError(f"{file}: no such file")
+    with parquet_errors(str(file), DataError):
         return pq.ParquetFile(file)
-    except FileNotFoundError as exc:
-        raise DataError(f"{file}: no such file") from exc
-    except (pa.ArrowException, OSError) as exc:
-        raise DataError(f"{file}: not a parquet file: {exc}") from exc
 
 
 def _plain(found: pa.Schema, file: Path, columns: Sequence[str] | None) -> pa.Schema:

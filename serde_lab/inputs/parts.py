@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 import pyarrow as pa
@@ -151,7 +150,6 @@ class PartWriter:
         self._content = ContentHash(schema)
 
     def write(self, rows: pa.Table) -> None:
-        """Append rows."""
         self._writer.write_table(rows, row_group_size=ROWS_PER_GROUP)
         self._content.update(rows)
 
@@ -168,12 +166,7 @@ class PartWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._writer.is_open:
             self._writer.close()
 

@@ -33,9 +33,7 @@ from serde_lab.inputs.event_time import (
 )
 from serde_lab.inputs.parquet_rows import ParquetRows
 from serde_lab.inputs.shares import Counts, Shares, count
-
-IS_DELETED = "_hoodie_is_deleted"
-"""Hudi's delete marker, a boolean data column; true makes an upserted row a delete."""
+from serde_lab.records.schema import IS_DELETED
 
 ROWS_PER_PIECE = 1 << 19
 

@@ -35,7 +35,7 @@ _MICROSECONDS = {
 }
 _AVRO_BY_BATCH, _OTHER_MICROSECONDS = 5.5, 3.5
 _CHECK_MICROSECONDS, _ORACLE_MICROSECONDS = 1.0, 2.5
-_CASE_S = 0.6
+_CASE_S, _RECORD_CASE_S = 0.6, 25.0
 _RECORD_COLUMNS = 17
 # bytes per row of lineitem: as generated, as a batch of the input, in the shuffle, in a table, in the oracle
 _GENERATED, _INPUT, _SHUFFLE, _TABLE, _ORACLE = 36, 48, 120, 90, 110
@@ -49,7 +49,8 @@ def estimate_seconds(scenario: Scenario, arms: Sequence[Arm], results: Path) -> 
     cells = scenario.measure.warmup + scenario.measure.rounds
     if scenario.codec_only:
         cases = len(codec_cases(scenario, _RECORD_COLUMNS))
-        return cells * len(arms) * cases * _CASE_S, "estimated from the number of cases"
+        per_round = sum(_RECORD_CASE_S if arm.peer else _CASE_S for arm in arms)
+        return cells * cases * per_round, "estimated from the number of cases"
     before = _measured(scenario.name, results)
     if before and all(arm.name in before for arm in arms):
         per_round = sum(before[arm.name] + _CELL_S for arm in arms)

@@ -197,7 +197,7 @@ def topologies_of(scenario: Scenario, arms: Sequence[Arm]) -> dict[str, topologi
 def _topology_of(scenario: Scenario, arm: Arm) -> topologies.Topology:
     """The topology of an upsert, which has all steps; some operations need fewer."""
     topology = scenario.topology_of(arm)
-    return topologies.TOPOLOGIES[as_written(topology.name, Operation.UPSERT, _sorts(topology))]()
+    return topologies.TOPOLOGIES[as_written(topology.name, Operation.UPSERT, _sorts(topology))]
 
 
 def diagrams(scenario: Scenario, arms: Sequence[Arm]) -> list[str]:

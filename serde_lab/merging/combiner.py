@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import SchemaError
-from serde_lab.merging.merger import Merged, RecordMerger, name_of
-from serde_lab.merging.survivors import History, Sources, not_older, sources
+from serde_lab.merging.merger import Merged, MergedTable, RecordMerger, name_of
+from serde_lab.merging.survivors import EntryHistory, Sources, not_older, sources
 from serde_lab.records.schema import RecordSchema, values_at
 
 Mask = npt.NDArray[np.bool_]
@@ -43,7 +43,7 @@ class Entries:
     """
 
     rows: pa.RecordBatch
-    history: History
+    history: EntryHistory
     row: Indices
     present: Present | None = None
 
@@ -99,8 +99,11 @@ class MergerCombiner:
 
     @property
     def phase(self) -> str:
-        """The merger's phase."""
         return self.merger.phase
+
+    @property
+    def _table(self) -> MergedTable:
+        return MergedTable(self.schema, self.properties)
 
     def combine(
         self,
@@ -114,13 +117,13 @@ class MergerCombiner:
             return Merged(newer)
         if present:
             return self._by_given(older, newer, present)
-        return self._checked(newer, self.merger.merge(older, newer, self.schema, self.properties))
+        return self._checked(newer, self.merger.merge(older, newer, self._table))
 
     def pre_combine(self, older: pa.RecordBatch, newer: pa.RecordBatch, present: Present) -> Merged:
         """Merge two entries of a batch or log."""
         if self.in_log or present or not older.num_rows:
             return self.combine(older, newer, np.ones(newer.num_rows, np.bool_), present)
-        merged = self.merger.pre_combine(older, newer, self.schema, self.properties)
+        merged = self.merger.pre_combine(older, newer, self._table)
         return self._checked(newer, merged)
 
     def _by_given(self, older: pa.RecordBatch, newer: pa.RecordBatch, present: Present) -> Merged:
@@ -134,9 +137,7 @@ class MergerCombiner:
             lacking = {name for name, there in zip(present, pattern, strict=True) if not there}
             given = [name for name in newer.schema.names if name not in lacking]
             old, new = (side.take(pa.array(at)) for side in (older, newer))
-            one = self._checked(
-                new, self.merger.partial_merge(old, new, given, self.schema, self.properties)
-            )
+            one = self._checked(new, self.merger.partial_merge(old, new, given, self._table))
             rows.append(one.rows)
             places.append(at)
             deleted[at] = False if one.deleted is None else one.deleted

@@ -29,6 +29,11 @@ COMMIT_TIME_STRATEGY = "ce9acb64-bde0-424c-9b91-f6ebba25356d"
 CUSTOM_STRATEGY = "1897ef5f-18bc-4557-939c-9d6a8afd1519"
 PAYLOAD_STRATEGY = "00000000-0000-0000-0000-000000000000"
 
+MODEL = "org.apache.hudi.common.model"
+EVENT_TIME_PAYLOAD = f"{MODEL}.DefaultHoodieRecordPayload"
+COMMIT_TIME_PAYLOAD = f"{MODEL}.OverwriteWithLatestAvroPayload"
+"""The payload classes whose rules are those of the two simple merge modes."""
+
 ANY = "*"
 """The record type that means any."""
 ARROW = "ARROW"
@@ -55,6 +60,14 @@ class Merged:
         return cls(pa.concat_batches([older, newer]).take(pa.array(at)), None, ~take_newer)
 
 
+@dataclass(frozen=True, slots=True)
+class MergedTable:
+    """The table whose records are merged: their schema, and its merge settings under Hudi's names."""
+
+    schema: RecordSchema
+    properties: Mapping[str, str]
+
+
 class RecordMerger(ABC):
     """Merges two versions of each of many records. Stateless; created without arguments in every worker.
 
@@ -71,36 +84,25 @@ class RecordMerger(ABC):
     """The phase to which its time is assigned."""
 
     @abstractmethod
-    def merge(
-        self,
-        older: pa.RecordBatch,
-        newer: pa.RecordBatch,
-        schema: RecordSchema,
-        properties: Mapping[str, str],
-    ) -> Merged:
+    def merge(self, older: pa.RecordBatch, newer: pa.RecordBatch, table: MergedTable) -> Merged:
         """Merge record i of `older` with record i of `newer`, which have equal keys and equal columns.
 
-        The columns are those of `schema.data`. While a table is read there may be meta columns too, or
+        The columns are those of `table.schema.data`. While a table is read there may be meta columns too, or
         fewer data columns if a query selects fewer. The result must have the same columns.
         """
 
     def pre_combine(
-        self,
-        older: pa.RecordBatch,
-        newer: pa.RecordBatch,
-        schema: RecordSchema,
-        properties: Mapping[str, str],
+        self, older: pa.RecordBatch, newer: pa.RecordBatch, table: MergedTable
     ) -> Merged:
         """Merge two records of one batch, before the merge with stored ones; by default as `merge` does."""
-        return self.merge(older, newer, schema, properties)
+        return self.merge(older, newer, table)
 
     def partial_merge(
         self,
         older: pa.RecordBatch,
         newer: pa.RecordBatch,
         given: Sequence[str],
-        schema: RecordSchema,
-        properties: Mapping[str, str],
+        table: MergedTable,
     ) -> Merged:
         """Like `merge`, for newer records of a partial log block, which have only the columns `given`.
 
@@ -112,7 +114,7 @@ class RecordMerger(ABC):
             for name in newer.schema.names
         ]
         whole = pa.RecordBatch.from_arrays(columns, schema=newer.schema)
-        return self.merge(older, whole, schema, properties)
+        return self.merge(older, whole, table)
 
 
 class CommitTimeMerger(RecordMerger):
@@ -120,13 +122,7 @@ class CommitTimeMerger(RecordMerger):
 
     strategy_id = COMMIT_TIME_STRATEGY
 
-    def merge(
-        self,
-        older: pa.RecordBatch,
-        newer: pa.RecordBatch,
-        schema: RecordSchema,
-        properties: Mapping[str, str],
-    ) -> Merged:
+    def merge(self, older: pa.RecordBatch, newer: pa.RecordBatch, table: MergedTable) -> Merged:
         """Source: org.apache.hudi.common.model.OverwriteWithLatestMerger."""
         return Merged(newer)
 
@@ -136,17 +132,11 @@ class EventTimeMerger(RecordMerger):
 
     strategy_id = EVENT_TIME_STRATEGY
 
-    def merge(
-        self,
-        older: pa.RecordBatch,
-        newer: pa.RecordBatch,
-        schema: RecordSchema,
-        properties: Mapping[str, str],
-    ) -> Merged:
+    def merge(self, older: pa.RecordBatch, newer: pa.RecordBatch, table: MergedTable) -> Merged:
         """Source: org.apache.hudi.DefaultSparkRecordMerger."""
         wins = not_older(
-            [values_at(older, name) for name in schema.ordering],
-            [values_at(newer, name) for name in schema.ordering],
+            [values_at(older, name) for name in table.schema.ordering],
+            [values_at(newer, name) for name in table.schema.ordering],
         )
         return Merged.chosen(older, newer, wins)
 

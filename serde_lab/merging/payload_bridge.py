@@ -20,13 +20,18 @@ import pyarrow as pa
 
 from serde_lab.avro.codec import AvroCodec
 from serde_lab.avro.schema import arrow_to_avro
-from serde_lab.merging.merger import PAYLOAD_STRATEGY, Merged, RecordMerger, named_class
-from serde_lab.records.schema import DELETE, RecordSchema, values_at
+from serde_lab.merging.merger import (
+    MODEL,
+    PAYLOAD_STRATEGY,
+    Merged,
+    MergedTable,
+    RecordMerger,
+    named_class,
+)
+from serde_lab.records.schema import DELETE, IS_DELETED, values_at
 
 Datum = dict[str, Any]
 Decode = Callable[[bytes], Datum]
-
-_IS_DELETED = "_hoodie_is_deleted"
 
 
 class RecordPayload:
@@ -60,7 +65,7 @@ class RecordPayload:
 
     def is_delete(self, datum: Datum, properties: Mapping[str, str]) -> bool:
         """Whether a datum is marked as a delete."""
-        return datum.get(_IS_DELETED) is True
+        return datum.get(IS_DELETED) is True
 
 
 class OverwriteWithLatestAvroPayload(RecordPayload):
@@ -190,9 +195,8 @@ def comparable(value: Any) -> Any:
     return True, value
 
 
-_MODEL = "org.apache.hudi.common.model"
 HUDIS: Mapping[str, type[RecordPayload]] = {
-    f"{_MODEL}.{payload.__name__}": payload
+    f"{MODEL}.{payload.__name__}": payload
     for payload in (
         OverwriteWithLatestAvroPayload,
         DefaultHoodieRecordPayload,
@@ -216,42 +220,32 @@ class AvroRecordMerger(RecordMerger):
     strategy_id = PAYLOAD_STRATEGY
     phase = "payload"
 
-    def merge(
-        self,
-        older: pa.RecordBatch,
-        newer: pa.RecordBatch,
-        schema: RecordSchema,
-        properties: Mapping[str, str],
-    ) -> Merged:
+    def merge(self, older: pa.RecordBatch, newer: pa.RecordBatch, table: MergedTable) -> Merged:
         """Calls `combineAndGetUpdateValue` of the newer record."""
-        bridge = _Bridge(newer.schema, schema.ordering)
-        payload_class = load_payload(properties["hoodie.compaction.payload.class"])
+        bridge = _Bridge(newer.schema, table.schema.ordering)
+        payload_class = load_payload(table.properties["hoodie.compaction.payload.class"])
         results: list[Datum | None] = []
         older_kept = np.zeros(newer.num_rows, np.bool_)
         current_avro = bridge.encoded(older)
         for row, payload in enumerate(bridge.payloads(newer, payload_class)):
             current = bridge.decode(current_avro[row])
-            result = payload.combine_and_get_update_value(current, properties)
+            result = payload.combine_and_get_update_value(current, table.properties)
             older_kept[row] = result is current
             results.append(result)
         return bridge.merged(results, newer, older_kept)
 
     def pre_combine(
-        self,
-        older: pa.RecordBatch,
-        newer: pa.RecordBatch,
-        schema: RecordSchema,
-        properties: Mapping[str, str],
+        self, older: pa.RecordBatch, newer: pa.RecordBatch, table: MergedTable
     ) -> Merged:
         """Calls `preCombine`, as Hudi does for records of one batch."""
-        bridge = _Bridge(newer.schema, schema.ordering)
-        payload_class = load_payload(properties["hoodie.compaction.payload.class"])
+        bridge = _Bridge(newer.schema, table.schema.ordering)
+        payload_class = load_payload(table.properties["hoodie.compaction.payload.class"])
         before = bridge.payloads(older, payload_class)
         after = bridge.payloads(newer, payload_class)
         results: list[Datum | None] = []
         older_kept = np.zeros(newer.num_rows, np.bool_)
         for row, (old, new) in enumerate(zip(before, after, strict=True)):
-            kept = new.pre_combine(old, properties)
+            kept = new.pre_combine(old, table.properties)
             older_kept[row] = kept is old
             # keep the whole record: the merge with the stored one decides whether it is a delete
             results.append(kept.decode(kept.avro))

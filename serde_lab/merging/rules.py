@@ -28,9 +28,12 @@ from serde_lab.merging.combiner import (
 from serde_lab.merging.merger import (
     ANY,
     ARROW,
+    COMMIT_TIME_PAYLOAD,
     COMMIT_TIME_STRATEGY,
     CUSTOM_STRATEGY,
+    EVENT_TIME_PAYLOAD,
     EVENT_TIME_STRATEGY,
+    MODEL,
     PAYLOAD_STRATEGY,
     CommitTimeMerger,
     EventTimeMerger,
@@ -39,10 +42,7 @@ from serde_lab.merging.merger import (
 )
 from serde_lab.merging.survivors import Deletes, MergeMode
 from serde_lab.records.conversion import java_text
-from serde_lab.records.schema import DELETE, OPERATION, UPDATE_BEFORE, RecordSchema
-
-IS_DELETED = "_hoodie_is_deleted"
-"""A data column by which a writer marks a row as a delete."""
+from serde_lab.records.schema import DELETE, IS_DELETED, OPERATION, UPDATE_BEFORE, RecordSchema
 
 _KINDS = pa.array([DELETE, UPDATE_BEFORE])
 
@@ -225,20 +225,17 @@ class MergeRules:
         """The payload class with the same rules as the mode. Source: EightToNineUpgradeHandler."""
         by_event = self.mode is MergeMode.EVENT_TIME
         if self.partial_update is PartialUpdate.IGNORE_DEFAULTS:
-            return f"{_MODEL}.{_PARTIAL if by_event else _NON_DEFAULTS}"
+            return _PARTIAL if by_event else _NON_DEFAULTS
         if self.partial_update is not None:
             raise OptionError(
                 f"no payload class of Hudi merges by {self.partial_update}; such a table needs a merger"
                 " other than HoodieAvroRecordMerger"
             )
-        return f"{_MODEL}.{_EVENT if by_event else _LATEST}"
+        return EVENT_TIME_PAYLOAD if by_event else COMMIT_TIME_PAYLOAD
 
 
-_MODEL = "org.apache.hudi.common.model"
-_PARTIAL = "PartialUpdateAvroPayload"
-_NON_DEFAULTS = "OverwriteNonDefaultsWithLatestAvroPayload"
-_EVENT = "DefaultHoodieRecordPayload"
-_LATEST = "OverwriteWithLatestAvroPayload"
+_PARTIAL = f"{MODEL}.PartialUpdateAvroPayload"
+_NON_DEFAULTS = f"{MODEL}.OverwriteNonDefaultsWithLatestAvroPayload"
 
 
 def load_merger(text: str) -> RecordMerger:

@@ -7,9 +7,9 @@ here, for all keys at once, so that any representation of records can merge by `
 * By event time a record wins over those before it if its ordering value is not lower than the highest of
   theirs. A delete without an ordering value (by commit time) wins over everything before it. The first
   row after it wins over it whatever its value; until then deletes with a value change nothing.
-* These rules hold within one history (`History`). A base file's row does not belong to its logs' history:
-  the logs' winner is compared with it by ordering value alone. So a base row with a higher value comes back
-  even if the log deleted it before, as in Apache Hudi unless a compaction ran in between.
+* These rules hold within one history (`EntryHistory`). A base file's row does not belong to its logs'
+  history: the logs' winner is compared with it by ordering value alone. So a base row with a higher value
+  comes back even if the log deleted it before, as in Apache Hudi unless a compaction ran in between.
 * Under partial update (`sources`) a winning record has its gaps filled from the winners before it, and a
   losing one fills the gaps that remain.
 * CUSTOM: ordering values decide on deletes, and a merger decides on two rows (`merger.py`).
@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import SchemaError
-from serde_lab.records.key_hash import HashedKeys, equal_neighbours
+from serde_lab.records.buffers import HashedKeys, equal_neighbours
 
 
 def ranks(values: pa.Array) -> npt.NDArray[np.int64]:
@@ -119,7 +119,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class EntryHistory:
     """Entries in the order in which they were written; all arrays have shape (n,).
 
     `group` numbers the keys from 0, in any order. `ordering` has one array per ordering field, and is
@@ -153,7 +153,7 @@ class Sources:
         return self.rows[self.starts[:-1]]
 
 
-def winners(history: History) -> Indices:
+def winners(history: EntryHistory) -> Indices:
     """The winning entry of each key, in order of position."""
     group = history.group
     if not len(group):
@@ -172,7 +172,7 @@ def winners(history: History) -> Indices:
     return np.sort(ordered[last_of_group])
 
 
-def sources(history: History) -> Sources:
+def sources(history: EntryHistory) -> Sources:
     """The entries that each key's record is made of."""
     if not len(history):
         return Sources(np.empty(0, np.int64), np.zeros(1, np.int64))
@@ -218,7 +218,7 @@ def _by_top(found: Sources) -> Sources:
     return Sources(found.rows[np.repeat(found.starts[:-1][order], sizes) + within], starts)
 
 
-def _alive(history: History) -> Indices:
+def _alive(history: EntryHistory) -> Indices:
     """Entries that still count after deletes by commit time.
 
     Of a key with such deletes they are the entries from the first row after the last one on, or only that
@@ -300,7 +300,9 @@ def precombine(
     groups = hashed.values.take(pa.array(suspects)).dictionary_encode().indices.to_numpy()
     if deletes is not None and ordering and deletes.always[suspects].any():
         of_suspects = [values.take(pa.array(suspects)) for values in ordering]
-        best = winners(History(groups.astype(np.int64), of_suspects, *_masks(deletes, suspects)))
+        best = winners(
+            EntryHistory(groups.astype(np.int64), of_suspects, *_masks(deletes, suspects))
+        )
         keep = ~suspected
         keep[suspects[best]] = True
         return None if keep.all() else np.flatnonzero(keep)

@@ -101,19 +101,3 @@ def root_cause(message: str) -> str:
         line.partition("Caused by: ")[2] for line in message.splitlines() if "Caused by: " in line
     ]
     return (causes or message.strip().splitlines() or ["no cause given"])[-1 if causes else 0]
-
-
-def read_incremental(spark: SparkSession, path: str, begin: str, end: str = "") -> HudiSnapshot:
-    """Rows changed in (begin, end]; for tables of version 8 and 9 the bounds are completion times."""
-    bounds = {
-        "hoodie.datasource.query.type": "incremental",
-        "hoodie.datasource.read.begin.instanttime": begin,
-    }
-    if end:
-        bounds["hoodie.datasource.read.end.instanttime"] = end
-    return HudiSnapshot(spark, path, bounds)
-
-
-def read_as_of(spark: SparkSession, path: str, instant: str) -> HudiSnapshot:
-    """The rows of the table at `instant`."""
-    return HudiSnapshot(spark, path, {"as.of.instant": instant})

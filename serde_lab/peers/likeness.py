@@ -32,7 +32,7 @@ class Aspect:
     name: str
     ours: str
     peer: str
-    more: MoreWork
+    more: MoreWork = "alike"
     metrics: tuple[str, ...] = ()
     shown_in: str = ""
 
@@ -50,8 +50,7 @@ ASPECTS = (
         "input",
         "the scenario's Parquet files, one input partition for each file",
         "the same DataFrame",
-        "alike",
-        ("rows",),
+        metrics=("rows",),
     ),
     Aspect(
         "reader of the input",
@@ -64,33 +63,28 @@ ASPECTS = (
         "record key, partition, ordering",
         "the scenario's columns",
         "the same columns; Hudi's key generator writes the same keys and paths",
-        "alike",
     ),
     Aspect(
         "index and file groups",
         "simple bucket index, hash of the record key",
         "the same index, hash and number of buckets, so every key is in the same bucket",
-        "alike",
-        ("files",),
+        metrics=("files",),
     ),
     Aspect(
         "table",
         "the scenario's type, version, merge mode and file layout; no metadata table",
         "the same; hoodie.metadata.enable=false",
-        "alike",
     ),
     Aspect(
         "table services",
         "no cleaning, compaction or archiving",
         "the same; by default Hudi would clean and archive",
-        "alike",
     ),
     Aspect(
         "parallelism",
         "one reduce task for each bucket",
         "one shuffle partition for each bucket, in a session with the same task slots",
-        "alike",
-        ("slots",),
+        metrics=("slots",),
     ),
     Aspect(
         "shuffles of whole records",
@@ -110,13 +104,11 @@ ASPECTS = (
         "duplicates and late rows",
         "resolved by the ordering value, even if a batch has none",
         "the same; hudi_one_exchange and hudi_spark_tuned do not look for duplicates if a batch has none",
-        "alike",
     ),
     Aspect(
         "five meta columns",
         "written to every base file and log block",
         "the same",
-        "alike",
         shown_in=FILES_ALIKE,
     ),
     Aspect(
@@ -124,9 +116,8 @@ ASPECTS = (
         "the scenario's",
         "the same: Hadoop's configuration sets the level of zstd; gzip is at 6, the only level that Hudi"
         " writes",
-        "alike",
-        ("table_bytes",),
-        FILES_ALIKE,
+        metrics=("table_bytes",),
+        shown_in=FILES_ALIKE,
     ),
     Aspect(
         "Parquet encodings",
@@ -156,34 +147,29 @@ ASPECTS = (
         "key range in the footer",
         "least and greatest key, in Java's order of strings",
         "the same; hudi_spark_tuned writes none, because Hudi writes it together with the Bloom filter",
-        "alike",
         shown_in=FILES_ALIKE,
     ),
     Aspect(
         "log blocks (merge-on-read)",
         "Avro or Parquet, as the scenario says",
         "the same with both record types",
-        "alike",
         shown_in=FILES_ALIKE,
     ),
     Aspect(
         "sorting",
         "none: rows are written in the order of arrival",
         "none",
-        "alike",
     ),
     Aspect(
         "markers",
         "an empty file for each data file, created before it",
         "a marker for each data file, written in batches by the timeline server on the driver; in"
         " hudi_spark_tuned the tasks create marker files themselves",
-        "alike",
     ),
     Aspect(
         "durability",
         "no fsync; a file appears under its name when it is complete",
         "no fsync; a file grows under its name",
-        "alike",
     ),
     Aspect(
         "checksum files",
@@ -211,13 +197,11 @@ ASPECTS = (
         " them",
         "the same session, because Hudi needs these settings; `run --isolate-peers` measures the effect of"
         " sharing it",
-        "alike",
     ),
     Aspect(
         "heap",
         "fixed size; garbage is collected before each cell, outside the clock",
         "the same heap",
-        "alike",
     ),
     Aspect(
         "language",

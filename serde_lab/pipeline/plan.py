@@ -142,12 +142,10 @@ class WritePlan:
 
     @property
     def merge_mode(self) -> MergeMode:
-        """The table's merge mode."""
         return self.table.merge_mode or MergeMode.COMMIT_TIME
 
     @property
     def merge_rules(self) -> MergeRules:
-        """All merge settings of the table."""
         return self.table.merge_rules
 
     def combiner(self) -> Combiner | None:
@@ -359,7 +357,7 @@ def bound_options(options: WriteOptions) -> SerdeOptions:
 def _stored(slice_: FileSlice) -> StoredFileGroup:
     return StoredFileGroup(
         slice_.file_id,
-        None if slice_.base_file is None else slice_.base_file.path,
+        slice_.base_path,
         slice_.base_instant,
         max((log.version for log in slice_.log_files), default=0),
     )
@@ -379,7 +377,7 @@ _WORKER_BYTES = 512 << 20
 
 def _shards(options: WriteOptions, targets: int, slices: tuple[FileSlice, ...]) -> int:
     """The number of slices of a reduce task, so that one slice fits into a worker's memory."""
-    stored = sum(s.base_file.size_bytes for s in slices if s.base_file is not None)
+    stored = sum(s.base_bytes for s in slices)
     per_task = (stored + options.source_bytes) // max(1, targets)
     budget = options.worker_memory_mb << 20
     # a minimum, so that the number of shards stays bounded

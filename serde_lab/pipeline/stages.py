@@ -20,8 +20,8 @@ from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.exchange.frames import BATCH_BYTES, FrameReceiver, FrameSender
 from serde_lab.pipeline.exchange.routing import BY_BUCKET, Outgoing, Task
 from serde_lab.pipeline.handles.file_groups import FileGroupWriter
-from serde_lab.pipeline.handles.handle import WriteStatus
 from serde_lab.pipeline.plan import WritePlan
+from serde_lab.records.buffers import first_invalid
 from serde_lab.records.conversion import fit
 from serde_lab.records.keys import RowPlace
 from serde_lab.records.operation import Operation
@@ -29,6 +29,7 @@ from serde_lab.records.plain_form import list_columns, null_elements, scaled
 from serde_lab.records.schema import FILE_ID, INSTANT_TIME, holds_strings, values_at
 from serde_lab.serde.record_verbs import STORED_FILE_GROUP
 from serde_lab.table.files.base_file import FILE_NAME
+from serde_lab.table.timeline.timeline import WriteStat
 
 NULL_ELEMENTS_OF = "null_elements_of."
 """Prefix of a counter name; a column name follows. It counts null elements in that column's lists."""
@@ -142,14 +143,7 @@ def _check_text(name: str, column: pa.Array) -> None:
         column.validate(full=True)
         return
     except pa.ArrowInvalid:
-        bad = column
-    while len(bad) > 1:
-        half = bad.slice(0, len(bad) // 2)
-        try:
-            half.validate(full=True)
-            bad = bad.slice(len(half))
-        except pa.ArrowInvalid:
-            bad = half
+        bad = column.slice(first_invalid(column, lambda some: some.validate(full=True)), 1)
     value = f": {bad.cast(pa.binary())[0].as_py()!r:.80}" if pa.types.is_string(bad.type) else ""
     raise DataError(f"column {name!r} holds text that is not UTF-8{value}")
 
@@ -175,7 +169,7 @@ def _gathered(
         yield together
 
 
-def reduce_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[WriteStatus]:
+def reduce_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[WriteStat]:
     """Turn batches of (position, frame) into the statuses of the files written."""
     bound = task.bind()
     writers = FileGroupWriter(task)
@@ -188,7 +182,7 @@ def reduce_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[Writ
     yield from task.timeline.sink(writers.finish())
 
 
-def reduce_columns_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[WriteStatus]:
+def reduce_columns_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[WriteStat]:
     """The reduce stage behind a hop of Spark's own columns: no strategy, no frames.
 
     Batches hold the source's columns and `position`; sorting by it restores the input order.

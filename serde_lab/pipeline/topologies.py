@@ -1,4 +1,4 @@
-"""Defines the chains of stages and hops that write records, one function per topology.
+"""Defines the chains of stages and hops that write records.
 
 The exchanges run a topology stage by stage, and its diagram is printed from it. Sources: RFC-24, RFC-84
 and the operator pipelines of Hudi's Flink writer.
@@ -125,150 +125,105 @@ WRITE_SORTED_ROWS = Stage(
 )
 
 
-def _assigning(lookup: type[IndexLookup] | None, what: str) -> Stage:
-    work = partial(assign_stage, lookup=lookup)
-    return Stage("assign", f"looked up in {what}, given file groups", work)
+def _assigning(lookup: type[IndexLookup] | None, does: str) -> Stage:
+    return Stage("assign", does, partial(assign_stage, lookup=lookup))
 
 
-def bucket() -> Topology:
-    """RFC-84's upsert with the simple bucket index: each record is shuffled once, and nothing is looked
-    up.
-    """
-    return Topology(
-        "bucket", "the hash of its key is a record's file group", (MAP, REDUCE), (BY_BUCKET,)
-    )
+_BY_INDEX_RECORDS = _assigning(SentIndex, "looked up in index records, given file groups")
+_BY_FOOTERS = _assigning(BaseFileBlooms, "looked up in base files' footers, given file groups")
 
+# RFC-84's upsert with the state index: each record is shuffled twice
+_STATE = Topology(
+    "state",
+    "the stored keys are sent as index records to the tasks that assign file groups",
+    (MAP, _BY_INDEX_RECORDS, REDUCE),
+    (BY_KEY, BY_FILE_GROUP),
+    index_joins=0,
+)
+# RFC-84's bulk insert: the tasks that read rows also write the files
+_BULK = Topology("bulk", "no record is made, and no row is moved", (WRITE_ROWS,))
 
-def state() -> Topology:
-    """RFC-84's upsert with the state index: each record is shuffled twice."""
-    return Topology(
-        "state",
-        "the stored keys are sent as index records to the tasks that assign file groups",
-        (MAP, _assigning(SentIndex, "index records"), REDUCE),
-        (BY_KEY, BY_FILE_GROUP),
-        index_joins=0,
-    )
-
-
-def bloom() -> Topology:
-    """RFC-24's step 4: no state to load, since the index is in the files."""
-    return Topology(
-        "bloom",
-        "the tasks that assign file groups look into the base files' key ranges and Bloom filters",
-        (MAP, _assigning(BaseFileBlooms, "base files' footers"), REDUCE),
-        (BY_KEY, BY_FILE_GROUP),
-    )
-
-
-def consistent() -> Topology:
-    """Hudi's consistent hashing: buckets can split and merge, so a ring maps each key to its file group."""
-    work = _assigning(None, "")
-    return Topology(
-        "consistent",
-        "the ring of its partition determines a record's file group, and nothing is looked up",
-        (MAP, replace(work, does="given file groups by the partition's ring"), REDUCE),
-        (BY_KEY, BY_FILE_GROUP),
-    )
-
-
-def legacy() -> Topology:
-    """RFC-24's starting point."""
-    return Topology(
-        "legacy",
-        "one task passes all records on, and one writes all of a partition",
-        (MAP, GENERATOR, WRITE_PARTITION),
-        (TO_ONE, BY_PARTITION),
-    )
-
-
-def step1() -> Topology:
-    """RFC-24's step 1: a coordinator begins instants, which removes the single-task bottleneck."""
-    return Topology(
-        "step1", "one task writes all of a partition", (MAP, WRITE_PARTITION), (BY_PARTITION,)
-    )
-
-
-def step2() -> Topology:
-    """RFC-24's step 2: separate stages assign and write, so writing scales with the file groups."""
-    return replace(state(), name="step2", about="assigners and writers are tasks of their own")
-
-
-def step3() -> Topology:
-    """RFC-24's step 3: a writing task holds no more than its buffer."""
-    assign = step2().stages[1]
-    return replace(
-        step2(),
-        name="step3",
-        about="as step2, and writers write as soon as a file group or their buffer is full",
-        stages=(MAP, assign, REDUCE_IN_BATCHES),
-        # a retried task must form the same mini-batches
-        hops=(BY_KEY, BY_FILE_GROUP_IN_ORDER),
-    )
-
-
-def compatible() -> Topology:
-    """RFC-24's pipeline without a coordinator; its commit sink is the driver, as in every topology here."""
-    return Topology(
-        "compatible",
-        "a single task begins instants, followed by assigners and writers",
-        (MAP, GENERATOR, _assigning(SentIndex, "index records"), REDUCE),
-        (TO_ONE, BY_KEY, BY_FILE_GROUP),
-        index_joins=1,
-    )
-
-
-def prepped() -> Topology:
-    """upsert_prepped: the source names the file group of each record."""
-    return Topology(
-        "prepped",
-        "records come with their file groups, and nothing is looked up",
-        (replace(MAP, does="keys, partition paths and places, rows to records"), REDUCE),
-        (BY_FILE_GROUP,),
-    )
-
-
-def bulk() -> Topology:
-    """RFC-84's bulk insert: the tasks that read rows also write the files."""
-    return Topology("bulk", "no record is made, and no row is moved", (WRITE_ROWS,))
-
-
-def bulk_partition_sort() -> Topology:
-    """bulk_insert with each task's rows sorted by partition path and key."""
-    return Topology(
-        "bulk_partition_sort", "no record is made; every task sorts its rows", (WRITE_SORTED_ROWS,)
-    )
-
-
-def bulk_global_sort() -> Topology:
-    """bulk_insert with all rows sorted by partition path and key."""
-    return Topology(
-        "bulk_global_sort",
-        "no record is made; rows are sorted as the engine's own columns",
-        (WRITE_ROWS,),
-        arrives_sorted=True,
-    )
-
-
-def append() -> Topology:
-    """RFC-84's append mode: inserts that skip the key lookup and the shuffle."""
-    return replace(bulk(), name="append")
-
-
-def nothing() -> Topology:
-    """Writes that only remove file groups."""
-    return Topology("nothing", "no record is read or written", ())
-
-
-TOPOLOGIES: Mapping[str, Callable[[], Topology]] = {
-    function.__name__: function
-    for function in (
-        *(bucket, consistent, state, bloom, legacy, step1, step2, step3, compatible, prepped),
-        *(bulk, bulk_partition_sort, bulk_global_sort, append, nothing),
+TOPOLOGIES: Mapping[str, Topology] = {
+    topology.name: topology
+    for topology in (
+        # RFC-84's upsert with the simple bucket index: each record is shuffled once
+        Topology(
+            "bucket",
+            "the hash of its key is a record's file group",
+            (MAP, REDUCE),
+            (BY_BUCKET,),
+        ),
+        # Hudi's consistent hashing: buckets can split and merge
+        Topology(
+            "consistent",
+            "the ring of its partition determines a record's file group, and nothing is looked up",
+            (MAP, _assigning(None, "given file groups by the partition's ring"), REDUCE),
+            (BY_KEY, BY_FILE_GROUP),
+        ),
+        _STATE,
+        # RFC-24's step 4: no state to load, since the index is in the files
+        Topology(
+            "bloom",
+            "the tasks that assign file groups look into the base files' key ranges and Bloom filters",
+            (MAP, _BY_FOOTERS, REDUCE),
+            (BY_KEY, BY_FILE_GROUP),
+        ),
+        # RFC-24's starting point
+        Topology(
+            "legacy",
+            "one task passes all records on, and one writes all of a partition",
+            (MAP, GENERATOR, WRITE_PARTITION),
+            (TO_ONE, BY_PARTITION),
+        ),
+        # RFC-24's step 1: a coordinator begins instants, which removes the single-task bottleneck
+        Topology(
+            "step1", "one task writes all of a partition", (MAP, WRITE_PARTITION), (BY_PARTITION,)
+        ),
+        # RFC-24's step 2: separate stages assign and write, so writing scales with the file groups
+        replace(_STATE, name="step2", about="assigners and writers are tasks of their own"),
+        # RFC-24's step 3: a writing task holds no more than its buffer, and a retried one forms the same
+        # mini-batches
+        replace(
+            _STATE,
+            name="step3",
+            about="as step2, and writers write as soon as a file group or their buffer is full",
+            stages=(MAP, _BY_INDEX_RECORDS, REDUCE_IN_BATCHES),
+            hops=(BY_KEY, BY_FILE_GROUP_IN_ORDER),
+        ),
+        # RFC-24's pipeline without a coordinator; its commit sink is the driver, as in every topology here
+        Topology(
+            "compatible",
+            "a single task begins instants, followed by assigners and writers",
+            (MAP, GENERATOR, _BY_INDEX_RECORDS, REDUCE),
+            (TO_ONE, BY_KEY, BY_FILE_GROUP),
+            index_joins=1,
+        ),
+        Topology(
+            "prepped",
+            "records come with their file groups, and nothing is looked up",
+            (replace(MAP, does="keys, partition paths and places, rows to records"), REDUCE),
+            (BY_FILE_GROUP,),
+        ),
+        _BULK,
+        Topology(
+            "bulk_partition_sort",
+            "no record is made; every task sorts its rows",
+            (WRITE_SORTED_ROWS,),
+        ),
+        Topology(
+            "bulk_global_sort",
+            "no record is made; rows are sorted as the engine's own columns",
+            (WRITE_ROWS,),
+            arrives_sorted=True,
+        ),
+        # RFC-84's append mode: inserts that skip the key lookup and the shuffle
+        replace(_BULK, name="append"),
+        # writes that only remove file groups
+        Topology("nothing", "no record is read or written", ()),
     )
 }
 """Every topology by its name."""
 
 
 def topology_of(plan: WritePlan) -> Topology:
-    """The topology of `plan`."""
-    return TOPOLOGIES[plan.topology]()
+    return TOPOLOGIES[plan.topology]

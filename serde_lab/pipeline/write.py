@@ -25,7 +25,7 @@ from serde_lab.pipeline.commit.table_services import (
     serve,
 )
 from serde_lab.pipeline.exchange.in_process import Exchange, summed
-from serde_lab.pipeline.handles.handle import WriteStatus, together
+from serde_lab.pipeline.handles.handle import together
 from serde_lab.pipeline.options.write import WriteOptions, check_records
 from serde_lab.pipeline.plan import bound_options, key_generator, make_plan
 from serde_lab.pipeline.source.schema import (
@@ -58,7 +58,7 @@ from serde_lab.table.services.replacing import (
 )
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.timeline.timeline import Instant
+from serde_lab.table.timeline.timeline import Instant, WriteStat
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ class PreparedWrite:
                 coordinator.give_up(error, takes_table=self.makes_table)
                 raise
 
-    def _replaced(self, statuses: Iterable[WriteStatus]) -> Replaced | None:
+    def _replaced(self, statuses: Iterable[WriteStat]) -> Replaced | None:
         """The file groups that the written ones replace; None if the write replaces none."""
         operation, view = self.options.operation, self.coordinator.table.view
         if operation is Operation.INSERT_OVERWRITE:
@@ -220,7 +220,7 @@ def run_batches(
     exchanges: Sequence[Exchange],
     clock: TaskTimeline,
     given: RecordSchema | None = None,
-) -> tuple[WriteStatus, ...]:
+) -> tuple[WriteStat, ...]:
     """Write the batches in order under `instant`, which is inflight; one status per remaining file.
 
     `given`: the records' schema if they leave out table columns. Raises OptionError for an operation that
@@ -231,7 +231,7 @@ def run_batches(
             f"hoodie.datasource.write.operation is {options.operation}, and an instant of several"
             f" batches takes {', '.join(_SPANNING)}"
         )
-    written: dict[str, WriteStatus] = {}
+    written: dict[str, WriteStat] = {}
     for number, exchange in enumerate(exchanges):
         with clock.phase("plan"):
             plan = make_plan(table, schema, options, instant, number, len(exchanges), given)
@@ -241,7 +241,7 @@ def run_batches(
     return tuple(written.values())
 
 
-def _add(storage: Storage, written: dict[str, WriteStatus], status: WriteStatus) -> None:
+def _add(storage: Storage, written: dict[str, WriteStat], status: WriteStat) -> None:
     """Record a file; a base file replaces the one that an earlier batch wrote for its file group."""
     if status.is_log:
         written[status.path] = status

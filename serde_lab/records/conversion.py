@@ -43,6 +43,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from serde_lab.errors import DataError, SchemaError, TableError
+from serde_lab.records.buffers import binary_array, spans_of
 from serde_lab.records.schema import is_decimal, is_list
 
 _LAST_OF_FOUR_DIGITS = 2_932_896  # 9999-12-31, in days since 1970
@@ -146,14 +147,8 @@ def _scientific(shortest: pa.StringArray) -> pa.StringArray:
 
 
 def _hexadecimal(values: pa.BinaryArray) -> pa.StringArray:
-    _, offset_buffer, data_buffer = values.buffers()
-    offsets = np.frombuffer(offset_buffer, np.int32, len(values) + 1, 4 * values.offset)
-    data = b"" if data_buffer is None else memoryview(data_buffer)[offsets[0] : offsets[-1]]
-    digits = bytes(data).hex().encode()
-    doubled = (offsets - offsets[0]) * np.int32(2)
-    text = pa.Array.from_buffers(
-        pa.string(), len(values), [None, pa.py_buffer(doubled.tobytes()), pa.py_buffer(digits)]
-    )
+    data, ends = spans_of(values)
+    text = binary_array(2 * ends, data.to_pybytes().hex().encode()).cast(pa.string())
     return pc.if_else(values.is_valid(), text, None) if values.null_count else text
 
 

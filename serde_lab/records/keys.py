@@ -9,7 +9,6 @@ without any it is made from the row's position in the input. Fields are named by
 from __future__ import annotations
 
 import re
-import urllib.parse
 from dataclasses import dataclass
 from typing import Literal
 
@@ -242,11 +241,6 @@ def auto_keys(place: RowPlace, rows: int) -> pa.StringArray:
 def escape(text: str) -> str:
     """PartitionPathEncodeUtils.escapePathName: %XX for the characters that paths cannot contain."""
     return "".join(f"%{ord(char):02X}" if char in _ESCAPED else char for char in text)
-
-
-def unescape(text: str) -> str:
-    """The inverse of `escape`."""
-    return urllib.parse.unquote(text)
 
 
 def _check_struct(data: pa.RecordBatch, path: str) -> None:

@@ -44,6 +44,8 @@ FILE_ID = "_hoodie_file_id"
 INSTANT_TIME = "_hoodie_instant_time"
 OPERATION = "_hoodie_operation"
 IS_INDEX_RECORD = "_hoodie_is_index_record"
+IS_DELETED = "_hoodie_is_deleted"
+"""A boolean data column of Hudi's by which a writer marks a row as a delete."""
 
 ENVELOPE = pa.schema(
     [

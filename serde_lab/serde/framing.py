@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import gc
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 
 import google_crc32c
 import numpy as np
@@ -45,8 +46,15 @@ class Cuts:
 
     @property
     def rows(self) -> npt.NDArray[np.int32]:
-        """Records in each frame."""
         return np.diff(self.offsets).astype(np.int32)
+
+
+class Damaged(Exception):
+    """Damage in a frame or a record: what is wrong, and its number among those that are read, if known."""
+
+    def __init__(self, problem: str, number: int | None = None) -> None:
+        super().__init__(problem)
+        self.problem, self.number = problem, number
 
 
 @contextmanager
@@ -125,6 +133,26 @@ def _cut_bytes(cuts: Cuts, ends: npt.NDArray[np.integer], most_bytes: int) -> Cu
     return Cuts(np.append(starts[order], cuts.offsets[-1]), targets[order])
 
 
+def cut_by_writing(
+    bounds: Bounds, options: SerdeOptions, write: Callable[[int, int], list[int]]
+) -> Cuts:
+    """The same, for frames whose size is known only once they are written.
+
+    `write` takes a run of records [first, last), writes it as one frame or several that are small enough, and
+    returns the first record of each.
+    """
+    cuts = cut(bounds, options)
+    starts: list[int] = []
+    targets: list[int] = []
+    for target, (first, last) in zip(
+        cuts.targets.tolist(), pairwise(cuts.offsets.tolist()), strict=True
+    ):
+        starts += write(first, last)
+        targets += [target] * (len(starts) - len(targets))
+    offsets = np.array([*starts, cuts.offsets[-1]], np.int64)
+    return Cuts(offsets, np.array(targets, np.int32))
+
+
 def frames_of(cuts: Cuts, frame: pa.BinaryArray, options: SerdeOptions) -> Frames:
     """The frames of one batch, with their integrity trailers if `options` asks for them."""
     sealed = seal(frame) if options.integrity == "crc32c" else frame
@@ -132,10 +160,10 @@ def frames_of(cuts: Cuts, frame: pa.BinaryArray, options: SerdeOptions) -> Frame
 
 
 def frame_error(
-    strategy: str, frame_index: int, options: SerdeOptions, problem: str
+    strategy: str, frame_index: int | None, options: SerdeOptions, problem: str
 ) -> DecodeError:
     """The error for a damaged frame: it names the record, or the frame if frames hold several records."""
-    if options.rows_per_frame == 1:
+    if options.rows_per_frame == 1 or frame_index is None:
         return DecodeError(strategy, frame_index, problem)
     return DecodeError(strategy, None, f"frame {frame_index}: {problem}")
 
@@ -197,16 +225,4 @@ def _text(t: pa.DataType) -> str:
         return f"map<{_text(t.item_type)}>"
     if pat.is_struct(t):
         return f"struct<{','.join(_field(f.name, f.type) for f in child_fields(t))}>"
-    return _PRIMITIVES[t]
-
-
-_PRIMITIVES = {
-    pa.bool_(): "bool",
-    pa.int8(): "int8",
-    pa.int16(): "int16",
-    pa.int32(): "int32",
-    pa.int64(): "int64",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.date32(): "date",
-}
+    return str(t).removesuffix("32[day]")  # a date32 is written as date

@@ -21,9 +21,9 @@ Laws, checked for every strategy and every plug-in by `serde_lab.serde.conforman
    that says so in `fairness()`); with "crc32c" every flip raises before anything is decoded.
 5. Frames written by an older version still decode (golden bytes).
 
-Strategies, plug-ins included, share these functions: `records.types.check_supported` and
-`serde.options.resolve` in `bind`, `serde.framing.cut` and `frames_of` in `encode`, `serde.framing.opened` and
-`frame_error` in `decode`, `serde.fingerprint.schema_fingerprint` for the head of a frame.
+Strategies, plug-ins included, share these functions: `records.schema.check_supported` and
+`serde.registry.resolve` in `bind`, `serde.framing.cut` and `frames_of` in `encode`, `serde.framing.opened`
+and `frame_error` in `decode`, `serde.framing.schema_fingerprint` for the head of a frame.
 
 Headline figures are the sum of the four verbs above. The representation behind `Records` decides how the
 work divides into converting and serialising, so every strategy's module docstring describes it.
@@ -223,8 +223,16 @@ class Records(ABC):
 class BoundSerde(ABC):
     """A strategy bound to one schema and its options. Picklable; its repr shows strategy and options."""
 
-    schema: RecordSchema
-    options: SerdeOptions
+    name: ClassVar[str] = ""
+    """The strategy's name."""
+    mark: ClassVar[bytes]
+    """First byte of every frame of this strategy: shows on the wire which strategy was used."""
+
+    def __init__(self, schema: RecordSchema, options: SerdeOptions) -> None:
+        self.schema, self.options = schema, options
+
+    def __repr__(self) -> str:
+        return f"{self.name}({self.options})"
 
     @property
     def decode_bytes(self) -> int | None:
@@ -316,9 +324,6 @@ class BoundSerde(ABC):
     def sniff(self, frame: bytes) -> bool:
         """Whether `frame` begins with this strategy's mark; nothing is decoded."""
         return frame[:1] == type(self).mark
-
-    mark: ClassVar[bytes]
-    """First byte of every frame of this strategy: shows on the wire which strategy was used."""
 
 
 _OVERRIDDEN_BY = {

@@ -1,20 +1,24 @@
 """Predicts a strategy's cost for a schema from what its author expected before measuring it.
 
-Strategies' modules hold the expectations as data: `EXPECTED` has bytes and nanoseconds of a value by kind,
-for the default execution; `EXPECTED_ROW_NS` or `EXPECTED_BATCH_NS` has the nanoseconds for the other. A
-plug-in without them has no prediction.
+`expected_costs.toml` has the expectations for the package's own strategies: bytes and nanoseconds of a value
+by kind. A plug-in may have them in its module, as `EXPECTED` for its default execution and
+`EXPECTED_ROW_NS` or `EXPECTED_BATCH_NS` for the other; without them it has no prediction.
 """
 
 from __future__ import annotations
 
+import re
 import sys
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.types as pat
 
-from serde_lab.records.schema import is_binary, is_decimal, is_list, is_string
+from serde_lab.records.schema import plain_type
 from serde_lab.serde.interface import Strategy
 
 Costs = Mapping[str, tuple[float | None, float | None]]
@@ -30,12 +34,23 @@ class Prediction:
 
 def expected_costs(strategy: Strategy, execution: str) -> Costs:
     """Bytes and nanoseconds of a value by kind, and of a record without columns under "record"."""
+    own = _own_costs()
+    if strategy.name in own:
+        costs = own[own[strategy.name].get("like", strategy.name)]
+        place = 1 + strategy.executions.index(execution)
+        return {kind: (found[0], found[place]) for kind, found in costs.items()}
     module = sys.modules[type(strategy).__module__]
     expected = dict(getattr(module, "EXPECTED", {}))
     if execution != strategy.executions[0]:
         ns = getattr(module, f"EXPECTED_{execution.upper()}_NS", {})
         expected = {kind: (size, ns.get(kind)) for kind, (size, _) in expected.items()}
     return expected
+
+
+@cache
+def _own_costs() -> dict[str, Any]:
+    text = (files("serde_lab.serde") / "expected_costs.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
 
 
 def predict(strategy: Strategy, execution: str, data: pa.Schema) -> Prediction | None:
@@ -52,22 +67,5 @@ def predict(strategy: Strategy, execution: str, data: pa.Schema) -> Prediction |
 
 def kind_of(t: pa.DataType) -> str:
     """The kind of a type: its key in the expectations."""
-    for name, test in (
-        ("bool", pat.is_boolean),
-        ("int8", pat.is_int8),
-        ("int16", pat.is_int16),
-        ("int32", pat.is_int32),
-        ("int64", pat.is_int64),
-        ("float", pat.is_float32),
-        ("double", pat.is_float64),
-        ("decimal", is_decimal),
-        ("string", is_string),
-        ("binary", is_binary),
-        ("date", pat.is_date32),
-        ("timestamp", pat.is_timestamp),
-        ("list", is_list),
-        ("map", pat.is_map),
-    ):
-        if test(t):
-            return name
-    return "struct"
+    name = re.split(r"[<(\[]", str(plain_type(t)))[0]
+    return {"decimal128": "decimal", "date32": "date"}.get(name, name)

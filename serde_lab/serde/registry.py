@@ -193,5 +193,4 @@ def _points(name: str) -> tuple[EntryPoint, ...]:
 
 
 def bind(name: str, schema: RecordSchema, options: SerdeOptions) -> BoundSerde:
-    """The strategy called `name`, bound to `schema` and `options`."""
     return strategy(name).bind(schema, options)

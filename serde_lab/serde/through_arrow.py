@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from serde_lab.records.plain_form import from_plain, to_plain, to_plain_batch
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD, RecordSchema
@@ -25,15 +24,10 @@ def project(
     """The projection of these records as a batch of `target`."""
     batches = [to_plain_batch(side) for side in sides]
     first = batches[0]
-    is_index = first.column(IS_INDEX_RECORD)
-    present = None
-    if pc.any(is_index).as_py():
-        present = ~is_index.to_numpy(zero_copy_only=False)
     data = projected(
         projection,
         lambda side, number: batches[side].column(len(ENVELOPE) + number),
-        len(first),
-        present,
+        first.column(IS_INDEX_RECORD),
     )
     schema = target.batch_schema
     columns = [*first.columns[: len(ENVELOPE)], *data]

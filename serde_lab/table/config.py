@@ -1,27 +1,39 @@
 """A table's configuration as a frozen value, and the settings that follow from it.
 
-`config_properties` converts it to and from `hoodie.properties`; `config_checks` decides which configurations
-can be created.
+`config_properties` converts it to and from `hoodie.properties`; `check_creatable` decides which
+configurations can be created, and each of its refusals names the option at fault.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from serde_lab.errors import TableError
+from serde_lab.errors import OptionError, TableError
 from serde_lab.merging.combiner import PartialUpdate
 from serde_lab.merging.rules import DeleteMarkers, MergeRules
 from serde_lab.merging.survivors import MergeMode
 from serde_lab.records.keys import PartitionKind
 from serde_lab.records.partition_time import INPUT_TYPE, OUTPUT_FORMAT, TimeRule
 from serde_lab.table.index.index_kind import BUCKET, SIMPLE_ENGINE, IndexKind
-from serde_lab.table.table_kind import KEY_GENERATOR_CLASSES
 
 TableType = Literal["COPY_ON_WRITE", "MERGE_ON_READ"]
 
 PROPERTIES_PATH = ".hoodie/hoodie.properties"
+VERSIONS_CREATED, VERSIONS_READ = (6, 9), (6, 8, 9)
+KEY_GENERATOR_CLASSES = {
+    "SIMPLE": "org.apache.hudi.keygen.SimpleKeyGenerator",
+    "COMPLEX": "org.apache.hudi.keygen.ComplexKeyGenerator",
+    "NON_PARTITION": "org.apache.hudi.keygen.NonpartitionedKeyGenerator",
+    "TIMESTAMP": "org.apache.hudi.keygen.TimestampBasedKeyGenerator",
+    "CUSTOM": "org.apache.hudi.keygen.CustomKeyGenerator",
+}
+PARTIAL_UPDATE = "hoodie.table.partial.update.mode"
+MERGE_PROPERTY = "hoodie.record.merge.property."
+"""Write options with this prefix become properties of the table."""
+UNAVAILABLE = "hoodie.write.partial.update.unavailable.value"
 METADATA_PARTITIONS = "hoodie.table.metadata.partitions"
 INDEX_DEFINITIONS_PATH = "hoodie.table.index.defs.path"
 
@@ -93,7 +105,6 @@ class TableConfig:
 
     @property
     def merge_rules(self) -> MergeRules:
-        """The table's merge rules."""
         return MergeRules(
             self.merge_mode or MergeMode.COMMIT_TIME,
             self.merge_strategy_id,
@@ -116,7 +127,6 @@ class TableConfig:
 
     @property
     def index(self) -> IndexKind:
-        """The index that the table is written with."""
         return IndexKind(
             self.index_type,
             self.index_global,
@@ -225,3 +235,74 @@ def inferred_key_generator(config: TableConfig) -> str:
 def fields_of(text: str) -> tuple[str, ...]:
     """The names in a comma-separated property."""
     return tuple(part for part in (piece.strip() for piece in text.split(",")) if part)
+
+
+def check_creatable(config: TableConfig) -> None:
+    """Raises OptionError, naming the option, for a table that cannot be created."""
+    if not re.fullmatch(r"[A-Za-z0-9_]+", config.name):
+        raise OptionError(
+            f"hoodie.table.name is {config.name!r}; expected letters, digits and _ only, as Avro requires"
+        )
+    if config.version not in VERSIONS_CREATED:
+        raise OptionError(f"table version {config.version} cannot be created; expected 6 or 9")
+    if config.is_keyless and config.bucket_count is not None:
+        raise OptionError(
+            "hoodie.bucket.index.num.buckets is set, but the table has no record key",
+            hint="set hoodie.datasource.write.recordkey.field",
+        )
+    if config.merge_mode is MergeMode.EVENT_TIME and not config.ordering_fields:
+        raise OptionError("merging by event time needs an ordering field")
+    _check_merging(config)
+    if config.key_generator in KEY_GENERATOR_CLASSES:
+        _check_key_generator(config)
+    else:
+        raise OptionError(
+            f"key generator {config.key_generator!r} is not supported; known are "
+            f"{', '.join(KEY_GENERATOR_CLASSES)}"
+        )
+    config.index.check()
+    if config.index_type and config.is_keyless:
+        raise OptionError(
+            f"hoodie.index.type is {config.index_type}, but the table has no record key",
+            hint="set hoodie.datasource.write.recordkey.field",
+        )
+
+
+def _check_key_generator(config: TableConfig) -> None:
+    """Source: HoodieSparkKeyGeneratorFactory, and the checks in each key generator's constructor."""
+    inferred = inferred_key_generator(config)
+    rule = TimeRule.from_properties(config.extra) if config.time_fields else None
+    if config.key_generator == "CUSTOM":
+        if config.partition_fields and not config.partition_kinds:
+            raise OptionError(
+                f"the key generator CUSTOM needs the kinds of {', '.join(config.partition_fields)}",
+                hint="hoodie.datasource.write.partitionpath.field=a:SIMPLE,b:TIMESTAMP",
+            )
+        return
+    fits = {inferred}
+    if rule is not None:
+        fits = {"TIMESTAMP"} if inferred == "SIMPLE" else set()
+    if config.key_generator not in fits:
+        raise OptionError(
+            f"key generator {config.key_generator} does not fit {len(config.record_key_fields)} key and"
+            f" {len(config.partition_fields)} partition columns, which need {inferred}"
+        )
+
+
+def _check_merging(config: TableConfig) -> None:
+    if config.merge_mode is MergeMode.CUSTOM and not config.merge_strategy_id:
+        raise OptionError(
+            "the merge mode is CUSTOM, but neither a strategy nor a payload class is set",
+            hint="hoodie.write.record.merge.strategy.id or hoodie.datasource.write.payload.class",
+        )
+    if config.merge_mode is MergeMode.CUSTOM and config.partial_update_mode:
+        raise OptionError(f"{PARTIAL_UPDATE} has no effect with merge mode CUSTOM")
+    if (config.partial_update_mode == "FILL_UNAVAILABLE") != bool(config.unavailable_value):
+        raise OptionError(
+            f"{MERGE_PROPERTY}{UNAVAILABLE} and {PARTIAL_UPDATE}=FILL_UNAVAILABLE need each"
+            " other; one of them is missing"
+        )
+    if config.version == 6 and (config.partial_update_mode or config.delete_field):
+        raise OptionError("partial updates and hoodie.payload.delete.field need table version 9")
+    # the constructor refuses a field without marker, or a marker without field
+    DeleteMarkers(config.delete_field, config.delete_marker)

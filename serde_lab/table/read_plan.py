@@ -24,6 +24,7 @@ from serde_lab.errors import OptionError
 from serde_lab.merging.combiner import Combiner
 from serde_lab.merging.merger import Merged
 from serde_lab.merging.survivors import MergeMode, match, not_older
+from serde_lab.records.buffers import one_batch
 from serde_lab.records.conversion import conform
 from serde_lab.records.schema import RecordSchema, columns_of, values_at
 from serde_lab.table.config import TableConfig
@@ -186,8 +187,7 @@ class FileSliceReader:
         """Combine base rows with the log's rows of the same keys."""
         older = batch.take(pa.array(base_rows))
         numbers = log.row[met]
-        taken = log.rows.take(pa.array(numbers)).combine_chunks().to_batches()
-        newer = taken[0] if taken else older.slice(0, 0)
+        newer = one_batch(log.rows.take(pa.array(numbers)))
         present = log.present
         if present is not None:
             present = {name: mask[numbers] for name, mask in present.items()}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 import pyarrow as pa
 
@@ -17,8 +15,8 @@ from serde_lab.table.config import (
     METADATA_PARTITIONS,
     PROPERTIES_PATH,
     TableConfig,
+    check_creatable,
 )
-from serde_lab.table.config_checks import check_creatable
 from serde_lab.table.config_properties import from_properties, to_properties
 from serde_lab.table.files.base_file import BaseFileReader, data_schema
 from serde_lab.table.files.file_system_view import (
@@ -32,7 +30,13 @@ from serde_lab.table.properties import format_properties, parse_properties
 from serde_lab.table.storage.data_files import PARTITION_METADATA, in_partition
 from serde_lab.table.storage.lock import LOCK_FOLDER
 from serde_lab.table.storage.storage import Storage
-from serde_lab.table.timeline.timeline import SCHEMA_KEY, CommitMetadata, Instant, Timeline
+from serde_lab.table.timeline.timeline import (
+    SCHEMA_KEY,
+    CommitMetadata,
+    Instant,
+    Timeline,
+    json_object,
+)
 
 _EMPTY_FOLDERS = (
     ".hoodie/.aux/.bootstrap/.fileids",
@@ -78,11 +82,6 @@ class HoodieTable:
         properties = parse_properties(content.decode(errors="replace"))
         return cls(storage, from_properties(properties, where))
 
-    @classmethod
-    def open_or_create(cls, storage: Storage, config: TableConfig) -> HoodieTable:
-        """Open the table; create it with `config` if there is none."""
-        return cls.open(storage) if cls.exists(storage) else cls.create(storage, config)
-
     def remove_unused(self) -> bool:
         """Undo `create` if nobody has written to the table; returns whether it was undone.
 
@@ -107,6 +106,15 @@ class HoodieTable:
         """The same table with `merger_classes`, which the table does not store."""
         return HoodieTable(self.storage, replace(self.config, merger_classes=tuple(merger_classes)))
 
+    def check_nothing_pending(self, service: str) -> None:
+        """Raises TableError if an instant is pending, for which the service must wait."""
+        pending = self.timeline().pending()
+        if pending:
+            raise TableError(
+                f"{self.storage.url}: {pending[0].action} {pending[0].time} is pending; "
+                f"{service} must wait until it is completed or rolled back"
+            )
+
     def timeline(self) -> Timeline:
         """The active timeline."""
         return Timeline(self.storage, self.config)
@@ -130,7 +138,6 @@ class HoodieTable:
         return FileSystemView(self.config, files, visibility, replaced)
 
     def commit_metadata(self, instant: Instant) -> CommitMetadata:
-        """The metadata of a completed write."""
         timeline = self.timeline()
         return CommitMetadata.from_bytes(
             timeline.read(instant), self.storage.describe(timeline.path(instant))
@@ -144,7 +151,9 @@ class HoodieTable:
         for instant in reversed(self.timeline().completed()):
             text = self.commit_metadata(instant).extra_metadata.get(SCHEMA_KEY)
             if text:
-                return data_schema(avro_to_arrow(_parsed(text, instant.time)))
+                return data_schema(
+                    avro_to_arrow(json_object(text, f"instant {instant.time}: its schema"))
+                )
         bases = self.view().latest_base_files()
         if not bases:
             return None
@@ -175,16 +184,6 @@ class HoodieTable:
 
 def _is_of_metadata_table(key: str) -> bool:
     return key.startswith(METADATA_PARTITIONS) or key == INDEX_DEFINITIONS_PATH
-
-
-def _parsed(text: str, instant: str) -> dict[str, Any]:
-    try:
-        schema = json.loads(text)
-    except ValueError as exc:
-        raise TableError(f"instant {instant}: its schema is not JSON: {exc}") from exc
-    if not isinstance(schema, dict):
-        raise TableError(f"instant {instant}: its schema is not an Avro record")
-    return schema
 
 
 def _properties_text(config: TableConfig, verb: str) -> str:

@@ -2,7 +2,7 @@
 
 All data columns are compared by value; the order of rows and columns does not matter, duplicates count, and
 meta columns are left out (`meta_columns.py` judges them). Types are compared as the table stores them
-(`records.types.storage_type`: int8 and int16 as int32, large and view types as plain ones). The docstring of
+(`records.schema.storage_type`: int8 and int16 as int32, large and view types as plain ones). The docstring of
 `row_hash.py` says which values are equal.
 """
 
@@ -129,7 +129,6 @@ def fingerprint(source: RowSource | pa.Table) -> Fingerprint:
 
 
 def rows_of(source: RowSource | pa.Table) -> RowSource:
-    """`source` as a RowSource."""
     return TableRows(source) if isinstance(source, pa.Table) else source
 
 

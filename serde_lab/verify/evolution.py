@@ -11,7 +11,6 @@ verifies it).
 from __future__ import annotations
 
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -76,19 +75,12 @@ def _change_of_there(narrow: pa.DataType, wide: pa.DataType) -> Change:
 
 def _java(value: float, kind: pa.DataType) -> str:
     """The text that Double.toString or Float.toString gives."""
-    if value != value:
+    number = np.float32(value) if pat.is_float32(kind) else np.float64(value)
+    if np.isnan(number):
         return "NaN"
-    if value in (float("inf"), float("-inf")):
-        return "Infinity" if value > 0 else "-Infinity"
-    shortest = str(np.float32(value)) if pat.is_float32(kind) else repr(float(value))
-    sign, digits, exponent = Decimal(shortest).as_tuple()
-    assert isinstance(exponent, int)
-    text = "".join(map(str, digits)).lstrip("0").rstrip("0")
-    power = exponent + len(digits) - 1 if any(digits) else 0
-    minus = "-" if sign else ""
-    if not text:
-        return f"{minus}0.0"
-    if 1e-3 <= abs(value) < 1e7:
-        plain = f"{abs(Decimal(shortest)):f}"
-        return minus + (plain if "." in plain else f"{plain}.0")
-    return f"{minus}{text[0]}.{text[1:] or '0'}E{power}"
+    if np.isinf(number):
+        return "Infinity" if number > 0 else "-Infinity"
+    if number == 0 or 1e-3 <= abs(value) < 1e7:
+        return np.format_float_positional(number, unique=True, trim="0")
+    digits, _, power = np.format_float_scientific(number, unique=True, trim="0").partition("e")
+    return f"{digits}E{int(power)}"

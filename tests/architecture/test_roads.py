@@ -10,17 +10,15 @@ import ast
 import json
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlparse
 
 import pytest
 
 from serde_lab.cli.app import main
 from serde_lab.lab import runner
-from serde_lab.lab.cells.bench import Bench
 from serde_lab.lab.checks.stand_alone import Proof
 from serde_lab.lab.run_settings import RunSettings
 from serde_lab.lab.runner import run_scenario
@@ -30,7 +28,7 @@ from serde_lab.records.operation import Operation
 from serde_lab.scenario.loading import parse_scenario
 from serde_lab.verify.table_checks import CheckResult, TableVerdict
 from tests.architecture.following import ROOT, Figure, FollowedTask, Follower, following
-from tests.lab.small_scenario import content
+from tests.lab.small_scenario import SharedSession, content
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,16 +88,7 @@ def roads(
 
 def _tiny_run(spark: SparkSession, folder: Path, patch: pytest.MonkeyPatch) -> Path:
     """Half of 6,005 rows, then an upsert of the other half: one map task, one reduce task."""
-
-    class Shared(AbstractContextManager["Shared"]):
-        def __init__(self, *args: object) -> None:
-            logs = unquote(urlparse(spark.conf.get("spark.eventLog.dir")).path)
-            self.bench = Bench(spark, Path(logs), spark.sparkContext.defaultParallelism)
-
-        def __exit__(self, *args: object) -> None:
-            self.bench.end_workers()
-
-    patch.setattr(runner, "RunSession", Shared)
+    patch.setattr(runner, "RunSession", lambda *_: SharedSession(spark))
     patch.setattr(runner, "CellChecks", _NothingToCheck)
     patch.setattr(runner, "frames_stand_alone", lambda *args: Proof({}, {}))
     document = content(folder, ["internal_row"], exchange="spark", table={"buckets": 1})

@@ -6,7 +6,6 @@ should end, and then SIGKILLs itself: a child that never reports did not reach t
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import re
 import signal
@@ -21,6 +20,7 @@ from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from tests.faults.other_writes import OtherWork, other_write
 from tests.faults.small_table import DEAD, compact_all, upsert
+from tests.forked_reader import CONTEXT
 
 Work = Literal["upsert", "compact", "recover", "clean", "archive"] | OtherWork
 NEVER = -1
@@ -126,17 +126,6 @@ def _live(mark: Connection, work: Work, place: Storage, table_type: str, point: 
     storage.point, storage.mark = point, mark
     do(work, storage, table_type)
     mark.send("survived")
-
-
-# children are forked from a process that has imported the pipeline and done nothing else
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(
-    [
-        "serde_lab.pipeline.write",
-        "serde_lab.pipeline.exchange.in_process",
-        "serde_lab.table.read_plan",
-    ]
-)
 
 
 def kill(work: Work, place: Path | Storage, table_type: str, point: KillPoint) -> str:

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.errors import ConcurrentWrite, StorageError
-from serde_lab.pipeline.handles.handle import WriteStatus
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.timeline import WriteStat
 from tests.faults.killed_driver import StepStorage
 from tests.faults.other_writes import (
     AFTER,
@@ -144,7 +144,7 @@ def test_a_zombie_of_the_first_batch_of_an_instant_is_never_seen(when: str, tmp_
             first.again(storage)
 
     class Second(Attempts):
-        def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
+        def run(self, plan: WritePlan) -> tuple[WriteStat, ...]:
             if when == "before the second batch":
                 zombie()
             return super().run(plan)

@@ -13,12 +13,12 @@ import pytest
 from serde_lab.errors import ConcurrentWrite, StorageError
 from serde_lab.pipeline.commit.coordinator import Coordinator
 from serde_lab.pipeline.exchange.in_process import InProcessExchange
-from serde_lab.pipeline.handles.handle import WriteStatus
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.table.services.rollback import recover
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.archive import archive
+from serde_lab.table.timeline.timeline import WriteStat
 from tests.faults.killed_driver import StepStorage
 from tests.faults.small_table import (
     COW,
@@ -54,14 +54,14 @@ class Attempts(InProcessExchange):
         super().__init__([batches(rows)])
         self.rows, self.then, self.attempts = rows, then, attempts
 
-    def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
+    def run(self, plan: WritePlan) -> tuple[WriteStat, ...]:
         self.plan = plan
         done = [super(Attempts, self).run(plan) for _ in range(self.attempts)]
         assert all(statuses == done[0] for statuses in done)
         self.then()
         return done[-1]
 
-    def again(self, storage: Storage | None = None) -> tuple[WriteStatus, ...]:
+    def again(self, storage: Storage | None = None) -> tuple[WriteStat, ...]:
         """All tasks of the write once more."""
         plan = self.plan if storage is None else replace(self.plan, storage=storage)
         return InProcessExchange([batches(self.rows)]).run(plan)

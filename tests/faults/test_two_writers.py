@@ -13,12 +13,12 @@ import pytest
 
 from serde_lab.errors import ConcurrentWrite, SchemaError, StorageError
 from serde_lab.pipeline.exchange.in_process import InProcessExchange
-from serde_lab.pipeline.handles.handle import WriteStatus
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.table.services.rollback import rollback_pending
 from serde_lab.table.storage.lock import TableLock
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.timeline import WriteStat
 from tests.faults.killed_driver import CONTEXT, StepStorage, Work, do
 from tests.faults.small_table import (
     COW,
@@ -43,7 +43,7 @@ class Meanwhile(InProcessExchange):
         super().__init__([batches(DEAD)])
         self.act = act
 
-    def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
+    def run(self, plan: WritePlan) -> tuple[WriteStat, ...]:
         statuses = super().run(plan)
         self.act()
         return statuses

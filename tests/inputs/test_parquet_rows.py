@@ -76,7 +76,7 @@ def test_what_is_wrong_with_files_is_said(tmp_path: Path) -> None:
         SchemaError, match=r"b.parquet: column 'k' has the type string, expected int64"
     ):
         ParquetRows([good, other])
-    with pytest.raises(DataError, match=r"c.parquet: not a parquet file"):
+    with pytest.raises(DataError, match=r"c.parquet: is not a readable Parquet file"):
         ParquetRows([text])
     with pytest.raises(DataError, match=r"d.parquet: no such file"):
         ParquetRows([missing])
@@ -94,5 +94,5 @@ def test_a_damaged_file_is_said(tmp_path: Path) -> None:
     damaged = bytearray(file.read_bytes())
     damaged[4:40] = b"\xff" * 36
     file.write_bytes(damaged)
-    with pytest.raises(DataError, match=r"x.parquet: cannot be read"):
+    with pytest.raises(DataError, match=r"x.parquet: is not a readable Parquet file"):
         ParquetRows([file]).read(0, 1000)

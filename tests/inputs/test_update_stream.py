@@ -18,7 +18,8 @@ from serde_lab.errors import DataError, UsageError
 from serde_lab.inputs.content_hash import checksum
 from serde_lab.inputs.parquet_rows import ParquetRows
 from serde_lab.inputs.shares import Shares, count
-from serde_lab.inputs.update_stream import IS_DELETED, UpdateStream
+from serde_lab.inputs.update_stream import UpdateStream
+from serde_lab.records.schema import IS_DELETED
 
 ROWS = 400
 KEY = ("k", "n")

@@ -5,20 +5,26 @@ Owns made-up rows and the TOML around them. Must not know what a test does with 
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
+from serde_lab.lab import runner
+from serde_lab.lab.run_settings import RunSettings
+from serde_lab.lab.runner import run_scenario
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import Run
 from serde_lab.scenario.loading import parse_scenario
 from serde_lab.scenario.model import Scenario
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 NAME = "small"
 
@@ -111,14 +117,30 @@ def _literal(value: object) -> str:
     return str(value)
 
 
-def run_in_a_process(whole: Mapping[str, Any], folder: Path) -> Run:
-    """The run of a scenario, in a process of its own: one process has one Spark session."""
-    (folder / "small.toml").write_text(toml(whole))
-    command = [sys.executable, "-m", "serde_lab", "run", "small.toml", "--cache", "cache"]
-    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run(
-        command, cwd=folder, env=environ, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    (path,) = (folder / "results" / NAME).iterdir()
-    return load_run(path)
+class SharedSession(AbstractContextManager["SharedSession"]):
+    """Takes the place of a run's own session, `RunSession`: the tests' session and a bench on it."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        from serde_lab.lab.cells.bench import Bench
+
+        logs = unquote(urlparse(spark.conf.get("spark.eventLog.dir")).path)
+        self.bench = Bench(spark, Path(logs), spark.sparkContext.defaultParallelism)
+        self._environment = spark.sparkContext.environment
+        self._before = dict(self._environment)
+
+    def __exit__(self, *args: object) -> None:
+        self.bench.end_workers()
+        # Spark takes no worker that has just ended
+        self._environment.clear()
+        self._environment.update(self._before)
+
+
+def run_in_session(spark: SparkSession, whole: Mapping[str, Any], folder: Path) -> Run:
+    """The run of a scenario in the tests' session: no JVM and no process are started for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "RunSession", lambda *_: SharedSession(spark))
+        settings = RunSettings(folder / "results", folder / "cache", folder / "work")
+        outcome = run_scenario(parse_scenario(dict(whole), "small.toml"), settings)
+    run = load_run(outcome.path)
+    assert outcome.exit_status == 0, [cell.error for cell in run.cells] + list(run.checks)
+    return run

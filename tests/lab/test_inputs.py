@@ -302,7 +302,7 @@ def test_data_that_cannot_be_written(
         ("*.csv", "data.path: no file matches {path}"),
         ("empty", "data.path: the folder {path} has no .parquet file"),
         ("deep", "name the files in its subfolders by {path}/**/*.parquet"),
-        ("text.parquet", "{path}: not a parquet file"),
+        ("text.parquet", "{path}: is not a readable Parquet file"),
     ],
 )
 def test_paths_that_lead_nowhere(tmp_path: Path, path: str, expected: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -15,7 +15,10 @@ from serde_lab.scenario.loading import parse_scenario
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from tests.lab.small_scenario import content, run_in_a_process, source
+from tests.lab.small_scenario import content, run_in_session, source
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.slow
 
@@ -47,14 +50,14 @@ def test_rows_are_added_and_all_checks_hold(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_over_spark(tmp_path: Path) -> None:
+def test_over_spark(spark: SparkSession, tmp_path: Path) -> None:
     whole = keyless(source(tmp_path, ROWS), "spark")
     whole["arm"] = [
         {"name": "arrow", "strategy": "arrow"},
         {"name": "frames", "control": "exchange_only"},
         {"name": "floor", "control": "parquet_floor"},
     ]
-    all_is_well(run_in_a_process(whole | {"reference": "arrow"}, tmp_path))
+    all_is_well(run_in_session(spark, whole | {"reference": "arrow"}, tmp_path))
 
 
 def all_is_well(run: Run) -> None:

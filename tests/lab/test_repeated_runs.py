@@ -108,8 +108,8 @@ def in_process(folder: Path, results: str, *overrides: str, scenario: str = "sma
 def on_spark(folder: Path, cores: int, arms: Sequence[str], scenario: str = "small.toml") -> Run:
     """In a process of its own, since one process has one Spark session."""
     results = f"cores-{cores}-{scenario}"
-    command = [sys.executable, "-m", "serde_lab", "run", scenario, "--results", results]
-    command += ["--cache", "cache", "--set", "measure.exchange=spark"]
+    command = [sys.executable, "-m", "tests.small_calibration", "run", scenario]
+    command += ["--results", results, "--cache", "cache", "--set", "measure.exchange=spark"]
     command += ["--set", f"measure.cores={cores}"]
     for arm in arms:
         command += ["--strategy", arm]

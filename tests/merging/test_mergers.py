@@ -22,11 +22,12 @@ from serde_lab.merging.merger import (
     CommitTimeMerger,
     EventTimeMerger,
     Merged,
+    MergedTable,
     RecordMerger,
 )
 from serde_lab.merging.payload_bridge import HUDIS, AvroRecordMerger, RecordPayload
 from serde_lab.merging.rules import DeleteMarkers, MergeRules, choose_merger, deletes_of
-from serde_lab.merging.survivors import History, MergeMode, sources, winners
+from serde_lab.merging.survivors import EntryHistory, MergeMode, sources, winners
 from serde_lab.records.schema import RecordSchema
 
 DATA = pa.schema([("k", pa.string()), ("o", pa.float64()), ("a", pa.int64()), ("b", pa.string())])
@@ -46,11 +47,11 @@ def batch(versions: list[Version]) -> pa.RecordBatch:
     )
 
 
-def history_of(versions: list[Version], by_event: bool = True) -> History:
+def history_of(versions: list[Version], by_event: bool = True) -> EntryHistory:
     rows = batch(versions)
     none = np.zeros(len(versions), np.bool_)
     ordering = [rows.column("o")] if by_event else []
-    return History(np.zeros(len(versions), np.int64), ordering, none, none)
+    return EntryHistory(np.zeros(len(versions), np.int64), ordering, none, none)
 
 
 def merged_all(merger: RecordMerger, versions: list[Version], left: bool = True) -> pa.RecordBatch:
@@ -62,7 +63,7 @@ def merged_all(merger: RecordMerger, versions: list[Version], left: bool = True)
     }
     while len(parts) > 1:
         older, newer = parts[:2] if left else parts[-2:]
-        one = merger.merge(older, newer, SCHEMA, properties).rows
+        one = merger.merge(older, newer, MergedTable(SCHEMA, properties)).rows
         parts = [one, *parts[2:]] if left else [*parts[:-2], one]
     return parts[0]
 
@@ -123,11 +124,13 @@ def test_a_commit_time_delete_breaks_associativity() -> None:
     entries = pa.array([5.0, None, 3.0])
     deleted, always = np.array([False, True, False]), np.array([False, True, False])
     group = np.zeros(3, np.int64)
-    at_once = winners(History(group, [entries], deleted, always))
-    in_log = winners(History(group[1:], [entries[1:]], deleted[1:], always[1:])) + 1
+    at_once = winners(EntryHistory(group, [entries], deleted, always))
+    in_log = winners(EntryHistory(group[1:], [entries[1:]], deleted[1:], always[1:])) + 1
     pair = np.append(0, in_log)
     later = winners(
-        History(group[: len(pair)], [entries.take(pa.array(pair))], deleted[pair], always[pair])
+        EntryHistory(
+            group[: len(pair)], [entries.take(pa.array(pair))], deleted[pair], always[pair]
+        )
     )
     assert (at_once.tolist(), pair[later].tolist()) == ([2], [0])
 
@@ -208,13 +211,7 @@ class Sums(RecordMerger):
     strategy_id = str(uuid.uuid5(uuid.NAMESPACE_DNS, "sums"))
     record_types = ("ARROW", "AVRO")
 
-    def merge(
-        self,
-        older: pa.RecordBatch,
-        newer: pa.RecordBatch,
-        schema: RecordSchema,
-        properties: Mapping[str, str],
-    ) -> Merged:
+    def merge(self, older: pa.RecordBatch, newer: pa.RecordBatch, table: MergedTable) -> Merged:
         old, new = (
             np.nan_to_num(b.column("a").to_numpy(zero_copy_only=False)) for b in (older, newer)
         )
@@ -239,7 +236,7 @@ def test_a_merger_folds_keys_of_many_versions() -> None:
     none = np.zeros(7, np.bool_)
     group = np.array([0, 0, 1, 2, 2, 2, 0])
     folded = MergerCombiner(Sums(), SCHEMA).fold(
-        Entries(rows, History(group, [rows.column("o")], none, none), np.arange(7))
+        Entries(rows, EntryHistory(group, [rows.column("o")], none, none), np.arange(7))
     )
     # 0: 0 + 1 + 0, 1: 2, 2: 0 + 1 + 2
     assert folded.tops.tolist() == [2, 5, 6]
@@ -275,7 +272,7 @@ def test_a_merger_is_told_which_columns_are_given() -> None:
     versions: list[Version] = [(1.0, 1, "x"), (2.0, 2, None), (3.0, None, "z")]
     rows, none = batch(versions * 2), np.zeros(6, np.bool_)
     present = {"a": np.array([True, True, False] * 2), "b": np.array([True, False, True] * 2)}
-    history = History(np.array([0, 0, 0, 1, 2, 3]), [rows.column("o")], none, none)
+    history = EntryHistory(np.array([0, 0, 0, 1, 2, 3]), [rows.column("o")], none, none)
     folded = combiner.fold(Entries(rows, history, np.arange(6), present))
     assert folded.rows.column("a").to_pylist() == [3, 1, 2, None]
     assert folded.rows.column("b").to_pylist() == ["z", "x", None, "z"]
@@ -295,7 +292,7 @@ def test_deletes_among_partial_rows_have_no_columns() -> None:
     rows = batch([(1.0, 1, None)])
     deleted = np.array([False, True, True])
     values = pa.array([1.0, 2.0, 2.0])
-    history = History(np.array([0, 0, 1]), [values], deleted, np.zeros(3, np.bool_))
+    history = EntryHistory(np.array([0, 0, 1]), [values], deleted, np.zeros(3, np.bool_))
     folded = combiner.fold(Entries(rows, history, np.array([0, -1, -1]), {"b": np.array([False])}))
     assert folded.row.tolist() == [-1, -1]
     assert folded.present is not None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from serde_lab.errors import SchemaError
 from serde_lab.merging.survivors import MergeMode, match, merge, precombine, ranks
-from serde_lab.records.key_hash import hash64
+from serde_lab.records.buffers import hash64
 
 KEYS = st.text(alphabet="ab\0é\U0001f600", max_size=4)
 ROWS = st.lists(st.tuples(KEYS, st.integers(-3, 3)), max_size=30)

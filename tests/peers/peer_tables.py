@@ -20,7 +20,7 @@ from serde_lab.errors import OptionError
 from serde_lab.lab.own_reader import OwnReader
 from serde_lab.peers.apache_hudi import HudiSnapshot
 from serde_lab.records.schema import RecordSchema
-from serde_lab.table.table_kind import split_kinds
+from serde_lab.table.config_properties import split_kinds
 from serde_lab.verify import oracle
 from serde_lab.verify.oracle import HistoryCommit
 from serde_lab.verify.readers import HudiRs

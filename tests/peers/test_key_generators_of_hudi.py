@@ -26,9 +26,9 @@ from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.records.keys import KeyGenerator, PartitionKind
 from serde_lab.records.partition_time import PREFIX, TimeRule
 from serde_lab.records.schema import RecordSchema
+from serde_lab.table.config_properties import split_kinds
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.table_kind import split_kinds
 from serde_lab.verify.key_text import partition_paths, record_keys
 from serde_lab.verify.readers import HudiRs
 from serde_lab.verify.rules import TableRules

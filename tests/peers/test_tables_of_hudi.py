@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from serde_lab.errors import TableError
-from serde_lab.peers.apache_hudi import HudiSnapshot, read_as_of, read_incremental
+from serde_lab.peers.apache_hudi import HudiSnapshot
 from serde_lab.verify.contents import rows_of
 from serde_lab.verify.difference import first_difference
 from serde_lab.verify.readers import HudiRs, TableFacts
 from serde_lab.verify.table_checks import check_table
 from tests.peers.hudi_options import HudiTable, HudiWrite
+from tests.peers.hudi_reads import read_as_of, read_incremental
 from tests.peers.peer_tables import DELETE, FIRST, HISTORY, LAST, SECOND, PeerTable
 
 if TYPE_CHECKING:

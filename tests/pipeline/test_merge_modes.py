@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from serde_lab.merging.merger import (
     EVENT_TIME_STRATEGY,
     PAYLOAD_STRATEGY,
     Merged,
+    MergedTable,
     RecordMerger,
 )
 from serde_lab.pipeline.commit.table_services import compact
@@ -24,7 +24,6 @@ from serde_lab.pipeline.exchange.in_process import InProcessExchange
 from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.read import parse_read_options, plan_read
-from serde_lab.records.schema import RecordSchema
 from serde_lab.table.files.log_block import BlockType
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.verify.table_checks import rows_match
@@ -212,13 +211,7 @@ class Sums(RecordMerger):
 
     strategy_id = "11111111-2222-3333-4444-555555555555"
 
-    def merge(
-        self,
-        older: pa.RecordBatch,
-        newer: pa.RecordBatch,
-        schema: RecordSchema,
-        properties: Mapping[str, str],
-    ) -> Merged:
+    def merge(self, older: pa.RecordBatch, newer: pa.RecordBatch, table: MergedTable) -> Merged:
         total = pc.add(older.column("x"), newer.column("x"))
         at = newer.schema.get_field_index("x")
         return Merged(newer.set_column(at, newer.schema.field(at), total))

@@ -13,7 +13,6 @@ import pytest
 
 from serde_lab.errors import DataError, OptionError, SchemaError, TableError
 from serde_lab.pipeline.exchange.in_process import InProcessExchange
-from serde_lab.pipeline.handles.handle import WriteStatus
 from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.write import PreparedWrite
@@ -21,6 +20,7 @@ from serde_lab.table.files.log_block import BlockType, LogBlock, parse_blocks
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage.data_files import Marker, list_markers
 from serde_lab.table.storage.storage import Storage
+from serde_lab.table.timeline.timeline import WriteStat
 from tests.pipeline.lab_table import (
     BACK,
     FIRST,
@@ -214,7 +214,7 @@ def test_logs_get_create_markers_until_they_are_committed(tmp_path: Path) -> Non
     seen: list[Marker] = []
 
     class Watched(InProcessExchange):
-        def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
+        def run(self, plan: WritePlan) -> tuple[WriteStat, ...]:
             statuses = super().run(plan)
             seen.extend(list_markers(plan.storage, plan.instant))
             assert [marker.path for marker in seen] == sorted(s.path for s in statuses)

@@ -11,8 +11,9 @@ import pytest
 
 import serde_lab
 from serde_lab.errors import OptionError, StorageError, TableError
-from serde_lab.pipeline.commit.table_services import CompactionWork, compact
+from serde_lab.pipeline.commit.table_services import compact
 from serde_lab.pipeline.read import parse_read_options, plan_read
+from serde_lab.table.services.compaction import CompactionPlan
 from serde_lab.verify.oracle import HistoryCommit
 from serde_lab.verify.table_checks import Expected, rows_match
 from tests.pipeline.lab_table import (
@@ -158,9 +159,9 @@ def test_a_compaction_on_spark_raises_what_its_task_raised_and_leaves_the_table(
     log.write_bytes(whole)
     seen: list[int] = []
 
-    def counted(work: CompactionWork) -> Any:
-        seen.append(len(work))
-        return compactor_on(spark)(work)
+    def counted(plan: CompactionPlan) -> Any:
+        seen.append(len(plan.slices))
+        return compactor_on(spark)(plan)
 
     done = compact(table.table, counted)
     table.commits.append(HistoryCommit("compact"))

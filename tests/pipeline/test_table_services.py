@@ -11,11 +11,11 @@ import pytest
 from serde_lab.errors import DataError, LabError, StorageError
 from serde_lab.pipeline.commit.coordinator import Coordinator
 from serde_lab.pipeline.commit.table_services import (
-    CompactionWork,
     compact,
     deltacommits_to_compact,
 )
-from serde_lab.pipeline.handles.handle import WriteStatus
+from serde_lab.table.services.compaction import CompactionPlan, compact_slice
+from serde_lab.table.timeline.timeline import WriteStat
 from tests.pipeline.lab_table import BACK, FIRST, GONE, MOR, PARTITIONED, SECOND, LabTable, table_of
 
 pytestmark = pytest.mark.slow
@@ -162,9 +162,9 @@ def test_a_compaction_that_fails_is_rolled_back_at_once(tmp_path: Path) -> None:
     table.upsert(FIRST)
     table.upsert(SECOND)
 
-    def fails_halfway(work: CompactionWork) -> tuple[WriteStatus, ...]:
-        assert len(work) > 1
-        work.run(0)
+    def fails_halfway(plan: CompactionPlan) -> tuple[WriteStat, ...]:
+        assert len(plan.slices) > 1
+        compact_slice(plan, 0)
         raise StorageError("the disk is full")
 
     with pytest.raises(StorageError, match="full"):
@@ -181,9 +181,10 @@ def test_a_second_attempt_at_a_compaction_task_leaves_one_file(tmp_path: Path) -
     table.upsert(FIRST)
     table.upsert(SECOND)
 
-    def twice(work: CompactionWork) -> tuple[WriteStatus, ...]:
-        first = [work.run(task) for task in range(len(work))]
-        assert [work.run(task) for task in range(len(work))] == first
+    def twice(plan: CompactionPlan) -> tuple[WriteStat, ...]:
+        tasks = range(len(plan.slices))
+        first = [compact_slice(plan, task) for task in tasks]
+        assert [compact_slice(plan, task) for task in tasks] == first
         return tuple(first)
 
     done = compact(table.table, twice)

@@ -318,7 +318,7 @@ def test_what_does_not_go_together_is_refused(
 
 @pytest.mark.parametrize("name", sorted(TOPOLOGIES))
 def test_a_topology_can_be_drawn(name: str) -> None:
-    topology = TOPOLOGIES[name]()
+    topology = TOPOLOGIES[name]
     drawing = topology.diagram()
     assert drawing.startswith(f"{topology.name}: ")
     assert drawing.count("==>") == 2 * (len(topology.hops) + topology.arrives_sorted)
@@ -383,7 +383,7 @@ def test_a_task_that_only_routes_copies_frames_of_one_record(
     prepared = PreparedWrite.of(Storage.open(table.path), rows.schema, options)
     instant = prepared.coordinator.table.timeline().new_instant("commit")
     plan = make_plan(prepared.coordinator.table, prepared.schema, options, instant)
-    topology = TOPOLOGIES["legacy"]()
+    topology = TOPOLOGIES["legacy"]
 
     def run(number: int, batches: list[pa.RecordBatch]) -> pa.Table:
         task = Task(plan, 0, TaskTimeline("t"), topology.hops[number])
@@ -413,7 +413,7 @@ def test_another_attempt_assigns_the_same_whatever_arrives_first(tmp_path: Path)
     prepared = PreparedWrite.of(Storage.open(table.path), rows.schema, options)
     instant = prepared.coordinator.table.timeline().new_instant("commit")
     plan = make_plan(prepared.coordinator.table, prepared.schema, options, instant)
-    topology = TOPOLOGIES["state"]()
+    topology = TOPOLOGIES["state"]
     hop = topology.hops[0]
 
     def run(stage: Stage, hop: Hop, task: int, batches: list[pa.RecordBatch]) -> list[Any]:

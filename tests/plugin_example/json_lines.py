@@ -76,14 +76,9 @@ class JsonRecords(Records):
         return cls(parts[0].schema, [row for part in parts for row in part.rows])
 
 
-@dataclass(frozen=True)
 class BoundJsonLines(BoundSerde):
-    schema: RecordSchema
-    options: SerdeOptions
+    name = "json_lines"
     mark = b"J"
-
-    def __repr__(self) -> str:
-        return f"json_lines({self.options})"
 
     def from_arrow(self, batch: pa.RecordBatch) -> JsonRecords:
         columns = [column.to_pylist() for column in batch.columns]

@@ -6,6 +6,7 @@ One run measures all cheats beside an honest arm, which must come through.
 from __future__ import annotations
 
 import importlib
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import pytest
 
 from serde_lab.analysis.arm_table import COLUMNS, arm_rows
 from serde_lab.analysis.summary import summarise
+from serde_lab.lab.checks import stand_alone
 from serde_lab.lab.runner import RunSettings, run_scenario
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import Run
@@ -83,6 +85,8 @@ def outcome(installed: Any, tmp_path_factory: pytest.TempPathFactory) -> Outcome
     settings = RunSettings(results=tmp / "results", cache=tmp / "cache", work=tmp / "work")
     (tmp / "side").mkdir()
     with pytest.MonkeyPatch.context() as patch:
+        # what a cheat must not know is best proven by a process of its own
+        patch.setattr(stand_alone, "subprocess", subprocess)
         patch.setenv("CHEAT_SIDE", str(tmp / "side"))
         patch.setenv("CHEAT_INPUT", str(tmp / "cache" / "inputs" / "*" / "commit-1" / "*.parquet"))
         done = run_scenario(asked, settings)

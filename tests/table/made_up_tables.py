@@ -99,7 +99,8 @@ class PlainWriter:
     """Upserts rows one by one into the base files of a table: slow, plain and obviously right."""
 
     def __init__(self, storage: Storage, config: TableConfig, schema: pa.Schema) -> None:
-        self.table = HoodieTable.open_or_create(storage, config)
+        there = HoodieTable.exists(storage)
+        self.table = HoodieTable.open(storage) if there else HoodieTable.create(storage, config)
         self.storage, self.config, self.schema = storage, config, schema
 
     def begin(self, action: str | None = None) -> Instant:

@@ -19,7 +19,6 @@ from serde_lab.table.files.base_file import (
     BaseFileReader,
     BaseFileWriter,
     base_file_name,
-    read_base_file,
 )
 from serde_lab.table.files.key_footer import BloomFilter, KeyRange
 from serde_lab.table.storage.data_files import BaseFileName, LogFileName
@@ -80,7 +79,7 @@ def test_meta_columns_and_counts(local: Storage) -> None:
     stat = second.close(updates=1, deletes=0)
     assert (stat.numWrites, stat.numInserts, stat.numUpdateWrites) == (4, 1, 1)
     assert (stat.prevCommit, stat.prevBaseFile) == (T1, old.path.rpartition("/")[2])
-    found = read_base_file(local, stat.path).to_pylist()
+    found = BaseFileReader(local, stat.path).read().to_pylist()
     assert [[r[name] for name in META_NAMES[:3]] for r in found] == [
         [T2, f"{T2}_3_0", "d"],
         [T2, f"{T2}_3_1", "a"],
@@ -95,7 +94,7 @@ def test_meta_columns_and_counts(local: Storage) -> None:
 def test_a_file_of_no_rows_is_a_file(local: Storage) -> None:
     stat = writer(local).close()
     assert stat.numWrites == 0
-    assert read_base_file(local, stat.path).num_rows == 0
+    assert BaseFileReader(local, stat.path).read().num_rows == 0
     assert MIN_KEY not in BaseFileReader(local, stat.path).footer
 
 
@@ -134,7 +133,7 @@ def test_rows_of_other_writers_are_made_to_fit(local: Storage) -> None:
     odd = pa.RecordBatch.from_pydict({**meta, "number": pa.array([7], pa.int32()), "id": ["a"]})
     base = writer(local, T2, previous=f"f_0-1-0_{T1}.parquet")
     base.append_carried(odd)
-    (found,) = read_base_file(local, base.close().path).to_pylist()
+    (found,) = BaseFileReader(local, base.close().path).read().to_pylist()
     assert (found["id"], found["number"], found["word"]) == ("a", 7, None)
     wrong = pa.RecordBatch.from_pydict({**meta, "number": ["seven"], "id": ["a"]})
     with pytest.raises(TableError, match="column 'number' is stored as string"):
@@ -180,7 +179,7 @@ def test_a_second_attempt_reports_the_file_that_stands(storage: Storage) -> None
 def test_what_is_no_base_file_is_a_sentence(local: Storage) -> None:
     local.put_new("x.parquet", b"PAR1 nothing PAR1")
     with pytest.raises(TableError, match=r"x\.parquet: is not a readable Parquet file"):
-        read_base_file(local, "x.parquet")
+        BaseFileReader(local, "x.parquet").read()
     with pytest.raises(TableError, match="is not a base file's name"):
         base_file_name("part-0.parquet")
 

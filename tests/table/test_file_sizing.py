@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from serde_lab.errors import OptionError
+from serde_lab.pipeline.options.reader import OptionReader
+from serde_lab.pipeline.options.topology import file_sizing
 from serde_lab.table.config import TableConfig
 from serde_lab.table.files.file_sizing import (
     FileSizing,
@@ -116,7 +118,7 @@ def test_options_are_hudis_and_bad_ones_are_named() -> None:
         "hoodie.record.size.estimation.threshold": "0.5",
         "hoodie.table.name": "not ours",
     }
-    sizing = FileSizing.from_options(given)
+    sizing = file_sizing(OptionReader(given, given))
     assert (sizing.small_file_limit_bytes, sizing.auto_split, sizing.estimation_threshold) == (
         0,
         False,
@@ -126,9 +128,9 @@ def test_options_are_hudis_and_bad_ones_are_named() -> None:
     assert FileSizing().rows_per_new_file(1024) == 120 * 1024
     for option, value, sentence in [
         ("hoodie.parquet.max.file.size", "0", "1 is the least"),
-        ("hoodie.parquet.max.file.size", "ten", "a whole number"),
+        ("hoodie.parquet.max.file.size", "ten", "an integer"),
         ("hoodie.copyonwrite.insert.auto.split", "yes", "true or false"),
         ("hoodie.logfile.to.parquet.compression.ratio", "-1", "0 is the least"),
     ]:
         with pytest.raises(OptionError, match=f"{option} is .*{sentence}"):
-            FileSizing.from_options({option: value})
+            file_sizing(OptionReader({option: value}, given | {option: value}))

@@ -19,7 +19,6 @@ from serde_lab.table.services.compaction import (
     schedule_compaction,
 )
 from serde_lab.table.services.rollback import recover
-from serde_lab.table.storage.data_files import write_token
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.archive import ArchivedInstant, LsmHistory, archive, history_of
@@ -51,7 +50,7 @@ def compact(table: HoodieTable) -> Instant | None:
     plan = schedule_compaction(table)
     if plan is None:
         return None
-    stats = [compact_slice(plan, s, write_token(n, 3)) for n, s in enumerate(plan.slices)]
+    stats = [compact_slice(plan, task) for task in range(len(plan.slices))]
     return complete_compaction(table, plan, stats, avro_schema(plan.data_schema, plan.config.name))
 
 
@@ -131,8 +130,8 @@ def scheduled(plan: CompactionPlan) -> None:
 
 
 def written(plan: CompactionPlan) -> None:
-    for slice_ in plan.slices:
-        compact_slice(plan, slice_, "0-3-0")
+    for task in range(len(plan.slices)):
+        compact_slice(plan, task)
 
 
 @pytest.mark.parametrize("died", [scheduled, written])

@@ -33,7 +33,7 @@ from serde_lab.table.timeline import timeline
 from serde_lab.table.timeline.archive import archive
 from serde_lab.table.timeline.timeline import CommitMetadata, Instant
 from serde_lab.table.validation import Diagnosis, Severity, validate_table
-from serde_lab.table.validation.finding import CATALOGUE
+from serde_lab.table.validation.finding import Kind
 from tests.table.made_up_tables import (
     EVERY_TYPE,
     SMALL,
@@ -45,6 +45,7 @@ from tests.table.made_up_tables import (
     hudi_rs_rows,
 )
 
+CATALOGUE = {kind.label: kind for kind in Kind}
 COW = TableConfig("trips", ("id",), ordering_fields=("ts",), bucket_count=1)
 MOR = TableConfig(
     "trips", ("id",), table_type="MERGE_ON_READ", ordering_fields=("ts",), bucket_count=1
@@ -137,7 +138,7 @@ def test_nothing_is_found_after_services(local: Storage) -> None:
     ).extra_metadata["schema"]
     plan = schedule_compaction(writer.table)
     assert plan is not None
-    stats = [compact_slice(plan, slice_, "0-3-0") for slice_ in plan.slices]
+    stats = [compact_slice(plan, task) for task in range(len(plan.slices))]
     complete_compaction(writer.table, plan, stats, schema)
     for ts in range(3, 8):
         LogAppender(writer).rows(row("a", ts)).commit()

@@ -141,7 +141,7 @@ def _columns(case: CodecCase) -> Sequence[pa.Array]:
 
 
 def values_of(kind: str, rows: int, seed: int) -> pa.Array:
-    """Values of the type `kind`, as a strategy's `EXPECTED` describes them; no nulls."""
+    """Values of the type `kind`, as `serde/expected_costs.toml` describes them; no nulls."""
     draw = np.random.default_rng(seed)
     if kind.startswith("int"):
         top = 2 ** (int(kind[3:]) - 1)

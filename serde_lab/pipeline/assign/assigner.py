@@ -18,11 +18,16 @@ import pyarrow.compute as pc
 
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.merging.survivors import MergeMode, match, not_older
-from serde_lab.pipeline.assign.index_lookup import READ_BASE, IndexLookup, Places, stored_values
+from serde_lab.pipeline.assign.index_lookup import (
+    READ_BASE,
+    GlobalLocations,
+    IndexLookup,
+    stored_values,
+)
 from serde_lab.pipeline.exchange.routing import Task, task_of_text
 from serde_lab.pipeline.handles.handle import Candidates, precombined
+from serde_lab.records.buffers import HashedKeys, equal_neighbours, rows_by_value
 from serde_lab.records.conversion import fit
-from serde_lab.records.key_hash import HashedKeys, equal_neighbours
 from serde_lab.records.operation import Operation
 from serde_lab.records.schema import DELETE, INSERT, PARTITION_PATH, UPDATE_AFTER
 from serde_lab.serde.interface import BoundSerde, Records
@@ -240,7 +245,7 @@ class Assigner:
             order = np.argsort(np.concatenate([np.flatnonzero(~moved), at]), kind="stable")
             return type(records).concatenate([others, moved_back]).take(order)
 
-    def _late(self, candidates: Candidates, found: Places, moved: Rows) -> Mask:
+    def _late(self, candidates: Candidates, found: GlobalLocations, moved: Rows) -> Mask:
         """Which candidates among `moved` are older than their stored row in another partition."""
         late = np.zeros(len(candidates), np.bool_)
         plan = self.plan
@@ -271,7 +276,7 @@ class Assigner:
             late[moved[met]] = ~wins
         return late
 
-    def _deletes(self, keys: pa.StringArray, found: Places) -> Located:
+    def _deletes(self, keys: pa.StringArray, found: GlobalLocations) -> Located:
         """Deletes of `keys` where they are stored, by commit time: ordering values are compared already."""
         rows, schema = len(keys), self.plan.schema.batch_schema
         with self.timeline.phase("from_arrow"):
@@ -287,8 +292,8 @@ class Assigner:
         return Located(records, keys, found.paths, found.file_ids, stored, deletes)
 
 
-def _take(places: Places, at: pa.Array) -> Places:
-    return Places(places.file_ids.take(at), places.paths.take(at))
+def _take(places: GlobalLocations, at: pa.Array) -> GlobalLocations:
+    return GlobalLocations(places.file_ids.take(at), places.paths.take(at))
 
 
 def _joined(one: Located, other: Located) -> Located:
@@ -321,16 +326,13 @@ class RingAssigner:
         plan, table = self.plan, self.plan.table
         with self.timeline.phase("assign"):
             keys, paths = records.record_keys(), records.partition_paths()
-            encoded = paths.dictionary_encode()
-            codes = encoded.indices.to_numpy()
             ids: list[str] = []
             numbers = np.zeros(len(records), np.int64)
             stored_ids: list[bool] = []
-            for code, path in enumerate(encoded.dictionary.to_pylist()):
+            for path, at in rows_by_value(paths):
                 ring = self._ring(path)
                 if ring is None:
                     continue
-                at = np.flatnonzero(codes == code)
                 of_path = keys if len(at) == len(keys) else keys.take(pa.array(at))
                 nodes = ring.nodes_of(of_path, table.record_key_fields, table.bucket_fields)
                 numbers[at] = nodes + len(ids)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from serde_lab.merging.survivors import match
 from serde_lab.pipeline.exchange.routing import Task
 from serde_lab.pipeline.plan import IndexPlan
-from serde_lab.records.key_hash import HashedKeys
+from serde_lab.records.buffers import HashedKeys
 from serde_lab.records.schema import FILE_ID
 from serde_lab.serde.interface import Records
 from serde_lab.table.files.base_file import RECORD_KEY
@@ -32,7 +32,7 @@ READ_BASE = "read_base"
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class GlobalLocations:
     """File id and partition path of each record, stored or looked up; null if it is not stored."""
 
     file_ids: pa.StringArray
@@ -48,7 +48,9 @@ class IndexLookup(ABC):
         self.index: IndexPlan = task.plan.index
 
     @abstractmethod
-    def find(self, keys: pa.StringArray, paths: pa.StringArray, sent: Records | None) -> Places:
+    def find(
+        self, keys: pa.StringArray, paths: pa.StringArray, sent: Records | None
+    ) -> GlobalLocations:
         """The places of these records, whose keys are distinct.
 
         Under a global index `paths` are ignored. `sent`: the index records that came with the records.
@@ -65,11 +67,13 @@ class IndexLookup(ABC):
 class SentIndex(IndexLookup):
     """RFC-84's state: the index records that the bootstrap stage sent for this task's keys."""
 
-    def find(self, keys: pa.StringArray, paths: pa.StringArray, sent: Records | None) -> Places:
+    def find(
+        self, keys: pa.StringArray, paths: pa.StringArray, sent: Records | None
+    ) -> GlobalLocations:
         with self.timeline.phase("lookup"):
             if sent is None:
                 return _nowhere(len(keys))
-            stored = Places(sent.column(FILE_ID), sent.partition_paths())
+            stored = GlobalLocations(sent.column(FILE_ID), sent.partition_paths())
             at = match(
                 self.identities_of(sent.record_keys(), stored.paths),
                 HashedKeys.of(self.identities_of(keys, paths)),
@@ -80,7 +84,9 @@ class SentIndex(IndexLookup):
 class StoredKeys(IndexLookup):
     """Reads the stored keys itself, from the records' partitions, or all partitions under a global index."""
 
-    def find(self, keys: pa.StringArray, paths: pa.StringArray, sent: Records | None) -> Places:
+    def find(
+        self, keys: pa.StringArray, paths: pa.StringArray, sent: Records | None
+    ) -> GlobalLocations:
         wanted = pc.unique(paths).to_pylist()
         if self.index.is_global:
             wanted = sorted({slice_.partition_path for slice_ in self.index.stored.slices})
@@ -95,7 +101,7 @@ class StoredKeys(IndexLookup):
         with self.timeline.phase("lookup"):
             if not stored_keys:
                 return _nowhere(len(keys))
-            stored = Places(pa.concat_arrays(stored_ids), pa.concat_arrays(stored_paths))
+            stored = GlobalLocations(pa.concat_arrays(stored_ids), pa.concat_arrays(stored_paths))
             at = match(
                 self.identities_of(pa.concat_arrays(stored_keys), stored.paths),
                 HashedKeys.of(self.identities_of(keys, paths)),
@@ -121,25 +127,27 @@ class BaseFileBlooms(IndexLookup):
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         files = bloom_files(self.index.stored.slices)
-        self._places = Places(
+        self._places = GlobalLocations(
             pa.array([file_id for _, file_id, _ in files], pa.string()),
             pa.array([path for path, _, _ in files], pa.string()),
         )
         self._lookup = BloomLookup(task.plan.storage, files, self.index.is_global, _FOOTERS)
 
-    def find(self, keys: pa.StringArray, paths: pa.StringArray, sent: Records | None) -> Places:
+    def find(
+        self, keys: pa.StringArray, paths: pa.StringArray, sent: Records | None
+    ) -> GlobalLocations:
         with self.timeline.phase("lookup"):
             return _taken(self._places, self._lookup.find(keys, paths))
 
 
-def _nowhere(rows: int) -> Places:
+def _nowhere(rows: int) -> GlobalLocations:
     nothing = pa.nulls(rows, pa.string())
-    return Places(nothing, nothing)
+    return GlobalLocations(nothing, nothing)
 
 
-def _taken(stored: Places, at: npt.NDArray[np.int64]) -> Places:
+def _taken(stored: GlobalLocations, at: npt.NDArray[np.int64]) -> GlobalLocations:
     chosen = pa.array(at, mask=at < 0)
-    return Places(stored.file_ids.take(chosen), stored.paths.take(chosen))
+    return GlobalLocations(stored.file_ids.take(chosen), stored.paths.take(chosen))
 
 
 def stored_values(index: IndexPlan, file_ids: Sequence[str], columns: Sequence[str]) -> pa.Table:

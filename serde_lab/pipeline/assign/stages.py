@@ -20,9 +20,9 @@ from serde_lab.pipeline.assign.index_lookup import READ_BASE, IndexLookup
 from serde_lab.pipeline.exchange.frames import INDEX, INDEX_BIT, FrameReceiver, FrameSender
 from serde_lab.pipeline.exchange.routing import Outgoing, Task
 from serde_lab.pipeline.handles.file_groups import FileGroupWriter
-from serde_lab.pipeline.handles.handle import WriteStatus
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.records.schema import FILE_ID, PARTITION_PATH, RECORD_KEY
+from serde_lab.table.timeline.timeline import WriteStat
 
 Lookup = Callable[[Task], IndexLookup]
 
@@ -142,7 +142,7 @@ def assign_stage(
 
 def assign_and_write_stage(
     task: Task, batches: Iterable[pa.RecordBatch], lookup: Lookup
-) -> Iterator[WriteStatus]:
+) -> Iterator[WriteStat]:
     """Look up, assign and write records in the task that their partition belongs to."""
     bound, timeline = task.bind(), task.timeline
     with timeline.phase("bind"):

@@ -10,11 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from serde_lab.errors import LabError
 from serde_lab.pipeline.commit.coordinator import Commit, Coordinator
-from serde_lab.pipeline.handles.handle import WriteStatus
 from serde_lab.pipeline.options.service import ServiceOptions
 from serde_lab.pipeline.source.schema import avro_schema
 from serde_lab.table.files.base_file import BaseFileFormat
@@ -36,34 +35,15 @@ from serde_lab.table.storage.data_files import write_token
 from serde_lab.table.storage.lock import TableLock
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.archive import Archived, archive
-from serde_lab.table.timeline.timeline import Instant
+from serde_lab.table.timeline.timeline import Instant, WriteStat
 
-_STAGE = 1
-
-
-@dataclass(frozen=True, slots=True)
-class CompactionWork:
-    """The tasks of a planned compaction; picklable. Task numbers are those of the plan's slices."""
-
-    plan: CompactionPlan
-    format: BaseFileFormat = field(default_factory=BaseFileFormat)
-
-    def __len__(self) -> int:
-        return len(self.plan.slices)
-
-    def run(self, task: int) -> WriteStatus:
-        """Run one task; a second attempt changes nothing."""
-        token = write_token(task, _STAGE)
-        return compact_slice(self.plan, self.plan.slices[task], token, self.format)
+Compactor = Callable[[CompactionPlan], tuple[WriteStat, ...]]
+"""Runs all tasks of a compaction on some engine, one for each slice; returns one status per task."""
 
 
-Compactor = Callable[[CompactionWork], tuple[WriteStatus, ...]]
-"""Runs all tasks of a compaction on some engine; returns one status per task."""
-
-
-def compact_in_process(work: CompactionWork) -> tuple[WriteStatus, ...]:
+def compact_in_process(plan: CompactionPlan) -> tuple[WriteStat, ...]:
     """Run all tasks in this process, one after another."""
-    return tuple(work.run(task) for task in range(len(work)))
+    return tuple(compact_slice(plan, task) for task in range(len(plan.slices)))
 
 
 def compact(
@@ -88,11 +68,11 @@ def compact_held(
     """Like `compact`, for a caller who holds the table."""
     table = coordinator.table
     try:
-        plan = schedule_compaction(table)
+        plan = schedule_compaction(table, format=format)
         if plan is None:
             return None
         schema = json.dumps(avro_schema(plan.data_schema, table.config.name))
-        statuses = compactor(CompactionWork(plan, format or BaseFileFormat()))
+        statuses = compactor(plan)
         coordinator.check()
         done = complete_compaction(table, plan, statuses, schema)
     except (LabError, KeyboardInterrupt) as error:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from serde_lab.pipeline.exchange.routing import Targets, Task, position_of
+from serde_lab.records.buffers import offsets_of
 from serde_lab.serde.interface import Bounds, BoundSerde, Frames, Records
 
 ROUTED = pa.schema(
@@ -148,15 +149,8 @@ def frames_in(frames: pa.BinaryArray, size_bytes: int) -> int:
 
 def total_bytes(frames: pa.BinaryArray) -> int:
     """The bytes of all frames together."""
-    offsets = frame_offsets(frames)
+    offsets = offsets_of(frames)
     return int(offsets[-1]) - int(offsets[0])
-
-
-def frame_offsets(frames: pa.BinaryArray) -> npt.NDArray[np.int32]:
-    """Where each frame begins in the array's buffer, and where the last one ends."""
-    return np.frombuffer(
-        frames.buffers()[1], np.int32, count=len(frames) + 1, offset=4 * frames.offset
-    )
 
 
 _MOST_RUNS = 4096
@@ -307,7 +301,7 @@ def _shards(batches: Iterable[pa.RecordBatch], shards: int) -> Iterator[list[pa.
 
 def _foreign(frames: pa.BinaryArray, mark: int) -> int:
     """How many frames do not begin with `mark`."""
-    offsets = frame_offsets(frames)
+    offsets = offsets_of(frames)
     data = np.frombuffer(frames.buffers()[2] or b"", np.uint8)
     filled = offsets[1:] > offsets[:-1]
     return int((~filled).sum() + (data[offsets[:-1][filled]] != mark).sum())

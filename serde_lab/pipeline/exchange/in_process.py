@@ -19,17 +19,17 @@ import pyarrow.parquet as pq
 from serde_lab.measure.timeline import TaskReport, TaskTimeline
 from serde_lab.pipeline.assign.stages import bootstrap_tasks
 from serde_lab.pipeline.exchange.routing import Hop, Task
-from serde_lab.pipeline.handles.handle import WriteStatus
 from serde_lab.pipeline.handles.row_writer import sorted_ranges
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.topologies import BOOTSTRAP, Stage, topology_of
+from serde_lab.table.timeline.timeline import WriteStat
 
 
 class Exchange(ABC):
     """Carries the source of one write through the stages of its topology."""
 
     @abstractmethod
-    def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
+    def run(self, plan: WritePlan) -> tuple[WriteStat, ...]:
         """Run all stages and hops; one status per written file. Raises the errors that stages raise."""
 
     def counters(self) -> Counter[str]:
@@ -48,7 +48,7 @@ class InProcessExchange(Exchange):
         self.partitions = partitions
         self.reports: list[TaskReport] = []
 
-    def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
+    def run(self, plan: WritePlan) -> tuple[WriteStat, ...]:
         self.reports = []
         topology = topology_of(plan)
         if not topology.stages:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.exchange.timed_serde import TimedSerde
 from serde_lab.pipeline.plan import WritePlan
-from serde_lab.records.key_hash import hash64
+from serde_lab.records.buffers import hash64
 from serde_lab.records.schema import FILE_ID, PARTITION_PATH, RECORD_KEY, values_at
 from serde_lab.serde.interface import BoundSerde, Records
 from serde_lab.table.config import TableConfig
@@ -140,11 +140,9 @@ class Outgoing:
     data: pa.RecordBatch | None = None
 
     def keys(self) -> pa.StringArray:
-        """Record keys."""
         return self.envelope.column(RECORD_KEY)
 
     def paths(self) -> pa.StringArray:
-        """Partition paths."""
         return self.envelope.column(PARTITION_PATH)
 
     def file_ids(self) -> pa.StringArray:
@@ -171,7 +169,6 @@ class Hop:
 
     @property
     def words(self) -> str:
-        """A description of the hop."""
         return "to a single task" if self.single else f"by {self.by}"
 
     def tasks(self, plan: WritePlan) -> int:

@@ -15,13 +15,14 @@ import pyarrow.compute as pc
 
 from serde_lab.merging.survivors import Deletes, Indices
 from serde_lab.pipeline.exchange.routing import Task
-from serde_lab.pipeline.handles.handle import Combined, WriteHandle, WriteStatus, refuse_markers
+from serde_lab.pipeline.handles.handle import Combined, WriteHandle, refuse_markers
 from serde_lab.pipeline.plan import PartialUpdates, StoredFileGroup, WritePlan
 from serde_lab.records.operation import Operation
 from serde_lab.records.schema import RECORD_KEY
 from serde_lab.serde.interface import Records
 from serde_lab.table.files.log_file import LogTarget, LogWriter
 from serde_lab.table.read_plan import FileSliceReader
+from serde_lab.table.timeline.timeline import WriteStat
 
 
 class AppendHandle(WriteHandle):
@@ -114,7 +115,7 @@ class AppendHandle(WriteHandle):
         self._writer.delete(keys.filter(by_value), [v.filter(by_value) for v in ordering])
         self._writer.delete(keys.filter(pa.array(deletes.marked & deletes.always)))
 
-    def finish(self) -> Iterator[WriteStatus]:
+    def finish(self) -> Iterator[WriteStat]:
         """Close the last log file; one status per file."""
         with self.task.timeline.phase("write"):
             statuses = self._writer.close(updates=self._rows)

@@ -19,16 +19,16 @@ from serde_lab.pipeline.handles.handle import (
     Candidates,
     Combined,
     WriteHandle,
-    WriteStatus,
     refuse_markers,
 )
 from serde_lab.pipeline.plan import StoredFileGroup
+from serde_lab.records.buffers import HashedKeys, one_batch
 from serde_lab.records.conversion import conform, fit
-from serde_lab.records.key_hash import HashedKeys
 from serde_lab.records.operation import Operation
 from serde_lab.records.schema import RECORD_KEY, column_of, columns_of, values_in
 from serde_lab.serde.interface import Records
 from serde_lab.table.files.base_file import BaseFileReader, BaseFileWriter
+from serde_lab.table.timeline.timeline import WriteStat
 
 
 class BaseFileHandle(WriteHandle):
@@ -207,8 +207,7 @@ class BaseFileHandle(WriteHandle):
         assert self._reader is not None
         if self._stored is not None:
             with self.task.timeline.phase("merge"):
-                taken = self._stored.take(pa.array(numbers)).combine_chunks()
-                return _one_batch(taken)
+                return one_batch(self._stored.take(pa.array(numbers)))
         with self.task.timeline.phase("read_base"):
             # not all rows fit into memory: search for the wanted ones batch by batch
             order = np.argsort(numbers, kind="stable")
@@ -219,9 +218,9 @@ class BaseFileHandle(WriteHandle):
                 start += batch.num_rows
             back = np.empty(len(order), np.int64)
             back[order] = np.arange(len(order))
-            return _one_batch(pa.Table.from_batches(parts).take(pa.array(back)))
+            return one_batch(pa.Table.from_batches(parts).take(pa.array(back)))
 
-    def finish(self) -> Iterator[WriteStatus]:
+    def finish(self) -> Iterator[WriteStat]:
         """Copy the remaining stored rows, one row group at a time, and close the file.
 
         A delete that matched no key here leaves the file group unchanged.
@@ -257,8 +256,3 @@ class BaseFileHandle(WriteHandle):
             if batch is None:
                 return
             yield batch
-
-
-def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    batches = table.combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)

@@ -27,20 +27,21 @@ from serde_lab.pipeline.exchange.frames import FrameReceiver, frames_in, total_b
 from serde_lab.pipeline.exchange.routing import Task, buckets_of, targets_of
 from serde_lab.pipeline.handles.append import AppendHandle
 from serde_lab.pipeline.handles.base_file import BaseFileHandle
-from serde_lab.pipeline.handles.handle import WriteHandle, WriteStatus, together
+from serde_lab.pipeline.handles.handle import WriteHandle, together
 from serde_lab.pipeline.options.topology import MiniBatches
 from serde_lab.pipeline.plan import StoredFileGroup, WritePlan
 from serde_lab.records.operation import Operation
 from serde_lab.records.schema import FILE_ID, INSERT, OPERATION, PARTITION_PATH
 from serde_lab.serde.interface import Records
 from serde_lab.table.index.bucket_index import bucket_file_id
+from serde_lab.table.timeline.timeline import WriteStat
 
 GroupKey = tuple[str, int | str]
 """Partition path, and bucket or file id."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class GroupRecords:
     """The records of one file group, in input order.
 
     `operations`: insert or update for each record, as an assigner in this task found; None if the records
@@ -60,16 +61,14 @@ class Part:
 class Grouping(Protocol):
     """Splits the records of a writing task by file group."""
 
-    def parts(self, records: Records, located: Located | None = None) -> list[Part]:
+    def parts(self, records: Records, located: Located | None = None) -> list[GroupRecords]:
         """One part per file group. `located`: the file groups of `records` that carry none themselves.
 
         Raises LabError for a record that belongs to another task, or to no file group.
         """
         ...
 
-    def new_file_id(self, key: GroupKey) -> str:
-        """The file id of a new file group."""
-        ...
+    def new_file_id(self, key: GroupKey) -> str: ...
 
 
 class ByBucket:
@@ -87,12 +86,12 @@ class ByBucket:
         own = plan.table.is_keyless or plan.operation.replaces or plan.fresh_file_ids
         return bucket_file_id(bucket, path, plan.seed ^ int(plan.instant) if own else plan.seed)
 
-    def parts(self, records: Records, located: Located | None = None) -> list[Part]:
+    def parts(self, records: Records, located: Located | None = None) -> list[GroupRecords]:
         assert located is None, "a bucket follows from the key alone"
         plan = self.plan
         if not plan.schema.partition and plan.targets >= plan.buckets:
             # the task has only one bucket, so there is nothing to split
-            return [Part(("", self.partition), records)] if len(records) else []
+            return [GroupRecords(("", self.partition), records)] if len(records) else []
         paths = records.column(PARTITION_PATH) if plan.schema.partition else None
         if plan.table.is_keyless:
             buckets = np.full(len(records), self.partition, np.int32)
@@ -109,7 +108,7 @@ class ByBucket:
         path_codes, distinct = _codes(paths, len(records))
         most = int(buckets.max(initial=0)) + 1
         return [
-            Part((distinct[one // most], one % most), records.take(rows))
+            GroupRecords((distinct[one // most], one % most), records.take(rows))
             for one, rows in _lanes(path_codes * most + buckets)
         ]
 
@@ -120,7 +119,7 @@ class ByFileId:
     def new_file_id(self, key: GroupKey) -> str:
         return str(key[1])
 
-    def parts(self, records: Records, located: Located | None = None) -> list[Part]:
+    def parts(self, records: Records, located: Located | None = None) -> list[GroupRecords]:
         if located is None:
             names, of_path, operations = (
                 records.column(FILE_ID),
@@ -139,7 +138,7 @@ class ByFileId:
         paths, distinct = _codes(of_path, len(records))
         lane = paths * len(ids) + file_ids
         return [
-            Part(
+            GroupRecords(
                 (distinct[one // len(ids)], ids[one % len(ids)]),
                 records.take(rows),
                 None if operations is None else operations.take(pa.array(rows)),
@@ -160,7 +159,7 @@ class FileGroupWriter:
             else ByFileId()
         )
         self._open: dict[GroupKey, WriteHandle] = {}
-        self._done: list[WriteStatus] = []
+        self._done: list[WriteStat] = []
 
     def write(self, records: Records, located: Located | None = None) -> None:
         """Merge and write the records of one shard, given in input order.
@@ -180,14 +179,14 @@ class FileGroupWriter:
             else:
                 self._open[part.key] = handle
 
-    def finish(self) -> Iterator[WriteStatus]:
+    def finish(self) -> Iterator[WriteStat]:
         """Close the open handles; one status per file."""
         yield from self._done
         for handle in self._open.values():
             yield from handle.finish()
 
 
-def handle_of(task: Task, grouping: Grouping, part: Part) -> WriteHandle | None:
+def handle_of(task: Task, grouping: Grouping, part: GroupRecords) -> WriteHandle | None:
     """The handle for the group of `part`, its first records; None for a delete if the group does not
     exist.
     """
@@ -207,7 +206,7 @@ def handle_of(task: Task, grouping: Grouping, part: Part) -> WriteHandle | None:
     return BaseFileHandle(task, key[0], stored.file_id, stored)
 
 
-def _is_rewritten(plan: WritePlan, stored: StoredFileGroup, part: Part) -> bool:
+def _is_rewritten(plan: WritePlan, stored: StoredFileGroup, part: GroupRecords) -> bool:
     """Whether inserts go to a base file, because the index does not read the group's logs.
 
     Source: AbstractSparkDeltaCommitActionExecutor#handleUpdate.
@@ -240,7 +239,7 @@ FLUSHES = "flushes"
 """Counter of mini-batches written."""
 
 
-def mini_batch_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[WriteStatus]:
+def mini_batch_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[WriteStat]:
     """Turn batches of (position, frame), ordered by position, into write statuses."""
     bound, limits = task.bind(), task.plan.mini_batches
     assert limits is not None
@@ -274,7 +273,7 @@ class _Buffer:
     waiting: list[Records] = field(default_factory=list)
     size_bytes: int = 0
     log: WriteHandle | None = None
-    written: list[WriteStatus] = field(default_factory=list)
+    written: list[WriteStat] = field(default_factory=list)
 
 
 class MiniBatchWriter:
@@ -302,7 +301,7 @@ class MiniBatchWriter:
         ):
             self._flush(*max(self._buffers.items(), key=lambda item: item[1].size_bytes))
 
-    def finish(self) -> Iterator[WriteStatus]:
+    def finish(self) -> Iterator[WriteStat]:
         """Flush the rest; one status per file."""
         for key, buffer in self._buffers.items():
             if buffer.waiting:
@@ -335,10 +334,10 @@ class MiniBatchWriter:
             buffer.written.append(status)
 
     def _handle(
-        self, key: GroupKey, records: Records, written: list[WriteStatus]
+        self, key: GroupKey, records: Records, written: list[WriteStat]
     ) -> WriteHandle | None:
         if not written:
-            return handle_of(self._task, self._grouping, Part(key, records))
+            return handle_of(self._task, self._grouping, GroupRecords(key, records))
         # the file of the previous flush is now the stored base file
         rows = sum(status.numInserts + status.numUpdateWrites for status in written)
         task = replace(self._task, flush=len(written), rows_before=rows)

@@ -17,16 +17,14 @@ import pyarrow.compute as pc
 from serde_lab.errors import DataError
 from serde_lab.merging.combiner import Combiner, Entries
 from serde_lab.merging.rules import deletes_of, null_among
-from serde_lab.merging.survivors import Deletes, History, Indices, MergeMode, precombine
+from serde_lab.merging.survivors import Deletes, EntryHistory, Indices, MergeMode, precombine
 from serde_lab.pipeline.exchange.routing import Task
 from serde_lab.pipeline.plan import WritePlan
-from serde_lab.records.key_hash import HashedKeys
+from serde_lab.records.buffers import HashedKeys
 from serde_lab.records.operation import Operation
 from serde_lab.records.schema import ENVELOPE, values_at
 from serde_lab.serde.interface import Records
 from serde_lab.table.timeline.timeline import WriteStat
-
-WriteStatus = WriteStat
 
 _PIECE_ROWS = 1 << 18
 
@@ -82,7 +80,7 @@ class WriteHandle(ABC):
         """Take the records of one shard, in input order; all records of a key are in one shard."""
 
     @abstractmethod
-    def finish(self) -> Iterator[WriteStatus]:
+    def finish(self) -> Iterator[WriteStat]:
         """Finish the files; one status per file."""
 
     def precombined(self, records: Records) -> Candidates:
@@ -134,7 +132,7 @@ class WriteHandle(ABC):
             once = precombine(keys, []) is None
             if not once:
                 group = keys.values.dictionary_encode().indices.to_numpy().astype(np.int64)
-                history = History(group, ordering, deletes.marked, deletes.always)
+                history = EntryHistory(group, ordering, deletes.marked, deletes.always)
         if once:
             return Combined(keys, ordering, row, deletes.always, data)
         with timeline.phase(combiner.phase if combiner.phase != "merge" else "precombine"):
@@ -155,7 +153,7 @@ class WriteHandle(ABC):
             return Combined(keys.take(folded.tops), values, folded.row, always, folded.rows)
 
 
-def together(written: Sequence[WriteStatus]) -> WriteStatus:
+def together(written: Sequence[WriteStat]) -> WriteStat:
     """One status for base files that an instant wrote one after another: the last file, with summed
     counts.
     """

@@ -10,32 +10,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.exchange.routing import Task
-from serde_lab.pipeline.handles.handle import WriteStatus, refuse_markers
+from serde_lab.pipeline.handles.handle import refuse_markers
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.stages import count_null_elements, enveloped_records, stored_form
+from serde_lab.records.buffers import rows_by_value
 from serde_lab.records.keys import RowPlace
 from serde_lab.records.schema import ENVELOPE, PARTITION_PATH, RECORD_KEY
 from serde_lab.table.files.base_file import BaseFileWriter
 from serde_lab.table.files.file_sizing import new_file_id
+from serde_lab.table.timeline.timeline import WriteStat
 
 
-def write_rows_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[WriteStatus]:
+def write_rows_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[WriteStat]:
     """Write source batches to base files; one status per file."""
     return _written(task, _enveloped(task, batches))
 
 
-def write_sorted_rows_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[WriteStatus]:
+def write_sorted_rows_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[WriteStat]:
     """The same, but sort the task's rows by partition path and key first; all of them are in memory then."""
     return _written(task, _sorted(_enveloped(task, batches), task.timeline))
 
 
-def _written(task: Task, rows: Iterable[pa.RecordBatch]) -> Iterator[WriteStatus]:
+def _written(task: Task, rows: Iterable[pa.RecordBatch]) -> Iterator[WriteStat]:
     writer = RowWriter(task)
     for batch in rows:
         writer.write(batch)
@@ -88,7 +89,7 @@ class RowWriter:
         self._seed = f"{plan.seed}/{plan.instant}/{task.partition}"
         self._open: dict[str, _Open] = {}
         self._files: dict[str, int] = {}
-        self._done: list[WriteStatus] = []
+        self._done: list[WriteStat] = []
 
     def write(self, enveloped: pa.RecordBatch) -> None:
         """Append the rows of an enveloped batch to the files of their partitions."""
@@ -108,7 +109,7 @@ class RowWriter:
                     if not current.room:
                         self._done.append(self._open.pop(path).writer.close())
 
-    def finish(self) -> Iterator[WriteStatus]:
+    def finish(self) -> Iterator[WriteStat]:
         """Close the open files; one status per file."""
         yield from self._done
         for current in self._open.values():
@@ -121,12 +122,7 @@ class RowWriter:
             yield "", enveloped
             return
         with self.timeline.phase("group"):
-            encoded = enveloped.column(PARTITION_PATH).dictionary_encode()
-            codes = encoded.indices.to_numpy()
-            parts = [
-                (path, np.flatnonzero(codes == code))
-                for code, path in enumerate(encoded.dictionary.to_pylist())
-            ]
+            parts = list(rows_by_value(enveloped.column(PARTITION_PATH)))
             whole = len(parts) == 1
             taken = [
                 (path, enveloped if whole else enveloped.take(pa.array(at))) for path, at in parts

@@ -61,6 +61,13 @@ class OptionReader:
             raise OptionError(f"{key} is {found!r}, expected an integer")
         return int(found)
 
+    def decimal(self, key: str, default: float) -> float:
+        """A number that need not be whole."""
+        try:
+            return float(self.options.get(key, default))
+        except (TypeError, ValueError) as exc:
+            raise OptionError(f"{key} is {self.options[key]!r}, expected a number") from exc
+
     def flag(self, key: str) -> bool | None:
         """None if it is not set."""
         found = self.choice(key, ("true", "false"), lower=True)

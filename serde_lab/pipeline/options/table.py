@@ -11,10 +11,9 @@ from serde_lab.merging.merger import COMMIT_TIME_STRATEGY, EVENT_TIME_STRATEGY, 
 from serde_lab.merging.rules import DEBEZIUM_UNAVAILABLE
 from serde_lab.pipeline.options.reader import OptionReader
 from serde_lab.records import partition_time
-from serde_lab.table.config import TableConfig
-from serde_lab.table.config_checks import check_creatable
+from serde_lab.table.config import KEY_GENERATOR_CLASSES, TableConfig, check_creatable
+from serde_lab.table.config_properties import split_kinds
 from serde_lab.table.index.index_kind import BUCKET, BUCKET_ENGINES, INDEX_TYPES
-from serde_lab.table.table_kind import KEY_GENERATOR_CLASSES, split_kinds
 
 _OPERATION = "hoodie.datasource.write.operation"
 # operations that do not look up keys, so they need no record key

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from serde_lab.errors import OptionError
 from serde_lab.pipeline.options.reader import OptionReader
@@ -209,16 +209,22 @@ def mini_batches(reader: OptionReader, topology: str) -> MiniBatches | None:
 
 
 def _bytes(reader: OptionReader, option: str, default_mb: float) -> int:
-    text = reader.text(option, str(default_mb))
-    try:
-        found = float(text)
-    except ValueError as exc:
-        raise OptionError(f"{option} is {text!r}, expected megabytes") from exc
+    found = reader.decimal(option, default_mb)
     if not 0 < found < 1 << 20:
-        raise OptionError(f"{option} is {text!r}, expected megabytes above 0")
+        raise OptionError(f"{option} is {found:g}, expected megabytes above 0")
     return max(1, int(found * (1 << 20)))
 
 
 def file_sizing(reader: OptionReader) -> FileSizing:
     """The sizes of base files, by Hudi's options."""
-    return FileSizing.from_options({k: str(v) for k, v in reader.options.items()})
+    default = FileSizing()
+    found: dict[str, Any] = {}
+    for option, name in SIZING_OPTIONS.items():
+        usual = getattr(default, name)
+        if isinstance(usual, bool):
+            found[name] = reader.flag(option) is not False
+        elif isinstance(usual, float):
+            found[name] = reader.decimal(option, usual)
+        else:
+            found[name] = reader.number(option, usual)
+    return FileSizing(**found)

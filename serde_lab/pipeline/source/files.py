@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from serde_lab.errors import DataError
 from serde_lab.measure.timeline import TaskTimeline
+from serde_lab.records.buffers import parquet_errors
 
 READ_SOURCE = "read_source"
 """The phase in which a map task reads its files."""
@@ -41,11 +42,12 @@ class SourceFiles:
         """The rows of one partition, `rows` at a time except for the last batch of a file."""
         for path in self.partitions[partition]:
             with timeline.phase(READ_SOURCE):
-                file = _opened(path)
+                with parquet_errors(path, DataError):
+                    file = pq.ParquetFile(path, memory_map=True)
                 batches = file.iter_batches(rows, columns=list(self.columns), use_threads=False)
             while True:
-                with timeline.phase(READ_SOURCE):
-                    batch = _next(batches, path)
+                with timeline.phase(READ_SOURCE), parquet_errors(path, DataError):
+                    batch = next(batches, None)
                 if batch is None:
                     break
                 yield batch
@@ -129,17 +131,3 @@ def _after_the_change(statistics: Any) -> bool:
     if isinstance(least, datetime):
         return (least if least.tzinfo else least.replace(tzinfo=UTC)) >= _TIMES_ALIKE
     return isinstance(least, date) and least >= _DATES_ALIKE
-
-
-def _opened(path: str) -> Any:
-    try:
-        return pq.ParquetFile(path, memory_map=True)
-    except (pa.ArrowException, OSError) as exc:
-        raise DataError(f"{path}: cannot be read: {exc}") from exc
-
-
-def _next(batches: Iterator[pa.RecordBatch], path: str) -> pa.RecordBatch | None:
-    try:
-        return next(batches, None)
-    except (pa.ArrowException, OSError) as exc:
-        raise DataError(f"{path}: cannot be read: {exc}") from exc

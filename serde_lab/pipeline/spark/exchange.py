@@ -26,7 +26,6 @@ from serde_lab.measure.timeline import AttemptReport
 from serde_lab.pipeline.assign.stages import bootstrap_tasks
 from serde_lab.pipeline.exchange.in_process import Exchange, summed
 from serde_lab.pipeline.exchange.routing import salts
-from serde_lab.pipeline.handles.handle import WriteStatus
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.source.files import SourceFiles, known_files
 from serde_lab.pipeline.spark.dataframe import (
@@ -49,6 +48,7 @@ from serde_lab.pipeline.spark.worker import (
 from serde_lab.pipeline.topologies import topology_of
 from serde_lab.pipeline.warm_up import DEFAULT_FRAMING
 from serde_lab.serde.interface import SerdeOptions
+from serde_lab.table.timeline.timeline import WriteStat
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,7 +101,7 @@ class SparkExchange(Exchange):
     def _first(self, plan: WritePlan, reports: Any, files: SourceFiles | None) -> SparkTask:
         return SparkTask(plan, 0, reports, files, self._batch_rows)
 
-    def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
+    def run(self, plan: WritePlan) -> tuple[WriteStat, ...]:
         reports = self.spark.sparkContext.accumulator([], ReportsParam())
         topology, files = topology_of(plan), self._files(plan)
         if not topology.stages:
@@ -134,7 +134,7 @@ class SparkExchange(Exchange):
     def counters(self) -> Counter[str]:
         return summed(one.report.counters for one in self.reports)
 
-    def _collect(self, moved: DataFrame, task: SparkTask, reports: Any) -> tuple[WriteStatus, ...]:
+    def _collect(self, moved: DataFrame, task: SparkTask, reports: Any) -> tuple[WriteStat, ...]:
         with on_purpose():
             rows = moved.mapInArrow(task, "status binary").collect()
         self.reports = list(reports.value)
@@ -167,7 +167,7 @@ class ColumnsExchange(SparkExchange):
     the control `spark_native`.
     """
 
-    def run(self, plan: WritePlan) -> tuple[WriteStatus, ...]:
+    def run(self, plan: WritePlan) -> tuple[WriteStat, ...]:
         if not computes_keys(self.source, plan.table):
             raise OptionError(
                 f"Spark's own columns do not give the record keys or the folders of the table"
@@ -228,15 +228,14 @@ def batches_of(spark: SparkSession, rows: int) -> Iterator[None]:
         spark.conf.set(BATCH_ROWS, before)
 
 
-class on_purpose:  # noqa: N801 - reads as a statement: `with on_purpose():`
+@contextmanager
+def on_purpose() -> Iterator[None]:
     """Re-raises a task's own error instead of Spark's stack around it."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None or isinstance(error, LabError) or not isinstance(error, Exception):
-            return
+    try:
+        yield
+    except LabError:
+        raise
+    except Exception as error:
         # its text is available only while the JVM lives
         text = str(error)
         raise carried_error(text) or LabError(f"a Spark job failed: {reason_of(text)}") from error

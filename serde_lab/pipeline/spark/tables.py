@@ -17,8 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from serde_lab.errors import LabError, SchemaError
 from serde_lab.pipeline.commit.coordinator import Commit
-from serde_lab.pipeline.commit.table_services import CompactionWork, Compactor
-from serde_lab.pipeline.handles.handle import WriteStatus
+from serde_lab.pipeline.commit.table_services import Compactor
 from serde_lab.pipeline.options.write import WriteOptions, parse_options
 from serde_lab.pipeline.read import open_table, parse_read_options, plan_read
 from serde_lab.pipeline.spark.dataframe import computes_keys, holds_separators
@@ -36,8 +35,10 @@ from serde_lab.records.schema import storage_type
 from serde_lab.table.files.base_file import COMMIT_TIME, BaseFileReader, with_meta_columns
 from serde_lab.table.files.file_system_view import FileSlice
 from serde_lab.table.read_plan import ReadPlan
+from serde_lab.table.services.compaction import CompactionPlan, compact_slice
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.timeline import WriteStat
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -99,12 +100,12 @@ def arrow_schema(df: DataFrame) -> pa.Schema:
 class SliceCompactions:
     """Runs the compaction tasks whose numbers arrive; one status per task."""
 
-    def __init__(self, work: CompactionWork) -> None:
-        self.work = work
+    def __init__(self, plan: CompactionPlan) -> None:
+        self.plan = plan
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
-            statuses = [pickle.dumps(self.work.run(number)) for number in numbers_in(batches)]
+            statuses = [pickle.dumps(compact_slice(self.plan, n)) for n in numbers_in(batches)]
         except LabError as exc:
             raise RuntimeError(carried(exc)) from exc
         yield pa.RecordBatch.from_arrays([pa.array(statuses, pa.binary())], schema=STATUS)
@@ -113,10 +114,11 @@ class SliceCompactions:
 def compactor_on(spark: SparkSession) -> Compactor:
     """A compactor that runs on Spark."""
 
-    def run(work: CompactionWork) -> tuple[WriteStatus, ...]:
-        tasks = spark.range(0, len(work), 1, len(work))
+    def run(plan: CompactionPlan) -> tuple[WriteStat, ...]:
+        count = len(plan.slices)
+        tasks = spark.range(0, count, 1, count)
         with on_purpose():
-            rows = tasks.mapInArrow(SliceCompactions(work), "status binary").collect()
+            rows = tasks.mapInArrow(SliceCompactions(plan), "status binary").collect()
         return tuple(pickle.loads(row.status) for row in rows)
 
     return run

@@ -6,7 +6,7 @@ A frame, numbers little endian:
     byte 1      compression of the body: 0 none, 1 lz4 (frame format), 2 zstd
     byte 2      constant columns: bit i is set if envelope column i has one value in the whole frame
     byte 3      0
-    4 to 7      fingerprint of the schema (`fingerprint.py`)
+    4 to 7      fingerprint of the schema (`framing.schema_fingerprint`)
     8 to 11     bytes of the body as stored in the frame
     12 to 15    bytes of the body when decompressed
     16 …        the body: an encapsulated Arrow IPC RecordBatch message of the columns that are not
@@ -28,7 +28,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from serde_lab.records.buffers import binary_array
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD, RECORD_KEY
+from serde_lab.serde.framing import Damaged
 
 MARK = 0xA2
 CODECS = (None, "lz4", "zstd")
@@ -36,10 +38,6 @@ KEY = ENVELOPE.get_field_index(RECORD_KEY)
 _HEADER = struct.Struct("<BBBBIII")
 _LENGTH = struct.Struct("<I")
 _EXPANSION = 16
-
-
-class Damaged(Exception):
-    """Damage in a frame; the message says what is wrong."""
 
 
 class FrameReader:
@@ -193,9 +191,7 @@ class FrameWriter:
 
     def column(self) -> pa.BinaryArray:
         """All frames written so far."""
-        ends = pa.array(self._ends, pa.int32()).buffers()[1]
-        data = pa.py_buffer(b"".join(self._parts))
-        return pa.Array.from_buffers(pa.binary(), len(self._ends) - 1, [None, ends, data], 0)
+        return binary_array(np.array(self._ends), b"".join(self._parts))
 
     def _frame(self, first: int, last: int) -> tuple[list[bytes | pa.Buffer], int]:
         """The parts of the frame of records [first, last), and its size."""

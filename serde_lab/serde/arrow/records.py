@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Self
 
 import numpy as np
@@ -30,15 +30,14 @@ from serde_lab.serde.arrow.frames import (
     CODECS,
     KEY,
     MARK,
-    Damaged,
     FrameReader,
     FrameWriter,
     constant_bytes,
     typed,
 )
 from serde_lab.serde.framing import (
-    Cuts,
-    cut,
+    Damaged,
+    cut_by_writing,
     frame_error,
     frames_of,
     opened,
@@ -58,28 +57,6 @@ from serde_lab.serde.projection.columns import projected
 from serde_lab.serde.projection.plan import Projection
 from serde_lab.serde.record_verbs import MetadataValues
 from serde_lab.serde.registry import resolve
-
-EXPECTED: Mapping[str, tuple[float, float]] = {
-    "record": (33, 60),
-    "bool": (0.2, 2),
-    "int8": (1.1, 2),
-    "int16": (2.1, 2),
-    "int32": (4.1, 2.5),
-    "int64": (8.1, 3),
-    "float": (4.1, 2.5),
-    "double": (8.1, 3),
-    "decimal": (16.1, 8),
-    "string": (16.2, 15),
-    "binary": (16.2, 12),
-    "date": (4.1, 2.5),
-    "timestamp": (8.1, 3),
-    "list": (28.2, 15),
-    "map": (34.3, 35),
-    "struct": (24.3, 20),
-}
-"""Bytes and nanoseconds expected of a value, written down before single columns were measured.
-
-For 1,000 records a frame; the values are those of `pickle.records.EXPECTED`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,16 +153,9 @@ def _with_envelope(batch: pa.RecordBatch, columns: Mapping[int, pa.Array]) -> pa
     return pa.record_batch(arrays, schema=pa.schema(fields))
 
 
-@dataclass(frozen=True)
 class BoundArrow(BoundSerde):
-    """`arrow` bound to a schema."""
-
-    schema: RecordSchema
-    options: SerdeOptions
+    name = "arrow"
     mark = bytes([MARK])
-
-    def __repr__(self) -> str:
-        return f"arrow({self.options})"
 
     @cached_property
     def _plain(self) -> pa.Schema:
@@ -212,18 +182,9 @@ class BoundArrow(BoundSerde):
     def encode(self, records: Records, bounds: Bounds) -> Frames:
         assert isinstance(records, ArrowRecords)
         writer = FrameWriter(records.batch, records.constants, self._fingerprint, self._codec)
-        most_bytes = payload_bytes(self.options)
-        cuts = cut(bounds, self.options)
-        offsets = cuts.offsets.tolist()
-        starts: list[int] = []
-        targets: list[int] = []
-        for target, first, last in zip(
-            cuts.targets.tolist(), offsets[:-1], offsets[1:], strict=True
-        ):
-            starts += writer.write(first, last, most_bytes)
-            targets += [target] * (len(starts) - len(targets))
-        final = Cuts(np.array([*starts, len(records)], np.int64), np.array(targets, np.int32))
-        return frames_of(final, writer.column(), self.options)
+        write = partial(writer.write, most_bytes=payload_bytes(self.options))
+        cuts = cut_by_writing(bounds, self.options, write)
+        return frames_of(cuts, writer.column(), self.options)
 
     def decode(self, frames: pa.BinaryArray) -> ArrowRecords:
         parts = []
@@ -246,12 +207,7 @@ class BoundArrow(BoundSerde):
             assert isinstance(side, ArrowRecords)
             batches.append(side.batch.select(side.schema.data.names))
         is_index = first.column(IS_INDEX_RECORD)
-        present = None
-        if pc.any(is_index).as_py():
-            present = ~is_index.to_numpy(zero_copy_only=False)
-        data = projected(
-            projection, lambda side, number: batches[side].column(number), len(first), present
-        )
+        data = projected(projection, lambda side, number: batches[side].column(number), is_index)
         envelope = [n for n in ENVELOPE.names if n in first.batch.schema.names]
         fields = [f for i, f in enumerate(self._plain) if i not in first.constants]
         columns = [*(first.batch.column(n) for n in envelope), *data]

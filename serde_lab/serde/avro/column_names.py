@@ -18,7 +18,7 @@ import pyarrow.types as pat
 from serde_lab.avro.codec import AvroCodec
 from serde_lab.avro.schema import AvroSchema, arrow_to_avro, with_avro_names
 from serde_lab.records.plain_form import to_plain
-from serde_lab.records.schema import plain_schema
+from serde_lab.records.schema import RecordSchema, plain_schema
 
 _MOST_SCHEMAS = 64
 """Patterns of nulls that get a schema of their own; rows with further patterns are written with unions."""
@@ -28,12 +28,12 @@ _MOST_SCHEMAS = 64
 class AvroColumnNames:
     """The data columns of a schema, and their names in Avro."""
 
-    data: pa.Schema
+    schema: RecordSchema
 
     @cached_property
     def plain(self) -> pa.Schema:
         """The columns in plain form, nullable, under their own names."""
-        return pa.schema([f.with_nullable(True) for f in plain_schema(self.data)])
+        return pa.schema([f.with_nullable(True) for f in plain_schema(self.schema.data)])
 
     @cached_property
     def named(self) -> pa.Schema:

@@ -20,7 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from serde_lab.errors import DataError, DecodeError
+from serde_lab.errors import DecodeError
+from serde_lab.records.buffers import binary_array
 from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.plain_form import from_plain, to_plain, to_plain_batch
 from serde_lab.records.schema import (
@@ -50,9 +51,13 @@ _BLOCK_ROWS = 2048
 class AvroRecords(Records):
     """Envelopes as columns, with the types of ENVELOPE; subclasses hold the rows."""
 
-    schema: RecordSchema
     columns: AvroColumnNames
     envelope: pa.RecordBatch
+
+    # Records declares a settable attribute; here the schema is that of the columns and is never set
+    @property
+    def schema(self) -> RecordSchema:  # type: ignore[override]
+        return self.columns.schema
 
     def __len__(self) -> int:
         return int(self.envelope.num_rows)
@@ -80,13 +85,9 @@ class AvroRecords(Records):
     @classmethod
     @abstractmethod
     def of_projection(
-        cls,
-        schema: RecordSchema,
-        columns: AvroColumnNames,
-        projection: Projection,
-        sides: Sequence[Self],
+        cls, columns: AvroColumnNames, projection: Projection, sides: Sequence[Self]
     ) -> Self:
-        """The projection of these records as records of `schema`."""
+        """The projection of these records as records of the schema of `columns`."""
 
     @abstractmethod
     def _plain(self) -> pa.RecordBatch:
@@ -108,10 +109,7 @@ class AvroDatums(AvroRecords):
     datums: list[dict[str, Any] | None]
 
     @classmethod
-    def of_batch(
-        cls, schema: RecordSchema, columns: AvroColumnNames, batch: pa.RecordBatch
-    ) -> Self:
-        """The records of a plain batch."""
+    def of_batch(cls, columns: AvroColumnNames, batch: pa.RecordBatch) -> Self:
         present = rows_present(batch)
         rows = batch.select(range(len(ENVELOPE), batch.num_columns))
         keys = columns.named.names
@@ -122,15 +120,11 @@ class AvroDatums(AvroRecords):
             datums += [dict(zip(keys, row, strict=True)) for row in values]
         if present is not None:
             datums = [d if is_row else None for d, is_row in zip(datums, present, strict=True)]
-        return cls(schema, columns, batch.select(range(len(ENVELOPE))), datums)
+        return cls(columns, batch.select(range(len(ENVELOPE))), datums)
 
     @classmethod
     def of_payload(
-        cls,
-        schema: RecordSchema,
-        columns: AvroColumnNames,
-        envelope: pa.RecordBatch,
-        payload: pa.BinaryArray,
+        cls, columns: AvroColumnNames, envelope: pa.RecordBatch, payload: pa.BinaryArray
     ) -> Self:
         """The records of these payloads. Raises DecodeError naming the record."""
         sizes = payload.to_pylist()
@@ -148,15 +142,11 @@ class AvroDatums(AvroRecords):
                 raise DecodeError(
                     "avro", len(datums) - 1, "its payload is not a datum of the schema"
                 )
-        return cls(schema, columns, envelope, datums)
+        return cls(columns, envelope, datums)
 
     @classmethod
     def of_projection(
-        cls,
-        schema: RecordSchema,
-        columns: AvroColumnNames,
-        projection: Projection,
-        sides: Sequence[Self],
+        cls, columns: AvroColumnNames, projection: Projection, sides: Sequence[Self]
     ) -> Self:
         # an index record has no datum, even after a join
         present = [i for i, datum in enumerate(sides[0].datums) if datum is not None]
@@ -178,7 +168,7 @@ class AvroDatums(AvroRecords):
         datums: list[dict[str, Any] | None] = [None] * len(sides[0])
         for i, datum in zip(present, made, strict=True):
             datums[i] = datum
-        return cls(schema, columns, sides[0].envelope, datums)
+        return cls(columns, sides[0].envelope, datums)
 
     def drawn_keys(self) -> pa.StringArray:
         """The record keys as a key generator draws them: each from the values of its record's own datum.
@@ -202,13 +192,13 @@ class AvroDatums(AvroRecords):
     def take(self, indices: npt.NDArray[np.int64]) -> Self:
         datums = self.datums
         taken = [datums[i] for i in indices.tolist()]
-        return type(self)(self.schema, self.columns, self.envelope.take(pa.array(indices)), taken)
+        return type(self)(self.columns, self.envelope.take(pa.array(indices)), taken)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
         envelope = pa.concat_batches([part.envelope for part in parts])
         datums = list(chain.from_iterable(part.datums for part in parts))
-        return cls(parts[0].schema, parts[0].columns, envelope, datums)
+        return cls(parts[0].columns, envelope, datums)
 
     def payload(self) -> pa.BinaryArray:
         stream = io.BytesIO()
@@ -222,10 +212,7 @@ class AvroDatums(AvroRecords):
                     avro = schema_of(tuple(k for k, value in datum.items() if value is None))
                 write(stream, avro, datum)
             ends.append(tell())
-        if ends[-1] > 2**31 - 1:
-            raise DataError(f"the payloads of {len(self)} records have {ends[-1]} bytes")
-        buffers = [None, pa.py_buffer(np.array(ends, np.int32)), pa.py_buffer(stream.getbuffer())]
-        return pa.Array.from_buffers(pa.binary(), len(self), buffers, 0)
+        return binary_array(np.array(ends), stream.getbuffer())
 
     def _plain(self) -> pa.RecordBatch:
         blocks = []
@@ -287,21 +274,14 @@ class AvroColumns(AvroRecords):
     rows: pa.RecordBatch
 
     @classmethod
-    def of_batch(
-        cls, schema: RecordSchema, columns: AvroColumnNames, batch: pa.RecordBatch
-    ) -> Self:
-        """The records of a plain batch."""
+    def of_batch(cls, columns: AvroColumnNames, batch: pa.RecordBatch) -> Self:
         rows_present(batch)
         rows = batch.select(range(len(ENVELOPE), batch.num_columns))
-        return cls(schema, columns, batch.select(range(len(ENVELOPE))), rows)
+        return cls(columns, batch.select(range(len(ENVELOPE))), rows)
 
     @classmethod
     def of_payload(
-        cls,
-        schema: RecordSchema,
-        columns: AvroColumnNames,
-        envelope: pa.RecordBatch,
-        payload: pa.BinaryArray,
+        cls, columns: AvroColumnNames, envelope: pa.RecordBatch, payload: pa.BinaryArray
     ) -> Self:
         """The records of these payloads. Raises DecodeError naming the record."""
         present = pc.greater(pc.binary_length(payload), 0).to_numpy(zero_copy_only=False)
@@ -315,35 +295,27 @@ class AvroColumns(AvroRecords):
             found = found.take(pa.array(np.cumsum(present) - 1, mask=~present))
         else:
             found = columns.codec.decode(payload, "avro")
-        return cls(schema, columns, envelope, columns.to_own_names(found))
+        return cls(columns, envelope, columns.to_own_names(found))
 
     @classmethod
     def of_projection(
-        cls,
-        schema: RecordSchema,
-        columns: AvroColumnNames,
-        projection: Projection,
-        sides: Sequence[Self],
+        cls, columns: AvroColumnNames, projection: Projection, sides: Sequence[Self]
     ) -> Self:
-        first = sides[0]
-        present = None
-        if pc.any(first.envelope.column(IS_INDEX_RECORD)).as_py():
-            present = ~first.envelope.column(IS_INDEX_RECORD).to_numpy(zero_copy_only=False)
-        data = projected(
-            projection, lambda side, number: sides[side].rows.column(number), len(first), present
-        )
-        return cls(schema, columns, first.envelope, pa.record_batch(data, schema=columns.plain))
+        envelope = sides[0].envelope
+        is_index = envelope.column(IS_INDEX_RECORD)
+        data = projected(projection, lambda side, number: sides[side].rows.column(number), is_index)
+        return cls(columns, envelope, pa.record_batch(data, schema=columns.plain))
 
     def take(self, indices: npt.NDArray[np.int64]) -> Self:
         places = pa.array(indices)
         envelope, rows = self.envelope.take(places), self.rows.take(places)
-        return type(self)(self.schema, self.columns, envelope, rows)
+        return type(self)(self.columns, envelope, rows)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
         envelope = pa.concat_batches([part.envelope for part in parts])
         rows = pa.concat_batches([part.rows for part in parts])
-        return cls(parts[0].schema, parts[0].columns, envelope, rows)
+        return cls(parts[0].columns, envelope, rows)
 
     def payload(self) -> pa.BinaryArray:
         is_index = self.envelope.column(IS_INDEX_RECORD)

@@ -4,7 +4,7 @@ A frame of one record, numbers little endian unless Avro says otherwise:
 
     0        u8    the mark, 0xA4
     1        u8    form: 1
-    2        u32   fingerprint of the schema (`fingerprint.py`)
+    2        u32   fingerprint of the schema (`framing.schema_fingerprint`)
     6        …     the record
 
 A record is itself an Avro datum of the fields that Hudi's serialiser writes for a HoodieRecord: its key,
@@ -54,6 +54,7 @@ import pyarrow.compute as pc
 from serde_lab.avro.codec import AvroCodec
 from serde_lab.avro.schema import arrow_to_avro
 from serde_lab.errors import DataError, DecodeError
+from serde_lab.records.buffers import binary_array, spans_of
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD, RecordSchema
 from serde_lab.serde.framing import cut, frame_error, frames_of, opened, schema_fingerprint
 from serde_lab.serde.interface import Bounds, Frames, SerdeOptions
@@ -62,7 +63,6 @@ MARK = b"\xa4"
 _ONE, _SEVERAL = 1, 2
 _HEADER_BYTES = 6
 _COUNT_BYTES = _LENGTH_BYTES = 4
-_MAX_BYTES = 2**31 - 1
 
 _FIELDS = pa.schema(
     [
@@ -116,7 +116,7 @@ class AvroFrames:
         columns = [*envelope.columns, payload]
         batch = pa.record_batch(columns, schema=_FIELDS)
         records = _each_written(batch) if self._one_by_one else _CODEC.encode(batch)
-        data, ends = _bytes_of(records)
+        data, ends = spans_of(records)
         # in a frame of several, each record also takes the bytes of its length
         cost = ends + _LENGTH_BYTES * np.arange(len(ends))
         cuts = cut(bounds, self.options, cost, _HEADER_BYTES + _COUNT_BYTES)
@@ -130,8 +130,8 @@ class AvroFrames:
             numbers = np.insert(np.diff(ends), cuts.offsets[:-1], rows).astype("<u4")
             numbers = numbers[np.repeat(several, rows + 1)]
             table_ends = np.append(0, np.cumsum(np.where(several, _LENGTH_BYTES * (rows + 1), 0)))
-            tables = _binary(numbers, table_ends)
-            parts = [headers, tables, _binary(data, ends[cuts.offsets])]
+            tables = binary_array(table_ends, numbers)
+            parts = [headers, tables, binary_array(ends[cuts.offsets], data)]
         try:
             frames = pc.binary_join_element_wise(*parts, b"")
         except pa.ArrowInvalid as exc:
@@ -158,7 +158,7 @@ class AvroFrames:
 
     def _records(self, frames: pa.BinaryArray) -> tuple[pa.Buffer, Positions, Positions]:
         """The bytes of all frames, and the offsets at which their records begin and end."""
-        data, ends = _bytes_of(frames)
+        data, ends = spans_of(frames)
         starts, ends = ends[:-1], ends[1:]
         self._refuse(ends - starts <= _HEADER_BYTES, "it is shorter than a header")
         raw = np.frombuffer(data, np.uint8)
@@ -216,7 +216,7 @@ def _each_written(batch: pa.RecordBatch) -> pa.BinaryArray:
     for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
         write(stream, _HOODIE_RECORD, dict(zip(names, values, strict=True)))
         ends.append(tell())
-    return _binary(pa.py_buffer(stream.getvalue()), np.array(ends))
+    return binary_array(np.array(ends), stream.getbuffer())
 
 
 def _each_read(data: pa.Buffer, starts: Positions, ends: Positions, name: str) -> pa.RecordBatch:
@@ -234,21 +234,3 @@ def _each_read(data: pa.Buffer, starts: Positions, ends: Positions, name: str) -
             raise DecodeError(name, len(found) - 1, "its length is not that of its fields")
     columns = [pa.array([one[f.name] for one in found], f.type) for f in _FIELDS]
     return pa.record_batch(columns, schema=_FIELDS)
-
-
-def _bytes_of(array: pa.BinaryArray) -> tuple[pa.Buffer, Positions]:
-    """The bytes of all values, and their offsets: shape (n + 1,), from 0."""
-    if not len(array):
-        return pa.py_buffer(b""), np.zeros(1, np.int64)
-    _, offsets, data = array.buffers()
-    ends = np.frombuffer(offsets, np.int32, len(array) + 1, 4 * array.offset).astype(np.int64)
-    used = data if data is not None else pa.py_buffer(b"")
-    return used.slice(int(ends[0]), int(ends[-1] - ends[0])), ends - ends[0]
-
-
-def _binary(data: pa.Buffer | npt.NDArray[np.uint32], ends: npt.NDArray[np.integer]) -> pa.Array:
-    if int(ends[-1]) > _MAX_BYTES:
-        raise DataError(f"a batch has {ends[-1]} bytes in Avro, expected at most {_MAX_BYTES}")
-    offsets = pa.py_buffer(ends.astype(np.int32))
-    buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
-    return pa.Array.from_buffers(pa.binary(), len(ends) - 1, [None, offsets, buffer], 0)

@@ -32,8 +32,7 @@ that has a key twice is refused, since neither Java's nor Python's maps can hold
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -61,66 +60,16 @@ from serde_lab.serde.projection.plan import Projection
 from serde_lab.serde.record_verbs import MetadataValues
 from serde_lab.serde.registry import resolve
 
-EXPECTED: Mapping[str, tuple[float, float]] = {
-    "record": (82, 2000),
-    "bool": (2, 1100),
-    "int8": (2.5, 1300),
-    "int16": (3.8, 1300),
-    "int32": (6, 1300),
-    "int64": (10.5, 1300),
-    "float": (5, 1200),
-    "double": (9, 1200),
-    "decimal": (8, 1400),
-    "string": (14, 1400),
-    "binary": (14, 1300),
-    "date": (3.6, 1300),
-    "timestamp": (9, 1300),
-    "list": (34.5, 6000),
-    "map": (32, 5000),
-    "struct": (25.5, 4500),
-}
-"""Bytes and nanoseconds (of the four verbs together) expected of a value for `execution = "row"`, written
-down before measuring. The values are those of `pickle.records.EXPECTED`. Only the cost of fastavro itself
-for a lineitem record was known."""
-EXPECTED_BATCH_NS: Mapping[str, float] = {
-    "record": 250,
-    "bool": 25,
-    "int8": 50,
-    "int16": 55,
-    "int32": 60,
-    "int64": 70,
-    "float": 30,
-    "double": 30,
-    "decimal": 35,
-    "string": 60,
-    "binary": 55,
-    "date": 55,
-    "timestamp": 65,
-    "list": 250,
-    "map": 250,
-    "struct": 150,
-}
-"""The nanoseconds expected of `execution = "batch"`, whose bytes are the same. Only the cost of the codec
-for a lineitem record was known."""
-
-
 _DECODE_BYTES = 4 << 20
 
 
-@dataclass(frozen=True)
 class BoundAvro(BoundSerde):
-    """`avro` bound to a schema."""
-
-    schema: RecordSchema
-    options: SerdeOptions
+    name = "avro"
     mark = MARK
-
-    def __repr__(self) -> str:
-        return f"avro({self.options})"
 
     @cached_property
     def _columns(self) -> AvroColumnNames:
-        return AvroColumnNames(self.schema.data)
+        return AvroColumnNames(self.schema)
 
     @cached_property
     def _frames(self) -> AvroFrames:
@@ -146,7 +95,7 @@ class BoundAvro(BoundSerde):
         for name, column in zip(plain.schema.names, plain.columns, strict=True):
             _check_maps(name, column)
         plain = pa.record_batch(plain.columns, schema=plain_schema(self.schema.batch_schema))
-        records = self._records.of_batch(self.schema, self._columns, plain)
+        records = self._records.of_batch(self._columns, plain)
         if isinstance(records, AvroDatums) and self._draws_keys:
             records.drawn_keys()
         return records
@@ -159,14 +108,14 @@ class BoundAvro(BoundSerde):
     @without_collector()
     def decode(self, frames: pa.BinaryArray) -> AvroRecords:
         envelope, payload = self._frames.split(frames)
-        return self._records.of_payload(self.schema, self._columns, envelope, payload)
+        return self._records.of_payload(self._columns, envelope, payload)
 
     def project(self, projection: Projection, sides: Sequence[Records]) -> AvroRecords:
         found: list[Any] = []
         for side in sides:
             assert isinstance(side, self._records)
             found.append(side)
-        return self._records.of_projection(self.schema, self._columns, projection, found)
+        return self._records.of_projection(self._columns, projection, found)
 
     def update_metadata(self, records: Records, values: MetadataValues) -> AvroRecords:
         assert isinstance(records, AvroRecords)

@@ -9,7 +9,6 @@ import pickle
 import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
@@ -206,12 +205,7 @@ class Allocation:
         tracemalloc.reset_peak()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         python = tracemalloc.get_traced_memory()[1] - self._before
         if not self._was_tracing:
             tracemalloc.stop()

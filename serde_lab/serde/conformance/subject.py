@@ -151,7 +151,6 @@ class Subject:
     """Bytes that decoding may allocate beside the frame's share: Python objects, tables of the schema."""
 
     def strategy(self) -> Strategy:
-        """The strategy under test."""
         return registry.strategy(self.name)
 
     def expected(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -159,7 +158,6 @@ class Subject:
         return batch
 
     def bind(self, schema: RecordSchema, options: SerdeOptions | None = None) -> BoundSerde:
-        """The strategy bound to `schema`."""
         return self.strategy().bind(schema, options or SerdeOptions(own=self.own_options[0]))
 
     def drawn(

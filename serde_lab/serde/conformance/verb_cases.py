@@ -27,7 +27,7 @@ from serde_lab.serde.conformance.values import LEAVES, awkward, fixed_type, fixe
 from serde_lab.serde.record_verbs import MetadataValues
 
 Case = tuple[RecordSchema, pa.RecordBatch]
-Places = list[tuple[str | None, str | None]]
+LocationPairs = list[tuple[str | None, str | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +41,17 @@ class Rewriting:
 
 
 @dataclass(frozen=True, slots=True)
-class ExpectedPlaces:
+class ExpectedLocations:
     """File id and instant time of each record, or None for both."""
 
-    current: Places
-    new: Places
+    current: LocationPairs
+    new: LocationPairs
 
 
-def places(batch: pa.RecordBatch) -> ExpectedPlaces:
+def places(batch: pa.RecordBatch) -> ExpectedLocations:
     """Where the records of `batch` are stored, and where the write of instant 20990101 puts them."""
     files, instants = (batch.column(name).to_pylist() for name in (FILE_ID, INSTANT_TIME))
-    return ExpectedPlaces(
+    return ExpectedLocations(
         [(f, i) if f and i != "I" else (None, None) for f, i in zip(files, instants, strict=True)],
         [(f, "20990101") if f else (None, None) for f in files],
     )

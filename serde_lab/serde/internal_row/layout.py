@@ -4,7 +4,7 @@ A record is the envelope, then the row, in one piece. Numbers are little endian;
 
     0        u8    mark, 0xA1
     1        u8    form: 1 a record with a row, 2 an index record (RFC-84: it has no row)
-    2        u32   fingerprint of the schema (`fingerprint.py`)
+    2        u32   fingerprint of the schema (`framing.schema_fingerprint`)
     6        u8    length of the operation
     7        u8    length of the instant time
     8        u16   length of the file id
@@ -67,6 +67,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from serde_lab.records.buffers import binary_array, offsets_of
 from serde_lab.records.schema import (
     FILE_ID,
     INSTANT_TIME,
@@ -76,6 +77,7 @@ from serde_lab.records.schema import (
     is_decimal,
     is_nested,
 )
+from serde_lab.serde.framing import Damaged
 
 MARK = 0xA1
 WITH_ROW, INDEX, SEVERAL = 1, 2, 3
@@ -198,21 +200,13 @@ INDEX_DTYPE: np.dtype[np.void] = np.dtype(_ENVELOPE_DTYPE)
 """The fixed part of an index record."""
 
 
-class Damaged(Exception):
-    """Damage in the record with this number; `problem` says what is wrong."""
-
-    def __init__(self, record: int, problem: str) -> None:
-        super().__init__(problem)
-        self.record, self.problem = record, problem
-
-
 def refuse_where(
     wrong: npt.NDArray[np.bool_], problem: str, of: npt.NDArray[np.integer] | None = None
 ) -> None:
     """Raise Damaged for the first row that is wrong; `of` maps rows to records."""
     if wrong.any():
         row = int(np.argmax(wrong))
-        raise Damaged(row if of is None else int(of[row]), problem)
+        raise Damaged(problem, row if of is None else int(of[row]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,26 +223,19 @@ class Rows:
     @classmethod
     def over(cls, array: pa.BinaryArray, of: npt.NDArray[np.integer] | None = None) -> Rows:
         """The rows of a binary array without nulls."""
-        if not len(array):
-            return cls(np.zeros(1, np.int32), pa.py_buffer(b""), of)
-        ends = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4)
-        return cls(ends, array.buffers()[2] or pa.py_buffer(b""), of)
+        return cls(offsets_of(array), array.buffers()[2] or pa.py_buffer(b""), of)
 
     def __len__(self) -> int:
         return len(self.ends) - 1
 
     @property
     def lengths(self) -> npt.NDArray[np.int32]:
-        """The length of each row in bytes."""
         lengths: npt.NDArray[np.int32] = np.diff(self.ends)
         return lengths
 
     @property
     def array(self) -> pa.BinaryArray:
-        """The same as an Arrow array."""
-        return pa.Array.from_buffers(
-            pa.binary(), len(self), [None, pa.py_buffer(self.ends), self.data], 0
-        )
+        return binary_array(self.ends, self.data)
 
     def head(self, dtype: np.dtype[np.void]) -> npt.NDArray[np.void]:
         """The first bytes of each row, as an array of this type. Raises Damaged if a row is shorter."""
@@ -290,10 +277,7 @@ class Pieces:
     def _cut(self) -> pa.BinaryArray:
         """All bytes, cut at every start: value i × (count + 1) + j is piece j of row i."""
         last = self._rows.ends[-1:]
-        ends = np.concatenate([self._starts.ravel(), last]).astype(np.int32)
-        return pa.Array.from_buffers(
-            pa.binary(), len(ends) - 1, [None, pa.py_buffer(ends), self._rows.data], 0
-        )
+        return binary_array(np.concatenate([self._starts.ravel(), last]), self._rows.data)
 
     def __getitem__(self, j: int) -> pa.BinaryArray:
         """Piece j of every row, in a buffer of its own."""

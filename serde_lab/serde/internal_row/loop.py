@@ -25,13 +25,13 @@ from serde_lab.records.schema import (
     is_decimal,
     is_list,
 )
+from serde_lab.serde.framing import Damaged
 from serde_lab.serde.internal_row.layout import (
     INDEX,
     MARK,
     MOST_BYTES,
     STRINGS_BEFORE_ROW,
     WITH_ROW,
-    Damaged,
     RowLayout,
     slot_dtype,
     struct_layout,
@@ -58,10 +58,6 @@ def stored_type(t: pa.DataType) -> pa.DataType:
     return t
 
 
-class Wrong(Exception):
-    """Damage in the record that is being read; the message says what is wrong."""
-
-
 def slot_code(t: pa.DataType) -> str:
     """The format code of `struct` for a slot."""
     dtype = slot_dtype(t)
@@ -82,7 +78,7 @@ def slot_check(t: pa.DataType) -> Callable[[Any], Any] | None:
         def to_decimal(low: bytes) -> bytes:
             unscaled = int.from_bytes(low, "little", signed=True)
             if not -limit < unscaled < limit:
-                raise Wrong(f"a decimal has more than {t.precision} digits")
+                raise Damaged(f"a decimal has more than {t.precision} digits")
             return unscaled.to_bytes(16, "little", signed=True)
 
         return to_decimal
@@ -91,7 +87,7 @@ def slot_check(t: pa.DataType) -> Callable[[Any], Any] | None:
 
 def _to_bool(value: int) -> bool:
     if value > 1:
-        raise Wrong("a boolean is neither 0 nor 1")
+        raise Damaged("a boolean is neither 0 nor 1")
     return bool(value)
 
 
@@ -134,7 +130,7 @@ class RowCode:
         """
         nulls = int.from_bytes(numbers[0], "little")
         if nulls >> len(self._names):
-            raise Wrong("null bits are set after its last field")
+            raise Damaged("null bits are set after its last field")
         values: list[Any] = [None] * len(self._names)
         for i, value in zip(self._slots, numbers[1:], strict=False):
             values[i] = value
@@ -150,15 +146,15 @@ class RowCode:
             for i in range(len(values)):
                 if nulls >> i & 1:
                     if values[i] and (not isinstance(values[i], bytes) or any(values[i])):
-                        raise Wrong("a null has bytes that are not zero")
+                        raise Damaged("a null has bytes that are not zero")
                     values[i] = None
         return values, at
 
     def unpack(self, data: bytes) -> dict[str, Any]:
-        """The values of a row without prefix, by name. Raises Wrong unless it fills `data`."""
+        """The values of a row without prefix, by name. Raises Damaged unless it fills `data`."""
         values, end = self.values(self.fixed.unpack_from(data), data, self.fixed.size)
         if end != len(data):
-            raise Wrong("the lengths that it states are not those of its bytes")
+            raise Damaged("the lengths that it states are not those of its bytes")
         return dict(zip(self._names, values, strict=True))
 
 
@@ -218,7 +214,7 @@ def body_reader(t: pa.DataType) -> Callable[[bytes], Any]:
             keys, at = read_keys(data, at, count)
         items, at = read_items(data, at, count)
         if at != len(data):
-            raise Wrong("its items do not fill its bytes")
+            raise Damaged("its items do not fill its bytes")
         return list(zip(keys, items, strict=True)) if is_map else items
 
     return read_list
@@ -237,10 +233,10 @@ def sequence_reader(
     def read(data: bytes, at: int, count: int) -> tuple[list[Any], int]:
         null_bytes = (count + 7) // 8 if nullable else 0
         if at + null_bytes + count * width > len(data):
-            raise Wrong("it ends inside its items")
+            raise Damaged("it ends inside its items")
         nulls = int.from_bytes(data[at : at + null_bytes], "little")
         if nulls >> count:
-            raise Wrong("null bits are set after its last item")
+            raise Damaged("null bits are set after its last item")
         at += null_bytes
         found: list[Any] = [
             n for (n,) in struct.iter_unpack(f"<{code}", data[at : at + count * width])
@@ -248,7 +244,7 @@ def sequence_reader(
         at += count * width
         stray = [n for i, n in enumerate(found) if nulls >> i & 1 and n and n != bytes(width)]
         if stray:
-            raise Wrong("a null has bytes that are not zero")
+            raise Damaged("a null has bytes that are not zero")
         if read_body is None:
             values = found if check is None else [check(n) for n in found]
         else:
@@ -320,7 +316,7 @@ def check_no_row(names: Sequence[str], row: tuple[Any, ...]) -> None:
             raise DataError(f"column {name!r} of an index record has a value, expected null")
 
 
-class RecordReader:
+class LoopReader:
     """Reads all columns of the records, one record at a time, in its constructor."""
 
     names: ClassVar[Sequence[str]] = (*STRINGS_BEFORE_ROW, RECORD_KEY, IS_INDEX_RECORD)
@@ -337,11 +333,11 @@ class RecordReader:
             try:
                 read.append(read_record(record))
             except struct.error as exc:
-                raise Damaged(number, f"it ends too early: {exc}") from exc
+                raise Damaged(f"it ends too early: {exc}", number) from exc
             except UnicodeDecodeError as exc:
-                raise Damaged(number, "a string of it is not UTF-8") from exc
-            except Wrong as exc:
-                raise Damaged(number, str(exc)) from exc
+                raise Damaged("a string of it is not UTF-8", number) from exc
+            except Damaged as exc:
+                raise Damaged(exc.problem, number) from exc
         columns = zip(*read, strict=True) if read else [()] * len(names)
         self._columns = dict(zip(names, columns, strict=True))
 
@@ -371,7 +367,7 @@ def _read_record(record: bytes, code: RowCode, fields: int, fingerprint: int) ->
     fixed = code.fixed if form == WITH_ROW else struct.Struct(f"<{_ENVELOPE_CODES}")
     mark, form, found, *lengths_and_row = fixed.unpack_from(record)
     if (mark, found) != (MARK, fingerprint) or form not in (WITH_ROW, INDEX):
-        raise Wrong("it is not a record of this strategy and schema")
+        raise Damaged("it is not a record of this strategy and schema")
     at = fixed.size
     texts = []
     for length in lengths_and_row[:4]:
@@ -382,5 +378,5 @@ def _read_record(record: bytes, code: RowCode, fields: int, fingerprint: int) ->
         row, at = code.values(lengths_and_row[5:], record, at)
     key = record[at : at + lengths_and_row[4]].decode()
     if at + lengths_and_row[4] != len(record):
-        raise Wrong("the lengths that it states are not those of its bytes")
+        raise Damaged("the lengths that it states are not those of its bytes")
     return [*texts, key, form == INDEX, *row]

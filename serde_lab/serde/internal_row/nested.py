@@ -30,9 +30,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import DataError
+from serde_lab.records.buffers import lengths_of
 from serde_lab.records.plain_form import to_plain
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD
-from serde_lab.serde.internal_row import loop as internal_row_loop
+from serde_lab.serde.framing import Damaged
 from serde_lab.serde.internal_row.layout import (
     MARK,
     Field,
@@ -42,10 +43,10 @@ from serde_lab.serde.internal_row.layout import (
     layout_of,
     refuse_where,
 )
-from serde_lab.serde.internal_row.loop import RowCode, Wrong, check_no_row
+from serde_lab.serde.internal_row.loop import LoopReader, RowCode, check_no_row
 from serde_lab.serde.internal_row.values import StructReader
 from serde_lab.serde.internal_row.verbs import projected_parts
-from serde_lab.serde.internal_row.write import Numbers, Part, join, lengths_of, write_structs
+from serde_lab.serde.internal_row.write import Numbers, StoredField, join, write_structs
 from serde_lab.serde.projection.plan import Projection
 
 NESTED = 4
@@ -73,7 +74,7 @@ def write_records(batch: pa.RecordBatch, layout: RowLayout, fingerprint: int) ->
     Raises DataError if an index record has data.
     """
     metadata = write_structs(
-        [Part.of(batch.column(n)) for n in ENVELOPE.names], _METADATA, len(batch)
+        [StoredField.of(batch.column(n)) for n in ENVELOPE.names], _METADATA, len(batch)
     )
     no_row = _no_row(batch.column(IS_INDEX_RECORD))
     columns = [batch.column(f.name) for f in layout.fields]
@@ -87,7 +88,7 @@ def write_records(batch: pa.RecordBatch, layout: RowLayout, fingerprint: int) ->
         with_row = np.flatnonzero(~no_row)
         columns = [to_plain(column.take(pa.array(with_row))) for column in columns]
     rows = len(batch) if with_row is None else len(with_row)
-    data = write_structs([Part.of(column) for column in columns], layout, rows)
+    data = write_structs([StoredField.of(column) for column in columns], layout, rows)
     return _records(metadata, data, no_row, fingerprint)
 
 
@@ -114,7 +115,7 @@ def _records(
     return join(fixed, [metadata, rows])
 
 
-class RecordReader:
+class NestedReader:
     """Reads columns of nested records; a column's values are checked when it is read."""
 
     def __init__(self, rows: Rows, layout: RowLayout, fingerprint: int) -> None:
@@ -163,7 +164,7 @@ class RecordReader:
             return column
         return column.take(pa.array(np.cumsum(~self.no_row) - 1, mask=self.no_row))
 
-    def part(self, field: Field, numbers: Numbers | None) -> Part:
+    def part(self, field: Field, numbers: Numbers | None) -> StoredField:
         """A field's stored slots or bytes in these records (None: all), null for a record without a row."""
         part = self.row_part.part(field)
         if self.no_row is None:
@@ -173,7 +174,7 @@ class RecordReader:
             place, missing = place[numbers], missing[numbers]
         return part.take(place, missing)
 
-    def metadata_part(self, name: str) -> Part:
+    def metadata_part(self, name: str) -> StoredField:
         """The stored slots or bytes of a field of the metadata."""
         return self._metadata.part(_field(_METADATA, name))
 
@@ -183,7 +184,7 @@ def _field(layout: RowLayout, name: str) -> Field:
 
 
 def project(
-    readers: Sequence[RecordReader], projection: Projection, layout: RowLayout, fingerprint: int
+    readers: Sequence[NestedReader], projection: Projection, layout: RowLayout, fingerprint: int
 ) -> pa.BinaryArray:
     """The projection of these records: new rows after unchanged metadata."""
     first = readers[0]
@@ -194,12 +195,12 @@ def project(
 
 
 def update_metadata(
-    reader: RecordReader, given: Mapping[str, str | pa.StringArray], fingerprint: int
+    reader: NestedReader, given: Mapping[str, str | pa.StringArray], fingerprint: int
 ) -> pa.BinaryArray:
     """The same records with other metadata; their rows are copied."""
     rows = len(reader)
     parts = [
-        Part.of(to_plain(_repeated(given[name], rows)))
+        StoredField.of(to_plain(_repeated(given[name], rows)))
         if name in given
         else reader.metadata_part(name)
         for name in ENVELOPE.names
@@ -243,7 +244,7 @@ def write_values(
     return pa.array(records, pa.binary())
 
 
-class LoopReader(internal_row_loop.RecordReader):
+class NestedLoopReader(LoopReader):
     """Reads all columns of nested records, one record at a time, in its constructor."""
 
     names = tuple(ENVELOPE.names)
@@ -256,14 +257,16 @@ class LoopReader(internal_row_loop.RecordReader):
         def read(record: bytes) -> Sequence[Any]:
             mark, form, found, *numbers = code.fixed.unpack_from(record)
             if (mark, form, found) != (MARK, NESTED, fingerprint):
-                raise Wrong("it is not a record of this strategy and schema")
+                raise Damaged("it is not a record of this strategy and schema")
             (metadata, row), end = code.values(numbers, record, code.fixed.size)
             if end != len(record):
-                raise Wrong("the lengths that it states are not those of its bytes")
+                raise Damaged("the lengths that it states are not those of its bytes")
             if metadata is None or None in metadata.values():
-                raise Wrong("its metadata is null, or a field of it")
+                raise Damaged("its metadata is null, or a field of it")
             if metadata[IS_INDEX_RECORD] != (row is None):
-                raise Wrong("an index record must have no row, and any other record must have one")
+                raise Damaged(
+                    "an index record must have no row, and any other record must have one"
+                )
             return [*metadata.values(), *(no_row if row is None else row.values())]
 
         return read

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from serde_lab.records.buffers import binary_array
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD
 from serde_lab.serde.internal_row.layout import (
     INDEX,
@@ -28,13 +29,13 @@ from serde_lab.serde.internal_row.layout import (
     head,
     refuse_where,
 )
-from serde_lab.serde.internal_row.values import NullBits, from_bytes, from_slots, text
-from serde_lab.serde.internal_row.write import Numbers, Part, binary
+from serde_lab.serde.internal_row.values import FieldReader, NullBits, text
+from serde_lab.serde.internal_row.write import Numbers, StoredField
 
 _HEAD = np.uint64(0xFFFF_FFFF_FFFF)
 
 
-class RecordReader:
+class FlatReader:
     """Reads columns of records of one layout; keeps the parsed fixed parts and offsets."""
 
     def __init__(self, rows: Rows, layout: RowLayout, fingerprint: int) -> None:
@@ -85,7 +86,7 @@ class RecordReader:
         """Merge one array for each of `forms` into the order of the records."""
         return forms[0] if self._place is None else self._placed(pa.concat_arrays(forms))
 
-    def part(self, field: Field, numbers: Numbers | None) -> Part:
+    def part(self, field: Field, numbers: Numbers | None) -> StoredField:
         """A field's stored slots or bytes in these records (None: all), null for a record without a row."""
         part = self.row_part.part(field)
         if self._place is None:
@@ -175,36 +176,20 @@ class EnvelopePart:
         start = self._width + sum(self._constant[:j])
         length = self._constant[j]
         if not length:
-            return binary(np.zeros(len(self) + 1, np.int32), b"")
+            return binary_array(np.zeros(len(self) + 1, np.int32), b"")
         return pc.binary_slice(self.rows.array, start, start + length)
 
 
-class _RowPart(EnvelopePart):
+class _RowPart(EnvelopePart, FieldReader):
     """The envelopes and the rows of records with a row."""
 
     def __init__(self, rows: Rows, fixed: npt.NDArray[np.void], layout: RowLayout) -> None:
-        self._layout = layout
+        self.layout = layout
         super().__init__(rows, fixed)
-        self._nulls = NullBits(fixed["nulls"], layout, rows.of)
+        self.nulls = NullBits(fixed["nulls"], layout, rows.of)
 
     def _row_lengths(self) -> list[npt.NDArray[np.integer]]:
-        return [self.fixed[f.part] for f in self._layout.variable]
+        return [self.fixed[f.part] for f in self.layout.variable]
 
-    def part(self, field: Field) -> Part:
-        """The stored slots or bytes of a field of the row, unchecked."""
-        mask = self._nulls.of_field(field)
-        if field.slot is not None:
-            return Part(mask, slots=self.fixed[field.part])
-        return Part(mask, data=self.piece(self._number(field)))
-
-    def _number(self, field: Field) -> int:
-        return len(STRINGS_BEFORE_ROW) + self._layout.variable.index(field)
-
-    def value(self, field: Field) -> pa.Array:
-        """A field of the row, in plain form."""
-        mask = self._nulls.of_field(field)
-        if field.slot is not None:
-            return from_slots(self.fixed[field.part], mask, field.type, self.rows.of)
-        return from_bytes(
-            Rows.over(self.piece(self._number(field)), self.rows.of), mask, field.type
-        )
+    def variable_part(self, number: int) -> pa.BinaryArray:
+        return self.piece(len(STRINGS_BEFORE_ROW) + number)

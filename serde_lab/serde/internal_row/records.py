@@ -20,18 +20,19 @@ import pyarrow as pa
 from serde_lab.errors import DataError, DecodeError
 from serde_lab.records.plain_form import from_plain
 from serde_lab.records.schema import RECORD_KEY, RecordSchema, columns_of, plain_type
-from serde_lab.serde.framing import schema_fingerprint, without_collector
+from serde_lab.serde.framing import Damaged, schema_fingerprint, without_collector
 from serde_lab.serde.interface import Records, SerdeOptions
 from serde_lab.serde.internal_row import loop as internal_row_loop
 from serde_lab.serde.internal_row import nested as internal_row_nested
-from serde_lab.serde.internal_row import read as internal_row_read
 from serde_lab.serde.internal_row import verbs as internal_row_verbs
 from serde_lab.serde.internal_row import write as internal_row_write
-from serde_lab.serde.internal_row.layout import Damaged, RowLayout, Rows, layout_of
-from serde_lab.serde.internal_row.loop import RecordReader as LoopReader
+from serde_lab.serde.internal_row.layout import RowLayout, Rows, layout_of
+from serde_lab.serde.internal_row.loop import LoopReader
+from serde_lab.serde.internal_row.nested import NestedLoopReader, NestedReader
+from serde_lab.serde.internal_row.read import FlatReader
 from serde_lab.serde.projection.plan import Projection
 
-Reader = LoopReader | internal_row_read.RecordReader | internal_row_nested.RecordReader
+Reader = LoopReader | FlatReader | NestedReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,6 @@ class Shape:
         return cls(schema, schema.batch_schema, layout, fingerprint, options.execution, nested)
 
     def write(self, batch: pa.RecordBatch) -> pa.BinaryArray:
-        """The records of a batch in plain form."""
         if self.execution == "row":
             columns = [internal_row_loop.stored_values(column) for column in batch.columns]
             return self.write_values(columns, self.layout, self.fingerprint)
@@ -71,11 +71,11 @@ class Shape:
         """Reads columns of these records; making it checks the form of every record."""
         layout, fingerprint = self.layout, self.fingerprint
         if self.execution == "row":
-            loop = internal_row_nested.LoopReader if self.is_nested else LoopReader
+            loop = NestedLoopReader if self.is_nested else LoopReader
             return loop(rows, layout, fingerprint)
         if self.is_nested:
-            return internal_row_nested.RecordReader(Rows.over(rows), layout, fingerprint)
-        return internal_row_read.RecordReader(Rows.over(rows), layout, fingerprint)
+            return NestedReader(Rows.over(rows), layout, fingerprint)
+        return FlatReader(Rows.over(rows), layout, fingerprint)
 
     def project(self, projection: Projection, readers: Sequence[Any]) -> pa.BinaryArray:
         """The projection of the records of these readers, as records of this shape."""
@@ -87,7 +87,6 @@ class Shape:
         return by_columns.project(*plan, self.layout, self.fingerprint)
 
     def update_metadata(self, reader: Any, given: internal_row_verbs.Given) -> pa.BinaryArray:
-        """The records of `reader`, with other metadata."""
         if self.execution == "row":
             write = self.write_values
             return internal_row_verbs.update_metadata_in_loop(
@@ -119,7 +118,6 @@ class RowRecords(Records):
     # Records declares a settable attribute; here the schema is that of the shape and is never set
     @property
     def schema(self) -> RecordSchema:  # type: ignore[override]
-        """The schema of these records."""
         return self.shape.schema
 
     def __len__(self) -> int:
@@ -182,7 +180,7 @@ class RowRecords(Records):
         try:
             columns = whole._plain_columns(names)
         except Damaged as exc:
-            raise DecodeError("internal_row", exc.record, exc.problem) from exc
+            raise DecodeError("internal_row", exc.number, exc.problem) from exc
         if numbers is not None:
             # take in plain form, since Arrow's take supports all plain types but not all types
             taken = pa.array(numbers)
@@ -244,4 +242,4 @@ def _counted_from(first: int) -> Iterator[None]:
     try:
         yield
     except Damaged as exc:
-        raise Damaged(first + exc.record, exc.problem) from exc
+        raise Damaged(exc.problem, first + (exc.number or 0)) from exc

@@ -16,8 +16,7 @@ A frame of one record is that record; a frame of several has a table of lengths 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -26,9 +25,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import DecodeError
+from serde_lab.records.buffers import binary_array
 from serde_lab.records.plain_form import to_plain_batch
 from serde_lab.records.schema import RecordSchema, check_supported
-from serde_lab.serde.framing import Cuts, cut, frame_error, frames_of, opened, without_collector
+from serde_lab.serde.framing import (
+    Cuts,
+    Damaged,
+    cut,
+    frame_error,
+    frames_of,
+    opened,
+    without_collector,
+)
 from serde_lab.serde.interface import (
     Bounds,
     BoundSerde,
@@ -43,12 +51,10 @@ from serde_lab.serde.internal_row.layout import (
     MARK,
     SEVERAL,
     WITH_ROW,
-    Damaged,
     Rows,
     refuse_where,
 )
 from serde_lab.serde.internal_row.records import RowRecords, Shape
-from serde_lab.serde.internal_row.write import binary
 from serde_lab.serde.projection.plan import Projection
 from serde_lab.serde.record_verbs import MetadataValues
 from serde_lab.serde.registry import resolve
@@ -62,7 +68,7 @@ def frames_from(records: pa.BinaryArray, cuts: Cuts) -> pa.BinaryArray:
     if len(cuts) == len(records):
         return records
     rows = Rows.over(records)
-    bodies = binary(rows.ends[cuts.offsets], rows.data)
+    bodies = binary_array(rows.ends[cuts.offsets], rows.data)
     # the words before the records of each frame: mark, count and lengths; none before a single record
     counts = np.diff(cuts.offsets)
     several = counts > 1
@@ -75,7 +81,7 @@ def frames_from(records: pa.BinaryArray, cuts: Cuts) -> pa.BinaryArray:
     is_length = np.ones(len(tables), np.bool_)
     is_length[starts] = is_length[starts + 1] = False
     tables[is_length] = rows.lengths[np.repeat(several, counts)]
-    return pc.binary_join_element_wise(binary((ends * _WORD).astype(np.int32), tables), bodies, b"")
+    return pc.binary_join_element_wise(binary_array(ends * _WORD, tables), bodies, b"")
 
 
 def records_in(frames: pa.BinaryArray) -> tuple[pa.BinaryArray, npt.NDArray[np.int64]]:
@@ -111,7 +117,7 @@ def records_in(frames: pa.BinaryArray) -> tuple[pa.BinaryArray, npt.NDArray[np.i
     ends[1::3] = rows.ends[:-1] + header_bytes
     ends[2::3] = rows.ends[:-1] + table_bytes
     ends[-1] = rows.ends[-1]
-    cut = binary(ends, rows.data)
+    cut = binary_array(ends, rows.data)
     numbers = np.arange(0, 3 * len(frames), 3)
     tables = np.frombuffer(cut.take(pa.array(numbers + 1)).buffers()[2], "<u4")
     bodies = cut[2:] if len(frames) == 1 else cut.take(pa.array(numbers + 2))
@@ -125,63 +131,15 @@ def records_in(frames: pa.BinaryArray) -> tuple[pa.BinaryArray, npt.NDArray[np.i
     body = Rows.over(bodies)
     stated = sums[first[1:]] - sums[first[:-1]]
     refuse_where(stated != body.lengths, "its records do not have the lengths that it states")
-    return binary((sums + int(body.ends[0])).astype(np.int32), body.data), first[:-1]
+    return binary_array(sums + int(body.ends[0]), body.data), first[:-1]
 
-
-EXPECTED: Mapping[str, tuple[float, float]] = {
-    "record": (85, 150),
-    "bool": (1.1, 8),
-    "int8": (1.1, 7),
-    "int16": (2.1, 7),
-    "int32": (4.1, 7),
-    "int64": (8.1, 7),
-    "float": (4.1, 7),
-    "double": (8.1, 7),
-    "decimal": (8.1, 14),
-    "string": (16.1, 38),
-    "binary": (16.1, 35),
-    "date": (4.1, 7),
-    "timestamp": (8.1, 7),
-    "list": (33.1, 160),
-    "map": (39.1, 350),
-    "struct": (29.1, 130),
-}
-"""Bytes and nanoseconds expected of a value, written down before single columns were measured.
-
-For `execution = "batch"` at one record a frame; the values are those of `pickle.records.EXPECTED`."""
-EXPECTED_ROW_NS: Mapping[str, float] = {
-    "record": 4000,
-    "bool": 450,
-    "int8": 350,
-    "int16": 350,
-    "int32": 350,
-    "int64": 350,
-    "float": 350,
-    "double": 350,
-    "decimal": 700,
-    "string": 600,
-    "binary": 500,
-    "date": 350,
-    "timestamp": 350,
-    "list": 2500,
-    "map": 4000,
-    "struct": 3000,
-}
-"""The nanoseconds expected of `execution = "row"`; its bytes are the same."""
 
 _LENGTH_BYTES = 4
 
 
-@dataclass(frozen=True)
 class BoundInternalRow(BoundSerde):
-    """`internal_row` bound to a schema."""
-
-    schema: RecordSchema
-    options: SerdeOptions
+    name = "internal_row"
     mark = bytes([MARK])
-
-    def __repr__(self) -> str:
-        return f"internal_row({self.options})"
 
     @cached_property
     def _shape(self) -> Shape:
@@ -199,7 +157,7 @@ class BoundInternalRow(BoundSerde):
         try:
             return RowRecords(self._shape, self._shape.project(projection, readers))
         except Damaged as exc:
-            raise DecodeError("internal_row", exc.record, exc.problem) from exc
+            raise DecodeError("internal_row", exc.number, exc.problem) from exc
 
     def update_metadata(self, records: Records, values: MetadataValues) -> RowRecords:
         assert isinstance(records, RowRecords)
@@ -224,13 +182,13 @@ class BoundInternalRow(BoundSerde):
         try:
             rows, _ = records_in(payloads)
         except Damaged as exc:
-            raise frame_error("internal_row", exc.record, self.options, exc.problem) from exc
+            raise frame_error("internal_row", exc.number, self.options, exc.problem) from exc
         records = RowRecords(self._shape, rows)
         try:
             # values are checked later, when their column is read
             records.check_form()
         except Damaged as exc:
-            raise DecodeError("internal_row", exc.record, exc.problem) from exc
+            raise DecodeError("internal_row", exc.number, exc.problem) from exc
         return records
 
 

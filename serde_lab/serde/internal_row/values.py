@@ -11,10 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
+from serde_lab.records.buffers import binary_array, first_invalid
 from serde_lab.records.plain_form import validity_buffer
 from serde_lab.records.schema import is_decimal
+from serde_lab.serde.framing import Damaged
 from serde_lab.serde.internal_row.layout import (
-    Damaged,
     Field,
     Pieces,
     RowLayout,
@@ -24,7 +25,7 @@ from serde_lab.serde.internal_row.layout import (
     slot_dtype,
     struct_layout,
 )
-from serde_lab.serde.internal_row.write import Part
+from serde_lab.serde.internal_row.write import StoredField
 
 _HIGH_BITS = np.uint64(0x8080_8080_8080_8080)
 
@@ -93,17 +94,10 @@ def _check_decimals(column: pa.Array, of: npt.NDArray[np.integer] | None) -> Non
     try:
         column.validate(full=True)
     except pa.ArrowInvalid as exc:
-        # Arrow does not say which decimal is invalid: find it by bisection
-        low, high = 0, len(column)
-        while high - low > 1:
-            middle = (low + high) // 2
-            try:
-                column[low:middle].validate(full=True)
-                low = middle
-            except pa.ArrowInvalid:
-                high = middle
+        # Arrow does not say which decimal is invalid
+        row = first_invalid(column, lambda some: some.validate(full=True))
         problem = f"a decimal has more than {column.type.precision} digits"
-        raise Damaged(low if of is None else int(of[low]), problem) from exc
+        raise Damaged(problem, row if of is None else int(of[row])) from exc
 
 
 def text(values: pa.BinaryArray, of: npt.NDArray[np.integer] | None) -> pa.StringArray:
@@ -117,13 +111,9 @@ def text(values: pa.BinaryArray, of: npt.NDArray[np.integer] | None) -> pa.Strin
     try:
         strings.validate(full=True)
     except pa.ArrowInvalid as exc:
-        for number, value in enumerate(values.to_pylist()):
-            try:
-                value.decode()
-            except UnicodeDecodeError:
-                record = number if of is None else int(of[number])
-                raise Damaged(record, "a string of it is not UTF-8") from exc
-        raise
+        row = first_invalid(strings, lambda some: some.validate(full=True))
+        problem = "a string of it is not UTF-8"
+        raise Damaged(problem, row if of is None else int(of[row])) from exc
     return strings
 
 
@@ -185,33 +175,47 @@ def _from_struct(rows: Rows, t: pa.StructType) -> pa.Array:
     return pa.StructArray.from_arrays(children, fields=list(t))
 
 
-class StructReader:
-    """Reads the fields of rows that have no envelope."""
+class FieldReader:
+    """Reads the fields of rows, whose fixed parts it has; a subclass finds the variable ones."""
 
-    def __init__(self, rows: Rows, layout: RowLayout) -> None:
-        """Raises Damaged if the fields do not fill a row."""
-        self.rows, self.layout = rows, layout
-        self._fixed = rows.head(layout.struct_dtype)
-        lengths = [self._fixed[f.part] for f in layout.variable]
-        self._pieces = Pieces(rows, self._fixed.dtype.itemsize, lengths)
-        self.nulls = NullBits(self._fixed["nulls"], layout, rows.of)
+    rows: Rows
+    layout: RowLayout
+    fixed: npt.NDArray[np.void]
+    nulls: NullBits
+
+    def variable_part(self, number: int) -> pa.BinaryArray:
+        """The bytes of the layout's variable field with this number."""
+        raise NotImplementedError
 
     def value(self, field: Field) -> pa.Array:
         """A field, as a plain column. Raises Damaged if a value is invalid."""
         mask = self.nulls.of_field(field)
         if field.slot is not None:
-            return from_slots(self._fixed[field.part], mask, field.type, self.rows.of)
-        return from_bytes(Rows.over(self._bytes(field), self.rows.of), mask, field.type)
+            return from_slots(self.fixed[field.part], mask, field.type, self.rows.of)
+        found = self.variable_part(self.layout.variable.index(field))
+        return from_bytes(Rows.over(found, self.rows.of), mask, field.type)
 
-    def part(self, field: Field) -> Part:
+    def part(self, field: Field) -> StoredField:
         """The stored slots or bytes of a field, unchecked."""
         mask = self.nulls.of_field(field)
         if field.slot is not None:
-            return Part(mask, slots=self._fixed[field.part])
-        return Part(mask, data=self._bytes(field))
+            return StoredField(mask, slots=self.fixed[field.part])
+        found = self.variable_part(self.layout.variable.index(field))
+        return StoredField(mask, data=found)
 
-    def _bytes(self, field: Field) -> pa.BinaryArray:
-        return self._pieces[self.layout.variable.index(field)]
+
+class StructReader(FieldReader):
+    """Reads the fields of rows that have no envelope."""
+
+    def __init__(self, rows: Rows, layout: RowLayout) -> None:
+        """Raises Damaged if the fields do not fill a row."""
+        self.rows, self.layout, self.fixed = rows, layout, rows.head(layout.struct_dtype)
+        lengths = [self.fixed[f.part] for f in layout.variable]
+        self._pieces = Pieces(rows, self.fixed.dtype.itemsize, lengths)
+        self.nulls = NullBits(self.fixed["nulls"], layout, rows.of)
+
+    def variable_part(self, number: int) -> pa.BinaryArray:
+        return self._pieces[number]
 
 
 class _SequenceReader:
@@ -299,8 +303,5 @@ class _SequenceReader:
         ends[0:-1:2] = starts
         ends[1::2] = starts + lengths
         ends[-1] = rows.ends[-1]
-        cut = pa.Array.from_buffers(
-            pa.binary(), 2 * len(rows), [None, pa.py_buffer(ends), rows.data], 0
-        )
-        taken = cut.take(pa.array(np.arange(0, 2 * len(rows), 2)))
+        taken = binary_array(ends, rows.data).take(pa.array(np.arange(0, 2 * len(rows), 2)))
         return taken.buffers()[2]

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from serde_lab.records.buffers import data_of, lengths_of
 from serde_lab.records.plain_form import to_plain
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD
 from serde_lab.serde.internal_row.layout import (
@@ -27,18 +28,15 @@ from serde_lab.serde.internal_row.layout import (
     RowLayout,
     head,
 )
-from serde_lab.serde.internal_row.loop import RecordReader as LoopReader
-from serde_lab.serde.internal_row.loop import stored_values
-from serde_lab.serde.internal_row.read import EnvelopePart, RecordReader
+from serde_lab.serde.internal_row.loop import LoopReader, stored_values
+from serde_lab.serde.internal_row.read import EnvelopePart, FlatReader
 from serde_lab.serde.internal_row.write import (
     LONGEST_SLOT_STRING,
     Numbers,
-    Part,
+    StoredField,
     as_binary,
-    data_of,
     fill_envelope,
     join,
-    lengths_of,
     write_rows,
 )
 from serde_lab.serde.projection.columns import changed, new_column
@@ -55,7 +53,7 @@ _HEAD_BITS = np.uint64(0xFFFF_FFFF_FFFF)
 
 
 def project(
-    readers: Sequence[RecordReader], projection: Projection, layout: RowLayout, fingerprint: int
+    readers: Sequence[FlatReader], projection: Projection, layout: RowLayout, fingerprint: int
 ) -> pa.BinaryArray:
     """The projection of these records as flat records of `layout`."""
     first = readers[0]
@@ -67,7 +65,7 @@ def project(
 
 def projected_parts(
     readers: Sequence[Any], projection: Projection, with_row: Numbers | None
-) -> list[Part]:
+) -> list[StoredField]:
     """The fields of the target's rows, for the records with these numbers (None: all)."""
     rows = len(readers[0]) if with_row is None else len(with_row)
     return [_part(readers, column, with_row, rows) for column in projection.columns]
@@ -75,9 +73,9 @@ def projected_parts(
 
 def _part(
     readers: Sequence[Any], column: TargetColumn, with_row: Numbers | None, rows: int
-) -> Part:
+) -> StoredField:
     if column.source is None:
-        return Part.of(new_column(column, rows, None))
+        return StoredField.of(new_column(column, rows, None))
     side, number = column.source
     reader = readers[side]
     field: Field = reader.layout.fields[number]
@@ -89,7 +87,7 @@ def _part(
     values = reader.column(field.name)
     if with_row is not None:
         values = to_plain(values.take(pa.array(with_row)))
-    return Part.of(changed(values, column.change, column.name))
+    return StoredField.of(changed(values, column.change, column.name))
 
 
 def _of_schema(index: EnvelopePart, fingerprint: int) -> pa.BinaryArray:
@@ -100,7 +98,7 @@ def _of_schema(index: EnvelopePart, fingerprint: int) -> pa.BinaryArray:
     return join(fixed, [Pieces(index.rows, width, [index.rows.lengths - width])[0]])
 
 
-def update_metadata(reader: RecordReader, given: Given, fingerprint: int) -> pa.BinaryArray:
+def update_metadata(reader: FlatReader, given: Given, fingerprint: int) -> pa.BinaryArray:
     """The same records with other metadata."""
     forms = reader.forms
     written = []

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from serde_lab.errors import DataError
+from serde_lab.records.buffers import binary_array, data_of, lengths_of, offsets_of
 from serde_lab.records.plain_form import null_mask, to_plain, to_plain_batch
 from serde_lab.records.schema import IS_INDEX_RECORD, RECORD_KEY, is_decimal
 from serde_lab.serde.internal_row.layout import (
@@ -63,13 +64,13 @@ def _split(flags: pa.BooleanArray) -> tuple[npt.NDArray[np.bool_], npt.NDArray[n
 
 
 def _write_rows(batch: pa.RecordBatch, layout: RowLayout, fingerprint: int) -> pa.BinaryArray:
-    parts = [Part.of(batch.column(f.name)) for f in layout.fields]
+    parts = [StoredField.of(batch.column(f.name)) for f in layout.fields]
     strings = [batch.column(name) for name in (*STRINGS_BEFORE_ROW, RECORD_KEY)]
     return write_rows(strings, parts, layout, fingerprint)
 
 
 def write_rows(
-    strings: Sequence[pa.Array], parts: Sequence[Part], layout: RowLayout, fingerprint: int
+    strings: Sequence[pa.Array], parts: Sequence[StoredField], layout: RowLayout, fingerprint: int
 ) -> pa.BinaryArray:
     """Records with a row, from the envelope's strings, the key last, and the fields of the row."""
     rows = len(strings[0])
@@ -120,7 +121,7 @@ def _one_if_constant(values: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
 
 def _fill_row(
     rows: npt.NDArray[np.void],
-    parts: Sequence[Part],
+    parts: Sequence[StoredField],
     layout: RowLayout,
     lengths: Sequence[npt.NDArray[np.int32]],
 ) -> None:
@@ -137,7 +138,7 @@ def _fill_row(
         rows[field.part] = found
 
 
-def write_structs(parts: Sequence[Part], layout: RowLayout, rows: int) -> pa.BinaryArray:
+def write_structs(parts: Sequence[StoredField], layout: RowLayout, rows: int) -> pa.BinaryArray:
     """Rows without an envelope, from their fields."""
     pieces = [parts[f.number].data for f in layout.variable]
     fixed = np.empty(rows, layout.struct_dtype)
@@ -146,7 +147,7 @@ def write_structs(parts: Sequence[Part], layout: RowLayout, rows: int) -> pa.Bin
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StoredField:
     """One field as rows store it: a mask of its nulls (None: there are none), and its slots or its bytes."""
 
     mask: npt.NDArray[np.bool_] | None
@@ -154,13 +155,13 @@ class Part:
     data: pa.BinaryArray | None = None
 
     @classmethod
-    def of(cls, column: pa.Array) -> Part:
+    def of(cls, column: pa.Array) -> StoredField:
         """The values of a plain column."""
         if slot_dtype(column.type) is not None:
             return cls(null_mask(column), slots=slot_values(column))
         return cls(null_mask(column), data=value_bytes(column))
 
-    def take(self, numbers: Numbers, missing: npt.NDArray[np.bool_] | None) -> Part:
+    def take(self, numbers: Numbers, missing: npt.NDArray[np.bool_] | None) -> StoredField:
         """The values of these rows; null where `missing` is set, for which `numbers` is ignored."""
         held: npt.NDArray[np.bool_] | slice = slice(None) if missing is None else ~missing
         wanted = numbers[held]
@@ -175,7 +176,7 @@ class Part:
         if self.data is not None:
             data = as_binary(self.data).take(pa.array(numbers, mask=missing))
             data = data if missing is None else data.fill_null(b"")
-        return Part(mask, slots, data)
+        return StoredField(mask, slots, data)
 
 
 def slot_values(column: pa.Array) -> npt.NDArray[np.generic]:
@@ -206,16 +207,16 @@ def value_bytes(column: pa.Array) -> pa.BinaryArray:
     lengths = np.zeros(len(column), np.int32)
     lengths[~mask] = lengths_of(held)
     np.cumsum(lengths, out=ends[1:])
-    return binary(ends, data_of(held))
+    return binary_array(ends, data_of(held))
 
 
 def _nested_bytes(column: pa.Array) -> pa.BinaryArray:
     """The variable part of plain lists, maps or structs, none of them null."""
     t = column.type
     if pat.is_struct(t):
-        fields = [Part.of(column.field(i)) for i in range(t.num_fields)]
+        fields = [StoredField.of(column.field(i)) for i in range(t.num_fields)]
         return write_structs(fields, struct_layout(t), len(column))
-    ends = _ends(column)
+    ends = offsets_of(column)
     counts = np.diff(ends).astype("<u4")
     if pat.is_map(t):
         keys = _sequence(column.keys, ends, nullable=False)
@@ -233,14 +234,14 @@ def _sequence(
     dtype = slot_dtype(items.type)
     if dtype is not None:
         slots = np.ascontiguousarray(slot_values(items).astype(dtype, copy=False))
-        return [*pieces, binary(_scaled(ends, dtype.itemsize), slots)]
+        return [*pieces, binary_array(dtype.itemsize * ends.astype(np.int64), slots)]
     values = value_bytes(items)
     lengths = lengths_of(values).astype("<u4")
-    data_ends = _ends(values)
+    data_ends = offsets_of(values)
     return [
         *pieces,
-        binary(_scaled(ends, 4), lengths),
-        binary(data_ends[ends] - data_ends[0], data_of(values)),
+        binary_array(4 * ends.astype(np.int64), lengths),
+        binary_array(data_ends[ends] - data_ends[0], data_of(values)),
     ]
 
 
@@ -251,64 +252,30 @@ def _null_bits(items: pa.Array, ends: npt.NDArray[np.int32]) -> pa.BinaryArray:
     byte_ends = np.append(0, np.cumsum(nbytes)).astype(np.int32)
     mask = null_mask(items)
     if mask is None:
-        return binary(byte_ends, np.zeros(int(byte_ends[-1]), np.uint8))
+        return binary_array(byte_ends, np.zeros(int(byte_ends[-1]), np.uint8))
     # each sequence begins at a multiple of 8 bits
     shift = np.repeat(byte_ends[:-1] * 8 - ends[:-1], counts)
     spread = np.zeros(int(byte_ends[-1]) * 8, np.bool_)
     spread[np.arange(len(items)) + shift] = mask
-    return binary(byte_ends, np.packbits(spread, bitorder="little"))
+    return binary_array(byte_ends, np.packbits(spread, bitorder="little"))
 
 
 def join(fixed: npt.NDArray[np.generic], pieces: Sequence[pa.BinaryArray]) -> pa.BinaryArray:
     """One binary value a row: the fixed part, then the pieces."""
     width = fixed.dtype.itemsize
-    ends = _scaled(np.arange(len(fixed) + 1, dtype=np.int64), width)
-    whole = binary(ends, np.ascontiguousarray(fixed).view(np.uint8) if len(fixed) else b"")
+    ends = width * np.arange(len(fixed) + 1, dtype=np.int64)
+    whole = binary_array(ends, np.ascontiguousarray(fixed).view(np.uint8) if len(fixed) else b"")
     pieces = [as_binary(piece) for piece in pieces if len(data_of(piece))]
     if not pieces:
         return whole
     try:
         return pc.binary_join_element_wise(whole, *pieces, b"")
     except pa.ArrowCapacityError as exc:
-        raise _too_large() from exc
-
-
-def _scaled(ends: npt.NDArray[np.integer], width: int) -> npt.NDArray[np.int32]:
-    scaled = ends.astype(np.int64) * width
-    if len(scaled) and scaled[-1] > np.iinfo(np.int32).max:
-        raise _too_large()
-    return scaled.astype(np.int32)
-
-
-def _too_large() -> DataError:
-    return DataError("a batch takes more than 2 GiB as binary rows", "send smaller batches")
-
-
-def binary(ends: npt.NDArray[np.int32], data: object) -> pa.BinaryArray:
-    """A binary array over `data`, without copying; `ends` has shape (n + 1,)."""
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers, 0)
+        problem = "a batch takes more than 2 GiB as binary rows"
+        raise DataError(problem, "send smaller batches") from exc
 
 
 def as_binary(text: pa.Array) -> pa.BinaryArray:
     """The UTF-8 bytes of strings, or the same binary array, without copying or nulls."""
     buffers = [None, *text.buffers()[1:]]
     return pa.Array.from_buffers(pa.binary(), len(text), buffers, 0, text.offset)
-
-
-def _ends(array: pa.Array) -> npt.NDArray[np.int32]:
-    if not len(array):
-        return np.zeros(1, np.int32)
-    return np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4)
-
-
-def lengths_of(array: pa.Array) -> npt.NDArray[np.int32]:
-    lengths: npt.NDArray[np.int32] = np.diff(_ends(array))
-    return lengths
-
-
-def data_of(array: pa.Array) -> pa.Buffer:
-    """The bytes that a string or binary array refers to."""
-    ends = _ends(array)
-    data = array.buffers()[2]
-    return pa.py_buffer(b"") if data is None else data.slice(int(ends[0]), int(ends[-1] - ends[0]))

@@ -3,7 +3,7 @@
 Numbers are little endian:
 
     byte 0      the mark, 0xA3
-    1 to 4      fingerprint of the schema (`fingerprint.py`)
+    1 to 4      fingerprint of the schema (`framing.schema_fingerprint`)
     5 …         a pickle, protocol 5, without memo: at one record a frame (`rows_per_frame = 1`) the
                 record, a tuple; else a list of such tuples
 
@@ -16,7 +16,8 @@ import io
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -25,10 +26,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import DataError, DecodeError
+from serde_lab.records.buffers import binary_array, spans_of
 from serde_lab.records.schema import RecordSchema
 from serde_lab.serde.framing import (
-    Cuts,
     cut,
+    cut_by_writing,
     frame_error,
     frames_of,
     opened,
@@ -39,7 +41,6 @@ from serde_lab.serde.interface import Bounds, Frames, SerdeOptions
 
 MARK = b"\xa3"
 _PREFIX_BYTES = 5
-_MAX_BYTES = 2**31 - 1
 # a pickle begins with protocol 5 and the size of a pickle frame, which is the rest of a pickle up to 64 KiB
 _OPENING = b"\x80\x05\x95"
 _OPENING_BYTES = 11
@@ -59,21 +60,14 @@ class PickleFrames:
 
     def write(self, records: Sequence[tuple[Any, ...]], bounds: Bounds) -> Frames:
         """The frames of `records`. Raises DataError if they take 2 GiB or more."""
-        cuts = cut(bounds, self.options)
         writer = _Writer(self._pickler(), records)
         if self.options.rows_per_frame == 1:
             writer.each()
+            cuts = cut(bounds, self.options)
         else:
             most_bytes = payload_bytes(self.options) - _PREFIX_BYTES
-            starts, targets = [], []
-            for target, (first, last) in zip(
-                cuts.targets.tolist(), pairwise(cuts.offsets.tolist()), strict=True
-            ):
-                added = writer.several(first, last, most_bytes)
-                starts += added
-                targets += [target] * len(added)
-            offsets = np.array([*starts, len(records)], np.int64)
-            cuts = Cuts(offsets, np.array(targets, np.int32))
+            write = partial(writer.several, most_bytes=most_bytes)
+            cuts = cut_by_writing(bounds, self.options, write)
         try:
             frames = pc.binary_join_element_wise(pa.scalar(self.prefix), writer.written(), b"")
         except pa.ArrowInvalid as exc:
@@ -104,11 +98,8 @@ class PickleFrames:
         """The bytes of all frames, and where their pickles begin and end. Raises DecodeError."""
         if not len(frames):
             return b"", [], []
-        _, offsets, data = frames.buffers()
-        ends = np.frombuffer(offsets, np.int32, len(frames) + 1, 4 * frames.offset).astype(np.int64)
-        first, last = int(ends[0]), int(ends[-1])
-        raw = b"" if data is None else data.slice(first, last - first).to_pybytes()
-        ends -= first
+        data, ends = spans_of(frames)
+        raw = data.to_pybytes()
         starts, ends = ends[:-1], ends[1:]
         sizes = ends - starts
         self._refuse(sizes < _PREFIX_BYTES + _OPENING_BYTES, "it is too short")
@@ -185,8 +176,4 @@ class _Writer:
 
     def written(self) -> pa.BinaryArray:
         """All pickles. Raises DataError if they take 2 GiB."""
-        if self._ends[-1] > _MAX_BYTES:
-            raise DataError(f"a batch of {len(self._records)} records has {self._ends[-1]} bytes")
-        buffers = [None, pa.py_buffer(np.array(self._ends, np.int32)), self._buffer.getbuffer()]
-        buffers[2] = pa.py_buffer(buffers[2])
-        return pa.Array.from_buffers(pa.binary(), len(self._ends) - 1, buffers, 0)
+        return binary_array(np.array(self._ends), self._buffer.getbuffer())

@@ -20,7 +20,7 @@ Choices that make pickle as good as it can be:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, repeat
@@ -54,32 +54,6 @@ from serde_lab.serde.python_values import (
 )
 from serde_lab.serde.record_verbs import MetadataValues
 from serde_lab.serde.registry import resolve
-
-EXPECTED: Mapping[str, tuple[float, float]] = {
-    "record": (98, 1500),
-    "bool": (1, 60),
-    "int8": (3.5, 75),
-    "int16": (4, 75),
-    "int32": (5, 80),
-    "int64": (10, 115),
-    "float": (9, 90),
-    "double": (9, 90),
-    "decimal": (9, 140),
-    "string": (14, 180),
-    "binary": (14, 140),
-    "date": (3, 75),
-    "timestamp": (9, 110),
-    "list": (33, 400),
-    "map": (35, 600),
-    "struct": (25, 450),
-}
-"""Bytes and nanoseconds (of the four verbs together) expected of a value, written down before measuring.
-
-Values: numbers over all their range, dates from 1970 to 2030, decimal(15, 2), text of 12 letters, a list of
-3 longs, a map of 2 entries (3 letters to a long), a struct of a long and a text. `record` is the cost of a
-record without its columns, with a key of 28 letters and a file id of 38. Only the cost of pickle itself for
-a lineitem record was known.
-"""
 
 _FIELDS = len(ENVELOPE) + 1
 _ROW = len(ENVELOPE)
@@ -160,16 +134,9 @@ class PickleRecords(Records):
 _NOT_VALUES = (TypeError, ValueError, LookupError, AttributeError, OverflowError, pa.ArrowException)
 
 
-@dataclass(frozen=True)
 class BoundPickle(BoundSerde):
-    """`pickle` bound to a schema."""
-
-    schema: RecordSchema
-    options: SerdeOptions
+    name = "pickle"
     mark = MARK
-
-    def __repr__(self) -> str:
-        return f"pickle({self.options})"
 
     @cached_property
     def _frames(self) -> PickleFrames:

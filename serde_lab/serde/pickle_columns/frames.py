@@ -29,12 +29,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
-from serde_lab.errors import DataError
+from serde_lab.records.buffers import binary_array
 from serde_lab.records.plain_form import to_plain
 from serde_lab.records.schema import ENVELOPE
+from serde_lab.serde.framing import Damaged
 from serde_lab.serde.pickle_columns.planes import (
-    MAX_BYTES,
-    Damaged,
     Plane,
     PlanesOfFrames,
     Positions,
@@ -117,11 +116,7 @@ class FrameWriter:
                 inside.truncate()
                 outside.clear()
                 ends.append(buffer.tell())
-        if ends[-1] > MAX_BYTES:
-            raise DataError(f"a batch of {sum(rows)} records has {ends[-1]} bytes")
-        offsets = pa.py_buffer(np.array(ends, np.int32))
-        data = pa.py_buffer(buffer.getbuffer())
-        return pa.Array.from_buffers(pa.binary(), len(rows), [None, offsets, data], 0)
+        return binary_array(np.array(ends), buffer.getbuffer())
 
     def _column(
         self,

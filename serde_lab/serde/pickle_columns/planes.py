@@ -27,20 +27,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
+from serde_lab.records.buffers import MOST_BYTES, offsets_of
 from serde_lab.records.plain_form import null_mask, validity_buffer
 from serde_lab.records.schema import is_binary, is_list, is_string
-
-MAX_BYTES = 2**31 - 1
+from serde_lab.serde.framing import Damaged
 
 Positions = npt.NDArray[np.int64]
-
-
-class Damaged(Exception):
-    """Damage in a frame; the message says what is wrong. `frame` is the frame's number among those read."""
-
-    def __init__(self, problem: str, frame: int | None = None) -> None:
-        super().__init__(problem)
-        self.frame = frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +95,7 @@ def planes_of(
         filled = array if mask is None else array.fill_null(False)
         yield Plane(_view(filled.to_numpy(zero_copy_only=False)), 0, hops)
     elif is_string(t) or is_binary(t) or is_list(t) or pat.is_map(t):
-        offsets = np.zeros(1, np.int32)
-        if len(array):
-            offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1)
+        offsets = offsets_of(array)
         yield Plane(_view(np.diff(offsets)), 4, hops)
         inside = (*hops, offsets)
         if is_list(t):
@@ -198,9 +188,9 @@ class PlanesOfFrames:
         np.cumsum(lengths, dtype=np.int64, out=offsets[1:])
         if len(lengths) and lengths.min() < 0:
             raise Damaged("a length is below 0")
-        if offsets[-1] > MAX_BYTES:
+        if offsets[-1] > MOST_BYTES:
             raise Damaged(
-                f"a column has {offsets[-1]} bytes or items, expected at most {MAX_BYTES}"
+                f"a column has {offsets[-1]} bytes or items, expected at most {MOST_BYTES}"
             )
         return offsets.astype(np.int32), np.diff(offsets[np.append(0, np.cumsum(rows))])
 

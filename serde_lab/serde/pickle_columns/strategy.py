@@ -11,8 +11,6 @@ A frame costs some microseconds however few its records, so frames should hold m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
@@ -23,6 +21,7 @@ from serde_lab.serde.arrow.frames import KEY, changes, constant_bytes
 from serde_lab.serde.arrow.records import ArrowRecords, BoundArrow
 from serde_lab.serde.framing import (
     Cuts,
+    Damaged,
     cut,
     frame_error,
     frames_of,
@@ -38,41 +37,16 @@ from serde_lab.serde.pickle_columns.frames import (
     FrameReader,
     FrameWriter,
 )
-from serde_lab.serde.pickle_columns.planes import Damaged
 from serde_lab.serde.registry import resolve
-
-EXPECTED: Mapping[str, tuple[float, float]] = {
-    "record": (33, 60),
-    "bool": (0.2, 2),
-    "int8": (1.1, 2),
-    "int16": (2.1, 2),
-    "int32": (4.1, 2.5),
-    "int64": (8.1, 3),
-    "float": (4.1, 2.5),
-    "double": (8.1, 3),
-    "decimal": (16.1, 8),
-    "string": (16.2, 15),
-    "binary": (16.2, 12),
-    "date": (4.1, 2.5),
-    "timestamp": (8.1, 3),
-    "list": (28.2, 15),
-    "map": (34.3, 35),
-    "struct": (24.3, 20),
-}
-"""Bytes and nanoseconds expected of a value, written down before measuring: those of `arrow`, since both copy
-the same buffers. For 1,000 records a frame; the values are those of `pickle.records.EXPECTED`."""
 
 _NOT_COLUMNS = (pa.ArrowException, ValueError, TypeError, OverflowError, MemoryError)
 
 
-@dataclass(frozen=True)
 class BoundPickleColumns(BoundArrow):
     """`pickle_columns` bound to a schema; converts as `arrow` does."""
 
+    name = "pickle_columns"
     mark = MARK
-
-    def __repr__(self) -> str:
-        return f"pickle_columns({self.options})"
 
     @cached_property
     def _prefix(self) -> bytes:
@@ -113,7 +87,7 @@ class BoundPickleColumns(BoundArrow):
         try:
             return ArrowRecords(self.schema, *reader.batch())
         except Damaged as exc:
-            raise self._error(None if exc.frame is None else first + exc.frame, exc) from exc
+            raise self._error(None if exc.number is None else first + exc.number, exc) from exc
         except _NOT_COLUMNS as exc:
             raise self._error(None, exc) from exc
 

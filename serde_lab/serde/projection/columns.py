@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from serde_lab.avro.schema import decimal_bytes
@@ -35,15 +36,17 @@ Mask = npt.NDArray[np.bool_]
 def projected(
     projection: Projection,
     column_of: Callable[[int, int], pa.Array],
-    rows: int,
-    present: Mask | None,
+    is_index: pa.BooleanArray,
 ) -> list[pa.Array]:
     """The target's data columns in plain form.
 
-    `column_of` returns a plain data column by side and number. `present` says which records have a row
-    (None: all): an index record has none, even after a join.
+    `column_of` returns a plain data column by side and number. `is_index` says which records are index
+    records: these have no row, even after a join.
     Raises DataError naming a column with a value that the new type cannot hold.
     """
+    rows, present = len(is_index), None
+    if pc.any(is_index).as_py():
+        present = ~is_index.to_numpy(zero_copy_only=False)
     found = []
     for column in projection.columns:
         if column.source is None:

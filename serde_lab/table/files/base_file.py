@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from serde_lab.errors import TableError
+from serde_lab.records.buffers import parquet_errors
 from serde_lab.records.conversion import conform
 from serde_lab.table.files.key_footer import SIMPLE, BloomBuilder, KeyRange
 from serde_lab.table.storage.data_files import (
@@ -149,7 +150,7 @@ class BaseFileWriter:
             pa.scalar(self._seqno_prefix), numbers.cast(pa.string()), ""
         )
         self._appended += rows
-        self._add(record_keys, self._constant(self._name.instant, rows), seqnos, data)
+        self._add(record_keys, constant(self._name.instant, rows), seqnos, data)
 
     def append_carried(self, stored: pa.RecordBatch) -> None:
         """Add rows of an older base file unchanged: they keep commit time and sequence number.
@@ -209,8 +210,8 @@ class BaseFileWriter:
             commit_times,
             seqnos,
             keys,
-            self._constant(self._partition_path, rows),
-            self._constant(str(self._name), rows),
+            constant(self._partition_path, rows),
+            constant(str(self._name), rows),
         ]
         data = conform(data, self._data_schema, self._storage.describe(self.path))
         self._keys.append(keys)
@@ -248,9 +249,6 @@ class BaseFileWriter:
             footer |= {MIN_KEY: self._range.least, MAX_KEY: self._range.greatest}
         return footer
 
-    def _constant(self, value: str, rows: int) -> pa.DictionaryArray:
-        return constant(value, rows)
-
 
 class BaseFileReader:
     """Reads one base file, memory-mapped if it is local. Raises TableError if it is not readable Parquet."""
@@ -258,10 +256,8 @@ class BaseFileReader:
     def __init__(self, storage: Storage, path: str) -> None:
         self._where = storage.describe(path)
         source = storage.open_input(path)
-        try:
+        with parquet_errors(self._where, TableError):
             self._file = pq.ParquetFile(source)
-        except (pa.ArrowInvalid, OSError) as exc:
-            raise TableError(f"{self._where}: is not a readable Parquet file: {exc}") from exc
 
     @property
     def rows(self) -> int:
@@ -297,26 +293,17 @@ class BaseFileReader:
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows in file order, with `columns` in that order (all of them if None)."""
-        try:
+        with parquet_errors(self._where, TableError):
             table = self._file.read(None if columns is None else list(columns))
             return table if columns is None else table.select(list(columns))
-        except (pa.ArrowInvalid, OSError, KeyError) as exc:
-            raise TableError(f"{self._where}: cannot be read: {exc}") from exc
 
     def batches(
         self, columns: Sequence[str] | None = None, rows: int = _BATCH_ROWS
     ) -> Iterator[pa.RecordBatch]:
         """The rows in file order, at most `rows` at a time."""
         names = None if columns is None else list(columns)
-        try:
+        with parquet_errors(self._where, TableError):
             yield from self._file.iter_batches(batch_size=rows, columns=names)
-        except (pa.ArrowInvalid, OSError) as exc:
-            raise TableError(f"{self._where}: cannot be read: {exc}") from exc
-
-
-def read_base_file(storage: Storage, path: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """All rows of one base file, meta columns included."""
-    return BaseFileReader(storage, path).read(columns)
 
 
 def base_file_name(path: str) -> BaseFileName:

@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 from serde_lab.avro.codec import AvroCodec
 from serde_lab.avro.container import hudi_schema
 from serde_lab.errors import DataError, DecodeError, TableError
+from serde_lab.records.buffers import data_of
 
 # branches of the union, in Hudi's order of wrapper records
 NULL, _BOOLEAN, INT, _LONG, _FLOAT, _DOUBLE, _BYTES, _STRING, _DATE = range(9)
@@ -170,7 +171,7 @@ _HEAD = struct.Struct(">ii")
 
 
 @dataclass(frozen=True, slots=True)
-class Deletes:
+class DeletedKeys:
     """Deleted keys in order. `ordering` has one array per ordering field, null where `commit_time`.
 
     A delete by commit time has no ordering value (Hudi writes the int 0) and wins over everything before it.
@@ -203,10 +204,7 @@ def encode_deletes(
     partitions = pa.array([partition_path]).take(pa.array(np.zeros(rows, np.int64)))
     branches = pa.array(np.full(rows, branch, np.int32))
     batch = pa.RecordBatch.from_arrays([keys, partitions, branches, values], schema=codec.schema)
-    datums = codec.encode(batch)
-    _, offsets, data = datums.buffers()
-    first, last = np.frombuffer(offsets, np.int32, rows + 1, 4 * datums.offset)[[0, -1]]
-    records = b"" if data is None else data.slice(first, last - first).to_pybytes()
+    records = data_of(codec.encode(batch)).to_pybytes()
     # an Avro array: item count, items, and 0 for its end
     listed = (_zigzag(rows) + records if rows else b"") + b"\x00"
     return pa.py_buffer(_HEAD.pack(_VERSION, len(listed)) + listed)
@@ -214,7 +212,7 @@ def encode_deletes(
 
 def decode_deletes(
     content: pa.Buffer, ordering_types: tuple[pa.DataType, ...], where: str
-) -> Deletes:
+) -> DeletedKeys:
     """The deletes of a block, with ordering values in `ordering_types`. Raises TableError."""
     view = memoryview(content)
     if len(view) < _HEAD.size:
@@ -279,7 +277,7 @@ def _codec(branch: int) -> AvroCodec:
 
 def _decode_uniform(
     datum: pa.Buffer, ordering_types: tuple[pa.DataType, ...], where: str
-) -> Deletes | None:
+) -> DeletedKeys | None:
     """Decode all records at once; None if they differ in form."""
     data = datum.to_pybytes()
     try:
@@ -292,8 +290,8 @@ def _decode_uniform(
         return None
     commit_time = values.to_numpy() == 0 if branch == INT else np.zeros(len(keys), np.bool_)
     if commit_time.all() or not ordering_types:
-        return Deletes(keys, commit_time)
-    return Deletes(keys, commit_time, (unwrapped(branch, values, ordering_types[0], where),))
+        return DeletedKeys(keys, commit_time)
+    return DeletedKeys(keys, commit_time, (unwrapped(branch, values, ordering_types[0], where),))
 
 
 class _UnlikeError(Exception):
@@ -358,7 +356,9 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             return value >> 1 ^ -(value & 1), at
 
 
-def _decode_each(datum: pa.Buffer, ordering_types: tuple[pa.DataType, ...], where: str) -> Deletes:
+def _decode_each(
+    datum: pa.Buffer, ordering_types: tuple[pa.DataType, ...], where: str
+) -> DeletedKeys:
     """Decode record by record: for blocks that mix branches or have several ordering fields."""
     try:
         found: Any = fastavro.schemaless_reader(io.BytesIO(datum), DELETE_LIST_SCHEMA, None)
@@ -384,4 +384,4 @@ def _decode_each(datum: pa.Buffer, ordering_types: tuple[pa.DataType, ...], wher
     ordering = tuple(
         assembled(column, kind, where) for column, kind in zip(columns, ordering_types, strict=True)
     )
-    return Deletes(pa.array(keys, pa.string()), np.array(commit_time, np.bool_), ordering)
+    return DeletedKeys(pa.array(keys, pa.string()), np.array(commit_time, np.bool_), ordering)

@@ -18,13 +18,13 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from serde_lab.errors import OptionError
+from serde_lab.records.buffers import rows_by_value
 from serde_lab.table.files.file_system_view import FileSlice, FileSystemView
 from serde_lab.table.storage.data_files import BaseFileName
 from serde_lab.table.table import HoodieTable
@@ -73,16 +73,6 @@ class FileSizing:
             value = getattr(self, name)
             if value < least.get(name, 0):
                 raise OptionError(f"{option} is {value}; {least.get(name, 0)} is the least")
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, str]) -> Self:
-        """The sizing that Hudi's options set; other options are ignored. Raises OptionError, naming the
-        option, for a bad value."""
-        given: dict[str, Any] = {}
-        for option, name in SIZING_OPTIONS.items():
-            if option in options:
-                given[name] = _parsed(option, options[option], getattr(cls(), name))
-        return cls(**given)
 
     def rows_per_new_file(self, record_bytes: int) -> int:
         """Inserts per new file group."""
@@ -172,25 +162,11 @@ def _is_base_file(path: str) -> bool:
 
 
 def _expected_bytes(slice_: FileSlice, sizing: FileSizing) -> int:
-    base = 0 if slice_.base_file is None else slice_.base_file.size_bytes
-    logs = sum(log.size_bytes for log in slice_.log_files)
-    return base + int(logs * sizing.log_compression_ratio)
-
-
-def _parsed(option: str, text: str, default: object) -> object:
-    if isinstance(default, bool):
-        if text.strip().lower() not in ("true", "false"):
-            raise OptionError(f"{option} is {text!r}; it must be true or false")
-        return text.strip().lower() == "true"
-    try:
-        return float(text) if isinstance(default, float) else int(text)
-    except ValueError as exc:
-        kind = "a number" if isinstance(default, float) else "a whole number"
-        raise OptionError(f"{option} is {text!r}; it must be {kind}") from exc
+    return slice_.base_bytes + int(slice_.log_bytes * sizing.log_compression_ratio)
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class InsertRun:
     """Consecutive inserts of a partition that go to one file group."""
 
     file_id: str
@@ -245,7 +221,7 @@ class BucketAssigner:
         """The ids of the file groups that this task created, in order of creation."""
         return self._new.keys()
 
-    def assign(self, partition_path: str, rows: int) -> list[Run]:
+    def assign(self, partition_path: str, rows: int) -> list[InsertRun]:
         """The file groups of the partition's next `rows` inserts, in their order."""
         filling = self._filling.get(partition_path)
         if filling is None:
@@ -261,7 +237,7 @@ class BucketAssigner:
             taken = min(rows, current.room)
             current.room -= taken
             rows -= taken
-            runs.append(Run(current.file_id, taken, current.file_id in self._new))
+            runs.append(InsertRun(current.file_id, taken, current.file_id in self._new))
         return runs
 
     def assign_rows(self, paths: pa.Array | None, rows: int) -> pa.DictionaryArray:
@@ -271,14 +247,7 @@ class BucketAssigner:
         """
         if paths is None:
             return _spread([(np.arange(rows), self.assign("", rows))], rows)
-        encoded = paths if pa.types.is_dictionary(paths.type) else paths.dictionary_encode()
-        codes = encoded.indices.to_numpy(zero_copy_only=False)
-        order = np.argsort(codes, kind="stable")
-        parts = []
-        for code, path in enumerate(encoded.dictionary.to_pylist()):
-            first, last = np.searchsorted(codes[order], [code, code + 1])
-            if last > first:
-                parts.append((order[first:last], self.assign(path, int(last - first))))
+        parts = [(at, self.assign(path, len(at))) for path, at in rows_by_value(paths)]
         return _spread(parts, rows)
 
     def _begin(self, partition_path: str) -> _Filling:
@@ -307,7 +276,7 @@ def new_file_id(seed: str, partition_path: str, number: int) -> str:
 
 
 def _spread(
-    parts: Sequence[tuple[npt.NDArray[np.int64], Sequence[Run]]], rows: int
+    parts: Sequence[tuple[npt.NDArray[np.int64], Sequence[InsertRun]]], rows: int
 ) -> pa.DictionaryArray:
     """The file ids of runs as one array, in the order of the batch."""
     ids: dict[str, int] = {}

@@ -51,6 +51,24 @@ class FileSlice:
     base_file: BaseFile | None
     log_files: tuple[LogFile, ...] = ()
 
+    @property
+    def base_path(self) -> str | None:
+        return None if self.base_file is None else self.base_file.path
+
+    @property
+    def base_bytes(self) -> int:
+        return 0 if self.base_file is None else self.base_file.size_bytes
+
+    @property
+    def log_bytes(self) -> int:
+        return sum(log.size_bytes for log in self.log_files)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The base file, then the log files."""
+        logs = (log.path for log in self.log_files)
+        return (*logs,) if self.base_path is None else (self.base_path, *logs)
+
 
 @dataclass(frozen=True, slots=True)
 class TableFiles:

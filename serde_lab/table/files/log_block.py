@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 
 from serde_lab.avro.codec import AvroCodec
 from serde_lab.errors import DecodeError, SchemaError, TableError
+from serde_lab.records.buffers import data_of, lengths_of, parquet_errors
 from serde_lab.table.files.base_file import BaseFileFormat, parquet_options
 
 MAGIC = b"#HUDI#"
@@ -203,14 +204,11 @@ def codec_of(avro_schema: str) -> AvroCodec:
 def encode_avro(rows: pa.RecordBatch, avro_schema: str) -> pa.Buffer:
     """Encode rows: int32 version, int32 record count, then each record as int32 size and datum."""
     datums = AvroCodec(avro_schema, rows.schema).encode(rows)
-    sizes = pc.binary_length(datums).to_numpy().astype(">i4")
+    sizes = lengths_of(datums).astype(">i4")
     heads = pa.Array.from_buffers(
         pa.binary(4), len(datums), [None, pa.py_buffer(sizes.tobytes())]
     ).cast(pa.binary())
-    joined = pc.binary_join_element_wise(heads, datums, b"")
-    _, offsets, data = joined.buffers()
-    first, last = np.frombuffer(offsets, np.int32, len(joined) + 1, 4 * joined.offset)[[0, -1]]
-    records = b"" if data is None else memoryview(data)[first:last]
+    records = data_of(pc.binary_join_element_wise(heads, datums, b""))
     return pa.py_buffer(b"".join((_AVRO_HEAD.pack(_AVRO_VERSION, rows.num_rows), records)))
 
 
@@ -256,7 +254,5 @@ def encode_parquet(rows: pa.RecordBatch, format: BaseFileFormat) -> pa.Buffer:
 
 def decode_parquet(content: pa.Buffer, where: str) -> pa.Table:
     """The rows of a Parquet block. Raises TableError."""
-    try:
+    with parquet_errors(where, TableError):
         return pq.read_table(pa.BufferReader(content))
-    except (pa.ArrowInvalid, OSError) as exc:
-        raise TableError(f"{where}: does not hold a readable Parquet file: {exc}") from exc

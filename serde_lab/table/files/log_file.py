@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from serde_lab.avro.schema import arrow_to_avro
 from serde_lab.errors import OptionError
+from serde_lab.records.buffers import one_batch
 from serde_lab.records.conversion import conform
 from serde_lab.table.files.base_file import META_NAMES, BaseFileFormat, with_meta_columns
 from serde_lab.table.files.delete_block import encode_deletes
@@ -216,7 +217,7 @@ class LogWriter:
     def _flush(self) -> None:
         if not self._waiting:
             return
-        rows = pa.Table.from_batches(self._waiting).combine_chunks().to_batches()[0]
+        rows = one_batch(pa.Table.from_batches(self._waiting))
         self._waiting, self._waiting_bytes = [], 0
         if self._format.blocks == "parquet":
             content = encode_parquet(rows, self._format.compression)

@@ -18,11 +18,12 @@ import pyarrow as pa
 from serde_lab.errors import TableError
 from serde_lab.merging.combiner import Combiner, Entries, Present
 from serde_lab.merging.rules import DeleteMarkers, MergeRules, deletes_of
-from serde_lab.merging.survivors import History, winners
+from serde_lab.merging.survivors import EntryHistory, winners
+from serde_lab.records.buffers import one_batch
 from serde_lab.records.conversion import conform_table
 from serde_lab.records.schema import RecordSchema, type_at, values_at
 from serde_lab.table.files.base_file import RECORD_KEY, with_meta_columns
-from serde_lab.table.files.delete_block import Deletes, decode_deletes
+from serde_lab.table.files.delete_block import DeletedKeys, decode_deletes
 from serde_lab.table.files.file_system_view import LogFile, Visibility
 from serde_lab.table.files.log_block import (
     BlockType,
@@ -177,7 +178,7 @@ class _Part:
     missing: frozenset[str] | None = None
 
 
-def _deletes(found: Deletes, kinds: tuple[pa.DataType, ...]) -> _Part:
+def _deletes(found: DeletedKeys, kinds: tuple[pa.DataType, ...]) -> _Part:
     rows = len(found)
     ordering = found.ordering or tuple(pa.nulls(rows, kind) for kind in kinds)
     return _Part(found.keys, np.ones(rows, np.bool_), found.commit_time, ordering, None)
@@ -229,7 +230,7 @@ def _merge(
     row = _row_numbers(parts)
     row[deleted] = -1
     group = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
-    history = History(group, ordering, deleted, always)
+    history = EntryHistory(group, ordering, deleted, always)
     if combiner is None:
         surviving = winners(history)
         taken = pa.array(surviving)
@@ -240,7 +241,7 @@ def _merge(
             tuple(values.take(taken) for values in ordering),
             rows,
         )
-    folded = combiner.fold(Entries(_one_batch(rows), history, row, present))
+    folded = combiner.fold(Entries(one_batch(rows), history, row, present))
     taken = pa.array(folded.tops)
     return LogRecords(
         keys.take(taken),
@@ -265,11 +266,6 @@ def _present(parts: list[_Part]) -> Present:
         )
         for name in sorted(lacking)
     }
-
-
-def _one_batch(rows: pa.Table) -> pa.RecordBatch:
-    columns = [_one_array(column) for column in rows.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
 
 
 def _row_numbers(parts: list[_Part]) -> npt.NDArray[np.int64]:

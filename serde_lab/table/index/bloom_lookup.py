@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import TableError
-from serde_lab.records.key_hash import StringBytes
+from serde_lab.records.buffers import StringBytes, rows_by_value
 from serde_lab.table.files.base_file import (
     BLOOM_KEY,
     BLOOM_TYPE_KEY,
@@ -160,17 +160,9 @@ class BloomLookup:
         if self._is_global or partition_paths is None:
             self._find(keys, np.arange(len(keys)), self._by_partition.get("", []), found)
             return found
-        encoded = (
-            partition_paths
-            if pa.types.is_dictionary(partition_paths.type)
-            else partition_paths.dictionary_encode()
-        )
-        codes = encoded.indices.to_numpy(zero_copy_only=False)
-        for code, path in enumerate(encoded.dictionary.to_pylist()):
-            files = self._by_partition.get(path, [])
-            rows = np.flatnonzero(codes == code) if files else ()
-            if len(rows):
-                self._find(keys.take(pa.array(rows)), np.asarray(rows), files, found)
+        for path, rows in rows_by_value(partition_paths):
+            if path in self._by_partition:
+                self._find(keys.take(pa.array(rows)), rows, self._by_partition[path], found)
         return found
 
     def _find(

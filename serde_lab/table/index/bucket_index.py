@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import TableError
-from serde_lab.records.key_hash import StringBytes
+from serde_lab.records.buffers import StringBytes
 from serde_lab.table.files.base_file import RECORD_KEY, BaseFileReader
 from serde_lab.table.files.file_system_view import FileSlice
 from serde_lab.table.index.index_kind import BUCKET, IndexKind, load_hashing_config
@@ -331,7 +331,9 @@ def check_buckets(
             )
         seen.add((found.partition_path, bucket))
     # the largest files: a wrong number of buckets moves half of their keys or more, so many keys soon show it
-    bases = sorted((s for s in slices if s.base_file is not None), key=_base_bytes)
+    bases = sorted(
+        (s for s in slices if s.base_file is not None), key=lambda found: found.base_bytes
+    )
     for found in bases[-_FILES:]:
         count = index.buckets_of(found.partition_path) or bucket_count
         _check_keys(table, found, count, hash_fields)
@@ -353,10 +355,6 @@ def _check_stored_rules(table: HoodieTable, bucket_count: int, expressions: str)
             f" what {stored.expressions!r} says",
             hint="hoodie.bucket.index.num.buckets and .partition.expressions must be the same",
         )
-
-
-def _base_bytes(found: FileSlice) -> int:
-    return 0 if found.base_file is None else found.base_file.size_bytes
 
 
 def _check_keys(

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import TableError
-from serde_lab.records.key_hash import StringBytes
+from serde_lab.records.buffers import StringBytes
 from serde_lab.table.index.bucket_index import hash_values
 
 HASH_VALUE_MASK = 0x7FFFFFFF

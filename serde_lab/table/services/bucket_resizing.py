@@ -112,7 +112,7 @@ def resizes_of(
     split = 0
     for slice_ in slices:
         children = None
-        if _bytes(slice_) > rules.split_above_bytes and split < slots:
+        if slice_.base_bytes + slice_.log_bytes > rules.split_above_bytes and split < slots:
             children = ring.split(numbers[slice_.file_id], (ids.draw(), ids.draw()))
         if children is None:
             left.append(slice_)
@@ -140,12 +140,7 @@ def schedule_resizing(
         raise TableError(
             f"table {table.config.name} is not written with consistent hashing; its buckets are fixed"
         )
-    pending = table.timeline().pending()
-    if pending:
-        raise TableError(
-            f"{table.storage.url}: {pending[0].action} {pending[0].time} is pending; "
-            "resizing must wait until it is completed or rolled back"
-        )
+    table.check_nothing_pending("resizing")
     view, schema = table.view(), table.data_schema()
     paths = view.partitions if partitions is None else tuple(partitions)
     rings = load_hashing_metadata(table, paths)
@@ -279,7 +274,7 @@ def _small_neighbours(
     `slots`: how many buckets may be removed."""
     count = len(slices)
     numbers = [_number(ring, slice_) for slice_ in slices]
-    sizes = [_bytes(slice_) for slice_ in slices]
+    sizes = [slice_.base_bytes + slice_.log_bytes for slice_ in slices]
     taken = [False] * count
     runs = []
     for start in range(count):
@@ -301,11 +296,6 @@ def _small_neighbours(
                 taken[place] = True
             runs.append([slices[place] for place in places])
     return runs
-
-
-def _bytes(slice_: FileSlice) -> int:
-    base = 0 if slice_.base_file is None else slice_.base_file.size_bytes
-    return base + sum(log.size_bytes for log in slice_.log_files)
 
 
 _STRATEGY = "org.apache.hudi.client.clustering.run.strategy.SparkConsistentBucketClusteringExecutionStrategy"
@@ -347,9 +337,9 @@ def _group(
 
 
 def _slice(storage: Storage, slice_: FileSlice) -> dict[str, Any]:
-    base = slice_.base_file
+    base = slice_.base_path
     return {
-        "dataFilePath": "" if base is None else storage.describe(base.path),
+        "dataFilePath": "" if base is None else storage.describe(base),
         "deltaFilePaths": [storage.describe(log.path) for log in slice_.log_files],
         "fileId": slice_.file_id,
         "partitionPath": slice_.partition_path,

@@ -98,12 +98,8 @@ def _removable(view: FileSystemView, earliest: str) -> list[str]:
         needed = [i for i, s in enumerate(slices) if s.base_instant <= earliest]
         # the newest slice that the earliest kept commit saw, and all after it, stay
         for slice_ in slices[: needed[-1] if needed else 0]:
-            if slice_.base_file is not None:
-                paths.append(slice_.base_file.path)
-            paths += [log.path for log in slice_.log_files]
-    for base in view.replaced_before(earliest):
-        paths.append(base)
-    return sorted(set(paths))
+            paths += slice_.paths
+    return sorted({*paths, *view.replaced_before(earliest)})
 
 
 def _plan_bytes(table: HoodieTable, kept: Instant, newest: str, paths: list[str]) -> bytes:

@@ -15,12 +15,11 @@ from typing import Any
 import pyarrow as pa
 
 from serde_lab.avro.container import hudi_schema, write_single
-from serde_lab.errors import TableError
 from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import BaseFileFormat, BaseFileWriter
 from serde_lab.table.files.file_system_view import FileSlice, Visibility
 from serde_lab.table.read_plan import FileSliceReader
-from serde_lab.table.storage.data_files import delete_markers
+from serde_lab.table.storage.data_files import delete_markers, write_token
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.timeline import NO_PREVIOUS_COMMIT, CommitMetadata, Instant, WriteStat
@@ -39,21 +38,19 @@ class CompactionPlan:
     data_schema: pa.Schema
     slices: tuple[FileSlice, ...]
     visibility: Visibility
+    format: BaseFileFormat | None = None
 
 
-def schedule_compaction(table: HoodieTable, min_log_files: int = 1) -> CompactionPlan | None:
+def schedule_compaction(
+    table: HoodieTable, min_log_files: int = 1, format: BaseFileFormat | None = None
+) -> CompactionPlan | None:
     """Plan the compaction of every slice with at least `min_log_files` log files; None if there is nothing to
     do. On return the plan is on the timeline, inflight.
 
     The caller holds the table's lock: no write may be pending. Raises TableError if one is, OptionError if no
     given merger implements the table's merge strategy.
     """
-    pending = table.timeline().pending()
-    if pending:
-        raise TableError(
-            f"{table.storage.url}: {pending[0].action} {pending[0].time} is pending; "
-            "compaction must wait until it is completed or rolled back"
-        )
+    table.check_nothing_pending("compaction")
     view = table.view()
     slices = tuple(
         s for s in view.latest_file_slices() if len(s.log_files) >= max(1, min_log_files)
@@ -74,26 +71,26 @@ def schedule_compaction(table: HoodieTable, min_log_files: int = 1) -> Compactio
         schema,
         slices,
         view.visibility,
+        format,
     )
 
 
-def compact_slice(
-    plan: CompactionPlan,
-    slice_: FileSlice,
-    write_token: str,
-    format: BaseFileFormat | None = None,
-) -> WriteStat:
-    """Merge one slice of the plan into a new base file."""
+_STAGE = 1  # in write tokens
+
+
+def compact_slice(plan: CompactionPlan, task: int) -> WriteStat:
+    """Merge the plan's slice number `task` into a new base file; a second attempt changes nothing."""
+    slice_ = plan.slices[task]
     reader = FileSliceReader(plan.storage, plan.config, slice_, plan.data_schema, plan.visibility)
     writer = BaseFileWriter(
         plan.storage,
         data_schema=plan.data_schema,
         partition_path=slice_.partition_path,
         file_id=slice_.file_id,
-        write_token=write_token,
+        write_token=write_token(task, _STAGE),
         instant=plan.instant,
-        previous=None if slice_.base_file is None else slice_.base_file.path,
-        format=format,
+        previous=slice_.base_path,
+        format=plan.format,
         inflight_path=plan.inflight_path,
     )
     for batch in reader.batches():
@@ -143,16 +140,12 @@ def _plan_bytes(slices: tuple[FileSlice, ...]) -> bytes:
 
 
 def _operation(slice_: FileSlice) -> dict[str, Any]:
-    log_bytes = sum(log.size_bytes for log in slice_.log_files)
-    base_bytes = 0 if slice_.base_file is None else slice_.base_file.size_bytes
-    mib = 1 << 20
+    base_bytes, log_bytes, mib = slice_.base_bytes, slice_.log_bytes, 1 << 20
     return {
         "baseInstantTime": slice_.base_instant,
         # file names only, from plan version 2 on; the partition has its own field
         "deltaFilePaths": [log.path.rpartition("/")[2] for log in slice_.log_files],
-        "dataFilePath": (
-            None if slice_.base_file is None else slice_.base_file.path.rpartition("/")[2]
-        ),
+        "dataFilePath": slice_.base_path and slice_.base_path.rpartition("/")[2],
         "fileId": slice_.file_id,
         "partitionPath": slice_.partition_path,
         "metrics": {

@@ -13,9 +13,8 @@ import os
 import socket
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Any, Self
 
 import obstore
@@ -43,15 +42,7 @@ class Holder:
         return f"process {self.pid} on {self.host} ({self.purpose}, since {self.since})"
 
     def to_bytes(self) -> bytes:
-        return json.dumps(
-            {
-                "host": self.host,
-                "pid": self.pid,
-                "since": self.since,
-                "purpose": self.purpose,
-                "valid_until_epoch_s": self.valid_until_epoch_s,
-            }
-        ).encode()
+        return json.dumps(asdict(self)).encode()
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Holder | None:
@@ -92,12 +83,7 @@ class TableLock:
             self._lease.take()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._local is not None:
             os.ftruncate(self._local, 0)
             os.close(self._local)  # releases the lock
@@ -195,10 +181,7 @@ class _Lease:
         return True
 
     def _content(self) -> bytes:
-        holder = self._holder
-        return Holder(
-            holder.host, holder.pid, holder.since, holder.purpose, time.time() + self._seconds
-        ).to_bytes()
+        return replace(self._holder, valid_until_epoch_s=time.time() + self._seconds).to_bytes()
 
     def _renew(self) -> None:
         while not self._stop.wait(self._seconds / 3):

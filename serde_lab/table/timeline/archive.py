@@ -30,6 +30,7 @@ import pyarrow.parquet as pq
 
 from serde_lab.avro.container import hudi_schema
 from serde_lab.errors import OptionError, TableError
+from serde_lab.records.buffers import parquet_errors
 from serde_lab.table.files.file_system_view import TableFiles, list_table_files, visibility_of
 from serde_lab.table.index.hashing_metadata import confirm_hashing_metadata
 from serde_lab.table.services.replacing import REPLACE_COMMIT
@@ -174,12 +175,8 @@ class LsmHistory:
 
     def _read(self, name: str, columns: list[str] | None = None) -> pa.Table:
         path = f"{self._folder}/{name}"
-        try:
+        with parquet_errors(self._storage.describe(path), TableError):
             table = pq.read_table(self._storage.open_input(path), columns=columns)
-        except (pa.ArrowInvalid, OSError) as exc:
-            raise TableError(
-                f"{self._storage.describe(path)}: is not a readable Parquet file: {exc}"
-            ) from exc
         if columns is not None:
             return table
         return table.select(_SCHEMA.names).cast(_SCHEMA)

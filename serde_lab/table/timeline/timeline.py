@@ -340,7 +340,8 @@ class CommitMetadata:
         """Read either form; an empty file is an empty commit. Raises TableError naming `where`."""
         if not content:
             return cls("UNKNOWN")
-        record = _read_json(content, where) if content[:1] == b"{" else read_single(content, where)
+        is_json = content[:1] == b"{"
+        record = json_object(content, f"{where}:") if is_json else read_single(content, where)
         stats = _stats(record.get("partitionToWriteStats") or {})
         replaced = record.get("partitionToReplaceFileIds")
         return cls(
@@ -360,11 +361,12 @@ def _stats(by_partition: Mapping[str, Iterable[Mapping[str, Any]]]) -> Iterable[
             yield WriteStat.from_record({"partitionPath": partition, **record})
 
 
-def _read_json(content: bytes, where: str) -> dict[str, Any]:
+def json_object(content: bytes | str, what: str) -> dict[str, Any]:
+    """The JSON object in `content`. Raises TableError, which begins with `what`."""
     try:
         record = json.loads(content)
     except ValueError as exc:
-        raise TableError(f"{where}: is not readable JSON: {exc}") from exc
+        raise TableError(f"{what} is not readable JSON: {exc}") from exc
     if not isinstance(record, dict):
-        raise TableError(f"{where}: holds {type(record).__name__}; a JSON object was expected")
+        raise TableError(f"{what} holds {type(record).__name__}; a JSON object was expected")
     return record

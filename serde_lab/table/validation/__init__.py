@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from serde_lab.table.validation.doctor import Diagnosis, validate_table
-from serde_lab.table.validation.finding import Finding, Severity
+from serde_lab.table.validation.finding import Severity, TableFinding
 
-__all__ = ["Diagnosis", "Finding", "Severity", "validate_table"]
+__all__ = ["Diagnosis", "Severity", "TableFinding", "validate_table"]

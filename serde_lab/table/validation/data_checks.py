@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.errors import LabError, TableError
-from serde_lab.records.key_hash import hash64
+from serde_lab.records.buffers import hash64
 from serde_lab.records.schema import columns_of, find_field, values_at
 from serde_lab.table.config import TableConfig
 from serde_lab.table.files.base_file import (
@@ -35,12 +35,11 @@ from serde_lab.table.files.log_block import (
 )
 from serde_lab.table.index.bucket_index import bucket_ids
 from serde_lab.table.read_plan import FileSliceReader
-from serde_lab.table.validation import finding as kinds
-from serde_lab.table.validation.finding import Finding
+from serde_lab.table.validation.finding import Kind, TableFinding
 from serde_lab.table.validation.inspection import Inspection
 
 
-def check_contents(table: Inspection, deep: bool) -> Iterator[Finding]:
+def check_contents(table: Inspection, deep: bool) -> Iterator[TableFinding]:
     """All findings in the files of the newest slices; `deep` also decodes log blocks and tests bloom
     filters."""
     if table.view is None:
@@ -52,51 +51,47 @@ def check_contents(table: Inspection, deep: bool) -> Iterator[Finding]:
             yield from _log_file(table, log, deep)
 
 
-def _base_file(table: Inspection, base: BaseFile, deep: bool) -> Iterator[Finding]:
+def _base_file(table: Inspection, base: BaseFile, deep: bool) -> Iterator[TableFinding]:
     try:
         reader = BaseFileReader(table.storage, base.path)
     except LabError as exc:
-        yield Finding(kinds.BASE_FILE_UNREADABLE, base.path, exc.message)
+        yield Kind.BASE_FILE_UNREADABLE.at(base.path, exc.message)
         return
     yield from _types(table, base.path, data_schema(reader.schema), reader.physical_types)
     footer = reader.footer
     if BLOOM_KEY not in footer:
-        yield Finding(kinds.BLOOM_MISSING, base.path, f"its footer has no {BLOOM_KEY}")
+        yield Kind.BLOOM_MISSING.at(base.path, f"its footer has no {BLOOM_KEY}")
     elif deep:
         yield from _bloom(base.path, reader)
 
 
-def _bloom(path: str, reader: BaseFileReader) -> Iterator[Finding]:
+def _bloom(path: str, reader: BaseFileReader) -> Iterator[TableFinding]:
     footer = reader.footer
     try:
         bloom = BloomFilter.from_footer(footer[BLOOM_KEY], footer.get(BLOOM_TYPE_KEY, ""), path)
         keys = reader.read([RECORD_KEY]).column(0).combine_chunks()
     except TableError as exc:
-        yield Finding(kinds.BLOOM_WRONG, path, exc.message)
+        yield Kind.BLOOM_WRONG.at(path, exc.message)
         return
     if isinstance(keys, pa.ChunkedArray):
         return
     known = keys.drop_null()
     missed = len(known) - int(bloom.may_contain(known).sum())
     if missed:
-        yield Finding(
-            kinds.BLOOM_WRONG, path, f"it excludes {missed} of the file's {len(known)} keys"
-        )
+        yield Kind.BLOOM_WRONG.at(path, f"it excludes {missed} of the file's {len(known)} keys")
 
 
 def _types(
     table: Inspection, path: str, schema: pa.Schema, physical: dict[str, str]
-) -> Iterator[Finding]:
+) -> Iterator[TableFinding]:
     for field in schema:
         kind = field.type
         if pa.types.is_timestamp(kind) and kind.tz is None:
             what = "INT96" if physical.get(field.name) == "INT96" else "without a time zone"
-            yield Finding(kinds.COLUMN_TYPE, f"{path}: {field.name}", f"it is a timestamp {what}")
+            yield Kind.COLUMN_TYPE.at(f"{path}: {field.name}", f"it is a timestamp {what}")
         if pa.types.is_decimal(kind) and physical.get(field.name) in ("INT32", "INT64"):
-            yield Finding(
-                kinds.COLUMN_TYPE,
-                f"{path}: {field.name}",
-                f"the decimal is stored as {physical[field.name]}",
+            yield Kind.COLUMN_TYPE.at(
+                f"{path}: {field.name}", f"the decimal is stored as {physical[field.name]}"
             )
     if table.config is None or table.config.is_mor:
         return
@@ -105,34 +100,32 @@ def _types(
         if found is None:
             continue
         if pa.types.is_decimal(found.type) or pa.types.is_date(found.type):
-            yield Finding(kinds.ORDERING_TYPE, name, f"the ordering field is a {found.type}")
+            yield Kind.ORDERING_TYPE.at(name, f"the ordering field is a {found.type}")
 
 
-def _log_file(table: Inspection, log: LogFile, deep: bool) -> Iterator[Finding]:
+def _log_file(table: Inspection, log: LogFile, deep: bool) -> Iterator[TableFinding]:
     try:
         content = table.storage.open_input(log.path).read_buffer()
     except LabError as exc:
-        yield Finding(kinds.LOG_DAMAGED, log.path, exc.message)
+        yield Kind.LOG_DAMAGED.at(log.path, exc.message)
         return
     if not content.size:
-        yield Finding(kinds.LOG_DAMAGED, log.path, "it is empty")
+        yield Kind.LOG_DAMAGED.at(log.path, "it is empty")
     for block in parse_blocks(content):
         if isinstance(block, Damage):
-            yield Finding(
-                kinds.LOG_DAMAGED,
-                log.path,
-                f"at byte {block.offset} of {content.size}: {block.problem}",
+            yield Kind.LOG_DAMAGED.at(
+                log.path, f"at byte {block.offset} of {content.size}: {block.problem}"
             )
         else:
             yield from _block(table, f"{log.path} (block at byte {block.offset})", block, deep)
 
 
-def _block(table: Inspection, where: str, block: LogBlock, deep: bool) -> Iterator[Finding]:
+def _block(table: Inspection, where: str, block: LogBlock, deep: bool) -> Iterator[TableFinding]:
     ordering = () if table.config is None else table.config.ordering_fields
     if block.type == BlockType.COMMAND:
         return
     if block.type not in (BlockType.AVRO_DATA, BlockType.PARQUET_DATA, BlockType.DELETE):
-        yield Finding(kinds.LOG_UNSUPPORTED, where, f"the block is of type {block.type}")
+        yield Kind.LOG_UNSUPPORTED.at(where, f"the block is of type {block.type}")
         return
     try:
         if block.type == BlockType.PARQUET_DATA:
@@ -140,17 +133,15 @@ def _block(table: Inspection, where: str, block: LogBlock, deep: bool) -> Iterat
             for name in ordering:
                 found = find_field(rows.schema, name)
                 if found is not None and pa.types.is_string(found.type):
-                    yield Finding(
-                        kinds.ORDERING_STRING_PARQUET,
-                        where,
-                        f"the ordering field {name} is a string",
+                    yield Kind.ORDERING_STRING_PARQUET.at(
+                        where, f"the ordering field {name} is a string"
                     )
         elif deep and block.type == BlockType.AVRO_DATA:
             decode_avro(block.content, block.header.get(Header.SCHEMA, ""), where)
         elif deep:
             decode_deletes(block.content, (), where)
     except LabError as exc:
-        yield Finding(kinds.LOG_DAMAGED, where, exc.message)
+        yield Kind.LOG_DAMAGED.at(where, exc.message)
 
 
 class RowCheck:
@@ -162,8 +153,7 @@ class RowCheck:
         self._hashes: list[npt.NDArray[np.uint64]] = []
         self._partitions: list[npt.NDArray[np.int32]] = []
 
-    def check(self) -> Iterator[Finding]:
-        """All findings in the rows."""
+    def check(self) -> Iterator[TableFinding]:
         view, config = self._table.view, self._table.config
         if view is None or config is None:
             return
@@ -174,10 +164,12 @@ class RowCheck:
             try:
                 yield from self._slice(config, slice_, len(partitions) - 1)
             except LabError as exc:
-                yield Finding(kinds.ROWS_UNREADABLE, _place(slice_), exc.message)
+                yield Kind.ROWS_UNREADABLE.at(slice_.paths[0], exc.message)
         yield from self._doubled(partitions)
 
-    def _slice(self, config: TableConfig, slice_: FileSlice, partition: int) -> Iterator[Finding]:
+    def _slice(
+        self, config: TableConfig, slice_: FileSlice, partition: int
+    ) -> Iterator[TableFinding]:
         wanted = [RECORD_KEY, PARTITION_PATH, *columns_of(config.ordering_fields), *self._lists()]
         reader = FileSliceReader(
             self._table.storage,
@@ -204,28 +196,25 @@ class RowCheck:
             for name in null_elements:
                 null_elements[name] += batch.column(name).flatten().null_count
             wrong_bucket += self._wrong_buckets(config, slice_, keys)
-        where = _place(slice_)
+        where = slice_.paths[0]
         if null_keys:
-            yield Finding(kinds.KEY_NULL, where, f"{null_keys} rows have no record key")
+            yield Kind.KEY_NULL.at(where, f"{null_keys} rows have no record key")
         if misplaced:
-            yield Finding(
-                kinds.META_COLUMN_WRONG,
-                where,
-                f"{misplaced} rows have another {PARTITION_PATH} than their folder",
+            yield Kind.META_COLUMN_WRONG.at(
+                where, f"{misplaced} rows have another {PARTITION_PATH} than their folder"
             )
         if wrong_bucket:
-            yield Finding(
-                kinds.BUCKET_WRONG,
+            yield Kind.BUCKET_WRONG.at(
                 where,
                 f"{wrong_bucket} keys do not hash to the bucket of file group {slice_.file_id}",
             )
         for name, nulls in null_ordering.items():
             if nulls:
-                yield Finding(kinds.ORDERING_NULL, f"{where}: {name}", f"{nulls} rows have a null")
+                yield Kind.ORDERING_NULL.at(f"{where}: {name}", f"{nulls} rows have a null")
         for name, nulls in null_elements.items():
             if nulls:
-                yield Finding(
-                    kinds.NULL_LIST_ELEMENT, f"{where}: {name}", f"{nulls} list elements are null"
+                yield Kind.NULL_LIST_ELEMENT.at(
+                    f"{where}: {name}", f"{nulls} list elements are null"
                 )
 
     def _wrong_buckets(self, config: TableConfig, slice_: FileSlice, keys: pa.Array) -> int:
@@ -244,7 +233,7 @@ class RowCheck:
     def _lists(self) -> list[str]:
         return [f.name for f in self._schema if pa.types.is_list(f.type)]
 
-    def _doubled(self, partitions: list[str]) -> Iterator[Finding]:
+    def _doubled(self, partitions: list[str]) -> Iterator[TableFinding]:
         """Duplicate keys, found by 64-bit hashes: at 10⁸ keys one false alarm in 4,000 tables."""
         if not self._hashes:
             return
@@ -256,19 +245,12 @@ class RowCheck:
         within = again & (owners[1:] == owners[:-1])
         for partition in np.unique(owners[1:][within]):
             count = int((owners[1:][within] == partition).sum())
-            yield Finding(
-                kinds.KEY_DOUBLED,
+            yield Kind.KEY_DOUBLED.at(
                 partitions[partition] or ".",
                 f"{count} rows have the record key of another row of the partition",
             )
         across = int((again & ~within).sum())
         if across:
-            yield Finding(
-                kinds.KEY_IN_PARTITIONS, ".", f"{across} record keys occur in another partition too"
+            yield Kind.KEY_IN_PARTITIONS.at(
+                ".", f"{across} record keys occur in another partition too"
             )
-
-
-def _place(slice_: FileSlice) -> str:
-    if slice_.base_file is not None:
-        return slice_.base_file.path
-    return slice_.log_files[0].path

@@ -13,10 +13,9 @@ from serde_lab.table.config import PROPERTIES_PATH
 from serde_lab.table.files.base_file import BaseFileReader, data_schema
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
-from serde_lab.table.validation import finding as kinds
 from serde_lab.table.validation.data_checks import RowCheck, check_contents
 from serde_lab.table.validation.file_checks import check_files
-from serde_lab.table.validation.finding import Finding, Severity
+from serde_lab.table.validation.finding import Kind, Severity, TableFinding
 from serde_lab.table.validation.inspection import Inspection
 from serde_lab.table.validation.metadata_checks import check_properties, check_timeline
 
@@ -30,7 +29,7 @@ class Diagnosis:
 
     table: str
     deep: bool
-    findings: tuple[Finding, ...]
+    findings: tuple[TableFinding, ...]
     rows: Mapping[str, int]
 
     @property
@@ -39,7 +38,6 @@ class Diagnosis:
         return any(f.severity is Severity.ROWS for f in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """The diagnosis for JSON output."""
         return {
             "table": self.table,
             "deep": self.deep,
@@ -61,7 +59,7 @@ def validate_table(
     """
     table = Inspection.of(storage)
     if table is None:
-        nothing = Finding(kinds.NOT_A_TABLE, storage.url, f"{PROPERTIES_PATH} is missing")
+        nothing = Kind.NOT_A_TABLE.at(storage.url, f"{PROPERTIES_PATH} is missing")
         return Diagnosis(storage.url, deep, (nothing,), {})
     findings = [
         *check_properties(table),
@@ -71,12 +69,12 @@ def validate_table(
     ]
     rows: dict[str, int] = {}
     if table.refusal is not None and not any(f.severity is Severity.ROWS for f in findings):
-        findings.append(Finding(kinds.UNSUPPORTED_TABLE, PROPERTIES_PATH, table.refusal))
+        findings.append(Kind.UNSUPPORTED_TABLE.at(PROPERTIES_PATH, table.refusal))
     schema = _schema(table)
     if deep and schema is not None:
         check = RowCheck(table, schema)
         findings += check.check()
-        if not any(f.kind is kinds.ROWS_UNREADABLE for f in findings):
+        if not any(f.kind is Kind.ROWS_UNREADABLE for f in findings):
             rows[OWN_READER] = check.rows
     findings += _ask(storage, readers or {}, rows)
     order = list(Severity)
@@ -102,15 +100,15 @@ def _schema(table: Inspection) -> pa.Schema | None:
 
 def _ask(
     storage: Storage, readers: Mapping[str, Callable[[str], int]], rows: dict[str, int]
-) -> list[Finding]:
+) -> list[TableFinding]:
     """Let other readers count the rows; adds to `rows`."""
     findings = []
     for name, count in readers.items():
         try:
             rows[name] = count(storage.url)
         except LabError as exc:
-            findings.append(Finding(kinds.ROWS_UNREADABLE, name, exc.message))
+            findings.append(Kind.ROWS_UNREADABLE.at(name, exc.message))
     if len(set(rows.values())) > 1:
         counted = ", ".join(f"{name} {number}" for name, number in rows.items())
-        findings.append(Finding(kinds.READERS_DISAGREE, ".", f"rows: {counted}"))
+        findings.append(Kind.READERS_DISAGREE.at(".", f"rows: {counted}"))
     return findings

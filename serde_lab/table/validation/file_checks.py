@@ -6,13 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from serde_lab.table.index.index_kind import CONSISTENT_HASHING
-from serde_lab.table.validation import finding as kinds
-from serde_lab.table.validation.finding import Finding
+from serde_lab.table.validation.finding import Kind, TableFinding
 from serde_lab.table.validation.inspection import Inspection
 
 
-def check_files(table: Inspection) -> Iterator[Finding]:
-    """All findings in the files' names and sizes."""
+def check_files(table: Inspection) -> Iterator[TableFinding]:
     yield from _partitions(table)
     yield from _uncommitted(table)
     yield from _committed(table)
@@ -23,36 +21,31 @@ def check_files(table: Inspection) -> Iterator[Finding]:
     yield from _buckets(table)
 
 
-def _partitions(table: Inspection) -> Iterator[Finding]:
+def _partitions(table: Inspection) -> Iterator[TableFinding]:
     known = set(table.files.partitions)
     holding = {file.partition_path for file in table.files.data_files}
     for partition in sorted(holding - known):
-        yield Finding(
-            kinds.PARTITION_METADATA_MISSING,
-            partition or ".",
-            ".hoodie_partition_metadata is missing, and there are data files",
+        yield Kind.PARTITION_METADATA_MISSING.at(
+            partition or ".", ".hoodie_partition_metadata is missing, and there are data files"
         )
 
 
-def _uncommitted(table: Inspection) -> Iterator[Finding]:
+def _uncommitted(table: Inspection) -> Iterator[TableFinding]:
     visibility, history = table.visibility, table.history
     committed = set(visibility.completion_times)
     for file in table.files.data_files:
         if file.instant in committed or file.instant in visibility.pending:
             continue
         if not file.instant < visibility.start:
-            yield Finding(
-                kinds.ORPHAN_FILE, file.path, f"no instant {file.instant} is on the timeline"
-            )
+            yield Kind.ORPHAN_FILE.at(file.path, f"no instant {file.instant} is on the timeline")
         elif history is not None and file.instant not in history:
-            yield Finding(
-                kinds.ORPHAN_VISIBLE,
+            yield Kind.ORPHAN_VISIBLE.at(
                 file.path,
                 f"instant {file.instant} is older than the timeline and not in its history",
             )
 
 
-def _committed(table: Inspection) -> Iterator[Finding]:
+def _committed(table: Inspection) -> Iterator[TableFinding]:
     """Files that a commit names and its readers still need, but that are missing or differ in size."""
     sizes = {file.path: file.size_bytes for file in table.files.data_files}
     # files of formats that this project does not know exist all the same
@@ -68,92 +61,82 @@ def _committed(table: Inspection) -> Iterator[Finding]:
             size = sizes.get(stat.path)
             if size is not None:
                 if stat.fileSizeInBytes and size != stat.fileSizeInBytes:
-                    yield Finding(
-                        kinds.FILE_SIZE_DIFFERS,
+                    yield Kind.FILE_SIZE_DIFFERS.at(
                         stat.path,
                         f"it has {size} bytes; instant {instant.time} wrote {stat.fileSizeInBytes}",
                     )
             elif stat.path and group not in table.replaced and newest_base[group] <= instant.time:
                 # files older than the group's newest base file may have been cleaned
-                yield Finding(
-                    kinds.FILE_MISSING,
-                    stat.path,
-                    f"instant {instant.time} wrote {stat.numWrites} rows to it",
+                yield Kind.FILE_MISSING.at(
+                    stat.path, f"instant {instant.time} wrote {stat.numWrites} rows to it"
                 )
 
 
-def _replaced(table: Inspection) -> Iterator[Finding]:
+def _replaced(table: Inspection) -> Iterator[TableFinding]:
     """Files written to a file group after it was replaced, or by the replacing instant itself."""
     for instant, metadata in table.commits.items():
         completed = instant.completion_time or instant.time
         for stat in metadata.write_stats:
             when = table.replaced.get((stat.partitionPath, stat.fileId))
             if when is not None and completed >= when:
-                yield Finding(
-                    kinds.REPLACED_GROUP_WRITTEN,
+                yield Kind.REPLACED_GROUP_WRITTEN.at(
                     stat.path,
                     f"its file group was replaced at {when}, and instant {instant.time} wrote "
                     f"{stat.numWrites} rows to it",
                 )
 
 
-def _doubled(table: Inspection) -> Iterator[Finding]:
+def _doubled(table: Inspection) -> Iterator[TableFinding]:
     groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for base in table.files.base_files:
         groups[base.partition_path, base.file_id, base.instant].append(base.path)
     for (_, _, instant), paths in sorted(groups.items()):
         # a pending instant may have two for a while, before one replaces the other; no reader sees them yet
         if len(paths) > 1 and instant not in table.visibility.pending:
-            yield Finding(
-                kinds.BASE_FILE_DOUBLED,
-                paths[0],
-                f"{paths[1]} is of the same file group and instant {instant}",
+            yield Kind.BASE_FILE_DOUBLED.at(
+                paths[0], f"{paths[1]} is of the same file group and instant {instant}"
             )
 
 
-def _stray(table: Inspection) -> Iterator[Finding]:
+def _stray(table: Inspection) -> Iterator[TableFinding]:
     for file in table.files.others:
         if file.name.endswith(".parquet") and not file.name.startswith("."):
-            yield Finding(
-                kinds.STRAY_PARQUET,
-                file.path,
-                "its name ends in .parquet and does not have Hudi's form",
+            yield Kind.STRAY_PARQUET.at(
+                file.path, "its name ends in .parquet and does not have Hudi's form"
             )
 
 
-def _log_only(table: Inspection) -> Iterator[Finding]:
+def _log_only(table: Inspection) -> Iterator[TableFinding]:
     bucketed = table.config is not None and table.config.bucket_count is not None
     if table.view is None or bucketed:
         return
     for slice_ in table.view.latest_file_slices():
         if slice_.base_file is None:
-            yield Finding(
-                kinds.LOG_ONLY_GROUP,
-                slice_.log_files[0].path,
-                f"file group {slice_.file_id} has no base file",
+            yield Kind.LOG_ONLY_GROUP.at(
+                slice_.log_files[0].path, f"file group {slice_.file_id} has no base file"
             )
 
 
-def _buckets(table: Inspection) -> Iterator[Finding]:
+def _buckets(table: Inspection) -> Iterator[TableFinding]:
     """Only for tables that state a bucket index; others may have any file ids."""
     config = table.config
     if config is None or config.bucket_count is None or table.view is None:
         return
     rings = table.rings
     for where, why in table.unreadable_rings.items():
-        yield Finding(kinds.HASHING_METADATA_WRONG, where, why)
+        yield Kind.HASHING_METADATA_WRONG.at(where, why)
     seen: dict[tuple[str, int], str] = {}
     for slice_ in table.view.latest_file_slices():
         place = f"{slice_.partition_path or '.'}: {slice_.file_id}"
         if config.bucket_engine == CONSISTENT_HASHING:
             ring = rings.get(slice_.partition_path)
             if ring is not None and ring.number_of(slice_.file_id) is None:
-                yield Finding(kinds.BUCKET_WRONG, place, "the file id belongs to no hashing node")
+                yield Kind.BUCKET_WRONG.at(place, "the file id belongs to no hashing node")
             continue
         bucket, count = slice_.file_id[:8], config.buckets_of(slice_.partition_path) or 0
         if not bucket.isdigit() or not 0 <= int(bucket) < count:
-            yield Finding(kinds.BUCKET_WRONG, place, f"the file id names no bucket below {count}")
+            yield Kind.BUCKET_WRONG.at(place, f"the file id names no bucket below {count}")
             continue
         other = seen.setdefault((slice_.partition_path, int(bucket)), slice_.file_id)
         if other != slice_.file_id:
-            yield Finding(kinds.BUCKET_DOUBLED, place, f"{other} is of bucket {int(bucket)} too")
+            yield Kind.BUCKET_DOUBLED.at(place, f"{other} is of bucket {int(bucket)} too")

@@ -7,13 +7,11 @@ import struct
 import zlib
 from collections.abc import Iterator
 
-from serde_lab.table.config import PROPERTIES_PATH
+from serde_lab.table.config import PROPERTIES_PATH, VERSIONS_READ
 from serde_lab.table.properties import table_checksum
 from serde_lab.table.storage.data_files import list_markers
-from serde_lab.table.table_kind import VERSIONS_READ
 from serde_lab.table.timeline.timeline import SCHEMA_KEY, WRITE_ACTIONS
-from serde_lab.table.validation import finding as kinds
-from serde_lab.table.validation.finding import Finding
+from serde_lab.table.validation.finding import Kind, TableFinding
 from serde_lab.table.validation.inspection import Inspection
 
 _KEYS = "hoodie.table.recordkey.fields"
@@ -27,12 +25,11 @@ _REQUIRED = {
 }
 
 
-def check_properties(table: Inspection) -> Iterator[Finding]:
-    """All findings in the properties."""
+def check_properties(table: Inspection) -> Iterator[TableFinding]:
     properties = table.properties
     for key, effect in _REQUIRED.items():
         if not properties.get(key) and not (key == _KEYS and table.makes_keys_up):
-            yield Finding(kinds.PROPERTY_MISSING, PROPERTIES_PATH, f"{key} is missing: {effect}")
+            yield Kind.PROPERTY_MISSING.at(PROPERTIES_PATH, f"{key} is missing: {effect}")
     yield from _partition_fields(table)
     yield from _merge_mode(table)
     yield from _versions(table)
@@ -42,68 +39,59 @@ def check_properties(table: Inspection) -> Iterator[Finding]:
             properties["hoodie.table.name"], properties.get("hoodie.database.name", "")
         )
         if stated != str(expected):
-            yield Finding(
-                kinds.CHECKSUM_WRONG,
+            yield Kind.CHECKSUM_WRONG.at(
                 PROPERTIES_PATH,
                 f"hoodie.table.checksum is {stated}, database and table name give {expected}",
             )
     yield from _stale_crc(table)
 
 
-def _partition_fields(table: Inspection) -> Iterator[Finding]:
+def _partition_fields(table: Inspection) -> Iterator[TableFinding]:
     if table.properties.get("hoodie.table.partition.fields"):
         return
     folders = sorted({f.partition_path for f in table.files.data_files if f.partition_path})
     if folders:
-        yield Finding(
-            kinds.PROPERTY_MISSING,
+        yield Kind.PROPERTY_MISSING.at(
             PROPERTIES_PATH,
             "hoodie.table.partition.fields is missing, and data lies in folders such as "
             f"{folders[0]}: readers see no rows and report no error",
         )
 
 
-def _merge_mode(table: Inspection) -> Iterator[Finding]:
+def _merge_mode(table: Inspection) -> Iterator[TableFinding]:
     version = table.properties.get("hoodie.table.version")
     if version == "9" and not table.properties.get("hoodie.record.merge.mode"):
-        yield Finding(
-            kinds.PROPERTY_MISSING,
-            PROPERTIES_PATH,
-            "hoodie.record.merge.mode is missing: Apache Hudi fails on merging",
+        yield Kind.PROPERTY_MISSING.at(
+            PROPERTIES_PATH, "hoodie.record.merge.mode is missing: Apache Hudi fails on merging"
         )
 
 
-def _versions(table: Inspection) -> Iterator[Finding]:
+def _versions(table: Inspection) -> Iterator[TableFinding]:
     properties = table.properties
     version = properties.get("hoodie.table.version")
     layout = properties.get("hoodie.timeline.layout.version")
     kind = properties.get("hoodie.table.type")
     if kind and kind not in ("COPY_ON_WRITE", "MERGE_ON_READ"):
-        yield Finding(kinds.PROPERTY_WRONG, PROPERTIES_PATH, f"hoodie.table.type is {kind}")
+        yield Kind.PROPERTY_WRONG.at(PROPERTIES_PATH, f"hoodie.table.type is {kind}")
     elif kind == "COPY_ON_WRITE" and table.files.log_files:
-        yield Finding(
-            kinds.PROPERTY_WRONG,
+        yield Kind.PROPERTY_WRONG.at(
             PROPERTIES_PATH,
             f"hoodie.table.type is COPY_ON_WRITE, and there are {len(table.files.log_files)} log "
             "files, which readers then leave out",
         )
     if version and version not in {str(v) for v in VERSIONS_READ}:
-        yield Finding(
-            kinds.PROPERTY_WRONG,
-            PROPERTIES_PATH,
-            f"hoodie.table.version is {version}; 6, 8 and 9 are in use",
+        yield Kind.PROPERTY_WRONG.at(
+            PROPERTIES_PATH, f"hoodie.table.version is {version}; 6, 8 and 9 are in use"
         )
     elif version and layout and layout != ("1" if version == "6" else "2"):
-        yield Finding(
-            kinds.PROPERTY_WRONG,
+        yield Kind.PROPERTY_WRONG.at(
             PROPERTIES_PATH,
             f"hoodie.timeline.layout.version is {layout} on a table of version {version}: readers "
             "look for instants where there are none and see no rows",
         )
     for key, value in properties.items():
         if key in _FLAGS and value not in ("true", "false"):
-            yield Finding(
-                kinds.PROPERTY_WRONG,
+            yield Kind.PROPERTY_WRONG.at(
                 PROPERTIES_PATH,
                 f"{key} is {value}, and not true or false: filters on a partition column fail",
             )
@@ -117,7 +105,7 @@ _FLAGS = (
 )
 
 
-def _stale_crc(table: Inspection) -> Iterator[Finding]:
+def _stale_crc(table: Inspection) -> Iterator[TableFinding]:
     """Check Hadoop's checksum files: `crc\\0`, bytes per chunk, then a CRC-32 per chunk."""
     folders = (".hoodie", table.timeline.folder, *table.files.partitions)
     for folder in dict.fromkeys(folders):
@@ -130,9 +118,7 @@ def _stale_crc(table: Inspection) -> Iterator[Finding]:
             if beside is None:
                 continue
             if not _crc_holds(table.storage.get(file.path), table.storage.get(beside.path)):
-                yield Finding(
-                    kinds.STALE_CRC, file.path, f"it is not the checksum of {beside.name}"
-                )
+                yield Kind.STALE_CRC.at(file.path, f"it is not the checksum of {beside.name}")
 
 
 def _crc_holds(checksums: bytes, content: bytes) -> bool:
@@ -150,57 +136,50 @@ def _crc_holds(checksums: bytes, content: bytes) -> bool:
 _OLD_NAME = re.compile(r"^\d{14,17}\.(commit|deltacommit|replacecommit)$")
 
 
-def check_timeline(table: Inspection) -> Iterator[Finding]:
-    """All findings in the timeline."""
+def check_timeline(table: Inspection) -> Iterator[TableFinding]:
     commits = table.commits
     for path, why in table.unreadable.items():
-        yield Finding(kinds.COMMIT_UNREADABLE, path, why)
+        yield Kind.COMMIT_UNREADABLE.at(path, why)
     yield from _misnamed(table)
     yield from _disorder(table)
     yield from _pending(table)
     written = [m for m in commits.values() if m.write_stats]
     if written and not any(m.extra_metadata.get(SCHEMA_KEY) for m in written):
-        yield Finding(
-            kinds.SCHEMA_MISSING,
+        yield Kind.SCHEMA_MISSING.at(
             table.timeline.folder,
             f"none of {len(written)} commits on the timeline states the table's schema",
         )
     yield from _metadata_table(table)
 
 
-def _misnamed(table: Inspection) -> Iterator[Finding]:
+def _misnamed(table: Inspection) -> Iterator[TableFinding]:
     if table.layout_version == 1:
         return
     for file in table.storage.list_folder(table.timeline.folder)[1]:
         if _OLD_NAME.match(file.name):
-            yield Finding(
-                kinds.COMMIT_MISNAMED, file.path, "it is completed and names no completion time"
-            )
+            yield Kind.COMMIT_MISNAMED.at(file.path, "it is completed and names no completion time")
 
 
-def _disorder(table: Inspection) -> Iterator[Finding]:
+def _disorder(table: Inspection) -> Iterator[TableFinding]:
     for instant in table.writes:
         if instant.completion_time and instant.completion_time < instant.time:
-            yield Finding(
-                kinds.INSTANT_DISORDER,
+            yield Kind.INSTANT_DISORDER.at(
                 table.timeline.path(instant),
                 f"it completed at {instant.completion_time}, before it was requested",
             )
     times = [instant.time for instant in table.writes]
     for time in sorted({time for time in times if times.count(time) > 1}):
-        yield Finding(
-            kinds.INSTANT_DISORDER,
-            f"{table.timeline.folder}/{time}",
-            "more than one completed instant has this time",
+        yield Kind.INSTANT_DISORDER.at(
+            f"{table.timeline.folder}/{time}", "more than one completed instant has this time"
         )
 
 
-def _pending(table: Inspection) -> Iterator[Finding]:
+def _pending(table: Inspection) -> Iterator[TableFinding]:
     for instant in table.instants:
         if instant.is_completed:
             continue
         path = table.timeline.path(instant)
-        yield Finding(kinds.PENDING_INSTANT, path, f"{instant.action} is {instant.state}")
+        yield Kind.PENDING_INSTANT.at(path, f"{instant.action} is {instant.state}")
         if instant.completed_action not in WRITE_ACTIONS:
             continue
         marked = {marker.path for marker in list_markers(table.storage, instant.time)}
@@ -209,14 +188,12 @@ def _pending(table: Inspection) -> Iterator[Finding]:
                 continue
             if table.layout_version == 1 and file in table.files.log_files:
                 continue  # there, a log's name has the base file's instant
-            yield Finding(
-                kinds.PENDING_WITHOUT_MARKERS,
-                file.path,
-                f"instant {instant.time} is {instant.state} and has no marker for it",
+            yield Kind.PENDING_WITHOUT_MARKERS.at(
+                file.path, f"instant {instant.time} is {instant.state} and has no marker for it"
             )
 
 
-def _metadata_table(table: Inspection) -> Iterator[Finding]:
+def _metadata_table(table: Inspection) -> Iterator[TableFinding]:
     """Find commits for which the metadata table lacks a deltacommit of the same time."""
     if table.config is None or not table.config.metadata_partitions:
         return
@@ -229,8 +206,7 @@ def _metadata_table(table: Inspection) -> Iterator[Finding]:
         if "." in name and not name.endswith((".requested", ".inflight", ".crc"))
     }
     if not done:
-        yield Finding(
-            kinds.METADATA_TABLE_STALE,
+        yield Kind.METADATA_TABLE_STALE.at(
             ".hoodie/metadata",
             f"hoodie.table.metadata.partitions is {', '.join(table.config.metadata_partitions)}, and "
             "there is no such table",
@@ -239,8 +215,6 @@ def _metadata_table(table: Inspection) -> Iterator[Finding]:
     first = min((time for time in done if time.strip("0")[:1] == "2"), default="")
     for instant in table.writes:
         if instant.time >= first and instant.time not in done:
-            yield Finding(
-                kinds.METADATA_TABLE_STALE,
-                table.timeline.path(instant),
-                "the metadata table does not know this commit",
+            yield Kind.METADATA_TABLE_STALE.at(
+                table.timeline.path(instant), "the metadata table does not know this commit"
             )
