@@ -65,8 +65,9 @@ def cell_values(cell: MeasuredCell) -> CellValues:
             by_phase = by_commit.setdefault(sample.commit, {})
             by_phase[sample.phase] = by_phase.get(sample.phase, 0.0) + sample.value
     numbers = sorted({n for n in (*metrics, *walls, *cpus) if n is not None})
+    times = {n: _phases(walls.get(n, {}), cpus.get(n, {})) for n in numbers}
     commits = tuple(
-        _commit(n, metrics.get(n, {}), _phases(walls.get(n, {}), cpus.get(n, {}))) for n in numbers
+        CommitValues(n, _with_shares(metrics.get(n, {}), times[n]), times[n]) for n in numbers
     )
     totals = _over_commits(commits)
     totals |= metrics.get(None, {})
@@ -75,10 +76,6 @@ def cell_values(cell: MeasuredCell) -> CellValues:
         _sum([cpus.get(n, {}) for n in (*numbers, None)]),
     )
     return CellValues(_with_shares(totals, summed), summed, commits)
-
-
-def _commit(n: int, metrics: dict[str, float], times: dict[str, PhaseSeconds]) -> CommitValues:
-    return CommitValues(n, _with_shares(metrics, times), times)
 
 
 def _over_commits(commits: tuple[CommitValues, ...]) -> dict[str, float]:

@@ -81,10 +81,10 @@ def records_of(costs: Sequence[CodecCost]) -> list[CodecCost]:
     return [cost for cost in costs if cost.group == "record"]
 
 
-def usual_rows(costs: Sequence[CodecCost], most: int = 10_000) -> int:
-    """The batch size that type tables show: the largest up to `most`, which is the pipeline's size."""
+def usual_rows(costs: Sequence[CodecCost]) -> int:
+    """The batch size that type tables show: the largest up to 10,000, the pipeline's size."""
     sizes = sorted({cost.rows for cost in costs if cost.group == "type"})
-    return max((rows for rows in sizes if rows <= most), default=sizes[0] if sizes else 0)
+    return max((rows for rows in sizes if rows <= 10_000), default=sizes[0] if sizes else 0)
 
 
 def by_type(costs: Sequence[CodecCost], rows: int) -> dict[str, dict[str, CodecCost]]:

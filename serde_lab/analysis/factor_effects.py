@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from itertools import combinations
 from typing import Any, Literal
 
@@ -100,9 +100,10 @@ class FactorModel:
     """The fitted model: the logarithm of a value by round, factors and pairs of factors."""
 
     def __init__(self, observations: Sequence[Observation]) -> None:
-        self._terms: dict[tuple[object, ...], int] = {}
         cells = [self._of(o.combination) | {("round", o.round): 1.0} for o in observations]
-        design = np.array([self._vector(cell) for cell in self._numbered(cells)])
+        terms = dict.fromkeys(term for cell in cells for term in cell)
+        self._places = {term: place for place, term in enumerate(terms)}
+        design = np.array([[cell.get(term, 0.0) for term in terms] for cell in cells])
         logs = np.log([o.value for o in observations])
         self._inverse = np.linalg.pinv(design.T @ design)
         self._coefficients: Vector = self._inverse @ design.T @ logs
@@ -117,12 +118,12 @@ class FactorModel:
 
         None if the cells that were measured cannot tell it.
         """
-        vector = np.zeros(len(self._terms))
+        vector = np.zeros(len(self._places))
         for combination, weight in weights.items():
             for term, one in self._of(combination).items():
-                if term not in self._terms:
+                if term not in self._places:
                     return None
-                vector[self._terms[term]] += weight * one
+                vector[self._places[term]] += weight * one
         if not np.allclose(vector @ self._projection, vector, atol=1e-8):
             return None
         error = math.sqrt(max(0.0, self.variance * float(vector @ self._inverse @ vector)))
@@ -130,29 +131,11 @@ class FactorModel:
 
     def _of(self, combination: Combination) -> dict[tuple[object, ...], float]:
         """The terms of a cell: the mean, each factor, each pair of factors."""
-        levels = list(enumerate(_levels(combination)))
+        levels = list(enumerate(astuple(combination)))
         terms: dict[tuple[object, ...], float] = {("mean",): 1.0}
         terms.update({(level,): 1.0 for level in levels})
         terms.update(dict.fromkeys(combinations(levels, 2), 1.0))
         return terms
-
-    def _numbered(
-        self, cells: list[dict[tuple[object, ...], float]]
-    ) -> list[dict[tuple[object, ...], float]]:
-        for cell in cells:
-            for term in cell:
-                self._terms.setdefault(term, len(self._terms))
-        return cells
-
-    def _vector(self, cell: Mapping[tuple[object, ...], float]) -> Vector:
-        vector = np.zeros(len(self._terms))
-        for term, value in cell.items():
-            vector[self._terms[term]] = value
-        return vector
-
-
-def _levels(combination: Combination) -> tuple[object, ...]:
-    return combination.representation, combination.execution, combination.rows_per_frame
 
 
 def combinations_of(arms: Iterable[Mapping[str, Any]]) -> dict[str, Combination]:

@@ -33,7 +33,7 @@ class GrowthPoint:
     value: float
     seconds: float
     rows: float | None
-    peak_worker_bytes: float | None
+    peak_worker_rss_bytes: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,8 @@ class Growth:
     @property
     def peak_worker_bytes(self) -> float | None:
         """The peak memory of one worker over all values."""
-        return max((p.peak_worker_bytes for p in self.points if p.peak_worker_bytes), default=None)
+        peaks = [point.peak_worker_rss_bytes for point in self.points]
+        return max((peak for peak in peaks if peak), default=None)
 
     @property
     def is_straight(self) -> bool | None:
@@ -112,24 +113,10 @@ class Growth:
 
     def to_json(self) -> dict[str, Any]:
         """For `show --format json`."""
-        fit = self.fit
         return {
-            "arm": self.arm,
-            "key": self.key,
-            "points": [
-                {
-                    "value": point.value,
-                    "seconds": point.seconds,
-                    "rows": point.rows,
-                    "peak_worker_rss_bytes": point.peak_worker_bytes,
-                }
-                for point in self.points
-            ],
-            "missing": list(self.missing),
-            "fit": None if fit is None else asdict(fit),
+            **asdict(self),
             "last_step": self.last_step,
             "most_last_step": self.most_last_step,
-            "worker_memory_bytes": self.worker_memory_bytes,
             "straight": self.is_straight,
             "fits_memory": self.fits_memory,
             "verdict": self.verdict,

@@ -12,15 +12,10 @@ from math import fsum
 from statistics import median
 from typing import Any
 
-from serde_lab.analysis.calibration import calibration_rounds, moved_rounds
 from serde_lab.analysis.cell_values import CellValues, Rounds, by_round, cell_values
-from serde_lab.analysis.codec_costs import CodecCost
-from serde_lab.analysis.factor_effects import Factorial
-from serde_lab.analysis.growth import Growth
-from serde_lab.analysis.hudi_steps import HudiSteps
-from serde_lab.analysis.ratios import PeerRatio, Ratio, paired_logs, stated_ratio
-from serde_lab.analysis.rfc84 import Claim
-from serde_lab.analysis.summary import summary_of
+from serde_lab.analysis.drift import calibration_rounds, moved_rounds
+from serde_lab.analysis.ratios import Ratio, paired_logs, stated_ratio
+from serde_lab.analysis.summary import Derived, summary_of
 from serde_lab.measure import phases
 from serde_lab.runs.model import ArmEntry, Run
 
@@ -195,12 +190,7 @@ class RunValues:
     """Seconds of each part of the calibration cell, by round, warm-up rounds included."""
     exchange: str
     local: bool
-    growth: tuple[Growth, ...]
-    codec_costs: tuple[CodecCost, ...]
-    peer_ratios: tuple[PeerRatio, ...]
-    hudi_steps: HudiSteps | None
-    claims: tuple[Claim, ...]
-    factorial: Factorial | None
+    derived: Derived
 
     @property
     def content(self) -> Mapping[str, Any]:
@@ -290,12 +280,7 @@ def run_values(run: Run) -> RunValues:
         calibration=calibration_rounds(run, warmup=True),
         exchange=exchange or "spark",
         local=_is_local(run),
-        growth=derived.growth,
-        codec_costs=derived.codec_costs,
-        peer_ratios=derived.peer_ratios,
-        hudi_steps=derived.hudi_steps,
-        claims=derived.claims,
-        factorial=derived.factorial,
+        derived=derived,
     )
 
 

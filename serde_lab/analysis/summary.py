@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from serde_lab.analysis.calibration import calibration_rounds, other_work
 from serde_lab.analysis.cell_values import (
     CellValues,
     Rounds,
@@ -21,6 +20,7 @@ from serde_lab.analysis.cell_values import (
     measured_rounds,
 )
 from serde_lab.analysis.codec_costs import CodecCost, codec_costs
+from serde_lab.analysis.drift import calibration_rounds, other_work
 from serde_lab.analysis.factor_effects import Factorial, factorial_of
 from serde_lab.analysis.growth import Growth, growth
 from serde_lab.analysis.hudi_steps import HudiSteps, hudi_steps
@@ -102,7 +102,10 @@ def summary_of(run: Run) -> tuple[dict[str, Any], Derived]:
         growth=tuple(growth(summary, content)),
         codec_costs=tuple(codec_costs(summary, cases)),
         peer_ratios=tuple(peer_ratios(arms, timed)),
-        hudi_steps=hudi_steps(arms, content, timed),
+        # only a run with peers has steps
+        hudi_steps=hudi_steps(arms, content, timed)
+        if any(arm["kind"] == "peer" for arm in arms)
+        else None,
         claims=tuple(claims(summary, content, timed)),
         factorial=factorial_of(arms, timed),
     )

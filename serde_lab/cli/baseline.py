@@ -55,7 +55,7 @@ def save(
     """Save a run as a new baseline."""
     from serde_lab.gate.baseline import store as baseline
 
-    _report_change(
+    return _report_change(
         baseline.save(
             named_run(run, results),
             baselines or results / "baselines",
@@ -64,7 +64,6 @@ def save(
             reason=reason,
         )
     )
-    return 0
 
 
 def list_(
@@ -110,7 +109,7 @@ def promote(
     """
     from serde_lab.gate.baseline import store as baseline
 
-    _report_change(
+    return _report_change(
         baseline.promote(
             named_run(run, results),
             baselines or results / "baselines",
@@ -119,7 +118,6 @@ def promote(
             name=name,
         )
     )
-    return 0
 
 
 def remove(
@@ -137,7 +135,7 @@ def remove(
     """
     from serde_lab.gate.baseline import store as baseline
 
-    _report_change(
+    return _report_change(
         baseline.remove(
             baselines or results / "baselines",
             machine_class,
@@ -147,7 +145,6 @@ def remove(
             reason=reason,
         )
     )
-    return 0
 
 
 def _files(folder: Path, scenario: str, machine_class: str) -> list[Path]:
@@ -157,10 +154,11 @@ def _files(folder: Path, scenario: str, machine_class: str) -> list[Path]:
     return found
 
 
-def _report_change(change: Any) -> None:
+def _report_change(change: Any) -> int:
     emit(change.text)
     for note in (*change.loosened, *change.notes):
         say(f"serde-lab: {note}")
+    return 0
 
 
 def history(

@@ -176,7 +176,7 @@ def gate(
       serde-lab gate --self-test --minutes 30
     """
     if self_test:
-        from serde_lab.cli.self_test import DEFAULT_SCENARIO, SelfTestOptions, run_self_test
+        from serde_lab.cli.gate_recording import DEFAULT_SCENARIO, SelfTestOptions, run_self_test
 
         if len(arm or ()) > 1:
             raise UsageError("--self-test slows one arm down: expected one --arm at most")

@@ -258,7 +258,7 @@ def quoted(documents: Iterable[Path]) -> list[Reference]:
 
 def _why_stale(run: Run, metrics: Iterable[str] | None = None) -> Iterator[str]:
     """Why a run is stale for these metrics, or for any."""
-    from serde_lab.analysis.calibration import other_work
+    from serde_lab.analysis.drift import other_work
     from serde_lab.report.run.provenance import older_instruments
     from serde_lab.scenario.identity import asked, asked_of
 
@@ -303,7 +303,7 @@ def _minutes(run: Run) -> int:
 
 def _remade(reference: Reference, documents: Sequence[Path]) -> int:
     """Measure a run again and quote the new one; returns the exit status."""
-    from serde_lab.analysis.calibration import other_work
+    from serde_lab.analysis.drift import other_work
     from serde_lab.cli.console import RunProgress
     from serde_lab.lab.run_settings import RunSettings
     from serde_lab.lab.runner import resumed, run_scenario

@@ -38,18 +38,20 @@ def print_run(run: Run, form: Format) -> None:
         return
     name = f"{run.header.scenario} {run.header.run}"
     arms = arm_rows(values.summary)
-    if not values.codec_costs:
+    if not values.derived.codec_costs:
         print_rows(COLUMNS, [row.cells() for row in arms], form, title=name)
+    elif form is Format.TABLE:
+        emit_line(name)
     for row in arms:
         if row.remark or row.doubt:
             emit_line(f"{row.arm}: {row.remark or row.doubt}")
     for table in report_tables(run):
-        print_table(table, form, f"{name}: {table.caption}")
+        print_table(table, form, table.caption)
 
 
 def raw_table(values: RunValues) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
     """The main table with unrounded values, and units in its headings."""
-    costs = records_of(values.codec_costs)
+    costs = records_of(values.derived.codec_costs)
     if not costs:
         return RAW_COLUMNS, [row.raw() for row in arm_rows(values.summary)]
     columns = ("arm", "rows", "write_us", "read_us", "both_us", "bytes")

@@ -186,19 +186,15 @@ def drop_metadata_table(path: Path_, format: FormatOption = Format.TABLE) -> int
     The lab can then write the table. The rows do not change. If Apache Hudi writes the table again, set
     hoodie.metadata.enable=false, otherwise it builds a new metadata table.
     """
+    from serde_lab.pipeline.commit.table_services import drop_metadata_table_now
+
     table = _open(path)
     partitions = table.config.metadata_partitions
-    _without_metadata_table(table)
+    drop_metadata_table_now(table)
     words = "no metadata table to remove"
     if partitions:
         words = f"removed the metadata table ({', '.join(partitions)})"
     return _say(format, words, {"dropped": list(partitions)})
-
-
-def _without_metadata_table(table: HoodieTable) -> HoodieTable:
-    from serde_lab.pipeline.commit.table_services import drop_metadata_table_now
-
-    return drop_metadata_table_now(table)
 
 
 def _compact_on_spark(table: HoodieTable, master: str) -> Commit | None:
@@ -216,10 +212,11 @@ def _compact_on_spark(table: HoodieTable, master: str) -> Commit | None:
 
 
 def _open(path: str, drop_metadata_table: bool = False) -> HoodieTable:
+    from serde_lab.pipeline.commit.table_services import drop_metadata_table_now
     from serde_lab.pipeline.read import open_table
 
     table = open_table(path)
-    return _without_metadata_table(table) if drop_metadata_table else table
+    return drop_metadata_table_now(table) if drop_metadata_table else table
 
 
 def _say(format: Format, words: str, found: dict[str, object]) -> int:

@@ -16,6 +16,7 @@ from serde_lab.gate.compare.evidence import Evidence
 from serde_lab.gate.compare.rows import Row
 from serde_lab.gate.decision import GateFinding, GateResult
 from serde_lab.gate.policy import Limits, Policy
+from serde_lab.gate.statistics.intervals import RatioInterval
 from serde_lab.gate.statistics.spending import AlphaSpending
 
 
@@ -85,12 +86,13 @@ def _may_be_decided(finding: GateFinding, plan: AlphaSpending, policy: Policy) -
     if row is None or finding.level != "undecided" or row.evidence is None:
         return ""
     found = row.evidence
-    if found.ratio is None or found.low is None or found.high is None or found.low <= 0:
+    interval = found.interval
+    if interval is None or interval.low <= 0:
         return f"only {found.count} rounds" if found.count < plan.maximum else ""
-    end = _possible_end(found, plan.maximum)
+    end = _possible_end(interval, found.count / plan.maximum)
     limits = policy.limits_of(row)
     if _could_fail(end, row, limits) or _could_pass(end, found, limits):
-        return f"ratio {found.low:.3f} .. {found.high:.3f} after {found.count} rounds"
+        return f"ratio {interval.low:.3f} .. {interval.high:.3f} after {found.count} rounds"
     return ""
 
 
@@ -103,13 +105,13 @@ class _PossibleEnd:
     half: float
 
 
-def _possible_end(found: Evidence, maximum: int) -> _PossibleEnd:
-    """The interval shrinks with the root of the rounds; the estimate may move by as much as it shrinks."""
-    assert found.ratio is not None
-    assert found.low is not None
-    assert found.high is not None
+def _possible_end(found: RatioInterval, share: float) -> _PossibleEnd:
+    """What the interval can become, after this share of the rounds.
+
+    It shrinks with the root of the rounds; the estimate may move by as much as it shrinks.
+    """
     half = (math.log(found.high) - math.log(found.low)) / 2
-    done = min(1.0, found.count / maximum)
+    done = min(1.0, share)
     centre, reach = math.log(found.ratio), half * math.sqrt(1 - done)
     return _PossibleEnd(centre - reach, centre + reach, half * math.sqrt(done))
 

@@ -136,14 +136,15 @@ def _finding(row: Row, policy: Policy) -> GateFinding:
 def _noisy(row: Row, limits: Limits) -> GateFinding:
     found = row.evidence
     assert found is not None
-    if found.ratio is None or found.low is None or found.high is None:
+    interval = found.interval
+    if interval is None:
         level: Level = "passed" if row.verdict is Verdict.SAME else "undecided"
         return GateFinding(level, row.judgement.because, row)
     # A ratio to a control arm has no seconds: the wide floor serves as the relative limit.
     relative = max(limits.relative, row.floor.change) if row.scale else limits.relative
     absolute = 0.0 if row.scale else limits.absolute
     lower_is_better = row.metric.better != "higher"
-    worse_by = changed(found.ratio) if (found.ratio > 1) == lower_is_better else 0.0
+    worse_by = changed(interval.ratio) if (interval.ratio > 1) == lower_is_better else 0.0
     step = rounded_value(abs(found.after.median - found.before.median))
     beyond: tuple[Inequality, ...] = (
         more("change for the worse against the relative limit", worse_by, relative),
@@ -151,13 +152,17 @@ def _noisy(row: Row, limits: Limits) -> GateFinding:
     )
     if row.scale:
         # machines differ by more than a sample shows: the whole interval must lie beyond the limit
-        best = found.low if lower_is_better else 1 / found.high
+        best = interval.low if lower_is_better else 1 / interval.high
         end = "better end of the interval against the limit"
         beyond += (more(end, rounded_ratio(best), rounded_ratio(1 + relative)),)
     if row.verdict is Verdict.SLOWER and all(limit.holds for limit in beyond):
-        text = f"{row.judgement.because}; worse by {shown_change(worse_by)} and {_step(row, step)}"
+        by = f"{shown_change(worse_by)} and {shown_value(step, row.scale or row.metric.unit)}"
+        text = f"{row.judgement.because}; worse by {by}"
         return GateFinding("regression", text, row, (*row.judgement.inequalities, *beyond))
-    return _excluded(row, found.before.median, relative, absolute, beyond, lower_is_better)
+    worse_end = interval.high
+    if not lower_is_better:
+        worse_end = 1 / interval.low if interval.low else math.inf
+    return _excluded(row, found.before.median, relative, absolute, beyond, worse_end)
 
 
 def _excluded(
@@ -166,14 +171,9 @@ def _excluded(
     relative: float,
     absolute: float,
     beyond: tuple[Inequality, ...],
-    lower_is_better: bool,
+    end: float,
 ) -> GateFinding:
-    """Passed if the interval's worse end is within a limit, undecided if it may lie beyond."""
-    found = row.evidence
-    assert found is not None
-    assert found.low is not None
-    assert found.high is not None
-    end = found.high if lower_is_better else (1 / found.low if found.low else math.inf)
+    """Passed if `end`, the interval's worse one, is within a limit, undecided if it may lie beyond."""
     # The larger limit counts, since a regression must exceed both.
     bound = rounded_ratio(max(1 + relative, 1 + absolute / median if median else 1.0))
     excluded = less("worse end of the interval against the limits", rounded_ratio(end), bound)
@@ -185,7 +185,3 @@ def _excluded(
         return GateFinding("passed", text, row, reasons)
     text = f"a regression beyond {shown_ratio(bound)} is not excluded; {row.judgement.because}"
     return GateFinding("undecided", text, row, reasons)
-
-
-def _step(row: Row, step: float) -> str:
-    return shown_value(step, row.scale or row.metric.unit)

@@ -302,14 +302,12 @@ def acknowledge(
     why: str,
     arm: str = "",
     metric: str = "",
-    phase: str = "",
-    at: datetime | None = None,
 ) -> Acknowledgement:
     """Add one acknowledgement; raises UsageError without a reason or a name."""
     if not why.strip() or not by.strip():
         raise UsageError("an acknowledgement needs a reason and a name")
-    moment = (at or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    entry = Acknowledgement(run, by, why, moment, arm, metric, phase)
+    moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    entry = Acknowledgement(run, by, why, moment, arm, metric)
     changes = [*acknowledged(folder, scenario), entry]
     document = {"format_version": FILE_FORMAT, "changes": [asdict(one) for one in changes]}
     text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False)

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from tempfile import gettempdir
-from typing import Protocol
 
 from serde_lab.errors import LabError, SetupError
 from serde_lab.lab.cells.codec_cases import codec_cases
 from serde_lab.lab.inputs import own_files
 from serde_lab.lab.inputs.prepared import are_prepared, default_cache
+from serde_lab.lab.run_settings import RunSettings
 from serde_lab.runs.directory import load_run, resolve_run
 from serde_lab.scenario.model import Arm, ParquetData, Scenario
 from tpch import TABLES
@@ -83,16 +83,6 @@ def _measured(name: str, results: Path) -> dict[str, float]:
     return {arm: median(values) for arm, values in seconds.items()}
 
 
-class Folders(Protocol):
-    """The folders in which a run keeps its data and works."""
-
-    @property
-    def cache(self) -> Path | None: ...
-
-    @property
-    def work(self) -> Path | None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class DiskNeed:
     """Upper bounds of the bytes that a run writes to the cache, and has in its work folder at one time."""
@@ -123,11 +113,13 @@ def disk_need(
 
 
 def check_disk(
-    points: Sequence[tuple[Scenario, Sequence[Arm]]], folders: Folders, say: Callable[[str], None]
+    points: Sequence[tuple[Scenario, Sequence[Arm]]],
+    settings: RunSettings,
+    say: Callable[[str], None],
 ) -> DiskNeed:
     """Report the need if it is large. Raises SetupError if the disk has less free space."""
-    cache = default_cache() if folders.cache is None else folders.cache
-    work = Path(gettempdir()) if folders.work is None else folders.work
+    cache = default_cache() if settings.cache is None else settings.cache
+    work = Path(gettempdir()) if settings.work is None else settings.work
     need = disk_need(points, cache)
     if need.cache_bytes + need.work_bytes > _WORTH_SAYING:
         say(

@@ -117,7 +117,8 @@ class Rounds:
         if arm.name in self.unproven:  # it raised in the check of its frames, so they are unproven
             found.insert(0, CheckResult(STAND_ALONE, False, self.unproven[arm.name]))
         for check in found:
-            self._check(check, arm.name, cell)
+            of_cell = (arm.name, cell.name, cell.round)
+            self.writer.check(Check(check.name, check.passed, check.detail, *of_cell, check.facts))
         if result.table is not None:
             # only arms of the same kind must agree: different merging gives different rows
             alike = self.prints.setdefault((cell.round, self.kinds.get(arm.name)), {})
@@ -161,11 +162,6 @@ class Rounds:
                     Check(result.name, result.passed, result.detail, arm=name, round=number)
                 )
         self.prints = {}
-
-    def _check(self, found: CheckResult, arm: str, cell: CellPlan) -> None:
-        self.writer.check(
-            Check(found.name, found.passed, found.detail, arm, cell.name, cell.round, found.facts)
-        )
 
 
 def wrong_answer(check: str, detail: str) -> str:

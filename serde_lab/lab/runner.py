@@ -68,7 +68,9 @@ def run_scenario(
     settings = _with_environment(settings, progress)
     check_work(settings.work)
     check_kept_tables([(scenario, settings.arms)], settings)
-    isolated = settings.isolate_peers if resume is None else _was_isolated(resume)
+    isolated = settings.isolate_peers
+    if resume is not None:
+        isolated = bool(load_header(resume).settings.get("isolate_peers"))
     checked = [
         planned(point, point.arms(chosen_arms(scenario, settings.arms)), settings, isolated)
         for point in sweep_points(scenario)
@@ -281,7 +283,3 @@ def _writer(
             )
         return RunWriter.open_existing(resume)
     return RunWriter.create(settings.results, header)
-
-
-def _was_isolated(path: Path) -> bool:
-    return bool(load_header(path).settings.get("isolate_peers"))

@@ -22,6 +22,7 @@ from serde_lab.report.page import (
     Block,
     Cards,
     Cell,
+    Column,
     Commands,
     Facts,
     Figure,
@@ -60,11 +61,8 @@ def page_text(page: Page, format: str) -> str:
 # ------------------------------------------------------------------------------------------ terminal
 
 
-def terminal(page: Page, width: int | None = None, styled: bool = False) -> str:
-    """The page for a terminal `width` characters wide; without a width no line is wrapped.
-
-    Folded tables and plots are left out. `styled` prints headings in bold.
-    """
+def terminal(page: Page) -> str:
+    """The page for a terminal of any width: no line is wrapped, folded tables and plots are left out."""
     lines = [plain_line(page.title)] if page.title else []
     for section in page.sections:
         if section.heading:
@@ -72,7 +70,7 @@ def terminal(page: Page, width: int | None = None, styled: bool = False) -> str:
             lines.append(plain_line(section.heading))
         for block in section.blocks:
             if isinstance(block, Table) and not block.folded:
-                lines.append(terminal_table(block, width, styled))
+                lines.append(terminal_table(block))
             elif isinstance(block, Sentence):
                 lines.append(plain_line(block.text))
             elif isinstance(block, Points):
@@ -87,7 +85,7 @@ def terminal_table(table: Table, width: int | None = None, styled: bool = False)
     rows = [[_terminal_cell(cell) for cell in row] for row in table.rows]
     numeric = [column.numeric for column in table.columns]
     figures = sum(
-        max([len(column.heading), *(len(line) for row in rows for line in row[i].split("\n"))])
+        max([len(_heading(column)), *(len(line) for row in rows for line in row[i].split("\n"))])
         for i, column in enumerate(table.columns)
         if column.numeric
     )
@@ -98,7 +96,7 @@ def terminal_table(table: Table, width: int | None = None, styled: bool = False)
     )
     for column in table.columns:
         grid.add_column(
-            plain_line(column.heading),
+            plain_line(_heading(column)),
             justify="right" if column.numeric else "left",
             no_wrap=column.numeric and room,
             overflow="fold",
@@ -117,6 +115,10 @@ def terminal_table(table: Table, width: int | None = None, styled: bool = False)
         legacy_windows=False,
     ).print(grid)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def _heading(column: Column) -> str:
+    return f"{column.heading} ({column.unit})" if column.unit else column.heading
 
 
 def _terminal_cell(cell: Cell) -> str:
@@ -196,8 +198,7 @@ def _point(heading: str, text: str) -> str:
 
 def markdown_table(table: Table) -> list[str]:
     """The lines of a table; a note is placed below the value that it explains."""
-    heads = [f"{c.heading} ({c.unit})" if c.unit else c.heading for c in table.columns]
-    lines = ["| " + " | ".join(_literal(head) for head in heads) + " |"]
+    lines = ["| " + " | ".join(_literal(_heading(c)) for c in table.columns) + " |"]
     lines.append("|" + "|".join(" ---: " if c.numeric else " --- " for c in table.columns) + "|")
     for row in table.rows:
         lines.append("| " + " | ".join(_markdown_cell(cell) for cell in row) + " |")
@@ -241,16 +242,11 @@ def _piece(text: str) -> str:
 # ---------------------------------------------------------------------------------------- for scripts
 
 
-def csv_text(page: Page, table: str = "") -> str:
-    """One table as CSV, by default the page's own for CSV or its first: keys, raw values, no notes.
-
-    Raises UsageError naming the available tables.
-    """
-    tables = {one.name: one for one in page.tables()}
-    first = page.csv_table or next(iter(tables.values()), None)
-    chosen = tables.get(table) if table else first
+def csv_text(page: Page) -> str:
+    """The page's table for CSV, or its first, as CSV. Raises UsageError for a page without tables."""
+    chosen = page.csv_table or next(iter(page.tables()), None)
     if chosen is None:
-        raise UsageError(f"the report has no table {table!r}; known are {', '.join(tables)}")
+        raise UsageError("the report has no table")
     return csv_table(chosen)
 
 

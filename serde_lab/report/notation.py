@@ -10,10 +10,8 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
+from serde_lab.analysis.rounding import NOTHING as NOTHING
 from serde_lab.analysis.rounding import text as rounded_text
-
-NOTHING = "–"
-"""Shown in place of a missing value."""
 
 _DIGITS = 3
 
@@ -114,9 +112,9 @@ def named(name: str) -> str:
     return "`" + name.replace("`", "'") + "`"
 
 
-def plural(n: int, one: str, many: str | None = None) -> str:
+def plural(n: int, one: str) -> str:
     """A count with its noun: 1 round, 5 rounds."""
-    return f"{count(n)} {one if n == 1 else many or one + 's'}"
+    return f"{count(n)} {one if n == 1 else one + 's'}"
 
 
 def shortened(text: str, characters: int) -> str:

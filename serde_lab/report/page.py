@@ -62,7 +62,6 @@ def text_table(
     headings: Sequence[str],
     rows: Sequence[Sequence[str]],
     numeric: frozenset[str] = frozenset(),
-    folded: str = "",
 ) -> Table:
     """A table of ready-made texts; the columns whose headings are in `numeric` are right-aligned."""
     return Table(
@@ -70,7 +69,6 @@ def text_table(
         "",
         tuple(Column(heading, heading, heading in numeric) for heading in headings),
         tuple(tuple(Cell(text) for text in row) for row in rows),
-        folded=folded,
     )
 
 
@@ -140,6 +138,11 @@ class Section:
     name: str
     heading: str
     blocks: tuple[Block, ...]
+
+    @classmethod
+    def of(cls, name: str, heading: str, *blocks: Block | None) -> Section:
+        """The section with those of the blocks that there are."""
+        return cls(name, heading, tuple(block for block in blocks if block is not None))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from serde_lab.analysis.calibration import other_work
+from serde_lab.analysis.drift import other_work
 from serde_lab.errors import UsageError
 from serde_lab.report.formats import markdown_table
 from serde_lab.report.page import Table

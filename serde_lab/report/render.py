@@ -22,6 +22,7 @@ from serde_lab.report.comparison_page import comparison_page
 from serde_lab.report.history_page import history_page
 from serde_lab.report.page import Cell, Column, Figure, Page, Table
 from serde_lab.report.plots import palette
+from serde_lab.report.plots.canvas import Canvas
 from serde_lab.report.plots.draw import NARROW_PX, WIDE_PX, draw
 from serde_lab.report.plots.svg import embedded
 from serde_lab.report.quotation import requoted
@@ -75,28 +76,21 @@ def page_text(page: Page, format: str = "html") -> str:
 
 
 def figures(run: Run | Path, folder: Path) -> list[Path]:
-    """Write every figure of a run's report to `folder` as <name>.svg and <name>.png."""
-    return page_figures(run_page(_loaded(run)), folder)
-
-
-def page_figures(page: Page, folder: Path) -> list[Path]:
-    """Write the figures of any page as SVG and PNG, in light colours on white."""
+    """Write every figure of a run's report to `folder` as <name>.svg and <name>.png, in light colours."""
     written = []
-    for figure in page.figures():
+    for figure in run_page(_loaded(run)).figures():
         canvas = draw(figure.drawing, WIDE_PX)
-        svg = embedded(
-            canvas.svg(background=True),
-            figure.name,
-            figure.title,
-            figure.description,
-            canvas.tips,
-            themed=False,
-        )
+        svg = _svg(figure, canvas, figure.name, themed=False)
         for suffix, data in (("svg", svg.encode()), ("png", canvas.png())):
             path = folder / f"{figure.name}.{suffix}"
             _write(path, data)
             written.append(path)
     return written
+
+
+def _svg(figure: Figure, canvas: Canvas, name: str, themed: bool) -> str:
+    source = canvas.svg(background=not themed)
+    return embedded(source, name, figure.title, figure.description, canvas.tips, themed)
 
 
 def _loaded(run: Run | Path) -> Run:
@@ -171,19 +165,8 @@ def _source(environment: Environment, name: str) -> str:
 def _plot(figure: Figure) -> Plot:
     cuts = []
     for cut, width_px in (("wide", WIDE_PX), ("narrow", NARROW_PX)):
-        canvas = draw(figure.drawing, width_px)
-        cuts.append(
-            Markup(
-                embedded(
-                    canvas.svg(),
-                    f"plot-{figure.name}-{cut}",
-                    figure.title,
-                    figure.description,
-                    canvas.tips,
-                    themed=True,
-                )
-            )
-        )
+        canvas, name = draw(figure.drawing, width_px), f"plot-{figure.name}-{cut}"
+        cuts.append(Markup(_svg(figure, canvas, name, themed=True)))
     return Plot(*cuts)
 
 
@@ -199,12 +182,8 @@ def _breakable(name: str) -> Markup:
     """A name in which lines may break only after its separators."""
     return Markup("").join(
         Markup("{}<wbr>").format(c) if c in "_-./" else Markup("{}").format(c)
-        for c in _joints(plain(name))
+        for c in re.split(r"([_./-])", plain(name))
     )
-
-
-def _joints(name: str) -> list[str]:
-    return re.split(r"([_./-])", name)
 
 
 def _coded(text: str) -> Markup:

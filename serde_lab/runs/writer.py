@@ -57,21 +57,21 @@ def new_run_id(folder: Path, now: datetime | None = None) -> str:
 class RunWriter:
     """Writes one run. As a context manager, it marks the run `interrupted` if an exception leaves it."""
 
-    def __init__(self, path: Path, header: RunHeader, complete: frozenset[str], sync: bool) -> None:
+    def __init__(self, path: Path, header: RunHeader, complete: frozenset[str]) -> None:
         self.path = path
         self.header = header
         self.complete_cells = complete
         """Names of cells that need not be measured again."""
-        self._samples = _LineWriter(path / SAMPLES_FILE, sync=sync)
+        self._samples = _LineWriter(path / SAMPLES_FILE)
         try:
             self._samples.lock()
         except BaseException:
             self._samples.close()
             raise
-        self._checks = _LineWriter(path / CHECKS_FILE, sync=sync)
+        self._checks = _LineWriter(path / CHECKS_FILE)
 
     @classmethod
-    def create(cls, results: Path, header: RunHeader, *, sync: bool = False) -> Self:
+    def create(cls, results: Path, header: RunHeader) -> Self:
         """Begin `results/<scenario>/<run-id>/`; a run whose id is taken gets another one."""
         for what, name in (("scenario", header.scenario), ("run id", header.run)):
             if not _NAME.fullmatch(name):
@@ -79,7 +79,7 @@ class RunWriter:
         header = _make_folder(results / header.scenario, header)
         path = results / header.scenario / header.run
         # lock first: nobody may see a run in state `running` without a lock
-        writer = cls(path, header, frozenset(), sync)
+        writer = cls(path, header, frozenset())
         try:
             write_header(path, header)
         except BaseException:
@@ -89,7 +89,7 @@ class RunWriter:
         return writer
 
     @classmethod
-    def open_existing(cls, run: Run | Path, *, sync: bool = False) -> Self:
+    def open_existing(cls, run: Run | Path) -> Self:
         """Resume an interrupted run; measured values stay, an incomplete last line is removed.
 
         Raises RunError if the run is damaged, of another version, or still being written.
@@ -97,7 +97,7 @@ class RunWriter:
         path = run.path if isinstance(run, Run) else run
         header = load_header(path)
         # lock first: the half-written line of a live writer must not be removed
-        writer = cls(path, header, frozenset(), sync)
+        writer = cls(path, header, frozenset())
         try:
             drop_torn_tail(path / SAMPLES_FILE)
             drop_torn_tail(path / CHECKS_FILE)
@@ -218,13 +218,11 @@ def _make_folder(folder: Path, header: RunHeader) -> RunHeader:
 class _LineWriter:
     """Appends one JSON object per line, flushed to the operating system at once.
 
-    Lines survive the death of this process. With `sync`, each line also reaches the disk before `append`
-    returns, which costs milliseconds and survives a power cut.
+    Lines survive the death of this process; after `sync`, which costs milliseconds, a power cut too.
     """
 
-    def __init__(self, path: Path, *, sync: bool = False) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._sync = sync
         self._file: IO[bytes] = path.open("ab", buffering=0)
 
     def append(self, value: Mapping[str, object]) -> None:
@@ -240,8 +238,6 @@ class _LineWriter:
                 data = data[self._file.write(data) :]
         except OSError as exc:
             raise StorageError(f"{self.path} cannot be written: {exc.strerror}") from exc
-        if self._sync:
-            self.sync()
 
     def sync(self) -> None:
         """Make the appended lines survive a power cut."""

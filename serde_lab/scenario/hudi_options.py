@@ -46,8 +46,9 @@ def table_options(scenario: Scenario, arm: Arm | None = None) -> dict[str, str]:
         "hoodie.index.type": table.index,
     }
     if table.index == "BUCKET":
+        consistent = scenario.topology_of(arm).name == "consistent"
         options |= {
-            "hoodie.index.bucket.engine": _engine(scenario.topology_of(arm).name),
+            "hoodie.index.bucket.engine": "CONSISTENT_HASHING" if consistent else "SIMPLE",
             "hoodie.bucket.index.num.buckets": str(table.buckets),
             "hoodie.bucket.index.hash.field": ",".join(table.bucket_fields or data.record_key),
         }
@@ -102,10 +103,6 @@ def _key_generator(scenario: Scenario) -> str:
     else:
         kind = "Complex" if len(partition) > 1 or len(keys) > 1 else "Simple"
     return f"org.apache.hudi.keygen.{kind}KeyGenerator"
-
-
-def _engine(topology: str) -> str:
-    return "CONSISTENT_HASHING" if topology == "consistent" else "SIMPLE"
 
 
 def _flag(value: bool) -> str:

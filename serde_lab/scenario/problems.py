@@ -6,11 +6,10 @@ has the form that `--set` takes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
-from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -129,7 +128,7 @@ def _clause(detail: ErrorDetails) -> str:
     if kind == "extra_forbidden":
         return _unknown(detail["loc"])
     if kind in ("literal_error", "enum"):
-        known = [str(word) for word in _literals(_annotation(detail["loc"]))]
+        known = [word.strip("'") for word in re.split(r", | or ", context["expected"])]
         near = suggestion(found, known) if isinstance(found, str) else ""
         return f"found {found!r}, expected one of {listed(known)}{near}"
     if kind == "union_tag_not_found":
@@ -197,25 +196,15 @@ def sections(
 
 
 def _model_at(loc: Loc) -> type[BaseModel] | None:
-    found = _annotation(loc)
-    models = list(_models(found))
-    return models[0] if len(models) == 1 else None
+    """The model of the table at a pydantic location, which includes the tag of `data`."""
+    place = ".".join(step for step in _real(loc) if isinstance(step, str))
+    models = [model for found, model in sections() if found == place]
+    tagged = [model for model in models if loc[1:2] == get_args(_annotation(model, "source"))]
+    return next(iter(tagged or models), None)
 
 
-def _annotation(loc: Loc) -> Any:
-    """The type of the field at a pydantic location, which includes the tag of `data`."""
-    current: Any = Scenario
-    for step in loc:
-        models = list(_models(current))
-        if isinstance(step, int):
-            continue
-        if len(models) > 1:
-            tagged = [m for m in models if step in _literals(m.model_fields["source"].annotation)]
-            current = tagged[0] if tagged else None
-            continue
-        fields = models[0].model_fields if models else {}
-        current = next((f.annotation for n, f in fields.items() if step in (n, f.alias)), None)
-    return current
+def _annotation(model: type[BaseModel], name: str) -> Any:
+    return model.model_fields[name].annotation if name in model.model_fields else None
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -225,12 +214,3 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
         return
     for inner in get_args(annotation):
         yield from _models(inner)
-
-
-def _literals(annotation: Any) -> list[Any]:
-    """The values of an enum or a Literal, or of a Literal inside an optional or a tuple."""
-    if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return [member.value for member in annotation]
-    if get_origin(annotation) in (Union, UnionType, tuple):
-        return [value for inner in get_args(annotation) for value in _literals(inner)]
-    return [value for value in get_args(annotation) if not isinstance(value, type)]

@@ -5,6 +5,9 @@ Owns made-up rows and the TOML around them. Must not know what a test does with 
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -144,3 +147,16 @@ def run_in_session(spark: SparkSession, whole: Mapping[str, Any], folder: Path) 
     run = load_run(outcome.path)
     assert outcome.exit_status == 0, [cell.error for cell in run.cells] + list(run.checks)
     return run
+
+
+def run_in_a_process(whole: Mapping[str, Any], folder: Path) -> Run:
+    """The run of a scenario, in a process of its own: one process has one Spark session."""
+    (folder / "small.toml").write_text(toml(whole))
+    command = [sys.executable, "-m", "serde_lab", "run", "small.toml", "--cache", "cache"]
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        command, cwd=folder, env=environ, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (path,) = (folder / "results" / NAME).iterdir()
+    return load_run(path)

@@ -22,7 +22,7 @@ from serde_lab.gate.statistics.exact_tests import (
     student_p,
     unpaired_test,
 )
-from serde_lab.gate.statistics.intervals import ratio_interval
+from serde_lab.gate.statistics.intervals import RatioInterval, ratio_interval
 
 SMALLEST_SAMPLE = 3
 """A side with fewer values is never judged by statistics."""
@@ -54,18 +54,14 @@ class Evidence:
     """Ratio of medians with interval, p values and separation of one cell of a comparison.
 
     `p` is exact. `deciding_p` is the p that Holm's correction and the verdict use: `p`, or Student's t on
-    logs if the exact test cannot reach the level and the samples are fully separated. `ratio`, `low` and
-    `high` are None if a value is not positive.
+    logs if the exact test cannot reach the level and the samples are fully separated. `interval` is None if
+    a value is not positive.
     """
 
     before: SideValues
     after: SideValues
     paired: bool
-    ratio: float | None = None
-    low: float | None = None
-    high: float | None = None
-    confidence: float = 0.95
-    interval_method: str = ""
+    interval: RatioInterval | None = None
     p: float = 1.0
     smallest_p: float = 1.0
     test: str = ""
@@ -74,6 +70,11 @@ class Evidence:
     deciding_p: float = 1.0
     adjusted_p: float = 1.0
     family: int = 1
+
+    @property
+    def ratio(self) -> float | None:
+        """After over before; None if a value is not positive."""
+        return None if self.interval is None else self.interval.ratio
 
     @property
     def count(self) -> int:
@@ -155,11 +156,12 @@ def gather(
         deciding = student_p(first.values, second.values, paired=paired)
     return replace(
         found,
-        ratio=rounded_ratio(interval.ratio),
-        low=rounded_ratio(interval.low),
-        high=rounded_ratio(interval.high),
-        confidence=interval.confidence,
-        interval_method=interval.method,
+        interval=replace(
+            interval,
+            ratio=rounded_ratio(interval.ratio),
+            low=rounded_ratio(interval.low),
+            high=rounded_ratio(interval.high),
+        ),
         p=rounded_p(outcome.p),
         smallest_p=outcome.smallest_p,
         test=outcome.method,

@@ -54,7 +54,7 @@ def compare(
     if first is None or second is None:
         raise UsageError("two baselines are compared by their files: FILE.json FILE.json@NAME")
     pairs = _pairs(first, second, (first_arm, second_arm), arms)
-    return compare_sides(first, second, _with_arms(options, pairs))
+    return compare_sides(first, second, replace(options, arms=pairs or options.arms))
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -104,7 +104,3 @@ def _pairs(
             "--arm BEFORE --arm AFTER, or RUN#BEFORE RUN#AFTER",
         )
     return ((arms[0], arms[1]),)
-
-
-def _with_arms(options: CompareOptions, pairs: tuple[tuple[str, str], ...]) -> CompareOptions:
-    return replace(options, arms=pairs or options.arms)

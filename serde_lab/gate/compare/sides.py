@@ -10,18 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from serde_lab.analysis.calibration import (
-    calibration_rounds,
-    calibration_s,
-    common_parts,
-    moved_rounds,
-)
 from serde_lab.analysis.cell_values import (
     PHASE_CPU,
     PHASE_WALL,
     CellValues,
     CommitValues,
     cell_values,
+)
+from serde_lab.analysis.drift import (
+    calibration_rounds,
+    calibration_s,
+    common_parts,
+    moved_rounds,
 )
 from serde_lab.runs.model import ArmEntry, MeasuredCell, Run
 from serde_lab.scenario.identity import asked_of

@@ -140,13 +140,14 @@ def judge_noisy(found: Evidence, limits: NoisyLimits, better: Better) -> Judgeme
             f"{SMALLEST_SAMPLE} a side are needed",
             (few,),
         )
-    if found.ratio is None or found.low is None or found.high is None:
+    interval = found.interval
+    if interval is None:
         return Judgement(Verdict.INCONCLUSIVE, "a value is zero: there is no ratio")
     significant = less(_name_of_p(found), found.adjusted_p, limits.alpha)
-    size = changed(found.ratio)
+    size = changed(interval.ratio)
     above = more(f"change against the noise floor ({limits.floor_source})", size, limits.floor)
     if significant.holds and above.holds:
-        verdict = direction(found.ratio > 1, better)
+        verdict = direction(interval.ratio > 1, better)
         return Judgement(verdict, _difference(found, limits), (significant, above))
     if significant.holds or (found.separated and not above.holds):
         return Judgement(
@@ -156,24 +157,30 @@ def judge_noisy(found: Evidence, limits: NoisyLimits, better: Better) -> Judgeme
             (significant, above),
         )
     margin = rounded_change(limits.margin)
-    widest = max(changed(found.low), changed(found.high))
+    widest = max(changed(interval.low), changed(interval.high))
     within = less("farther end of the interval against the margin", widest, margin)
     if within.holds and not found.separated:
         return Judgement(
             Verdict.SAME,
-            f"the interval {shown_ratio(found.low)} to {shown_ratio(found.high)} lies within "
-            f"a change of {shown_change(margin)}",
+            f"the interval {_ends(found)} lies within a change of {shown_change(margin)}",
             (significant, within),
         )
     lost = less("farther end of the interval against the noise floor", widest, limits.floor)
     if lost.holds and not found.separated:
         return Judgement(
             Verdict.NOISE,
-            f"the interval {shown_ratio(found.low)} to {shown_ratio(found.high)} lies within the noise"
+            f"the interval {_ends(found)} lies within the noise"
             f" floor of {shown_change(limits.floor)} ({limits.floor_source})",
             (significant, within, lost),
         )
     return Judgement(Verdict.INCONCLUSIVE, _doubt(found, limits, margin), (significant, within))
+
+
+def _ends(found: Evidence) -> str:
+    """The ends of the interval."""
+    if found.interval is None:
+        return ""
+    return f"{shown_ratio(found.interval.low)} to {shown_ratio(found.interval.high)}"
 
 
 def _name_of_p(found: Evidence) -> str:
@@ -211,7 +218,6 @@ def _unreachable(found: Evidence, limits: NoisyLimits) -> str:
 
 
 def _doubt(found: Evidence, limits: NoisyLimits, margin: float) -> str:
-    interval = f"{shown_ratio(found.low)} to {shown_ratio(found.high)}"
     if found.separated:
         return (
             f"the samples do not overlap, but {_unreachable(found, limits)}, and Student's t gives only "
@@ -220,7 +226,7 @@ def _doubt(found: Evidence, limits: NoisyLimits, margin: float) -> str:
             else f"the samples do not overlap, yet p {shown_p(found.adjusted_p)} is above the level"
         )
     text = (
-        f"p {shown_p(found.adjusted_p)} shows no difference, and the interval {interval} is too "
+        f"p {shown_p(found.adjusted_p)} shows no difference, and the interval {_ends(found)} is too "
         f"wide to show sameness within {shown_change(margin)}"
     )
     return text if found.reachable else f"{_unreachable(found, limits)}; {text}"

@@ -15,7 +15,7 @@ from serde_lab.gate.compare.verdict import MARKS, Inequality
 from serde_lab.gate.decision import WORST_FIRST, GateFinding, GateResult
 from serde_lab.gate.history import HistoryStep, ScenarioHistory
 from serde_lab.gate.self_test import RATES, SelfTest, rounds_needed
-from serde_lab.gate.statistics.intervals import Rate
+from serde_lab.gate.statistics.intervals import Rate, RatioInterval
 
 
 def comparison_document(comparison: Comparison) -> dict[str, Any]:
@@ -126,14 +126,7 @@ def _row(row: Row) -> dict[str, Any]:
         "before": _sample(row.before),
         "after": _sample(row.after),
         "ratio": row.ratio,
-        "interval": None
-        if found is None
-        else {
-            "low": found.low,
-            "high": found.high,
-            "confidence": found.confidence,
-            "method": found.interval_method,
-        },
+        "interval": None if found is None else _interval(found.interval),
         "test": None
         if found is None
         else {
@@ -155,6 +148,12 @@ def _row(row: Row) -> dict[str, Any]:
         "because": row.judgement.because,
         "inequalities": [_inequality(one) for one in row.judgement.inequalities],
     }
+
+
+def _interval(found: RatioInterval | None) -> dict[str, Any]:
+    if found is None:
+        return {"low": None, "high": None, "confidence": 0.95, "method": ""}
+    return {key: value for key, value in asdict(found).items() if key != "ratio"}
 
 
 def _sample(sample: SideValues | None) -> dict[str, Any] | None:

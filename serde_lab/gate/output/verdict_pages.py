@@ -92,7 +92,7 @@ def render_comparison(
         title=f"{comparison.scenario}: {comparison.before} → {comparison.after}",
         sections=(*sections, Section("below", "", (Sentence(LEGEND), _below(comparison, rows)))),
         data=comparison_document(comparison),
-        csv_table=_full_table(rows),
+        csv_table=text_table("all-cells", _FULL_COLUMNS, [_full_row(row) for row in rows]),
     )
     return page_text(page, format)
 
@@ -122,7 +122,7 @@ def _short_row(row: Row, mark: str, verdict: str) -> tuple[str, ...]:
     found = row.evidence
     unit = row.scale or row.unit
     before, after = row.before, row.after
-    known = found is not None and found.low is not None
+    interval = found and found.interval
     return (
         mark,
         row.arm,
@@ -130,27 +130,24 @@ def _short_row(row: Row, mark: str, verdict: str) -> tuple[str, ...]:
         shown_value(before.median, unit) if before and before.values else "-",
         shown_value(after.median, unit) if after and after.values else "-",
         shown_ratio(row.ratio),
-        f"{shown_ratio(found.low)}..{shown_ratio(found.high)}" if found and known else "",
+        f"{shown_ratio(interval.low)}..{shown_ratio(interval.high)}" if interval else "",
         f"{before.count}+{after.count}" if before and after else "",
-        shown_p(found.adjusted_p) if found and known else "",
+        shown_p(found.adjusted_p) if found and interval else "",
         shown_change(row.floor.change) if found and row.floor.known else "",
         verdict,
     )
 
 
-def _full_table(rows: Sequence[Row]) -> Table:
-    return text_table("all-cells", _FULL_COLUMNS, [_full_row(row) for row in rows])
-
-
 def _full_row(row: Row) -> tuple[str, ...]:
     found = row.evidence
     before, after = row.before, row.after
+    interval = found and found.interval
     values = (
         before.median if before and before.values else None,
         after.median if after and after.values else None,
         row.ratio,
-        found.low if found else None,
-        found.high if found else None,
+        interval.low if interval else None,
+        interval.high if interval else None,
         before.count if before else None,
         after.count if after else None,
         found.p if found else None,

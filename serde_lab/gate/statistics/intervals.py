@@ -104,9 +104,9 @@ class Rate:
         return self.hits / self.trials if self.trials else 0.0
 
 
-def wilson(hits: int, trials: int, confidence: float = 0.95) -> Rate:
-    """Wilson's two-sided interval of a rate; 0 to 1 without trials."""
+def wilson(hits: int, trials: int) -> Rate:
+    """Wilson's two-sided 95 % interval of a rate; 0 to 1 without trials."""
     if trials == 0:
         return Rate(0, 0, 0.0, 1.0)
-    interval = stats.binomtest(hits, trials).proportion_ci(confidence, method="wilson")
+    interval = stats.binomtest(hits, trials).proportion_ci(0.95, method="wilson")
     return Rate(hits, trials, float(interval.low), float(interval.high))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from serde_lab.errors import DataError, LabError, ScenarioError, UsageError
+from serde_lab.errors import DataError, ScenarioError, UsageError
 from serde_lab.inputs.draws import onto_a_third
 from serde_lab.inputs.parquet_rows import ParquetRows
 from serde_lab.inputs.parts import Manifest, OnProgress, PartFolder, write_parts
@@ -154,7 +154,7 @@ def _derived(scenario: Scenario, source: ParquetRows) -> tuple[list[int], Update
             names=[named[n][0] for n in numbers],
         )
     except (UsageError, DataError) as exc:
-        raise _of_scenario(scenario, exc) from exc
+        raise ScenarioError(f"scenario {scenario.name}: {exc.message}", exc.hint) from exc
     return numbers, stream
 
 
@@ -176,10 +176,6 @@ def _keyed(
         at = table.schema.get_field_index(name)
         keys = onto_a_third(table.column(at).combine_chunks(), greatest, scenario.data.seed)
         yield table.set_column(at, table.schema.field(at), keys)
-
-
-def _of_scenario(scenario: Scenario, exc: LabError) -> LabError:
-    return ScenarioError(f"scenario {scenario.name}: {exc.message}", exc.hint)
 
 
 def _shares(batch: Batch, source_rows: int) -> Shares:

@@ -9,6 +9,7 @@ import glob
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import duckdb
 
@@ -146,36 +147,36 @@ def repeated_keys(
     files: Sequence[Path], columns: Iterable[str], earlier: Sequence[Path] = ()
 ) -> int:
     """The number of keys that occur more than once in `files`, or in `files` and in `earlier`."""
-    keys = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
+    keys = _quoted(columns)
     query = f"SELECT {keys}, false AS old FROM read_parquet(?)"
-    arguments = [[str(file) for file in files]]
+    groups = [files]
     if earlier:
         query += f" UNION ALL SELECT DISTINCT {keys}, true FROM read_parquet(?)"
-        arguments.append([str(file) for file in earlier])
+        groups.append(earlier)
     query = (
         f"SELECT count(*) FROM (SELECT 1 FROM ({query}) GROUP BY {keys} "
         "HAVING count(*) > 1 AND NOT bool_and(old))"
     )
-    with duckdb.connect() as connection:
-        row = connection.execute(query, arguments).fetchone()
-    assert row is not None
-    return int(row[0])
+    return _counted(query, groups, {})
 
 
 def different_keys(files: Sequence[Path], columns: Iterable[str]) -> int:
     """The number of different keys in `files`; works out of core, with temporary files beside them."""
-    keys = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
-    query = f"SELECT count(*) FROM (SELECT DISTINCT {keys} FROM read_parquet(?))"
+    query = f"SELECT count(*) FROM (SELECT DISTINCT {_quoted(columns)} FROM read_parquet(?))"
     with TemporaryDirectory(prefix="keys-", dir=files[0].parent) as spill:
-        config: dict[str, str | bool | int | float | list[str]] = {
-            "memory_limit": "2048MB",
-            "threads": 2,
-            "temp_directory": spill,
-        }
-        with duckdb.connect(config=config) as connection:
-            row = connection.execute(query, [[str(file) for file in files]]).fetchone()
-    assert row is not None
-    return int(row[0])
+        config = {"memory_limit": "2048MB", "threads": 2, "temp_directory": spill}
+        return _counted(query, [files], config)
+
+
+def _quoted(columns: Iterable[str]) -> str:
+    return ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
+
+
+def _counted(query: str, groups: Sequence[Sequence[Path]], config: dict[str, Any]) -> int:
+    """The one number that DuckDB answers; each group of files is an argument of the query."""
+    with duckdb.connect(config=config) as connection:
+        row = connection.execute(query, [[str(file) for file in files] for files in groups])
+        return int(row.fetchall()[0][0])
 
 
 def _roles(data: ParquetData) -> Iterator[tuple[str, tuple[str, ...]]]:

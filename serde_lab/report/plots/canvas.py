@@ -130,7 +130,6 @@ class Canvas:
         y: float,
         role: str,
         shape: Literal["dot", "diamond", "cross"] = "dot",
-        radius: float = 4.0,
         tip: str = "",
     ) -> None:
         """Draw a point: a filled dot, a hollow diamond or a cross, recognizable without colour."""
@@ -147,7 +146,7 @@ class Canvas:
                 color=colour,
                 linestyle="none",
                 marker=marker,
-                markersize=1.6 * radius if shape == "diamond" else 2 * radius,
+                markersize=6.4 if shape == "diamond" else 8.0,
                 markerfacecolor=fill,
                 markeredgecolor=edge,
                 markeredgewidth=width,
@@ -164,7 +163,6 @@ class Canvas:
         size_px: float = TEXT_PX,
         align: Literal["left", "center", "right"] = "left",
         bold: bool = False,
-        turned: bool = False,
         room: float | None = None,
     ) -> None:
         """Draw a line of text; `y` is the middle of its small letters.
@@ -176,13 +174,12 @@ class Canvas:
         self._add(
             Text(
                 x,
-                y + (0 if turned else size_px * 0.35),
+                y + size_px * 0.35,
                 plain(text),
                 color=palette.light(role),
                 fontsize=size_px,
                 ha=align,
-                va="center" if turned else "baseline",
-                rotation=90 if turned else 0,
+                va="baseline",
                 fontweight="bold" if bold else "normal",
                 parse_math=False,
             ),
@@ -213,7 +210,7 @@ class Canvas:
             )
         return out.getvalue()
 
-    def png(self, scale: float = 2.0) -> bytes:
+    def png(self) -> bytes:
         """The drawing as a PNG, in light colours on white."""
         out = io.BytesIO()
         with _quiet():
@@ -222,7 +219,7 @@ class Canvas:
             self._figure.savefig(
                 out,
                 format="png",
-                dpi=72 * scale,
+                dpi=72 * 2,
                 facecolor=palette.light("page"),
                 metadata={"Software": None},
             )

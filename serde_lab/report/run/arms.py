@@ -41,17 +41,14 @@ _COLUMNS = (
 def arms_section(facts: RunValues) -> Section:
     rows = tuple(_row(arm, facts) for arm in facts.arms)
     table = Table("arms", "The arms, each with its median over measured rounds", _COLUMNS, rows)
-    notes = []
-    if any(arm.kind == "control" for arm in facts.arms):
-        notes.append(
-            Sentence(
-                "A control isolates one cost and does not compete: it shows how much time"
-                " remains when everything else is removed.",
-                "muted",
-            )
-        )
-    more = (one for one in (_outside(facts), _commits(facts)) if one is not None)
-    return Section("arms", "The arms", (table, *notes, *more))
+    note = Sentence(
+        "A control isolates one cost and does not compete: it shows how much time remains when everything"
+        " else is removed.",
+        "muted",
+    )
+    controls = any(arm.kind == "control" for arm in facts.arms)
+    more = (note if controls else None, _outside(facts), _commits(facts))
+    return Section.of("arms", "The arms", table, *more)
 
 
 def _outside(facts: RunValues) -> Table | None:

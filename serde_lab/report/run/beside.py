@@ -56,7 +56,7 @@ def peers_section(facts: RunValues) -> Section | None:
             blocks.append(
                 Sentence(f"{notation.named(arm.name)} is missing: {arm.summary['missing']}", "warn")
             )
-    ratios = facts.peer_ratios
+    ratios = facts.derived.peer_ratios
     if ratios:
         commits = max(len(one.commits) for one in ratios)
         with_cpu = any(one.cpu is not None for one in ratios)
@@ -85,14 +85,11 @@ def peers_section(facts: RunValues) -> Section | None:
         if with_cpu:
             caption += "; by CPU: the same of the CPU time of all processes, over all commits"
         blocks.append(Table("times-faster", caption, columns, rows))
-    if facts.hudi_steps is not None:
-        blocks += _steps(facts.hudi_steps)
-    options = _options_table(facts)
-    if options is not None:
-        blocks.append(options)
+    if facts.derived.hudi_steps is not None:
+        blocks += _steps(facts.derived.hudi_steps)
     isolated = bool(facts.run.header.settings.get("isolate_peers"))
-    blocks.append(Sentence(_ISOLATED if isolated else _SHARED, "muted"))
-    return Section("peers", "Beside Apache Hudi", tuple(blocks))
+    note = Sentence(_ISOLATED if isolated else _SHARED, "muted")
+    return Section.of("peers", "Beside Apache Hudi", *blocks, _options_table(facts), note)
 
 
 def _by_cpu(one: PeerRatio, shown: bool) -> tuple[Cell, ...]:
@@ -186,16 +183,16 @@ def fairness_section(facts: RunValues) -> Section | None:
         fairness = arm.summary["fairness"]
         if isinstance(fairness, Mapping) and arm.strategy not in cards:
             users = [a.name for a in facts.arms if a.strategy == arm.strategy]
-            cards[arm.strategy] = Card(arm.strategy, _facets(fairness), _users(users))
-    likeness = likeness_table(facts)
-    blocks: list[Block] = []
-    if cards:
-        lead = "What each strategy gets for free and what it has to do without, as its author states it."
-        blocks += [Sentence(lead), Cards(tuple(cards.values()))]
-    if likeness is not None:
-        blocks.append(likeness)
-    blocks += table_files(facts)
-    return Section("fairness", "Fairness", tuple(blocks)) if blocks else None
+            of = f"arms {notation.listed(users)}" if len(users) > 1 else ""
+            cards[arm.strategy] = Card(arm.strategy, _facets(fairness), of)
+    lead = (
+        "What each strategy gets for free and what it has to do without, as its author states it."
+    )
+    stated = (Sentence(lead), Cards(tuple(cards.values()))) if cards else ()
+    section = Section.of(
+        "fairness", "Fairness", *stated, likeness_table(facts), *table_files(facts)
+    )
+    return section if section.blocks else None
 
 
 def _facets(fairness: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
@@ -207,10 +204,6 @@ def _facets(fairness: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
     return tuple((label, str(value)) for label, value in (*known, *others))
 
 
-def _users(arms: list[str]) -> str:
-    return "" if len(arms) == 1 else f"arms {notation.listed(arms)}"
-
-
 _NOT_ALIKE = (
     "What differs: the RFC's prototype ran on Flink, where Avro records went through Kryo one by one; here"
     " all arms are Python beside Spark, row by row or by column, and Avro carries a fingerprint of its"
@@ -220,7 +213,7 @@ _NOT_ALIKE = (
 
 def rfc84_section(facts: RunValues) -> Section | None:
     """The section, or None for other workloads."""
-    found = facts.claims
+    found = facts.derived.claims
     if not found:
         return None
     settings = facts.run.header.settings

@@ -32,7 +32,7 @@ def byte_section(facts: RunValues) -> Section | None:
         drawing=StackedBars(
             axis="bytes per record",
             panels=tuple(
-                Panel(heading, tuple(_bar(arm, metric, role) for arm in arms))
+                Panel(heading, tuple(_arm_bar(arm, metric, role) for arm in arms))
                 for metric, heading, role in shown
             ),
             tick_label="predicted by the strategy's author"
@@ -52,20 +52,21 @@ def byte_section(facts: RunValues) -> Section | None:
         )
     else:
         where = "Bytes of the shuffle as Spark wrote them."
-    parts: list[Figure | Sentence] = [figure, Sentence(where, "muted")]
-    columns = _column_figure(facts)
-    if columns is not None:
-        parts.append(columns)
-    return Section("bytes", "Bytes per record", tuple(parts))
+    title = "Bytes per record"
+    return Section.of("bytes", title, figure, Sentence(where, "muted"), _column_figure(facts))
 
 
-def _bar(arm: ArmValues, metric: str, role: str) -> Bar:
-    value = arm.per_record(metric)
+def _bar(label: str, value: float | None, role: str, said: str, tick: float | None = None) -> Bar:
     if value is None:
-        return Bar(arm.name, (), "", absent=notation.NOTHING)
+        return Bar(label, (), "", absent=notation.NOTHING)
     text = f"{notation.number(value)} B"
+    # leaving a column out can make a compressed frame larger
+    return Bar(label, (Segment(role, max(value, 0.0), f"{said}: {text}"),), text, tick)
+
+
+def _arm_bar(arm: ArmValues, metric: str, role: str) -> Bar:
     tick = arm.expected_bytes if metric == "frame_bytes" else None
-    return Bar(arm.name, (Segment(role, value, f"{arm.name}: {text}"),), text, tick)
+    return _bar(arm.name, arm.per_record(metric), role, arm.name, tick)
 
 
 def _described(arm: ArmValues) -> str:
@@ -130,7 +131,9 @@ def _column_figure(facts: RunValues) -> Figure | None:
     drawn = _different(arms)
     shown = _widest(drawn, names)
     panels = tuple(
-        Panel(arm, tuple(_column_bar(arm, name, drawn[arm].get(name)) for name in shown))
+        Panel(
+            arm, tuple(_bar(name, drawn[arm].get(name), "bar", f"{arm}, {name}") for name in shown)
+        )
         for arm in list(drawn)[:_MOST_PANELS]
     )
     rest = "" if len(drawn) <= _MOST_PANELS else f" The table has all {len(arms)} arms."
@@ -164,14 +167,6 @@ def _widest(arms: _ColumnBytes, names: list[str]) -> list[str]:
     widths = {name: max(taken.get(name, 0.0) for taken in arms.values()) for name in names}
     kept = set(sorted(names, key=lambda name: -widths[name])[:_MOST_BARS])
     return [name for name in names if name in kept]
-
-
-def _column_bar(arm: str, name: str, value: float | None) -> Bar:
-    if value is None:
-        return Bar(name, (), "", absent=notation.NOTHING)
-    text = f"{notation.number(value)} B"
-    # leaving a column out can make a compressed frame larger
-    return Bar(name, (Segment("bar", max(value, 0.0), f"{arm}, {name}: {text}"),), text)
 
 
 def _columns_described(arm: str, taken: Mapping[str, float]) -> str:

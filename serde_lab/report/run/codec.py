@@ -46,7 +46,7 @@ _IN_THE_JVM = (
 
 def codec_section(facts: RunValues) -> Section | None:
     """The section, or None if it is no codec run or has no trustworthy figures."""
-    costs = facts.codec_costs
+    costs = facts.derived.codec_costs
     if not costs:
         return None
     blocks: list[Block] = [Sentence(_LEAD, "muted")]
@@ -72,7 +72,7 @@ def codec_section(facts: RunValues) -> Section | None:
 
 def codec_headline(facts: RunValues) -> tuple[str, str, tuple[Sentence, ...]] | None:
     """The cheapest strategy in batches of the usual size; None for other runs."""
-    records = records_of(facts.codec_costs)
+    records = records_of(facts.derived.codec_costs)
     if not records:
         return None
     rows = max((c.rows for c in records if c.rows <= 10_000), default=records[0].rows)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from serde_lab.analysis.calibration import CALIBRATION_LIMIT, other_work
+from serde_lab.analysis.drift import CALIBRATION_LIMIT, other_work
 from serde_lab.analysis.ratios import CHANCE
 from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.report import notation
@@ -27,15 +27,10 @@ EXACT = ("rows", "frames", "frame_bytes", "shuffle_records", "hops", "files")
 def doubts_section(facts: RunValues) -> Section:
     """The section, which always exists: a result without doubts says so."""
     found = tuple(doubts(facts))
-    blocks: list[Block] = []
-    if found:
-        blocks.append(Points(found, "warn"))
-    else:
-        blocks.append(Sentence("This run shows no reason for doubt.", "good"))
-    calibration = _calibration(facts)
-    if calibration is not None:
-        blocks.append(calibration)
-    return Section("doubts", "Reasons to doubt the result", tuple(blocks))
+    block: Block = (
+        Points(found, "warn") if found else Sentence("This run shows no reason for doubt.", "good")
+    )
+    return Section.of("doubts", "Reasons to doubt the result", block, _calibration(facts))
 
 
 def doubts(facts: RunValues) -> Iterator[tuple[str, str]]:

@@ -28,7 +28,7 @@ _GROUPS = {
 
 def effects_section(facts: RunValues) -> Section | None:
     """The section, or None for a run that is no factorial or has too few rounds."""
-    factorial = facts.factorial
+    factorial = facts.derived.factorial
     if factorial is None:
         return None
     blocks: tuple[Block, ...] = (

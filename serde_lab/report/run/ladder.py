@@ -113,11 +113,7 @@ def _effect(rung: Rung) -> str:
     before, after = rung.before.seconds, rung.after.seconds
     if not before or not after:
         return "no timing to compare"
-    return _times(after / before, "the time")
-
-
-def _times(ratio: float, of: str) -> str:
-    return f"{notation.number(ratio)}× {of}"
+    return f"{notation.ratio(after / before)} the time"
 
 
 def _table(rungs: Sequence[Rung]) -> Table:

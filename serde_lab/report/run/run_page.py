@@ -25,7 +25,7 @@ from serde_lab.report.run.byte_counts import byte_section
 from serde_lab.report.run.codec import codec_headline, codec_section
 from serde_lab.report.run.doubts import doubts_section, rounds_section
 from serde_lab.report.run.effects import effects_section
-from serde_lab.report.run.growth import growth_headline, growth_section
+from serde_lab.report.run.growth_curves import growth_headline, growth_section
 from serde_lab.report.run.ladder import differences, ladder_section
 from serde_lab.report.run.provenance import commands_section, environment_section, raw_section
 from serde_lab.report.run.time_split import merging_section, prediction_section, time_section

@@ -11,7 +11,7 @@ from math import fsum
 from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.measure import phases
 from serde_lab.report import notation
-from serde_lab.report.page import Block, Cell, Column, Figure, Section, Sentence, Table, Tone
+from serde_lab.report.page import Cell, Column, Figure, Section, Sentence, Table, Tone
 from serde_lab.report.plots import palette
 from serde_lab.report.plots.drawings import Bar, Key, Panel, Segment, StackedBars
 
@@ -32,11 +32,9 @@ def time_section(facts: RunValues) -> Section | None:
     arms = [arm for arm in facts.timed if arm.phases]
     if not arms:
         return None
-    blocks: list[Block] = [_split(arms), *_serde(arms)]
     spark = _spark_details(arms)
-    if spark is not None:
-        blocks.append(spark)
-    return Section("time", "Where the time goes", tuple(blocks))
+    blocks = (_split(arms), *_serde(arms), *([] if spark is None else [spark]))
+    return Section("time", "Where the time goes", blocks)
 
 
 def _split(arms: Sequence[ArmValues]) -> Figure:

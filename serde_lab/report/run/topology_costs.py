@@ -9,7 +9,6 @@ from serde_lab.analysis.run_values import METADATA, ArmValues, RunValues
 from serde_lab.measure.phases import SERDE_WORK
 from serde_lab.report import notation
 from serde_lab.report.page import (
-    Block,
     Card,
     Cards,
     Cell,
@@ -42,19 +41,18 @@ def topologies_section(facts: RunValues) -> Section | None:
     if len({name for name, _ in named}) < 2:
         return Section("topologies", "The path of a record", (drawn,)) if drawn.cards else None
     of_one_hop = facts.of_one_hop
-    blocks: list[Block] = [_table(named, of_one_hop)]
-    ratios = _ratios(named, of_one_hop)
-    if ratios is not None:
-        blocks += [ratios, Sentence(_WHAT_HOPS_COST, "muted")]
-    gains = _gains(named)
-    if gains is not None:
-        blocks += [gains, Sentence(_CLAIM, "muted")]
-    steps = _steps(named)
-    if steps is not None:
-        blocks.append(steps)
-    if drawn.cards:
-        blocks.append(drawn)
-    return Section("topologies", "What each topology costs", tuple(blocks))
+    ratios, gains = _ratios(named, of_one_hop), _gains(named)
+    return Section.of(
+        "topologies",
+        "What each topology costs",
+        _table(named, of_one_hop),
+        ratios,
+        ratios and Sentence(_WHAT_HOPS_COST, "muted"),
+        gains,
+        gains and Sentence(_CLAIM, "muted"),
+        _steps(named),
+        drawn if drawn.cards else None,
+    )
 
 
 def _drawn(facts: RunValues) -> Cards:

@@ -15,7 +15,7 @@ from serde_lab.report.plots.palette import line_role
 
 def growth_section(facts: RunValues) -> Section | None:
     """The section, or None for a run without a sweep."""
-    found = facts.growth
+    found = facts.derived.growth
     timed = [one for one in found if one.points]
     if not timed:
         return None
@@ -30,7 +30,7 @@ def growth_section(facts: RunValues) -> Section | None:
 
 def growth_headline(facts: RunValues) -> tuple[str, str, tuple[Sentence, ...]] | None:
     """The highest k of all arms; None for a run without a sweep, or without a curve."""
-    fitted = [one for one in facts.growth if one.fit is not None]
+    fitted = [one for one in facts.derived.growth if one.fit is not None]
     if not fitted:
         return None
     worst = max(fitted, key=lambda one: one.fit.k if one.fit else 0.0)
@@ -123,7 +123,7 @@ def _memory(found: Sequence[Growth]) -> Table:
             Cell(one.arm, one.arm, header=True),
             Cell(f"{point.value:g}", point.value),
             Cell(notation.count(point.rows), point.rows),
-            _within(point.peak_worker_bytes, one.worker_memory_bytes),
+            _within(point.peak_worker_rss_bytes, one.worker_memory_bytes),
             Cell(notation.size(one.worker_memory_bytes), one.worker_memory_bytes),
         )
         for one in found
