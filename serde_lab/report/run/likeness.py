@@ -56,7 +56,7 @@ def likeness_table(facts: RunValues) -> Table | None:
 
 def _likeness_row(aspect: Mapping[str, Any], facts: RunValues) -> tuple[Cell, ...]:
     name, more = str(aspect["name"]), str(aspect["more"])
-    measured = "; ".join(_measured(aspect, facts.arms, facts.peer_ratios))
+    measured = "; ".join(_measured(aspect, facts.arms, facts.derived.peer_ratios))
     return (
         Cell(name, name, header=True),
         Cell(str(aspect["ours"]), str(aspect["ours"])),
