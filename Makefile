@@ -16,7 +16,7 @@ PYTHON   ?= $(shell for p in python3.12 python3.11 python3 python; do \
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test quick interop differential faults docs example check format \
-	lock doctor gate clean
+	references lock doctor gate clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,12 @@ docs: $(READY) ## build the documentation site in build/docs; fails on broken li
 
 example: $(READY) ## write reports/example.html from the newest reference run of upsert_lineitem
 	@$(BIN)/python -m serde_lab report upsert_lineitem --results results/reference --out reports/example.html
+
+references: $(READY) ## remake the stale runs that documents quote; says before how long it takes, goes on where it stopped
+	@$(BIN)/python -m serde_lab references
+	@$(BIN)/python -m serde_lab report upsert_lineitem --results results/reference --figures build/figures \
+		--out reports/example.html
+	@cp build/figures/phases.svg results/reference/figures/phases.svg
 
 check: $(READY) ## check lint, types, import contracts and spelling
 	$(BIN)/ruff check .

@@ -14,9 +14,9 @@ from serde_lab.analysis.rounding import NOTHING, text
 
 REFERENCE = "reference"
 
-COLUMNS = ("arm", "seconds", "ratio", "rows/s", "SerDe CPU", "shuffle", "checks")
-"""A cell has one or two lines: the range of seconds below their median, the 95 % interval below the ratio,
-the SerDe share below the CPU."""
+COLUMNS = ("arm", "seconds", "ratio", "CPU ratio", "rows/s", "SerDe CPU", "shuffle", "checks")
+"""A cell has one or two lines: the range of seconds below their median, the 95 % interval below each ratio,
+the SerDe share below the CPU. The CPU ratio is that of all processes."""
 
 RAW_COLUMNS = (
     *("arm", "kind", "status", "rounds", "seconds", "seconds_min", "seconds_max", "ratio"),
@@ -27,6 +27,9 @@ RAW_COLUMNS = (
         "shuffle_bytes",
         "ratio_low",
         "ratio_high",
+        "cpu_ratio",
+        "cpu_ratio_low",
+        "cpu_ratio_high",
         "checks_passed",
         "checks_failed",
     ),
@@ -40,8 +43,9 @@ Lines = tuple[str, ...]
 class ArmRow:
     """One arm's raw figures; None where a figure is missing or cannot be trusted.
 
-    `serde_share` is the share of all slot time spent in SerDe; `to_reference` is seconds
-    over the reference's seconds; `note` says in words what is wrong or missing.
+    `serde_share` is the share of all slot time spent in SerDe; `to_reference` is seconds over the reference's
+    seconds, `cpu_to_reference` the same of the CPU time of all processes; `note` says in words what is wrong
+    or missing.
     """
 
     arm: str
@@ -52,6 +56,7 @@ class ArmRow:
     seconds_min: float | None
     seconds_max: float | None
     to_reference: Ratio | None
+    cpu_to_reference: Ratio | None
     rows_per_s: float | None
     serde_cpu_s: float | None
     serde_share: float | None
@@ -71,9 +76,10 @@ class ArmRow:
                 text("seconds", self.seconds),
                 f"{low}–{high}" if self.rounds > 1 and self.seconds else "",
             ),
-            (self.to_reference.text, self.to_reference.range)
-            if self.to_reference is not None
-            else (NOTHING, ""),
+            *(
+                (NOTHING, "") if ratio is None else (ratio.text, ratio.range)
+                for ratio in (self.to_reference, self.cpu_to_reference)
+            ),
             (text("rows_per_s", self.rows_per_s), ""),
             (f"{text('seconds', self.serde_cpu_s)} s", text("share", self.serde_share))
             if self.serde_cpu_s is not None
@@ -84,12 +90,11 @@ class ArmRow:
 
     def raw(self) -> tuple[object, ...]:
         """The unrounded values under `RAW_COLUMNS`: seconds, bytes, shares of 1."""
-        ratio = self.to_reference
-        of_ratio = {
-            "ratio": ratio and ratio.value,
-            "ratio_low": ratio and ratio.low,
-            "ratio_high": ratio and ratio.high,
-        }
+        of_ratio: dict[str, float | None] = {}
+        for name, ratio in (("ratio", self.to_reference), ("cpu_ratio", self.cpu_to_reference)):
+            of_ratio[name] = None if ratio is None else ratio.value
+            of_ratio[f"{name}_low"] = None if ratio is None else ratio.low
+            of_ratio[f"{name}_high"] = None if ratio is None else ratio.high
         return tuple(
             of_ratio[name] if name in of_ratio else getattr(self, name) for name in RAW_COLUMNS
         )
@@ -98,6 +103,14 @@ class ArmRow:
     def remark(self) -> str:
         """A line that says what is wrong, unchecked, missing or failed; "" if the arm is fine."""
         return "" if self.status == "ok" and self.note in ("", REFERENCE) else self.note
+
+    @property
+    def doubt(self) -> str:
+        """A line that says how many rounds more would decide the arm's ratio; "" if it is decided."""
+        found = self.to_reference
+        if found is None or not found.doubt or self.note == REFERENCE:
+            return ""
+        return f"{found.text}" + (f" ({found.range}), " if found.range else ", ") + found.doubt
 
     def _checks(self) -> Lines:
         if not self.checks_passed and not self.checks_failed:
@@ -123,6 +136,7 @@ def _row(arm: Mapping[str, Any], reference: str | None) -> ArmRow:
         seconds_min=min(seconds["values"]),
         seconds_max=max(seconds["values"]),
         to_reference=stated_ratio(arm),
+        cpu_to_reference=stated_ratio(arm, "cpu_"),
         rows_per_s=arm["rows_per_s"],
         serde_cpu_s=arm["serde_cpu_s"],
         serde_share=arm["serde_share"],

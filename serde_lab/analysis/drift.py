@@ -1,7 +1,11 @@
 """Marks the rounds in which the machine ran at another speed than in the rest of the run.
 
-Each round times a calibration cell. A round is marked if its calibration differs by more than 10 % from the
-run's median.
+Each round times a calibration cell, and a spin before each of its cells. A round is marked if the median of
+its spins differs by more than 10 % from the run's median; in a run without spins the calibration cell
+decides.
+
+A run that was made beside other work is shown, says so, and is not quoted. Runs of older versions have
+neither spins nor shares of other processes; for them the calibration and the load at the start decide.
 """
 
 from __future__ import annotations
@@ -12,21 +16,31 @@ from statistics import median
 
 from serde_lab.runs.model import Run
 
+SPIN = "spin"
+"""The part of a round's calibration that is the median of the spins before its cells."""
+
 CALIBRATION_LIMIT = 0.10
-"""A round is marked if its calibration differs from the run's median by more than this share."""
+"""A round is marked if its spins, or its calibration, differ by more than this share from the median."""
 
 CalibrationRounds = Mapping[int, Mapping[str, float]]
 """Seconds of each part of the calibration cell, by round."""
 
 
 def calibration_rounds(run: Run, *, warmup: bool = False) -> dict[int, dict[str, float]]:
-    """The calibration of the measured rounds of a run, in their order; with `warmup` also of the others."""
+    """The calibration of the measured rounds of a run, in their order, with the spins before their cells;
+    with `warmup` also that of the others."""
     measured = {cell.round for cell in run.cells if not cell.warmup}
     found: dict[int, dict[str, float]] = {}
-    for one in sorted(run.calibrations, key=lambda one: one.round):
-        if warmup or one.round in measured:
-            found.setdefault(one.round, {})[one.part] = float(one.value)
-    return found
+    for one in run.calibrations:
+        found.setdefault(one.round, {})[one.part] = float(one.value)
+    spins: dict[int, list[float]] = {}
+    for cell in run.cells:
+        own = [sample.value for sample in cell.samples if sample.metric == "spin_s"]
+        if own:
+            spins.setdefault(cell.round, []).extend(own)
+    for number, times in spins.items():
+        found.setdefault(number, {})[SPIN] = median(times)
+    return {n: found[n] for n in sorted(found) if warmup or n in measured}
 
 
 def common_parts(calibration: CalibrationRounds) -> frozenset[str]:
@@ -51,9 +65,68 @@ def calibration_s(
 
 
 def moved_rounds(calibration: CalibrationRounds) -> dict[int, float]:
-    """The marked rounds, each with its calibration as a multiple of the median."""
-    times = calibration_s(calibration)
+    """The marked rounds, each with its spins or its calibration as a multiple of the median."""
+    spins = calibration_s(calibration, frozenset({SPIN}))
+    times = spins or calibration_s(calibration)
     middle = median(times.values()) if times else 0.0
     if not middle:
         return {}
     return {n: t / middle for n, t in times.items() if abs(t - middle) > CALIBRATION_LIMIT * middle}
+
+
+MOST_OF_OTHERS = 0.10
+"""Other processes may take this share of the usable cores during the cells, in their median."""
+FAR, MOST_FAR = 0.25, 0.10
+"""A spin is far if it differs from the run's median by a quarter; a tenth of the cells may be."""
+MOST_MOVED = 2.0
+"""The calibration of the slowest round may take this many times that of the fastest."""
+MOST_LOAD = 2.0
+"""At the start, as many processes a core may wait or run: preparing the data leaves some load."""
+
+
+def other_work(run: Run) -> tuple[str, ...]:
+    """The signs that other work ran beside the measured cells, in words; none for a quiet run."""
+    return tuple(
+        sign for sign in (_others(run), _spins(run), _calibration(run), _load(run)) if sign
+    )
+
+
+def _measured(run: Run, metric: str) -> list[float]:
+    return [
+        sample.value
+        for cell in run.cells
+        if not cell.warmup
+        for sample in cell.samples
+        if sample.metric == metric
+    ]
+
+
+def _others(run: Run) -> str:
+    shares = _measured(run, "others_share")
+    if not shares or median(shares) <= MOST_OF_OTHERS:
+        return ""
+    return f"other processes took {median(shares):.0%} of the cores during a cell (median)"
+
+
+def _spins(run: Run) -> str:
+    spins = _measured(run, "spin_s")
+    middle = median(spins) if spins else 0.0
+    far = [one for one in spins if abs(one - middle) > FAR * middle]
+    if len(far) <= MOST_FAR * len(spins):
+        return ""
+    return f"before {len(far)} of {len(spins)} cells the spin was off its median by more than {FAR:.0%}"
+
+
+def _calibration(run: Run) -> str:
+    times = calibration_s(calibration_rounds(run)).values()
+    if not times or max(times) <= MOST_MOVED * min(times):
+        return ""
+    return f"its calibration moved {max(times) / min(times):.1f}-fold between rounds"
+
+
+def _load(run: Run) -> str:
+    load = (run.header.environment.get("load_average") or [0.0])[0]
+    cores = (run.header.environment.get("cpu") or {}).get("cores") or 1
+    if load <= MOST_LOAD * cores:
+        return ""
+    return f"the load was {load:g} on {cores} cores when it started"

@@ -9,7 +9,7 @@ share is its part of the whole on a logarithmic scale; shares add up to 1, and o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -80,15 +80,14 @@ def hudi_steps(
     timing that can be shown. The strategy is the first that has an arm for which Spark reads and one that
     reads for itself, both with the scenario's own table.
     """
-    plain = [arm for arm in arms if not arm.get("table")]
-    there = {arm["arm"] for arm in plain}
+    there = {str(arm["arm"]) for arm in arms if not arm.get("table")}
     # of several arms of one subject, the first counts
     found = {
         str(one.get("peer") or one.get("control")): str(one["name"])
         for one in reversed(content.get("arm") or ())
         if one.get("name") in there
     }
-    strategy = _read_twice(plain)
+    strategy = _read_twice(arms, there)
     if strategy is None or not {SLOWEST, ONE_EXCHANGE, NATIVE} <= found.keys():
         return None
     chain = (found[SLOWEST], found[ONE_EXCHANGE], found[NATIVE], *strategy)
@@ -111,14 +110,15 @@ def _share(ratio: Ratio, whole: Ratio) -> float:
     return math.log(ratio.value) / math.log(whole.value) if whole.value != 1 else 0.0
 
 
-def _read_twice(arms: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
-    """The arm for which Spark reads, and the arm of equal options that reads for itself."""
+def _read_twice(arms: Sequence[Mapping[str, Any]], there: Set[str]) -> tuple[str, str] | None:
+    """Of the arms that are `there`: one for which Spark reads, and one of equal options that reads itself."""
     for arm in arms:
         options = arm["options"] or {}
-        if options.get("source_reader") != "spark":
+        if arm["arm"] not in there or options.get("source_reader") != "spark":
             continue
         alike = {key: value for key, value in options.items() if key != "source_reader"}
         for other in arms:
-            if other["strategy"] == arm["strategy"] and other["options"] == alike:
+            alike_too = other["strategy"] == arm["strategy"] and other["options"] == alike
+            if alike_too and other["arm"] in there:
                 return arm["arm"], other["arm"]
     return None

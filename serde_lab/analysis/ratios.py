@@ -13,9 +13,12 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from serde_lab.analysis.cell_values import Rounds
+from serde_lab.analysis.cell_values import Rounds, by_round
 
 CONFIDENCE = 0.95
+CHANCE = 0.80
+"""With this chance the rounds that `Ratio.more_rounds` asks for decide a ratio."""
+_MOST_ROUNDS = 1000
 _MOST_DECIMALS = 3
 
 
@@ -42,6 +45,42 @@ class Ratio:
     def decided(self) -> bool:
         """Whether the interval leaves out 1."""
         return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
+
+    @property
+    def more_rounds(self) -> int | None:
+        """How many rounds more would decide it: 0 if it is decided, None if nobody can say.
+
+        If the ratio and its spread stay as measured, the interval of that many rounds in all leaves out 1
+        with a chance of 80 % (noncentral t). A single round has no spread, and a ratio that needs more than
+        1,000 rounds is as good as 1.
+        """
+        if self.decided:
+            return 0
+        if self.low is None or self.high is None or not self.low < self.high:
+            return None
+        if _chance(self, _MOST_ROUNDS) < CHANCE:
+            return None
+        few, enough = self.rounds, _MOST_ROUNDS
+        while enough - few > 1:
+            middle = (few + enough) // 2
+            few, enough = (few, middle) if _chance(self, middle) >= CHANCE else (middle, enough)
+        return enough - self.rounds
+
+    @property
+    def doubt(self) -> str:
+        """That it is undecided, and how many rounds more would decide it; "" if decided or exactly 1."""
+        if self.decided or (self.low is not None and self.low == self.high):
+            return ""
+        if self.low is None:
+            return "undecided: one round shows no spread"
+        if self.more_rounds is None:
+            return f"undecided: more than {_MOST_ROUNDS:,} rounds"
+        return f"undecided: {self.more_rounds} more round{'' if self.more_rounds == 1 else 's'}"
+
+    @property
+    def finding(self) -> str:
+        """The interval, with the doubt that it leaves; "" for a single round, or an arm against itself."""
+        return self.range and ", ".join(part for part in (self.range, self.doubt) if part)
 
     @property
     def text(self) -> str:
@@ -77,6 +116,20 @@ class Ratio:
         return min(_MOST_DECIMALS, max(0, decimals))
 
 
+def _chance(ratio: Ratio, rounds: int) -> float:
+    """The chance that the interval of `rounds` rounds leaves out 1, with the ratio's own value and spread."""
+    assert ratio.low is not None
+    assert ratio.high is not None
+    reach = math.log(ratio.high / ratio.low) / 2
+    spread = reach * math.sqrt(ratio.rounds) / _two_sided_t(ratio.rounds)
+    away = abs(math.log(ratio.value)) * math.sqrt(rounds) / spread
+    return float(stats.nct.sf(_two_sided_t(rounds), rounds - 1, away))
+
+
+def _two_sided_t(rounds: int) -> float:
+    return float(stats.t.isf((1 - CONFIDENCE) / 2, rounds - 1))
+
+
 def ratio_of(logs: Sequence[float]) -> Ratio:
     """The ratio whose logarithm in each round is in `logs`; there is at least one."""
     values = np.asarray(logs, np.float64)
@@ -84,7 +137,7 @@ def ratio_of(logs: Sequence[float]) -> Ratio:
     if values.size < 2:
         return Ratio(math.exp(mean), None, None, values.size)
     error = float(values.std(ddof=1) / math.sqrt(values.size))
-    reach = error * float(stats.t.isf((1 - CONFIDENCE) / 2, values.size - 1))
+    reach = error * _two_sided_t(values.size)
     return Ratio(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), values.size)
 
 
@@ -103,25 +156,30 @@ def paired_logs(values: Mapping[int, float], others: Mapping[int, float]) -> dic
     }
 
 
-def stated_ratio(arm: Mapping[str, Any]) -> Ratio | None:
-    """The ratio to the reference that a run's summary states of an arm; None without one."""
-    if arm["ratio_to_reference"] is None:
+def stated_ratio(arm: Mapping[str, Any], of: str = "") -> Ratio | None:
+    """The ratio to the reference that a run's summary states of an arm; None without one.
+
+    `of` is "" for seconds, "cpu_" for the CPU time of all processes.
+    """
+    if arm[f"{of}ratio_to_reference"] is None:
         return None
-    low, high = arm["ratio_interval"] or (None, None)
-    return Ratio(arm["ratio_to_reference"], low, high, arm["rounds"])
+    low, high = arm[f"{of}ratio_interval"] or (None, None)
+    return Ratio(arm[f"{of}ratio_to_reference"], low, high, arm["rounds"])
 
 
 @dataclass(frozen=True, slots=True)
 class PeerRatio:
     """`against`'s seconds over `arm`'s, for each commit and over all: above 1 the arm is faster.
 
-    A round's value over all commits is the geometric mean of its commits' ratios.
+    A round's value over all commits is the geometric mean of its commits' ratios. `cpu` is the same ratio of
+    the CPU time of all processes over all commits, None where it was not measured.
     """
 
     arm: str
     against: str
     commits: tuple[Ratio, ...]
     mean: Ratio
+    cpu: Ratio | None = None
 
     def to_json(self) -> dict[str, Any]:
         """For `show --format json`."""
@@ -133,6 +191,8 @@ class PeerRatio:
             "low": self.mean.low,
             "high": self.mean.high,
             "rounds": self.mean.rounds,
+            "more_rounds": self.mean.more_rounds,
+            "cpu": None if self.cpu is None else [self.cpu.value, self.cpu.low, self.cpu.high],
         }
 
 
@@ -167,7 +227,8 @@ def times_faster(arm: str, against: str, timed: Mapping[str, Rounds]) -> PeerRat
         return None
     of_rounds = [math.fsum(one[number] for one in logs) / len(logs) for number in common]
     commits = tuple(ratio_of([one[number] for number in common]) for one in logs)
-    return PeerRatio(arm, against, commits, ratio_of(of_rounds))
+    cpu = paired_ratio(*(by_round(timed[one], "tree_cpu_s") for one in (against, arm)))
+    return PeerRatio(arm, against, commits, ratio_of(of_rounds), cpu)
 
 
 def _commit_seconds(rounds: Rounds) -> dict[int, dict[int, float]]:

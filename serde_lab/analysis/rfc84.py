@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from serde_lab.analysis.cell_values import Rounds, by_round
-from serde_lab.analysis.ratios import paired_ratio
+from serde_lab.analysis.ratios import Ratio, paired_ratio
 
 RFC_SOURCE = 'the RFC\'s text, under Rollout/Adoption Plan: "Total write time decreased up to 25%."'
 SOURCE = "apache/hudi pull request 12722, a prototype that was closed without being merged"
@@ -63,6 +63,8 @@ class Claim:
     high: float | None = None
     rfc_most: float | None = None
     is_alike: bool = True
+    doubt: str = ""
+    """How many rounds more would show that there is a change; "" if the interval shows one."""
     merged: float | None = None
     pair: str = BY_COLUMN
 
@@ -135,21 +137,25 @@ def _of_pair(
     sent = tuple((arm["frame_bytes"] or 0) / 1e6 for arm in (before, after))
     took = tuple(arm["seconds"]["median"] for arm in (before, after))
     exact = sent[1] / sent[0] - 1 if sent[0] else None
-    low, high = _interval(*(timed.get(arm["arm"], {}) for arm in (before, after)))
+    old, new = (by_round(timed.get(arm["arm"], {}), "seconds") for arm in (before, after))
+    ratio = paired_ratio(new, old)
+    low, high = _interval(ratio)
+    doubt = "" if ratio is None else ratio.doubt
     found = [
         Claim("serialise, CPU", *wrote, "s", -0.799, is_alike=False, merged=MERGED_SERIALISE),
         Claim("deserialise, CPU", *read, "s", -0.958, is_alike=False),
         Claim("bytes between operators", sent[0], sent[1], "MB", -0.299, exact, exact),
         Claim(
-            "total time", took[0], took[1], "s", -0.311, low, high, RFC_MOST, merged=MERGED_TOTAL
+            *("total time", took[0], took[1], "s", -0.311, low, high, RFC_MOST),
+            merged=MERGED_TOTAL,
+            doubt=doubt,
         ),
     ]
     return [replace(one, pair=pair) for one in found if one.before > 0]
 
 
-def _interval(before: Rounds, after: Rounds) -> tuple[float | None, float | None]:
+def _interval(ratio: Ratio | None) -> tuple[float | None, float | None]:
     """The 95 % interval of the change in seconds; None below two common rounds."""
-    ratio = paired_ratio(by_round(after, "seconds"), by_round(before, "seconds"))
     if ratio is None or ratio.low is None or ratio.high is None:
         return None, None
     return ratio.low - 1, ratio.high - 1

@@ -98,6 +98,11 @@ class ArmValues:
         """Its seconds over the reference's; None without a timing, or for another kind of table."""
         return stated_ratio(self.summary)
 
+    @property
+    def cpu_ratio_to_reference(self) -> Ratio | None:
+        """The same ratio of the CPU time of all processes; None where it was not measured."""
+        return stated_ratio(self.summary, "cpu_")
+
     def figure(self, metric: str) -> float | None:
         """The median of a metric over measured rounds."""
         value: float | None = self.summary.get(metric)

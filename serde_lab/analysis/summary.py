@@ -20,6 +20,7 @@ from serde_lab.analysis.cell_values import (
     measured_rounds,
 )
 from serde_lab.analysis.codec_costs import CodecCost, codec_costs
+from serde_lab.analysis.drift import calibration_rounds, other_work
 from serde_lab.analysis.factor_effects import Factorial, factorial_of
 from serde_lab.analysis.growth import Growth, growth
 from serde_lab.analysis.hudi_steps import HudiSteps, hudi_steps
@@ -90,6 +91,7 @@ def summary_of(run: Run) -> tuple[dict[str, Any], Derived]:
         "arms": arms,
         "checks": _aggregate(check for check in run.checks if check.arm is None),
         "calibration": _calibration(run),
+        "other_work": list(other_work(run)),
         "digests": header.digests,
         "messages": list(run.messages),
         **({"cases": cases} if (cases := _cases(run)) else {}),
@@ -170,10 +172,22 @@ def _arm(entry: ArmEntry, run: Run, rounds: Rounds) -> dict[str, Any]:
     if by_hop:
         summary["hop"] = by_hop
     summary["warmup_seconds"] = [] if hidden else _warmups(run, entry.arm)
+    summary["fresh_s"] = _fresh_s(summary)
     summary["checks"] = _aggregate(check for check in run.checks if check.arm == entry.arm)
     if summary["status"] == "missing":
         summary["missing"] = entry.missing or "no round of this arm was measured"
     return summary
+
+
+def _fresh_s(arm: Mapping[str, Any]) -> float | None:
+    """Seconds from a fresh session with everything in: its start, that of the workers, and a cold round.
+
+    A warm round stands in for the cold one if none was measured. None if the session's start is not known.
+    """
+    if arm["session_start_s"] is None or arm["seconds"] is None:
+        return None
+    cold = arm["warmup_seconds"] or arm["seconds"]["values"]
+    return float(arm["session_start_s"] + (arm["worker_start_s"] or 0.0) + np.median(cold))
 
 
 def _status(entry: ArmEntry, rounds: Rounds, unchecked: str, errors: Sequence[object]) -> str:
@@ -279,8 +293,9 @@ def _aggregate(checks: Iterable[Check]) -> list[dict[str, Any]]:
 
 def _calibration(run: Run) -> dict[str, dict[str, Any]]:
     by_part: dict[str, dict[int, float]] = {}
-    for one in run.calibrations:
-        by_part.setdefault(one.part, {})[one.round] = one.value
+    for number, parts in calibration_rounds(run, warmup=True).items():
+        for part, value in parts.items():
+            by_part.setdefault(part, {})[number] = value
     return {
         part: {"rounds": list(values), "values": list(values.values()), "unit": "s"}
         for part, values in by_part.items()
@@ -297,16 +312,20 @@ def _own_table(entry: ArmEntry, content: Mapping[str, Any]) -> dict[str, Any]:
 def _add_ratios(
     arms: list[dict[str, Any]], reference: str | None, timed: Mapping[str, Rounds]
 ) -> None:
-    """Add the ratio of seconds to the reference's, the geometric mean over common rounds, and its 95 %
-    interval (null for a single round): below 1 is faster than the reference.
+    """Add the ratio of seconds to the reference's, the geometric mean over common rounds, its 95 % interval
+    (null for a single round), and how many rounds more would decide it: below 1 is faster than the reference.
+    The same for the CPU time of all processes, under names that begin with `cpu_`.
 
-    Both are None for an arm that writes another kind of table than the reference.
+    All are None for an arm that writes another kind of table than the reference.
     """
     base = next((arm for arm in arms if arm["arm"] == reference), None)
     for arm in arms:
-        found = None
-        if base is not None and arm.get("table") == base.get("table"):
-            found = paired_ratio(*(by_round(timed[one["arm"]], "seconds") for one in (arm, base)))
-        arm["ratio_to_reference"] = None if found is None else found.value
-        measured = found is not None and found.low is not None
-        arm["ratio_interval"] = [found.low, found.high] if found and measured else None
+        alike = base is not None and arm.get("table") == base.get("table")
+        for of, metric in (("", "seconds"), ("cpu_", "tree_cpu_s")):
+            found = None
+            if base is not None and alike:
+                found = paired_ratio(*(by_round(timed[one["arm"]], metric) for one in (arm, base)))
+            arm[f"{of}ratio_to_reference"] = None if found is None else found.value
+            measured = found is not None and found.low is not None
+            arm[f"{of}ratio_interval"] = [found.low, found.high] if found and measured else None
+            arm[f"{of}more_rounds"] = None if found is None else found.more_rounds

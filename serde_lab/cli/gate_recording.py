@@ -104,7 +104,7 @@ def _empty_pool(scenario: Scenario, arm: str, options: SelfTestOptions) -> Pool:
     about = {
         "arm": arm,
         "asked": arm_hash(scenario, arm),
-        "measuring": code_version()["measuring"],
+        "measuring": code_version(scenario.measure.exchange)["measuring"],
         "order": "the three cells of a round in random order",
         "slowdown": f"a busy loop of {100 * options.injected:g} % of the cell's CPU time, in encode",
     }

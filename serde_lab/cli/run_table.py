@@ -14,6 +14,7 @@ from serde_lab.report.run.run_page import run_page
 from serde_lab.runs.model import Run
 
 _OF_A_REPORT = (
+    "outside",
     "times-faster",
     "hudi-steps",
     "growth",
@@ -27,8 +28,9 @@ _OF_A_REPORT = (
 def print_run(run: Run, form: Format) -> None:
     """One row per arm: seconds with their range, ratio to the reference, SerDe CPU, shuffle, checks.
 
-    Problems of an arm follow on separate lines, then those tables of the report that some runs have: of
-    peers, a sweep, RFC-84's workload. A codec run has only such tables. CSV is a single table of raw values.
+    Problems of an arm, and the rounds that an undecided ratio needs, follow on separate lines, then those
+    tables of the report that some runs have: of what the clock leaves out, of peers, a sweep, RFC-84's
+    workload. A codec run has only such tables. CSV is a single table of raw values.
     """
     values = run_values(run)
     if form is Format.CSV:
@@ -41,8 +43,8 @@ def print_run(run: Run, form: Format) -> None:
     elif form is Format.TABLE:
         emit_line(name)
     for row in arms:
-        if row.remark:
-            emit_line(f"{row.arm}: {row.remark}")
+        if row.remark or row.doubt:
+            emit_line(f"{row.arm}: {row.remark or row.doubt}")
     for table in report_tables(run):
         print_table(table, form, table.caption)
 

@@ -1,8 +1,8 @@
 """Builds the history of a scenario: a series for each arm and quantity, its steps, and who acknowledged them.
 
-A series breaks if the scenario, data, measuring code, format or machine changed: levels are compared only
-within an unbroken stretch. Acknowledged changes are kept in `results/acknowledged/<scenario>.json`, beside
-the baselines, and committed; only a user's command adds one.
+A series breaks if the scenario, data, an instrument of its metric, format or machine changed: levels are
+compared only within an unbroken stretch. Acknowledged changes are kept in
+`results/acknowledged/<scenario>.json`, beside the baselines, and committed; only a user's command adds one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from serde_lab.analysis.rounding import rounded_value
 from serde_lab.errors import RunError, UsageError
 from serde_lab.files import write_whole
-from serde_lab.gate.compare.comparability import arms_differ, obstacles
+from serde_lab.gate.compare.comparability import arms_differ, instruments_differ, obstacles
 from serde_lab.gate.compare.rows import PRIMARY
 from serde_lab.gate.compare.sides import Quantity, Side, side_of_run
 from serde_lab.gate.compare.verdict import Verdict, direction
@@ -214,7 +214,12 @@ def _break(last: Side, side: Side, arm: str, quantity: Quantity) -> str:
     """Why two neighbouring points are in different stretches; "" if they are in the same."""
     stands = obstacles(last, side, "refuse")
     absolute = stands.absolute if metric(quantity.metric).kind in ("time", "memory") else ""
-    return stands.everything or absolute or arms_differ(last.arms[arm], side.arms[arm])
+    return (
+        stands.everything
+        or absolute
+        or instruments_differ(last, side, quantity.metric)
+        or arms_differ(last.arms[arm], side.arms[arm])
+    )
 
 
 def _steps(

@@ -3,17 +3,26 @@
 A pool of rounds is cut into disjoint groups. The gate's own functions judge each group as an A/B measurement
 on a pull request, with its looks: once with two identical sides (a regression found is a false alarm), once
 with the slowed side (a regression found is a detection). Each round serves one verdict of each kind.
+
+The rounds that one metric needs are estimated by resampling: a paired test (Student's t on logarithms,
+two-sided, level 5 %) looks once, after a fixed number of rounds. The gate itself uses exact tests, several
+looks and limits, so its own rates differ a little.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
+
+import numpy as np
+from scipy import stats
 
 from serde_lab.analysis.rounding import rounded_change
 from serde_lab.gate.adaptive import look
 from serde_lab.gate.compare.sides import ArmSide, Quantity, Side
-from serde_lab.gate.compare.verdict import Status
+from serde_lab.gate.compare.verdict import Status, Verdict
 from serde_lab.gate.decision import GateResult, Level
 from serde_lab.gate.gating import gate_sides
 from serde_lab.gate.policy import Policy
@@ -23,6 +32,8 @@ from serde_lab.gate.statistics.spending import DEFAULT_LOOKS, AlphaSpending
 
 MOST_FALSE_ALARMS = 0.05
 LEAST_DETECTIONS = 0.85
+GOAL_FALSE_ALARMS, GOAL_EFFECT, GOAL_DETECTIONS = 0.01, 0.05, 0.95
+"""What a larger pool should show; the self-test prints what that costs."""
 EFFECTS = tuple(percent / 100 for percent in range(1, 51))
 
 _ARM = "subject"
@@ -36,6 +47,8 @@ class Group:
     rounds: int
     level: Level
     text: str
+    faster: bool = False
+    """Whether a quantity was found to be faster, which on equal sides is an alarm too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +66,15 @@ class SelfTest:
     smallest_effect: float | None
     plain_groups: tuple[Group, ...] = field(repr=False)
     slowed_groups: tuple[Group, ...] = field(repr=False)
-    wall_alone: SelfTest | None = field(default=None, repr=False)
-    """The same pool judged by wall seconds alone, if it holds other metrics: reported, not required."""
+    alone: Mapping[str, SelfTest] = field(default_factory=dict, repr=False)
+    """The same pool judged by each metric alone, wall seconds first, if it holds several: reported, not
+    required."""
+
+    @property
+    def two_sided_alarms(self) -> Rate:
+        """Groups of equal sides in which anything was found slower or faster."""
+        found = sum(one.level == "regression" or one.faster for one in self.plain_groups)
+        return wilson(found, len(self.plain_groups))
 
     @property
     def false_alarms_held(self) -> bool:
@@ -93,9 +113,10 @@ def self_test(
         smallest_effect=_smallest_effect(pool, plan, policy, effects),
         plain_groups=plain,
         slowed_groups=slowed,
-        wall_alone=self_test(pool.only(SECONDS), plan, policy, effects=effects)
-        if pool.others and effects
-        else None,
+        alone={
+            name: self_test(pool.only(name), plan, policy, effects=effects)
+            for name in (pool.metrics if pool.others and effects else ())
+        },
     )
 
 
@@ -135,7 +156,8 @@ def _judge_one(
         (f for f in result.findings if f.row is not None and f.row.evidence is not None),
         key=lambda f: ("regression", "undecided", "passed").index(f.level),
     )
-    return Group(start + 1, rounds, finding.level, finding.text)
+    faster = any(f.row is not None and f.row.verdict is Verdict.FASTER for f in result.findings)
+    return Group(start + 1, rounds, finding.level, finding.text, faster)
 
 
 def _judge(
@@ -217,3 +239,45 @@ def _smallest_effect(
         else:
             low = middle + 1
     return effects[low] if low < len(effects) else None
+
+
+RATES = (0.85, 0.95)
+MOST_ROUNDS = 400
+_LEVEL = 0.05
+_DRAWS, _SEED = 2_000, 20_261_123
+_FEWEST = 3
+
+
+def detection_rate(rounds: Sequence[PoolRound], number: int) -> float:
+    """The share of resamples of `number` rounds in which the slowed cell is found slower."""
+    logs = np.log([one.slowed / one.plain for one in rounds])
+    chosen = np.random.default_rng([_SEED, number]).integers(0, logs.size, (_DRAWS, number))
+    drawn = logs[chosen]
+    spread = np.maximum(drawn.std(axis=1, ddof=1), 1e-12)
+    t = drawn.mean(axis=1) * math.sqrt(number) / spread
+    return float(np.mean(t > stats.t.isf(_LEVEL / 2, number - 1)))
+
+
+def rounds_needed(rounds: Sequence[PoolRound], rate: float) -> int | None:
+    """The fewest rounds that find the slowdown at this rate; None beyond 400."""
+    few, enough = _FEWEST - 1, MOST_ROUNDS
+    if len(rounds) < _FEWEST or detection_rate(rounds, MOST_ROUNDS) < rate:
+        return None
+    while enough - few > 1:
+        middle = (few + enough) // 2
+        found = detection_rate(rounds, middle) >= rate
+        few, enough = (few, middle) if found else (middle, enough)
+    return enough
+
+
+def minutes(pool: Pool, rounds: int) -> float:
+    """Minutes for so many rounds: the cells alone, by their medians."""
+    of_round = (
+        sum((one.plain, one.plain_again, one.slowed, one.control or 0.0)) for one in pool.rounds
+    )
+    return rounds * median(of_round) / 60 if pool.rounds else 0.0
+
+
+def carried_bounds(trials: int) -> tuple[float, float]:
+    """The best bounds that so many groups can show: most false alarms, and least detections."""
+    return (wilson(0, trials).high, wilson(trials, trials).low) if trials else (1.0, 0.0)

@@ -69,7 +69,7 @@ def run_header(point: PreparedPoint, settings: RunSettings) -> RunHeader:
         scenario_content=scenario.to_json(),
         environment=seen,
         machine_class=machine_class(seen),
-        code_version=code_version(),
+        code_version=code_version(scenario.measure.exchange),
         data_checksums=dict(inputs.checksums),
         seed=scenario.measure.seed,
         spark_conf=_placeless(recorded_conf(scenario, settings, sessions[0])),

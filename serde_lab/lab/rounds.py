@@ -5,7 +5,7 @@ An arm that raises, or whose contents are wrong, is marked and not measured any 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +17,8 @@ from serde_lab.lab.checks.stand_alone import STAND_ALONE
 from serde_lab.lab.folders import KeptTables
 from serde_lab.lab.plan import CellPlan
 from serde_lab.lab.run_settings import Progress
+from serde_lab.measure.calibration import others_share, spin_s
+from serde_lab.measure.metrics import Sample
 from serde_lab.runs.model import Check
 from serde_lab.runs.writer import RunWriter
 from serde_lab.scenario.hudi_options import in_scenario_keys
@@ -69,6 +71,8 @@ class Rounds:
     frames: dict[str, tuple[bytes, ...]] = field(default_factory=dict)
     """By arm, frames of its last cell, drawn at random."""
     prints: dict[tuple[int, Hashable], dict[str, Fingerprint | None]] = field(default_factory=dict)
+    spin: Callable[[], float] = spin_s
+    """The light calibration that runs before each cell."""
 
     def run(self, plans: list[CellPlan], cells: Cells) -> None:
         """Measure the planned cells in order."""
@@ -96,12 +100,18 @@ class Rounds:
             started_at=started,
         )
         try:
-            result = cells.cell(cell.name, arm).measure()
+            prepared = cells.cell(cell.name, arm)
+            spun_s = self.spin()
+            with others_share() as others:
+                result = prepared.measure()
             verdict = self.checks.judge(arm, result)
         except Exception as exc:  # a plug-in may raise anything: the arm fails, the run continues
             self._failed(cell, arm, cells, in_scenario_keys(reason_of(exc)))
             return
-        for sample in result.samples:
+        disturbance = [Sample("spin_s", spun_s)]
+        if others.value is not None:
+            disturbance.append(Sample("others_share", others.value))
+        for sample in (*disturbance, *result.samples):
             self.writer.sample(
                 cell.name, sample.metric, sample.value, commit=sample.commit, phase=sample.phase
             )

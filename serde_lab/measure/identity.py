@@ -4,8 +4,8 @@
 attempt at a partition of a stage counts, and only its report is kept.
 
 Task attempts from launch to finish plus empty slots make the whole. Inside a task the worker's own timeline
-counts, with `worker_start` before it and `worker_end` after it. The only remainder is `unattributed`: time
-inside the worker's function that no phase covers.
+counts, with `task_setup` and `jvm_before` before it and `jvm_after` after it. The only remainder is
+`unattributed`: time inside the worker's function that no phase covers.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from serde_lab.measure.phases import (
     IDLE_SCHEDULER,
     IDLE_STAGE_TAIL,
     JVM,
+    JVM_AFTER,
+    JVM_BEFORE,
     LOST_ATTEMPTS,
+    TASK_SETUP,
     UNATTRIBUTED,
-    WORKER_END,
-    WORKER_START,
     PhaseSeconds,
 )
 from serde_lab.measure.slots import Held, Interval, idle_time, without_overlap
@@ -140,8 +141,18 @@ class _Ledger:
         else:
             self._add_spine(task.report, core.length_ns)
             self.clamped_ns += _spine(task.report).within(cell).length_ns - core.length_ns
-            self.add(f"{task.report.stage}.{WORKER_START}", core.begin_ns - whole.begin_ns, 0)
-            self.add(f"{task.report.stage}.{WORKER_END}", whole.end_ns - core.end_ns, 0)
+            self._add_jvm(task.attempt, held, task.report.stage)
+
+    def _add_jvm(self, attempt: TaskAttempt, held: Held, stage: str) -> None:
+        """The JVM's work around the worker's function; Spark times only the deserialising by itself."""
+        before_ns = held.core.begin_ns - held.whole.begin_ns
+        deserialize_ns = attempt.metrics.deserialize_ms * _NS_PER_MS
+        setup_ns = min(before_ns, deserialize_ns)
+        cpu_ns = attempt.metrics.deserialize_cpu_ns
+        setup_cpu_ns = _part(cpu_ns, setup_ns, deserialize_ns) if deserialize_ns else 0
+        self.add(f"{stage}.{TASK_SETUP}", setup_ns, setup_cpu_ns)
+        self.add(f"{stage}.{JVM_BEFORE}", before_ns - setup_ns, 0)
+        self.add(f"{stage}.{JVM_AFTER}", held.whole.end_ns - held.core.end_ns, 0)
 
     def _add_spine(self, report: TaskReport, kept_ns: int) -> None:
         if report.unattributed_ns < 0:

@@ -2,7 +2,7 @@
 
 They are the verbs of the stages, the phases around them in a task, and the states of slots without a task. A
 phase on a sample is `<stage>.<verb>` ("map.encode") or a name of `WHOLE_CELL` ("idle.driver"). A changed
-definition makes runs incomparable: `code_version` hashes this module.
+definition makes phases of runs incomparable: `instruments` hashes this module.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ IDLE_DRIVER = "idle.driver"
 IDLE_STAGE_TAIL = "idle.stage_tail"
 IDLE_SCHEDULER = "idle.scheduler"
 LOST_ATTEMPTS = "lost_attempts"
-WORKER_START = "worker_start"
-WORKER_END = "worker_end"
+TASK_SETUP = "task_setup"
+JVM_BEFORE = "jvm_before"
+JVM_AFTER = "jvm_after"
 JVM = "jvm"
 
 
@@ -40,7 +41,12 @@ class Phase:
 
 
 VERBS = (
-    Phase(WORKER_START, "worker", "from the task's launch to the start of the worker's function"),
+    Phase(TASK_SETUP, "worker", "the JVM deserialises the task, by Spark's own clock"),
+    Phase(
+        JVM_BEFORE,
+        "worker",
+        "the rest before the worker's function: the JVM fetches shuffle blocks and calls the worker",
+    ),
     Phase("input_wait", "wait", "waiting in next() while Spark reads, fetches or sends the input"),
     Phase("read_source", "pipeline", "the task reads the source's parquet files itself"),
     Phase("bind", "worker", "find the strategy and bind it to the schema"),
@@ -66,7 +72,11 @@ VERBS = (
     Phase(
         "output_wait", "wait", "from yield to resumption, while Spark takes and shuffles the output"
     ),
-    Phase(WORKER_END, "worker", "from the end of the worker's function to the task's finish"),
+    Phase(
+        JVM_AFTER,
+        "worker",
+        "after the worker's function: the JVM takes the last output, sorts and writes shuffle files",
+    ),
     Phase(JVM, "jvm", "a task without a Python worker, as a whole"),
 )
 
@@ -85,6 +95,12 @@ ASSIGNING = (
 )
 """Verbs of topologies that look records up: reports show them by group; VERBS have their own colours."""
 
+RETIRED = (
+    Phase("worker_start", "worker", "task_setup and jvm_before together, in older runs"),
+    Phase("worker_end", "worker", "jvm_after, in older runs"),
+)
+"""Names in older runs, which keep them."""
+
 WHOLE_CELL = (
     Phase(
         IDLE_DRIVER, "idle", "no stage has a task to run, while the driver plans, commits or waits"
@@ -99,10 +115,17 @@ WHOLE_CELL = (
     Phase(UNATTRIBUTED, "unattributed", "inside the worker's function, outside every timer"),
 )
 
-_BY_NAME = {phase.name: phase for phase in (*VERBS, *ASSIGNING, *WHOLE_CELL)}
+_BY_NAME = {phase.name: phase for phase in (*VERBS, *ASSIGNING, *RETIRED, *WHOLE_CELL)}
 # an assigner's own work comes between decoding and the work of a writer
 _AT = [phase.name for phase in VERBS].index("decode") + 1
-_IN_ORDER = (*VERBS[:_AT], *ASSIGNING, *VERBS[_AT:], *WHOLE_CELL)
+_IN_ORDER = (
+    *RETIRED[:1],
+    *VERBS[:_AT],
+    *ASSIGNING,
+    *VERBS[_AT:],
+    *RETIRED[1:],
+    *WHOLE_CELL,
+)
 _PLACES = {phase.name: place for place, phase in enumerate(_IN_ORDER)}
 
 STAGES = ("bootstrap", "map", "generator", "assign", "reduce", "write")

@@ -208,7 +208,14 @@ ASPECTS = (
         "Python workers beside the JVM: every row crosses a socket twice",
         "everything runs in the JVM",
         "ours",
-        ("spark.executor_cpu_s",),
+        ("tree_cpu_s", "tree_peak_bytes"),
+    ),
+    Aspect(
+        "start of workers",
+        "fresh Python workers for each cell, started and warmed before the clock",
+        "needs none: its tasks run in the session's JVM, which the rounds before have warmed",
+        "ours",
+        ("worker_start_s", "session_start_s", "fresh_s"),
     ),
 )
 

@@ -5,19 +5,26 @@ document), a table of that run's report and, unless all are wanted, the keys of 
 
     <!-- serde_lab: results/reference/smoke/20260101T000000Z arms arm,seconds,ratio -->
     <!-- serde_lab: end -->
+
+A table whose columns were measured by older code than this version's is marked as such. A run that was made
+beside other work is not quoted.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from serde_lab.analysis.drift import other_work
 from serde_lab.errors import UsageError
 from serde_lab.report.formats import markdown_table
 from serde_lab.report.page import Table
+from serde_lab.report.run.provenance import UNKNOWN, metrics_of, older_instruments
 from serde_lab.report.run.run_page import run_page
 from serde_lab.runs.directory import load_run
+from serde_lab.runs.model import Run
 
 _END = "<!-- serde_lab: end -->"
 _QUOTATION = re.compile(
@@ -29,25 +36,59 @@ _QUOTATION = re.compile(
 def requoted(document: Path) -> str:
     """The text of `document` with all its quotations remade.
 
-    Raises UsageError if a quotation names no run, table or column or has no end, RunError if a run is
-    damaged.
+    Raises UsageError if a quotation names no run, table or column, has no end, or quotes a run that was made
+    beside other work; RunError if a run is damaged.
     """
+
+    def remade(found: re.Match[str]) -> str:
+        quotation = _asked(found, document)
+        lines = [*markdown_table(quotation.table), *_mark(quotation)]
+        return "\n".join([f"<!-- serde_lab: {quotation.asked} -->", *lines, _END])
+
+    return _QUOTATION.sub(remade, _text(document))
+
+
+def quotations(document: Path) -> list[tuple[Path, tuple[str, ...]]]:
+    """The run directory of each quotation in a document, and the metrics that its columns show.
+
+    Raises what `requoted` raises, except that any run may be quoted.
+    """
+    found = (
+        _asked(one, document, of_quiet_run=False) for one in _QUOTATION.finditer(_text(document))
+    )
+    return [(one.run.path, metrics_of(one.table)) for one in found]
+
+
+@dataclass(frozen=True, slots=True)
+class _Quotation:
+    asked: str
+    run: Run
+    table: Table
+
+
+def _text(document: Path) -> str:
     try:
-        text = document.read_text(encoding="utf-8")
+        return document.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as exc:
         raise UsageError(f"{document} cannot be read: {exc}") from exc
-    return _QUOTATION.sub(lambda found: _remade(found, document), text)
 
 
-def _remade(found: re.Match[str], document: Path) -> str:
+def _asked(found: re.Match[str], document: Path, *, of_quiet_run: bool = True) -> _Quotation:
+    """What a quotation asks for; raises UsageError, also for a run beside other work if `of_quiet_run`."""
     asked = found["asked"].split()
     if found["end"] != "end" or len(asked) not in (2, 3):
         raise UsageError(
             f"{document}: the quotation {found['asked']!r} needs a run, a table, perhaps columns,"
             f" and then {_END}"
         )
-    page = run_page(load_run(document.parent / asked[0]))
-    tables = {table.name: table for table in page.tables()}
+    run = load_run(document.parent / asked[0])
+    disturbed = other_work(run) if of_quiet_run else ()
+    if disturbed:
+        raise UsageError(
+            f"{document}: {asked[0]} cannot be quoted, since it was made beside other work:"
+            f" {'; '.join(disturbed)}"
+        )
+    tables = {table.name: table for table in run_page(run).tables()}
     if asked[1] not in tables:
         raise UsageError(
             f"{document}: {asked[0]} has no table {asked[1]!r}; known are {', '.join(tables)}"
@@ -55,8 +96,15 @@ def _remade(found: re.Match[str], document: Path) -> str:
     table = tables[asked[1]]
     if len(asked) == 3:
         table = _chosen(table, asked[2].split(","), document)
-    lines = "\n".join(markdown_table(table))
-    return f"<!-- serde_lab: {' '.join(asked)} -->\n{lines}\n{_END}"
+    return _Quotation(" ".join(asked), run, table)
+
+
+def _mark(quotation: _Quotation) -> tuple[str, ...]:
+    """The lines below a table that older code measured; none if it is fresh."""
+    older = older_instruments(quotation.run.header, metrics_of(quotation.table))
+    if older == (UNKNOWN,):
+        return ("", "Older measuring code.")
+    return ("", f"Older measuring code: {', '.join(older)}.") if older else ()
 
 
 def _chosen(table: Table, keys: Sequence[str], document: Path) -> Table:

@@ -1,6 +1,7 @@
 """Baselines: small files, never loosened by themselves, and what a gate does without one."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -174,13 +175,14 @@ def test_the_file_is_small_deterministic_and_a_line_a_quantity(
 
 
 def test_a_side_survives_its_record(tmp_path: Path) -> None:
-    side = side_of_run(run_of(tmp_path, "r1"))
+    side = replace(side_of_run(run_of(tmp_path, "r1")), instruments={"event log": "1"})
     record = json.loads(json.dumps(record_of_side(side)))
     back = side_of_record(record, "main", side.scenario, side.machine_class)
     for number, parts in side.calibration.items():
         assert back.calibration[number] == pytest.approx(parts)
     assert back.asked == side.asked
     assert back.measuring_code == side.measuring_code
+    assert back.instruments == side.instruments
     for name, arm in side.arms.items():
         assert back.arms[name].definition == arm.definition
         assert back.arms[name].checks_passed == arm.checks_passed

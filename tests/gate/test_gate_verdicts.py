@@ -14,6 +14,7 @@ from serde_lab.gate.compare.evidence import gather, rounds_needed
 from serde_lab.gate.compare.rows import CompareOptions, Comparison, Row
 from serde_lab.gate.compare.sides import Side
 from serde_lab.gate.compare.verdict import NoisyLimits, Verdict, judge_noisy
+from serde_lab.measure.code_version import CLOCK, SAMPLES, TASKS
 from tests.gate.made_up_sides import MACHINE, STEADY, arm, calm, log_normal, one_metric, side
 
 SLOWER_BY_A_FIFTH = [1.2 * value for value in STEADY]
@@ -134,6 +135,29 @@ def test_not_comparable_when_something_else_is_asked(field: str, value: object, 
     assert words in rows[0].judgement.because
     assert comparison.judged == 0
     assert comparison.exit_status() == 1
+
+
+def test_an_instrument_that_changed_leaves_the_metrics_of_others_comparable() -> None:
+    metrics = {"seconds": STEADY, "frame_bytes": [9] * 3, "serde_cpu_s": STEADY}
+    before = side("a", arm("avro", metrics), instruments={TASKS: "1", CLOCK: "1", SAMPLES: "1"})
+    after = replace(
+        before, label="b", measuring_code="m2", instruments={**before.instruments, TASKS: "2"}
+    )
+    rows = {row.quantity.metric: row for row in compare_sides(before, after).rows}
+    assert rows["serde_cpu_s"].verdict is Verdict.NOT_COMPARABLE
+    assert rows["serde_cpu_s"].judgement.because == "the measuring code changed: clock of tasks"
+    assert rows["frame_bytes"].verdict is Verdict.SAME
+    assert rows["seconds"].verdict is Verdict.SAME
+
+
+def test_a_side_without_instruments_is_compared_by_the_whole_measuring_code() -> None:
+    older = side("a", arm("avro", {"seconds": STEADY}))
+    newer = replace(older, label="b", instruments={CLOCK: "1"})
+    seconds = compare_sides(older, newer).rows[1]
+    assert seconds.verdict is Verdict.SAME
+    seconds = compare_sides(older, replace(newer, measuring_code="m2")).rows[1]
+    assert seconds.verdict is Verdict.NOT_COMPARABLE
+    assert "measuring code" in seconds.judgement.because
 
 
 def test_an_arm_asked_differently_leaves_the_others_comparable() -> None:

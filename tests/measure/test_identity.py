@@ -68,11 +68,11 @@ def test_one_task_is_split_along_its_workers_spine() -> None:
     )
     identity = split_time(Interval(T0, T0 + 100 * MS), 1, [task], [stage(0, T0 + 4 * MS)])
     assert walls_ms(identity) == {
-        "map.worker_start": 20,
+        "map.jvm_before": 20,
         "map.input_wait": 10,
         "map.encode": 35,
         "unattributed": 5,
-        "map.worker_end": 10,
+        "map.jvm_after": 10,
         "idle.scheduler": 6,
         "idle.driver": 14,
     }
@@ -104,7 +104,7 @@ def test_time_outside_every_timer_is_unattributed_and_nothing_else() -> None:
     assert "unattributed" not in before
     assert after["unattributed"] == pytest.approx(800)
     assert before["map.encode"] - after["map.encode"] == pytest.approx(800)
-    for name in ("map.worker_start", "map.worker_end"):
+    for name in ("map.jvm_before", "map.jvm_after"):
         assert before[name] == after[name]
 
 
@@ -148,9 +148,9 @@ def test_a_speculative_attempt_that_loses_is_lost_even_if_both_succeed() -> None
     )
     assert walls_ms(identity) == {
         "lost_attempts": 80,
-        "map.worker_start": 1,
+        "map.jvm_before": 1,
         "map.encode": 28,
-        "map.worker_end": 1,
+        "map.jvm_after": 1,
         "idle.stage_tail": 50,
     }
 

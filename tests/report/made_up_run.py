@@ -7,7 +7,7 @@ are the same on every machine.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -203,8 +203,13 @@ def make_run(
     header: Mapping[str, Any] | None = None,
     dirty: bool = False,
     local_mode: bool = True,
+    instruments: Mapping[str, str] | None = None,
+    disturbed: Mapping[str, Callable[[int], float]] | None = None,
 ) -> Path:
-    """Write a run of these arms below `results`; its directory."""
+    """Write a run of these arms below `results`; its directory.
+
+    `disturbed`: further metrics of a cell, by its place in the run.
+    """
     content = {**SCENARIO, **(scenario or {})}
     head = RunHeader(
         run=run_id,
@@ -228,6 +233,7 @@ def make_run(
             "git_commit": "0123456789abcdef0123456789abcdef01234567",
             "git_dirty": dirty,
             "measuring": "0123456789abcdef",
+            **({} if instruments is None else {"instruments": dict(instruments)}),
         },
         data_checksums={"setup/0": "sha256:aa", "commit/0": "sha256:bb"},
         seed=7,
@@ -250,7 +256,8 @@ def make_run(
         for arm in turn:
             order += 1
             slow = drift * (1.35 if cold else 1.0) * (1 + noise * (2 * chance.random() - 1))
-            _cell(writer, arm, number, cold, order, commits, slow, unattributed)
+            more = {name: found(order) for name, found in (disturbed or {}).items()}
+            _cell(writer, arm, number, cold, order, commits, slow, unattributed, more)
     writer.finish(state)
     return writer.path
 
@@ -264,6 +271,7 @@ def _cell(
     commits: int,
     slow: float,
     unattributed: float,
+    more: Mapping[str, float],
 ) -> None:
     cell = f"r{number:02d}-{arm.name}"
     writer.cell_begin(
@@ -326,6 +334,8 @@ def _cell(
     writer.sample(cell, "table_bytes", 61_234_567 + order % 3)
     writer.sample(cell, "peak_worker_rss_bytes", 310_000_000 + round(arm.frame_bytes * 4e5))
     writer.sample(cell, "worker_start_s", 0.8)
+    for metric, value in more.items():
+        writer.sample(cell, metric, value)
     for name in ("oracle", "wire", "equal_arms"):
         bad = name == "oracle" and number == arm.wrong_in
         detail = (

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from serde_lab.cli.results import quoted
 from serde_lab.errors import UsageError
+from serde_lab.measure.code_version import CLOCK, PROCESSES, instruments
 from serde_lab.report.quotation import requoted
 from serde_lab.report.render import render_quotations
+from serde_lab.report.run.run_page import run_page
+from serde_lab.runs.directory import load_run
 from tests.report.made_up_run import make_run
 
 ROOT = Path(__file__).parents[2]
@@ -58,6 +63,69 @@ def test_a_row_without_a_figure_in_the_quoted_columns_is_left_out(document: Path
 
     assert "| **map.route** | – |" in phases("pickle,arrow")
     assert "map.route" not in phases("pickle,avro")
+
+
+def quoting(run: Path, what: str = "arms arm,seconds") -> Path:
+    """A document beside `results` that quotes a run."""
+    path = run.parents[2] / "quoting.md"
+    path.write_text(f"<!-- serde_lab: {run.relative_to(path.parent)} {what} -->\n{END}\n")
+    return path
+
+
+def test_a_run_of_todays_instruments_is_quoted_without_a_mark(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "results", instruments=instruments("spark"))
+    assert "Older measuring code" not in requoted(quoting(run))
+
+
+def test_a_table_is_marked_by_the_instruments_of_its_columns_alone(tmp_path: Path) -> None:
+    found = {**instruments("spark"), PROCESSES: "another"}
+    run = make_run(tmp_path / "results", instruments=found)
+    assert "Older measuring code" not in requoted(quoting(run))
+    assert "\n\nOlder measuring code: process tree.\n" in requoted(
+        quoting(run, "arms arm,seconds,tree_cpu_s")
+    )
+    assert "Older measuring code" not in requoted(quoting(run, "phase-seconds"))
+
+
+def test_a_run_that_records_no_instruments_is_marked(document: Path) -> None:
+    assert f"\n\nOlder measuring code.\n{END}" in requoted(document)
+
+
+@pytest.mark.parametrize(
+    ("disturbed", "words"),
+    [
+        ({"others_share": lambda _: 0.3}, "other processes took 30% of the cores"),
+        ({"spin_s": lambda place: 0.05 if place % 3 else 0.09}, "the spin was off its median"),
+    ],
+)
+def test_a_run_beside_other_work_is_not_quoted(
+    tmp_path: Path, disturbed: dict[str, Callable[[int], float]], words: str
+) -> None:
+    run = make_run(tmp_path / "results", disturbed=disturbed)
+    with pytest.raises(
+        UsageError, match=f"cannot be quoted, since .* beside other work: .*{words}"
+    ):
+        requoted(quoting(run))
+    # but it is shown, and says so
+    answer = run_page(load_run(run)).answer
+    assert answer is not None
+    assert any("made beside other work" in one.text for one in answer.sentences)
+    (stale,) = quoted([quoting(run)])
+    assert words in stale.stale
+
+
+def test_what_is_stale_is_told_with_its_minutes(tmp_path: Path) -> None:
+    fresh, moved = (
+        make_run(tmp_path / "results", run_id=f"2025010{n}T120000Z", instruments=found)
+        for n, found in enumerate((instruments("spark"), {**instruments("spark"), CLOCK: "x"}), 1)
+    )
+    for run in (fresh, moved):
+        path = quoting(run)
+        (found,) = quoted([path])
+        assert found.run == path.parent / run.relative_to(path.parent)
+        assert ("clock of a commit" in found.stale) == (run == moved)
+        # from 12:00 to the last of 30 cells, and one cell more
+        assert found.minutes == 31
 
 
 QUOTING = {"README.md": 1, "DEVELOPERS.md": 1, "docs/results.md": 10, "docs/hudi.md": 3}

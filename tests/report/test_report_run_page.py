@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from serde_lab.analysis.run_values import run_values
+from serde_lab.measure.code_version import instruments
 from serde_lab.report.page import Figure, Page, Points, Section, Sentence, Table
 from serde_lab.report.plots.drawings import StackedBars
 from serde_lab.report.run.run_page import run_page
@@ -310,7 +311,11 @@ def test_fairness_cards_stand_once_a_strategy(ladder: Page) -> None:
     assert cards[2].note == "arms internal_row_row, internal_row and internal_row_1000"
 
 
-QUIET: dict[str, Any] = {"noise": 0.01, "local_mode": False}
+QUIET: dict[str, Any] = {
+    "noise": 0.01,
+    "local_mode": False,
+    "instruments": instruments("spark"),
+}
 
 
 def test_a_quiet_run_on_a_cluster_has_little_to_say_against_itself(tmp_path: Path) -> None:
@@ -357,6 +362,16 @@ def test_each_doubt_is_reached(
     words: str,
 ) -> None:
     assert words in doubts(page_of(tmp_path, arms, **{**QUIET, **how}))[heading]
+
+
+def test_spins_mark_a_round_and_the_calibration_cell_does_not_where_there_are_spins(
+    tmp_path: Path,
+) -> None:
+    """One arm: its cells are numbered like the rounds, and round 1 is cold."""
+    spins = {"spin_s": lambda order: 0.056 if order == 3 else 0.05}
+    page = page_of(tmp_path, (made_up.PICKLE,), **QUIET, drifting_round=5, disturbed=spins)
+    assert "in round 3 (+12" in doubts(page)["The machine's speed changed"]
+    assert "Made beside other work" not in doubts(page)
 
 
 def test_a_count_that_differs_between_rounds_is_doubted(tmp_path: Path) -> None:

@@ -74,3 +74,46 @@ def test_the_inverse_is_the_other_way_round() -> None:
     assert found.inverse == Ratio(2.0, 1.25, 2.5, 4)
     assert found.decided
     assert not Ratio(1.1, 0.9, 1.3, 4).decided
+
+
+@pytest.mark.parametrize(
+    ("effect", "spread", "rounds"), [(0.05, 0.10, 5), (0.02, 0.03, 3), (0.20, 0.40, 8)]
+)
+def test_the_rounds_asked_for_decide_four_of_five_times_and_one_less_does_not(
+    effect: float, spread: float, rounds: int
+) -> None:
+    """By simulation with the ratio and spread that were measured: no formula is shared with the code."""
+    noise = np.random.default_rng(7).normal(size=rounds)
+    logs = effect + spread * (noise - noise.mean()) / noise.std(ddof=1)
+    found = ratio_of(list(logs))
+    assert not found.decided
+    assert found.more_rounds is not None
+    enough = rounds + found.more_rounds
+    shares = []
+    for n in (enough, round(0.7 * enough)):
+        drawn = np.random.default_rng(n).normal(effect, spread, (20_000, n))
+        p = stats.ttest_1samp(drawn, 0, axis=1).pvalue
+        shares.append(float(np.mean((p < 0.05) & (drawn.mean(axis=1) > 0))))
+    assert shares[0] == pytest.approx(0.8, abs=0.05)
+    assert shares[1] < 0.75
+
+
+def test_doubts_are_put_in_words() -> None:
+    assert Ratio(0.5, 0.4, 0.8, 4).doubt == ""
+    assert Ratio(0.5, 0.4, 0.8, 4).more_rounds == 0
+    assert Ratio(1.0, 1.0, 1.0, 3).doubt == ""
+    assert Ratio(1.2, None, None, 1).doubt == "undecided: one round shows no spread"
+    hopeless = Ratio(1.0001, 0.9, 1.12, 5)
+    assert (hopeless.more_rounds, hopeless.doubt) == (None, "undecided: more than 1,000 rounds")
+    close = Ratio(1.1, 0.98, 1.235, 5)
+    assert close.finding == f"0.98 to 1.24, undecided: {close.more_rounds} more rounds"
+    assert close.more_rounds in range(1, 10)
+
+
+@given(LOGS)
+def test_a_wider_spread_never_needs_fewer_rounds(logs: list[float]) -> None:
+    assume(np.ptp(logs) > 1e-3)
+    mean = np.mean(logs)
+    found = [ratio_of([mean + scale * (one - mean) for one in logs]) for scale in (1, 2)]
+    needed = [math.inf if one.more_rounds is None else one.more_rounds for one in found]
+    assert needed[0] <= needed[1]

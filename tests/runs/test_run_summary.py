@@ -214,6 +214,7 @@ def test_the_table_shows_what_the_summary_holds(writer: RunWriter) -> None:
         "arm": ("pickle", "reference"),
         "seconds": ("4.000", ""),
         "ratio": ("1.0", ""),
+        "CPU ratio": ("–", ""),
         "rows/s": ("25.00", ""),
         "SerDe CPU": ("4.000 s", "100.00 %"),
         "shuffle": ("–", ""),

@@ -1,9 +1,9 @@
 """Decides what may be compared, and explains in words why something may not.
 
-A baseline becomes incomparable if what is *asked* changes: scenario content, data, measuring code or results
-format. The code of strategies, pipeline and table is what is *judged* and may change. Absolute times and
-memory also need the same machine class, and a machine that nobody else uses; otherwise times may be compared
-as ratios to a control arm of the same run.
+A baseline becomes incomparable if what is *asked* changes: scenario content, data or results format; one of
+its metrics does if the code of an instrument that measures it changes. The code of strategies, pipeline and
+table is what is *judged* and may change. Absolute times and memory also need the same machine class, and a
+machine that nobody else uses; otherwise times may be compared as ratios to a control arm of the same run.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Literal
 from serde_lab.analysis.cell_values import PHASE_CPU
 from serde_lab.errors import UsageError
 from serde_lab.gate.compare.sides import ArmSide, Quantity, Side
+from serde_lab.measure.code_version import differing_instruments
 from serde_lab.scenario.identity import arm_with_defaults, with_defaults
 
 HostMismatch = Literal["refuse", "ratios", "ignore", "shared"]
@@ -100,12 +101,25 @@ def _asked_differently(before: Side, after: Side, across_options: bool) -> str:
     ):
         for key, first, second in differing(old, new):
             return f"{what} {key} changed from {_short(first)} to {_short(second)}"
+    if before.instruments and after.instruments:
+        return ""
     if not before.measuring_code or before.measuring_code != after.measuring_code:
         return (
             f"the measuring code changed ({before.measuring_code[:12] or 'unknown'} is not "
             f"{after.measuring_code[:12] or 'unknown'})"
         )
     return ""
+
+
+def instruments_differ(before: Side, after: Side, metric: str) -> str:
+    """The instruments of a metric that changed between two sides, in words; "" if none did.
+
+    Sides that record no instruments are compared as wholes, by `obstacles`.
+    """
+    if not before.instruments or not after.instruments:
+        return ""
+    changed = differing_instruments(before.instruments, after.instruments, metric)
+    return f"the measuring code changed: {', '.join(changed)}" if changed else ""
 
 
 def arms_differ(before: ArmSide, after: ArmSide) -> str:

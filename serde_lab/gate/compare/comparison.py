@@ -15,6 +15,7 @@ from serde_lab.gate.compare.comparability import (
     Obstacles,
     arms_differ,
     control_of,
+    instruments_differ,
     is_cpu_ratio,
     obstacles,
     ratios_to_control,
@@ -106,8 +107,8 @@ def _rows_of_pair(
         kind = metric(quantity.metric)
         base = Row(pair.before_arm, pair.after_arm, quantity, kind, _PENDING)
         first, second = old.values.get(quantity, {}), new.values.get(quantity, {})
-        if reason:
-            yield _refused(base, first, second, reason)
+        if refused := reason or instruments_differ(before, after, quantity.metric):
+            yield _refused(base, first, second, refused)
         elif not first or not second:
             side = "before" if not first else "after"
             gone = Judgement(Verdict.MISSING, f"no value {side}")

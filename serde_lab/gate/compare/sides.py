@@ -67,6 +67,7 @@ class Side:
     asked: Mapping[str, Any]
     data_checksums: Mapping[str, Any]
     measuring_code: str
+    """The hash of all measuring code, which decides where a side records no instruments."""
     results_format: int
     machine_class: str
     arms: Mapping[str, ArmSide]
@@ -76,6 +77,8 @@ class Side:
     ab: str = ""
     failures: tuple[str, ...] = ()
     messages: tuple[str, ...] = ()
+    instruments: Mapping[str, str] = field(default_factory=dict)
+    """The hash of each instrument by name; empty if unknown, as for older versions."""
     without_digest: str = ""
     """Why nothing proves that the values are the measured ones; "" if a digest does."""
 
@@ -90,7 +93,7 @@ class Side:
 
     @property
     def marked_rounds(self) -> frozenset[int]:
-        """Rounds in which the calibration cell moved by more than 10 % of its median."""
+        """Rounds in which spins, or else the calibration cell, moved by more than 10 % of their median."""
         return frozenset(moved_rounds(self.calibration))
 
     @property
@@ -130,7 +133,8 @@ def side_of_run(run: Run, label: str | None = None) -> Side:
         scenario=header.scenario,
         asked=asked,
         data_checksums=header.data_checksums,
-        measuring_code=measuring_code(header.code_version),
+        measuring_code=str(header.code_version.get("measuring") or ""),
+        instruments=header.code_version.get("instruments") or {},
         results_format=header.format_version,
         machine_class=header.machine_class,
         arms=arms,
@@ -152,11 +156,6 @@ def _without_digest(run: Run) -> str:
     if run.header.state == "running":
         return f"run {run.header.run} has not ended, and has no digest yet"
     return f"run {run.header.run} has no digest, so nothing proves that its values are the measured ones"
-
-
-def measuring_code(code_version: Mapping[str, Any]) -> str:
-    """The hash of the code that measures; strategies, pipeline and table are judged and left out."""
-    return str(code_version.get("measuring") or "")
 
 
 def interleaved(first: ArmSide, second: ArmSide) -> bool:

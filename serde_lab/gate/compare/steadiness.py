@@ -29,6 +29,7 @@ from serde_lab.gate.compare.rows import Row
 from serde_lab.gate.compare.sides import ArmPair, Quantity, Side, interleaved
 from serde_lab.gate.compare.verdict import Judgement, Verdict, changed
 from serde_lab.gate.statistics.intervals import resampled_log_ratios
+from serde_lab.measure.code_version import CALIBRATION
 from serde_lab.measure.metrics import metric
 
 
@@ -148,7 +149,8 @@ def noise_floor(
         for change, name in _twins(quantity, before, after, arms, control)
     ]
     same_ab = before is after or (before.ab != "" and before.ab == after.ab)
-    if (not same_ab or not floors) and metric(quantity.metric).kind == "time":
+    alike = before.instruments.get(CALIBRATION) == after.instruments.get(CALIBRATION)
+    if alike and (not same_ab or not floors) and metric(quantity.metric).kind == "time":
         parts = before.calibration_parts & after.calibration_parts
         drift = spread_of_equals(
             before.calibration_s(parts), after.calibration_s(parts), paired=False

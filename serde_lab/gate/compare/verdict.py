@@ -26,7 +26,12 @@ from serde_lab.analysis.rounding import (
     shown_ratio,
     shown_value,
 )
-from serde_lab.gate.compare.evidence import SMALLEST_SAMPLE, Evidence, SideValues
+from serde_lab.gate.compare.evidence import (
+    SMALLEST_SAMPLE,
+    Evidence,
+    SideValues,
+    rounds_needed,
+)
 from serde_lab.measure.metrics import Better
 
 
@@ -207,7 +212,8 @@ def _size(found: Evidence) -> str:
 def _unreachable(found: Evidence, limits: NoisyLimits) -> str:
     return (
         f"with {found.count} rounds and {found.family} cells no exact p below "
-        f"{shown_p(found.smallest_adjusted_p)} can be reached (level {limits.alpha:g})"
+        f"{shown_p(found.smallest_adjusted_p)} can be reached (level {limits.alpha:g}); it takes"
+        f" {rounds_needed(found.family, limits.alpha, paired=found.paired)} rounds"
     )
 
 

@@ -14,7 +14,7 @@ from serde_lab.gate.compare.rows import Comparison, Row
 from serde_lab.gate.compare.verdict import MARKS, Inequality
 from serde_lab.gate.decision import WORST_FIRST, GateFinding, GateResult
 from serde_lab.gate.history import HistoryStep, ScenarioHistory
-from serde_lab.gate.self_test import SelfTest
+from serde_lab.gate.self_test import RATES, SelfTest, rounds_needed
 from serde_lab.gate.statistics.intervals import Rate, RatioInterval
 
 
@@ -84,22 +84,28 @@ def self_test_document(result: SelfTest) -> dict[str, Any]:
         "rounds": len(result.pool.rounds),
         "injected": result.pool.injected,
         "metrics": list(result.pool.metrics),
-        "wall_alone": None
-        if result.wall_alone is None
-        else {
-            "false_alarms": _rate(result.wall_alone.false_alarms),
-            "detections": _rate(result.wall_alone.detections),
-            "smallest_effect": result.wall_alone.smallest_effect,
-        },
+        "alone": {name: _alone(one) for name, one in result.alone.items()},
         "looks": list(result.plan.looks),
         "false_alarms": _rate(result.false_alarms),
         "false_alarms_held": result.false_alarms_held,
+        "two_sided_alarms": _rate(result.two_sided_alarms),
         "detections": _rate(result.detections),
         "detections_held": result.detections_held,
         "smallest_effect": result.smallest_effect,
         "exit_status": result.exit_status,
         "plain_groups": [asdict(group) for group in result.plain_groups],
         "slowed_groups": [asdict(group) for group in result.slowed_groups],
+    }
+
+
+def _alone(result: SelfTest) -> dict[str, Any]:
+    """One metric's own rates, and the rounds that it needs for each rate of detection."""
+    return {
+        "false_alarms": _rate(result.false_alarms),
+        "two_sided_alarms": _rate(result.two_sided_alarms),
+        "detections": _rate(result.detections),
+        "smallest_effect": result.smallest_effect,
+        "rounds_needed": {f"{rate:g}": rounds_needed(result.pool.rounds, rate) for rate in RATES},
     }
 
 

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from serde_lab.analysis.rounding import shown_change, shown_p, shown_ratio, shown_value
 from serde_lab.gate.baseline.store import BaselineEntry
 from serde_lab.gate.history import HistoryStep, ScenarioHistory, Series
 from serde_lab.gate.output.documents import history_document, self_test_document
+from serde_lab.gate.pool import Pool
 from serde_lab.gate.self_test import (
+    GOAL_DETECTIONS,
+    GOAL_EFFECT,
+    GOAL_FALSE_ALARMS,
     LEAST_DETECTIONS,
     MOST_FALSE_ALARMS,
+    MOST_ROUNDS,
+    RATES,
     Group,
     SelfTest,
+    carried_bounds,
     groups_needed,
+    minutes,
+    rounds_needed,
 )
 from serde_lab.gate.statistics.intervals import Rate
 from serde_lab.report.formats import TextFormat, page_text
@@ -33,6 +43,7 @@ def render_self_test(result: SelfTest, format: TextFormat = "table") -> str:
                 f"upper bound at most {shown_change(MOST_FALSE_ALARMS)}",
                 result.false_alarms_held,
             ),
+            _rate_row("alarms, faster or slower", result.two_sided_alarms, "reported", None),
             _rate_row(
                 f"detections of {shown_change(result.pool.injected)}",
                 result.detections,
@@ -43,16 +54,45 @@ def render_self_test(result: SelfTest, format: TextFormat = "table") -> str:
         frozenset({"found", "of", "rate"}),
     )
     about = Points(tuple(("", line) for line in _about(result)))
+    sections = [Section("table", "", (table, *_alone(result), about))]
     return page_text(
-        Page("self-test", sections=_sections(table, about), data=self_test_document(result)), format
+        Page("self-test", sections=tuple(sections), data=self_test_document(result)), format
     )
+
+
+def _alone(result: SelfTest) -> tuple[Table, ...]:
+    """Detection by each metric alone, and the rounds that it needs; none for a pool of one metric."""
+    if not result.alone:
+        return ()
+    needed = tuple(f"rounds for {rate:.0%}" for rate in RATES)
+    return (
+        text_table(
+            "alone",
+            ("by one metric", "false alarms", "detections", "smallest effect", *needed),
+            [
+                (
+                    name,
+                    _rate(one.two_sided_alarms),
+                    _rate(one.detections),
+                    _effect(one),
+                    *(_needed(one.pool, rate) for rate in RATES),
+                )
+                for name, one in result.alone.items()
+            ],
+        ),
+    )
+
+
+def _needed(pool: Pool, rate: float) -> str:
+    rounds = rounds_needed(pool.rounds, rate)
+    return f"more than {MOST_ROUNDS}" if rounds is None else str(rounds)
 
 
 def _sections(table: Table, below: Points) -> tuple[Section, ...]:
     return (Section("table", "", (table, below)),)
 
 
-def _rate_row(name: str, rate: Rate, required: str, held: bool) -> tuple[str, ...]:
+def _rate_row(name: str, rate: Rate, required: str, held: bool | None) -> tuple[str, ...]:
     return (
         name,
         str(rate.hits),
@@ -60,7 +100,7 @@ def _rate_row(name: str, rate: Rate, required: str, held: bool) -> tuple[str, ..
         shown_change(rate.rate),
         f"{shown_change(rate.low)} .. {shown_change(rate.high)}",
         required,
-        "held" if held else "NOT HELD",
+        "" if held is None else "held" if held else "NOT HELD",
     )
 
 
@@ -75,24 +115,44 @@ def _about(result: SelfTest) -> list[str]:
         f" looks after {looks} rounds; a verdict took {_rounds(result.plain_groups)} rounds on"
         f" equal sides and {_rounds(result.slowed_groups)} on slowed ones",
     ]
-    if result.wall_alone is not None:
-        alone = result.wall_alone
-        lines.append(
-            f"by wall seconds alone: false alarms {_rate(alone.false_alarms)}, detections "
-            f"{_rate(alone.detections)}, smallest detectable effect {_effect(alone)}"
-        )
     added = result.pool.injected * result.pool.plain_median
     if added <= result.policy.absolute:
         lines.append(
             f"the injected slowdown adds {shown_value(added, 's')}, no more than the absolute limit of "
             f"{shown_value(result.policy.absolute, 's')}: it cannot be a regression"
         )
-    if result.false_alarms.trials < groups_needed():
-        lines.append(
-            f"{result.false_alarms.trials} groups cannot show the required bound: even without one "
-            f"false alarm it takes {groups_needed()}"
-        )
+    lines += _what_the_pool_carries(result)
     return lines
+
+
+def _what_the_pool_carries(result: SelfTest) -> Iterator[str]:
+    """The bounds that this many groups can show at best, and what the goal would cost."""
+    most, _ = carried_bounds(result.false_alarms.trials)
+    _, least = carried_bounds(result.detections.trials)
+    if result.false_alarms.trials < groups_needed() or least < LEAST_DETECTIONS:
+        yield (
+            f"this pool cannot carry the required bounds: at best it shows at most {shown_change(most)} false"
+            f" alarms and at least {shown_change(least)} detections; {groups_needed()} groups without a false"
+            " alarm are needed"
+        )
+    groups = groups_needed(GOAL_FALSE_ALARMS)
+    each = max(result.plan.looks[0], _mean_rounds(result.plain_groups))
+    rounds = math.ceil(groups * each)
+    yield (
+        f"to show at most {shown_change(GOAL_FALSE_ALARMS)} false alarms it takes {groups} groups without"
+        f" one: {rounds:,} rounds, {minutes(result.pool, rounds):,.0f} minutes of cells"
+    )
+    small = result.pool.slowed_by(GOAL_EFFECT)
+    for name in small.metrics:
+        needed = rounds_needed(small.only(name).rounds, GOAL_DETECTIONS)
+        said = f"more than {MOST_ROUNDS} rounds" if needed is None else f"{needed} rounds"
+        time = "" if needed is None else f", {minutes(result.pool, needed):.1f} minutes of cells"
+        yield (
+            f"a slowdown of {shown_change(GOAL_EFFECT)} of the cell is found at a rate of"
+            f" {shown_change(GOAL_DETECTIONS)} by {name} alone with {said}{time}"
+        )
+    if "sittings" not in result.pool.about:
+        yield "the rounds are of one sitting: what differs between sittings is not in these rates"
 
 
 def _effect(result: SelfTest) -> str:
@@ -107,7 +167,11 @@ def _rate(rate: Rate) -> str:
 
 def _rounds(groups: Sequence[Group]) -> str:
     """The mean number of rounds used per verdict."""
-    return f"{sum(g.rounds for g in groups) / len(groups):.1f}" if groups else "no"
+    return f"{_mean_rounds(groups):.1f}" if groups else "no"
+
+
+def _mean_rounds(groups: Sequence[Group]) -> float:
+    return sum(g.rounds for g in groups) / len(groups) if groups else 0.0
 
 
 def render_history(found: ScenarioHistory, format: TextFormat = "table") -> str:

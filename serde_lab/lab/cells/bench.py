@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from serde_lab.measure.event_log import EventLogReader, SparkHistory, event_log_file
+from serde_lab.measure.metrics import Sample
 from serde_lab.measure.process_tree import (
     TreeUse,
     adopt_orphans,
@@ -44,10 +45,16 @@ class Window:
 
 
 class Bench:
-    """A Spark session with its event log, on `slots` task slots."""
+    """A Spark session with its event log, on `slots` task slots; it took `session_start_s` to start."""
 
-    def __init__(self, spark: SparkSession, event_logs: Path, slots: int) -> None:
-        self.spark, self.slots = spark, slots
+    def __init__(
+        self,
+        spark: SparkSession,
+        event_logs: Path,
+        slots: int,
+        session_start_s: float | None = None,
+    ) -> None:
+        self.spark, self.slots, self.session_start_s = spark, slots, session_start_s
         self._context = spark.sparkContext
         self._log = EventLogReader(event_log_file(event_logs, self._context.applicationId))
         self._daemons: set[int] = set()
@@ -83,6 +90,11 @@ class Bench:
         if self._local:
             self._daemons = {worker["daemon"] for worker in workers}
         return elapsed
+
+    def start_samples(self) -> Iterator[Sample]:
+        """The start of the session, which the clock of every cell leaves out."""
+        if self.session_start_s is not None:
+            yield Sample("session_start_s", self.session_start_s)
 
     def end_workers(self) -> None:
         """End the last cell's worker daemons, which Spark would keep for the whole session, and what they

@@ -204,6 +204,7 @@ class SparkWriteCell(WriteCell):
         strategy, options = job.arm.strategy or "arrow", serde_options(job.arm)
         start_s = self.bench.fresh_workers(job.name, strategy, options, rows)
         yield Sample("worker_start_s", start_s)
+        yield from self.bench.start_samples()
 
     def write(self, group: str, prepared: PreparedWrite, commit: CommitInput) -> Written:
         driver, exchange = TaskTimeline("driver"), self.exchange(commit)

@@ -127,6 +127,7 @@ class _Control(_OnBench):
 
     def start(self) -> Iterator[Sample]:
         yield Sample("worker_start_s", self.bench.fresh_workers(self.job.name))
+        yield from self.bench.start_samples()
 
 
 class ExchangeOnlyCell(_Control):
@@ -195,7 +196,7 @@ class HudiCell(_OnBench):
 
     def start(self) -> Iterator[Sample]:
         self.bench.end_workers()
-        yield from ()
+        yield from self.bench.start_samples()
 
     def commit(self, group: str, number: int, commit: CommitInput) -> CommitResult:
         job = self.job

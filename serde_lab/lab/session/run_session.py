@@ -10,6 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -41,11 +42,13 @@ class RunSession(AbstractContextManager["RunSession"]):
         logs, local = work / "event-log", work / "spark"
         for folder in (logs, local):
             folder.mkdir(parents=True, exist_ok=True)
-        self.spark = start_session(
-            session_settings(scenario, settings, plan, str(logs), str(local))
-        )
+        wanted = session_settings(scenario, settings, plan, str(logs), str(local))
+        began = time.perf_counter()
+        self.spark = start_session(wanted)
         try:
-            self.bench = Bench(self.spark, logs, self.spark.sparkContext.defaultParallelism)
+            start_s = time.perf_counter() - began
+            slots = self.spark.sparkContext.defaultParallelism
+            self.bench = Bench(self.spark, logs, slots, start_s)
         except BaseException:
             stop_session(self.spark)
             raise

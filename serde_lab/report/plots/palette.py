@@ -64,8 +64,11 @@ SERIES = {
     # waiting: grey
     "input_wait": Shade("#7a838d", "#8d97a2"),
     "output_wait": Shade("#8b949d", "#6f7984"),
+    "task_setup": Shade("#4f5a66", "#c2cad3"),
+    "jvm_before": Shade("#5a6b6b", "#a3b5b5"),
     "worker_start": Shade("#5f6770", "#aab3bd"),
     "bind": Shade("#565e66", "#b4bcc5"),
+    "jvm_after": Shade("#66756f", "#95a89f"),
     "worker_end": Shade("#6c747d", "#9aa4ae"),
     "jvm": Shade("#6d7b6a", "#9fb09b"),
     "idle-driver": Shade("#b3bbc4", "#565f6a"),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import Any
 
-from serde_lab.analysis.ratios import Ratio, paired_ratio
 from serde_lab.analysis.rounding import text as rounded_text
 from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.measure.phases import SERDE_WORK
@@ -26,6 +26,11 @@ _COLUMNS = (
     Column("serde_cpu_s", "SerDe CPU", unit="s", about=f"{SERDE_WORK}, all workers"),
     Column("serde_share", "SerDe share", about="share of all slot time"),
     Column("tree_cpu_s", "all CPU", unit="s", about="lab, JVM and Python workers together"),
+    Column(
+        "cpu_ratio",
+        "CPU ratio",
+        about="CPU of all processes over the reference's, like ratio: the cost that other work changes least",
+    ),
     Column("shuffle_bytes", "shuffle", about="as Spark wrote it, compressed"),
     Column("frame_bytes", "frames", about="bytes as encoded"),
     Column("peak_worker_rss_bytes", "peak worker", about="most memory of one worker"),
@@ -42,7 +47,35 @@ def arms_section(facts: RunValues) -> Section:
         "muted",
     )
     controls = any(arm.kind == "control" for arm in facts.arms)
-    return Section.of("arms", "The arms", table, note if controls else None, _commits(facts))
+    more = (note if controls else None, _outside(facts), _commits(facts))
+    return Section.of("arms", "The arms", table, *more)
+
+
+def _outside(facts: RunValues) -> Table | None:
+    """What the clock leaves out; None for a run that starts neither session nor workers."""
+    columns = (
+        Column("arm", "arm", numeric=False),
+        Column("seconds", "warm", unit="s", about="what the clock counts"),
+        Column(
+            "worker_start_s", "workers' start", unit="s", about="Python workers, anew each cell"
+        ),
+        Column("session_start_s", "session's start", unit="s", about="once for all arms"),
+        Column("cold", "cold round", unit="s"),
+        Column("fresh_s", "from a fresh session", unit="s", about="both starts and a cold round"),
+    )
+    rows = []
+    for arm in facts.timed:
+        workers_s, session_s = arm.figure("worker_start_s"), arm.figure("session_start_s")
+        if workers_s is None and session_s is None:
+            continue
+        cold = arm.cold_seconds.values()
+        times = (arm.seconds, workers_s, session_s, median(cold) if cold else None)
+        shown = (_figure("seconds", value) for value in (*times, arm.figure("fresh_s")))
+        rows.append((Cell(arm.name, arm.name, header=True), *shown))
+    if not rows:
+        return None
+    caption = "Seconds of a warm round, and what its clock leaves out"
+    return Table("outside", caption, columns, tuple(rows), folded="What the clock leaves out")
 
 
 def _commits(facts: RunValues) -> Table | None:
@@ -76,7 +109,7 @@ def _commits(facts: RunValues) -> Table | None:
 
 def _row(arm: ArmValues, facts: RunValues) -> tuple[Cell, ...]:
     absent = Cell(notation.NOTHING, tone="muted")
-    ratio = arm.ratio_to_reference
+    ratio, by_cpu = arm.ratio_to_reference, arm.cpu_ratio_to_reference
     seconds = list(arm.seconds_by_round.values())
     between = notation.between(min(seconds), max(seconds)) if len(seconds) > 1 else ""
     per_record = arm.per_record("serde_cpu_s")
@@ -86,7 +119,7 @@ def _row(arm: ArmValues, facts: RunValues) -> tuple[Cell, ...]:
         Cell(rounded_text("seconds", arm.seconds), arm.seconds, between)
         if arm.seconds is not None
         else Cell(arm.absence, None, _reason(arm), "bad" if arm.wrong or arm.unchecked else "warn"),
-        absent if ratio is None else Cell(ratio.text, ratio.value, _range(ratio)),
+        absent if ratio is None else Cell(ratio.text, ratio.value, ratio.finding),
         _figure("rows_per_s", arm.figure("rows_per_s")),
         Cell(
             rounded_text("seconds", arm.figure("serde_cpu_s")),
@@ -94,7 +127,8 @@ def _row(arm: ArmValues, facts: RunValues) -> tuple[Cell, ...]:
             "" if per_record is None else f"{notation.number(1e6 * per_record)} µs/record",
         ),
         _figure("share", share),
-        _of_all_processes(arm, facts),
+        _figure("seconds", arm.figure("tree_cpu_s")),
+        absent if by_cpu is None else Cell(by_cpu.text, by_cpu.value, by_cpu.finding),
         _bytes(arm, "shuffle_bytes"),
         _bytes(arm, "frame_bytes"),
         Cell(
@@ -103,16 +137,6 @@ def _row(arm: ArmValues, facts: RunValues) -> tuple[Cell, ...]:
         ),
         _checks(arm),
     )
-
-
-def _of_all_processes(arm: ArmValues, facts: RunValues) -> Cell:
-    """CPU seconds of the whole process tree, and how they compare with the reference's."""
-    cpu_s = arm.figure("tree_cpu_s")
-    note = ""
-    if facts.reference is not None and arm is not facts.reference:
-        ratio = paired_ratio(arm.by_round("tree_cpu_s"), facts.reference.by_round("tree_cpu_s"))
-        note = "" if ratio is None else _range(ratio)
-    return Cell(rounded_text("seconds", cpu_s), cpu_s, note)
 
 
 def _name(arm: ArmValues, facts: RunValues) -> Cell:
@@ -127,11 +151,6 @@ def _reason(arm: ArmValues) -> str:
         failed = [check for check in arm.summary["checks"] if check["failed"]]
         return "; ".join(f"{check['name']}: {check['detail']}" for check in failed)
     return str(arm.unchecked or arm.summary["error"] or arm.summary["missing"] or "")
-
-
-def _range(ratio: Ratio) -> str:
-    """The interval of a ratio, and whether it leaves open which of the two is faster."""
-    return ratio.range and (ratio.range if ratio.decided else f"{ratio.range}, undecided")
 
 
 def _figure(quantity: Any, value: float | None) -> Cell:

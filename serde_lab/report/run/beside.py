@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from serde_lab.analysis.hudi_steps import HudiSteps
-from serde_lab.analysis.ratios import Ratio
+from serde_lab.analysis.ratios import PeerRatio, Ratio
 from serde_lab.analysis.rfc84 import (
     MERGED_SOURCE,
     PROTOTYPE_GB,
@@ -20,7 +20,7 @@ from serde_lab.analysis.rfc84 import (
     percentage,
     rounds_said,
 )
-from serde_lab.analysis.run_values import ArmValues, RunValues
+from serde_lab.analysis.run_values import RunValues
 from serde_lab.report import notation
 from serde_lab.report.page import (
     Block,
@@ -59,11 +59,13 @@ def peers_section(facts: RunValues) -> Section | None:
     ratios = facts.derived.peer_ratios
     if ratios:
         commits = max(len(one.commits) for one in ratios)
+        with_cpu = any(one.cpu is not None for one in ratios)
         columns = (
             *text_columns("arm", "against"),
             *(Column(f"commit_{n}", f"commit {n}") for n in range(1, commits + 1)),
             Column("geometric_mean", "geometric mean"),
             Column("95_%_interval", "95 % interval"),
+            *((Column("by_cpu", "by CPU"),) if with_cpu else ()),
         )
         rows = tuple(
             (
@@ -71,7 +73,8 @@ def peers_section(facts: RunValues) -> Section | None:
                 Cell(one.against, one.against),
                 *(Cell(ratio.text, ratio.value, ratio.range) for ratio in one.commits),
                 Cell(one.mean.text, one.mean.value),
-                Cell(one.mean.range or notation.NOTHING, one.mean.range),
+                Cell(one.mean.finding or notation.NOTHING, one.mean.range),
+                *_by_cpu(one, with_cpu),
             )
             for one in ratios
         )
@@ -79,12 +82,22 @@ def peers_section(facts: RunValues) -> Section | None:
             "How many times faster, by commit: the other\u2019s seconds over the arm\u2019s, geometric"
             " means over rounds with 95 % intervals"
         )
+        if with_cpu:
+            caption += "; by CPU: the same of the CPU time of all processes, over all commits"
         blocks.append(Table("times-faster", caption, columns, rows))
     if facts.derived.hudi_steps is not None:
         blocks += _steps(facts.derived.hudi_steps)
     isolated = bool(facts.run.header.settings.get("isolate_peers"))
     note = Sentence(_ISOLATED if isolated else _SHARED, "muted")
     return Section.of("peers", "Beside Apache Hudi", *blocks, _options_table(facts), note)
+
+
+def _by_cpu(one: PeerRatio, shown: bool) -> tuple[Cell, ...]:
+    if not shown:
+        return ()
+    if one.cpu is None:
+        return (Cell(notation.NOTHING, None, tone="muted"),)
+    return (Cell(one.cpu.text, one.cpu.value, one.cpu.finding),)
 
 
 def _steps(found: HudiSteps) -> tuple[Block, ...]:
@@ -275,53 +288,7 @@ def claim_cells(claim: Claim) -> tuple[Cell, ...]:
         Cell(claim.promised, claim.rfc_most),
         Cell(claim.said_when_merged, claim.merged),
         Cell(percentage(claim.rfc_change), claim.rfc_change),
-        Cell(claim.verdict, claim.verdict, tone=tones.get(claim.verdict, "muted")),
-    )
-
-
-_FAR = 1.25
-"""A prediction that is off by more than this factor, in either direction, counts as missed."""
-
-
-def prediction_section(facts: RunValues) -> Section | None:
-    """The section, or None without predictions."""
-    arms = facts.predicted
-    if not arms:
-        return None
-    columns = (
-        Column("arm", "arm", numeric=False),
-        Column("expected_us", "SerDe CPU predicted", unit="µs per record"),
-        Column("measured_us", "measured", unit="µs per record"),
-        Column("us_ratio", "measured over predicted"),
-        Column("expected_bytes", "frame bytes predicted", unit="B per record"),
-        Column("measured_bytes", "measured", unit="B per record"),
-        Column("bytes_ratio", "measured over predicted"),
-    )
-    table = Table(
-        "prediction",
-        "What each arm's author predicted before the measurement, and what was measured",
-        columns,
-        tuple(_prediction_row(arm) for arm in arms),
-    )
-    return Section("prediction", "Prediction and measurement", (table,))
-
-
-def _prediction_row(arm: ArmValues) -> tuple[Cell, ...]:
-    cost = arm.per_record("serde_cpu_s")
-    return (
-        Cell(arm.name, arm.name, header=True),
-        *_pair(arm.expected_us, None if cost is None else 1e6 * cost),
-        *_pair(arm.expected_bytes, arm.per_record("frame_bytes")),
-    )
-
-
-def _pair(expected: float | None, measured: float | None) -> tuple[Cell, Cell, Cell]:
-    ratio = measured / expected if measured is not None and expected else None
-    tone: Tone = ""
-    if ratio is not None and ratio > 0:
-        tone = "warn" if max(ratio, 1 / ratio) > _FAR else "good"
-    return (
-        Cell(notation.number(expected), expected),
-        Cell(notation.number(measured), measured),
-        Cell(notation.ratio(ratio), ratio, tone=tone),
+        Cell(
+            claim.verdict, claim.verdict, note=claim.doubt, tone=tones.get(claim.verdict, "muted")
+        ),
     )

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from serde_lab.analysis.drift import CALIBRATION_LIMIT
+from serde_lab.analysis.drift import CALIBRATION_LIMIT, other_work
+from serde_lab.analysis.ratios import CHANCE
 from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.report import notation
 from serde_lab.report.page import Block, Cell, Column, Figure, Points, Section, Sentence, Table
 from serde_lab.report.plots.drawings import Line, Lines, Point, PointRow, PointRows
 from serde_lab.report.plots.palette import line_role
-from serde_lab.report.run.provenance import is_dirty
+from serde_lab.report.run.provenance import UNKNOWN, is_dirty, older_instruments
 
 FEW_ROUNDS = 5
 WIDE_SPREAD = 0.10
@@ -80,10 +81,27 @@ def _rounds(facts: RunValues) -> Iterator[tuple[str, str]]:
             f"The arm with the fewest has {notation.plural(fewest, 'measured round')}. With that"
             f" few, a paired permutation test cannot give a p below {smallest}.",
         )
+    open_ratios = [
+        f"{notation.named(arm.name)} ({ratio.finding.replace('undecided: ', '')})"
+        for arm in facts.timed
+        if (ratio := arm.ratio_to_reference) is not None and ratio.range and ratio.doubt
+    ]
+    if open_ratios:
+        yield (
+            "Undecided",
+            "The interval of the ratio to the reference holds 1, so that neither is shown to be faster, for"
+            f" {notation.listed(open_ratios)}. The rounds would decide it with a chance of"
+            f" {notation.percent(CHANCE)}, if the ratio and its spread stay as they are.",
+        )
     if len(counts) > 1:
         yield (
             "Unequal rounds",
             "Not every arm was measured in every round, so medians cover different rounds.",
+        )
+    if signs := other_work(facts.run):
+        yield (
+            "Made beside other work",
+            f"{notation.listed(list(signs))}: this run cannot be quoted.",
         )
     if facts.drift:
         moved = notation.listed(
@@ -94,7 +112,7 @@ def _rounds(facts: RunValues) -> Iterator[tuple[str, str]]:
         )
         yield (
             "The machine's speed changed",
-            f"The time of the calibration cell, which runs none of our code, changed by more than"
+            f"The time of fixed work, which runs none of our code, changed by more than"
             f" {notation.percent(CALIBRATION_LIMIT)} in {moved}. No verdict should rest on such rounds"
             " alone.",
         )
@@ -175,6 +193,19 @@ def _attribution(facts: RunValues) -> Iterator[tuple[str, str]]:
 
 
 def _reach(facts: RunValues) -> Iterator[tuple[str, str]]:
+    older = older_instruments(facts.run.header)
+    if older == (UNKNOWN,):
+        yield (
+            "Older measuring code",
+            "The run does not record its instruments: it was measured by an older version, and its figures"
+            " may not be comparable with newer ones.",
+        )
+    elif older:
+        yield (
+            "Older measuring code",
+            f"These instruments have changed since the run: {notation.listed(list(older))}. What they"
+            " measured is not comparable with newer figures.",
+        )
     if is_dirty(facts):
         yield (
             "Uncommitted changes",

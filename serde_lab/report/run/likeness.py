@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from serde_lab.analysis.ratios import PeerRatio
 from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.peers.likeness import FILES_ALIKE
 from serde_lab.report import notation
@@ -48,14 +49,14 @@ def likeness_table(facts: RunValues) -> Table | None:
         "likeness",
         "What is alike between this pipeline and Apache Hudi, and what is not",
         columns,
-        tuple(_likeness_row(one, facts.arms) for one in aspects),
+        tuple(_likeness_row(one, facts) for one in aspects),
         sortable=False,
     )
 
 
-def _likeness_row(aspect: Mapping[str, Any], arms: Sequence[ArmValues]) -> tuple[Cell, ...]:
+def _likeness_row(aspect: Mapping[str, Any], facts: RunValues) -> tuple[Cell, ...]:
     name, more = str(aspect["name"]), str(aspect["more"])
-    measured = "; ".join(_measured(aspect, arms))
+    measured = "; ".join(_measured(aspect, facts.arms, facts.derived.peer_ratios))
     return (
         Cell(name, name, header=True),
         Cell(str(aspect["ours"]), str(aspect["ours"])),
@@ -65,7 +66,9 @@ def _likeness_row(aspect: Mapping[str, Any], arms: Sequence[ArmValues]) -> tuple
     )
 
 
-def _measured(aspect: Mapping[str, Any], arms: Sequence[ArmValues]) -> Iterable[str]:
+def _measured(
+    aspect: Mapping[str, Any], arms: Sequence[ArmValues], ratios: Sequence[PeerRatio]
+) -> Iterable[str]:
     """The aspect's figures; arms with the same text are listed together."""
     for metric in aspect.get("metrics", ()):
         said: dict[str, list[str]] = {}
@@ -80,8 +83,20 @@ def _measured(aspect: Mapping[str, Any], arms: Sequence[ArmValues]) -> Iterable[
             yield f"{label}: " + ", ".join(
                 f"{text} in {notation.listed(names)}" for text, names in said.items()
             )
+        if metric == "tree_cpu_s":
+            yield from _cpu_ratios(ratios)
     if aspect.get("shown_in"):
         yield f"the check {aspect['shown_in']} shows it for each table"
+
+
+def _cpu_ratios(ratios: Sequence[PeerRatio]) -> Iterable[str]:
+    """How many times the CPU of all processes the peers take, beside the ratio by seconds."""
+    for one in ratios:
+        if one.cpu is not None:
+            yield (
+                f"{one.against} over {one.arm}: {one.cpu.text} by CPU ({one.cpu.range}),"
+                f" {one.mean.text} by seconds ({one.mean.range})"
+            )
 
 
 def _figure(arm: ArmValues, metric: str) -> float | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from serde_lab.analysis.ratios import Ratio, paired_ratio
+from serde_lab.analysis.ratios import CHANCE, Ratio, paired_ratio
 from serde_lab.analysis.run_values import ArmValues, RunValues, run_values
 from serde_lab.measure.phases import SERDE_WORK
 from serde_lab.report import notation
@@ -19,7 +19,6 @@ from serde_lab.report.run.arms import arms_section, checks_section
 from serde_lab.report.run.beside import (
     fairness_section,
     peers_section,
-    prediction_section,
     rfc84_section,
 )
 from serde_lab.report.run.byte_counts import byte_section
@@ -29,7 +28,7 @@ from serde_lab.report.run.effects import effects_section
 from serde_lab.report.run.growth_curves import growth_headline, growth_section
 from serde_lab.report.run.ladder import differences, ladder_section
 from serde_lab.report.run.provenance import commands_section, environment_section, raw_section
-from serde_lab.report.run.time_split import merging_section, time_section
+from serde_lab.report.run.time_split import merging_section, prediction_section, time_section
 from serde_lab.report.run.topology_costs import topologies_section
 from serde_lab.runs.model import Run
 from serde_lab.runs.plain_text import plain
@@ -199,7 +198,7 @@ def _reference_wins(
         f"the time of {notation.named(second.name)}, the second fastest, over that of"
         f" {notation.named(best.name)}, the reference"
     )
-    return _times(factor), about, (Sentence(text),)
+    return _times(factor), about, (Sentence(text), *_needed(factor))
 
 
 def _pair(
@@ -226,9 +225,26 @@ def _pair(
         sentences += _saved(best, reference)
     else:
         about = f"between {first} and {second}; which is faster is not decided"
+        sentences += _needed(factor)
     sound = len(differences(reference, best)) < 2
     sentences.append(Sentence(_cause(facts, best, reference), "" if sound else "warn"))
     return _times(factor), about, tuple(sentences)
+
+
+def _needed(factor: Ratio | None) -> list[Sentence]:
+    """Say how many rounds more would decide a ratio, if its spread is known."""
+    if factor is None or not factor.range or not factor.doubt:
+        return []
+    if factor.more_rounds is None:
+        return [Sentence("No number of rounds up to 1,000 would decide it.", "warn")]
+    more = notation.plural(factor.more_rounds, "more round")
+    return [
+        Sentence(
+            f"{more[0].upper()}{more[1:]} would decide it with a chance of {notation.percent(CHANCE)}, if the"
+            " ratio and its spread stay as they are.",
+            "warn",
+        )
+    ]
 
 
 def _times(factor: Ratio | None) -> str:
@@ -335,6 +351,9 @@ def _alarms(facts: RunValues) -> tuple[Sentence, ...]:
                 "bad",
             )
         )
+    if facts.summary["other_work"]:
+        signs = notation.listed(facts.summary["other_work"])
+        found.append(Sentence(f"This run was made beside other work: {signs}.", "warn"))
     state = facts.run.header.state
     if state != "complete":
         what = "is still running" if state == "running" else "was interrupted"

@@ -11,7 +11,7 @@ from math import fsum
 from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.measure import phases
 from serde_lab.report import notation
-from serde_lab.report.page import Cell, Column, Figure, Section, Sentence, Table
+from serde_lab.report.page import Cell, Column, Figure, Section, Sentence, Table, Tone
 from serde_lab.report.plots import palette
 from serde_lab.report.plots.drawings import Bar, Key, Panel, Segment, StackedBars
 
@@ -19,7 +19,7 @@ _GROUP_ROLE = {
     "serde": "other",
     "pipeline": "other",
     "wait": "input_wait",
-    "worker": "worker_start",
+    "worker": "jvm_before",
     "idle": "idle-driver",
     "lost": "lost_attempts",
     "unattributed": "unattributed",
@@ -294,4 +294,52 @@ def _row(arm: ArmValues) -> tuple[Cell, ...]:
     return (
         Cell(arm.name, arm.name, note=arm.note, header=True),
         *(Cell(notation.number(value), value) for value in (*values, fsum(values))),
+    )
+
+
+_FAR = 1.25
+"""A prediction that is off by more than this factor, in either direction, counts as missed."""
+
+
+def prediction_section(facts: RunValues) -> Section | None:
+    """The section, or None without predictions."""
+    arms = facts.predicted
+    if not arms:
+        return None
+    columns = (
+        Column("arm", "arm", numeric=False),
+        Column("expected_us", "SerDe CPU predicted", unit="µs per record"),
+        Column("measured_us", "measured", unit="µs per record"),
+        Column("us_ratio", "measured over predicted"),
+        Column("expected_bytes", "frame bytes predicted", unit="B per record"),
+        Column("measured_bytes", "measured", unit="B per record"),
+        Column("bytes_ratio", "measured over predicted"),
+    )
+    table = Table(
+        "prediction",
+        "What each arm's author predicted before the measurement, and what was measured",
+        columns,
+        tuple(_prediction_row(arm) for arm in arms),
+    )
+    return Section("prediction", "Prediction and measurement", (table,))
+
+
+def _prediction_row(arm: ArmValues) -> tuple[Cell, ...]:
+    cost = arm.per_record("serde_cpu_s")
+    return (
+        Cell(arm.name, arm.name, header=True),
+        *_pair(arm.expected_us, None if cost is None else 1e6 * cost),
+        *_pair(arm.expected_bytes, arm.per_record("frame_bytes")),
+    )
+
+
+def _pair(expected: float | None, measured: float | None) -> tuple[Cell, Cell, Cell]:
+    ratio = measured / expected if measured is not None and expected else None
+    tone: Tone = ""
+    if ratio is not None and ratio > 0:
+        tone = "warn" if max(ratio, 1 / ratio) > _FAR else "good"
+    return (
+        Cell(notation.number(expected), expected),
+        Cell(notation.number(measured), measured),
+        Cell(notation.ratio(ratio), ratio, tone=tone),
     )
