@@ -144,7 +144,9 @@ import os, subprocess, sys, time
 from serde_lab.measure.process_tree import adopt_orphans, end_processes, started_by
 adopt_orphans(True)
 spin = [sys.executable, "-S", "-c", {_SPIN.format(s=60)!r}]
-parent = f"import subprocess as s; print(s.Popen({{spin!r}}, start_new_session=True, stdout=s.DEVNULL).pid)"
+# it must not hold the pipes of the process that starts it, which would be waited for
+apart = "start_new_session=True, stdout=s.DEVNULL, stderr=s.DEVNULL"
+parent = f"import subprocess as s; print(s.Popen({{spin!r}}, {{apart}}).pid)"
 named = {{**os.environ, "OF_A_CELL": "1"}}
 made = subprocess.run([sys.executable, "-S", "-c", parent], env=named, text=True, capture_output=True)
 kept = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)

@@ -62,7 +62,8 @@ class RunSession(AbstractContextManager["RunSession"]):
         try:
             if isinstance(error, PySparkException | Py4JError):
                 # the error's text is available only while the JVM lives
-                on_purpose().__exit__(type(error), error, error.__traceback__)
+                with on_purpose():
+                    raise error
         finally:
             self.bench.end_workers()
             stop_session(self.spark)
