@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 
 import numpy as np
@@ -99,8 +100,12 @@ def self_test(
     policy: Policy | None = None,
     *,
     effects: Sequence[float] = EFFECTS,
+    slower: Callable[[float], Pool] | None = None,
 ) -> SelfTest:
-    """Judge a pool. `effects` are tried to find the smallest detectable effect (empty: skip the search)."""
+    """Judge a pool. `effects` are tried to find the smallest detectable effect (empty: skip the search).
+
+    `slower` gives the pool with another slowdown, by default `pool.slowed_by`.
+    """
     policy = policy or Policy()
     plain = judge_groups(pool, plan, policy, slowed=False)
     slowed = judge_groups(pool, plan, policy, slowed=True)
@@ -110,14 +115,25 @@ def self_test(
         policy=policy,
         false_alarms=_alarms(plain),
         detections=_alarms(slowed),
-        smallest_effect=_smallest_effect(pool, plan, policy, effects),
+        smallest_effect=_smallest_effect(slower or pool.slowed_by, plan, policy, effects),
         plain_groups=plain,
         slowed_groups=slowed,
         alone={
-            name: self_test(pool.only(name), plan, policy, effects=effects)
+            name: self_test(
+                pool.only(name),
+                plan,
+                policy,
+                effects=effects,
+                # of the cell's wall time, whatever the metric
+                slower=partial(_slowed_alone, pool, name),
+            )
             for name in (pool.metrics if pool.others and effects else ())
         },
     )
+
+
+def _slowed_alone(pool: Pool, metric: str, effect: float) -> Pool:
+    return pool.slowed_by(effect).only(metric)
 
 
 def judge_groups(
@@ -227,13 +243,13 @@ def _alarms(groups: Sequence[Group]) -> Rate:
 
 
 def _smallest_effect(
-    pool: Pool, plan: AlphaSpending, policy: Policy, effects: Sequence[float]
+    slower: Callable[[float], Pool], plan: AlphaSpending, policy: Policy, effects: Sequence[float]
 ) -> float | None:
     """The smallest detected effect by bisection; assumes that larger effects are detected no less often."""
     low, high = 0, len(effects)
     while low < high:
         middle = (low + high) // 2
-        groups = judge_groups(pool.slowed_by(effects[middle]), plan, policy, slowed=True)
+        groups = judge_groups(slower(effects[middle]), plan, policy, slowed=True)
         if rounded_change(_alarms(groups).low) >= LEAST_DETECTIONS:
             high = middle
         else:
