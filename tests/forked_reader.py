@@ -1,9 +1,8 @@
-"""The process that decodes frames in two checks (`stand_alone`, `referee`), forked instead of started.
+"""The process that decodes frames in the check `frames_stand_alone`, forked instead of started.
 
 It is forked from a process that has imported the lab and seen no record, so it knows of the encoding
 process only what it is sent, as a started one does. Starting one for each run of a test takes a second
-of CPU time, and namespaces for the referee's another. `tests/sabotage` and runs in processes of their own
-have both.
+of CPU time. `tests/sabotage` and runs in processes of their own start it.
 """
 
 from __future__ import annotations
@@ -56,8 +55,3 @@ def _decode(request: Path, answer: Path, env: Mapping[str, str]) -> None:
 
 FORKED = SimpleNamespace(run=run, TimeoutExpired=subprocess.TimeoutExpired)
 """Takes the place of the module `subprocess` in the check."""
-
-NO_NAMESPACES = SimpleNamespace(
-    is_possible=lambda _folder: True, enclosed=lambda command, _folder, _since_s: list(command)
-)
-"""Takes the place of the module `isolation` in the checks."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
@@ -15,7 +14,6 @@ from serde_lab.errors import RunError, UsageError, worst
 from serde_lab.lab.cells.codec_cells import CodecCells
 from serde_lab.lab.cells.table_cells import InProcess, TableCells
 from serde_lab.lab.checks.cell_checks import CellChecks
-from serde_lab.lab.checks.referee import Referee
 from serde_lab.lab.checks.stand_alone import Proof, frames_stand_alone
 from serde_lab.lab.folders import check_work, work_folder
 from serde_lab.lab.header import run_header, swept_header
@@ -161,7 +159,6 @@ def _measure(
     if point.value is not None:
         progress.message(f"{', '.join(arm.name for arm in point.arms)}")
     session = _codec_session(point, settings, work) if point.peers.with_peers else None
-    began_s = time.time()
     codec = CodecCells.of(point.scenario, point.inputs, point.schema, work, session)
     checks: Judge = codec or _table_checks(point, work, progress)
     rows = pq.read_metadata(point.inputs.commits[0].files[0]).num_rows
@@ -183,34 +180,7 @@ def _measure(
     )
     with closing(codec) if codec else _table_cells(point, settings, work, progress) as cells:
         rounds.run(todo, cells)
-    # the session has ended, and nobody is left who could tell the referee what the frames lack
-    if isinstance(checks, CellChecks):
-        _call_referee(point, rounds, checks, writer, work / "referee", began_s)
     return rounds.not_kept
-
-
-def _call_referee(
-    point: PreparedPoint,
-    rounds: Rounds,
-    checks: CellChecks,
-    writer: RunWriter,
-    work: Path,
-    began_s: float,
-) -> None:
-    """Have a referee decode frames of every arm that was measured and found right."""
-    arms = {
-        arm.name: arm
-        for arm in point.arms
-        if arm.name in rounds.frames and arm.name not in rounds.given_up
-    }
-    referee = Referee(point.inputs, point.schema, work, began_s)
-    found = referee.judge(
-        {name: (arm.strategy or "", serde_options(arm)) for name, arm in arms.items()},
-        {name: rounds.frames[name] for name in arms},
-        {name: checks.rows_of(arm) for name, arm in arms.items()},
-    )
-    for name, result in found.items():
-        writer.check(Check(result.name, result.passed, result.detail, arm=name))
 
 
 def _codec_session(point: PreparedPoint, settings: RunSettings, work: Path) -> SessionSettings:

@@ -25,7 +25,6 @@ from serde_lab.scenario.model import Arm, Scenario
 from serde_lab.serde.interface import SerdeOptions
 from serde_lab.serde.registry import BUILT_IN, strategy
 from serde_lab.table.portability import unreadable_by_rust, zoneless_columns
-from serde_lab.verify.contents import RowSource
 from serde_lab.verify.oracle import HistoryCommit, solve
 from serde_lab.verify.rules import TableRules
 from serde_lab.verify.table_checks import (
@@ -42,16 +41,17 @@ UNATTRIBUTED = "work_is_inside_timers"
 PROCESSES = "processes_work_in_phases"
 FLOOR = "frames_hold_the_rows"
 
-_MOST_UNATTRIBUTED, _LEAST_UNATTRIBUTED_S = 0.06, 0.1
+_MOST_UNATTRIBUTED, _LEAST_UNATTRIBUTED_S = 0.06, 0.5
 """The larger of a share of the workers' CPU and of seconds is how much of it may lie outside all phases.
 
 In the 250 cells of strategies in results/reference it was 1.2 % in the median, and at most 3.2 % in cells
 with 1 s of CPU or more; shorter cells had at most 0.04 s. The most that an honest arm was seen to
-have is 5.2 %: `step3` with the smallest mini-batches, on an overloaded machine.
+have is 5.2 %: `step3` with the smallest mini-batches, on an overloaded machine. The first cell of a process
+imports what it needs, outside all phases: up to 0.32 s on such a machine.
 """
 _MOST_WAITING_CPU, _LEAST_WAITING_S = 0.25, 0.25
 """The same for CPU in phases of waiting; the same cells had at most 16.3 % there."""
-_MOST_BESIDE, _LEAST_BESIDE_S = 0.05, 0.2
+_MOST_BESIDE, _LEAST_BESIDE_S = 0.05, 0.5
 """The same for the CPU of worker processes that no phase has. Cells of five honest strategies on Spark, with
 0.04 to 1.7 s of CPU, had 0.00 to 0.03 s there; half of a tick of 10 ms a process is uncertain."""
 _FLOOR_SHARE, _FLOOR_ROWS = 0.5, 32_768
@@ -92,10 +92,6 @@ class CellChecks:
             folder = self._work / "oracle" / str(len(self._answers))
             self._answers[kind] = rules, Expected.of(solve(rules, self._history, folder))
         return self._answers[kind]
-
-    def rows_of(self, arm: Arm) -> RowSource:
-        """The rows that the arm's table must hold; it holds them if its checks passed."""
-        return self._answer(arm)[1].rows
 
     def judge(self, arm: Arm, result: CellResult) -> TableVerdict:
         """Every check of one cell; the fingerprint is None if no table was written or readable."""

@@ -21,7 +21,6 @@ import pyarrow as pa
 
 from serde_lab.errors import reason_of
 from serde_lab.inputs.made_up_rows import made_up_rows
-from serde_lab.lab.checks import isolation
 from serde_lab.records.keys import NOWHERE, KeyGenerator
 from serde_lab.records.plain_form import first_difference
 from serde_lab.records.schema import RecordSchema
@@ -31,7 +30,6 @@ from serde_lab.verify.table_checks import CheckResult
 
 STAND_ALONE = "frames_stand_alone"
 
-_MODULE = "serde_lab.lab.checks.stand_alone"
 _MOST_ROWS = 2048
 # a process without an answer by then will never answer, however busy the machine is
 _TIMEOUT_S = 300
@@ -82,7 +80,7 @@ def frames_stand_alone(
             samples[name] = _sample(subject, options, schema, enveloped)
         except Exception as exc:  # a plug-in may raise anything
             raised[name] = f"{subject} cannot encode made-up rows: {reason_of(exc)}"
-    answers = read_back({name: sample.sent for name, sample in samples.items()}, work)
+    answers = _read_back({name: sample.sent for name, sample in samples.items()}, work)
     return Proof({n: _judged(sample, answers[n]) for n, sample in samples.items()}, raised)
 
 
@@ -115,17 +113,14 @@ def _failed(detail: str) -> CheckResult:
     return CheckResult(STAND_ALONE, False, detail)
 
 
-def read_back(
-    sent: Mapping[str, Sent], work: Path, isolated_since_s: float | None = None
-) -> dict[str, pa.RecordBatch | str]:
+def _read_back(sent: Mapping[str, Sent], work: Path) -> dict[str, pa.RecordBatch | str]:
     """The rows that another process decodes, or why it cannot.
 
-    If a strategy ends that process, a new one decodes the remaining arms. With `isolated_since_s` the process
-    runs in namespaces, without package files that changed since.
+    If a strategy ends that process, a new one decodes the remaining arms.
     """
     answers: dict[str, pa.RecordBatch | str] = {}
     while left := [name for name in sent if name not in answers]:
-        ended = _ask(sent, left, answers, work, isolated_since_s)
+        ended = _ask(sent, left, answers, work)
         missing = [name for name in left if name not in answers]
         if missing:
             answers[missing[0]] = ended
@@ -137,7 +132,6 @@ def _ask(
     names: Sequence[str],
     answers: dict[str, pa.RecordBatch | str],
     work: Path,
-    isolated_since_s: float | None,
 ) -> str:
     """Start one process for `names` and add its results to `answers`; returns how it ended."""
     work.mkdir(parents=True, exist_ok=True)
@@ -146,9 +140,7 @@ def _ask(
     answer.unlink(missing_ok=True)
     # the other process must find the same strategies as this one
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-m", _MODULE, str(request.resolve()), str(answer.resolve())]
-    if isolated_since_s is not None:
-        command = isolation.enclosed(command, work, isolated_since_s)
+    command = [sys.executable, "-m", __name__, str(request), str(answer)]
     try:
         done = subprocess.run(
             command, env=environment, capture_output=True, timeout=_TIMEOUT_S, check=False

@@ -6,7 +6,7 @@ decodes them shard by shard.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -154,7 +154,6 @@ def total_bytes(frames: pa.BinaryArray) -> int:
 
 
 _MOST_RUNS = 4096
-_MOST_KEPT, _MOST_KEPT_BYTES = 32, 1 << 20
 
 
 @dataclass(slots=True)
@@ -169,27 +168,6 @@ class Arrived:
     frames: pa.BinaryArray | None = None
 
 
-class FrameDraw:
-    """Draws frames at random from all that a task receives, so that no strategy knows which are kept."""
-
-    def __init__(self) -> None:
-        # seeded by the operating system
-        self._chance = np.random.default_rng()
-        self._drawn: list[tuple[float, bytes]] = []
-
-    def add(self, chunks: Sequence[pa.BinaryArray]) -> list[bytes]:
-        """Take the frames of `chunks` into account; returns those drawn so far: at most 32, and at most 1 MiB
-        of them unless a single one is larger."""
-        for chunk in chunks:
-            lots = self._chance.random(len(chunk))
-            few = np.argsort(lots)[:_MOST_KEPT].tolist()
-            self._drawn += [(float(lots[n]), chunk[n].as_py()) for n in few]
-        self._drawn = sorted(self._drawn)[:_MOST_KEPT]
-        while len(self._drawn) > 1 and sum(len(f) for _, f in self._drawn) > _MOST_KEPT_BYTES:
-            self._drawn.pop()
-        return [frame for _, frame in self._drawn]
-
-
 class FrameReceiver:
     """Receives the frames of one task and decodes them to records.
 
@@ -199,7 +177,6 @@ class FrameReceiver:
     def __init__(self, task: Task, bound: BoundSerde, with_index: bool = False) -> None:
         self._task, self._bound, self._with_index = task, bound, with_index
         self._mark = bound.mark[0]
-        self._draw = FrameDraw()
 
     def arrivals(
         self,
@@ -237,8 +214,6 @@ class FrameReceiver:
                         del both
                 if index is not None:
                     timeline.add(f"{INDEX}rows", len(index))
-            with timeline.phase("sniff"):
-                timeline.keep(self._draw.add(frames))
             if piece_bytes and index is None:
                 with timeline.phase("decode"):
                     ordered = in_order(pa.chunked_array(frames), positions)
