@@ -42,11 +42,12 @@ def measured(folder: Path, scenario: Scenario) -> Measured:
 
 
 def processes() -> list[psutil.Process]:
-    """Those that serve a session."""
+    """Those that serve a session; one that has ended serves none, whoever waits for it."""
     return [
         one
         for one in psutil.Process().children()
-        if any("spawn_main" in word for word in one.cmdline())
+        if one.status() != psutil.STATUS_ZOMBIE
+        and any("spawn_main" in word for word in one.cmdline())
     ]
 
 
