@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,6 @@ from tests.sabotage.record_verbs import VERB_SABOTAGE
 GOLDEN = Path(__file__).parent / "golden"
 
 
-@dataclass(frozen=True)
 class Bound(BoundArrow):
     """`arrow`, to be broken by a subclass."""
 
