@@ -85,7 +85,7 @@ def outcome(installed: Any, tmp_path_factory: pytest.TempPathFactory) -> Outcome
     settings = RunSettings(results=tmp / "results", cache=tmp / "cache", work=tmp / "work")
     (tmp / "side").mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        # what a cheat must not know is best proven by a process of its own
+        # a process of its own knows nothing that the cheat keeps in memory
         patch.setattr(stand_alone, "subprocess", subprocess)
         patch.setenv("CHEAT_SIDE", str(tmp / "side"))
         patch.setenv("CHEAT_INPUT", str(tmp / "cache" / "inputs" / "*" / "commit-1" / "*.parquet"))
