@@ -97,8 +97,10 @@ def test_memory_that_was_returned_before_the_end_counts() -> None:
 def process(folder: Path, pid: int, parent: int, ticks: int, of_reaped: int) -> None:
     (folder / str(pid)).mkdir(exist_ok=True)
     fields = f"S {parent} 1 1 0 -1 0 0 0 0 0 {ticks} 0 {of_reaped} 0 20 0 1 0 5 0 0"
-    (folder / str(pid) / "stat").write_text(f"{pid} (name) {fields}")
-    (folder / str(pid) / "statm").write_text("10 8 3 0 0 0 0")
+    # replaced whole, as the kernel does: the sampler's thread reads at any moment
+    for name, text in (("stat", f"{pid} (name) {fields}"), ("statm", "10 8 3 0 0 0 0")):
+        (folder / "new").write_text(text)
+        (folder / "new").replace(folder / str(pid) / name)
 
 
 @pytest.mark.parametrize(
