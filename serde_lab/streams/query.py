@@ -14,6 +14,7 @@ from serde_lab.pipeline.commit.table_services import Served
 from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.spark.tables import arrow_schema, batches_of, compactor_on, exchange_for
 from serde_lab.pipeline.spark.worker import check_workers
+from serde_lab.pipeline.write import table_to_write
 from serde_lab.streams.checkpoint_folder import CheckpointFolder
 from serde_lab.streams.exactly_once import MicroBatch, is_stored, name_of
 from serde_lab.streams.options import IDENTIFIER, StreamOptions, parse_stream_options
@@ -134,7 +135,7 @@ def write_stream(
     _check_replayed(df)
     parsed = parse_stream_options(options)
     storage = Storage.open(path)
-    table = HoodieTable.open(storage) if HoodieTable.exists(storage) else None
+    table = table_to_write(storage)
     parse_options(parsed.write, None if table is None else table.config)
     folder = CheckpointFolder.read(df.sparkSession, checkpoint)
     _check_checkpoint(folder, checkpoint, table, parsed)

@@ -29,7 +29,7 @@ from serde_lab.pipeline.spark.exchange import (
 )
 from serde_lab.pipeline.spark.exchange import batches_of as batches_of
 from serde_lab.pipeline.spark.worker import STATUS, carried, check_workers, numbers_in
-from serde_lab.pipeline.write import PreparedWrite
+from serde_lab.pipeline.write import PreparedWrite, table_to_write
 from serde_lab.records.operation import Operation
 from serde_lab.records.schema import storage_type
 from serde_lab.table.files.base_file import COMMIT_TIME, BaseFileReader, with_meta_columns
@@ -37,7 +37,6 @@ from serde_lab.table.files.file_system_view import FileSlice
 from serde_lab.table.read_plan import ReadPlan
 from serde_lab.table.services.compaction import CompactionPlan, compact_slice
 from serde_lab.table.storage.storage import Storage
-from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.timeline import WriteStat
 
 if TYPE_CHECKING:
@@ -56,8 +55,8 @@ def write(df: DataFrame, path: str, options: Mapping[str, Any]) -> Commit:
     """
     check_workers(df.sparkSession)
     storage = Storage.open(path)
-    stored = HoodieTable.open(storage).config if HoodieTable.exists(storage) else None
-    parsed = parse_options(options, stored)
+    stored = table_to_write(storage)
+    parsed = parse_options(options, None if stored is None else stored.config)
     prepared = PreparedWrite.of(storage, arrow_schema(df), parsed)
     with prepared.hold():
         with batches_of(df.sparkSession, parsed.max_records_per_batch):
