@@ -36,8 +36,9 @@ _NOT_REPLAYED = ("socket",)
 class WrittenBatch:
     """What one micro-batch did: its commit, the services after it, and how long its parts took.
 
-    `tasks` are the reports of its Spark tasks. `driver` has the driver's phases: `prepare` (the table is
-    opened, locked and repaired, and the batch looked up), `begin`, `plan`, `execute`, `commit`, `serve`.
+    `tasks` are the reports of its Spark tasks, those of a compaction included. `driver` has the driver's
+    phases: `prepare` (the table is opened, locked and repaired, and the batch looked up), `begin`, `plan`,
+    `execute`, `commit`, `serve`.
     """
 
     number: int
@@ -80,10 +81,11 @@ class BatchWriter:
             exchange = exchange_for(df, options)
             with batches_of(spark, options.max_records_per_batch):
                 commit = prepared.commit(exchange, timeline=clock)
+            serving: list[AttemptReport] = []
             with clock.phase("serve"):
-                served = prepared.serve(compactor_on(spark))
+                served = prepared.serve(compactor_on(spark, serving))
         if self._watch is not None:
-            tasks = tuple(exchange.reports)
+            tasks = (*exchange.reports, *serving)
             self._watch(WrittenBatch(batch_id, commit, served, tasks, clock.report()))
 
 
