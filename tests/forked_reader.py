@@ -31,7 +31,7 @@ def run(
     command: Sequence[str], *, env: Mapping[str, str], timeout: float, **_: Any
 ) -> subprocess.CompletedProcess[bytes]:
     """What `subprocess.run` returns for the same command, but for what the process says."""
-    _python, _m, module, request, answer = command
+    _python, _p, _m, module, request, answer = command
     assert module == "serde_lab.lab.checks.stand_alone"
     place = Path.cwd()
     child = CONTEXT.Process(target=_decode, args=(place / request, place / answer, dict(env)))

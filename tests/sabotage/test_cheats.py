@@ -87,6 +87,10 @@ def outcome(installed: Any, tmp_path_factory: pytest.TempPathFactory) -> Outcome
     with pytest.MonkeyPatch.context() as patch:
         # a process of its own knows nothing that the cheat keeps in memory
         patch.setattr(stand_alone, "subprocess", subprocess)
+        # nor does it take the lab from the folder that it starts in, which may hold another version
+        (tmp / "elsewhere" / "serde_lab").mkdir(parents=True)
+        (tmp / "elsewhere" / "serde_lab" / "__init__.py").touch()
+        patch.chdir(tmp / "elsewhere")
         patch.setenv("CHEAT_SIDE", str(tmp / "side"))
         patch.setenv("CHEAT_INPUT", str(tmp / "cache" / "inputs" / "*" / "commit-1" / "*.parquet"))
         done = run_scenario(asked, settings)

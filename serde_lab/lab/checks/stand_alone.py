@@ -138,9 +138,10 @@ def _ask(
     request, answer = work / "frames.pickle", work / "rows.pickle"
     request.write_bytes(pickle.dumps({name: sent[name] for name in names}))
     answer.unlink(missing_ok=True)
-    # the other process must find the same strategies as this one
+    # the other process must find the same strategies as this one, and the same version of the lab: not that
+    # of the folder that it starts in (-P)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-m", __name__, str(request), str(answer)]
+    command = [sys.executable, "-P", "-m", __name__, str(request), str(answer)]
     try:
         done = subprocess.run(
             command, env=environment, capture_output=True, timeout=_TIMEOUT_S, check=False
