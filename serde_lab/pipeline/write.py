@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from serde_lab.errors import OptionError
+from serde_lab.errors import ConcurrentWrite, OptionError, StorageError
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.commit.coordinator import Commit, Coordinator
 from serde_lab.pipeline.commit.table_services import (
@@ -122,7 +122,7 @@ class PreparedWrite:
             warn_of_kind(options.table, stacklevel=3)
         if makes_table:
             # last, so that a refused write leaves no table behind
-            table = HoodieTable.create(storage, options.table)
+            table = HoodieTable.create(storage, options.table, for_first_write=True)
         if options.drop_metadata_table:
             table = drop_metadata_table_now(table)
         table = table.merging_by(options.table.merger_classes)
@@ -148,6 +148,11 @@ class PreparedWrite:
         it is the instant `keeps`. Raises ConcurrentWrite naming the other writer.
         """
         with self.coordinator.hold(self.options.operation, keeps) as outermost:
+            if outermost and self.makes_table and not self.coordinator.table.is_stored:
+                raise ConcurrentWrite(
+                    f"{self.coordinator.table.storage.url}: another writer made the table anew meanwhile",
+                    hint="write again",
+                )
             takes_away = self.options.operation in (Operation.DELETE, Operation.DELETE_PARTITION)
             if outermost and not takes_away:
                 # another writer may have written since we opened the table
@@ -175,7 +180,7 @@ class PreparedWrite:
                 self._warn_of_null_elements(exchanges)
                 with clock.phase("commit"):
                     replaced = self._replaced(statuses)
-                    return coordinator.complete(
+                    done = coordinator.complete(
                         instant,
                         options.operation,
                         statuses,
@@ -183,31 +188,35 @@ class PreparedWrite:
                         replaced,
                         self.extra_metadata,
                     )
+                    self._table_stays()
+                    return done
             except (Exception, KeyboardInterrupt) as error:
                 # whatever the error, roll back the pending instant before the caller sees it
                 coordinator.give_up(error, takes_table=self.makes_table)
                 raise
 
-    def store_batch(self, exchange: Exchange, shared: SharedInstant | None = None) -> SharedInstant:
+    def store_batch(
+        self,
+        exchange: Exchange,
+        shared: SharedInstant | None = None,
+        timeline: TaskTimeline | None = None,
+    ) -> SharedInstant:
         """Write one batch into a pending instant, where it outlives the driver; `Coordinator.flush` commits
         it.
 
         `shared`: the instant with its earlier batches, which must have been written by this process and with
         the same options and schema; None begins an instant. A batch that fails is undone, and the earlier
         ones stay; the instant must then be completed, since tasks of the failed batch may still be writing.
-        Raises what `commit` raises.
+        `timeline` and errors as with `commit`.
         """
+        clock = timeline or TaskTimeline("driver")
         coordinator, options = self.coordinator, self.options
         check_spanning(options)
         with self.hold("" if shared is None else shared.instant.time):
             try:
-                before: tuple[WriteStat, ...] = ()
-                if shared is None:
-                    instant, number = coordinator.begin(options.operation), 0
-                else:
-                    instant, number = shared.instant, shared.batches
-                    before = shared.metadata.write_stats
-                clock = TaskTimeline("driver")
+                with clock.phase("begin"):
+                    instant = shared.instant if shared else coordinator.begin(options.operation)
+                number = shared.batches if shared else 0
                 remaining, _ = write_batch(
                     coordinator.table,
                     self.schema,
@@ -218,15 +227,28 @@ class PreparedWrite:
                     self.given,
                     number=number,
                     spans=True,
-                    before=before,
+                    before=shared.metadata.write_stats if shared else (),
                 )
                 self._warn_of_null_elements([exchange])
-                return coordinator.store_batch(
-                    instant, number, options.operation, remaining, self.avro, self.extra_metadata
-                )
+                with clock.phase("commit"):
+                    stored = coordinator.store_batch(
+                        instant,
+                        number,
+                        options.operation,
+                        remaining,
+                        self.avro,
+                        self.extra_metadata,
+                    )
+                    self._table_stays()
+                    return stored
             except (Exception, KeyboardInterrupt) as error:
                 coordinator.give_up(error, takes_table=self.makes_table)
                 raise
+
+    def _table_stays(self) -> None:
+        if self.makes_table:
+            with suppress(StorageError):  # the rows are stored, which a later write sees
+                self.coordinator.table.first_write_completed()
 
     def _warn_of_null_elements(self, exchanges: Sequence[Exchange]) -> None:
         lists = list_columns(self.schema.data)
@@ -257,6 +279,20 @@ def serve_table(coordinator: Coordinator, options: WriteOptions, compactor: Comp
     """Run the table services that `options` ask for; the caller holds the table."""
     format = BaseFileFormat(options.codec, options.codec_level)
     return serve(coordinator, options.services, compactor, format)
+
+
+def table_to_write(storage: Storage) -> HoodieTable | None:
+    """The table that is stored, if there is one.
+
+    A table whose first write died is removed, since this write may ask for another kind of table.
+    """
+    table = HoodieTable.open_if_present(storage)
+    if table is not None and table.is_unfinished:
+        # if its first writer is alive, this write waits or is refused later
+        with suppress(ConcurrentWrite), Coordinator(table).hold("removing an unfinished table"):
+            if table.is_unfinished and table.remove_unused():
+                return None
+    return table
 
 
 SPANNING = (Operation.UPSERT, Operation.INSERT, Operation.DELETE)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from threading import Thread, Timer
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 
 from serde_lab.errors import LabError, OptionError
+from serde_lab.measure.timeline import AttemptReport, TaskReport, TaskTimeline
 from serde_lab.pipeline.commit.coordinator import Commit
-from serde_lab.pipeline.commit.table_services import Compactor, compact_in_process
+from serde_lab.pipeline.commit.table_services import Compactor, Served, compact_in_process
 from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.spark.tables import arrow_schema, batches_of, compactor_on, exchange_for
 from serde_lab.pipeline.spark.worker import check_workers
+from serde_lab.pipeline.write import table_to_write
 from serde_lab.streams.checkpoint_folder import CheckpointFolder
 from serde_lab.streams.exactly_once import MicroBatch, is_stored, name_of
 from serde_lab.streams.options import IDENTIFIER, StreamOptions, parse_stream_options
@@ -32,11 +35,35 @@ _NOT_REPLAYED = ("socket",)
 """Spark's sources that cannot send a batch again after a failure."""
 
 
-class BatchWriter:
-    """Writes the micro-batches that `foreachBatch` gives it; `batch_writer` makes one."""
+@dataclass(frozen=True, slots=True)
+class WrittenBatch:
+    """What one micro-batch did: its commit, the services after it, and how long its parts took.
 
-    def __init__(self, path: str, options: Mapping[str, Any]) -> None:
+    `commit` is None if a later batch commits the instant that both share; it then states the rows of both.
+    `tasks` are the reports of its Spark tasks, those of a compaction included. `driver` has the driver's
+    phases: `prepare` (the table is opened, locked and repaired, and the batch looked up), `begin`, `plan`,
+    `execute`, `commit`, `serve`.
+    """
+
+    number: int
+    commit: Commit | None
+    served: Served
+    tasks: tuple[AttemptReport, ...]
+    driver: TaskReport
+
+
+Watch = Callable[[WrittenBatch], None]
+
+
+class BatchWriter:
+    """Writes the micro-batches that `foreachBatch` gives it; `batch_writer` makes one.
+
+    `watch` is told of every batch that was written, once its services are done.
+    """
+
+    def __init__(self, path: str, options: Mapping[str, Any], watch: Watch | None = None) -> None:
         self._writer = StreamWriter(Storage.open(path), parse_stream_options(options))
+        self._watch = watch
         self._spark: SparkSession | None = None
         self._timer: Timer | None = None
 
@@ -52,13 +79,22 @@ class BatchWriter:
         check_workers(spark)
         query = spark.sparkContext.getLocalProperty(_QUERY_ID) or ""
         batch = MicroBatch(query, batch_id)
-        with self._writer.begin(batch, arrow_schema(df)) as write:
+        clock = TaskTimeline("driver")
+        with ExitStack() as held:
+            with clock.phase("prepare"):
+                write = held.enter_context(self._writer.begin(batch, arrow_schema(df)))
             if write is None:
                 return
             options = write.options
+            exchange = exchange_for(df, options)
             with batches_of(spark, options.max_records_per_batch):
-                write.commit(exchange_for(df, options))
-            write.serve(compactor_on(spark))
+                commit = write.commit(exchange, timeline=clock)
+            serving: list[AttemptReport] = []
+            with clock.phase("serve"):
+                served = write.serve(compactor_on(spark, serving))
+        if self._watch is not None:
+            tasks = (*exchange.reports, *serving)
+            self._watch(WrittenBatch(batch_id, commit, served, tasks, clock.report()))
         self._set_timer()
 
     def flush(self) -> Commit | None:
@@ -149,6 +185,7 @@ def write_stream(
     available_now: bool = False,
     once: bool = False,
     query_name: str | None = None,
+    watch: Watch | None = None,
 ) -> StreamingQuery:
     """Start a query that writes the streaming DataFrame `df` to the table at `path`; returns Spark's query.
 
@@ -157,9 +194,10 @@ def write_stream(
 
     `checkpoint`: the query's own folder, in which Spark keeps its progress. `processing_time` (as in
     "10 seconds"), `available_now` and `once` are Spark's triggers; without one, batches follow each other at
-    once. `options`: see `batch_writer`. Raises, before the query starts, OptionError and TableError for what
-    cannot be stored exactly once: a source that cannot be replayed, an identifier of another query, a
-    checkpoint folder of another table. What goes wrong later ends the query with the same sentences.
+    once. `options`: see `batch_writer`. `watch` is told of every batch that was written. Raises, before the
+    query starts, OptionError and TableError for what cannot be stored exactly once: a source that cannot be
+    replayed, an identifier of another query, a checkpoint folder of another table. What goes wrong later ends
+    the query with the same sentences.
     """
     if not df.isStreaming:
         raise OptionError("the DataFrame is not a streaming one", hint="use serde_lab.write")
@@ -175,11 +213,11 @@ def write_stream(
     _check_replayed(df)
     parsed = parse_stream_options(options)
     storage = Storage.open(path)
-    table = HoodieTable.open(storage) if HoodieTable.exists(storage) else None
+    table = table_to_write(storage)
     parse_options(parsed.write, None if table is None else table.config)
     folder = CheckpointFolder.read(df.sparkSession, checkpoint)
     _check_checkpoint(folder, checkpoint, table, parsed)
-    writer = batch_writer(path, options)
+    writer = BatchWriter(path, options, watch)
     writer.flush()
     stream = df.writeStream.foreachBatch(writer)
     stream = stream.option("checkpointLocation", checkpoint)

@@ -20,11 +20,12 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from serde_lab.errors import ConcurrentWrite, OptionError, TableError
+from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.commit.coordinator import Commit, Coordinator
 from serde_lab.pipeline.commit.table_services import Compactor, Served, compact_in_process
 from serde_lab.pipeline.exchange.in_process import Exchange
 from serde_lab.pipeline.options.write import WriteOptions, parse_options
-from serde_lab.pipeline.write import PreparedWrite, serve_table
+from serde_lab.pipeline.write import PreparedWrite, serve_table, table_to_write
 from serde_lab.streams.exactly_once import MicroBatch, is_stored
 from serde_lab.streams.options import LOCK_WAIT, StreamOptions
 from serde_lab.table.storage.storage import Storage
@@ -48,13 +49,13 @@ class BatchWrite:
     def options(self) -> WriteOptions:
         return self.prepared.options
 
-    def commit(self, exchange: Exchange) -> Commit | None:
-        """Store the batch; None if it shares its instant with later batches.
+    def commit(self, exchange: Exchange, timeline: TaskTimeline | None = None) -> Commit | None:
+        """Store the batch; None if it shares its instant with later batches. `timeline` as in PreparedWrite.
 
         Raises what `serde_lab.write` raises; the batch is not stored then, unless the failure was in the
         commit of an instant that it shares.
         """
-        commit = self.writer.store(self.prepared, exchange)
+        commit = self.writer.store(self.prepared, exchange, timeline or TaskTimeline("driver"))
         self.committed = commit is not None
         return commit
 
@@ -106,17 +107,20 @@ class StreamWriter:
             stated = extra_metadata({self.options.identifier: now})
             yield BatchWrite(self, replace(prepared, extra_metadata=stated))
 
-    def store(self, prepared: PreparedWrite, exchange: Exchange) -> Commit | None:
+    def store(
+        self, prepared: PreparedWrite, exchange: Exchange, clock: TaskTimeline
+    ) -> Commit | None:
         """Store the held batch, and commit it as the options say; None if its instant stays pending."""
         if not self.options.shares:
-            return prepared.commit(exchange)
+            return prepared.commit(exchange, timeline=clock)
         coordinator = prepared.coordinator
         kept, self._open = coordinator.kept, ""
         if kept is None:
             self._opened_at = self._clock()
-        shared = prepared.store_batch(exchange, kept)
+        shared = prepared.store_batch(exchange, kept, clock)
         if self._is_full(shared):
-            return coordinator.flush(shared)
+            with clock.phase("commit"):
+                return coordinator.flush(shared)
         # not before: after a failure, tasks of the failed batch may still be writing
         self._open = shared.instant.time
         return None
@@ -189,8 +193,7 @@ class StreamWriter:
         """The prepared write, with the table locked until `held` ends; None if the batch is stored."""
         until = self._patience()
         while True:
-            exists = HoodieTable.exists(self.storage)
-            table = HoodieTable.open(self.storage) if exists else None
+            table = table_to_write(self.storage)
             # before a table is made, so that a refused batch leaves none behind
             if self._is_stored(batch, table):
                 return None

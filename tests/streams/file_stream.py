@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 import serde_lab
 from serde_lab.pipeline.commit.coordinator import Commit, Coordinator
-from serde_lab.streams.query import BatchWriter
+from serde_lab.streams.query import BatchWriter, Watch
 from serde_lab.table.storage.storage import Storage
 from tests.faults.small_table import COW, OPTIONS, Row, batches
 
@@ -67,7 +67,9 @@ class FileStream:
         reader = spark.readStream.schema(columns).option("maxFilesPerTrigger", 1)
         return reader.parquet(str(self.source))
 
-    def start(self, spark: SparkSession, **own: object) -> StreamingQuery:
+    def start(
+        self, spark: SparkSession, watch: Watch | None = None, **own: object
+    ) -> StreamingQuery:
         """A query over the files that are there."""
         return serde_lab.write_stream(
             self.frame(spark),
@@ -75,11 +77,12 @@ class FileStream:
             self.options(**own),
             str(self.checkpoint),
             available_now=True,
+            watch=watch,
         )
 
-    def run(self, spark: SparkSession, **own: object) -> StreamingQuery:
+    def run(self, spark: SparkSession, watch: Watch | None = None, **own: object) -> StreamingQuery:
         """The same, to its end."""
-        query = self.start(spark, **own)
+        query = self.start(spark, watch, **own)
         query.awaitTermination()
         return query
 
