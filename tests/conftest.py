@@ -93,11 +93,12 @@ def _small_calibration() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _forked_reader() -> None:
-    """Runs in this process fork the process that decodes their frames."""
-    from serde_lab.lab.checks import stand_alone
-    from tests.forked_reader import FORKED
+    """Runs in this process fork the processes that decode their frames, without namespaces of their own."""
+    from serde_lab.lab.checks import referee, stand_alone
+    from tests.forked_reader import FORKED, NO_NAMESPACES
 
     stand_alone.subprocess = FORKED  # type: ignore[assignment]
+    stand_alone.isolation = referee.isolation = NO_NAMESPACES  # type: ignore[assignment]
 
 
 @pytest.fixture(scope="session")

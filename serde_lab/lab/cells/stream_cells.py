@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from random import SystemRandom
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _KEPT_PROGRESS = "spark.sql.streaming.numRecentProgressUpdates"
+_FRAMES_OF = 3
+"""The number of micro-batches of which frames are kept for a referee."""
 _MODIFIED_S = 1_700_000_000
 _SPARK_PARTS = {
     "add_batch": ("addBatch",),
@@ -186,6 +189,7 @@ class LabStreamCell(StreamCell):
     def __init__(self, bench: Bench, job: CellJob) -> None:
         super().__init__(bench, job)
         self._told: list[WrittenBatch] = []
+        self._drawn: Sequence[int] = ()
 
     def start(self) -> Iterator[Sample]:
         job, rows = self.job, max(commit.rows for commit in self.job.inputs.commits)
@@ -196,7 +200,9 @@ class LabStreamCell(StreamCell):
 
     def query(self, source: DataFrame, table: Path, checkpoint: Path) -> StreamingQuery:
         self._told.clear()
-        job = self.job
+        job, numbers = self.job, range(self.stream.batches)
+        # by the operating system's chance, as the frames themselves
+        self._drawn = SystemRandom().sample(numbers, min(_FRAMES_OF, len(numbers)))
         write = job.sizes.write(job.inputs.commits[0])
         options = options_of(job.scenario, job.arm, write)
         options["serde_lab.max_records_per_batch"] = batch_rows(write.row_bytes)
@@ -205,9 +211,16 @@ class LabStreamCell(StreamCell):
             str(table),
             options,
             str(checkpoint),
-            watch=self._told.append,
+            watch=self._hear,
             **lab_trigger(self.stream),
         )
+
+    def _hear(self, batch: WrittenBatch) -> None:
+        """Keep what the batch tells, and its frames if it is one of those drawn."""
+        tasks = batch.tasks
+        if batch.number not in self._drawn:
+            tasks = tuple(replace(one, report=replace(one.report, kept=())) for one in tasks)
+        self._told.append(replace(batch, tasks=tasks))
 
     def parts(self, window: Window) -> Iterator[Sample]:
         for batch in self._told:
@@ -227,6 +240,9 @@ class LabStreamCell(StreamCell):
             ),
             foreign=sum(c.get("frames_foreign", 0) for c in counted),
             threads_left=sum(c.get(THREADS_LEFT, 0) for c in counted),
+            frames=tuple(
+                frame for batch in self._told for task in batch.tasks for frame in task.report.kept
+            ),
         )
 
     def _measure(self, window: Window) -> CommitMeasure:
