@@ -162,6 +162,12 @@ def _check_replayed(df: DataFrame) -> None:
                 f"the source {name} cannot send rows again after a failure, so none of its batches could be"
                 " stored exactly once"
             )
+        if name == "kafka" and str(leaf.extraOptions().get("failOnDataLoss")).lower() == "false":
+            raise OptionError(
+                "the source kafka has failOnDataLoss=false, so it would leave out records that the broker has"
+                " deleted before they were stored",
+                hint="leave the option out; to begin behind such records, start another query",
+            )
 
 
 def _check_checkpoint(

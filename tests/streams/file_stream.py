@@ -28,10 +28,11 @@ Moment = Literal["before the commit", "after the commit", "the JVM before the co
 
 @dataclass(frozen=True, slots=True)
 class FileStream:
-    """`folder` holds the source's files, the table, and Spark's checkpoint."""
+    """`folder` holds the source's files, the table, and Spark's checkpoint; `jars`: of a killed session."""
 
     folder: Path
     table_type: str = COW
+    jars: tuple[str, ...] = ()
 
     @property
     def source(self) -> Path:
@@ -131,7 +132,7 @@ def run_and_die(stream: FileStream, batch: int, moment: Moment) -> None:
     """In a process of its own: a session, and a query that its driver's death ends."""
     from serde_lab.lab.session.session import SessionSettings, start_session
 
-    spark = start_session(SessionSettings(cores=2, driver_memory="1g"))
+    spark = start_session(SessionSettings(cores=2, driver_memory="1g", jars=stream.jars))
     writer = DyingWriter(stream.storage.url, stream.options(), batch, moment)
     started = stream.frame(spark).writeStream.foreachBatch(writer)
     started = started.option("checkpointLocation", str(stream.checkpoint))
