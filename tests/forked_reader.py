@@ -1,8 +1,9 @@
-"""The process that decodes frames in the check `frames_stand_alone`, forked instead of started.
+"""The process that decodes frames in two checks (`stand_alone`, `referee`), forked instead of started.
 
 It is forked from a process that has imported the lab and seen no record, so it knows of the encoding
 process only what it is sent, as a started one does. Starting one for each run of a test takes a second
-of CPU time. `tests/sabotage` and runs in processes of their own start it.
+of CPU time, and namespaces for the referee's another. `tests/sabotage` and runs in processes of their own
+have both.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def run(
     command: Sequence[str], *, env: Mapping[str, str], timeout: float, **_: Any
 ) -> subprocess.CompletedProcess[bytes]:
     """What `subprocess.run` returns for the same command, but for what the process says."""
-    _python, _m, module, request, answer = command
+    _python, _p, _m, module, request, answer = command
     assert module == "serde_lab.lab.checks.stand_alone"
     place = Path.cwd()
     child = CONTEXT.Process(target=_decode, args=(place / request, place / answer, dict(env)))
@@ -55,3 +56,8 @@ def _decode(request: Path, answer: Path, env: Mapping[str, str]) -> None:
 
 FORKED = SimpleNamespace(run=run, TimeoutExpired=subprocess.TimeoutExpired)
 """Takes the place of the module `subprocess` in the check."""
+
+NO_NAMESPACES = SimpleNamespace(
+    obstacle=lambda *_: "", enclosed=lambda command, _folder, _since_s: list(command)
+)
+"""Takes the place of the module `isolation` in the checks."""

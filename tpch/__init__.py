@@ -1,10 +1,20 @@
 """Generates TPC-H's tables as folders of Parquet files.
 
-`TABLES` describes the eight tables; `generate` makes one with the program tpchgen-cli. serde_lab imports
-only this module, none below it.
+`TABLES` describes the eight tables; `generate` makes one with the program tpchgen-cli; `RefreshStream`
+makes batches by the refresh functions. serde_lab imports only this module, none below it.
 """
 
 from tpch.generator import Generated, generate, generator_version
+from tpch.refresh import REFRESHED, REFRESHED_SHARE, RefreshStream
 from tpch.tables import TABLES, TpchTable
 
-__all__ = ["TABLES", "Generated", "TpchTable", "generate", "generator_version"]
+__all__ = [
+    "REFRESHED",
+    "REFRESHED_SHARE",
+    "TABLES",
+    "Generated",
+    "RefreshStream",
+    "TpchTable",
+    "generate",
+    "generator_version",
+]

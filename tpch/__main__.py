@@ -17,6 +17,7 @@ from serde_lab.errors import LabError, UsageError
 from serde_lab.inputs.parts import OnProgress
 from serde_lab.runs.plain_text import plain_line
 from tpch.generator import find_table, generate
+from tpch.refresh import REFRESHED, check_refreshed, prepare_refreshes
 from tpch.tables import TABLES
 
 _HELP = f"""\
@@ -29,6 +30,13 @@ of text; sizes grow with the factor, which may be a fraction.
 Each folder gets a file _manifest.json with row counts and checksums of the contents,
 written last. A folder without it is unfinished, and the next call generates it again. A
 finished folder with the requested table is left unchanged.
+"""
+
+_REFRESH_HELP = """\
+Make orders and lineitem as a stream: DIR/TABLE/initial/part-00000.parquet and so on is the initial
+load, and each file of DIR/TABLE/refreshes is one pair of TPC-H's refresh functions: 1,500 new
+orders at scale factor 1, or their lineitems, and as many old ones in which the column
+_hoodie_is_deleted is true. The column event_ts orders the rows. Both tables name the same orders.
 """
 
 _EPILOG = """\
@@ -59,6 +67,35 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    _add_common(command, "all", "all eight")
+    command.add_argument(
+        "--parts",
+        type=int,
+        metavar="N",
+        help="number of files per table (default: one per million rows)",
+    )
+    command.set_defaults(
+        run=lambda given: _generate(given.tables, given.scale_factor, given.out, given.parts)
+    )
+    command = commands.add_parser(
+        "refresh",
+        help="make the refresh functions' rows, as batches of a stream",
+        description=_REFRESH_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    _add_common(command, ",".join(REFRESHED), "both")
+    command.add_argument(
+        "--pairs", type=int, default=10, metavar="N", help="number of pairs (default: 10)"
+    )
+    command.add_argument(
+        "--seed", type=int, default=1, metavar="N", help="decides which orders change (default: 1)"
+    )
+    command.set_defaults(run=_refresh)
+    return parser
+
+
+def _add_common(command: argparse.ArgumentParser, tables: str, which: str) -> None:
     command.add_argument(
         "--scale-factor",
         "-s",
@@ -69,9 +106,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument(
         "--tables",
-        default="all",
+        default=tables,
         metavar="A,B",
-        help="names of tables, separated by commas (default: all eight)",
+        help=f"names of tables, separated by commas (default: {which})",
     )
     command.add_argument(
         "--out",
@@ -80,13 +117,6 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="folder in which each table gets its own folder",
     )
-    command.add_argument(
-        "--parts",
-        type=int,
-        metavar="N",
-        help="number of files per table (default: one per million rows)",
-    )
-    return parser
 
 
 def _generate(tables: str, scale_factor: float, out: Path, parts: int | None) -> None:
@@ -103,6 +133,27 @@ def _generate(tables: str, scale_factor: float, out: Path, parts: int | None) ->
                 str(len(made.manifest.parts)),
                 made.manifest.content[:19],
                 plain_line(f"{made.folder}{' (generated earlier)' if made.reused else ''}"),
+            )
+    Console(soft_wrap=True, markup=False, emoji=False).print(grid)
+
+
+def _refresh(given: argparse.Namespace) -> None:
+    names = [name.strip() for name in given.tables.split(",")]
+    for name in names:
+        check_refreshed(name)  # check all names before any work
+    columns = ("table", "initial rows", "pairs", "folder")
+    grid = Grid(*columns, box=None, pad_edge=False)
+    with _bars() as report:
+        for name in dict.fromkeys(names):
+            made = prepare_refreshes(
+                name, given.scale_factor, given.pairs, given.out, seed=given.seed, progress=report
+            )
+            earlier = " (made earlier)" if made.reused else ""
+            grid.add_row(
+                name,
+                f"{made.manifests[0].rows:,}",
+                f"{len(made.manifests[1].parts)}",
+                plain_line(f"{made.initial.parent}{earlier}"),
             )
     Console(soft_wrap=True, markup=False, emoji=False).print(grid)
 
@@ -136,7 +187,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         given = _parser().parse_args(arguments)
-        _generate(given.tables, given.scale_factor, given.out, given.parts)
+        given.run(given)
     except KeyboardInterrupt:
         return _fail("interrupted; the next call generates the unfinished folder again", 130)
     except LabError as exc:

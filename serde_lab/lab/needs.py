@@ -56,7 +56,7 @@ def estimate_seconds(scenario: Scenario, arms: Sequence[Arm], results: Path) -> 
         per_round = sum(before[arm.name] + _CELL_S for arm in arms)
         return _FIXED_S + cells * per_round, "as in an earlier run of this scenario"
     source_rows, _ = _source(scenario)
-    rows = sum(batch.rows_of(source_rows) for batch in scenario.commits)
+    rows = sum(scenario.rows_of(source_rows)[len(scenario.setups) :])
     per_round = sum(
         _CELL_S + rows * 1e-6 * (_CHECK_MICROSECONDS + _microseconds(arm)) for arm in arms
     )
@@ -98,13 +98,13 @@ def disk_need(
     kept, work = 0.0, 0.0
     for scenario, _ in points:
         source_rows, scale = _source(scenario)
-        rows = [batch.rows_of(source_rows) for batch in scenario.batches]
+        rows = scenario.rows_of(source_rows)
         if not are_prepared(scenario, cache):
             generated = 0 if isinstance(scenario.data, ParquetData) else source_rows * _GENERATED
             kept += scale * (generated + sum(rows) * _INPUT)
         if scenario.codec_only:
             continue
-        timed = [batch.rows_of(source_rows) for batch in scenario.commits]
+        timed = rows[len(scenario.setups) :]
         shuffles = _SHUFFLES * max(timed) * _SHUFFLE
         # a cell's table links the files of the set-up, and copy-on-write keeps the files it replaces
         tables = _TABLE * (sum(rows) + sum(timed))

@@ -68,6 +68,8 @@ class Rounds:
     """By arm, what determines the right rows: arms with equal values must end with the same rows."""
     not_kept: list[str] = field(default_factory=list)
     """Arms whose tables could not be copied."""
+    frames: dict[str, tuple[bytes, ...]] = field(default_factory=dict)
+    """By arm, frames of its last cell, drawn at random."""
     prints: dict[tuple[int, Hashable], dict[str, Fingerprint | None]] = field(default_factory=dict)
     spin: Callable[[], float] = spin_s
     """The light calibration that runs before each cell."""
@@ -113,6 +115,8 @@ class Rounds:
             self.writer.sample(
                 cell.name, sample.metric, sample.value, commit=sample.commit, phase=sample.phase
             )
+        if result.frames:
+            self.frames[arm.name] = result.frames
         found = list(verdict.results)
         if arm.name in self.unproven:  # it raised in the check of its frames, so they are unproven
             found.insert(0, CheckResult(STAND_ALONE, False, self.unproven[arm.name]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from serde_lab.errors import RunError, UsageError, worst
 from serde_lab.lab.cells.codec_cells import CodecCells
 from serde_lab.lab.cells.table_cells import InProcess, TableCells
 from serde_lab.lab.checks.cell_checks import CellChecks
+from serde_lab.lab.checks.referee import REFEREE, Referee
 from serde_lab.lab.checks.stand_alone import Proof, frames_stand_alone
 from serde_lab.lab.folders import check_work, work_folder
 from serde_lab.lab.header import run_header, swept_header
@@ -103,6 +105,8 @@ def run_scenario(
                 not_kept += _measure(point, todo, place, writer, settings, progress, given_up)
                 if place != work:
                     shutil.rmtree(place, ignore_errors=True)
+        if resume is not None:
+            _note_unread_frames(writer)
         writer.finish("complete")
     return RunOutcome(writer.path, worst([load_run(writer.path).exit_status, 1 if not_kept else 0]))
 
@@ -159,6 +163,7 @@ def _measure(
     if point.value is not None:
         progress.message(f"{', '.join(arm.name for arm in point.arms)}")
     session = _codec_session(point, settings, work) if point.peers.with_peers else None
+    began_s = time.time()
     codec = CodecCells.of(point.scenario, point.inputs, point.schema, work, session)
     checks: Judge = codec or _table_checks(point, work, progress)
     rows = pq.read_metadata(point.inputs.commits[0].files[0]).num_rows
@@ -180,7 +185,34 @@ def _measure(
     )
     with closing(codec) if codec else _table_cells(point, settings, work, progress) as cells:
         rounds.run(todo, cells)
+    # the session has ended, and nobody is left who could tell the referee what the frames lack
+    if isinstance(checks, CellChecks):
+        _call_referee(point, rounds, checks, writer, work / "referee", began_s)
     return rounds.not_kept
+
+
+def _call_referee(
+    point: PreparedPoint,
+    rounds: Rounds,
+    checks: CellChecks,
+    writer: RunWriter,
+    work: Path,
+    began_s: float,
+) -> None:
+    """Have a referee decode frames of every arm that was measured and found right."""
+    arms = {
+        arm.name: arm
+        for arm in point.arms
+        if arm.name in rounds.frames and arm.name not in rounds.given_up
+    }
+    referee = Referee(point.inputs, point.schema, work, began_s)
+    found = referee.judge(
+        {name: (arm.strategy or "", serde_options(arm)) for name, arm in arms.items()},
+        {name: rounds.frames[name] for name in arms},
+        {name: checks.rows_of(arm) for name, arm in arms.items()},
+    )
+    for name, result in found.items():
+        writer.check(Check(result.name, result.passed, result.detail, arm=name))
 
 
 def _codec_session(point: PreparedPoint, settings: RunSettings, work: Path) -> SessionSettings:
@@ -243,6 +275,20 @@ def _table_cells(
 def is_large(inputs: PreparedInputs) -> bool:
     """Whether cells leave large shuffle files, which Spark deletes only after garbage collection."""
     return max(commit.rows for commit in inputs.commits) >= _LARGE_ROWS
+
+
+def _note_unread_frames(writer: RunWriter) -> None:
+    """State for each arm of a resumed run that its frames went with the process that measured them."""
+    run = load_run(writer.path)
+    read = {check.arm for check in run.checks if check.name == REFEREE}
+    sent = {
+        cell.arm
+        for cell in run.cells
+        if cell.status == "ok" and any(s.metric == "hops" and s.value > 0 for s in cell.samples)
+    }
+    for arm in sorted(sent - read):
+        detail = "not made: the run was interrupted after the arm's cells, whose frames are gone"
+        writer.check(Check(REFEREE, None, detail, arm=arm))
 
 
 def _given_up(path: Path) -> dict[str, str]:

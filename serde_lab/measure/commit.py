@@ -38,6 +38,8 @@ class CommitMeasure:
     spark: Mapping[str, float]
     driver: Mapping[str, float]
     tree: TreeUse | None
+    kept: tuple[bytes, ...] = ()
+    """The frames that its tasks kept."""
 
     def samples(self, commit: int) -> Iterator[Sample]:
         """The samples of this commit, except `seconds` and those that only the table can supply.
@@ -127,6 +129,7 @@ def measure_commit(
         spark=spark_figures(counting, [task.attempt for task in tasks]),
         driver=_driver_figures(driver),
         tree=tree,
+        kept=tuple(frame for task in tasks if task.report for frame in task.report.kept),
     )
 
 
@@ -155,6 +158,7 @@ def measure_in_process(
         spark={},
         driver=_driver_figures(driver),
         tree=tree,
+        kept=tuple(frame for report in reports for frame in report.kept),
     )
 
 

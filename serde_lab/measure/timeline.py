@@ -83,6 +83,8 @@ class TaskReport:
     counters: Mapping[str, int]
     peak_rss_bytes: int
     pid: int
+    kept: tuple[bytes, ...] = ()
+    """Frames that the task drew at random from those that it received."""
 
     @property
     def unattributed_ns(self) -> int:
@@ -108,6 +110,7 @@ class TaskTimeline:
         "_clock",
         "_counters",
         "_cpu_from_ns",
+        "_kept",
         "_open",
         "_phases",
         "_started_epoch_ns",
@@ -121,6 +124,7 @@ class TaskTimeline:
         self._phases: dict[str, _Phase] = {}
         self._counters: dict[str, int] = {}
         self._open: _Phase | None = None
+        self._kept: tuple[bytes, ...] = ()
         self._started_epoch_ns = clock.epoch_ns()
         self._wall_from_ns = clock.wall_ns()
         self._cpu_from_ns = clock.cpu_ns()
@@ -154,6 +158,10 @@ class TaskTimeline:
             if outer is not None:
                 self._open = outer
                 outer.start()
+
+    def keep(self, frames: Iterable[bytes]) -> None:
+        """Report these frames, in place of those of an earlier call."""
+        self._kept = tuple(frames)
 
     def add(self, counter: str, n: int = 1) -> None:
         """Add `n` to a counter of this task (frames, frame_bytes, rows, ...)."""
@@ -209,6 +217,7 @@ class TaskTimeline:
             counters=dict(self._counters),
             peak_rss_bytes=peak_rss_bytes(),
             pid=os.getpid(),
+            kept=self._kept,
         )
 
 

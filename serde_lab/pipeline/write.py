@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from serde_lab.errors import OptionError
+from serde_lab.errors import ConcurrentWrite, OptionError, StorageError
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.commit.coordinator import Commit, Coordinator
 from serde_lab.pipeline.commit.table_services import (
@@ -120,7 +120,7 @@ class PreparedWrite:
             warn_of_kind(options.table, stacklevel=3)
         if makes_table:
             # last, so that a refused write leaves no table behind
-            table = HoodieTable.create(storage, options.table)
+            table = HoodieTable.create(storage, options.table, for_first_write=True)
         if options.drop_metadata_table:
             table = drop_metadata_table_now(table)
         table = table.merging_by(options.table.merger_classes)
@@ -145,6 +145,11 @@ class PreparedWrite:
         before a clock starts to leave it unmeasured. Raises ConcurrentWrite naming the other writer.
         """
         with self.coordinator.hold(self.options.operation) as outermost:
+            if outermost and self.makes_table and not self.coordinator.table.is_stored:
+                raise ConcurrentWrite(
+                    f"{self.coordinator.table.storage.url}: another writer made the table anew meanwhile",
+                    hint="write again",
+                )
             takes_away = self.options.operation in (Operation.DELETE, Operation.DELETE_PARTITION)
             if outermost and not takes_away:
                 # another writer may have written since we opened the table
@@ -176,7 +181,7 @@ class PreparedWrite:
                     warn_of_null_elements(holed, stacklevel=3)
                 with clock.phase("commit"):
                     replaced = self._replaced(statuses)
-                    return coordinator.complete(
+                    done = coordinator.complete(
                         instant,
                         options.operation,
                         statuses,
@@ -184,6 +189,10 @@ class PreparedWrite:
                         replaced,
                         self.extra_metadata,
                     )
+                    if self.makes_table:
+                        with suppress(StorageError):  # the commit is done, which a later write sees
+                            coordinator.table.first_write_completed()
+                    return done
             except (Exception, KeyboardInterrupt) as error:
                 # whatever the error, roll back the pending instant before the caller sees it
                 coordinator.give_up(error, takes_table=self.makes_table)
@@ -207,6 +216,20 @@ class PreparedWrite:
         format = BaseFileFormat(options.codec, options.codec_level)
         with self.hold():
             return serve(self.coordinator, options.services, compactor, format)
+
+
+def table_to_write(storage: Storage) -> HoodieTable | None:
+    """The table that is stored, if there is one.
+
+    A table whose first write died is removed, since this write may ask for another kind of table.
+    """
+    table = HoodieTable.open_if_present(storage)
+    if table is not None and table.is_unfinished:
+        # if its first writer is alive, this write waits or is refused later
+        with suppress(ConcurrentWrite), Coordinator(table).hold("removing an unfinished table"):
+            if table.is_unfinished and table.remove_unused():
+                return None
+    return table
 
 
 _SPANNING = (Operation.UPSERT, Operation.INSERT, Operation.DELETE)

@@ -79,13 +79,17 @@ def figures(run: Run | Path, folder: Path) -> list[Path]:
     """Write every figure of a run's report to `folder` as <name>.svg and <name>.png, in light colours."""
     written = []
     for figure in run_page(_loaded(run)).figures():
-        canvas = draw(figure.drawing, WIDE_PX)
-        svg = _svg(figure, canvas, figure.name, themed=False)
-        for suffix, data in (("svg", svg.encode()), ("png", canvas.png())):
+        png = draw(figure.drawing, WIDE_PX).png()
+        for suffix, data in (("svg", figure_svg(figure).encode()), ("png", png)):
             path = folder / f"{figure.name}.{suffix}"
             _write(path, data)
             written.append(path)
     return written
+
+
+def figure_svg(figure: Figure) -> str:
+    """The figure as one SVG element, in light colours."""
+    return _svg(figure, draw(figure.drawing, WIDE_PX), figure.name, themed=False)
 
 
 def _svg(figure: Figure, canvas: Canvas, name: str, themed: bool) -> str:

@@ -103,7 +103,7 @@ def data_hash(scenario: Scenario) -> str:
     """A hash, in 16 hex digits, of what decides the input batches: `[data]`, `[[setup]]`, `[[commit]]`."""
     content = scenario.to_json()
     # leave out defaults of keys that were added later, so that data made before them stays valid
-    later = {"key_range": "whole", "keyless": False, "partitions": []}
+    later = {"key_range": "whole", "keyless": False, "refresh": False, "partitions": []}
     content["data"] = _without_defaults(content["data"], later)
     for batches in ("setup", "commit"):
         content[batches] = [_without_defaults(batch, later) for batch in content[batches]]

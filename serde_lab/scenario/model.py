@@ -7,6 +7,7 @@ combinations of keys. Python names are the file's, except for the arrays of tabl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
@@ -26,7 +27,7 @@ from serde_lab.scenario.sections import (
     Share,
     Sweep,
 )
-from tpch import TABLES
+from tpch import REFRESHED_SHARE, TABLES
 
 Index = Literal[
     "BUCKET", "BLOOM", "SIMPLE", "GLOBAL_BLOOM", "GLOBAL_SIMPLE", "INMEMORY", "FLINK_STATE"
@@ -66,6 +67,7 @@ class TpchData(ScenarioSection):
     input_partitions: Annotated[int, Field(ge=1, le=10_000)] = 8
     seed: int = 1
     key_range: Literal["whole", "third"] = "whole"
+    refresh: bool = False
 
     @property
     def record_key(self) -> tuple[str, ...]:
@@ -310,6 +312,13 @@ class Scenario(ScenarioSection):
     def codec_only(self) -> bool:
         """Whether records are only encoded and decoded, and nothing is written."""
         return self.measure.exchange == "none"
+
+    def rows_of(self, source_rows: int) -> tuple[int, ...]:
+        """About how many rows each of `batches` has, for a source of `source_rows` rows."""
+        if isinstance(self.data, TpchData) and self.data.refresh:
+            pair = math.ceil(source_rows * REFRESHED_SHARE)
+            return (source_rows, *(pair for _ in self.batches[1:]))
+        return tuple(batch.rows_of(source_rows) for batch in self.batches)
 
     def topology_of(self, arm: Arm | None) -> TopologySection:
         """The topology of `arm`: its own, else the scenario's."""

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from serde_lab.errors import OptionError
+from serde_lab.measure.timeline import AttemptReport, TaskReport, TaskTimeline
+from serde_lab.pipeline.commit.coordinator import Commit
+from serde_lab.pipeline.commit.table_services import Served
 from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.spark.tables import arrow_schema, batches_of, compactor_on, exchange_for
 from serde_lab.pipeline.spark.worker import check_workers
+from serde_lab.pipeline.write import table_to_write
 from serde_lab.streams.checkpoint_folder import CheckpointFolder
 from serde_lab.streams.exactly_once import MicroBatch, is_stored, name_of
 from serde_lab.streams.options import IDENTIFIER, StreamOptions, parse_stream_options
@@ -26,11 +32,34 @@ _NOT_REPLAYED = ("socket",)
 """Spark's sources that cannot send a batch again after a failure."""
 
 
-class BatchWriter:
-    """Writes the micro-batches that `foreachBatch` gives it; `batch_writer` makes one."""
+@dataclass(frozen=True, slots=True)
+class WrittenBatch:
+    """What one micro-batch did: its commit, the services after it, and how long its parts took.
 
-    def __init__(self, path: str, options: Mapping[str, Any]) -> None:
+    `tasks` are the reports of its Spark tasks, those of a compaction included. `driver` has the driver's
+    phases: `prepare` (the table is opened, locked and repaired, and the batch looked up), `begin`, `plan`,
+    `execute`, `commit`, `serve`.
+    """
+
+    number: int
+    commit: Commit
+    served: Served
+    tasks: tuple[AttemptReport, ...]
+    driver: TaskReport
+
+
+Watch = Callable[[WrittenBatch], None]
+
+
+class BatchWriter:
+    """Writes the micro-batches that `foreachBatch` gives it; `batch_writer` makes one.
+
+    `watch` is told of every batch that was written, once its services are done.
+    """
+
+    def __init__(self, path: str, options: Mapping[str, Any], watch: Watch | None = None) -> None:
         self._writer = StreamWriter(Storage.open(path), parse_stream_options(options))
+        self._watch = watch
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Commit the batch, unless the table holds it already, and run the services that the options ask for.
@@ -42,13 +71,22 @@ class BatchWriter:
         check_workers(spark)
         query = spark.sparkContext.getLocalProperty(_QUERY_ID) or ""
         batch = MicroBatch(query, batch_id)
-        with self._writer.begin(batch, arrow_schema(df)) as prepared:
+        clock = TaskTimeline("driver")
+        with ExitStack() as held:
+            with clock.phase("prepare"):
+                prepared = held.enter_context(self._writer.begin(batch, arrow_schema(df)))
             if prepared is None:
                 return
             options = prepared.options
+            exchange = exchange_for(df, options)
             with batches_of(spark, options.max_records_per_batch):
-                prepared.commit(exchange_for(df, options))
-            prepared.serve(compactor_on(spark))
+                commit = prepared.commit(exchange, timeline=clock)
+            serving: list[AttemptReport] = []
+            with clock.phase("serve"):
+                served = prepared.serve(compactor_on(spark, serving))
+        if self._watch is not None:
+            tasks = (*exchange.reports, *serving)
+            self._watch(WrittenBatch(batch_id, commit, served, tasks, clock.report()))
 
 
 def batch_writer(path: str, options: Mapping[str, Any]) -> BatchWriter:
@@ -74,14 +112,16 @@ def write_stream(
     available_now: bool = False,
     once: bool = False,
     query_name: str | None = None,
+    watch: Watch | None = None,
 ) -> StreamingQuery:
     """Start a query that writes the streaming DataFrame `df` to the table at `path`; returns Spark's query.
 
     `checkpoint`: the query's own folder, in which Spark keeps its progress. `processing_time` (as in
     "10 seconds"), `available_now` and `once` are Spark's triggers; without one, batches follow each other at
-    once. `options`: see `batch_writer`. Raises, before the query starts, OptionError and TableError for what
-    cannot be stored exactly once: a source that cannot be replayed, an identifier of another query, a
-    checkpoint folder of another table. What goes wrong later ends the query with the same sentences.
+    once. `options`: see `batch_writer`. `watch` is told of every batch that was written. Raises, before the
+    query starts, OptionError and TableError for what cannot be stored exactly once: a source that cannot be
+    replayed, an identifier of another query, a checkpoint folder of another table. What goes wrong later ends
+    the query with the same sentences.
     """
     if not df.isStreaming:
         raise OptionError("the DataFrame is not a streaming one", hint="use serde_lab.write")
@@ -97,11 +137,11 @@ def write_stream(
     _check_replayed(df)
     parsed = parse_stream_options(options)
     storage = Storage.open(path)
-    table = HoodieTable.open(storage) if HoodieTable.exists(storage) else None
+    table = table_to_write(storage)
     parse_options(parsed.write, None if table is None else table.config)
     folder = CheckpointFolder.read(df.sparkSession, checkpoint)
     _check_checkpoint(folder, checkpoint, table, parsed)
-    stream = df.writeStream.foreachBatch(batch_writer(path, options))
+    stream = df.writeStream.foreachBatch(BatchWriter(path, options, watch))
     stream = stream.option("checkpointLocation", checkpoint)
     if query_name is not None:
         stream = stream.queryName(query_name)
@@ -121,6 +161,12 @@ def _check_replayed(df: DataFrame) -> None:
             raise OptionError(
                 f"the source {name} cannot send rows again after a failure, so none of its batches could be"
                 " stored exactly once"
+            )
+        if name == "kafka" and str(leaf.extraOptions().get("failOnDataLoss")).lower() == "false":
+            raise OptionError(
+                "the source kafka has failOnDataLoss=false, so it would leave out records that the broker has"
+                " deleted before they were stored",
+                hint="leave the option out; to begin behind such records, start another query",
             )
 
 

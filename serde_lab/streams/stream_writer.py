@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from serde_lab.errors import ConcurrentWrite, OptionError, TableError
 from serde_lab.pipeline.options.write import parse_options
-from serde_lab.pipeline.write import PreparedWrite
+from serde_lab.pipeline.write import PreparedWrite, table_to_write
 from serde_lab.streams.exactly_once import MicroBatch, is_stored
 from serde_lab.streams.options import LOCK_WAIT, StreamOptions
 from serde_lab.table.storage.storage import Storage
@@ -69,8 +69,7 @@ class StreamWriter:
         """The prepared write, with the table locked until `held` ends; None if the batch is stored."""
         until = self._clock() + self.options.lock_wait_ms / 1000
         while True:
-            exists = HoodieTable.exists(self.storage)
-            table = HoodieTable.open(self.storage) if exists else None
+            table = table_to_write(self.storage)
             # before a table is made, so that a refused batch leaves none behind
             if self._is_stored(batch, table):
                 return None

@@ -44,6 +44,8 @@ _EMPTY_FOLDERS = (
     ".hoodie/.schema",
     ".hoodie/.temp",
 )
+_FIRST_WRITE = ".hoodie/.aux/serde_lab_first_write"
+"""Is there until the write that makes the table has completed."""
 
 
 class HoodieTable:
@@ -58,8 +60,13 @@ class HoodieTable:
         return storage.exists(PROPERTIES_PATH)
 
     @classmethod
-    def create(cls, storage: Storage, config: TableConfig) -> HoodieTable:
-        """Create an empty table. Raises OptionError if it is impossible, TableError if one exists already."""
+    def create(
+        cls, storage: Storage, config: TableConfig, for_first_write: bool = False
+    ) -> HoodieTable:
+        """Create an empty table; `for_first_write`: it is unfinished until `first_write_completed`.
+
+        Raises OptionError if it is impossible, TableError if there is one already.
+        """
         check_creatable(config)
         for folder in (*_EMPTY_FOLDERS, config.timeline_folder, config.history_folder):
             storage.make_folder(folder)
@@ -67,6 +74,8 @@ class HoodieTable:
             # written before the table exists, so that nobody sees the table without its rules
             rules = HashingConfig(config.bucket_expressions, config.bucket_count or 1)
             save_hashing_config(storage, rules)
+        if for_first_write and not cls.exists(storage):
+            storage.put_new(_FIRST_WRITE)
         text = _properties_text(config, "Properties saved on")
         if not storage.put_new(PROPERTIES_PATH, text.encode()):
             raise TableError(f"{storage.url}: there already is a table")
@@ -75,12 +84,37 @@ class HoodieTable:
     @classmethod
     def open(cls, storage: Storage) -> HoodieTable:
         """Open an existing table. Raises TableError if there is none, or if its kind is refused."""
-        content = storage.get_if_present(PROPERTIES_PATH)
-        where = storage.describe(PROPERTIES_PATH)
-        if content is None:
+        table = cls.open_if_present(storage)
+        if table is None:
             raise TableError(f"{storage.url}: is not a Hudi table; {PROPERTIES_PATH} is missing")
+        return table
+
+    @classmethod
+    def open_if_present(cls, storage: Storage) -> HoodieTable | None:
+        """The table in the storage's folder, if there is one. Raises TableError if its kind is refused."""
+        content = storage.get_if_present(PROPERTIES_PATH)
+        if content is None:
+            return None
         properties = parse_properties(content.decode(errors="replace"))
-        return cls(storage, from_properties(properties, where))
+        return cls(storage, from_properties(properties, storage.describe(PROPERTIES_PATH)))
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether the write that made the table has not completed, nor any other one."""
+        return self.storage.exists(_FIRST_WRITE) and not self._was_written()
+
+    def first_write_completed(self) -> None:
+        """From now on the table stays, whatever happens to a write."""
+        self.storage.delete(_FIRST_WRITE)
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the storage still has this table, with the same properties."""
+        stored = HoodieTable.open_if_present(self.storage)
+        return stored is not None and to_properties(stored.config) == to_properties(self.config)
+
+    def _was_written(self) -> bool:
+        return any(i.is_completed and i.action != "rollback" for i in self.timeline().instants())
 
     def remove_unused(self) -> bool:
         """Undo `create` if nobody has written to the table; returns whether it was undone.
@@ -88,8 +122,7 @@ class HoodieTable:
         The caller holds the table's lock, which stays. If the process dies midway, no table is left.
         """
         files = list_table_files(self.storage)
-        undone = all(i.is_completed and i.action == "rollback" for i in self.timeline().instants())
-        if files.data_files or not undone:
+        if files.data_files or self.timeline().pending() or self._was_written():
             return False
         self.storage.delete(PROPERTIES_PATH)
         for partition in files.partitions:

@@ -50,6 +50,17 @@ class _NothingToCheck:
     def judge(self, *args: object) -> TableVerdict:
         return TableVerdict((CheckResult("rows_match", True, "not looked at"),), None)
 
+    def rows_of(self, *args: object) -> None:
+        return
+
+
+class _NoReferee:
+    def __init__(self, *args: object) -> None:
+        return
+
+    def judge(self, *args: object) -> dict[str, CheckResult]:
+        return {}
+
 
 @pytest.fixture(scope="module")
 def roads(
@@ -90,6 +101,7 @@ def _tiny_run(spark: SparkSession, folder: Path, patch: pytest.MonkeyPatch) -> P
     """Half of 6,005 rows, then an upsert of the other half: one map task, one reduce task."""
     patch.setattr(runner, "RunSession", lambda *_: SharedSession(spark))
     patch.setattr(runner, "CellChecks", _NothingToCheck)
+    patch.setattr(runner, "Referee", _NoReferee)
     patch.setattr(runner, "frames_stand_alone", lambda *args: Proof({}, {}))
     document = content(folder, ["internal_row"], exchange="spark", table={"buckets": 1})
     document["data"] = {

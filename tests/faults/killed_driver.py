@@ -46,6 +46,8 @@ def step_of(verb: str, path: str) -> str:
         return verb + ("history manifest" if name.startswith("manifest_") else "history file")
     if folder == ".hoodie/timeline":
         return verb + name.partition(".")[2]
+    if name in ("hoodie.properties", "serde_lab_first_write"):
+        return verb + name
     if name == ".hoodie_partition_metadata":
         return f"{verb}partition metadata"
     return verb + ("log file" if re.search(r"\.log\.\d+_", name) else "base file")

@@ -17,7 +17,7 @@ from serde_lab.pipeline.commit.coordinator import Commit
 from serde_lab.pipeline.commit.table_services import compact
 from serde_lab.pipeline.exchange.in_process import Exchange, InProcessExchange
 from serde_lab.pipeline.options.write import parse_options
-from serde_lab.pipeline.write import PreparedWrite
+from serde_lab.pipeline.write import PreparedWrite, table_to_write
 from serde_lab.table.files.file_system_view import list_table_files
 from serde_lab.table.read_plan import plan_snapshot
 from serde_lab.table.storage.storage import Storage
@@ -69,8 +69,9 @@ def prepare(
     """A write as `OPTIONS` say and `options` after them, where None takes one back."""
     said = {**OPTIONS, "hoodie.datasource.write.table.type": table_type, **(options or {})}
     given = {key: value for key, value in said.items() if value is not None}
-    stored = HoodieTable.open(storage).config if HoodieTable.exists(storage) else None
-    return PreparedWrite.of(storage, SCHEMA, parse_options(given, stored))
+    stored = table_to_write(storage)
+    config = None if stored is None else stored.config
+    return PreparedWrite.of(storage, SCHEMA, parse_options(given, config))
 
 
 def upsert(

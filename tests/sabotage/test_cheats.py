@@ -17,7 +17,8 @@ import pytest
 
 from serde_lab.analysis.arm_table import COLUMNS, arm_rows
 from serde_lab.analysis.summary import summarise
-from serde_lab.lab.checks import stand_alone
+from serde_lab.lab.checks import isolation, referee, stand_alone
+from serde_lab.lab.checks.referee import REFEREE
 from serde_lab.lab.runner import RunSettings, run_scenario
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import Run
@@ -32,6 +33,7 @@ CAUGHT_BY = {
     "reads_the_input": "frames_stand_alone",
     "kills_the_reader": "frames_stand_alone",
     "sends_tickets": "frames_hold_the_rows",
+    "pads_tickets": REFEREE,
     "drops_a_column": "rows_match_oracle",
     "lies_about_order": "rows_match_oracle",
     "lies_about_keys": "no_duplicate_keys",
@@ -60,8 +62,17 @@ class Outcome:
         return next(arm for arm in self.summary["arms"] if arm["arm"] == name)
 
     def failed(self, name: str) -> dict[str, str]:
-        checks = [c for c in self.run.checks if c.arm == name and not c.passed]
+        checks = [c for c in self.run.checks if c.arm == name and c.passed is False]
         return {check.name: check.detail for check in checks}
+
+    def is_caught(self, cheat: str) -> bool:
+        """Whether its check can be made here; a check that is not made says why, and passes nobody."""
+        not_made = [c for c in self.run.checks if c.arm == cheat and c.passed is None]
+        if CAUGHT_BY[cheat] != REFEREE or not not_made:
+            return True
+        assert [check.name for check in not_made] == [REFEREE]
+        assert not_made[0].detail.startswith("not isolated")
+        return False
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +98,12 @@ def outcome(installed: Any, tmp_path_factory: pytest.TempPathFactory) -> Outcome
     with pytest.MonkeyPatch.context() as patch:
         # a process of its own knows nothing that the cheat keeps in memory
         patch.setattr(stand_alone, "subprocess", subprocess)
+        patch.setattr(stand_alone, "isolation", isolation)
+        patch.setattr(referee, "isolation", isolation)
+        # nor does it take the lab from the folder that it starts in, which may hold another version
+        (tmp / "elsewhere" / "serde_lab").mkdir(parents=True)
+        (tmp / "elsewhere" / "serde_lab" / "__init__.py").touch()
+        patch.chdir(tmp / "elsewhere")
         patch.setenv("CHEAT_SIDE", str(tmp / "side"))
         patch.setenv("CHEAT_INPUT", str(tmp / "cache" / "inputs" / "*" / "commit-1" / "*.parquet"))
         done = run_scenario(asked, settings)
@@ -102,12 +119,16 @@ def test_the_run_ends_and_says_that_answers_are_wrong(outcome: Outcome) -> None:
 
 @pytest.mark.parametrize(("cheat", "check"), CAUGHT_BY.items())
 def test_a_cheat_is_caught_by_name(cheat: str, check: str, outcome: Outcome) -> None:
+    if not outcome.is_caught(cheat):
+        pytest.skip("this machine has no namespaces, and the check says so")
     assert check in outcome.failed(cheat)
     assert outcome.arm(cheat)["wrong"] is True
 
 
 @pytest.mark.parametrize("cheat", CAUGHT_BY)
 def test_no_timing_of_a_cheat_is_shown(cheat: str, outcome: Outcome) -> None:
+    if not outcome.is_caught(cheat):
+        pytest.skip("this machine has no namespaces, and the check says so")
     arm = outcome.arm(cheat)
     assert arm["seconds"] is None
     assert not arm.get("phases")

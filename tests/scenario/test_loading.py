@@ -50,6 +50,8 @@ RAW: Mapping[str, Any] = {
 }
 OWN = {"source": "parquet", "path": "x", "key": "k"}
 NO_CONTROL = [("arm/2", {"name": "c", "strategy": "arrow"})]
+ORDERS = {"source": "tpch", "table": "orders", "scale_factor": 1, "refresh": True}
+REFRESH = [("commit", [{}])]
 DROP = {"operation": "delete_partition", "partitions": ["AIR"]}
 
 
@@ -156,9 +158,14 @@ def test_paths_are_relative_to_the_file_and_overrides_to_the_caller(tmp_path: Pa
     assert other.data.path == "here/x.parquet"
 
 
+def test_rows_of_refreshes() -> None:
+    scenario = parse_scenario(changed(("data", ORDERS), *REFRESH))
+    assert scenario.rows_of(1_500_000) == (1_500_000, 3_000)
+
+
 def test_rows_of_a_batch() -> None:
     scenario = parse_scenario(changed(("commit/0/rows", 7), ("commit/1/share", 1.5)))
-    assert [batch.rows_of(101) for batch in scenario.batches] == [101, 7, 152]
+    assert scenario.rows_of(101) == (101, 7, 152)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +236,17 @@ def test_rows_of_a_batch() -> None:
         ([("setup", [])], "commit.1.updates: updates = 0.5 needs stored keys, but this is the first"),
         ([("commit/1/late", 0.6)], "commit.2: late + deletes is 0.6 of the rows, but only 0.5"),
         ([("commit/1", {"operation": "bulk_insert"})], "commit.2.operation: a bulk_insert makes no"),
-        ([("commit/1/deletes", 0.1)], "commit.2.deletes: delete markers are not supported yet"),
+        ([("commit/1/deletes", 0.6)], "commit.2: late + deletes is 0.6 of the rows, but only 0.5"),
+        ([("commit/0/deletes", 0.1), ("commit/0/operation", "insert_overwrite")], "commit.1.deletes: "
+         "cannot be set: of the derived batches, only those of upserts have marked rows"),
+        # refreshes
+        ([("data/refresh", True)], "commit.1.updates: cannot be set: data.refresh decides the rows"),
+        ([("data", {**ORDERS, "table": "part"}), *REFRESH], "data.refresh: needs table orders, "),
+        ([("data", {**ORDERS, "ordering": "o_orderdate"}), *REFRESH], "data.refresh: needs the ordering"),
+        ([("data", {**ORDERS, "key": "o_custkey"}), *REFRESH], "data.refresh: needs the table's primary"),
+        ([("data", ORDERS), *REFRESH, ("commit", [{"operation": "delete"}])], "commit.1.operation: is "
+         "delete, but with data.refresh this is a refresh: expected upsert"),
+        ([("data", ORDERS), *REFRESH, ("setup", [])], "data.refresh: needs a batch after the first"),
         # what is taken away
         ([*NO_CONTROL, ("commit/1", {"operation": "delete_partition"})], "commit.2.partitions: is "
          "missing; it lists the partition paths to delete"),

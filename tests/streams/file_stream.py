@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 import serde_lab
 from serde_lab.pipeline.commit.coordinator import Commit, Coordinator
-from serde_lab.streams.query import BatchWriter
+from serde_lab.streams.query import BatchWriter, Watch
 from serde_lab.table.storage.storage import Storage
 from tests.faults.small_table import COW, OPTIONS, Row, batches
 
@@ -28,10 +28,11 @@ Moment = Literal["before the commit", "after the commit", "the JVM before the co
 
 @dataclass(frozen=True, slots=True)
 class FileStream:
-    """`folder` holds the source's files, the table, and Spark's checkpoint."""
+    """`folder` holds the source's files, the table, and Spark's checkpoint; `jars`: of a killed session."""
 
     folder: Path
     table_type: str = COW
+    jars: tuple[str, ...] = ()
 
     @property
     def source(self) -> Path:
@@ -67,7 +68,9 @@ class FileStream:
         reader = spark.readStream.schema(columns).option("maxFilesPerTrigger", 1)
         return reader.parquet(str(self.source))
 
-    def start(self, spark: SparkSession, **own: object) -> StreamingQuery:
+    def start(
+        self, spark: SparkSession, watch: Watch | None = None, **own: object
+    ) -> StreamingQuery:
         """A query over the files that are there."""
         return serde_lab.write_stream(
             self.frame(spark),
@@ -75,11 +78,12 @@ class FileStream:
             self.options(**own),
             str(self.checkpoint),
             available_now=True,
+            watch=watch,
         )
 
-    def run(self, spark: SparkSession, **own: object) -> StreamingQuery:
+    def run(self, spark: SparkSession, watch: Watch | None = None, **own: object) -> StreamingQuery:
         """The same, to its end."""
-        query = self.start(spark, **own)
+        query = self.start(spark, watch, **own)
         query.awaitTermination()
         return query
 
@@ -128,7 +132,7 @@ def run_and_die(stream: FileStream, batch: int, moment: Moment) -> None:
     """In a process of its own: a session, and a query that its driver's death ends."""
     from serde_lab.lab.session.session import SessionSettings, start_session
 
-    spark = start_session(SessionSettings(cores=2, driver_memory="1g"))
+    spark = start_session(SessionSettings(cores=2, driver_memory="1g", jars=stream.jars))
     writer = DyingWriter(stream.storage.url, stream.options(), batch, moment)
     started = stream.frame(spark).writeStream.foreachBatch(writer)
     started = started.option("checkpointLocation", str(stream.checkpoint))

@@ -14,6 +14,7 @@ import pytest
 
 import serde_lab
 from serde_lab.errors import OptionError, TableError
+from serde_lab.streams.query import WrittenBatch
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.checkpoints import QUERY_KEY
 from tests.faults.small_table import (
@@ -78,6 +79,28 @@ def test_a_query_goes_on_from_its_checkpoint(
     stream.run(spark)
     assert stated_batches(stream.storage) == batches_stated(0, 1, 2, 3, 4)
     check_readers(stream.storage, seen(*ALL, [("p", "a", 9, "last")]))
+
+
+def test_a_watched_query_tells_what_each_batch_did(spark: SparkSession, tmp_path: Path) -> None:
+    stream, told = FileStream(tmp_path, MOR), list[WrittenBatch]()
+    stream.add(FIRST, SECOND)
+    given = {
+        "hoodie__compact__inline": "true",
+        "hoodie__compact__inline__max__delta__commits": "2",
+    }
+    stream.run(spark, told.append, **given)
+    stream.forget(1)
+    stream.run(spark, told.append, **given)
+    # the second batch is stored, and so not written again
+    assert [batch.number for batch in told] == [0, 1]
+    assert [batch.commit.rows_inserted for batch in told] == [len(FIRST), len(SECOND) - 1]
+    assert [batch.served.compacted is not None for batch in told] == [False, True]
+    stages = [{one.report.stage for one in batch.tasks} for batch in told]
+    assert stages == [{"map", "reduce"}, {"map", "reduce", "compact"}]
+    for batch in told:
+        assert list(batch.driver.phases) == [
+            "prepare", "begin", "plan", "execute", "commit", "serve"
+        ]  # fmt: skip
 
 
 @pytest.mark.parametrize("strategy", sorted({*STRATEGIES, "pickle_columns"} - {"arrow"}))

@@ -47,6 +47,8 @@ class CellResult:
     foreign: int = 0
     rows: int = 0
     threads_left: int = 0
+    frames: tuple[bytes, ...] = ()
+    """Frames of the run, drawn at random where they arrived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class CommitResult:
     foreign: int = 0
     rows: int = 0
     threads_left: int = 0
+    frames: tuple[bytes, ...] = ()
 
 
 class MeasurableCell(ABC):
@@ -139,6 +142,7 @@ class CommitsCell(MeasurableCell):
             foreign=sum(one.foreign for one in done),
             rows=sum(one.rows for one in done),
             threads_left=sum(one.threads_left for one in done),
+            frames=tuple(frame for one in done for frame in one.frames),
         )
 
 
@@ -179,6 +183,7 @@ class WriteCell(CommitsCell):
             ),
             foreign=sum(c.get("frames_foreign", 0) for c in counters),
             threads_left=sum(c.get(THREADS_LEFT, 0) for c in counters),
+            frames=written.measure.kept,
         )
 
     @abstractmethod

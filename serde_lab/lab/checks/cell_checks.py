@@ -25,6 +25,7 @@ from serde_lab.scenario.model import Arm, Scenario
 from serde_lab.serde.interface import SerdeOptions
 from serde_lab.serde.registry import BUILT_IN, strategy
 from serde_lab.table.portability import unreadable_by_rust, zoneless_columns
+from serde_lab.verify.contents import RowSource
 from serde_lab.verify.oracle import HistoryCommit, solve
 from serde_lab.verify.rules import TableRules
 from serde_lab.verify.table_checks import (
@@ -92,6 +93,10 @@ class CellChecks:
             folder = self._work / "oracle" / str(len(self._answers))
             self._answers[kind] = rules, Expected.of(solve(rules, self._history, folder))
         return self._answers[kind]
+
+    def rows_of(self, arm: Arm) -> RowSource:
+        """The rows that the arm's table must hold; it holds them if its checks passed."""
+        return self._answer(arm)[1].rows
 
     def judge(self, arm: Arm, result: CellResult) -> TableVerdict:
         """Every check of one cell; the fingerprint is None if no table was written or readable."""

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from serde_lab.errors import reason_of
 from serde_lab.inputs.made_up_rows import made_up_rows
+from serde_lab.lab.checks import isolation
 from serde_lab.records.keys import NOWHERE, KeyGenerator
 from serde_lab.records.plain_form import first_difference
 from serde_lab.records.schema import RecordSchema
@@ -30,6 +31,7 @@ from serde_lab.verify.table_checks import CheckResult
 
 STAND_ALONE = "frames_stand_alone"
 
+_MODULE = "serde_lab.lab.checks.stand_alone"
 _MOST_ROWS = 2048
 # a process without an answer by then will never answer, however busy the machine is
 _TIMEOUT_S = 300
@@ -43,6 +45,18 @@ class Sent:
     options: SerdeOptions
     schema: RecordSchema
     frames: pa.BinaryArray
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the other process says of one arm: the rows, or why there are none.
+
+    `bound`: it could load the strategy and bind it.
+    """
+
+    rows: pa.RecordBatch | None
+    problem: str = ""
+    bound: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +94,7 @@ def frames_stand_alone(
             samples[name] = _sample(subject, options, schema, enveloped)
         except Exception as exc:  # a plug-in may raise anything
             raised[name] = f"{subject} cannot encode made-up rows: {reason_of(exc)}"
-    answers = _read_back({name: sample.sent for name, sample in samples.items()}, work)
+    answers = read_back({name: sample.sent for name, sample in samples.items()}, work)
     return Proof({n: _judged(sample, answers[n]) for n, sample in samples.items()}, raised)
 
 
@@ -98,10 +112,10 @@ def _sample(
     return _Sample(Sent(subject, options, schema, frames), expected)
 
 
-def _judged(sample: _Sample, answer: pa.RecordBatch | str) -> CheckResult:
-    if isinstance(answer, str):
-        return _failed(f"a separate process cannot decode the frames: {answer}")
-    difference = first_difference(answer, sample.expected)
+def _judged(sample: _Sample, answer: Answer) -> CheckResult:
+    if answer.rows is None:
+        return _failed(f"a separate process cannot decode the frames: {answer.problem}")
+    difference = first_difference(answer.rows, sample.expected)
     if difference is not None:
         return _failed(f"a separate process decodes other rows: {difference}")
     frames, rows = len(sample.sent.frames), len(sample.expected)
@@ -113,34 +127,41 @@ def _failed(detail: str) -> CheckResult:
     return CheckResult(STAND_ALONE, False, detail)
 
 
-def _read_back(sent: Mapping[str, Sent], work: Path) -> dict[str, pa.RecordBatch | str]:
-    """The rows that another process decodes, or why it cannot.
+def read_back(
+    sent: Mapping[str, Sent], work: Path, isolated_since_s: float | None = None
+) -> dict[str, Answer]:
+    """What another process decodes.
 
-    If a strategy ends that process, a new one decodes the remaining arms.
+    If a strategy ends that process, a new one decodes the remaining arms. With `isolated_since_s` the process
+    runs in namespaces, without package files that changed since.
     """
-    answers: dict[str, pa.RecordBatch | str] = {}
+    answers: dict[str, Answer] = {}
     while left := [name for name in sent if name not in answers]:
-        ended = _ask(sent, left, answers, work)
+        ended = _ask(sent, left, answers, work, isolated_since_s)
         missing = [name for name in left if name not in answers]
         if missing:
-            answers[missing[0]] = ended
+            answers[missing[0]] = Answer(None, ended)
     return answers
 
 
 def _ask(
     sent: Mapping[str, Sent],
     names: Sequence[str],
-    answers: dict[str, pa.RecordBatch | str],
+    answers: dict[str, Answer],
     work: Path,
+    isolated_since_s: float | None,
 ) -> str:
     """Start one process for `names` and add its results to `answers`; returns how it ended."""
     work.mkdir(parents=True, exist_ok=True)
     request, answer = work / "frames.pickle", work / "rows.pickle"
     request.write_bytes(pickle.dumps({name: sent[name] for name in names}))
     answer.unlink(missing_ok=True)
-    # the other process must find the same strategies as this one
+    # the other process must find the same strategies as this one, and the same version of the lab: not that
+    # of the folder that it starts in (-P)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-m", __name__, str(request), str(answer)]
+    command = [sys.executable, "-P", "-m", _MODULE, str(request.resolve()), str(answer.resolve())]
+    if isolated_since_s is not None:
+        command = isolation.enclosed(command, work, isolated_since_s)
     try:
         done = subprocess.run(
             command, env=environment, capture_output=True, timeout=_TIMEOUT_S, check=False
@@ -151,7 +172,7 @@ def _ask(
         ended = f"no answer after {_TIMEOUT_S} s"
     if answer.exists():
         with answer.open("rb") as file:
-            answers.update(_loaded(file))
+            answers.update((name, Answer(*said)) for name, *said in _loaded(file))
     return ended
 
 
@@ -160,7 +181,7 @@ def _last_line(text: bytes) -> str:
     return f": {lines[-1]}" if lines else ""
 
 
-def _loaded(file: Any) -> Iterator[tuple[str, pa.RecordBatch | str]]:
+def _loaded(file: Any) -> Iterator[tuple[Any, ...]]:
     while True:
         try:
             yield pickle.load(file)
@@ -169,17 +190,17 @@ def _loaded(file: Any) -> Iterator[tuple[str, pa.RecordBatch | str]]:
 
 
 def decode_all(request: Path, answer: Path) -> None:
-    """Decode every arm's frames in the other process; writes pickles of (arm, batch or message)."""
+    """Decode every arm's frames in the other process; writes its name and the fields of its `Answer`."""
     sent_by_arm: dict[str, Sent] = pickle.loads(request.read_bytes())
     with answer.open("wb") as file:
         for name, sent in sent_by_arm.items():
-            found: pa.RecordBatch | str
+            rows, problem, bound = None, "", None
             try:
                 bound = strategy(sent.strategy).bind(sent.schema, sent.options)
-                found = bound.decode(sent.frames).to_arrow()
+                rows = bound.decode(sent.frames).to_arrow()
             except Exception as exc:  # what a plug-in raises is reported as its result
-                found = reason_of(exc)
-            pickle.dump((name, found), file)
+                problem = reason_of(exc)
+            pickle.dump((name, rows, problem, bound is not None), file)
             file.flush()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from serde_lab.inputs.shares import Shares
 from serde_lab.inputs.update_stream import ROWS_PER_PIECE, UpdateStream
 from serde_lab.lab.inputs import own_files
 from serde_lab.scenario.model import Batch, ParquetData, Scenario, TpchData
-from tpch import TABLES, generate, generator_version
+from tpch import TABLES, RefreshStream, generate, generator_version
 
 Say = Callable[[str], None]
 
@@ -122,13 +123,19 @@ def _own_source(scenario: Scenario, data: ParquetData) -> ParquetRows:
     return rows
 
 
-def _derived(scenario: Scenario, source: ParquetRows) -> tuple[list[int], UpdateStream | None]:
+def _derived(
+    scenario: Scenario, source: ParquetRows
+) -> tuple[list[int], UpdateStream | RefreshStream | None]:
     """The indexes of the derived batches, and the stream that makes them."""
     named = scenario.named_batches
     numbers = [n for n, (_, batch) in enumerate(named) if batch.derived]
     if not numbers:
         return [], None
     data = scenario.data
+    if isinstance(data, TpchData) and data.refresh:
+        pairs = len(named) - 1
+        with _named(scenario):
+            return numbers, RefreshStream(source, data.table, data.scale_factor, pairs, data.seed)
     # TPC-H's specification guarantees unique primary keys
     primary = TABLES[data.table].primary_key if isinstance(data, TpchData) else ()
     known = data.keyless or data.record_key == primary
@@ -141,7 +148,7 @@ def _derived(scenario: Scenario, source: ParquetRows) -> tuple[list[int], Update
             if isinstance(data, ParquetData)
             else "name more columns",
         )
-    try:
+    with _named(scenario):
         stream = UpdateStream(
             source,
             [_shares(named[n][1], source.rows) for n in numbers],
@@ -153,9 +160,16 @@ def _derived(scenario: Scenario, source: ParquetRows) -> tuple[list[int], Update
             new_keys=isinstance(data, TpchData),
             names=[named[n][0] for n in numbers],
         )
+    return numbers, stream
+
+
+@contextmanager
+def _named(scenario: Scenario) -> Iterator[None]:
+    """Raises, as ScenarioError that names the scenario, that batches cannot be derived from its data."""
+    try:
+        yield
     except (UsageError, DataError) as exc:
         raise ScenarioError(f"scenario {scenario.name}: {exc.message}", exc.hint) from exc
-    return numbers, stream
 
 
 def _shares_keys(scenario: Scenario) -> bool:

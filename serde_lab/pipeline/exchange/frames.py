@@ -6,7 +6,7 @@ decodes them shard by shard.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -154,6 +154,7 @@ def total_bytes(frames: pa.BinaryArray) -> int:
 
 
 _MOST_RUNS = 4096
+_MOST_KEPT, _MOST_KEPT_BYTES = 32, 1 << 20
 
 
 @dataclass(slots=True)
@@ -168,6 +169,32 @@ class Arrived:
     frames: pa.BinaryArray | None = None
 
 
+class FrameDraw:
+    """Draws frames at random from all that a task receives, so that no strategy knows which are kept."""
+
+    def __init__(self) -> None:
+        # seeded by the operating system
+        self._chance = np.random.default_rng()
+        self._drawn: list[tuple[float, bytes]] = []
+
+    def add(self, chunks: Sequence[pa.BinaryArray]) -> list[bytes]:
+        """Take the frames of `chunks` into account; returns those drawn so far: at most 32, and at most 1 MiB
+        of them unless the first is larger."""
+        lots: list[tuple[float, pa.BinaryScalar | bytes]] = [*self._drawn]
+        for chunk in filter(len, chunks):
+            drawn = self._chance.random(len(chunk))
+            few = np.argpartition(drawn, min(_MOST_KEPT, len(chunk)) - 1)[:_MOST_KEPT]
+            lots += [(float(drawn[n]), chunk[n]) for n in few.tolist()]
+        lots.sort(key=lambda one: one[0])
+        size, self._drawn = 0, []
+        for lot, frame in lots[:_MOST_KEPT]:
+            size += len(frame) if isinstance(frame, bytes) else frame.as_buffer().size
+            if self._drawn and size > _MOST_KEPT_BYTES:
+                break
+            self._drawn.append((lot, frame if isinstance(frame, bytes) else frame.as_py()))
+        return [frame for _, frame in self._drawn]
+
+
 class FrameReceiver:
     """Receives the frames of one task and decodes them to records.
 
@@ -177,6 +204,7 @@ class FrameReceiver:
     def __init__(self, task: Task, bound: BoundSerde, with_index: bool = False) -> None:
         self._task, self._bound, self._with_index = task, bound, with_index
         self._mark = bound.mark[0]
+        self._draw = FrameDraw()
 
     def arrivals(
         self,
@@ -214,6 +242,8 @@ class FrameReceiver:
                         del both
                 if index is not None:
                     timeline.add(f"{INDEX}rows", len(index))
+            with timeline.phase("sniff"):
+                timeline.keep(self._draw.add(frames))
             if piece_bytes and index is None:
                 with timeline.phase("decode"):
                     ordered = in_order(pa.chunked_array(frames), positions)

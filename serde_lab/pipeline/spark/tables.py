@@ -12,10 +12,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from serde_lab.errors import LabError, SchemaError
+from serde_lab.measure.timeline import AttemptReport, TaskTimeline
 from serde_lab.pipeline.commit.coordinator import Commit
 from serde_lab.pipeline.commit.table_services import Compactor
 from serde_lab.pipeline.options.write import WriteOptions, parse_options
@@ -28,8 +30,16 @@ from serde_lab.pipeline.spark.exchange import (
     stored_columns,
 )
 from serde_lab.pipeline.spark.exchange import batches_of as batches_of
-from serde_lab.pipeline.spark.worker import STATUS, carried, check_workers, numbers_in
-from serde_lab.pipeline.write import PreparedWrite
+from serde_lab.pipeline.spark.worker import (
+    STATUS,
+    Reports,
+    ReportsParam,
+    carried,
+    check_workers,
+    numbers_in,
+    report_of,
+)
+from serde_lab.pipeline.write import PreparedWrite, table_to_write
 from serde_lab.records.operation import Operation
 from serde_lab.records.schema import storage_type
 from serde_lab.table.files.base_file import COMMIT_TIME, BaseFileReader, with_meta_columns
@@ -37,7 +47,6 @@ from serde_lab.table.files.file_system_view import FileSlice
 from serde_lab.table.read_plan import ReadPlan
 from serde_lab.table.services.compaction import CompactionPlan, compact_slice
 from serde_lab.table.storage.storage import Storage
-from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.timeline import WriteStat
 
 if TYPE_CHECKING:
@@ -56,8 +65,8 @@ def write(df: DataFrame, path: str, options: Mapping[str, Any]) -> Commit:
     """
     check_workers(df.sparkSession)
     storage = Storage.open(path)
-    stored = HoodieTable.open(storage).config if HoodieTable.exists(storage) else None
-    parsed = parse_options(options, stored)
+    stored = table_to_write(storage)
+    parsed = parse_options(options, None if stored is None else stored.config)
     prepared = PreparedWrite.of(storage, arrow_schema(df), parsed)
     with prepared.hold():
         with batches_of(df.sparkSession, parsed.max_records_per_batch):
@@ -97,28 +106,42 @@ def arrow_schema(df: DataFrame) -> pa.Schema:
     )
 
 
-class SliceCompactions:
-    """Runs the compaction tasks whose numbers arrive; one status per task."""
+COMPACT_STAGE = "compact"
 
-    def __init__(self, plan: CompactionPlan) -> None:
-        self.plan = plan
+
+class SliceCompactions:
+    """Runs the compaction tasks whose numbers arrive; one status per task, and a report of its time."""
+
+    def __init__(self, plan: CompactionPlan, reports: Reports) -> None:
+        self.plan, self.reports = plan, reports
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        timeline = TaskTimeline(COMPACT_STAGE)
+        statuses = []
         try:
-            statuses = [pickle.dumps(compact_slice(self.plan, n)) for n in numbers_in(batches)]
+            for number in numbers_in(timeline.source(batches)):
+                with timeline.phase("merge"):
+                    statuses.append(pickle.dumps(compact_slice(self.plan, number)))
         except LabError as exc:
             raise RuntimeError(carried(exc)) from exc
-        yield pa.RecordBatch.from_arrays([pa.array(statuses, pa.binary())], schema=STATUS)
+        out = pa.RecordBatch.from_arrays([pa.array(statuses, pa.binary())], schema=STATUS)
+        yield from timeline.sink([out])
+        context = TaskContext.get()
+        assert context is not None  # always there inside a task
+        self.reports.add([report_of(context, timeline)])
 
 
-def compactor_on(spark: SparkSession) -> Compactor:
-    """A compactor that runs on Spark."""
+def compactor_on(spark: SparkSession, reports: list[AttemptReport] | None = None) -> Compactor:
+    """A compactor that runs on Spark, and adds the reports of its tasks to `reports`."""
 
     def run(plan: CompactionPlan) -> tuple[WriteStat, ...]:
         count = len(plan.slices)
         tasks = spark.range(0, count, 1, count)
+        found = spark.sparkContext.accumulator([], ReportsParam())
         with on_purpose():
-            rows = tasks.mapInArrow(SliceCompactions(plan), "status binary").collect()
+            rows = tasks.mapInArrow(SliceCompactions(plan, found), "status binary").collect()
+        if reports is not None:
+            reports.extend(found.value)
         return tuple(pickle.loads(row.status) for row in rows)
 
     return run

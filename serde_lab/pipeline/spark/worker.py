@@ -131,7 +131,7 @@ class SparkTask:
             yield from timeline.sink([out])
         else:
             yield from self._salted(stage, task, hop, batches)
-        self.reports.add([_report(context, timeline)])
+        self.reports.add([report_of(context, timeline)])
 
     def _place(self) -> tuple[Stage, Hop | None]:
         """The stage, and the hop that follows it."""
@@ -155,7 +155,7 @@ class SparkTask:
             )
 
 
-def _report(context: TaskContext, timeline: TaskTimeline) -> AttemptReport:
+def report_of(context: TaskContext, timeline: TaskTimeline) -> AttemptReport:
     """The report of this task, with the ids of its attempt."""
     return AttemptReport(
         stage_id=context.stageId(),
@@ -185,7 +185,7 @@ class FrameCounter:
         status = json.dumps({"frames": frames, "frame_bytes": frame_bytes}).encode()
         out = pa.RecordBatch.from_arrays([pa.array([status], pa.binary())], schema=STATUS)
         yield from timeline.sink([out])
-        self.reports.add([_report(context, timeline)])
+        self.reports.add([report_of(context, timeline)])
 
 
 def carried(error: LabError) -> str:

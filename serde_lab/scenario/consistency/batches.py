@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from serde_lab.scenario.model import Batch, ParquetData, Scenario
+from serde_lab.scenario.model import Batch, ParquetData, Scenario, TpchData
 from serde_lab.scenario.problems import Problem, a, listed
 
 _SHARES = ("updates", "duplicates", "late", "deletes")
 # operations that handle stored keys and duplicates within a batch correctly
 _OF_STORED_KEYS = ("upsert", "upsert_prepped", "insert_overwrite", "insert_overwrite_table")
+_LOADS = ("bulk_insert", "insert", "upsert")
 _REPLACES = ("insert_overwrite", "insert_overwrite_table", "delete_partition")
 
 
 def check(scenario: Scenario) -> Iterator[Problem]:
     """Problems of `[[setup]]` and `[[commit]]`."""
     yield from _not_yet(scenario)
+    if isinstance(scenario.data, TpchData) and scenario.data.refresh:
+        yield from _refreshes(scenario)
     own = ""
     for number, (key, batch) in enumerate(scenario.named_batches):
         if batch.takes_no_rows or batch.partitions:
@@ -45,8 +48,6 @@ def check(scenario: Scenario) -> Iterator[Problem]:
 def _not_yet(scenario: Scenario) -> Iterator[Problem]:
     """Problems of valid keys whose meaning is not implemented yet."""
     for key, batch in scenario.named_batches:
-        if batch.deletes:
-            yield Problem(f"{key}.deletes", "delete markers are not supported yet")
         if batch.takes_no_rows or batch.operation == "upsert_prepped":
             for arm in scenario.arms:
                 if arm.kind != "strategy":
@@ -55,6 +56,26 @@ def _not_yet(scenario: Scenario) -> Iterator[Problem]:
                         f"arm {arm.name!r} ({arm.subject}) cannot do {batch.operation} yet; remove one"
                         " of the two",
                     )
+
+
+def _refreshes(scenario: Scenario) -> Iterator[Problem]:
+    """With `data.refresh` the first batch is the initial load, and each other one a pair RF1 and RF2."""
+    for number, (key, batch) in enumerate(scenario.named_batches):
+        given = [n for n in ("rows", "share", "path", "partitions", *_SHARES) if getattr(batch, n)]
+        if given:
+            yield Problem(
+                f"{key}.{given[0]}", "cannot be set: data.refresh decides the rows of each batch"
+            )
+        expected = ("upsert",) if number else _LOADS
+        if batch.operation not in expected:
+            what = "a refresh" if number else "the initial load"
+            yield Problem(
+                f"{key}.operation",
+                f"is {batch.operation}, but with data.refresh this is {what}: expected"
+                f" {listed(expected)}",
+            )
+    if len(scenario.batches) < 2:
+        yield Problem("data.refresh", "needs a batch after the first, which is the initial load")
 
 
 def _shares(key: str, batch: Batch, first: bool) -> Iterator[Problem]:
@@ -68,6 +89,12 @@ def _shares(key: str, batch: Batch, first: bool) -> Iterator[Problem]:
         )
         yield Problem(f"{key}.{given[0]}", f"cannot be set: {why}")
         return
+    if batch.deletes and batch.operation != "upsert":
+        yield Problem(
+            f"{key}.deletes",
+            f"cannot be set: of the derived batches, only those of upserts have marked rows, not"
+            f" {a(batch.operation)}",
+        )
     stored = batch.updates * (1 - batch.duplicates)
     if batch.late + batch.deletes > stored + 1e-9:
         yield Problem(

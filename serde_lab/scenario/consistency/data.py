@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from serde_lab.inputs.event_time import EVENT_TS
 from serde_lab.scenario.model import Merging, ParquetData, Scenario, TpchData
 from serde_lab.scenario.problems import Problem, a, listed, suggestion
-from tpch import TABLES
+from tpch import REFRESHED, TABLES
 
 
 def check(scenario: Scenario) -> Iterator[Problem]:
@@ -36,6 +37,8 @@ def _columns(scenario: Scenario) -> Iterator[Problem]:
                         f"{listed(known)}{suggestion(name, known)}",
                     )
         yield from _key_range(scenario, data)
+        if data.refresh:
+            yield from _refresh(data)
     for name in scenario.ordering:
         if name in data.record_key or name in data.partition:
             role = "key" if name in data.record_key else "partition"
@@ -90,6 +93,22 @@ def _keyless(scenario: Scenario) -> Iterator[Problem]:
                 f"arm.{arm.name}",
                 "spark_native sends rows to the bucket of their key, but data.keyless is true",
             )
+
+
+def _refresh(data: TpchData) -> Iterator[Problem]:
+    """The refresh functions change two tables, whose orders they know by the primary key."""
+    if data.table not in REFRESHED:
+        yield Problem(
+            "data.refresh", f"needs table {listed(REFRESHED)}; refreshes do not change {data.table}"
+        )
+    if data.record_key != TABLES[data.table].primary_key:
+        yield Problem("data.refresh", "needs the table's primary key as data.key")
+    if data.own_ordering:
+        yield Problem(
+            "data.refresh", f"needs the ordering column {EVENT_TS}; leave out data.ordering"
+        )
+    if data.key_range != "whole":
+        yield Problem("data.refresh", f"cannot be combined with key_range {data.key_range!r}")
 
 
 def _key_range(scenario: Scenario, data: TpchData) -> Iterator[Problem]:

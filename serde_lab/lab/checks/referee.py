@@ -1,0 +1,114 @@
+"""Has frames of the real run decoded by a referee that can know the rows from nothing but the frames.
+
+The frames are drawn at random in the tasks that receive them. After the session's processes have ended, a
+new process decodes them in namespaces (`isolation`) that hold only Python, packages, frames, schema and
+options. Its rows must be in the table; those that are not must be rows of the input that lost to others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from serde_lab.lab.checks import isolation, stand_alone
+from serde_lab.lab.checks.stand_alone import Answer, Sent
+from serde_lab.lab.inputs.prepared import PreparedInputs
+from serde_lab.pipeline.stages import stored_form
+from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD, OPERATION, RecordSchema
+from serde_lab.serde.interface import SerdeOptions
+from serde_lab.verify.contents import Fingerprinter, RowSource, steps
+from serde_lab.verify.row_hash import Hashes
+from serde_lab.verify.table_checks import CheckResult
+
+REFEREE = "a_referee_reads_the_frames"
+
+_BATCH_ROWS = 65_536
+_DELETES = pa.array(["D", "-U"])
+
+
+class Referee:
+    """Judges the frames of one point of a run; `since_s` is when the run began, in seconds since 1970."""
+
+    def __init__(
+        self, inputs: PreparedInputs, schema: RecordSchema, work: Path, since_s: float
+    ) -> None:
+        self._inputs, self._schema, self._work, self._since_s = inputs, schema, work, since_s
+        self._of_input: Hashes | None = None
+
+    def judge(
+        self,
+        arms: Mapping[str, tuple[str, SerdeOptions]],
+        frames: Mapping[str, tuple[bytes, ...]],
+        tables: Mapping[str, RowSource],
+    ) -> dict[str, CheckResult]:
+        """One result for each arm in `frames`: strategy and options of each are in `arms`, and `tables` are
+        the rows that its table was found to hold."""
+        sent = {
+            name: Sent(*arms[name], self._schema, pa.array(drawn, pa.binary()))
+            for name, drawn in frames.items()
+        }
+        if not sent:
+            return {}
+        self._work.mkdir(parents=True, exist_ok=True)
+        obstacle = isolation.obstacle(stand_alone.__name__, self._work, self._since_s)
+        if obstacle:
+            return {name: _not_isolated(obstacle) for name in sent}
+        answers = stand_alone.read_back(sent, self._work, self._since_s)
+        return {name: self._judged(answers[name], len(frames[name]), tables[name]) for name in sent}
+
+    def _judged(self, answer: Answer, frames: int, table: RowSource) -> CheckResult:
+        if not answer.bound:
+            return _not_isolated(f"the strategy cannot be loaded there: {answer.problem}")
+        if answer.rows is None:
+            detail = f"the referee cannot decode the frames: {answer.problem}"
+            return CheckResult(REFEREE, False, detail)
+        found = _hashes(self._schema, [_rows(answer.rows)])
+        in_table = np.isin(found, _hashes(table.schema, steps(table)))
+        elsewhere = found[~in_table]
+        lost = np.isin(elsewhere, self._input()) if len(elsewhere) else np.ones(0, np.bool_)
+        words = f"{len(answer.rows):,} rows from {frames:,} frames of the run"
+        if not lost.all():
+            detail = f"of {words}, {int((~lost).sum()):,} are neither in the table nor in the input"
+            return CheckResult(REFEREE, False, detail)
+        in_it = f"{int(in_table.sum()):,} are in the table"
+        detail = f"the referee decodes {words}, of which {in_it}, and others replaced the rest"
+        return CheckResult(REFEREE, True, detail)
+
+    def _input(self) -> Hashes:
+        if self._of_input is None:
+            self._of_input = _hashes(self._schema, self._stored_input())
+        return self._of_input
+
+    def _stored_input(self) -> Iterator[pa.RecordBatch]:
+        for commit in self._inputs.commits:
+            for file in commit.files:
+                with pq.ParquetFile(file) as source:
+                    for batch in source.iter_batches(batch_size=_BATCH_ROWS):
+                        yield stored_form(batch, self._schema.data)
+
+
+def _not_isolated(reason: str) -> CheckResult:
+    return CheckResult(REFEREE, None, f"not isolated: {reason}")
+
+
+def _rows(decoded: pa.RecordBatch) -> pa.RecordBatch:
+    """The data columns of the decoded records that have a row."""
+    without = pc.or_(
+        pc.is_in(decoded.column(OPERATION), value_set=_DELETES), decoded.column(IS_INDEX_RECORD)
+    )
+    kept = decoded.filter(pc.invert(without))
+    names = decoded.schema.names[len(ENVELOPE) :]
+    return pa.RecordBatch.from_arrays(kept.columns[len(ENVELOPE) :], names=names)
+
+
+def _hashes(
+    schema: RecordSchema | pa.Schema, batches: Iterator[pa.RecordBatch] | list[pa.RecordBatch]
+) -> Hashes:
+    """A hash of each row, over its data columns."""
+    hashing = Fingerprinter(schema.data if isinstance(schema, RecordSchema) else schema)
+    return np.concatenate([np.empty(0, np.uint64), *map(hashing.add, batches)])

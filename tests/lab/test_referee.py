@@ -1,0 +1,77 @@
+"""The referee: which frames it is given, where it can run, and what it says where it cannot."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from serde_lab.lab.checks import isolation, referee, stand_alone
+from serde_lab.lab.checks.referee import REFEREE, Referee
+from serde_lab.lab.checks.stand_alone import Answer
+from serde_lab.pipeline.exchange.frames import FrameDraw
+from serde_lab.serde.interface import SerdeOptions
+
+MODULE = "serde_lab.lab.checks.stand_alone"
+
+
+def test_frames_are_drawn_from_all_that_arrive() -> None:
+    seen: set[bytes] = set()
+    for _ in range(40):
+        draw = FrameDraw()
+        for part in np.array_split(np.arange(400), 5):
+            kept = draw.add([pa.array([], pa.binary()), pa.array(map(_frame, part), pa.binary())])
+        assert len(kept) == len(set(kept)) == 32
+        seen |= set(kept)
+    # a frame that is drawn with probability 0.08 is missed 40 times with one of 0.035
+    assert len(seen) > 350
+
+
+def test_no_more_than_a_mebibyte_is_kept_unless_a_frame_is_larger() -> None:
+    sized = pa.array([bytes(300_000)] * 9, pa.binary())
+    assert len(FrameDraw().add([sized])) == 3
+    assert len(FrameDraw().add([pa.array([bytes(3 << 20)] * 2, pa.binary())])) == 1
+
+
+def test_where_nothing_can_be_isolated_it_says_why(tmp_path: Path) -> None:
+    since = time.time()
+    missing = isolation.obstacle("no_such_module", tmp_path, since)
+    assert missing
+    if isolation.obstacle(MODULE, tmp_path, since) == "":
+        assert missing == "ModuleNotFoundError: No module named 'no_such_module'"
+
+
+@pytest.mark.parametrize(
+    ("obstacle", "answer", "said"),
+    [
+        ("unshare: no", Answer(None), "not isolated: unshare: no"),
+        (
+            "",
+            Answer(None, "no module", bound=False),
+            "not isolated: the strategy cannot be loaded there: no module",
+        ),
+        (
+            "",
+            Answer(None, "no such ticket"),
+            "the referee cannot decode the frames: no such ticket",
+        ),
+    ],
+)
+def test_an_arm_whose_frames_were_not_read(
+    obstacle: str, answer: Answer, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the frames themselves may speak against an arm, and nothing but them for it."""
+    monkeypatch.setattr(referee.isolation, "obstacle", lambda *_: obstacle)
+    monkeypatch.setattr(stand_alone, "read_back", lambda sent, *_: dict.fromkeys(sent, answer))
+    judge = Referee(None, None, tmp_path, 0.0)  # type: ignore[arg-type]
+    arms = {"a": ("arrow", SerdeOptions())}
+    found = judge.judge(arms, {"a": (b"frame",)}, {"a": None})["a"]  # type: ignore[dict-item]
+    assert (found.name, found.detail) == (REFEREE, said)
+    assert found.passed is (None if said.startswith("not isolated") else False)
+
+
+def _frame(number: int) -> bytes:
+    return int(number).to_bytes(8, "little")
