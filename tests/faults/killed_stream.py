@@ -1,9 +1,9 @@
 """A stream of many micro-batches that is killed again and again, and goes on from its checkpoint each time.
 
-`make faults` runs the long form: `python -m tests.faults.killed_stream`. It goes on where it stopped, and puts
-a line for each kill into FAULTS.md. The stream compacts, cleans and archives; in some lives batches share
-commits. After each kill hudi-rs and the lab read the table as the dead left it, and DuckDB says from the
-source's files what the committed batches must give.
+`make faults` runs the long form: `python -m tests.faults.killed_stream`. It goes on where it stopped,
+and puts a line for each kill into FAULTS.md. The stream compacts, cleans and archives; in some lives
+batches share commits. After each kill hudi-rs and the lab read the table as the dead left it, and DuckDB
+says from the source's files what the committed batches must give.
 """
 
 from __future__ import annotations
