@@ -121,20 +121,34 @@ def hudi_bundle(found_bundle: Path | SetupError) -> Path:
 
 
 @pytest.fixture(scope="session")
+def found_connector() -> list[Path] | SetupError:
+    """The jars of Spark's connector for Kafka, fetched like the bundle, or why they are not to be had."""
+    from serde_lab.lab.jars.manifest import KAFKA_CONNECTOR, fetch_jars
+
+    try:
+        return fetch_jars(KAFKA_CONNECTOR)
+    except SetupError as exc:
+        return exc
+
+
+@pytest.fixture(scope="session")
 def spark(
-    tmp_path_factory: pytest.TempPathFactory, found_bundle: Path | SetupError
+    tmp_path_factory: pytest.TempPathFactory,
+    found_bundle: Path | SetupError,
+    found_connector: list[Path] | SetupError,
 ) -> Iterator[SparkSession]:
-    """The one session of the test run, with the Apache Hudi bundle where it was found."""
+    """The one session of the test run, with Apache Hudi's bundle and the connector where they were found."""
     from serde_lab.lab.session.session import SessionSettings, start_session, stop_session
     from serde_lab.peers.apache_hudi import SESSION_CONF
 
-    jars = (str(found_bundle),) if isinstance(found_bundle, Path) else ()
+    bundle = (str(found_bundle),) if isinstance(found_bundle, Path) else ()
+    connector = [] if isinstance(found_connector, SetupError) else found_connector
     settings = SessionSettings(
         cores=2,
         driver_memory="3g",
         event_log_folder=str(tmp_path_factory.mktemp("event-log")),
-        jars=jars,
-        conf=_FEW_TASKS | (SESSION_CONF if jars else {}),
+        jars=(*bundle, *map(str, connector)),
+        conf=_FEW_TASKS | (SESSION_CONF if bundle else {}),
     )
     session = start_session(settings)
     yield session

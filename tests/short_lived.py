@@ -3,7 +3,7 @@
 Such a JVM spends most of its time on loading, verifying and compiling Spark's classes. So it compiles
 with the quick compiler alone, does not verify the bytecode of released jars once more, maps Spark's classes
 from an archive where `make test` made one, and Apache Hudi's JOL does not start another JVM to look into
-this one.
+this one. Its Python workers are forked with the lab imported (`tests/spark_daemon.py`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,18 @@ SHORT_LIVED = (
     " -Djol.skipHotspotSAAttach=true -Djol.skipDynamicAttach=true"
 )
 
-ENVIRONMENT = {
+OWN_DAEMON = {
     "SPARK_SUBMIT_OPTS": SHORT_LIVED + archive_options(),
     "SPARK_LAUNCHER_OPTS": _FOR_MINUTES,
 }
-"""Where Spark's launcher looks for options of the JVM that it starts, and of its own."""
+"""Where Spark's launcher looks for options of the JVM that it starts, and of its own. Spark's own daemon
+forks the workers, for tests whose subject is workers or an environment without these tests."""
+
+ENVIRONMENT = OWN_DAEMON | {
+    "SPARK_SUBMIT_OPTS": "-Dspark.python.daemon.module=tests.spark_daemon "
+    + OWN_DAEMON["SPARK_SUBMIT_OPTS"]
+}
+"""The same for all other tests, whose workers need not import the lab."""
 
 NO_JVM = {"SPARK_LAUNCHER_OPTS": "-XX:TestWithoutTheMarkerSparkStartsAJVM"}
 """Java refuses to start with it, and names it."""

@@ -32,6 +32,8 @@ CONF = {
     "spark.driver.bindAddress": HOST,
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": SHORT_LIVED,
+    # the tests are not among what executors are sent
+    "spark.python.daemon.module": "pyspark.daemon",
 }
 """What a session on the cluster needs besides its master."""
 

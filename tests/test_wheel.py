@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.short_lived import OWN_DAEMON
+
 pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).parents[1]
@@ -94,8 +96,9 @@ def test_it_runs_smoke_from_another_folder(installed: Path, tmp_path: Path) -> N
     command = [installed / "serde-lab", "run", "smoke", "--rounds", "1", "--strategy", "arrow"]
     for change in ("measure.warmup=0", "data.scale_factor=0.001"):
         command += ["--set", change]
+    hidden = environment() | OWN_DAEMON
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
+        command, cwd=tmp_path, env=hidden, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     assert list(tmp_path.glob("results/smoke/*/run.json"))

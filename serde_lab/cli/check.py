@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serde_lab.cli.console import Format, emit_line, fetch_hudi_bundle, print_json, print_rows, say
+from serde_lab.cli.console import (
+    Format,
+    emit_line,
+    fetch_hudi_bundle,
+    fetch_kafka_jars,
+    print_json,
+    print_rows,
+    say,
+)
 from serde_lab.errors import TableError
 
 if TYPE_CHECKING:
@@ -31,6 +39,13 @@ def doctor(
     fetch_hudi: Annotated[
         bool, typer.Option("--fetch-hudi", help="Download the bundle if it is not on this machine.")
     ] = False,
+    fetch_kafka: Annotated[
+        bool,
+        typer.Option(
+            "--fetch-kafka",
+            help="Download the jars that streams from Kafka need: broker and connector.",
+        ),
+    ] = False,
     format: Annotated[Format, typer.Option(help="Output format.")] = Format.TABLE,
 ) -> int:
     """Check the prerequisites on this machine.
@@ -42,6 +57,8 @@ def doctor(
 
     if fetch_hudi:
         fetch_hudi_bundle(hudi_jar)
+    if fetch_kafka:
+        fetch_kafka_jars()
     findings = examine(results, hudi_jar)
     rows = [[_MARKS[f.level], f.name, f.found, f.remedy] for f in findings]
     print_rows(["", "prerequisite", "found", "what to do"], rows, format)

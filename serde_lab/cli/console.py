@@ -249,3 +249,12 @@ def fetch_hudi_bundle(stated: str = "") -> Path:
 
     with DownloadProgress() as progress:
         return fetch_jar(HUDI, stated, progress=progress, say=say).path
+
+
+def fetch_kafka_jars() -> None:
+    """Download the jars of Kafka's broker and connector, unless they are here. Raises SetupError."""
+    from serde_lab.lab.jars.manifest import KAFKA_BROKER, KAFKA_CONNECTOR, fetch_jars
+
+    with DownloadProgress() as progress:
+        for jars in (KAFKA_BROKER, KAFKA_CONNECTOR):
+            fetch_jars(jars, progress=progress, say=say)

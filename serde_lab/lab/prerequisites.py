@@ -15,7 +15,14 @@ from typing import Literal
 import psutil
 
 from serde_lab.errors import LabError
-from serde_lab.lab.jars.manifest import HUDI, by_hand, find_jar
+from serde_lab.lab.jars.manifest import (
+    HUDI,
+    KAFKA_BROKER,
+    KAFKA_CONNECTOR,
+    by_hand,
+    find_jar,
+    find_jars,
+)
 from serde_lab.lab.session.session import find_java
 
 Level = Literal["ok", "warning", "missing"]
@@ -46,6 +53,7 @@ def examine(results: Path, hudi_jar: str = "") -> list[Prerequisite]:
         _disk(results),
         _cores(),
         _hudi(hudi_jar),
+        _kafka(),
         _results(results),
     ]
 
@@ -121,6 +129,26 @@ def _hudi(stated: str) -> Prerequisite:
     if found.note:
         return Prerequisite(name, "warning", where, found.note)
     return Prerequisite(name, "ok", where)
+
+
+def _kafka() -> Prerequisite:
+    name, jars = "Apache Kafka", (*KAFKA_BROKER, *KAFKA_CONNECTOR)
+    try:
+        found, missing = find_jars(jars)
+    except LabError as exc:
+        return Prerequisite(name, "warning", exc.message, exc.hint or "")
+    if missing:
+        size = sum(jar.size_bytes for jar in missing) / 1e6
+        advice = (
+            "needed by streams from Kafka only, not by streams of files: run `serde-lab doctor"
+            f" --fetch-kafka` ({size:.0f} MB), or for each {by_hand(missing[0])}"
+        )
+        lacking = (
+            f"{len(missing)} of {len(jars)} jars of broker and connector are not on this machine"
+        )
+        return Prerequisite(name, "warning", lacking, advice)
+    folder = os.path.commonpath([path.parent for path in found])
+    return Prerequisite(name, "ok", f"{len(jars)} jars in {folder}")
 
 
 def _results(results: Path) -> Prerequisite:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,9 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JarServe
     no_other_home(monkeypatch, tmp_path)
     for module in (jars, prerequisites, peer_arms):
         monkeypatch.setattr(module, "HUDI", JAR)
+    for module in (jars, prerequisites):
+        for version, name in enumerate(("KAFKA_BROKER", "KAFKA_CONNECTOR"), 2):
+            monkeypatch.setattr(module, name, (replace(JAR, version=f"{version}", variable=""),))
     monkeypatch.setattr(download, "_PAUSE_S", 0)
     monkeypatch.setenv("SERDE_LAB_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
@@ -76,6 +80,24 @@ def test_the_doctor_names_the_file_of_the_variable_and_what_differs(
     assert said["Apache Hudi"]["found"] == f"{tmp_path}/own.jar ({JAR.variable})"
     assert "is not the published org.example.small" in said["Apache Hudi"]["what to do"]
     assert server.asked == []
+
+
+def test_kafka_s_jars_are_fetched_only_when_they_are_asked_for(
+    server: JarServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = doctor(capsys)["Apache Kafka"]
+    assert said["found"] == "2 of 2 jars of broker and connector are not on this machine"
+    assert "run `serde-lab doctor --fetch-kafka` (8 MB)" in said["what to do"]
+    assert server.asked == []
+    said = doctor(capsys, "--fetch-kafka")["Apache Kafka"]
+    assert said["found"].startswith("2 jars in ")
+    assert said["what to do"] == ""
+    assert len(server.asked) == 2
+
+
+def doctor(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, dict[str, str]]:
+    assert main(["doctor", *arguments, "--format", "json"]) == 0
+    return {row["prerequisite"]: row for row in json.loads(capsys.readouterr().out)}
 
 
 def test_what_failed_is_one_sentence(server: JarServer, capsys: pytest.CaptureFixture[str]) -> None:

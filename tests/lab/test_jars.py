@@ -18,7 +18,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from serde_lab.errors import SetupError
 from serde_lab.lab.jars import download
-from serde_lab.lab.jars.manifest import HUDI, FoundJar, fetch_jar, find_jar, manifest
+from serde_lab.lab.jars.manifest import (
+    HUDI,
+    FoundJar,
+    fetch_jar,
+    fetch_jars,
+    find_jar,
+    find_jars,
+    manifest,
+)
 from tests.lab.jar_server import CONTENT, JAR, JarServer, no_other_home, served
 
 IN_MAVEN = ".m2/repository/org/example/small/small-bundle_2.12/1.0/small-bundle_2.12-1.0.jar"
@@ -71,11 +79,35 @@ def found(stated: str, environ: dict[str, str]) -> FoundJar:
 
 
 def test_every_jar_of_the_manifest_is_pinned() -> None:
-    assert manifest()["hudi"] == HUDI
-    for jar in manifest().values():
+    assert manifest()["hudi"] == (HUDI,)
+    pinned = [jar for jars in manifest().values() for jar in jars]
+    for jar in pinned:
         assert len(bytes.fromhex(jar.sha256)) == 32
         assert jar.size_bytes > 0
-        assert jar.variable.startswith("SERDE_LAB_")
+        assert jar.variable.startswith("SERDE_LAB_") == (jar is pinned[0])
+    # one folder holds all
+    assert len({jar.file_name for jar in pinned}) == len(pinned)
+
+
+def test_a_set_of_jars_is_fetched_where_it_is_missing(
+    server: JarServer, environ: dict[str, str]
+) -> None:
+    jars = [replace(JAR, title="a set", version=f"1.{n}", variable="") for n in range(3)]
+    put(cached(environ).with_name(jars[1].file_name))
+    assert find_jars(jars, environ)[1] == [jars[0], jars[2]]
+    seen: list[tuple[str, int, int]] = []
+    paths = fetch_jars(jars, environ, lambda *said: seen.append(said))
+    assert [path.name for path in paths] == [jar.file_name for jar in jars]
+    assert find_jars(jars, environ) == (paths, [])
+    assert len(server.asked) == 2
+    assert {(task, total) for task, _, total in seen} == {("a set", 2 * JAR.size_bytes)}
+    assert [done for _, done, _ in seen] == sorted(done for _, done, _ in seen)
+    assert seen[-1][1] == 2 * JAR.size_bytes
+    server.status = 404
+    with pytest.raises(SetupError, match="a set cannot be fetched") as caught:
+        fetch_jars([replace(jars[0], version="2")], environ)
+    assert "small-bundle_2.12-2.jar" in str(caught.value)
+    assert "or name the file in" not in str(caught.value)
 
 
 def test_places_are_searched_in_order(environ: dict[str, str], tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from serde_lab.runs.directory import load_run
 from tests.lab.plugin_folder import install
 from tests.lab.small_scenario import NAME, content, source, toml
 from tests.sabotage import cheats
+from tests.short_lived import OWN_DAEMON
 
 pytestmark = pytest.mark.slow
 
@@ -157,6 +158,7 @@ def test_an_arm_that_failed_before_is_not_tried_again(tmp_path: Path) -> None:
 @pytest.mark.spark
 def test_on_spark_a_kill_and_then_ctrl_c_lose_one_cell_each(tmp_path: Path) -> None:
     lab = Lab.of(tmp_path, ["stopped"], exchange="spark", rounds=3)
+    lab.environment |= OWN_DAEMON
     status, messages = lab.run(str(lab.scenario), stop=(signal.SIGKILL, 2))
     assert status == -signal.SIGKILL, messages
     assert len(lab.children()) >= 3  # the JVM, the daemon, a worker

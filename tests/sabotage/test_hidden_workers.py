@@ -14,6 +14,7 @@ from serde_lab.runs.model import Run
 from tests.lab.plugin_folder import install
 from tests.lab.small_scenario import NAME, content, source, toml
 from tests.sabotage.cheats import ALL
+from tests.short_lived import OWN_DAEMON
 
 pytestmark = pytest.mark.spark
 
@@ -42,7 +43,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     done = subprocess.run(
         command,
         cwd=tmp,
-        env={**os.environ, "PYTHONPATH": paths},
+        env={**os.environ, **OWN_DAEMON, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
         check=False,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,10 +30,11 @@ Moment = Literal["before the commit", "after the commit", "the JVM before the co
 
 @dataclass(frozen=True, slots=True)
 class FileStream:
-    """`folder` holds the source's files, the table, and Spark's checkpoint."""
+    """`folder` holds the source's files, the table, and Spark's checkpoint; `jars`: of a killed session."""
 
     folder: Path
     table_type: str = COW
+    jars: tuple[str, ...] = ()
 
     @property
     def source(self) -> Path:
@@ -131,8 +134,10 @@ def run_and_die(stream: FileStream, batch: int, moment: Moment) -> None:
     """In a process of its own: a session, and a query that its driver's death ends."""
     from serde_lab.lab.session.session import SessionSettings, start_session
 
-    spark = start_session(SessionSettings(cores=2, driver_memory="1g"))
+    spark = start_session(SessionSettings(cores=2, driver_memory="1g", jars=stream.jars))
     writer = DyingWriter(stream.storage.url, stream.options(), batch, moment)
     started = stream.frame(spark).writeStream.foreachBatch(writer)
     started = started.option("checkpointLocation", str(stream.checkpoint))
-    started.trigger(availableNow=True).start().awaitTermination()
+    with suppress(Exception):  # without a JVM, the wait ends before the batch's own thread does
+        started.trigger(availableNow=True).start().awaitTermination()
+    time.sleep(60)

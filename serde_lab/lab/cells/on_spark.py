@@ -57,7 +57,7 @@ from serde_lab.pipeline.spark.worker import FrameCounter, ReportsParam
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.scenario.model import PLAIN_CONTROLS
 from serde_lab.table.storage.storage import Storage
-from serde_lab.table.timeline.timeline import Instant, parse_instant_time
+from serde_lab.table.timeline.timeline import Instant, epoch_ns
 
 _JOB_DESCRIPTION = "spark.job.description"
 
@@ -246,17 +246,13 @@ def outside_instants(instant: Instant, clock: Interval) -> dict[str, float]:
 
     Instants are named by the JVM's time of day, in milliseconds; the lab's sessions use UTC.
     """
-    begun_ns = _epoch_ns(instant.time)
+    begun_ns = epoch_ns(instant.time)
     found = {"before_requested_s": max(0, begun_ns - clock.begin_ns) / 1e9}
     # table version 6 stores no completion times
     if instant.completion_time not in (None, instant.time):
-        ended_ns = _epoch_ns(instant.completion_time or "")
+        ended_ns = epoch_ns(instant.completion_time or "")
         found["after_completed_s"] = max(0, clock.end_ns - ended_ns) / 1e9
     return found
-
-
-def _epoch_ns(time: str) -> int:
-    return round(parse_instant_time(time).timestamp() * 1000) * 1_000_000
 
 
 def stage_labels(history: SparkHistory) -> dict[int, str]:

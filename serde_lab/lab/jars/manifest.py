@@ -3,7 +3,7 @@
 A jar is looked for in this order: a file that the caller or the jar's environment variable names, the
 cache, Maven's local repositories, and Ivy's caches in HOME and in the account's own home folder. A file
 found in the last three counts only if its SHA-256 is the pinned one. A named file is used as it is, and
-`FoundJar.note` says how it differs.
+`FoundJar.note` says how it differs. Jars of a set, such as Kafka's broker, have no variable.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from __future__ import annotations
 import hashlib
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from serde_lab.errors import SetupError
 from serde_lab.inputs.parts import OnProgress, silent
@@ -25,7 +26,7 @@ from serde_lab.lab.jars.repository import homes, local_repositories, repository
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """A pinned jar: its Maven coordinates, its size and hash, and the variable that overrides it."""
+    """A pinned jar: its Maven coordinates, its size and hash, and the variable that overrides it, or ""."""
 
     title: str
     group: str
@@ -33,7 +34,7 @@ class Jar:
     version: str
     sha256: str
     size_bytes: int
-    variable: str
+    variable: str = ""
 
     @property
     def coordinates(self) -> str:
@@ -60,13 +61,23 @@ class FoundJar:
     note: str = ""
 
 
-def manifest() -> dict[str, Jar]:
-    """All pinned jars, by their names in `jars.toml`."""
+def manifest() -> dict[str, tuple[Jar, ...]]:
+    """All pinned jars, by the names in `jars.toml` of their sets; a jar alone is a set of one."""
     with Path(__file__).with_name("jars.toml").open("rb") as file:
-        return {name: Jar(**entry) for name, entry in tomllib.load(file).items()}
+        return {name: tuple(_jars(entry)) for name, entry in tomllib.load(file).items()}
 
 
-HUDI = manifest()["hudi"]
+def _jars(entry: Mapping[str, Any]) -> Iterator[Jar]:
+    if "jars" not in entry:
+        yield Jar(**entry)
+        return
+    for group, artifact, version, size_bytes, sha256 in entry["jars"]:
+        yield Jar(entry["title"], group, artifact, version, sha256, size_bytes)
+
+
+HUDI = manifest()["hudi"][0]
+KAFKA_BROKER = manifest()["kafka_broker"]
+KAFKA_CONNECTOR = manifest()["kafka_connector"]
 
 
 def find_jar(
@@ -114,6 +125,34 @@ def fetch_jar(
         ) from exc
 
 
+def find_jars(
+    jars: Sequence[Jar], environ: Mapping[str, str] = os.environ
+) -> tuple[list[Path], list[Jar]]:
+    """Those of `jars` that are on this machine, and those that are not. Raises what `find_jar` raises."""
+    found = [(jar, find_jar(jar, environ=environ)) for jar in jars]
+    return [at.path for _, at in found if at is not None], [jar for jar, at in found if at is None]
+
+
+def fetch_jars(
+    jars: Sequence[Jar],
+    environ: Mapping[str, str] = os.environ,
+    progress: OnProgress = silent,
+    say: Say = lambda text: None,
+) -> list[Path]:
+    """All of `jars`; those that are not on this machine are fetched. Raises what `fetch_jar` raises."""
+    _, missing = find_jars(jars, environ)
+    whole = sum(jar.size_bytes for jar in missing)
+    before = 0
+
+    def report(task: str, done: int, total: int) -> None:
+        progress(missing[0].title, before + done, whole)
+
+    for jar in missing:
+        fetch_jar(jar, "", environ, report, say)
+        before += jar.size_bytes
+    return find_jars(jars, environ)[0]
+
+
 def by_hand(jar: Jar, environ: Mapping[str, str] = os.environ) -> str:
     """Advice for getting the file without the lab: what to download, and where to put it."""
     try:
@@ -121,7 +160,8 @@ def by_hand(jar: Jar, environ: Mapping[str, str] = os.environ) -> str:
     except SetupError:
         source = f"{jar.repository_path} from a Maven repository"
     target = _cached(jar, environ).absolute()
-    return f"download {source} to {target}, or name the file in {jar.variable}"
+    variable = f", or name the file in {jar.variable}" if jar.variable else ""
+    return f"download {source} to {target}{variable}"
 
 
 def _fetched(jar: Jar, target: Path, environ: Mapping[str, str], progress: OnProgress) -> FoundJar:

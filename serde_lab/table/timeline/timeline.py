@@ -215,6 +215,11 @@ def parse_instant_time(time: str) -> datetime:
     return moment + timedelta(milliseconds=int(time[14:17] or 0))
 
 
+def epoch_ns(time: str) -> int:
+    """The moment of an instant or completion time, which are in UTC and whole milliseconds."""
+    return round(parse_instant_time(time).timestamp() * 1000) * 1_000_000
+
+
 def following_time(time: str) -> str:
     """The instant time one millisecond after `time`."""
     return format_instant_time(parse_instant_time(time) + timedelta(milliseconds=1))
