@@ -226,7 +226,8 @@ class LabStreamCell(StreamCell):
         for batch in self._told:
             for phase, time in batch.driver.phases.items():
                 yield Sample(f"{DRIVER_PREFIX}{phase}_s", time.wall_ns / 1e9, batch.number + 1)
-            yield Sample("files", len(batch.commit.stats), batch.number + 1)
+            files = 0 if batch.commit is None else len(batch.commit.stats)
+            yield Sample("files", files, batch.number + 1)
         yield from whole(self._measure(window))
         yield Sample("hops", hops_of(self.job.scenario, self.job.arm))
 
