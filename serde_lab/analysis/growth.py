@@ -124,9 +124,9 @@ class Growth:
 
 
 def growth(summary: Mapping[str, Any], content: Mapping[str, Any]) -> list[Growth]:
-    """The growth of every arm of a sweep; empty for a run without one."""
+    """The growth of every arm of a sweep; empty for a run without one, and for a stream's."""
     sweep = content.get("sweep")
-    if not sweep:
+    if not sweep or content.get("stream"):
         return []
     arms: dict[str, list[Mapping[str, Any]]] = {}
     for arm in summary["arms"]:

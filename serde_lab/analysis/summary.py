@@ -26,6 +26,7 @@ from serde_lab.analysis.growth import Growth, growth
 from serde_lab.analysis.hudi_steps import HudiSteps, hudi_steps
 from serde_lab.analysis.ratios import PeerRatio, paired_ratio, peer_ratios
 from serde_lab.analysis.rfc84 import Claim, claims, rfc84_json
+from serde_lab.analysis.streams import Streams, streams
 from serde_lab.errors import worst
 from serde_lab.measure import phases
 from serde_lab.measure.metrics import DETAIL_PREFIX, DRIVER_PREFIX, HOP_PREFIX, METRICS
@@ -43,7 +44,7 @@ _PLAIN = tuple(  # metrics shown as one number for each arm, in the registry's o
 @dataclass(frozen=True, slots=True)
 class Derived:
     """The rounds of each arm whose timing can be shown, and values that only some runs have: of a sweep, of
-    a codec run, with peers, of RFC-84's workload, of all combinations of factors."""
+    a codec run, with peers, of RFC-84's workload, of all combinations of factors, of a stream."""
 
     rounds: Mapping[str, Rounds]
     growth: tuple[Growth, ...]
@@ -52,6 +53,7 @@ class Derived:
     hudi_steps: HudiSteps | None
     claims: tuple[Claim, ...]
     factorial: Factorial | None
+    streams: Streams | None
 
 
 def summarise(run: Run) -> dict[str, Any]:
@@ -108,6 +110,7 @@ def summary_of(run: Run) -> tuple[dict[str, Any], Derived]:
         else None,
         claims=tuple(claims(summary, content, timed)),
         factorial=factorial_of(arms, timed),
+        streams=streams(arms, content, timed),
     )
     more = {
         "peer_ratios": [one.to_json() for one in derived.peer_ratios],
@@ -118,6 +121,7 @@ def summary_of(run: Run) -> tuple[dict[str, Any], Derived]:
         if derived.factorial
         else [],
         "rfc84": rfc84_json(derived.claims, summary, header.settings),
+        "streams": derived.streams.to_json() if derived.streams else {},
     }
     return {**summary, **{name: found for name, found in more.items() if found}}, derived
 
@@ -200,6 +204,8 @@ def _status(entry: ArmEntry, rounds: Rounds, unchecked: str, errors: Sequence[ob
 
 def _commits(values: Sequence[CellValues], run: Run, hidden: bool) -> list[dict[str, Any]]:
     content = run.header.scenario_content
+    if content.get("stream"):
+        return []  # `streams` has the micro-batches, of which there may be thousands
     operations = [case["name"] for case in _cases(run)] or [
         one.get("operation") for one in content.get("commit", content.get("commits", []))
     ]

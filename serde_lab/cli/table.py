@@ -161,7 +161,7 @@ def resize_buckets(
 def rollback(path: Path_, drop: DropOption = False, format: FormatOption = Format.TABLE) -> int:
     """Roll back the instants of failed writers.
 
-    Their pending cleans are completed instead.
+    Their pending cleans are completed instead, and so are instants in which a stream has stored batches.
     """
     from serde_lab.pipeline.commit.table_services import roll_back_now
 
@@ -173,10 +173,13 @@ def rollback(path: Path_, drop: DropOption = False, format: FormatOption = Forma
             for one in done.rolled_back
         ],
         "finished_cleans": len(done.cleaned),
+        "committed": [one.instant.time for one in done.shared],
     }
     words = f"rolled back {', '.join(instants)}" if instants else "nothing to roll back"
     if done.cleaned:
         words += f"; finished {len(done.cleaned)} cleans"
+    for one in done.shared:
+        words += f"; committed {one.batches} batches of a stream in {one.instant.time}"
     return _say(format, words, found)
 
 

@@ -39,6 +39,7 @@ from serde_lab.records.schema import ENVELOPE, RecordSchema
 from serde_lab.runs.model import ArmEntry, RunHeader
 from serde_lab.runs.writer import new_run_id
 from serde_lab.scenario.model import Arm, Scenario
+from serde_lab.scenario.sweep import SweepPoint
 from serde_lab.serde.interface import Bounds, SerdeOptions
 from serde_lab.serde.prediction import predict
 from serde_lab.serde.registry import named, strategy
@@ -102,10 +103,13 @@ def swept_header(
     """
     first = next(iter(headers.values()))
     names = [arm.name for arm in scenario.arms if not chosen or arm.name in chosen]
+    entries = {entry.arm: entry for header in headers.values() for entry in header.arms}
     arms = tuple(
-        header.arms[place].model_copy(update={"swept": {"arm": name, "value": value}})
-        for place, name in enumerate(names)
-        for value, header in headers.items()
+        entries[at].model_copy(update={"swept": {"arm": name, "value": value}})
+        for name in names
+        for value in headers
+        # an arm may not be measured at every value
+        if (at := SweepPoint(scenario, value).arm_name(name)) in entries
     )
     return first.model_copy(
         update={

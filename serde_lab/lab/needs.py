@@ -35,6 +35,8 @@ _MICROSECONDS = {
 }
 _AVRO_BY_BATCH, _OTHER_MICROSECONDS = 5.5, 3.5
 _CHECK_MICROSECONDS, _ORACLE_MICROSECONDS = 1.0, 2.5
+_BATCH_S, _PEER_BATCH_S = 0.8, 2.0
+"""Seconds of a stream's micro-batch before its rows count."""
 _CASE_S, _RECORD_CASE_S = 0.6, 25.0
 _RECORD_COLUMNS = 17
 # bytes per row of lineitem: as generated, as a batch of the input, in the shuffle, in a table, in the oracle
@@ -57,8 +59,12 @@ def estimate_seconds(scenario: Scenario, arms: Sequence[Arm], results: Path) -> 
         return _FIXED_S + cells * per_round, "as in an earlier run of this scenario"
     source_rows, _ = _source(scenario)
     rows = sum(scenario.rows_of(source_rows)[len(scenario.setups) :])
+    batches = 0 if scenario.stream is None else scenario.stream.batches
     per_round = sum(
-        _CELL_S + rows * 1e-6 * (_CHECK_MICROSECONDS + _microseconds(arm)) for arm in arms
+        _CELL_S
+        + batches * (_PEER_BATCH_S if arm.peer else _BATCH_S)
+        + rows * 1e-6 * (_CHECK_MICROSECONDS + _microseconds(arm))
+        for arm in arms
     )
     fixed_s = _FIXED_S + rows * 1e-6 * _ORACLE_MICROSECONDS
     return fixed_s + cells * per_round, "estimated from the number of rows; there is no earlier run"

@@ -147,8 +147,8 @@ def _kafka() -> Prerequisite:
             f"{len(missing)} of {len(jars)} jars of broker and connector are not on this machine"
         )
         return Prerequisite(name, "warning", lacking, advice)
-    folders = sorted({str(path.parent) for path in found})
-    return Prerequisite(name, "ok", f"{len(jars)} jars in {', '.join(folders)}")
+    folder = os.path.commonpath([path.parent for path in found])
+    return Prerequisite(name, "ok", f"{len(jars)} jars in {folder}")
 
 
 def _results(results: Path) -> Prerequisite:

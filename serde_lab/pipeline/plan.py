@@ -92,7 +92,8 @@ class WritePlan:
     `inflight_path`: the instant's inflight file, without which a late attempt writes nothing. `topology`
     names the chain of stages (`topologies.py`). `groups` maps (partition path, file id) to what is
     stored, or (partition path, bucket) where a bucket is a file group. `seed` determines new file ids, so
-    that two runs use the same file names. `batch` numbers the write among the `batches` of its instant.
+    that two runs use the same file names. `batch` numbers the write among the batches of its instant, and
+    `spans` says whether it may have several.
     `fresh_file_ids`: ids from the seed alone may already belong to replaced groups. `index`: how records
     find their file groups; None if the key hash determines them. `mini_batches`: how much a writing task
     buffers before it writes; None if it holds everything.
@@ -113,7 +114,7 @@ class WritePlan:
     seed: int = 0
     fresh_file_ids: bool = False
     batch: int = 0
-    batches: int = 1
+    spans: bool = False
     base_file_format: BaseFileFormat = field(default_factory=BaseFileFormat)
     log_format: LogFormat = field(default_factory=LogFormat)
     groups: Mapping[tuple[str, int | str], StoredFileGroup] = field(default_factory=dict)
@@ -198,12 +199,13 @@ def make_plan(
     options: WriteOptions,
     instant: Instant,
     batch: int = 0,
-    batches: int = 1,
+    spans: bool = False,
     given: RecordSchema | None = None,
 ) -> WritePlan:
     """The plan for the workers: routing, options, and the existing file groups.
 
-    `batch` numbers the plan among the `batches` of the instant; it sees what earlier batches wrote.
+    `batch` numbers the plan among the batches of the instant; it sees what earlier batches wrote. `spans`:
+    whether the instant may have several.
     `given`: the records' schema if they leave out table columns.
     """
     config = _with_asked_buckets(table.config, options)
@@ -242,7 +244,7 @@ def make_plan(
         topology=options.topology,
         shards=shards,
         batch=batch,
-        batches=batches,
+        spans=spans,
         seed=secrets.randbits(63) if options.seed is None else options.seed,
         fresh_file_ids=bool(view.replaced_file_groups),
         base_file_format=compression,

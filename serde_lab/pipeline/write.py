@@ -2,7 +2,8 @@
 
 The order of these steps keeps concurrent readers safe. Several batches may be written under one instant, as
 in RFC-24, where an instant may span several checkpoints: each batch sees the files of the earlier ones, which
-no reader sees yet, and the commit names the files that remain after the last batch.
+no reader sees yet, and the commit names the files that remain after the last batch. The batches come in one
+call (`commit`), or one by one, each of them durable when the call returns (`store_batch`).
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ from serde_lab.table.services.replacing import (
 )
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.shared_instant import SharedInstant
 from serde_lab.table.timeline.timeline import Instant, WriteStat
 
 
@@ -138,13 +140,14 @@ class PreparedWrite:
         return cls(Coordinator(table), schema, options, avro)
 
     @contextmanager
-    def hold(self) -> Iterator[None]:
+    def hold(self, keeps: str = "") -> Iterator[None]:
         """Lock out other writers, and repair what an earlier one left behind.
 
         `commit` and `serve` also do this. Use it around both to keep other writers out in between, and
-        before a clock starts to leave it unmeasured. Raises ConcurrentWrite naming the other writer.
+        before a clock starts to leave it unmeasured. An instant that micro-batches share is completed, unless
+        it is the instant `keeps`. Raises ConcurrentWrite naming the other writer.
         """
-        with self.coordinator.hold(self.options.operation) as outermost:
+        with self.coordinator.hold(self.options.operation, keeps) as outermost:
             if outermost and self.makes_table and not self.coordinator.table.is_stored:
                 raise ConcurrentWrite(
                     f"{self.coordinator.table.storage.url}: another writer made the table anew meanwhile",
@@ -174,11 +177,7 @@ class PreparedWrite:
                 statuses = run_batches(
                     coordinator.table, self.schema, options, instant, exchanges, clock, self.given
                 )
-                lists = list_columns(self.schema.data)
-                if lists:
-                    counted = summed(exchange.counters() for exchange in exchanges)
-                    holed = [name for name in lists if counted[NULL_ELEMENTS_OF + name]]
-                    warn_of_null_elements(holed, stacklevel=3)
+                self._warn_of_null_elements(exchanges)
                 with clock.phase("commit"):
                     replaced = self._replaced(statuses)
                     done = coordinator.complete(
@@ -189,14 +188,74 @@ class PreparedWrite:
                         replaced,
                         self.extra_metadata,
                     )
-                    if self.makes_table:
-                        with suppress(StorageError):  # the commit is done, which a later write sees
-                            coordinator.table.first_write_completed()
+                    self._table_stays()
                     return done
             except (Exception, KeyboardInterrupt) as error:
                 # whatever the error, roll back the pending instant before the caller sees it
                 coordinator.give_up(error, takes_table=self.makes_table)
                 raise
+
+    def store_batch(
+        self,
+        exchange: Exchange,
+        shared: SharedInstant | None = None,
+        timeline: TaskTimeline | None = None,
+    ) -> SharedInstant:
+        """Write one batch into a pending instant, where it outlives the driver; `Coordinator.flush` commits
+        it.
+
+        `shared`: the instant with its earlier batches, which must have been written by this process and with
+        the same options and schema; None begins an instant. A batch that fails is undone, and the earlier
+        ones stay; the instant must then be completed, since tasks of the failed batch may still be writing.
+        `timeline` and errors as with `commit`.
+        """
+        clock = timeline or TaskTimeline("driver")
+        coordinator, options = self.coordinator, self.options
+        check_spanning(options)
+        with self.hold("" if shared is None else shared.instant.time):
+            try:
+                with clock.phase("begin"):
+                    instant = shared.instant if shared else coordinator.begin(options.operation)
+                number = shared.batches if shared else 0
+                remaining, _ = write_batch(
+                    coordinator.table,
+                    self.schema,
+                    options,
+                    instant,
+                    exchange,
+                    clock,
+                    self.given,
+                    number=number,
+                    spans=True,
+                    before=shared.metadata.write_stats if shared else (),
+                )
+                self._warn_of_null_elements([exchange])
+                with clock.phase("commit"):
+                    stored = coordinator.store_batch(
+                        instant,
+                        number,
+                        options.operation,
+                        remaining,
+                        self.avro,
+                        self.extra_metadata,
+                    )
+                    self._table_stays()
+                    return stored
+            except (Exception, KeyboardInterrupt) as error:
+                coordinator.give_up(error, takes_table=self.makes_table)
+                raise
+
+    def _table_stays(self) -> None:
+        if self.makes_table:
+            with suppress(StorageError):  # the rows are stored, which a later write sees
+                self.coordinator.table.first_write_completed()
+
+    def _warn_of_null_elements(self, exchanges: Sequence[Exchange]) -> None:
+        lists = list_columns(self.schema.data)
+        if lists:
+            counted = summed(exchange.counters() for exchange in exchanges)
+            holed = [name for name in lists if counted[NULL_ELEMENTS_OF + name]]
+            warn_of_null_elements(holed, stacklevel=4)
 
     def _replaced(self, statuses: Iterable[WriteStat]) -> Replaced | None:
         """The file groups that the written ones replace; None if the write replaces none."""
@@ -212,10 +271,14 @@ class PreparedWrite:
 
     def serve(self, compactor: Compactor = compact_in_process) -> Served:
         """Run the table services that the options ask for, after the commit."""
-        options = self.options
-        format = BaseFileFormat(options.codec, options.codec_level)
         with self.hold():
-            return serve(self.coordinator, options.services, compactor, format)
+            return serve_table(self.coordinator, self.options, compactor)
+
+
+def serve_table(coordinator: Coordinator, options: WriteOptions, compactor: Compactor) -> Served:
+    """Run the table services that `options` ask for; the caller holds the table."""
+    format = BaseFileFormat(options.codec, options.codec_level)
+    return serve(coordinator, options.services, compactor, format)
 
 
 def table_to_write(storage: Storage) -> HoodieTable | None:
@@ -232,7 +295,17 @@ def table_to_write(storage: Storage) -> HoodieTable | None:
     return table
 
 
-_SPANNING = (Operation.UPSERT, Operation.INSERT, Operation.DELETE)
+SPANNING = (Operation.UPSERT, Operation.INSERT, Operation.DELETE)
+"""The operations whose instant may have several batches."""
+
+
+def check_spanning(options: WriteOptions) -> None:
+    """Raises OptionError for an operation that cannot span several batches."""
+    if options.operation not in SPANNING:
+        raise OptionError(
+            f"hoodie.datasource.write.operation is {options.operation}, and an instant of several"
+            f" batches takes {', '.join(SPANNING)}"
+        )
 
 
 def run_batches(
@@ -249,30 +322,61 @@ def run_batches(
     `given`: the records' schema if they leave out table columns. Raises OptionError for an operation that
     cannot span several batches.
     """
-    if len(exchanges) > 1 and options.operation not in _SPANNING:
-        raise OptionError(
-            f"hoodie.datasource.write.operation is {options.operation}, and an instant of several"
-            f" batches takes {', '.join(_SPANNING)}"
-        )
-    written: dict[str, WriteStat] = {}
+    if len(exchanges) > 1:
+        check_spanning(options)
+    remaining: tuple[WriteStat, ...] = ()
     for number, exchange in enumerate(exchanges):
-        with clock.phase("plan"):
-            plan = make_plan(table, schema, options, instant, number, len(exchanges), given)
-        with clock.phase("execute"):
-            for status in exchange.run(plan):
-                _add(table.storage, written, status)
-    return tuple(written.values())
+        remaining, replaced = write_batch(
+            table,
+            schema,
+            options,
+            instant,
+            exchange,
+            clock,
+            given,
+            number=number,
+            spans=len(exchanges) > 1,
+            before=remaining,
+        )
+        for path in replaced:
+            # two base files of one file group in one instant would break the table
+            table.storage.delete(path)
+    return remaining
 
 
-def _add(storage: Storage, written: dict[str, WriteStat], status: WriteStat) -> None:
-    """Record a file; a base file replaces the one that an earlier batch wrote for its file group."""
-    if status.is_log:
-        written[status.path] = status
-        return
-    group = f"{status.partitionPath}/{status.fileId}"
-    before = written.get(group)
-    if before is not None:
-        # two base files of one file group in one instant would break the table
-        storage.delete(before.path)
-        status = together([before, status])
-    written[group] = status
+def write_batch(
+    table: HoodieTable,
+    schema: RecordSchema,
+    options: WriteOptions,
+    instant: Instant,
+    exchange: Exchange,
+    clock: TaskTimeline,
+    given: RecordSchema | None,
+    *,
+    number: int,
+    spans: bool,
+    before: Iterable[WriteStat],
+) -> tuple[tuple[WriteStat, ...], tuple[str, ...]]:
+    """Write the batch `number` of an inflight instant, after the files `before` of its earlier batches.
+
+    `spans`: whether the instant may have further batches. Returns one status for each file that remains, and
+    the paths of the earlier batches' base files that new ones replace; these files still exist.
+    """
+    with clock.phase("plan"):
+        plan = make_plan(table, schema, options, instant, number, spans, given)
+    remaining = {_place_of(status): status for status in before}
+    replaced = []
+    with clock.phase("execute"):
+        for status in exchange.run(plan):
+            place = _place_of(status)
+            earlier = remaining.get(place)
+            if earlier is not None:
+                replaced.append(earlier.path)
+                status = together([earlier, status])
+            remaining[place] = status
+    return tuple(remaining.values()), tuple(replaced)
+
+
+def _place_of(status: WriteStat) -> str:
+    """What an instant has one file of: a log's path, or a base file's file group."""
+    return status.path if status.is_log else f"{status.partitionPath}/{status.fileId}"

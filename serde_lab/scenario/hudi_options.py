@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from serde_lab.records.operation import Operation
-from serde_lab.scenario.model import Arm, Scenario
+from serde_lab.scenario.model import Arm, Scenario, TableSection
 
 TABLE_NAME = "lab"
 
@@ -72,9 +72,7 @@ def write_options(
         OPERATION: operation.value,
         "hoodie.parquet.compression.codec": table.codec,
         "hoodie.metadata.enable": "false",
-        "hoodie.compact.inline": "false",
-        "hoodie.clean.automatic": "false",
-        "hoodie.archive.automatic": "false",
+        **_services(scenario, table, set_up),
     }
     if table.type == "MERGE_ON_READ":
         options[LOG_BLOCKS] = table.log_blocks or "avro"
@@ -87,6 +85,21 @@ def write_options(
     if tasks:
         for kind in ("upsert", "insert", "bulkinsert", "delete"):
             options[f"hoodie.{kind}.shuffle.parallelism"] = str(tasks)
+    return options
+
+
+def _services(scenario: Scenario, table: TableSection, set_up: bool) -> dict[str, str]:
+    """The services that follow each write: only those of a stream, with Hudi's own numbers."""
+    stream = scenario.stream
+    on = stream is not None and stream.services and not set_up
+    compacts = on and table.type == "MERGE_ON_READ"
+    options = {
+        "hoodie.compact.inline": _flag(compacts),
+        "hoodie.clean.automatic": _flag(on),
+        "hoodie.archive.automatic": _flag(on),
+    }
+    if compacts and stream is not None:
+        options["hoodie.compact.inline.max.delta.commits"] = str(stream.compact_after)
     return options
 
 

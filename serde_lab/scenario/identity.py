@@ -54,8 +54,11 @@ def asked_of(scenario_content: Mapping[str, Any]) -> dict[str, Any]:
             _without(batch, _PATH) | {"own_file": batch.get("path") is not None}
             for batch in content.get(batches, ())
         ]
+    if content.get("stream") is not None:
+        found["stream"] = content["stream"]
     if content.get("sweep") is not None:
-        found["sweep"] = content["sweep"]
+        # older sweeps have no `also`
+        found["sweep"] = _without_defaults(content["sweep"], {"also": {}})
     if measure.get("exchange") == "none":
         found["codec"] = content.get("codec", {})
     return with_defaults(found)
@@ -107,7 +110,10 @@ def data_hash(scenario: Scenario) -> str:
     content["data"] = _without_defaults(content["data"], later)
     for batches in ("setup", "commit"):
         content[batches] = [_without_defaults(batch, later) for batch in content[batches]]
-    return _digest({key: content[key] for key in ("data", "setup", "commit")})
+    found = {key: content[key] for key in ("data", "setup", "commit")}
+    if scenario.stream is not None:
+        found["batches"] = scenario.stream.batches
+    return _digest(found)
 
 
 def _defaults(section: type[BaseModel], left_out: tuple[str, ...] = ()) -> dict[str, Any]:

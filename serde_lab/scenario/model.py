@@ -2,7 +2,7 @@
 
 `scenarios/README.md` explains every key, and a test checks that the two agree. `consistency` checks
 combinations of keys. Python names are the file's, except for the arrays of tables: `[[setup]]`,
-`[[commit]]`, `[[arm]]` and `[[gate.limit]]` are `setups`, `commits`, `arms` and `limits` here.
+`[[commit]]`, `[[arm]]` and `[[gate.limit]]` are `setups`, `timed`, `arms` and `limits` here.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from serde_lab.scenario.sections import (
     Name,
     ScenarioSection,
     Share,
+    Stream,
     Sweep,
 )
 from tpch import REFRESHED_SHARE, TABLES
@@ -43,7 +44,10 @@ RECORDLESS = ("bulk", "append")
 TableName = Literal[
     "region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem"
 ]
-Control = Literal["exchange_only", "spark_native", "parquet_floor"]
+PlainControl = Literal["sql_merge", "pandas_udf", "arrow_udf", "rdd_cloudpickle"]
+Control = Literal["exchange_only", "spark_native", "parquet_floor", PlainControl]
+PLAIN_CONTROLS: tuple[str, ...] = get_args(PlainControl)
+"""Controls that upsert into a folder of plain Parquet files, as a PySpark user would by hand."""
 TablePeer = Literal["hudi_avro", "hudi_spark", "hudi_one_exchange", "hudi_spark_tuned"]
 RecordPeer = Literal["hudi_avro_record", "hudi_indexed_record", "hudi_spark_record"]
 Peer = Literal[TablePeer, RecordPeer]
@@ -248,6 +252,7 @@ class Arm(ScenarioSection):
     table: Files | None = None
     topology: TopologySection | None = None
     source_reader: Literal["auto", "spark"] = "auto"
+    up_to: Annotated[float, Field(gt=0)] | None = None
     options: ArmOptions = ArmOptions()
 
     @field_serializer("merging", "table")
@@ -276,7 +281,8 @@ class Scenario(ScenarioSection):
     question: str
     data: Data
     setups: tuple[Batch, ...] = Field(default=(), alias="setup")
-    commits: tuple[Batch, ...] = Field(alias="commit", min_length=1)
+    timed: tuple[Batch, ...] = Field(alias="commit", min_length=1)
+    stream: Stream | None = None
     table: TableSection = TableSection()
     topology: TopologySection = TopologySection()
     arms: tuple[Arm, ...] = Field(alias="arm", min_length=1)
@@ -285,6 +291,11 @@ class Scenario(ScenarioSection):
     codec: Codec = Codec()
     sweep: Sweep | None = None
     gate: Gate = Gate()
+
+    @property
+    def commits(self) -> tuple[Batch, ...]:
+        """The timed writes in order: those of the file, or a stream's micro-batches."""
+        return self.timed if self.stream is None else self.timed[:1] * self.stream.batches
 
     @property
     def batches(self) -> tuple[Batch, ...]:

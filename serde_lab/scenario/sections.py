@@ -65,11 +65,25 @@ class Codec(ScenarioSection):
     width_rows: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
 
 
+class Stream(ScenarioSection):
+    """`[stream]`: the timed commit is a micro-batch, which a streaming query writes `batches` times."""
+
+    batches: Annotated[int, Field(ge=1, le=10_000)] = 30
+    trigger: Literal["available_now", "processing_time"] = "available_now"
+    warmup_batches: Annotated[int, Field(ge=0, le=1000)] = 3
+    services: bool = True
+    compact_after: Annotated[int, Field(ge=1, le=10_000)] = 5
+
+
 class Sweep(ScenarioSection):
-    """`[sweep]`: repeats the scenario for each value of one of its numbers."""
+    """`[sweep]`: repeats the scenario for each value of one of its numbers.
+
+    `also` gives other keys that change with it, each with as many values.
+    """
 
     key: Annotated[str, Field(min_length=1)]
     values: Annotated[tuple[int | float, ...], SOME]
+    also: dict[str, tuple[int | float, ...]] = Field(default_factory=dict)
 
 
 class GateLimit(ScenarioSection):

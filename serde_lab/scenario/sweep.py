@@ -30,7 +30,11 @@ class SweepPoint:
         """This point's versions of `arms`, with the names that they have here."""
         names = {arm.name for arm in arms}
         chosen = [arm for arm in self.scenario.arms if arm.name in names]
-        return tuple(arm.model_copy(update={"name": self.arm_name(arm.name)}) for arm in chosen)
+        return tuple(
+            arm.model_copy(update={"name": self.arm_name(arm.name)})
+            for arm in chosen
+            if self.value is None or arm.up_to is None or self.value <= arm.up_to
+        )
 
 
 def points_of(
@@ -43,10 +47,16 @@ def points_of(
     if scenario.sweep is None:
         return (SweepPoint(scenario),)
     content = {**scenario.to_json(), "sweep": None}
-    key = scenario.sweep.key
+    key, also = scenario.sweep.key, scenario.sweep.also
     return tuple(
-        SweepPoint(parse(apply_overrides(content, [(key, value)]), f"{key} = {value:g}"), value)
-        for value in scenario.sweep.values
+        SweepPoint(
+            parse(
+                apply_overrides(content, [(key, value), *((k, v[n]) for k, v in also.items())]),
+                f"{key} = {value:g}",
+            ),
+            value,
+        )
+        for n, value in enumerate(scenario.sweep.values)
     )
 
 
@@ -57,12 +67,24 @@ def sweep_problems(
     if scenario.sweep is None:
         return
     key, values = scenario.sweep.key, scenario.sweep.values
-    if key.split(".")[0] in _NOT_SWEPT or key.startswith("measure.rounds"):
-        yield Problem("sweep.key", f"{key!r} changes nothing that is measured")
-        return
+    for where, swept in (("key", key), *(("also", one) for one in scenario.sweep.also)):
+        if swept.split(".")[0] in _NOT_SWEPT or swept.startswith("measure.rounds"):
+            yield Problem(f"sweep.{where}", f"{swept!r} changes nothing that is measured")
+            return
+    for other, given in scenario.sweep.also.items():
+        if len(given) != len(values):
+            yield Problem(
+                "sweep.also",
+                f"gives {other!r} {len(given)} values, but {key!r} has {len(values)}",
+            )
+            return
     if any(later <= earlier for earlier, later in pairwise(values)):
         yield Problem("sweep.values", "are not in rising order")
         return
+    for value in values:
+        if not SweepPoint(scenario, value).arms(scenario.arms):
+            yield Problem("sweep.values", f"{value:g} is above `up_to` of every arm")
+            return
     try:
         points_of(scenario, parse)
     except ScenarioError as exc:

@@ -1,4 +1,7 @@
-"""Reads the checkpoint folder of a Spark query, wherever Spark can reach it, without changing it."""
+"""Reads the checkpoint folder of a Spark query, wherever Spark can reach it, without changing it.
+
+Spark's own classes read it: StreamMetadata, OffsetSeqLog, CommitLog and FileStreamSourceLog.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_LOG_VERSION = 1
+"""FileStreamSourceLog.VERSION of Spark 3.5."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +32,7 @@ class CheckpointFolder:
 
     @classmethod
     def read(cls, spark: SparkSession, folder: str) -> CheckpointFolder:
-        """Read it by Spark's own classes (StreamMetadata, OffsetSeqLog, CommitLog)."""
+        """Read what all queries have, whatever their sources."""
         jvm, session = spark.sparkContext._jvm, spark._jsparkSession
         assert jvm is not None
         streaming = jvm.org.apache.spark.sql.execution.streaming
@@ -41,3 +47,16 @@ class CheckpointFolder:
         latest = [log.getLatestBatchId() for log in logs]
         planned, committed = (int(found.get()) if found.isDefined() else -1 for found in latest)
         return cls(str(metadata.get().id()), planned, committed)
+
+
+def files_taken(spark: SparkSession, folder: str, source: int = 0) -> set[str]:
+    """The files that a query's file source has taken, as Hadoop's paths (`file:/data/changes/1.parquet`).
+
+    The other files of the source's folder are the query's lag, which Spark's progress does not have for
+    files. `source`: the source's number in the query.
+    """
+    jvm, session = spark.sparkContext._jvm, spark._jsparkSession
+    assert jvm is not None
+    streaming = jvm.org.apache.spark.sql.execution.streaming
+    log = streaming.FileStreamSourceLog(_LOG_VERSION, session, f"{folder}/sources/{source}")
+    return {str(entry.sparkPath().toPath()) for entry in log.allFiles()}

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from threading import Thread, Timer
 from typing import TYPE_CHECKING, Any
 
-from serde_lab.errors import OptionError
+from pyspark.sql.streaming.query import StreamingQuery
+
+from serde_lab.errors import LabError, OptionError
 from serde_lab.measure.timeline import AttemptReport, TaskReport, TaskTimeline
 from serde_lab.pipeline.commit.coordinator import Commit
-from serde_lab.pipeline.commit.table_services import Served
+from serde_lab.pipeline.commit.table_services import Compactor, Served, compact_in_process
 from serde_lab.pipeline.options.write import parse_options
 from serde_lab.pipeline.spark.tables import arrow_schema, batches_of, compactor_on, exchange_for
 from serde_lab.pipeline.spark.worker import check_workers
@@ -24,10 +27,10 @@ from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.checkpoints import newest_checkpoint
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql import DataFrame, SparkSession
 
 _QUERY_ID = "sql.streaming.queryId"
+_RETRY_SECONDS = 1.0
 _NOT_REPLAYED = ("socket",)
 """Spark's sources that cannot send a batch again after a failure."""
 
@@ -36,13 +39,14 @@ _NOT_REPLAYED = ("socket",)
 class WrittenBatch:
     """What one micro-batch did: its commit, the services after it, and how long its parts took.
 
+    `commit` is None if a later batch commits the instant that both share; it then states the rows of both.
     `tasks` are the reports of its Spark tasks, those of a compaction included. `driver` has the driver's
     phases: `prepare` (the table is opened, locked and repaired, and the batch looked up), `begin`, `plan`,
     `execute`, `commit`, `serve`.
     """
 
     number: int
-    commit: Commit
+    commit: Commit | None
     served: Served
     tasks: tuple[AttemptReport, ...]
     driver: TaskReport
@@ -60,33 +64,102 @@ class BatchWriter:
     def __init__(self, path: str, options: Mapping[str, Any], watch: Watch | None = None) -> None:
         self._writer = StreamWriter(Storage.open(path), parse_stream_options(options))
         self._watch = watch
+        self._spark: SparkSession | None = None
+        self._timer: Timer | None = None
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Commit the batch, unless the table holds it already, and run the services that the options ask for.
+        """Store the batch, unless the table holds it already. After a commit, run the services that the
+        options ask for.
 
-        Raises what `serde_lab.write`
-        raises, and OptionError or TableError for a batch that cannot be stored exactly once.
+        If batches share commits, the batch survives any failure when this returns, and readers see it after
+        the commit. Raises what `serde_lab.write` raises, and OptionError or TableError for a batch that
+        cannot be stored exactly once.
         """
-        spark = df.sparkSession
+        self._spark = spark = df.sparkSession
         check_workers(spark)
         query = spark.sparkContext.getLocalProperty(_QUERY_ID) or ""
         batch = MicroBatch(query, batch_id)
         clock = TaskTimeline("driver")
         with ExitStack() as held:
             with clock.phase("prepare"):
-                prepared = held.enter_context(self._writer.begin(batch, arrow_schema(df)))
-            if prepared is None:
+                write = held.enter_context(self._writer.begin(batch, arrow_schema(df)))
+            if write is None:
                 return
-            options = prepared.options
+            options = write.options
             exchange = exchange_for(df, options)
             with batches_of(spark, options.max_records_per_batch):
-                commit = prepared.commit(exchange, timeline=clock)
+                commit = write.commit(exchange, timeline=clock)
             serving: list[AttemptReport] = []
             with clock.phase("serve"):
-                served = prepared.serve(compactor_on(spark, serving))
+                served = write.serve(compactor_on(spark, serving))
         if self._watch is not None:
             tasks = (*exchange.reports, *serving)
             self._watch(WrittenBatch(batch_id, commit, served, tasks, clock.report()))
+        self._set_timer()
+
+    def flush(self) -> Commit | None:
+        """Commit the batches that wait for their commit, and run the services; None if none waits.
+
+        Call it at the end of a query of your own, and before Apache Hudi writes the table.
+        """
+        self._stop_timer()
+        return self._writer.flush(self._compactor)
+
+    @property
+    def _compactor(self) -> Compactor:
+        return compact_in_process if self._spark is None else compactor_on(self._spark)
+
+    def _set_timer(self, least: float = 0.0) -> None:
+        """Commit on time, also if no batch comes."""
+        self._stop_timer()
+        left = self._writer.seconds_left
+        if left is not None:
+            self._timer = Timer(max(left, least), self._on_time)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _on_time(self) -> None:
+        # nobody would see an error here; the next batch or flush meets its cause again, and raises it
+        with suppress(LabError):
+            self._writer.flush_if_due(self._compactor)
+        self._set_timer(_RETRY_SECONDS)
+
+
+class FlushingQuery(StreamingQuery):
+    """Spark's query, whose last batches are committed when it ends, however it ends."""
+
+    def __init__(self, query: StreamingQuery, writer: BatchWriter) -> None:
+        super().__init__(query._jsq)
+        self._writer = writer
+        # for a program that never asks this object how the query ended
+        Thread(target=self._flush_at_the_end, name="last-commit", daemon=True).start()
+
+    def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802 - Spark's name
+        """As Spark's; if the query has ended when it returns, its batches are committed."""
+        try:
+            ended = super().awaitTermination(timeout)
+        except Exception:
+            with suppress(LabError):  # the query's own error matters more
+                self._writer.flush()
+            raise
+        if not self.isActive:
+            self._writer.flush()
+        return ended
+
+    def stop(self) -> None:
+        """As Spark's, and commit the batches that wait for it."""
+        super().stop()
+        self._writer.flush()
+
+    def _flush_at_the_end(self) -> None:
+        with suppress(Exception):  # the query's own error is for whoever asks the query
+            super().awaitTermination()
+        with suppress(LabError):  # the query's next start commits the batches
+            self._writer.flush()
 
 
 def batch_writer(path: str, options: Mapping[str, Any]) -> BatchWriter:
@@ -116,6 +189,9 @@ def write_stream(
 ) -> StreamingQuery:
     """Start a query that writes the streaming DataFrame `df` to the table at `path`; returns Spark's query.
 
+    If batches share commits (`serde_lab.stream.batches_per_commit`), the last ones are committed when the
+    query ends, and those that an earlier run left are committed before it starts.
+
     `checkpoint`: the query's own folder, in which Spark keeps its progress. `processing_time` (as in
     "10 seconds"), `available_now` and `once` are Spark's triggers; without one, batches follow each other at
     once. `options`: see `batch_writer`. `watch` is told of every batch that was written. Raises, before the
@@ -141,13 +217,16 @@ def write_stream(
     parse_options(parsed.write, None if table is None else table.config)
     folder = CheckpointFolder.read(df.sparkSession, checkpoint)
     _check_checkpoint(folder, checkpoint, table, parsed)
-    stream = df.writeStream.foreachBatch(BatchWriter(path, options, watch))
+    writer = BatchWriter(path, options, watch)
+    writer.flush()
+    stream = df.writeStream.foreachBatch(writer)
     stream = stream.option("checkpointLocation", checkpoint)
     if query_name is not None:
         stream = stream.queryName(query_name)
     if trigger:
         stream = stream.trigger(**trigger)
-    return stream.start()
+    query = stream.start()
+    return FlushingQuery(query, writer) if parsed.shares else query
 
 
 def _check_replayed(df: DataFrame) -> None:

@@ -3,33 +3,72 @@
 Whether a batch is stored is decided first, whatever else has become of the table since. If it is not, that is
 decided again while the table is locked and repaired: a batch whose writer died was rolled back by then, and
 no other writer can store it meanwhile.
+
+Several batches may share an instant, as in RFC-24's step 3: each is durable when it returns, and readers see
+them when a limit of the options is reached and the instant is committed (flushed). Only the writer that began
+a shared instant adds to it. Any other writer of the table, and this one after a failure, commits it first.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from serde_lab.errors import ConcurrentWrite, OptionError, TableError
-from serde_lab.pipeline.options.write import parse_options
-from serde_lab.pipeline.write import PreparedWrite, table_to_write
+from serde_lab.measure.timeline import TaskTimeline
+from serde_lab.pipeline.commit.coordinator import Commit, Coordinator
+from serde_lab.pipeline.commit.table_services import Compactor, Served, compact_in_process
+from serde_lab.pipeline.exchange.in_process import Exchange
+from serde_lab.pipeline.options.write import WriteOptions, parse_options
+from serde_lab.pipeline.write import PreparedWrite, serve_table, table_to_write
 from serde_lab.streams.exactly_once import MicroBatch, is_stored
 from serde_lab.streams.options import LOCK_WAIT, StreamOptions
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.checkpoints import Checkpoint, extra_metadata, newest_checkpoint
+from serde_lab.table.timeline.shared_instant import SharedInstant, shared_instant
+from serde_lab.table.timeline.timeline import SCHEMA_KEY
 
 _PAUSE_SECONDS = 0.2
 
 
-class StreamWriter:
-    """Writes the batches of one stream to one table.
+@dataclass(slots=True)
+class BatchWrite:
+    """The write of one batch, while its writer holds the table; to be committed once."""
 
-    `clock` and `pause` are for waiting until another writer is done, in seconds.
+    writer: StreamWriter
+    prepared: PreparedWrite
+    committed: bool = False
+
+    @property
+    def options(self) -> WriteOptions:
+        return self.prepared.options
+
+    def commit(self, exchange: Exchange, timeline: TaskTimeline | None = None) -> Commit | None:
+        """Store the batch; None if it shares its instant with later batches. `timeline` as in PreparedWrite.
+
+        Raises what `serde_lab.write` raises; the batch is not stored then, unless the failure was in the
+        commit of an instant that it shares.
+        """
+        commit = self.writer.store(self.prepared, exchange, timeline or TaskTimeline("driver"))
+        self.committed = commit is not None
+        return commit
+
+    def serve(self, compactor: Compactor = compact_in_process) -> Served:
+        """Run the table services that the options ask for, if there was a commit."""
+        return self.prepared.serve(compactor) if self.committed else Served()
+
+
+class StreamWriter:
+    """Writes the batches of one stream to one table; its methods may be called from several threads.
+
+    `clock` and `pause` are for waiting until another writer is done, and for the time limit of a shared
+    instant, in seconds.
     """
 
     def __init__(
@@ -41,9 +80,12 @@ class StreamWriter:
     ) -> None:
         self.storage, self.options = storage, options
         self._clock, self._pause = clock, pause
+        self._turn = threading.RLock()
+        self._open = ""  # the time of the shared instant that this writer may add to
+        self._opened_at = 0.0
 
     @contextmanager
-    def begin(self, batch: MicroBatch, source: pa.Schema) -> Iterator[PreparedWrite | None]:
+    def begin(self, batch: MicroBatch, source: pa.Schema) -> Iterator[BatchWrite | None]:
         """Hold the table and give the write of `batch`, to be committed once; None if it is stored already.
 
         `source`: the schema of the batch's rows. A batch without rows makes a commit without files, as with
@@ -53,13 +95,95 @@ class StreamWriter:
         """
         if batch.number < 0:
             raise OptionError(f"the batch id is {batch.number}, expected an integer from 0")
-        with ExitStack() as held:
+        with self._turn, ExitStack() as held:
             prepared = self._hold(held, batch, source)
             if prepared is None or self._is_stored(batch, prepared.coordinator.table):
+                held.close()
+                # the writer that stored it may have left its instant pending
+                self._flush_others()
                 yield None
                 return
             now = Checkpoint(batch.number, batch.query, self.options.operation)
-            yield replace(prepared, extra_metadata=extra_metadata({self.options.identifier: now}))
+            stated = extra_metadata({self.options.identifier: now})
+            yield BatchWrite(self, replace(prepared, extra_metadata=stated))
+
+    def store(
+        self, prepared: PreparedWrite, exchange: Exchange, clock: TaskTimeline
+    ) -> Commit | None:
+        """Store the held batch, and commit it as the options say; None if its instant stays pending."""
+        if not self.options.shares:
+            return prepared.commit(exchange, timeline=clock)
+        coordinator = prepared.coordinator
+        kept, self._open = coordinator.kept, ""
+        if kept is None:
+            self._opened_at = self._clock()
+        shared = prepared.store_batch(exchange, kept, clock)
+        if self._is_full(shared):
+            with clock.phase("commit"):
+                return coordinator.flush(shared)
+        # not before: after a failure, tasks of the failed batch may still be writing
+        self._open = shared.instant.time
+        return None
+
+    def flush(self, compactor: Compactor = compact_in_process) -> Commit | None:
+        """Commit the table's pending shared instant, then run the services that are due.
+
+        None if there is none. Raises ConcurrentWrite if another writer keeps the table, and what a service
+        raises.
+        """
+        with self._turn:
+            if not HoodieTable.exists(self.storage):
+                return None
+            table = HoodieTable.open(self.storage)
+            shared, self._open = shared_instant(table), ""
+            if shared is None:
+                return None
+            options = parse_options(self.options.write, table.config)
+            table.config.check_writable(options.drop_metadata_table)
+            table = table.merging_by(options.table.merger_classes)
+            coordinator, until = Coordinator(table), self._patience()
+            with ExitStack() as held:
+                while True:
+                    try:
+                        held.enter_context(coordinator.hold("flush", shared.instant.time))
+                        break
+                    except ConcurrentWrite as busy:
+                        self._wait(busy, until)
+                if coordinator.kept is None:
+                    return None  # another writer has committed it
+                commit = coordinator.flush(coordinator.kept)
+                serve_table(coordinator, options, compactor)
+                return commit
+
+    def flush_if_due(self, compactor: Compactor = compact_in_process) -> Commit | None:
+        """The same if the time limit of this writer's shared instant is over."""
+        with self._turn:
+            left = self.seconds_left
+            return self.flush(compactor) if left is not None and left <= 0 else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until the time limit of this writer's shared instant; None without an instant or a limit."""
+        limit = self.options.commit_interval_ms
+        if limit is None or not self._open:
+            return None
+        return self._opened_at + limit / 1000 - self._clock()
+
+    def _flush_others(self) -> None:
+        """Commit a pending shared instant that this writer may not add to."""
+        if HoodieTable.exists(self.storage):
+            shared = shared_instant(HoodieTable.open(self.storage))
+            if shared is not None and shared.instant.time != self._open:
+                self.flush()
+
+    def _is_full(self, shared: SharedInstant) -> bool:
+        options = self.options
+        return (
+            shared.batches >= (options.batches_per_commit or float("inf"))
+            or shared.file_bytes >= (options.commit_bytes or float("inf"))
+            or self._clock() - self._opened_at
+            >= (options.commit_interval_ms or float("inf")) / 1000
+        )
 
     def _is_stored(self, batch: MicroBatch, table: HoodieTable | None) -> bool:
         last = None if table is None else newest_checkpoint(table, self.options.identifier)
@@ -67,23 +191,41 @@ class StreamWriter:
 
     def _hold(self, held: ExitStack, batch: MicroBatch, source: pa.Schema) -> PreparedWrite | None:
         """The prepared write, with the table locked until `held` ends; None if the batch is stored."""
-        until = self._clock() + self.options.lock_wait_ms / 1000
+        until = self._patience()
         while True:
             table = table_to_write(self.storage)
             # before a table is made, so that a refused batch leaves none behind
             if self._is_stored(batch, table):
                 return None
+            # its columns become the table's, before the batch is compared with them
+            self._flush_others()
             options = parse_options(self.options.write, None if table is None else table.config)
             try:
                 prepared = PreparedWrite.of(self.storage, source, options)
-                held.enter_context(prepared.hold())
-                return prepared
+                held.enter_context(prepared.hold(self._open))
             except ConcurrentWrite as busy:
-                if self._clock() >= until:
-                    waited = f"the batch waited {self.options.lock_wait_ms} ms, as {LOCK_WAIT} says"
-                    raise ConcurrentWrite(busy.message, hint=waited) from busy
+                self._wait(busy, until)
+                continue
             except TableError:
                 # unless another stream has made the table in between
                 if table is not None or not HoodieTable.exists(self.storage):
                     raise
-            self._pause(_PAUSE_SECONDS)
+                self._pause(_PAUSE_SECONDS)
+                continue
+            kept = prepared.coordinator.kept
+            if kept is None or kept.metadata.extra_metadata.get(SCHEMA_KEY, "") == prepared.avro:
+                return prepared
+            # this batch has other columns than the pending ones
+            prepared.coordinator.flush(kept)
+            self._open = ""
+            held.close()
+
+    def _patience(self) -> float:
+        return self._clock() + self.options.lock_wait_ms / 1000
+
+    def _wait(self, busy: ConcurrentWrite, until: float) -> None:
+        """Pause for another writer of the table. Raises ConcurrentWrite after `until`."""
+        if self._clock() >= until:
+            waited = f"the batch waited {self.options.lock_wait_ms} ms, as {LOCK_WAIT} says"
+            raise ConcurrentWrite(busy.message, hint=waited) from busy
+        self._pause(_PAUSE_SECONDS)

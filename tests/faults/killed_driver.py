@@ -18,6 +18,7 @@ from serde_lab.pipeline.commit.coordinator import Coordinator
 from serde_lab.pipeline.commit.table_services import archive_now, clean_now
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.shared_instant import MANIFESTS
 from tests.faults.other_writes import OtherWork, other_write
 from tests.faults.small_table import DEAD, compact_all, upsert
 from tests.forked_reader import CONTEXT
@@ -38,6 +39,8 @@ class KillPoint:
 def step_of(verb: str, path: str) -> str:
     """`+` or `-` and what the file is; of an instant, what its name says after the time."""
     folder, _, name = path.rpartition("/")
+    if path.startswith(f"{MANIFESTS}/"):
+        return f"{verb}manifest"
     if path.startswith(".hoodie/.temp/"):
         return f"{verb}marker"
     if folder == ".hoodie/timeline/history":

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -136,4 +138,6 @@ def run_and_die(stream: FileStream, batch: int, moment: Moment) -> None:
     writer = DyingWriter(stream.storage.url, stream.options(), batch, moment)
     started = stream.frame(spark).writeStream.foreachBatch(writer)
     started = started.option("checkpointLocation", str(stream.checkpoint))
-    started.trigger(availableNow=True).start().awaitTermination()
+    with suppress(Exception):  # without a JVM, the wait ends before the batch's own thread does
+        started.trigger(availableNow=True).start().awaitTermination()
+    time.sleep(60)

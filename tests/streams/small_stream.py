@@ -38,6 +38,8 @@ class SmallStream:
     operation: str = "upsert"
     options: dict[str, Any] = field(default_factory=dict)
     table_type: str = COW
+    living: StreamWriter | None = None
+    """The writer that takes all batches; without one, each batch comes after a restart."""
 
     @classmethod
     def of(cls, folder: Path, **given: Any) -> SmallStream:
@@ -54,13 +56,20 @@ class SmallStream:
         options = {name: value for name, value in given.items() if value is not None}
         return StreamWriter(self.storage, parse_stream_options(options), **injected)
 
+    def start(self, **injected: Any) -> StreamWriter:
+        """From now on one process takes the batches, until it is started again."""
+        self.living = self.writer(**injected)
+        return self.living
+
     def send(self, number: int, rows: Sequence[Row] | pa.Table) -> Commit | None:
-        """What Spark does with one batch; None if the table held it already."""
+        """What Spark does with one batch; None if the table held it already, or if its commit comes later."""
         if isinstance(rows, pa.Table):
             schema, parts = rows.schema, rows.to_batches()
         else:
             schema, parts = SCHEMA, batches(rows) if rows else []
-        with self.writer().begin(MicroBatch(self.query, number), schema) as prepared:
+        with (self.living or self.writer()).begin(
+            MicroBatch(self.query, number), schema
+        ) as prepared:
             if prepared is None:
                 return None
             commit = prepared.commit(InProcessExchange([parts]))

@@ -6,7 +6,12 @@ import pytest
 
 from serde_lab.errors import LabError, OptionError, TableError
 from serde_lab.streams.exactly_once import MicroBatch, is_stored
-from serde_lab.streams.options import StreamOptions, known_options, parse_stream_options
+from serde_lab.streams.options import (
+    OPERATION,
+    StreamOptions,
+    known_options,
+    parse_stream_options,
+)
 from serde_lab.table.timeline.checkpoints import Checkpoint
 
 OURS = Checkpoint(4, "one", "upsert")
@@ -84,10 +89,13 @@ def test_options_of_a_stream_are_kept_from_those_of_its_writes() -> None:
         "hoodie.datasource.write.streaming.checkpoint.identifier": "orders",
         "serde_lab.stream.takes_over": True,
         "hoodie.write.lock.wait_time_ms": 5,
+        "serde_lab.stream.batches_per_commit": 10,
+        "serde_lab.stream.commit_interval_ms": "1000",
+        "serde_lab.stream.commit_bytes": 4096,
         "hoodie.table.name": "t",
     }
     parsed = parse_stream_options(given)
-    assert parsed == StreamOptions({"hoodie.table.name": "t"}, "orders", True, 5)
+    assert parsed == StreamOptions({"hoodie.table.name": "t"}, "orders", True, 5, 10, 1000, 4096)
     assert given.keys() - {"hoodie.table.name"} == known_options().keys()
     assert parse_stream_options({}) == StreamOptions({})
     assert parse_stream_options({}).operation == "upsert"
@@ -106,6 +114,9 @@ BAD = {
     ),
     "flag": ("serde_lab.stream.takes_over", "yes", "expected true or false"),
     "wait": ("hoodie.write.lock.wait_time_ms", "-1", "expected an integer from 0"),
+    "batches": ("serde_lab.stream.batches_per_commit", "0", "expected an integer from 1"),
+    "interval": ("serde_lab.stream.commit_interval_ms", "1.5", "expected an integer from 1"),
+    "bytes": ("serde_lab.stream.commit_bytes", "1k", "expected an integer from 1"),
 }
 
 
@@ -113,3 +124,17 @@ BAD = {
 def test_bad_options_are_refused_by_name(name: str, value: str, said: str) -> None:
     with pytest.raises(OptionError, match=f"{name} is .*{said}"):
         parse_stream_options({name: value})
+
+
+def test_batches_share_commits_if_there_is_a_limit() -> None:
+    name = "serde_lab.stream."
+    assert not parse_stream_options({}).shares
+    assert not parse_stream_options({f"{name}batches_per_commit": 1}).shares
+    assert parse_stream_options({f"{name}batches_per_commit": 2}).shares
+    by_time = parse_stream_options({f"{name}commit_interval_ms": 50})
+    assert by_time.shares
+    assert by_time.batches_per_commit is None
+    both = {f"{name}commit_bytes": 1, f"{name}batches_per_commit": 1}
+    assert not parse_stream_options(both).shares
+    with pytest.raises(OptionError, match="is bulk_insert, and batches that share a commit take"):
+        parse_stream_options({f"{name}commit_bytes": 1, OPERATION: "bulk_insert"})

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import time
 from collections.abc import Sequence
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql.streaming.query import StreamingQuery
 
 import serde_lab
 from serde_lab.errors import OptionError, TableError
 from serde_lab.streams.query import WrittenBatch
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.checkpoints import QUERY_KEY
+from serde_lab.table.timeline.shared_instant import shared_instant
 from tests.faults.small_table import (
     COW,
     MOR,
@@ -93,7 +96,8 @@ def test_a_watched_query_tells_what_each_batch_did(spark: SparkSession, tmp_path
     stream.run(spark, told.append, **given)
     # the second batch is stored, and so not written again
     assert [batch.number for batch in told] == [0, 1]
-    assert [batch.commit.rows_inserted for batch in told] == [len(FIRST), len(SECOND) - 1]
+    inserted = [batch.commit and batch.commit.rows_inserted for batch in told]
+    assert inserted == [len(FIRST), len(SECOND) - 1]
     assert [batch.served.compacted is not None for batch in told] == [False, True]
     stages = [{one.report.stage for one in batch.tasks} for batch in told]
     assert stages == [{"map", "reduce"}, {"map", "reduce", "compact"}]
@@ -124,6 +128,67 @@ def test_a_query_that_appends(operation: str, spark: SparkSession, tmp_path: Pat
     stream.forget(1)
     stream.run(spark, **given)
     check_readers(stream.storage, seen(FIRST, THIRD))
+
+
+def waiting(stream: FileStream) -> int:
+    """Batches that are stored and not committed yet."""
+    shared = shared_instant(HoodieTable.open(stream.storage))
+    return 0 if shared is None else shared.batches
+
+
+@pytest.mark.parametrize("table_type", [COW, MOR])
+def test_batches_share_a_commit_until_the_query_ends(
+    table_type: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    stream = FileStream(tmp_path, table_type)
+    stream.add(*ALL)
+    two = {"serde_lab__stream__batches_per_commit": 2}
+    stream.run(spark, **two)
+    assert stated_batches(stream.storage) == batches_stated(1, 2)
+    check_readers(stream.storage, seen(*ALL))
+    # a batch that was stored, and whose driver died before the commit
+    last = [("p", "a", 9, "last")]
+    stream.add(last)
+    write = serde_lab.batch_writer(stream.storage.url, stream.options(**two))
+    query = stream.frame(spark).writeStream.foreachBatch(write).trigger(availableNow=True)
+    query.option("checkpointLocation", str(stream.checkpoint)).start().awaitTermination()
+    assert waiting(stream) == 1
+    check_readers(stream.storage, seen(*ALL))
+    # nothing new, and still it is committed
+    stream.run(spark, **two)
+    assert stated_batches(stream.storage) == batches_stated(1, 2, 3)
+    check_readers(stream.storage, seen(*ALL, last))
+    stream.add(FIRST, [("q", "c", 10, "beyond")])
+    query = stream.start(spark, **two)
+    assert isinstance(query, StreamingQuery)
+    query.processAllAvailable()
+    query.stop()
+    assert waiting(stream) == 0
+    check_readers(stream.storage, seen(*ALL, last, [("q", "c", 10, "beyond")]))
+    check_file_groups(stream.storage)
+
+
+def test_time_commits_without_new_rows(spark: SparkSession, tmp_path: Path) -> None:
+    stream = FileStream(tmp_path, MOR)
+    stream.add(FIRST)
+    interval = {"serde_lab.stream.commit_interval_ms": 1500}
+    query = serde_lab.write_stream(
+        stream.frame(spark),
+        stream.storage.url,
+        stream.options() | interval,
+        str(stream.checkpoint),
+        processing_time="1 hour",
+    )
+    try:
+        for _ in range(_PATIENCE_S * 10):
+            if HoodieTable.exists(stream.storage) and stated_batches(stream.storage):
+                break
+            time.sleep(0.1)
+        assert query.isActive
+        check_readers(stream.storage, seen(FIRST))
+    finally:
+        query.stop()
+    assert stated_batches(stream.storage) == batches_stated(0)
 
 
 def test_a_query_that_deletes(spark: SparkSession, tmp_path: Path) -> None:

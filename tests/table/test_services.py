@@ -356,6 +356,11 @@ def test_the_history_is_a_tree_of_files(storage: Storage) -> None:
         history.add([ArchivedInstant(time, time, "commit", b"m", None)])
     assert [i.time for i in history.instants()] == times
     assert history.times() == {(time, "commit") for time in times}
+    # files of other times are not read, and those of the wanted ones are read whole
+    assert (times[24], "commit") in history.times({times[24]})
+    assert (times[0], "commit") not in history.times({times[24]})
+    assert history.times({times[3]}) >= {(time, "commit") for time in times[:10]}
+    assert history.times({"20240102000000000"}) == set()
     names = sorted(f.name for f in storage.list_folder("history")[1])
     layers = [n.rpartition("_")[2] for n in names if n.endswith(".parquet")]
     assert layers.count("1.parquet") == 2

@@ -75,6 +75,16 @@ def recorded_jars(session: SessionPlan) -> tuple[str, ...]:
     return tuple(Path(jar).name for jar in session.jars)
 
 
+STREAMED: Mapping[str, str] = {
+    # the sink compacts in another thread by default; the lab compacts within the batch
+    "hoodie.datasource.compaction.async.enable": "false",
+    # a batch that fails would be tried again, and its time counted twice
+    "hoodie.datasource.write.streaming.retry.count": "0",
+}
+"""What Apache Hudi's streaming sink is handed besides the options of a write, so that both sides do the same
+work within a batch."""
+
+
 def options_of_peer(scenario: Scenario, arm: Arm, number: int) -> dict[str, str]:
     """All options that Apache Hudi gets for timed commit `number` (from 1) of `arm`."""
     commit = scenario.commits[number - 1]
@@ -82,7 +92,8 @@ def options_of_peer(scenario: Scenario, arm: Arm, number: int) -> dict[str, str]
     unique = commit.path is None and commit.duplicates == 0
     kinds: Mapping[str, HudiArm | RecordClass] = {**ARMS, **RECORD_CLASSES}
     own = kinds[arm.peer or ""].own_options(unique)
-    return write_options(scenario, arm, commit.operation) | own
+    streamed = {} if scenario.stream is None else dict(STREAMED)
+    return write_options(scenario, arm, commit.operation) | own | streamed
 
 
 def session_conf(scenario: Scenario) -> dict[str, str]:

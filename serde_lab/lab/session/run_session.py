@@ -108,8 +108,10 @@ class Measured:
     def cells(self, session: RunSession, work: Path) -> TableCells:
         """The cells that are measured in `session`, in the folder `work`."""
         from serde_lab.lab.cells.on_spark import OnSpark
+        from serde_lab.lab.cells.stream_cells import StreamsOnSpark
 
-        engine = OnSpark(session.bench, self.tidy_heap)
+        kind = OnSpark if self.scenario.stream is None else StreamsOnSpark
+        engine = kind(session.bench, self.tidy_heap)
         return TableCells(self.scenario, self.inputs, work, engine)
 
 

@@ -2,7 +2,8 @@
 
 Only one writer holds the table; it first repairs what a dead writer left. A commit goes in this order:
 requested, inflight, a marker for each file, data, a check that the table is still held and that our
-inflight file still exists, completed, markers removed.
+inflight file still exists, completed, markers removed. Several micro-batches may share an instant: between
+them it stays pending, and `flush` completes it.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from dataclasses import dataclass
 
 from serde_lab.errors import ConcurrentWrite, LabError, StorageError
 from serde_lab.table.services.replacing import REPLACE_COMMIT, Replaced, requested_content
-from serde_lab.table.services.rollback import recover
+from serde_lab.table.services.rollback import Recovered, recover
 from serde_lab.table.storage.data_files import delete_markers, list_markers
 from serde_lab.table.storage.lock import TableLock
 from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.shared_instant import SharedInstant, delete_manifests, store_batch
 from serde_lab.table.timeline.timeline import SCHEMA_KEY, CommitMetadata, Instant, WriteStat
 
 COMMIT_TRIES = 3
@@ -50,27 +52,38 @@ class Commit:
 
 
 class Coordinator:
-    """Begins and completes the instants of one table, one at a time, while it holds the table."""
+    """Begins and completes the instants of one table, one at a time, while it holds the table.
+
+    Of the outermost hold: `recovered` is what was repaired, `kept` the shared instant that goes on.
+    """
 
     def __init__(self, table: HoodieTable) -> None:
         self.table = table
+        self.recovered = Recovered((), ())
+        self.kept: SharedInstant | None = None
         self._lock: TableLock | None = None
 
     @contextmanager
-    def hold(self, purpose: str) -> Iterator[bool]:
+    def hold(self, purpose: str, keeps: str = "") -> Iterator[bool]:
         """Lock the table against other writers, and repair what an earlier one left behind.
 
-        May be nested; yields whether this is the outermost hold. Raises ConcurrentWrite, naming the other
-        writer and its purpose, if there is one.
+        An instant that micro-batches share is completed, unless it is the instant `keeps`. May be nested;
+        yields whether this is the outermost hold. Raises ConcurrentWrite, naming the other writer and its
+        purpose, if there is one.
         """
         if self._lock is not None:
             yield False
             return
         with TableLock(self.table.storage, purpose) as lock:
-            # we hold the lock, so the writer of any pending instant is dead
-            recover(self.table)
-            self._lock = lock
+            self._lock, self.kept = lock, None
             try:
+                # we hold the lock, so the writer of any pending instant is dead, or between two batches
+                self.recovered = recover(self.table)
+                for shared in self.recovered.shared:
+                    if shared.instant.time == keeps:
+                        self.kept = shared
+                    else:
+                        self.flush(shared)
                 yield True
             finally:
                 self._lock = None
@@ -82,7 +95,7 @@ class Coordinator:
 
     def give_up(self, cause: BaseException, takes_table: bool = False) -> None:
         """Roll back the write that `cause` ended, as far as the storage allows; the next writer does the
-        rest.
+        rest. Earlier batches of a shared instant stay stored.
 
         `takes_table`: also remove the table if nothing was ever written to it. If `cause` is another
         writer, nothing is done: the pending instant is that writer's.
@@ -122,9 +135,37 @@ class Coordinator:
         failing storage is tried several times. Raises ConcurrentWrite if someone rolled the instant back or
         took the table.
         """
-        written = tuple(sorted(stats, key=lambda stat: stat.path))
-        stated = {**(extra or {}), **({SCHEMA_KEY: schema} if schema else {})}
-        metadata = CommitMetadata(operation.upper(), written, stated, replaced_file_ids=replaced)
+        metadata = commit_metadata(operation, stats, schema, replaced, extra)
+        return self._complete(instant, metadata)
+
+    def store_batch(
+        self,
+        instant: Instant,
+        number: int,
+        operation: str,
+        stats: Iterable[WriteStat],
+        schema: str,
+        extra: Mapping[str, str],
+    ) -> SharedInstant:
+        """Store the batch `number` of the instant, which stays pending; `stats` are of all its batches.
+
+        When this returns, the batch outlives the driver. Readers see it after `flush`. Raises as `complete`.
+        """
+        self.check()
+        metadata = commit_metadata(operation, stats, schema, None, extra)
+        return store_batch(self.table, instant, number, metadata)
+
+    def flush(self, shared: SharedInstant) -> Commit:
+        """Complete an instant that micro-batches share. Raises as `complete`."""
+        commit = self._complete(shared.instant, shared.metadata)
+        with suppress(
+            StorageError
+        ):  # the commit is done; the next shared instant removes what is left
+            delete_manifests(self.table.storage, shared.instant.time)
+        return commit
+
+    def _complete(self, instant: Instant, metadata: CommitMetadata) -> Commit:
+        written = metadata.write_stats
         content = metadata.to_bytes(self.table.config.layout_version)
         self._remove_others(instant, written)
         done = self._completed(instant, content)
@@ -132,9 +173,9 @@ class Coordinator:
             # a late attempt that still saw the inflight file may have written since
             self._remove_others(instant, written)
             delete_markers(self.table.storage, instant.time)
-        return Commit(
-            instant.time, done.completion_time or instant.time, done.action, operation, written
-        )
+        completion = done.completion_time or instant.time
+        operation = metadata.operation_type.lower()
+        return Commit(instant.time, completion, done.action, operation, written)
 
     def _remove_others(self, instant: Instant, written: tuple[WriteStat, ...]) -> None:
         """Remove files left by failed attempts; readers would count them as part of the commit.
@@ -171,3 +212,16 @@ class Coordinator:
                 if found.is_completed and found.time == instant.time:
                     return found if timeline.read(found) == content else None
         return None
+
+
+def commit_metadata(
+    operation: str,
+    stats: Iterable[WriteStat],
+    schema: str,
+    replaced: Replaced | None,
+    extra: Mapping[str, str] | None,
+) -> CommitMetadata:
+    """What the completed instant says; the parameters are those of `Coordinator.complete`."""
+    written = tuple(sorted(stats, key=lambda stat: stat.path))
+    stated = {**(extra or {}), **({SCHEMA_KEY: schema} if schema else {})}
+    return CommitMetadata(operation.upper(), written, stated, replaced_file_ids=replaced)

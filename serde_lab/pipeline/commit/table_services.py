@@ -30,7 +30,7 @@ from serde_lab.table.services.compaction import (
     complete_compaction,
     schedule_compaction,
 )
-from serde_lab.table.services.rollback import Recovered, recover
+from serde_lab.table.services.rollback import Recovered
 from serde_lab.table.storage.data_files import write_token
 from serde_lab.table.storage.lock import TableLock
 from serde_lab.table.table import HoodieTable
@@ -164,12 +164,13 @@ def resize_buckets_now(
 def roll_back_now(table: HoodieTable) -> Recovered:
     """Undo what dead writers left pending, and finish their cleans; returns what was done.
 
-    Raises ConcurrentWrite naming an active writer, TableError for an instant that only its own writer can
-    finish.
+    Instants in which micro-batches are stored are committed. Raises ConcurrentWrite naming an active writer,
+    TableError for an instant that only its own writer can finish.
     """
     table.config.check_writable()
-    with TableLock(table.storage, "rollback"):
-        return recover(table)
+    coordinator = Coordinator(table)
+    with coordinator.hold("rollback"):
+        return coordinator.recovered
 
 
 def drop_metadata_table_now(table: HoodieTable) -> HoodieTable:

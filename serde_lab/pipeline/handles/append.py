@@ -48,6 +48,7 @@ class AppendHandle(WriteHandle):
                     stored.base_instant,
                     base_name,
                     stored.log_version,
+                    stored.log_version if plan.batch else 0,
                 ),
                 write_token=task.write_token,
                 instant=plan.instant,
@@ -55,6 +56,7 @@ class AppendHandle(WriteHandle):
                 task_partition=task.partition,
                 inflight_path=plan.inflight_path,
                 rows_before=task.first_row,
+                may_be_replaced=plan.spans,
             )
 
     def write(self, records: Records) -> None:

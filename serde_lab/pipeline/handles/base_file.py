@@ -59,7 +59,7 @@ class BaseFileHandle(WriteHandle):
                 task_partition=task.partition,
                 inflight_path=plan.inflight_path,
                 rows_before=task.first_row,
-                may_be_replaced=plan.batches > 1 or plan.mini_batches is not None,
+                may_be_replaced=plan.spans or plan.mini_batches is not None,
             )
         if previous is not None:
             deletes = plan.operation is Operation.DELETE

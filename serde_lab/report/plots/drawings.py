@@ -107,11 +107,15 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A series of (x, y); `x` are positions, with the names `Lines.x_labels` if there are any."""
+    """A series of (x, y); `x` are positions, with the names `Lines.x_labels` if there are any.
+
+    Points that are not `joined` by a line are drawn as diamonds.
+    """
 
     label: str
     role: str
     points: tuple[tuple[float, float], ...]
+    joined: bool = True
 
 
 @dataclass(frozen=True, slots=True)

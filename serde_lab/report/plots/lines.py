@@ -60,10 +60,11 @@ def draw_lines(drawing: Lines, width_px: float) -> Canvas:
         points = [(along(x), up(y)) for x, y in line.points if _shown(y, drawing)]
         if not points:
             continue
-        if len(points) > 1:
+        if line.joined and len(points) > 1:
             canvas.line([x for x, _ in points], [y for _, y in points], line.role, 1.8)
         for (x, y), (_, value) in zip(points, line.points, strict=False):
-            canvas.mark(x, y, line.role, tip=f"{line.label}: {notation.number(value)}")
+            shape: Literal["dot", "diamond"] = "dot" if line.joined else "diamond"
+            canvas.mark(x, y, line.role, shape, tip=f"{line.label}: {notation.number(value)}")
         if not line.label:
             continue
         if narrow:

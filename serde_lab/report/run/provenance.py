@@ -135,7 +135,8 @@ def _records(facts: RunValues) -> Iterator[_Record]:
             Cell(str(cell.order), cell.order),
             Cell(kind, kind, tone={"failed": "bad", "cold": "muted"}.get(kind, "")),  # type: ignore[arg-type]
         )
-        for commit in values.commits:
+        # a stream's micro-batches are in their own section, since there may be thousands
+        for commit in () if facts.content.get("stream") else values.commits:
             yield (*head, Cell(str(commit.n), commit.n)), commit
         own = {s.metric: s.value for s in cell.samples if s.commit is None and s.phase is None}
         walls = {s.phase for s in cell.samples if s.commit is None and s.phase}
@@ -243,6 +244,9 @@ _OF_TABLE: Mapping[str, tuple[str, ...]] = {
     "topology-gains": ("seconds",),
     "topologies": (*_SERDE, "index_cpu_s"),
     "growth": ("seconds",),
+    "stream-latency": ("seconds", "phase_wall_s"),
+    "stream-parts": ("driver.execute_s",),
+    "stream-instants": ("seconds",),
     "rfc84": ("seconds", "phase_cpu_s", "frame_bytes"),
     "prediction": _SERDE,
 }

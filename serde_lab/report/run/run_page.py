@@ -28,6 +28,7 @@ from serde_lab.report.run.effects import effects_section
 from serde_lab.report.run.growth_curves import growth_headline, growth_section
 from serde_lab.report.run.ladder import differences, ladder_section
 from serde_lab.report.run.provenance import commands_section, environment_section, raw_section
+from serde_lab.report.run.stream_latency import stream_headline, stream_section
 from serde_lab.report.run.time_split import merging_section, prediction_section, time_section
 from serde_lab.report.run.topology_costs import topologies_section
 from serde_lab.runs.model import Run
@@ -64,10 +65,10 @@ def _figures(facts: RunValues) -> tuple[Section | None, ...]:
     if facts.exchange == "none":
         return (codec_section(facts),)
     arms = arms_section(facts)
-    growth = growth_section(facts)
-    if growth is not None:
+    along = stream_section(facts) or growth_section(facts)
+    if along is not None:
         # arms of several sizes are no ladder steps, and predictions are per record
-        return (growth, arms, time_section(facts), byte_section(facts), rounds_section(facts))
+        return (along, arms, time_section(facts), byte_section(facts), rounds_section(facts))
     return (
         arms,
         peers_section(facts),
@@ -132,7 +133,7 @@ def answer(facts: RunValues) -> Answer:
 
 
 def _headline(facts: RunValues) -> tuple[str, str, tuple[Sentence, ...]]:
-    special = codec_headline(facts) or growth_headline(facts)
+    special = codec_headline(facts) or stream_headline(facts) or growth_headline(facts)
     if special is not None:
         return special
     # an arm with its own table settings does different work

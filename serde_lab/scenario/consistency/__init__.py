@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from serde_lab.scenario.consistency import arms, batches, data, table
+from serde_lab.scenario.consistency import arms, batches, data, stream, table
 from serde_lab.scenario.model import Scenario
 from serde_lab.scenario.problems import Problem, unknown_arm
 
@@ -17,8 +17,11 @@ _PARTS = (data, batches, table, arms)
 
 def check(scenario: Scenario) -> Iterator[Problem]:
     """Every problem, in the order of the file."""
+    # the micro-batches of a stream are alike: the first stands for all
+    once = scenario.model_copy(update={"stream": None})
     for part in _PARTS:
-        yield from part.check(scenario)
+        yield from part.check(once)
+    yield from stream.check(scenario)
     yield from _gate(scenario)
 
 

@@ -59,7 +59,8 @@ class LogTarget:
     """The file group to append to, and what the names of its log files need.
 
     `base_instant` and `base_file` are those of its latest slice; `latest_version` is the version of the
-    slice's newest log file, 0 if it has none (both matter only before table version 8).
+    slice's newest log file, 0 if it has none (both matter only before table version 8). `own_version` is the
+    newest version that earlier batches of the same instant wrote, 0 if there is none (from version 8 on).
     """
 
     partition_path: str
@@ -67,6 +68,7 @@ class LogTarget:
     base_instant: str
     base_file: str = ""
     latest_version: int = 0
+    own_version: int = 0
 
 
 def check_block_format(blocks: BlockFormat, ordering: tuple[pa.DataType, ...]) -> None:
@@ -96,7 +98,8 @@ class _BlockKind:
 class LogWriter:
     """Appends one instant's rows and deletes to one file group, in the order of the calls.
 
-    Files appear when they are full and at `close`. `inflight_path` and `rows_before` as in BaseFileWriter.
+    Files appear when they are full and at `close`. `inflight_path`, `rows_before` and `may_be_replaced` as in
+    BaseFileWriter.
     """
 
     def __init__(
@@ -113,17 +116,18 @@ class LogWriter:
         task_partition: int = 0,
         inflight_path: str | None = None,
         rows_before: int = 0,
+        may_be_replaced: bool = False,
     ) -> None:
         self._storage, self._target, self._instant = storage, target, instant
         self._format = format or LogFormat()
         self._own_instant = table_version >= 8
         self._token = write_token
-        self._writing = Writing(instant, inflight_path)
+        self._writing = Writing(instant, inflight_path, may_be_replaced)
         self._table_name = table_name
         self._data_schema = data_schema.remove_metadata()
         self._kind = self._whole = self._block_kind(self._data_schema, partial=False)
         self._seqno_prefix = f"{instant}_{task_partition}_"
-        self._version = 1 if self._own_instant else target.latest_version + 1
+        self._version = 1 + (target.own_version if self._own_instant else target.latest_version)
         self._rows = rows_before
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0

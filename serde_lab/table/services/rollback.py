@@ -5,6 +5,9 @@ The caller has made sure that the instant's writer is dead.
 The order lets the next rollback finish one that died: plan, inflight, data files, the failed instant's own
 files, completed, markers. Files are found by the instant's markers and by the instant in their names, which
 also finds files of a writer without markers. A replacecommit's new rings and bucket rules are removed too.
+
+An instant in which micro-batches are stored is never rolled back: only the files of the unfinished batch are
+removed, and the caller commits the others.
 """
 
 from __future__ import annotations
@@ -29,6 +32,11 @@ from serde_lab.table.storage.data_files import (
 )
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.shared_instant import (
+    SharedInstant,
+    read_manifest,
+    remove_unnamed,
+)
 from serde_lab.table.timeline.timeline import WRITE_ACTIONS, Instant, Timeline
 
 ROLLBACK = "rollback"
@@ -48,6 +56,8 @@ class RolledBack:
 def rollback_pending(table: HoodieTable) -> tuple[RolledBack, ...]:
     """Roll back every pending write, and finish every pending rollback. Oldest first.
 
+    Instants with stored micro-batches stay as they are.
+
     Raises TableError for a pending instant of a kind that cannot be undone here.
     """
     undone = []
@@ -61,6 +71,8 @@ def rollback_pending(table: HoodieTable) -> tuple[RolledBack, ...]:
                 f"{table.storage.url}: {pending.action} is pending at {pending.time} on a table of "
                 f"version {table.config.version}; only Apache Hudi can finish it"
             )
+        if read_manifest(table, pending) is not None:
+            continue
         if pending.completed_action in WRITE_ACTIONS:
             undone.append(rollback_instant(table, pending))
         elif pending.action in _SERVICES - {"clean"}:
@@ -228,16 +240,26 @@ def _metadata(
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What earlier writers left behind and was repaired."""
+    """What earlier writers left behind and was repaired.
+
+    `shared`: pending instants with stored micro-batches, which are still to be committed.
+    """
 
     rolled_back: tuple[RolledBack, ...]
     cleaned: tuple[Cleaned, ...]
+    shared: tuple[SharedInstant, ...] = ()
 
 
 def recover(table: HoodieTable) -> Recovered:
     """Roll back every pending write and finish every pending clean.
 
-    Raises TableError for a pending instant that only its own writer can finish.
+    Of an instant with stored micro-batches only the unfinished batch is undone. Raises TableError for a
+    pending instant that only its own writer can finish.
     """
     rolled_back = rollback_pending(table)
-    return Recovered(rolled_back, finish_pending_cleans(table))
+    cleaned = finish_pending_cleans(table)
+    found = (read_manifest(table, pending) for pending in table.timeline().pending())
+    shared = tuple(one for one in found if one is not None)
+    for one in shared:
+        remove_unnamed(table, one)
+    return Recovered(rolled_back, cleaned, shared)

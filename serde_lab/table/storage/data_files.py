@@ -92,11 +92,14 @@ class Marker:
     path: str
     kind: str
 
+    def __str__(self) -> str:
+        return f"{self.path}.marker.{self.kind}"
+
 
 def create_marker(storage: Storage, instant: str, path: str, kind: MarkerKind) -> None:
     """Create the marker of data file `path`, before the file is written."""
     # a second attempt of a task finds the first one's marker, which says the same
-    storage.put_new(f"{marker_folder(instant)}/{path}.marker.{kind}")
+    storage.put_new(f"{marker_folder(instant)}/{Marker(path, kind)}")
 
 
 def list_markers(storage: Storage, instant: str) -> list[Marker]:
@@ -113,6 +116,11 @@ def list_markers(storage: Storage, instant: str) -> list[Marker]:
         elif not inside.endswith(".crc"):
             found.add(_marker_of(inside, file.path))
     return sorted(found)
+
+
+def delete_marker(storage: Storage, instant: str, marker: Marker) -> None:
+    """Remove one marker, after its data file; no error if there is none."""
+    storage.delete(f"{marker_folder(instant)}/{marker}")
 
 
 def delete_markers(storage: Storage, instant: str) -> None:
@@ -152,9 +160,9 @@ class Writing:
     """The instant that a worker writes for, as the driver states it.
 
     `inflight_path` is the instant's inflight file: while it exists, the instant was neither rolled back nor
-    archived. None: nobody rolls it back (a test, or a tool that runs alone). `may_be_replaced`: another file
-    of the instant may replace this worker's file, which is then removed; a late attempt must not write it
-    again.
+    archived. None: nobody rolls it back (a test, or a tool that runs alone). `may_be_replaced`: this worker's
+    file may be removed before the instant completes, since another file of the instant replaces it or its
+    batch is given up; a late attempt must not write it again.
     """
 
     instant: str
@@ -208,9 +216,9 @@ def _check_incomplete(storage: Storage, writing: Writing) -> None:
     if writing.inflight_path is None:
         return
     folder = writing.inflight_path.rpartition("/")[0]
-    for file in storage.list_folder(folder)[1]:
-        pending = file.name.endswith((".requested", ".inflight"))
-        if file.name.startswith(writing.instant) and not pending:
+    for name in storage.list_names(folder):
+        pending = name.endswith((".requested", ".inflight"))
+        if name.startswith(writing.instant) and not pending:
             raise ConcurrentWrite(
                 f"{storage.url}: instant {writing.instant} completed while a task was still writing"
             )

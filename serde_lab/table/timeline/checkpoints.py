@@ -19,6 +19,7 @@ from typing import Any
 
 from serde_lab.errors import TableError
 from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.shared_instant import shared_instant
 from serde_lab.table.timeline.timeline import SCHEMA_KEY, CommitMetadata, Instant
 
 SINK_KEY = "_hudi_streaming_sink_checkpoint"
@@ -68,7 +69,16 @@ def checkpoints_in(metadata: CommitMetadata, where: str) -> dict[str, Checkpoint
 
 
 def newest_checkpoint(table: HoodieTable, identifier: str) -> Checkpoint | None:
-    """The identifier's last stored batch; None if the active timeline names none."""
+    """The identifier's last stored batch, in a pending instant or on the active timeline; None if neither
+    has one.
+    """
+    # the pending instant comes first: if it completes meanwhile, the timeline has its batches
+    shared = shared_instant(table)
+    if shared is not None:
+        where = f"{table.storage.url}: the pending instant {shared.instant.time}"
+        found = checkpoints_in(shared.metadata, where).get(identifier)
+        if found is not None:
+            return found
     for instant in reversed(table.timeline().completed()):
         found = _stored_in(table, instant).get(identifier)
         if found is not None:

@@ -71,11 +71,10 @@ class Timeline:
 
     def instants(self) -> tuple[Instant, ...]:
         """All instants of the active timeline by time, each in its latest state."""
-        _, files = self._storage.list_folder(self.folder)
         furthest: dict[tuple[str, str], Instant] = {}
         order = ("requested", "inflight", "completed")
-        for file in files:
-            found = parse_instant_name(file.name, self.layout_version)
+        for name in self._storage.list_names(self.folder):
+            found = parse_instant_name(name, self.layout_version)
             if found is None:
                 continue
             key = (found.time, found.completed_action)
@@ -213,6 +212,11 @@ def parse_instant_time(time: str) -> datetime:
     """The moment of an instant time of 14 or 17 digits."""
     moment = datetime.strptime(time[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
     return moment + timedelta(milliseconds=int(time[14:17] or 0))
+
+
+def epoch_ns(time: str) -> int:
+    """The moment of an instant or completion time, which are in UTC and whole milliseconds."""
+    return round(parse_instant_time(time).timestamp() * 1000) * 1_000_000
 
 
 def following_time(time: str) -> str:

@@ -1,0 +1,288 @@
+"""Analyses streams: latency of micro-batches, its parts, and the size from which on strategies differ.
+
+Latency is a batch's seconds. Its median and percentiles have 95 % intervals by a circular block bootstrap
+within each round's stream, because neighbouring batches are alike and services come at intervals: a block is
+the cube root of the number of batches, and at least as long as a compaction's interval. Streams of fewer than
+four such blocks are resampled batch by batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from serde_lab.analysis.cell_values import CellValues, Rounds
+from serde_lab.measure.metrics import DRIVER_PREFIX
+
+MATTERS = 1.1
+"""Strategies differ at a size if the slowest takes surely this times as long as the fastest, or more."""
+BATCHES_FOR_99 = 300
+FEWEST_BATCHES = 5
+"""Fewer batches give no interval."""
+_RESAMPLES = 2000
+_LEAST_BLOCKS = 4
+_OWN_PHASES = ("prepare", "begin", "plan", "execute", "commit", "serve")
+FIXED = ("spark", "prepare", "begin", "plan", "commit")
+"""The parts of a batch that do not depend on its rows: Spark's bookkeeping and the driver's own work."""
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value with its 95 % interval; `low` and `high` are None where there are too few batches for one."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOfArm:
+    """An arm's streams at one size of its micro-batches.
+
+    `name` is the arm without the size. `latencies`: the seconds of each batch, by round. `compacted`: the
+    batches in which a compaction ran, from 0, in the first round. `parts`: mean seconds of what fills a
+    batch, which is known of the lab's own writes only. `instants`: mean seconds before a batch's instant is
+    requested, in it, and after it is completed; `services_s` is the time of services within the last.
+    `growth`: the median of the last tenth of the batches without a compaction over that of the first tenth.
+    """
+
+    arm: str
+    name: str
+    kind: str
+    table_type: str
+    rows: float
+    batches: int
+    median: Estimate
+    p95: Estimate
+    p99: Estimate | None
+    rows_per_s: float
+    serde_share: float | None
+    parts: Mapping[str, float]
+    instants: Mapping[str, float]
+    growth: float | None
+    latencies: tuple[tuple[float, ...], ...]
+    compacted: tuple[int, ...]
+
+    @property
+    def fixed_share(self) -> float | None:
+        """The share of `FIXED` in a batch's seconds; None for a peer."""
+        if not self.parts:
+            return None
+        return math.fsum(self.parts[name] for name in FIXED) / math.fsum(self.parts.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """For `show --format json`."""
+        return {**asdict(self), "fixed_share": self.fixed_share}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The slowest strategy against the fastest, by medians of batches, at one size of a table type."""
+
+    table_type: str
+    rows: float
+    slowest: str
+    fastest: str
+    ratio: Estimate
+
+    @property
+    def matters(self) -> bool:
+        """Whether the whole interval is at `MATTERS` or above."""
+        return self.ratio.low is not None and self.ratio.low >= MATTERS
+
+    def to_json(self) -> dict[str, Any]:
+        """For `show --format json`."""
+        return {**asdict(self), "matters": self.matters}
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """What a run of streams found: its arms at each size, and how far strategies differ there."""
+
+    arms: tuple[StreamOfArm, ...]
+    differences: tuple[Difference, ...]
+
+    def matters_from(self, table_type: str) -> float | None:
+        """The smallest size from which on the strategy matters at every size; None if there is none."""
+        found = None
+        for one in sorted(self.of_type(table_type), key=lambda one: one.rows, reverse=True):
+            if not one.matters:
+                break
+            found = one.rows
+        return found
+
+    def of_type(self, table_type: str) -> list[Difference]:
+        """The differences of one table type."""
+        return [one for one in self.differences if one.table_type == table_type]
+
+    def to_json(self) -> dict[str, Any]:
+        """For `show --format json`."""
+        return {
+            "arms": [one.to_json() for one in self.arms],
+            "differences": [one.to_json() for one in self.differences],
+        }
+
+
+def streams(
+    arms: Sequence[Mapping[str, Any]], content: Mapping[str, Any], timed: Mapping[str, Rounds]
+) -> Streams | None:
+    """The streams of a run; None if the scenario has none, or if nothing is timed."""
+    section = content.get("stream")
+    if not section:
+        return None
+    period = int(section.get("compact_after", 1)) if section.get("services", True) else 1
+    whole = str((content.get("table") or {}).get("type", "COPY_ON_WRITE"))
+    found = tuple(
+        _of_arm(arm, str((arm.get("table") or {}).get("type", whole)), rounds, period)
+        for arm in arms
+        if (rounds := list(timed[arm["arm"]].values()))
+    )
+    return Streams(found, tuple(_differences(found, period))) if found else None
+
+
+def resampled(
+    series: Sequence[Sequence[float]],
+    period: int,
+    statistic: Callable[[Floats], Floats],
+    seed: int = 1,
+) -> Floats:
+    """A statistic of each of 2,000 resamples, which `statistic` gets as rows; see the module's docstring."""
+    draw = np.random.default_rng(seed)
+    parts = []
+    for one in series:
+        values = np.array(one, np.float64)
+        length = _block(len(values), period)
+        starts = draw.integers(0, len(values), (_RESAMPLES, -(-len(values) // length), 1))
+        taken = (starts + np.arange(length)) % len(values)
+        parts.append(values[taken.reshape(_RESAMPLES, -1)[:, : len(values)]])
+    return statistic(np.concatenate(parts, axis=1))
+
+
+def _block(batches: int, period: int) -> int:
+    length = max(period, math.ceil(batches ** (1 / 3)))
+    return length if batches >= _LEAST_BLOCKS * length else 1
+
+
+def _percentile(q: float) -> Callable[[Floats], Floats]:
+    return lambda rows: np.asarray(np.percentile(rows, q, axis=1))
+
+
+def _estimate(series: Sequence[Sequence[float]], period: int, q: float) -> Estimate:
+    pooled = [value for one in series for value in one]
+    value = float(np.percentile(pooled, q))
+    if len(pooled) < FEWEST_BATCHES:
+        return Estimate(value)
+    return Estimate(value, *_interval(resampled(series, period, _percentile(q))))
+
+
+def _interval(values: Floats) -> tuple[float, float]:
+    low, high = np.percentile(values, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _of_arm(
+    arm: Mapping[str, Any], table_type: str, rounds: Sequence[CellValues], period: int
+) -> StreamOfArm:
+    latencies = tuple(tuple(one.metrics["seconds"] for one in r.commits) for r in rounds)
+    batches = [commit for one in rounds for commit in one.commits]
+    compactions = f"{DRIVER_PREFIX}compactions"
+    compacted = tuple(
+        place for place, one in enumerate(rounds[0].commits) if one.metrics.get(compactions)
+    )
+    seconds = math.fsum(value for one in latencies for value in one)
+    p99 = _estimate(latencies, period, 99) if len(batches) >= BATCHES_FOR_99 else None
+    plain = [
+        [c.metrics["seconds"] for c in one.commits if not c.metrics.get(compactions)]
+        for one in rounds
+    ]
+    return StreamOfArm(
+        arm=arm["arm"],
+        name=(arm.get("swept") or {}).get("arm", arm["arm"]),
+        kind=arm["kind"],
+        table_type=table_type,
+        rows=float(median(one.metrics["rows"] for one in batches)),
+        batches=len(rounds[0].commits),
+        median=_estimate(latencies, period, 50),
+        p95=_estimate(latencies, period, 95),
+        p99=p99,
+        rows_per_s=math.fsum(one.metrics["rows"] for one in batches) / seconds,
+        serde_share=None if arm["kind"] == "peer" else arm["serde_share"],
+        parts=_parts(batches),
+        instants=_instants(batches),
+        growth=_growth(plain),
+        latencies=latencies,
+        compacted=compacted,
+    )
+
+
+def _mean(batches: Sequence[Any], name: str) -> float:
+    """The mean over all batches; one without the value has 0 s of it."""
+    values = [one.metrics.get(f"{DRIVER_PREFIX}{name}_s", 0.0) for one in batches]
+    return math.fsum(values) / len(values)
+
+
+def _parts(batches: Sequence[Any]) -> dict[str, float]:
+    """What fills a batch, in order; `other` is the sink's time outside of the phases."""
+    own = {name: _mean(batches, name) for name in _OWN_PHASES}
+    if not any(own.values()):
+        return {}
+    whole = math.fsum(one.metrics["seconds"] for one in batches) / len(batches)
+    add_batch = _mean(batches, "add_batch")
+    other = max(0.0, add_batch - math.fsum(own.values()))
+    return {"spark": max(0.0, whole - add_batch), **own, "other": other}
+
+
+def _instants(batches: Sequence[Any]) -> dict[str, float]:
+    """Before, within and after a batch's instant, and services; empty for tables without completion times."""
+    names = [f"{DRIVER_PREFIX}{part}_s" for part in ("before_requested", "after_completed")]
+    known = [one for one in batches if all(name in one.metrics for name in names)]
+    if not known:
+        return {}
+    before, after = (_mean(known, part) for part in ("before_requested", "after_completed"))
+    whole = math.fsum(one.metrics["seconds"] for one in known) / len(known)
+    return {
+        "before_s": before,
+        "within_s": max(0.0, whole - before - after),
+        "after_s": after,
+        "services_s": _mean(batches, "services"),
+    }
+
+
+def _growth(plain: Sequence[Sequence[float]]) -> float | None:
+    """Medians of tenths at both ends, each of two batches at least; None for streams too short for it."""
+    if min(map(len, plain)) < FEWEST_BATCHES:
+        return None
+    tenth = [max(2, len(one) // 10) for one in plain]
+    first = [v for one, n in zip(plain, tenth, strict=True) for v in one[:n]]
+    last = [v for one, n in zip(plain, tenth, strict=True) for v in one[-n:]]
+    return median(last) / median(first)
+
+
+def _differences(found: Sequence[StreamOfArm], period: int) -> list[Difference]:
+    groups: dict[tuple[str, float], list[StreamOfArm]] = {}
+    for one in found:
+        if one.kind == "strategy":
+            groups.setdefault((one.table_type, one.rows), []).append(one)
+    differences = []
+    for (table_type, rows), arms in sorted(groups.items()):
+        if len(arms) < 2:
+            continue
+        by_median = sorted(arms, key=lambda one: one.median.value)
+        fastest, slowest = by_median[0], by_median[-1]
+        ratio = Estimate(slowest.median.value / fastest.median.value)
+        if min(one.batches * len(one.latencies) for one in arms) >= FEWEST_BATCHES:
+            slow, fast = (
+                resampled(one.latencies, period, _percentile(50), seed)
+                for seed, one in enumerate((slowest, fastest))
+            )
+            ratio = Estimate(ratio.value, *_interval(slow / fast))
+        differences.append(Difference(table_type, rows, slowest.name, fastest.name, ratio))
+    return differences

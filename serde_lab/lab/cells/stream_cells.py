@@ -1,0 +1,380 @@
+"""Measures a stream: one query that writes a scenario's micro-batches, by the lab or by Apache Hudi's sink.
+
+Both sides have the same source, Spark's file source over the same files, and the same trigger. The seconds of
+a batch are Spark's own for both (`triggerExecution` of its progress), and so are those inside the sink
+(`addBatch`). When instants and services began and ended is read from the timeline afterwards, for both. What
+fills the time inside the sink is known of the lab's own writes only.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from random import SystemRandom
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from serde_lab.errors import LabError
+from serde_lab.lab.cells.bench import Bench, Window
+from serde_lab.lab.cells.cell import (
+    CellJob,
+    CellResult,
+    MeasurableCell,
+    open_table,
+    schema_of,
+    table_bytes,
+)
+from serde_lab.lab.cells.on_spark import OnSpark, stage_labels
+from serde_lab.lab.cells.peer_arms import options_of_peer
+from serde_lab.lab.checks.stored_batches import TimedInstant, timed_instants
+from serde_lab.lab.inputs.prepared import CommitInput
+from serde_lab.lab.plan import batch_rows, hops_of, options_of, serde_options
+from serde_lab.measure.commit import CommitMeasure, measure_commit
+from serde_lab.measure.event_log import SparkHistory
+from serde_lab.measure.metrics import DRIVER_PREFIX, Sample
+from serde_lab.measure.slots import Interval
+from serde_lab.measure.timeline import THREADS_LEFT, TaskReport
+from serde_lab.peers.apache_hudi import root_cause
+from serde_lab.pipeline.spark.worker import reason_of
+from serde_lab.scenario.sections import Stream
+from serde_lab.streams.query import WrittenBatch, write_stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_KEPT_PROGRESS = "spark.sql.streaming.numRecentProgressUpdates"
+_FRAMES_OF = 3
+"""The number of micro-batches of which frames are kept for a referee."""
+_MODIFIED_S = 1_700_000_000
+_SPARK_PARTS = {
+    "add_batch": ("addBatch",),
+    "find_files": ("latestOffset", "getBatch"),
+    "checkpoint": ("walCommit", "commitOffsets"),
+}
+"""Parts of a batch's time by Spark's names; what is left is planning, and Spark's own bookkeeping."""
+
+
+class StreamsOnSpark(OnSpark):
+    """The engine whose cells are streaming queries in the Spark session of `bench`."""
+
+    def cell(self, job: CellJob) -> MeasurableCell:
+        kind = LabStreamCell if job.arm.peer is None else HudiStreamCell
+        return kind(self.bench, job)
+
+
+@dataclass(frozen=True, slots=True)
+class TimedBatch:
+    """One micro-batch by Spark's progress: its number from 0, its interval, and parts of it in seconds."""
+
+    number: int
+    interval: Interval
+    parts: dict[str, float]
+
+    @classmethod
+    def of(cls, progress: dict[str, Any]) -> TimedBatch | None:
+        """The batch of a StreamingQueryProgress; None for one that wrote nothing."""
+        took = progress["durationMs"]
+        if "addBatch" not in took:
+            return None
+        begun = datetime.fromisoformat(progress["timestamp"])
+        begin_ns = round(begun.timestamp() * 1000) * 1_000_000
+        return cls(
+            int(progress["batchId"]),
+            Interval(begin_ns, begin_ns + took["triggerExecution"] * 1_000_000),
+            {
+                part: sum(took.get(name, 0) for name in names) / 1e3
+                for part, names in _SPARK_PARTS.items()
+            },
+        )
+
+
+class StreamCell(MeasurableCell):
+    """A cell that measures one streaming query from its first micro-batch to its last."""
+
+    def __init__(self, bench: Bench, job: CellJob) -> None:
+        assert job.scenario.stream is not None
+        self.bench, self.job, self.stream = bench, job, job.scenario.stream
+
+    def measure(self) -> CellResult:
+        """Warm up on a copy of the table, then measure the stream. Raises LabError if the query fails."""
+        bench, commits = self.bench, self.job.inputs.commits
+        samples = list(self.start())
+        self._warm_up(commits[: self.stream.warmup_batches])
+        bench.collect_garbage()
+        query, window = bench.measured(
+            self.job.name, lambda: self._run(commits, self.job.table), own_jobs_only=False
+        )
+        batches = [found for one in query.recentProgress if (found := TimedBatch.of(one))]
+        if len(batches) != len(commits):
+            raise LabError(f"the query wrote {len(batches)} micro-batches, expected {len(commits)}")
+        table = open_table(self.job.table)
+        for batch, commit, instants in zip(
+            batches, commits, by_batch(batches, timed_instants(table)), strict=True
+        ):
+            samples += batch_samples(batch, commit.rows, instants)
+        samples += self.parts(window)
+        samples.append(Sample("seconds", sum(one.interval.length_ns for one in batches) / 1e9))
+        samples.append(Sample("slots", bench.slots))
+        samples.append(Sample("table_bytes", table_bytes(table)))
+        return self.result(tuple(samples))
+
+    @abstractmethod
+    def start(self) -> Iterator[Sample]:
+        """Prepare for the query; yields what this measured."""
+
+    @abstractmethod
+    def query(self, source: DataFrame, table: Path, checkpoint: Path) -> StreamingQuery:
+        """Start the query that writes `source` to the table."""
+
+    @abstractmethod
+    def parts(self, window: Window) -> Iterator[Sample]:
+        """What fills the time of the whole stream, and of its batches as far as it is known."""
+
+    def result(self, samples: tuple[Sample, ...]) -> CellResult:
+        return CellResult(samples, self.job.table)
+
+    def cause(self, text: str) -> str:
+        """The reason in the text of a query's failure."""
+        return reason_of(text)
+
+    def _warm_up(self, commits: Sequence[CommitInput]) -> None:
+        if not commits:
+            return
+        table = self.job.table
+        copy = table.with_name(f"{table.name}-warm-up")
+        if table.exists():
+            shutil.copytree(table, copy)
+        self._run(commits, copy)
+        shutil.rmtree(copy)
+
+    def _run(self, commits: Sequence[CommitInput], table: Path) -> StreamingQuery:
+        """The query over the files of `commits`, run to its end."""
+        spark = self.bench.spark
+        folder = source_folder(table.parent.parent / f"source-{len(commits)}", commits)
+        schema = from_arrow_schema(schema_of(commits[0]))
+        files = sum(len(commit.files) for commit in commits) // len(commits)
+        reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", files)
+        before = spark.conf.get(_KEPT_PROGRESS)
+        spark.conf.set(_KEPT_PROGRESS, str(len(commits) + 10))
+        try:
+            query = self.query(
+                reader.parquet(str(folder)), table, table.with_name(f"{table.name}-checkpoint")
+            )
+            try:
+                if self.stream.trigger == "available_now":
+                    query.awaitTermination()
+                else:
+                    query.processAllAvailable()
+            finally:
+                query.stop()
+        except (Py4JError, PySparkException) as exc:
+            raise LabError(f"the query ended: {self.cause(str(exc))}") from exc
+        finally:
+            spark.conf.set(_KEPT_PROGRESS, str(before))
+        return query
+
+
+class LabStreamCell(StreamCell):
+    """A strategy: `serde_lab.write_stream` writes the stream."""
+
+    def __init__(self, bench: Bench, job: CellJob) -> None:
+        super().__init__(bench, job)
+        self._told: list[WrittenBatch] = []
+        self._drawn: Sequence[int] = ()
+
+    def start(self) -> Iterator[Sample]:
+        job, rows = self.job, max(commit.rows for commit in self.job.inputs.commits)
+        strategy = job.arm.strategy or ""
+        start_s = self.bench.fresh_workers(job.name, strategy, serde_options(job.arm), rows)
+        yield Sample("worker_start_s", start_s)
+        yield from self.bench.start_samples()
+
+    def query(self, source: DataFrame, table: Path, checkpoint: Path) -> StreamingQuery:
+        self._told.clear()
+        job, numbers = self.job, range(self.stream.batches)
+        # by the operating system's chance, as the frames themselves
+        self._drawn = SystemRandom().sample(numbers, min(_FRAMES_OF, len(numbers)))
+        write = job.sizes.write(job.inputs.commits[0])
+        options = options_of(job.scenario, job.arm, write)
+        options["serde_lab.max_records_per_batch"] = batch_rows(write.row_bytes)
+        return write_stream(
+            source,
+            str(table),
+            options,
+            str(checkpoint),
+            watch=self._hear,
+            **lab_trigger(self.stream),
+        )
+
+    def _hear(self, batch: WrittenBatch) -> None:
+        """Keep what the batch tells, and its frames if it is one of those drawn."""
+        tasks = batch.tasks
+        if batch.number not in self._drawn:
+            tasks = tuple(replace(one, report=replace(one.report, kept=())) for one in tasks)
+        self._told.append(replace(batch, tasks=tasks))
+
+    def parts(self, window: Window) -> Iterator[Sample]:
+        for batch in self._told:
+            for phase, time in batch.driver.phases.items():
+                yield Sample(f"{DRIVER_PREFIX}{phase}_s", time.wall_ns / 1e9, batch.number + 1)
+            files = 0 if batch.commit is None else len(batch.commit.stats)
+            yield Sample("files", files, batch.number + 1)
+        yield from whole(self._measure(window))
+        yield Sample("hops", hops_of(self.job.scenario, self.job.arm))
+
+    def result(self, samples: tuple[Sample, ...]) -> CellResult:
+        counted = [task.report.counters for batch in self._told for task in batch.tasks]
+        return CellResult(
+            samples,
+            self.job.table,
+            sniffed=sum(
+                c.get("frames_sniffed", 0) - c.get("index_frames_sniffed", 0) for c in counted
+            ),
+            foreign=sum(c.get("frames_foreign", 0) for c in counted),
+            threads_left=sum(c.get(THREADS_LEFT, 0) for c in counted),
+            frames=tuple(
+                frame for batch in self._told for task in batch.tasks for frame in task.report.kept
+            ),
+        )
+
+    def _measure(self, window: Window) -> CommitMeasure:
+        return measure_commit(
+            window.interval,
+            self.bench.slots,
+            window.history,
+            [task for batch in self._told for task in batch.tasks],
+            driver=together([batch.driver for batch in self._told]),
+            tree=window.tree,
+        )
+
+
+class HudiStreamCell(StreamCell):
+    """A peer: Apache Hudi's sink writes the stream."""
+
+    def start(self) -> Iterator[Sample]:
+        self.bench.end_workers()
+        yield from self.bench.start_samples()
+
+    def query(self, source: DataFrame, table: Path, checkpoint: Path) -> StreamingQuery:
+        options = options_of_peer(self.job.scenario, self.job.arm, 1)
+        writer = source.writeStream.format("hudi").options(**options).outputMode("append")
+        writer = writer.option("checkpointLocation", str(checkpoint))
+        if self.stream.trigger == "available_now":
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime="0 seconds")
+        return writer.start(str(table))
+
+    def parts(self, window: Window) -> Iterator[Sample]:
+        history: SparkHistory = window.history
+        yield from whole(
+            measure_commit(
+                window.interval,
+                self.bench.slots,
+                history,
+                [],
+                labels=stage_labels(history),
+                tree=window.tree,
+            )
+        )
+
+    def cause(self, text: str) -> str:
+        return f"Apache Hudi cannot write: {root_cause(text)}"
+
+
+def lab_trigger(stream: Stream) -> dict[str, Any]:
+    """The trigger as `write_stream` takes it."""
+    if stream.trigger == "available_now":
+        return {"available_now": True}
+    return {"processing_time": "0 seconds"}
+
+
+def source_folder(folder: Path, commits: Sequence[CommitInput]) -> Path:
+    """A folder with the files of `commits`, which Spark's file source takes in this order; made once.
+
+    The order is that of the files' times, so they are copies, each a second newer than the one before.
+    """
+    if not folder.exists():
+        made = folder.with_name(f"{folder.name}-unfinished")
+        shutil.rmtree(made, ignore_errors=True)
+        made.mkdir(parents=True)
+        files = [file for commit in commits for file in commit.files]
+        for number, file in enumerate(files):
+            copy = made / f"{number:06}.parquet"
+            shutil.copyfile(file, copy)
+            os.utime(copy, (_MODIFIED_S + number, _MODIFIED_S + number))
+        made.rename(folder)
+    return folder
+
+
+def by_batch(
+    batches: Sequence[TimedBatch], instants: Sequence[TimedInstant]
+) -> Iterator[list[TimedInstant]]:
+    """For each batch the instants that began while it was written; the clocks are the same."""
+    for batch in batches:
+        begin_ns, end_ns = batch.interval.begin_ns, batch.interval.end_ns
+        yield [one for one in instants if begin_ns <= one.interval.begin_ns <= end_ns]
+
+
+def batch_samples(
+    batch: TimedBatch, rows: int, instants: Sequence[TimedInstant]
+) -> Iterator[Sample]:
+    """The samples of one batch that both sides have; commits are numbered from 1, Spark's batches from 0.
+
+    Its instant splits the batch's time in three. `services_s` is the time of the instants of services, and
+    `compactions` and `cleans` count them; these are left out where there are none.
+    """
+    number, clock = batch.number + 1, batch.interval
+    yield Sample("seconds", clock.length_ns / 1e9, number)
+    yield Sample("rows", rows, number)
+    for part, seconds in batch.parts.items():
+        yield Sample(f"{DRIVER_PREFIX}{part}_s", seconds, number)
+    for instant in instants:
+        if batch.number in instant.batches:
+            before_ns = instant.interval.begin_ns - clock.begin_ns
+            after_ns = max(0, clock.end_ns - instant.interval.end_ns)
+            yield Sample(f"{DRIVER_PREFIX}before_requested_s", before_ns / 1e9, number)
+            yield Sample(f"{DRIVER_PREFIX}after_completed_s", after_ns / 1e9, number)
+    services = [one for one in instants if one.action in ("compaction", "clean")]
+    if services:
+        spent_ns = sum(one.interval.length_ns for one in services)
+        yield Sample(f"{DRIVER_PREFIX}services_s", spent_ns / 1e9, number)
+    for action in ("compaction", "clean"):
+        count = sum(one.action == action for one in services)
+        if count:
+            yield Sample(f"{DRIVER_PREFIX}{action}s", count, number)
+
+
+def whole(measure: CommitMeasure) -> Iterator[Sample]:
+    """The samples of a measure of the whole stream; the driver's phases and rows are there by batch."""
+    for sample in measure.samples(1):
+        if sample.metric != "rows" and not sample.metric.startswith(DRIVER_PREFIX):
+            yield replace(sample, commit=None)
+
+
+def together(reports: Sequence[TaskReport]) -> TaskReport:
+    """One report with the phases of all, from the first one's beginning to the last one's end."""
+    first, phases = reports[0], dict(reports[0].phases)
+    for report in reports[1:]:
+        for name, time in report.phases.items():
+            known = phases.get(name)
+            phases[name] = (
+                time
+                if known is None
+                else replace(
+                    time,
+                    wall_ns=known.wall_ns + time.wall_ns,
+                    cpu_ns=known.cpu_ns + time.cpu_ns,
+                    calls=known.calls + time.calls,
+                )
+            )
+    return replace(first, phases=phases, ended_epoch_ns=reports[-1].ended_epoch_ns)

@@ -1,0 +1,134 @@
+"""The report's section of streams, and the figures in it: percentiles, parts, and when a strategy matters."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from serde_lab.analysis.streams import Difference, Estimate, Streams, resampled
+from serde_lab.analysis.summary import summarise
+from serde_lab.cli.run_table import report_tables
+from serde_lab.report import render
+from serde_lab.report.page import Figure, Page
+from serde_lab.report.plots.drawings import Lines
+from serde_lab.report.run.run_page import run_page
+from serde_lab.runs.directory import load_run
+from tests.report.gold import assert_golden
+from tests.report.made_up_stream import SIZES, make_stream_run
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_stream_run(tmp_path_factory.mktemp("stream"))
+
+
+@pytest.fixture(scope="module")
+def page(path: Path) -> Page:
+    return run_page(load_run(path))
+
+
+def lines_of(page: Page, name: str) -> Lines:
+    figure = next(one for one in page.figures() if one.name == name)
+    assert isinstance(figure.drawing, Lines)
+    return figure.drawing
+
+
+def test_golden_pages(path: Path) -> None:
+    run = load_run(path)
+    for form in ("html", "md", "csv"):
+        text = render.run_text(run) if form == "html" else render.run_text(run, form)
+        assert_golden(text, f"stream.{form}")
+
+
+def test_the_answer_is_the_size_from_which_on_the_strategy_matters(page: Page) -> None:
+    assert page.answer is not None
+    assert page.answer.figure == "100,000 rows"
+    first, second = (sentence.text for sentence in page.answer.sentences[:2])
+    assert first.endswith("as long as `internal_row`, which does not matter.")
+    assert second.startswith("Merge-on-read, 100,000 rows a batch: `pickle` takes 2.0")
+
+
+def test_json_has_the_percentiles_the_parts_and_the_differences(path: Path) -> None:
+    run = load_run(path)
+    found = json.loads(json.dumps(summarise(run)["streams"]))
+    by_arm = {one["arm"]: one for one in found["arms"]}
+    assert {one["rows"]: one["batches"] for one in found["arms"]} == SIZES
+    ours, peer = by_arm["internal_row@1000"], by_arm["hudi_spark_tuned@1000"]
+    values = sorted(ours["latencies"][0])
+    assert ours["median"]["value"] == pytest.approx(np.median(values))
+    assert ours["median"]["low"] <= ours["median"]["value"] <= ours["median"]["high"]
+    assert ours["p95"]["value"] == pytest.approx(np.percentile(values, 95))
+    # fewer than 300 batches
+    assert ours["p99"] is None
+    assert ours["rows_per_s"] == pytest.approx(1000 * 40 / sum(values))
+    assert ours["compacted"] == [4, 9, 14, 19, 24, 29, 34, 39]
+    assert sum(ours["parts"].values()) == pytest.approx(np.mean(values))
+    assert ours["fixed_share"] == pytest.approx(
+        (0.05 + 0.06 + 0.005 + 0.01 + 0.02) / np.mean(values)
+    )
+    assert ours["serde_share"] == pytest.approx(0.3 * 40 * 0.002 / (2 * sum(values)))
+    assert ours["growth"] == pytest.approx(1, abs=0.06)
+    assert (peer["parts"], peer["fixed_share"], peer["serde_share"]) == ({}, None, None)
+    assert peer["instants"]["services_s"] == pytest.approx(0.78 / 5)
+    assert [one["matters"] for one in found["differences"]] == [False, True]
+    assert {arm["arm"]: arm["commits"] for arm in summarise(run)["arms"]}["pickle@1000"] == []
+    assert "growth" not in summarise(run)
+
+
+def test_the_command_line_shows_the_latencies(path: Path) -> None:
+    (table,) = report_tables(load_run(path))
+    assert table.name == "stream-latency"
+    assert len(table.rows) == 6
+
+
+def test_compactions_are_marked_and_the_lag_falls_to_nothing(page: Page) -> None:
+    drawn = lines_of(page, "stream-batches-merge_on_read-1000")
+    joined = {line.label: line for line in drawn.lines if line.joined}
+    assert joined.keys() == {"internal_row", "pickle", "hudi_spark_tuned"}
+    assert not {x for x, _ in joined["pickle"].points} & {5.0, 10.0}
+    marked = [line for line in drawn.lines if not line.joined]
+    assert [[x for x, _ in line.points][:2] for line in marked] == [[5, 10]] * 3
+    for line in lines_of(page, "stream-lag-merge_on_read-1000").lines:
+        assert line.points[0] == (0.0, 40.0)
+        assert line.points[-1][1] == 0
+    (serde,) = (one for one in page.figures() if one.name == "stream-serde")
+    assert isinstance(serde, Figure)
+    assert "pickle from" in serde.description
+    assert "hudi" not in serde.description
+
+
+def test_without_services_nothing_is_marked(tmp_path: Path) -> None:
+    page = run_page(load_run(make_stream_run(tmp_path, services=False)))
+    drawn = lines_of(page, "stream-batches-merge_on_read-1000")
+    assert all(line.joined for line in drawn.lines)
+    section = next(one for one in page.sections if one.name == "streams")
+    assert "are off for all arms" in str(section.blocks[0])
+
+
+def test_resamples_are_of_whole_blocks_within_each_round() -> None:
+    series = [list(range(100)), list(range(1000, 1100))]
+    rows = resampled(series, 5, lambda rows: rows)
+    assert rows.shape == (2000, 200)
+    assert rows[:, :100].max() < 100
+    assert rows[:, 100:].min() >= 1000
+    # neighbours stay together within blocks of five, which begin anywhere and go round
+    steps = np.diff(rows[:, :5]) % 100
+    assert (steps == 1).all()
+    assert not (np.diff(rows[:, 4:6]) % 100 == 1).all()
+    # too short for blocks
+    few = resampled([[1.0, 2.0, 3.0]], 5, lambda rows: rows)
+    assert not (np.diff(few) % 3 == 1).all()
+
+
+def test_it_matters_from_a_size_on_only_if_it_does_at_all_larger_ones() -> None:
+    def one(rows: float, low: float | None) -> Difference:
+        return Difference("COPY_ON_WRITE", rows, "pickle", "arrow", Estimate(1.5, low, 2.0))
+
+    found = Streams((), (one(10, 1.2), one(100, 1.0), one(1000, 1.1), one(10_000, 1.4)))
+    assert found.matters_from("COPY_ON_WRITE") == 1000
+    assert found.matters_from("MERGE_ON_READ") is None
+    # too few batches for an interval decide nothing
+    assert Streams((), (one(10, 1.2), one(100, None))).matters_from("COPY_ON_WRITE") is None
