@@ -49,8 +49,9 @@ interop: $(READY) ## test every kind of table that the lab and Apache Hudi share
 differential: $(READY) ## compare N random table histories with a model, in every reader (continues where it stopped)
 	@$(BIN)/python -m tests.differential --histories $(N) $(DIFFERENTIAL)
 
-faults: $(READY) ## run the fault tests, and write a table of what readers saw (minutes)
+faults: $(READY) ## run the fault tests, kill a long stream (continues where it stopped), write a table of what readers saw
 	@$(BIN)/python -m pytest tests/faults --quiet --fault-table tests/faults/FAULTS.md
+	@$(BIN)/python -m tests.faults.killed_stream --table tests/faults/FAULTS.md
 
 docs: $(READY) ## build the documentation site in build/docs; fails on broken links and warnings
 	@rm -rf build/docs

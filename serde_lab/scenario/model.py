@@ -44,7 +44,10 @@ RECORDLESS = ("bulk", "append")
 TableName = Literal[
     "region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem"
 ]
-Control = Literal["exchange_only", "spark_native", "parquet_floor"]
+PlainControl = Literal["sql_merge", "pandas_udf", "arrow_udf", "rdd_cloudpickle"]
+Control = Literal["exchange_only", "spark_native", "parquet_floor", PlainControl]
+PLAIN_CONTROLS: tuple[str, ...] = get_args(PlainControl)
+"""Controls that upsert into a folder of plain Parquet files, as a PySpark user would by hand."""
 TablePeer = Literal["hudi_avro", "hudi_spark", "hudi_one_exchange", "hudi_spark_tuned"]
 RecordPeer = Literal["hudi_avro_record", "hudi_indexed_record", "hudi_spark_record"]
 Peer = Literal[TablePeer, RecordPeer]

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
 import hudi
 import obstore
 import pyarrow as pa
+import pyarrow.parquet as pq
 from obstore.store import LocalStore, from_url
 
 from serde_lab.errors import TableError
@@ -42,6 +44,30 @@ class TableFacts:
     files: Mapping[str, frozenset[str]]
     instants: tuple[str, ...]
     archived: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlainParquet:
+    """The rows of a folder of Parquet files, without a table format, as pyarrow reads them."""
+
+    folder: Path
+
+    @property
+    def schema(self) -> pa.Schema:
+        """That of the first file."""
+        return pq.read_schema(self._files()[0]).remove_metadata()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, file by file."""
+        for file in self._files():
+            with pq.ParquetFile(file) as source:
+                yield from source.iter_batches()
+
+    def _files(self) -> list[Path]:
+        found = sorted(self.folder.glob("*.parquet"))
+        if not found:
+            raise TableError(f"{self.folder}: has no Parquet file")
+        return found
 
 
 @dataclass(frozen=True)

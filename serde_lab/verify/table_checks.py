@@ -126,11 +126,16 @@ def rows_match(
     source: RowSource | pa.Table, expected: Expected, rules: TableRules, name: str = "the table"
 ) -> CheckResult:
     """Only the first check, for any rows with or without meta columns."""
+    return check_rows(source, expected, rules, name).results[0]
+
+
+def check_rows(
+    source: RowSource | pa.Table, expected: Expected, rules: TableRules, name: str
+) -> TableVerdict:
+    """The first check alone, and the contents, for any rows with or without meta columns."""
     rows = rows_of(source)
-    contents = Fingerprinter(rows.schema)
-    for batch in steps(rows):
-        contents.add(batch)
-    return _compared(rows, expected, contents.fingerprint(), rules, name)
+    found = fingerprint(rows)
+    return TableVerdict((_compared(rows, expected, found, rules, name),), found)
 
 
 def arms_agree(prints: Mapping[str, Fingerprint | None]) -> dict[str, CheckResult]:

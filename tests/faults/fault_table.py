@@ -84,12 +84,29 @@ def markdown(faults: Iterable[Fault]) -> str:
         f"wrong: {sum(look.wrong for look in looks)}. With {named}."
     ]
     for title in dict.fromkeys(fault.title for fault in faults):
-        mine = [fault for fault in faults if fault.title == title]
-        lines.append(f"\n## {title[0].upper()}{title[1:]}\n")
-        lines.append(f"| step | {' | '.join(READERS)} | lost | doubled | held |")
-        lines.append(f"|---|{'---|' * len(READERS)}---|---|---|")
-        lines += [_line(fault) for fault in mine]
+        lines += _section(title, [fault for fault in faults if fault.title == title])
     return _HEAD + "\n".join(lines) + "\n"
+
+
+def with_section(document: str, title: str, faults: Iterable[Fault]) -> str:
+    """The document with the faults of one title, whose earlier section they replace."""
+    before, _, after = document.partition(f"\n## {_heading(title)}\n")
+    _, mark, rest = after.partition("\n## ")
+    lines = "\n".join(_section(title, list(faults)))
+    return f"{before}{lines}\n{mark}{rest}"
+
+
+def _heading(title: str) -> str:
+    return title[0].upper() + title[1:]
+
+
+def _section(title: str, faults: list[Fault]) -> list[str]:
+    return [
+        f"\n## {_heading(title)}\n",
+        f"| step | {' | '.join(READERS)} | lost | doubled | held |",
+        f"|---|{'---|' * len(READERS)}---|---|---|",
+        *(_line(fault) for fault in faults),
+    ]
 
 
 def _line(fault: Fault) -> str:

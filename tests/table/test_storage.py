@@ -39,6 +39,9 @@ def test_files_are_listed_read_and_removed(storage: Storage) -> None:
     folders, files = storage.list_folder()
     assert folders == ["day=1"]
     assert [f.name for f in files] == ["top"]
+    assert storage.list_names("") == ["top"]
+    assert storage.list_names("day=1") == ["x y%2Fé.parquet"]
+    assert storage.list_names("day=2") == []
     assert storage.open_input("day=1/x y%2Fé.parquet").read() == b"12345"
     storage.delete("top")
     storage.delete("top")
@@ -102,6 +105,7 @@ def test_looking_at_a_folder_does_not_make_it(tmp_path: Path) -> None:
     assert storage.size_bytes("x") is None
     assert storage.list_files() == []
     assert storage.list_folder("c") == ([], [])
+    assert storage.list_names("c") == []
     storage.delete("x")
     assert not (tmp_path / "a").exists()
     assert storage.put_new("c/x", b"1")

@@ -112,10 +112,14 @@ class CommitsCell(MeasurableCell):
     """A cell that measures the scenario's timed commits, one after the other."""
 
     slots = 1
-    writes_table = True
 
     def __init__(self, job: CellJob) -> None:
         self.job = job
+
+    @property
+    def table(self) -> Path | None:
+        """The table that it writes; None if it writes none."""
+        return self.job.table
 
     def start(self) -> Iterator[Sample]:
         """Prepare for the first commit, before any clock starts; yields what this measured."""
@@ -137,7 +141,7 @@ class CommitsCell(MeasurableCell):
         samples.append(Sample("slots", self.slots))
         return CellResult(
             tuple(samples),
-            self.job.table if self.writes_table else None,
+            self.table,
             sniffed=sum(one.sniffed for one in done),
             foreign=sum(one.foreign for one in done),
             rows=sum(one.rows for one in done),

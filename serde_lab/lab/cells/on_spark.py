@@ -1,9 +1,9 @@
-"""Measures cells in a Spark session: strategies, the three controls, and peers.
+"""Measures cells in a Spark session: strategies, controls, and peers.
 
-The control `spark_native` writes a Hudi table; its columns cross Spark's shuffle without Python. The other
-two controls write none, and each isolates one cost. `exchange_only`: frames that were made before the clock
+The control `spark_native` writes a Hudi table; its columns cross Spark's shuffle without Python. Two controls
+write none, and each isolates one cost. `exchange_only`: frames that were made before the clock
 starts go through the same hop, and are counted and dropped. `parquet_floor`: Spark writes the same rows
-as plain parquet.
+as plain parquet. The controls of `plain_tables` merge as a PySpark user would without a table format.
 
 A peer is Apache Hudi, which writes the commits to its own table. Its Spark stages become phases. The clock
 covers the whole call of `save`. The time before the instant is requested, and after it is completed, is
@@ -34,6 +34,7 @@ from serde_lab.lab.cells.cell import (
     table_bytes,
 )
 from serde_lab.lab.cells.peer_arms import options_of_peer
+from serde_lab.lab.cells.plain_tables import PlainTableCell
 from serde_lab.lab.inputs.prepared import CommitInput
 from serde_lab.lab.plan import Write, write_options
 from serde_lab.measure.calibration import calibrate
@@ -54,6 +55,7 @@ from serde_lab.pipeline.spark.tables import (
 )
 from serde_lab.pipeline.spark.worker import FrameCounter, ReportsParam
 from serde_lab.pipeline.write import PreparedWrite
+from serde_lab.scenario.model import PLAIN_CONTROLS
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.timeline.timeline import Instant, epoch_ns
 
@@ -74,12 +76,13 @@ class OnSpark:
         self._jvm_work = {"jvm": lambda: summed.collect()}
 
     def cell(self, job: CellJob) -> MeasurableCell:
-        kinds: dict[str, type[SparkWriteCell | _OnBench]] = {
+        kinds: dict[str, type[SparkWriteCell | _OnBench | PlainTableCell]] = {
             "strategy": StrategyCell,
             "peer": HudiCell,
             "exchange_only": ExchangeOnlyCell,
             "parquet_floor": ParquetFloorCell,
             "spark_native": NativeCell,
+            **dict.fromkeys(PLAIN_CONTROLS, PlainTableCell),
         }
         return kinds[job.arm.control or job.arm.kind](self.bench, job)
 
@@ -123,7 +126,9 @@ class _OnBench(CommitsCell):
 class _Control(_OnBench):
     """A control that writes no Hudi table."""
 
-    writes_table = False
+    @property
+    def table(self) -> None:
+        return
 
     def start(self) -> Iterator[Sample]:
         yield Sample("worker_start_s", self.bench.fresh_workers(self.job.name))

@@ -22,18 +22,20 @@ from serde_lab.lab.plan import serde_options, table_config, table_rules
 from serde_lab.measure.phases import group
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.hudi_options import table_options
-from serde_lab.scenario.model import Arm, Scenario
+from serde_lab.scenario.model import PLAIN_CONTROLS, Arm, Scenario
 from serde_lab.serde.interface import SerdeOptions
 from serde_lab.serde.registry import BUILT_IN, strategy
 from serde_lab.table.portability import unreadable_by_rust, zoneless_columns
 from serde_lab.verify.contents import RowSource
 from serde_lab.verify.oracle import HistoryCommit, solve
+from serde_lab.verify.readers import PlainParquet
 from serde_lab.verify.rules import TableRules
 from serde_lab.verify.table_checks import (
     CheckResult,
     Expected,
     TableVerdict,
     check_path,
+    check_rows,
     check_table,
 )
 
@@ -116,6 +118,11 @@ class CellChecks:
                 found.append(self._holds_rows(arm, result))
         if result.table is None:
             found.append(CheckResult(MOVED, True, f"{result.rows:,} rows"))
+        elif arm.control in PLAIN_CONTROLS:
+            # no table format holds the rows; equal rows have no key twice
+            contents = check_rows(PlainParquet(result.table), self.expected, self.rules, "pyarrow")
+            fingerprint = contents.fingerprint
+            found += contents.results
         else:
             contents = self._contents(str(result.table), arm)
             fingerprint = contents.fingerprint

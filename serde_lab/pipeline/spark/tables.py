@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
 
 from serde_lab.errors import LabError, SchemaError
 from serde_lab.measure.timeline import AttemptReport, TaskTimeline
@@ -51,7 +52,6 @@ from serde_lab.table.timeline.timeline import WriteStat
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 
 def write(df: DataFrame, path: str, options: Mapping[str, Any]) -> Commit:
@@ -88,7 +88,7 @@ def arrow_schema(df: DataFrame) -> pa.Schema:
     """The Arrow schema in which Spark sends `df`. Raises SchemaError naming column and type."""
     for field in df.schema:
         try:
-            to_arrow_schema(df.select(field.name).schema)
+            to_arrow_schema(StructType([field]))
         except Exception as exc:
             # the error types differ between pyspark releases
             raise SchemaError(

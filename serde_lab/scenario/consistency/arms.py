@@ -8,11 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from serde_lab.records.operation import Operation
 from serde_lab.scenario.model import (
     BY_HASH,
+    PLAIN_CONTROLS,
     RECORD_PEERS,
     Arm,
     Batch,
     Scenario,
     TopologySection,
+    TpchData,
 )
 from serde_lab.scenario.problems import Problem, a, unknown_arm
 
@@ -25,7 +27,7 @@ EXECUTIONS: Mapping[str, tuple[str, ...]] = {
 }
 """Executions of the built-in strategies, so that `validate` need not import them; a test compares."""
 
-NEEDS_SPARK = ("spark_native", "parquet_floor")
+NEEDS_SPARK = ("spark_native", "parquet_floor", *PLAIN_CONTROLS)
 FEWEST_ROWS = 1000
 """The smallest batch of a record class in the JVM."""
 
@@ -70,6 +72,8 @@ def _kind(key: str, arm: Arm, scenario: Scenario) -> Iterator[Problem]:
     if arm.kind != "strategy" and arm.merging is not None:
         yield Problem(f"{key}.merging", f"a {arm.kind} always merges as [table] says")
     yield from _source_reader(key, arm, scenario)
+    if arm.control is not None and arm.control in PLAIN_CONTROLS:
+        yield from _plain(key, arm.control, scenario)
     exchange = scenario.measure.exchange
     if arm.peer in RECORD_PEERS:
         yield from _record_peer(key, arm, scenario)
@@ -93,6 +97,27 @@ def _kind(key: str, arm: Arm, scenario: Scenario) -> Iterator[Problem]:
         return
     strategies = [other.name for other in scenario.arms if other.kind == "strategy"]
     yield from unknown_arm(f"{key}.frames_of", arm.frames_of, strategies)
+
+
+def _plain(key: str, control: str, scenario: Scenario) -> Iterator[Problem]:
+    """Only what the code of a PySpark user can do without a table format."""
+    table, data = scenario.table, scenario.data
+    if data.keyless:
+        yield Problem(key, f"{control} merges by record key, but data.keyless is true")
+    for name, batch in scenario.named_batches:
+        if batch.operation not in ("upsert", "bulk_insert"):
+            yield Problem(key, f"{control} cannot {batch.operation.replace('_', ' ')} ({name})")
+        elif batch.deletes:
+            yield Problem(key, f"{control} knows no marked deletes ({name}.deletes)")
+    if isinstance(data, TpchData) and data.refresh:
+        yield Problem(key, f"{control} knows no deletes, which data.refresh has")
+    if table.merge_mode != "EVENT_TIME_ORDERING" or not scenario.ordering:
+        yield Problem(
+            key, f"{control} keeps the row with the greatest ordering value, and needs one"
+        )
+    given = [k for k in ("partial_update", "delete_field", "merger_classes") if getattr(table, k)]
+    for name in given:
+        yield Problem(key, f"{control} does not know table.{name}")
 
 
 def _source_reader(key: str, arm: Arm, scenario: Scenario) -> Iterator[Problem]:

@@ -39,9 +39,11 @@ def clean(table: HoodieTable, commits_kept: int) -> Cleaned | None:
     """
     if commits_kept < 1:
         raise OptionError(f"hoodie.clean.commits.retained is {commits_kept}; 1 is the least")
-    finish_pending_cleans(table)
     timeline = table.timeline()
     instants = timeline.instants()
+    if any(i.action == CLEAN and not i.is_completed for i in instants):
+        finish_pending_cleans(table)
+        instants = timeline.instants()
     kept = _earliest_kept(instants, commits_kept)
     if kept is None:
         return None

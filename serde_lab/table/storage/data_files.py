@@ -216,9 +216,9 @@ def _check_incomplete(storage: Storage, writing: Writing) -> None:
     if writing.inflight_path is None:
         return
     folder = writing.inflight_path.rpartition("/")[0]
-    for file in storage.list_folder(folder)[1]:
-        pending = file.name.endswith((".requested", ".inflight"))
-        if file.name.startswith(writing.instant) and not pending:
+    for name in storage.list_names(folder):
+        pending = name.endswith((".requested", ".inflight"))
+        if name.startswith(writing.instant) and not pending:
             raise ConcurrentWrite(
                 f"{storage.url}: instant {writing.instant} completed while a task was still writing"
             )

@@ -15,7 +15,8 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from operator import attrgetter
+from pathlib import Path
 from typing import Any, Self, TypeAlias
 from urllib.parse import unquote, urlsplit
 
@@ -47,6 +48,9 @@ class StoredFile:
     @property
     def folder(self) -> str:
         return self.path.rpartition("/")[0]
+
+
+_PATH = attrgetter("path")
 
 
 class Storage:
@@ -206,7 +210,19 @@ class Storage:
     def list_files(self, folder: str = "") -> list[StoredFile]:
         """All files below `folder`, at any depth, sorted by path."""
         with self._sentences("list", folder):
-            return sorted(_stored_file(entry) for entry in self._list(folder))
+            return sorted(map(_stored_file, self._list(folder)), key=_PATH)
+
+    def list_names(self, folder: str) -> list[str]:
+        """The names of the files directly inside `folder`, sorted; on a disk no file is looked at."""
+        local = self.local_path(folder)
+        if local is None:
+            return [file.name for file in self.list_folder(folder)[1]]
+        with self._sentences("list", folder):
+            try:
+                with os.scandir(local) as entries:
+                    return sorted(entry.name for entry in entries if entry.is_file())
+            except FileNotFoundError:
+                return []
 
     def list_folder(self, folder: str = "") -> tuple[list[str], list[StoredFile]]:
         """The folders and the files directly inside `folder`, sorted by path."""
@@ -214,7 +230,7 @@ class Storage:
             found = obstore.list_with_delimiter(self.connection, folder or None)
             return (
                 sorted(found["common_prefixes"]),
-                sorted(_stored_file(entry) for entry in found["objects"]),
+                sorted(map(_stored_file, found["objects"]), key=_PATH),
             )
 
     @contextmanager
@@ -239,10 +255,9 @@ def _local_root(url: str) -> Path | None:
 
 
 def _stored_file(entry: Mapping[str, Any]) -> StoredFile:
-    modified = entry["last_modified"]
-    return StoredFile(
-        str(PurePosixPath(entry["path"])), int(entry["size"]), round(modified.timestamp() * 1000)
-    )
+    # a commit lists hundreds of files
+    modified_ms = round(entry["last_modified"].timestamp() * 1000)
+    return StoredFile(entry["path"], entry["size"], modified_ms)
 
 
 def _first_line(exc: BaseException) -> str:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -89,11 +89,17 @@ class LsmHistory:
                 found[(instant.time, instant.action)] = instant
         return [found[key] for key in sorted(found)]
 
-    def times(self) -> set[tuple[str, str]]:
-        """(time, action) of all archived instants, without reading their metadata."""
+    def times(self, among: Collection[str] | None = None) -> set[tuple[str, str]]:
+        """(time, action) of all archived instants, without reading their metadata.
+
+        With `among`, files whose names say that they hold none of these times are not read.
+        """
+        names = self._files()
+        if among is not None:
+            names = [n for n in names if any(_parts(n)[0] <= t <= _parts(n)[1] for t in among)]
         return {
             (row["instantTime"], row["action"])
-            for name in self._files()
+            for name in names
             for row in self._read(name, ["instantTime", "action"]).to_pylist()
         }
 
@@ -242,10 +248,12 @@ def archive(table: HoodieTable, commits_min: int, commits_max: int) -> Archived 
         )
     timeline = table.timeline()
     history = history_of(table)
-    _finish(timeline, history)
-    instants = timeline.instants()
+    instants = _finish(timeline, history)
+    writes = [i for i in instants if i.is_completed and i.action in WRITE_ACTIONS]
+    if len(writes) <= commits_max:
+        return None
     files = list_table_files(table.storage)
-    going = _going(timeline, instants, files, commits_min, commits_max)
+    going = _going(timeline, instants, files, writes[: len(writes) - commits_min])
     if not going:
         return None
     keep_checkpoints(table, going)
@@ -266,18 +274,14 @@ def _going(
     timeline: Timeline,
     instants: Sequence[Instant],
     files: TableFiles,
-    commits_min: int,
-    commits_max: int,
+    oldest: Sequence[Instant],
 ) -> list[Instant]:
-    """The oldest writes that may be archived, and the services among them, by time."""
-    writes = [i for i in instants if i.is_completed and i.action in WRITE_ACTIONS]
-    if len(writes) <= commits_max:
-        return []
+    """Those of the `oldest` writes that may be archived, and the services among them, by time."""
     # archiving stops at any unfinished or savepointed instant: the timeline must not get a gap
     bounds = [i.time for i in instants if not i.is_completed or i.action == "savepoint"]
     present = {(f.partition_path, f.file_id) for f in files.data_files}
     chosen: list[Instant] = []
-    for write in writes[: len(writes) - commits_min]:
+    for write in oldest:
         if bounds and write.time >= min(bounds):
             break
         if write.action == REPLACE_COMMIT and _replaced(timeline, write) & present:
@@ -340,11 +344,17 @@ def _archived(timeline: Timeline, instant: Instant) -> ArchivedInstant:
     )
 
 
-def _finish(timeline: Timeline, history: LsmHistory) -> None:
-    """Remove instants from the active timeline that the history already has: an archiving died in between."""
-    archived = history.times()
-    left = [i for i in timeline.instants() if i.is_completed and (i.time, i.action) in archived]
+def _finish(timeline: Timeline, history: LsmHistory) -> list[Instant]:
+    """Remove instants from the active timeline that the history already has: an archiving died in between.
+
+    Returns the instants that remain there, by time.
+    """
+    instants = timeline.instants()
+    done = [i for i in instants if i.is_completed]
+    archived = history.times({i.time for i in done})
+    left = [i for i in done if (i.time, i.action) in archived]
     _leave(timeline, left)
+    return [i for i in instants if i not in left]
 
 
 def _leave(timeline: Timeline, going: Sequence[Instant]) -> None:

@@ -71,11 +71,10 @@ class Timeline:
 
     def instants(self) -> tuple[Instant, ...]:
         """All instants of the active timeline by time, each in its latest state."""
-        _, files = self._storage.list_folder(self.folder)
         furthest: dict[tuple[str, str], Instant] = {}
         order = ("requested", "inflight", "completed")
-        for file in files:
-            found = parse_instant_name(file.name, self.layout_version)
+        for name in self._storage.list_names(self.folder):
+            found = parse_instant_name(name, self.layout_version)
             if found is None:
                 continue
             key = (found.time, found.completed_action)

@@ -1,0 +1,243 @@
+"""What a PySpark user would write without a table format: an upsert into a folder of plain Parquet files.
+
+Each control reads the stored rows and the changes, keeps the best row of each key, and writes all rows as a
+new version of the folder. They differ in where the rows are merged:
+
+- `sql_merge`: in the JVM, by a full outer join in Spark SQL; no Python at all;
+- `pandas_udf`: in pandas, one bucket of keys at a time (`applyInPandas`);
+- `arrow_udf`: in Arrow, after a repartition by the bucket (`mapInArrow`);
+- `rdd_cloudpickle`: in Python dicts, after `RDD.partitionBy`; rows cross in PySpark's own batched pickle.
+
+None has an index, a timeline, incremental reads, or readers that see whole commits only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
+
+from serde_lab.lab.cells.bench import Bench
+from serde_lab.lab.cells.cell import CellJob, CommitResult, CommitsCell
+from serde_lab.lab.inputs.prepared import CommitInput
+from serde_lab.measure.commit import measure_commit
+from serde_lab.measure.metrics import Sample
+from serde_lab.pipeline.spark.exchange import stored_columns
+from serde_lab.records.operation import Operation
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import DataFrame, SparkSession
+
+_LATER = "__later"
+"""Whether a row is of the changes, not stored; it breaks ties of the ordering columns."""
+_BUCKET = "__bucket"
+_PARTITIONS = "spark.sql.shuffle.partitions"
+
+
+@dataclass(frozen=True, slots=True)
+class Upsert:
+    """What to merge: the stored rows and the changes, whose columns are the same.
+
+    Of rows with one key the greatest in `ordering` stays, and of equal ones the change. `unique`: no key
+    occurs twice in the changes.
+    """
+
+    stored: DataFrame
+    changes: DataFrame
+    key: tuple[str, ...]
+    ordering: tuple[str, ...]
+    buckets: int
+    unique: bool
+
+    @property
+    def columns(self) -> list[str]:
+        return self.changes.columns
+
+    @property
+    def together(self) -> DataFrame:
+        """All rows with `__later`."""
+        stored = self.stored.withColumn(_LATER, F.lit(False))
+        return stored.unionByName(self.changes.withColumn(_LATER, F.lit(True)))
+
+
+def sql_merge(upsert: Upsert) -> DataFrame:
+    """A full outer join of stored rows and changes; each row is taken whole from one side."""
+    stored, changes = upsert.stored.alias("s"), upsert.changes
+    if not upsert.unique:
+        best = F.max_by(F.struct(*upsert.columns), _struct(upsert.ordering))
+        changes = changes.groupBy(*upsert.key).agg(best.alias("best")).select("best.*")
+    changes = changes.alias("c")
+    same = [F.col(f"s.{name}") == F.col(f"c.{name}") for name in upsert.key]
+    first = upsert.key[0]
+    taken = F.col(f"s.{first}").isNull() | (
+        F.col(f"c.{first}").isNotNull()
+        & (_struct(upsert.ordering, "c.") >= _struct(upsert.ordering, "s."))
+    )
+    sides = [
+        F.when(taken, F.col(f"c.{name}")).otherwise(F.col(f"s.{name}")).alias(name)
+        for name in upsert.columns
+    ]
+    return stored.join(changes, same, "full_outer").select(*sides)
+
+
+def pandas_udf(upsert: Upsert) -> DataFrame:
+    """pandas sorts one bucket of keys at a time, and keeps the last row of each key."""
+    key, order = list(upsert.key), [*upsert.ordering, _LATER]
+
+    def merge(rows: pd.DataFrame) -> pd.DataFrame:
+        kept = rows.sort_values(order, kind="stable").drop_duplicates(key, keep="last")
+        return kept.drop(columns=[_LATER, _BUCKET])
+
+    bucketed = upsert.together.withColumn(_BUCKET, _bucket(upsert))
+    return bucketed.groupBy(_BUCKET).applyInPandas(merge, upsert.changes.schema)
+
+
+def arrow_udf(upsert: Upsert) -> DataFrame:
+    """Arrow sorts one task's rows, and keeps the last row of each key."""
+    key, order = list(upsert.key), [(name, "ascending") for name in (*upsert.ordering, _LATER)]
+    columns = upsert.columns
+
+    def merge(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found = list(batches)
+        if not found:
+            return
+        rows = pa.Table.from_batches(found).combine_chunks()
+        rows = rows.take(pc.sort_indices(rows, order))
+        places = rows.select(key).append_column("place", pa.array(range(len(rows)), pa.int64()))
+        last = places.group_by(key, use_threads=False).aggregate([("place", "max")])
+        yield from rows.select(columns).take(last["place_max"]).to_batches()
+
+    routed = upsert.together.repartition(upsert.buckets, _bucket(upsert))
+    return routed.mapInArrow(merge, upsert.changes.schema)
+
+
+def rdd_cloudpickle(upsert: Upsert) -> DataFrame:
+    """A dict keeps the best row of each key; rows cross as pairs of key and row."""
+    columns = upsert.columns
+    key = [columns.index(name) for name in upsert.key]
+    order = [columns.index(name) for name in upsert.ordering] + [len(columns)]
+
+    def keyed(row: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        return tuple([row[i] for i in key]), tuple(row)
+
+    def merge(
+        pairs: Iterable[tuple[tuple[Any, ...], tuple[Any, ...]]],
+    ) -> Iterator[tuple[Any, ...]]:
+        best: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        for name, row in pairs:
+            held = best.get(name)
+            if held is None or [row[i] for i in order] >= [held[i] for i in order]:
+                best[name] = row
+        return (row[:-1] for row in best.values())
+
+    rows = upsert.together.rdd.map(keyed).partitionBy(upsert.buckets).mapPartitions(merge)
+    session = upsert.changes.sparkSession
+    return session.createDataFrame(rows, upsert.changes.schema, verifySchema=False)
+
+
+WAYS: Mapping[str, Callable[[Upsert], DataFrame]] = {
+    "sql_merge": sql_merge,
+    "pandas_udf": pandas_udf,
+    "arrow_udf": arrow_udf,
+    "rdd_cloudpickle": rdd_cloudpickle,
+}
+
+
+class PlainTableCell(CommitsCell):
+    """A control of this module. Its table is the newest version of a folder of Parquet files."""
+
+    def __init__(self, bench: Bench, job: CellJob) -> None:
+        super().__init__(job)
+        self.bench, self.slots = bench, bench.slots
+        self._folder = job.table.with_name(f"{job.table.name}-plain")
+        self._version = 0
+
+    @property
+    def table(self) -> Path:
+        return self._folder / f"v{self._version}"
+
+    def start(self) -> Iterator[Sample]:
+        for commit in self.job.inputs.setups:
+            self._write(commit)
+        yield Sample("worker_start_s", self.bench.fresh_workers(self.job.name))
+        yield from self.bench.start_samples()
+
+    def commit(self, group: str, number: int, commit: CommitInput) -> CommitResult:
+        _, window = self.bench.measured(group, lambda: self._write(commit))
+        # a user's code reports no phases: its stages are counted whole, Python's part and the JVM's
+        stages = tuple(replace(stage, python=False) for stage in window.history.stages)
+        measure = measure_commit(
+            window.interval,
+            self.slots,
+            replace(window.history, stages=stages),
+            [],
+            labels={stage.stage_id: f"spark/{stage.name.split(' at ')[0]}" for stage in stages},
+            tree=window.tree,
+        )
+        files = list(self.table.glob("*.parquet"))
+        samples = [
+            *measure.samples(number),
+            Sample("rows", commit.rows, number),
+            Sample("files", len(files), number),
+            Sample("table_bytes", sum(file.stat().st_size for file in files), number),
+        ]
+        return CommitResult(window.wall_ns, tuple(samples), rows=commit.rows)
+
+    def _write(self, commit: CommitInput) -> None:
+        """Write the next version of the folder."""
+        job = self.job
+        table, merged = job.scenario.table_of(job.arm), self._merged(commit)
+        self._version += 1
+        writer = merged.write.option("compression", table.codec)
+        if table.codec == "zstd" and table.level is not None:
+            writer = writer.option("parquet.compression.codec.zstd.level", str(table.level))
+        with _shuffle_partitions(self.bench.spark, table.buckets):
+            writer.parquet(str(self.table))
+
+    def _merged(self, commit: CommitInput) -> DataFrame:
+        scenario, arm = self.job.scenario, self.job.arm
+        changes = stored_columns(self.bench.source(commit.files))
+        adds = commit.operation is Operation.BULK_INSERT
+        if adds and not self._version:
+            return changes
+        if self._version:
+            stored = self.bench.spark.read.schema(changes.schema).parquet(str(self.table))
+        else:
+            stored = changes.limit(0)
+        if adds:
+            return stored.unionByName(changes)
+        upsert = Upsert(
+            stored,
+            changes,
+            scenario.data.record_key,
+            scenario.ordering,
+            scenario.table_of(arm).buckets,
+            unique=all(batch.path is None and batch.duplicates == 0 for batch in scenario.batches),
+        )
+        return WAYS[arm.control or ""](upsert)
+
+
+@contextmanager
+def _shuffle_partitions(spark: SparkSession, tasks: int) -> Iterator[None]:
+    """As many tasks after a shuffle as the table has buckets, which is what the other arms have."""
+    before = spark.conf.get(_PARTITIONS) or "200"
+    spark.conf.set(_PARTITIONS, str(tasks))
+    try:
+        yield
+    finally:
+        spark.conf.set(_PARTITIONS, before)
+
+
+def _struct(names: Sequence[str], prefix: str = "") -> Any:
+    return F.struct(*(F.col(f"{prefix}{name}").alias(f"c{i}") for i, name in enumerate(names)))
+
+
+def _bucket(upsert: Upsert) -> Any:
+    return F.pmod(F.hash(*upsert.key), F.lit(upsert.buckets))

@@ -1,0 +1,342 @@
+"""A stream of many micro-batches that is killed again and again, and goes on from its checkpoint each time.
+
+`make faults` runs the long form: `python -m tests.faults.killed_stream`. It goes on where it stopped,
+and puts a line for each kill into FAULTS.md. The stream compacts, cleans and archives; in some lives
+batches share commits. After each kill hudi-rs and the lab read the table as the dead left it, and DuckDB
+says from the source's files what the committed batches must give.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import psutil
+
+from serde_lab.pipeline.commit import table_services
+from serde_lab.streams.options import DEFAULT_IDENTIFIER
+from serde_lab.streams.query import BatchWriter
+from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline.checkpoints import checkpoints_in, newest_checkpoint
+from tests.faults.fault_table import Fault, with_section
+from tests.faults.looks import LOOKS
+from tests.faults.small_table import MOR, Row, Seen, check_file_groups, check_readers
+from tests.streams.file_stream import FileStream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+DRIVER, WORKER, JVM = "the driver", "one worker", "the JVM"
+RETURNED, COMPACTING = "between commit and checkpoint", "while compacting"
+MOMENTS = (DRIVER, WORKER, JVM, RETURNED, COMPACTING)
+TITLE = "a stream is killed and goes on from its checkpoint"
+OPTIONS = {
+    "hoodie.compact.inline": "true",
+    "hoodie.compact.inline.max.delta.commits": "2",
+    "hoodie.clean.commits.retained": "2",
+    "hoodie.keep.min.commits": "4",
+    "hoodie.keep.max.commits": "6",
+}
+_PATIENCE_S = 600
+_MARGIN = 12
+"""Batches that the source has beyond those in which something is killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """What is killed: at the earliest in the batch `batch`, and for processes `wait_s` after it began."""
+
+    number: int
+    moment: str
+    batch: int
+    wait_s: float
+
+    @property
+    def step(self) -> str:
+        return f"kill {self.number + 1}: {self.moment}, in batch {self.batch}"
+
+
+@dataclass(frozen=True, slots=True)
+class Killed:
+    """One kill and what readers saw afterwards."""
+
+    kill: Kill
+    looks: tuple[dict[str, Any], ...]
+
+    def to_fault(self) -> Fault:
+        return Fault.of(True, {"title": TITLE, "step": self.kill.step, "looks": self.looks})
+
+
+def rows_of(batch: int) -> list[Row]:
+    """Updates of few keys, some of them late, and a row that only this batch has."""
+    updates: list[Row] = [
+        ("pq"[n % 2], f"k{(batch * 5 + n) % 11}", batch, str(batch)) for n in range(3)
+    ]
+    late: list[Row] = [
+        ("p", f"l{batch % 3}", 1000 - batch if batch % 4 else batch, f"late {batch}")
+    ]
+    return [*updates, *late, ("pqr"[batch % 3], f"only {batch}", batch, "fresh")]
+
+
+class KilledStream:
+    """The stream in `folder`, over all of its lives; `kills.jsonl` has what was done so far."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.stream = folder, FileStream(folder, MOR)
+
+    def killed(self) -> list[Killed]:
+        log = self.folder / "kills.jsonl"
+        if not log.exists():
+            return []
+        found = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
+        return [Killed(Kill(**one["kill"]), tuple(one["looks"])) for one in found]
+
+    def supply(self, batches: int) -> None:
+        """See to it that the source has so many batches."""
+        there = len(list(self.stream.source.iterdir())) if self.stream.source.exists() else 0
+        self.stream.add(*(rows_of(number) for number in range(there, batches)))
+
+    def stored(self) -> int:
+        """The last batch that the table holds, pending ones too; -1 if there is none."""
+        if not HoodieTable.exists(self.stream.storage):
+            return -1
+        last = newest_checkpoint(HoodieTable.open(self.stream.storage), DEFAULT_IDENTIFIER)
+        return -1 if last is None else last.batch
+
+    def look(self) -> None:
+        """What readers see is what the committed batches give, and what Spark noted is stored."""
+        noted = self.stream.checkpoint / "commits"
+        numbers = [int(file.name) for file in noted.glob("[0-9]*")] if noted.exists() else []
+        assert self.stored() >= max(numbers, default=-1), "Spark counts a batch that is not stored"
+        if not HoodieTable.exists(self.stream.storage):
+            return
+        table = HoodieTable.open(self.stream.storage)
+        committed = [
+            found[DEFAULT_IDENTIFIER].batch
+            for instant in table.timeline().completed()
+            if (found := checkpoints_in(table.commit_metadata(instant), instant.time))
+        ]
+        assert committed == sorted(set(committed)), "a batch is committed twice, or out of order"
+        if committed:
+            check_readers(self.stream.storage, self.expected(committed[-1] + 1))
+
+    def expected(self, batches: int) -> Seen:
+        """The rows after so many batches, by DuckDB from the source's files alone."""
+        files = [str(path) for path in sorted(self.stream.source.iterdir())[:batches]]
+        with duckdb.connect() as connection:
+            rows = connection.execute(
+                "select p, k, ts, v from read_parquet($1, filename = true)"
+                " qualify row_number() over (partition by p, k order by ts desc, filename desc) = 1",
+                [files],
+            ).fetchall()
+        return {(p, k): (ts, v) for p, k, ts, v in rows}
+
+    def live(self, kills: Sequence[Kill], per_commit: int) -> None:
+        """One life: a driver that runs until the last of `kills`; without any, to the end of the source."""
+        self.supply(max((kill.batch for kill in kills), default=0) + _MARGIN)
+        ends = kills[-1] if kills and kills[-1].moment in (RETURNED, COMPACTING) else None
+        life = {
+            "folder": str(self.folder),
+            "per_commit": per_commit,
+            "end": None if ends is None else asdict(ends),
+        }
+        for name in ("batch", "jvm"):
+            (self.folder / name).unlink(missing_ok=True)
+        with (self.folder / "log").open("wb") as log:
+            command = [
+                sys.executable,
+                "-m",
+                "tests.faults.killed_stream",
+                "--life",
+                json.dumps(life),
+            ]
+            driver = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            for kill in kills:
+                if kill is not ends:
+                    self._kill(driver, kill)
+            code = driver.wait(_PATIENCE_S)
+            died = {DRIVER: -signal.SIGKILL, JVM: None}.get(kills[-1].moment if kills else "", 0)
+            assert died is None or code == (-signal.SIGKILL if ends else died), self._last_words()
+            self.look()
+        finally:
+            self._bury(driver)
+
+    def _kill(self, driver: subprocess.Popen[bytes], kill: Kill) -> None:
+        until = time.monotonic() + _PATIENCE_S
+        while self._batch() < kill.batch:
+            assert driver.poll() is None, self._last_words()
+            assert time.monotonic() < until, f"no batch {kill.batch} came"
+            time.sleep(0.01)
+        time.sleep(kill.wait_s)
+        if kill.moment == DRIVER:
+            driver.kill()
+        elif kill.moment == JVM:
+            os.kill(self._jvm(), signal.SIGKILL)
+            with suppress(subprocess.TimeoutExpired):
+                # Python cannot go on, and says so; if it only waits, it is of no use either
+                driver.wait(20)
+            driver.kill()
+        else:
+            while driver.poll() is None:
+                workers = self._workers()
+                if workers:
+                    with suppress(psutil.NoSuchProcess):
+                        random.Random(kill.number).choice(workers).kill()
+                        return
+                time.sleep(0.01)
+            raise AssertionError(self._last_words())
+
+    def _workers(self) -> list[psutil.Process]:
+        """The Python processes that Spark's daemon has forked."""
+        with suppress(psutil.NoSuchProcess, OSError, ValueError):
+            below = psutil.Process(self._jvm()).children(recursive=True)
+            daemons = {one.pid for one in below if one.ppid() == self._jvm()}
+            return [one for one in below if one.pid not in daemons and one.ppid() in daemons]
+        return []
+
+    def _batch(self) -> int:
+        with suppress(OSError, ValueError):
+            return int((self.folder / "batch").read_text())
+        return -1
+
+    def _jvm(self) -> int:
+        return int((self.folder / "jvm").read_text())
+
+    def _last_words(self) -> str:
+        return (self.folder / "log").read_text("utf-8", errors="replace")[-4000:]
+
+    def _bury(self, driver: subprocess.Popen[bytes]) -> None:
+        """End what is left of a life, and remove its temporary files."""
+        with suppress(psutil.NoSuchProcess, OSError, ValueError):
+            jvm = psutil.Process(self._jvm())
+            left = [*jvm.children(recursive=True), jvm]
+            for one in left:
+                with suppress(psutil.NoSuchProcess):
+                    one.kill()
+            psutil.wait_procs(left, 10)
+        driver.kill()
+        driver.wait()
+        shutil.rmtree(self.folder / "spark", ignore_errors=True)
+
+    def note(self, kills: Sequence[Kill]) -> None:
+        """Keep what readers saw since the last note with the last of `kills`, which share a life."""
+        looks = [look.to_dict() for look in LOOKS]
+        LOOKS.clear()
+        with (self.folder / "kills.jsonl").open("a", encoding="utf-8") as log:
+            for kill in kills:
+                log.write(json.dumps({"kill": asdict(kill), "looks": looks}) + "\n")
+
+
+class DyingWriter(BatchWriter):
+    """Notes where it is, and kills its own process where no other process could hit the moment."""
+
+    def __init__(self, stream: FileStream, per_commit: int, end: Kill | None) -> None:
+        shared = {"serde_lab.stream.batches_per_commit": per_commit}
+        super().__init__(stream.storage.url, stream.options() | OPTIONS | shared)
+        self.place, self.end = stream.folder / "batch", end
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        self.place.write_text(str(batch_id))
+        if self.end is not None and batch_id >= self.end.batch and self.end.moment == COMPACTING:
+            table_services.complete_compaction = _die
+        super().__call__(df, batch_id)
+        if self.end is not None and batch_id >= self.end.batch and self.end.moment == RETURNED:
+            _die()
+
+
+def _die(*_: Any) -> Any:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def live(folder: Path, per_commit: int, end: Kill | None) -> None:
+    """The driver of one life, in a process of its own."""
+    from serde_lab.lab.session.session import SessionSettings, start_session
+
+    few = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"}
+    local = folder / "spark"
+    local.mkdir(parents=True, exist_ok=True)
+    spark = start_session(
+        SessionSettings(cores=2, driver_memory="768m", local_folder=str(local), conf=few)
+    )
+    (folder / "jvm").write_text(str(spark.sparkContext._gateway.proc.pid))
+    stream = FileStream(folder, MOR)
+    writer = DyingWriter(stream, per_commit, end)
+    writer.flush()
+    query = stream.frame(spark).writeStream.foreachBatch(writer).trigger(availableNow=True)
+    query.option("checkpointLocation", str(stream.checkpoint)).start().awaitTermination()
+    writer.flush()
+    spark.stop()
+
+
+def run(folder: Path, kills: int, batches: int) -> list[Killed]:
+    """Kill the stream so often, and see it to its end; goes on where an earlier call stopped."""
+    course = KilledStream(folder)
+    course.folder.mkdir(parents=True, exist_ok=True)
+    LOOKS.clear()
+    while (number := len(course.killed())) < kills:
+        chance = random.Random(number)
+        due: list[Kill] = []
+        at = course.stored()
+        while not due or due[-1].moment == WORKER:
+            number += bool(due)
+            at += chance.randint(2, 3 * batches // kills // 2)
+            due.append(Kill(number, MOMENTS[number % 5], at, chance.uniform(0, 0.8)))
+        course.live(due, per_commit=chance.choice((1, 1, 3)))
+        course.note(due)
+        _say(f"{len(course.killed())} of {kills}: {due[-1].step}")
+    course.supply(batches)
+    course.live((), per_commit=3)
+    end = len(list(course.stream.source.iterdir()))
+    assert course.stored() == end - 1
+    check_readers(course.stream.storage, course.expected(end))
+    check_file_groups(course.stream.storage)
+    return course.killed()
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.faults.killed_stream", description=__doc__
+    )
+    parser.add_argument("--kills", type=int, default=60)
+    parser.add_argument("--batches", type=int, default=300)
+    parser.add_argument("--folder", type=Path, default=Path(".cache/serde_lab/killed_stream"))
+    parser.add_argument(
+        "--table", type=Path, help="the file whose section of this stream is written"
+    )
+    parser.add_argument("--life", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.life:
+        life = json.loads(given.life)
+        end = None if life["end"] is None else Kill(**life["end"])
+        live(Path(life["folder"]), life["per_commit"], end)
+        return
+    faults = [one.to_fault() for one in run(given.folder.absolute(), given.kills, given.batches)]
+    if given.table:
+        text = given.table.read_text("utf-8") if given.table.exists() else ""
+        given.table.write_text(with_section(text, TITLE, faults), encoding="utf-8")
+        _say(f"written to {given.table}")
+    # the next call begins anew
+    shutil.rmtree(given.folder)
+
+
+if __name__ == "__main__":
+    main()

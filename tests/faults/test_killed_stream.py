@@ -1,0 +1,36 @@
+"""The short form of the killed stream: one life of it for each way to end that no other test has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from serde_lab.table.table import HoodieTable
+from tests.faults.fault_table import Fault, with_section
+from tests.faults.killed_stream import COMPACTING, RETURNED, WORKER, Kill, KilledStream
+from tests.faults.small_table import check_file_groups, check_readers
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def test_a_stream_is_killed_and_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    course = KilledStream(tmp_path)
+    course.live([Kill(0, WORKER, 1, 0.0), Kill(1, RETURNED, 4, 0.0)], per_commit=3)
+    assert course.stored() == 4
+    course.live([Kill(2, COMPACTING, 6, 0.0)], per_commit=1)
+    timeline = HoodieTable.open(course.stream.storage).timeline()
+    assert [one.action for one in timeline.pending()] == ["compaction"]
+    course.live((), per_commit=3)
+    end = len(list(course.stream.source.iterdir()))
+    assert course.stored() == end - 1
+    check_readers(course.stream.storage, course.expected(end))
+    check_file_groups(course.stream.storage)
+
+
+def test_the_section_of_the_stream_is_written_once() -> None:
+    fault = Fault.of(True, {"title": "a stream", "step": "kill 1", "looks": []})
+    once = with_section("# Head\n\n## Other\n\ntext\n", "a stream", [fault])
+    assert once.startswith("# Head\n\n## Other\n\ntext\n\n## A stream\n")
+    assert once.count("kill 1") == 1
+    assert with_section(once, "a stream", [fault]) == once
