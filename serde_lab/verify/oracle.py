@@ -95,6 +95,8 @@ def solve(
     }
     connection = duckdb.connect(str(database), config=settings)
     try:
+        # never committed: the database ends with this call, so its log need not reach the disk
+        connection.begin()
         solver = Solver(connection, rules, commits)
         solver.load()
         if rules.best_row_wins:

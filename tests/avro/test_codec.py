@@ -118,6 +118,7 @@ def check(batch: pa.RecordBatch) -> None:
 # -- equal to fastavro ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(cases.cases())
 def test_bytes_equal_fastavros_and_come_back(case: Any) -> None:
@@ -361,6 +362,7 @@ def test_null_datums_are_refused() -> None:
         codec.decode(pa.array([b"\0", None], pa.binary()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("copies", [1, 30])
 def test_every_damaged_byte_raises_or_gives_valid_rows(copies: int) -> None:
     batch = _damaged_batch()

@@ -149,6 +149,7 @@ READERS: dict[str, Callable[[str], object]] = {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=8, phases=PHASES)
 @given(
     TEXTS,
@@ -206,6 +207,7 @@ def test_a_page_holds_any_text(folder: Path) -> None:
     assert said("compare", f"{path}", f"{path}", "--arm", text, "--arm", "b" + text).status == 4
 
 
+@pytest.mark.slow
 @settings(max_examples=20, phases=PHASES)
 @given(TEXTS, st.sampled_from(["show", "report", "compare", "gate", "history", "seal", "validate"]))
 def test_a_name_that_nothing_has(folder: Path, name: str, command: str) -> None:
@@ -218,6 +220,7 @@ def test_a_name_that_nothing_has(folder: Path, name: str, command: str) -> None:
     assert said("baseline", "show", "--results", results, "--", name).status in (1, 2)
 
 
+@pytest.mark.slow
 @settings(max_examples=8, phases=PHASES)
 @given(NAMES, TEXTS)
 def test_paths_with_any_name(folder: Path, name: str, machine_class: str) -> None:
@@ -243,6 +246,7 @@ KEYS = (
 VALUES = st.one_of(TEXTS, st.integers(), st.floats(), st.booleans(), st.lists(TEXTS, max_size=2))
 
 
+@pytest.mark.slow
 @settings(max_examples=20, phases=PHASES)
 @given(st.sampled_from([*KEYS, "measure.rounds", "table.index", "table.buckets"]), VALUES, NAMES)
 def test_scenario_values(folder: Path, key: str, value: Any, name: str) -> None:

@@ -209,6 +209,7 @@ def test_deep_names_the_arm_that_raises(
 # -- kept tables -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_folder_of_the_users_is_not_deleted(call: Call, scenario_file: Write) -> None:
     file, mine = scenario_file(), Path("out/arrow/photos/one.jpg")
     mine.parent.mkdir(parents=True)
@@ -258,6 +259,7 @@ def test_a_run_that_was_killed_is_not_called_running(call: Call) -> None:
     assert f"--resume {writer.path}" in call("show").messages
 
 
+@pytest.mark.slow
 def test_ctrl_c_speaks_of_resume_once_there_is_a_run(
     call: Call, scenario_file: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:

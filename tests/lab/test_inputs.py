@@ -92,6 +92,7 @@ def read(inputs: PreparedInputs, number: int) -> pa.Table:
     return pa.concat_tables(pq.read_table(file) for file in one.files)
 
 
+@pytest.mark.slow
 def test_batches_of_tpch(tmp_path: Path) -> None:
     said: list[str] = []
     seen: list[tuple[str, int, int]] = []
@@ -117,6 +118,7 @@ def test_batches_of_tpch(tmp_path: Path) -> None:
     assert ("commit.1: rows", 150, 150) in seen
 
 
+@pytest.mark.slow
 def test_batches_are_kept_and_made_again_when_asked_otherwise(cache: Path) -> None:
     one = scenario(TPCH, BULK, UPSERT)
     first = prepare_inputs(one, cache)
@@ -157,6 +159,7 @@ def test_a_unfinished_batch_is_made_again(cache: Path, damage: str) -> None:
     assert checksum(read(again, 1)) == checksum(read(first, 1))
 
 
+@pytest.mark.slow
 def test_an_interrupted_preparation_leaves_nothing_that_is_read(cache: Path) -> None:
     def interrupt(task: str, done: int, total: int) -> None:
         if task.startswith("commit.1"):
@@ -245,6 +248,7 @@ def test_rows_without_keys_come_as_they_are(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.slow
 def test_rows_of_tpch_without_keys_never_come_twice(tmp_path: Path) -> None:
     data = {**TPCH, "keyless": True}
     inputs = prepare_inputs(scenario(data, BULK, {"operation": "insert", "share": 0.5}), tmp_path)
@@ -422,6 +426,7 @@ def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path) -> None:
         prepare_inputs(scenario(TPCH, BULK, UPSERT), tmp_path / "file")
 
 
+@pytest.mark.slow
 def test_two_processes_make_one_set(cache: Path) -> None:
     script = (
         "import json, sys\n"

@@ -301,6 +301,7 @@ def random_schedule(random: Random) -> Schedule:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(st.integers(0, 2**32))
 def test_the_parts_make_the_whole_for_any_schedule(seed: int) -> None:

@@ -40,6 +40,7 @@ def test_a_file_that_is_renamed_keeps_the_hash(copy: Path, monkeypatch: pytest.M
     assert instruments("spark", copy) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", INSTRUMENTS)
 def test_a_change_changes_its_instrument_alone_and_words_change_nothing(
     copy: Path, name: str

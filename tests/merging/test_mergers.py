@@ -178,6 +178,7 @@ def test_the_best_version_stands_first_among_sources(versions: list[Version]) ->
     assert sources(history).tops.tolist() == winners(history).tolist()
 
 
+@pytest.mark.slow
 @given(versions=st.lists(VALUES, min_size=1, max_size=5))
 @settings(deadline=None, max_examples=50)
 def test_the_bridge_gives_what_the_mode_gives(versions: list[Version]) -> None:

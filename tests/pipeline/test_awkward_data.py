@@ -183,6 +183,7 @@ PATHS = [
 ENCODED = ["a/b", "/", "a\nb", "\x00", "\x7f", "../x"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hive", ["true", "false"])
 @pytest.mark.parametrize("encode", ["true", "false"])
 @TABLE_TYPES

@@ -104,6 +104,7 @@ def sees(folder: Path, rows: Sequence[Row]) -> None:
     check(folder, [dict(zip(PLAIN.names, row, strict=True)) for row in rows], PLAIN)
 
 
+@pytest.mark.slow
 @by(LOCAL)
 def test_no_row_and_one_row(way: str, kind: Options, tmp_path: Path) -> None:
     options = {**LOCAL[way], **kind}
@@ -129,6 +130,7 @@ def test_no_row_and_one_row(way: str, kind: Options, tmp_path: Path) -> None:
     sees(tmp_path, [("x", "a", 1, "4")])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", GLOBAL)
 def test_a_key_of_all_partitions_is_one_row_under_a_global_index(way: str, tmp_path: Path) -> None:
     options = GLOBAL[way]
@@ -148,6 +150,7 @@ def test_a_key_of_all_partitions_is_one_row_under_a_global_index(way: str, tmp_p
     sees(tmp_path, [("w", "b", 8, "b"), ("x", "a", 11, "anew")])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", GLOBAL)
 def test_a_record_moves_from_batch_to_batch_of_one_instant(way: str, tmp_path: Path) -> None:
     options = GLOBAL[way]
@@ -189,6 +192,7 @@ def test_any_text_is_a_key_to_an_assigner(way: str, kind: Options, tmp_path: Pat
     sees(tmp_path, [*left, *[("xk", key, 1, "1") for key in keys[:3]]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["state", "bloom", "step1", "step3"])
 def test_partitions_of_strange_names_are_assigned_and_replaced(way: str, tmp_path: Path) -> None:
     options = {**LOCAL[way], ENCODE: "true", HIVE: "true"}
@@ -217,6 +221,7 @@ def test_a_row_without_a_key_is_refused_by_every_operation(
     sees(tmp_path, [("x", "a", 1, "1")])
 
 
+@pytest.mark.slow
 @by(["state", "bloom", "step1", "step3", "compatible"])
 def test_file_groups_of_a_few_rows_each(way: str, kind: Options, tmp_path: Path) -> None:
     """Many file groups a task, each full at once."""

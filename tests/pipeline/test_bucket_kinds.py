@@ -59,6 +59,7 @@ def test_partitions_may_have_bucket_counts_of_their_own(
     table.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "partition", "kind"),
     [
@@ -164,6 +165,7 @@ class RingTable:
         assert validate_table(self.storage, deep=True).findings == (), after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("buckets", [1, 2, 4])
 @pytest.mark.parametrize("rules", [SPLIT, MERGE], ids=["split", "merge"])
 @pytest.mark.parametrize("partitions", [("",), ("x", "y")], ids=["whole", "partitioned"])
@@ -217,6 +219,7 @@ def steps(table: RingTable, drawn: random.Random) -> Iterator[str]:
         yield f"{done} {partition!r}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(24))
 def test_no_row_is_lost_to_any_history_of_resizings(seed: int, tmp_path: Path) -> None:
     drawn = random.Random(seed)

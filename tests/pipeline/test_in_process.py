@@ -61,6 +61,7 @@ def check(table: Path, commits: list[tuple[str, Path]], work: Path, partition: s
     assert verdict.passed, [result for result in verdict.results if not result.passed]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("partition", ["", "p"])
 def test_two_upserts_give_the_oracles_table(strategy: str, partition: str, tmp_path: Path) -> None:
@@ -75,6 +76,7 @@ def test_two_upserts_give_the_oracles_table(strategy: str, partition: str, tmp_p
     assert (commit.rows_updated, commit.rows_inserted) == (3, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows_per_frame", [1, 2, 1000, 0])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_framing_changes_no_row(strategy: str, rows_per_frame: int, tmp_path: Path) -> None:
@@ -99,6 +101,7 @@ def test_shards_bound_memory_and_change_no_row(tmp_path: Path) -> None:
     check(tmp_path / "t", [("upsert", first), ("upsert", second)], tmp_path / "o")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("kind", [{}, MOR], ids=["copy-on-write", "merge-on-read"])
 def test_a_shard_that_goes_out_in_pieces_is_the_same(

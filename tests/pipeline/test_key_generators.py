@@ -52,6 +52,7 @@ def times(numbers: range, ts: int) -> pa.Table:
     return pa.Table.from_pylist(rows, TIMES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", ["plain", "hive", "escaped"])
 @pytest.mark.parametrize("kind", [{}, MOR], ids=["cow", "mor"])
 def test_partitions_named_by_time(kind: dict[str, str], style: str, tmp_path: Path) -> None:
@@ -187,6 +188,7 @@ def deep(numbers: range, ordering: int) -> pa.Table:
     return pa.Table.from_pylist(rows, DEEP)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::serde_lab.errors.PortabilityWarning")
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize(
@@ -257,6 +259,7 @@ def test_a_key_field_in_a_null_struct_is_refused_and_nothing_is_committed(tmp_pa
     assert not HoodieTable.exists(Storage.open(table.path))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::serde_lab.errors.PortabilityWarning")
 @pytest.mark.parametrize("kind", [{}, MOR], ids=["cow", "mor"])
 def test_structs_of_key_fields_may_grow(kind: dict[str, str], tmp_path: Path) -> None:
@@ -282,6 +285,7 @@ PARTITION = "hoodie.datasource.write.partitionpath.field"
 NO_TIMES: dict[str, str | None] = {key: None for key in BY_TIME if "timebased" in key}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::serde_lab.errors.PortabilityWarning")
 @pytest.mark.parametrize("version", ["9", "6"])
 @pytest.mark.parametrize("style", ["plain", "hive", "escaped"])
@@ -403,6 +407,7 @@ def test_kinds_are_the_tables_for_good(tmp_path: Path) -> None:
         LabTable(tmp_path / "other", {PARTITION: "p:SIMPLE"}).upsert([])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:field ts.SIMPLE:serde_lab.errors.PortabilityWarning")
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize(

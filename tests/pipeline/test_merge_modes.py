@@ -122,6 +122,7 @@ ON_BOTH_KINDS = ("event", "own marker", "ignore defaults", "fill unavailable")
 HISTORIES = [(mode, "mor") for mode in MODES] + [(mode, "cow") for mode in ON_BOTH_KINDS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "kind"), HISTORIES)
 def test_a_history_of_marked_rows_and_gaps_is_what_the_oracle_says(
     mode: str, kind: str, tmp_path: Path
@@ -147,6 +148,7 @@ def test_all_strategies_write_the_same(mode: str, tmp_path: Path) -> None:
     assert all(found.equals(written[0]) for found in written)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["event", "ignore defaults"])
 def test_shards_merge_as_a_whole_does(mode: str, tmp_path: Path) -> None:
     from dataclasses import replace
@@ -367,6 +369,7 @@ def test_payload_classes_of_debezium_bring_their_own_names(name: str, ordering: 
         parse_options({**options, "hoodie.table.ordering.fields": "ts"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mode", ["event", "commit", "own marker", "ignore defaults"])
 def test_the_payload_bridge_writes_what_the_mode_says_at_its_own_price(

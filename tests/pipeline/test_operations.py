@@ -37,6 +37,7 @@ BUCKETS: dict[str, str | None] = {}
 NEW: Rows = [("new", n, n, 1.0) for n in range(25)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "partition", "kind"),
     [
@@ -91,6 +92,7 @@ def test_a_partition_to_delete_must_be_named(tmp_path: Path) -> None:
     table.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("topology", "strategy"),
     [
@@ -146,6 +148,7 @@ def test_an_insert_deletes_nothing(kind: dict[str, str], tmp_path: Path) -> None
     table.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [{}, MOR], ids=["copy-on-write", "merge-on-read"])
 @pytest.mark.parametrize("sort", ["NONE", "PARTITION_SORT", "GLOBAL_SORT"])
 def test_bulk_inserts_make_files_where_rows_are(
@@ -217,6 +220,7 @@ def test_a_place_that_is_none_is_refused(tmp_path: Path) -> None:
         table.write("upsert_prepped", table_of(FIRST))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "kind", "strategy"),
     [

@@ -88,6 +88,7 @@ def columns_of(block: LogBlock) -> list[str]:
     return [name for name in names if name not in META_NAMES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("options", [{}, COMMIT, PARQUET], ids=["event", "commit", "parquet"])
 def test_what_a_batch_leaves_out_stays(

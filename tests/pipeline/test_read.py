@@ -45,6 +45,7 @@ def written(folder: Path, kind: dict[str, str]) -> tuple[LabTable, list[tuple[st
     return table, [(commit.instant, commit.completion) for commit in commits]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_time_travel_goes_by_the_instants_that_rows_bear(kind: str, tmp_path: Path) -> None:
     table, moments = written(tmp_path, KINDS[kind])
@@ -57,6 +58,7 @@ def test_time_travel_goes_by_the_instants_that_rows_bear(kind: str, tmp_path: Pa
     assert read(table, as__of__instant="20000101").num_rows == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_incremental_read_gives_what_hudi_rs_gives(kind: str, tmp_path: Path) -> None:
     table, moments = written(tmp_path, KINDS[kind])

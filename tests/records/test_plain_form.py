@@ -30,6 +30,7 @@ def check_plain(array: pa.Array, t: pa.DataType) -> None:
     assert (array.buffers()[0] is None) == (array.null_count == 0)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )

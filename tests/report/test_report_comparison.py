@@ -159,6 +159,7 @@ def test_only_what_moved_is_drawn(past: Any) -> None:
     assert "history-hops" not in names
 
 
+@pytest.mark.slow
 def test_a_line_breaks_where_levels_may_not_be_compared(past: Any) -> None:
     broken = copy.deepcopy(past)
     for point in broken["series"][0]["points"][6:]:
@@ -191,6 +192,7 @@ def test_what_is_no_document_is_refused() -> None:
         comparison_page({"comparison": 3})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", render.FORMATS)
 def test_files_in_every_format(tmp_path: Path, document: Any, past: Any, format: str) -> None:
     one = render.render_comparison(document, tmp_path / "comparison", format)

@@ -32,6 +32,7 @@ def ladder(tmp_path_factory: pytest.TempPathFactory) -> str:
     return render.run_text(made_up.make_run(tmp_path_factory.mktemp("l"), arms, drifting_round=3))
 
 
+@pytest.mark.slow
 def test_the_page_is_well_formed_and_its_ids_are_unique(ladder: str) -> None:
     page = PageReader(ladder)
     assert len(page.ids) == len(set(page.ids))
@@ -82,6 +83,7 @@ def test_the_page_runs_its_own_script_only(ladder: str) -> None:
     assert "default-src 'none'" in ladder
 
 
+@pytest.mark.slow
 def test_the_same_run_gives_the_same_page(tmp_path: Path, ladder: str) -> None:
     arms = (*made_up.LADDER, made_up.EXCHANGE_ONLY)
     again = made_up.make_run(tmp_path, arms, drifting_round=3)
@@ -125,6 +127,7 @@ def test_hostile_strings_are_text_and_nothing_else(tmp_path: Path) -> None:
     assert len(page.ids) == len(set(page.ids))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", render.FORMATS)
 def test_every_format_survives_hostile_strings(tmp_path: Path, format: str) -> None:
     out = tmp_path / "deep" / "report"
@@ -167,6 +170,7 @@ def test_an_unknown_format_and_a_missing_run_are_refused(tmp_path: Path) -> None
         render.run_text(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "arms", "how"),
     [
@@ -202,6 +206,7 @@ def test_json_holds_every_table_and_the_summary(tmp_path: Path) -> None:
     assert value["doubts"][0]["heading"] == "Wrong answers"
 
 
+@pytest.mark.slow
 def test_reports_need_neither_java_nor_pyspark(tmp_path: Path) -> None:
     path = made_up.make_run(tmp_path, (made_up.PICKLE,))
     code = (

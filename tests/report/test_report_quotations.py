@@ -114,6 +114,7 @@ def test_a_run_beside_other_work_is_not_quoted(
     assert words in stale.stale
 
 
+@pytest.mark.slow
 def test_what_is_stale_is_told_with_its_minutes(tmp_path: Path) -> None:
     fresh, moved = (
         make_run(tmp_path / "results", run_id=f"2025010{n}T120000Z", instruments=found)
@@ -132,6 +133,7 @@ QUOTING = {"README.md": 1, "DEVELOPERS.md": 1, "docs/results.md": 10, "docs/hudi
 """Documents that quote runs, with the least number of quotations in each."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "least"), QUOTING.items())
 def test_a_document_says_what_its_runs_say(name: str, least: int) -> None:
     text = (ROOT / name).read_text()

@@ -144,6 +144,7 @@ def test_estimates_and_intervals_are_those_of_the_normal_equations() -> None:
     assert made.noise == pytest.approx(math.exp(math.sqrt(variance)))
 
 
+@pytest.mark.slow
 def test_95_of_100_intervals_hold_the_true_effect() -> None:
     held = [
         effect.low <= TYPED_COLUMNS <= effect.high

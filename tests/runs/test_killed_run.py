@@ -3,6 +3,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.writer import RunWriter
 from tests.runs.made_up_runs import whole_cell
@@ -36,6 +38,7 @@ def test_a_run_killed_in_a_cell_loses_that_cell_only(tmp_path: Path) -> None:
     assert load_run(path).complete_cells == {"r01-pickle", "r01-arrow"}
 
 
+@pytest.mark.slow
 def test_runs_are_read_without_spark_and_without_java() -> None:
     code = (
         "import sys, serde_lab.analysis.summary, serde_lab.runs.directory, serde_lab.analysis.arm_table,"

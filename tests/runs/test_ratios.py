@@ -110,6 +110,7 @@ def test_doubts_are_put_in_words() -> None:
     assert close.more_rounds in range(1, 10)
 
 
+@pytest.mark.slow
 @given(LOGS)
 def test_a_wider_spread_never_needs_fewer_rounds(logs: list[float]) -> None:
     assume(np.ptp(logs) > 1e-3)

@@ -100,6 +100,7 @@ def test_a_torn_last_line_is_dropped_with_a_message(tmp_path: Path, cut: int) ->
         assert "line (28) is incomplete" in run.messages[1]
 
 
+@pytest.mark.slow
 def test_every_cut_of_a_run_can_be_read_and_resumed(tmp_path: Path) -> None:
     path = small_run(tmp_path, killed=True)
     file = path / "samples.jsonl"

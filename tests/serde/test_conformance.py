@@ -325,6 +325,7 @@ def test_each_law_has_a_sabotage() -> None:
     assert tried == laws
 
 
+@pytest.mark.slow
 def test_the_strategy_that_was_broken_keeps_the_laws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conformance_subject, "EXAMPLES", 20)
     kit = judged(Broken)

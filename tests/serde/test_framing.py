@@ -34,6 +34,7 @@ def by_hand(
     return frames
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None, derandomize=True)
 @given(
     runs=st.lists(st.integers(0, 7), max_size=6),

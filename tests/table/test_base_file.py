@@ -47,6 +47,7 @@ def rows(*keys: str) -> tuple[pa.Array, pa.RecordBatch]:
     return pa.array(keys, pa.string()), data
 
 
+@pytest.mark.slow
 def test_the_footer_holds_key_range_and_bloom_filter(storage: Storage) -> None:
     base = writer(storage)
     keys = ["b", "é", "a\uffff", "a😀"]

@@ -50,6 +50,7 @@ def bits_of_key(key: str, rounds: int, bits: int) -> set[int]:
     return found
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(max_size=40), min_size=1, max_size=30, unique=True))
 @example(["é" * 1500, "x" * 9001, "y" * 9001, "z" * 9003, "short"])
 def test_bits_are_those_of_a_plain_murmur(keys: list[str]) -> None:

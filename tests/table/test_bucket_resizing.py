@@ -291,6 +291,7 @@ def test_a_resizing_that_died_leaves_nothing(
     same_rows(writer, expected)
 
 
+@pytest.mark.slow
 def test_a_resizing_that_dies_anywhere_is_done_or_undone(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:

@@ -73,6 +73,7 @@ def died_with_a_marker_and_no_file(writer: PlainWriter) -> None:
         writer.storage.delete(stat.path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "died",
     [

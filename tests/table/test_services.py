@@ -74,6 +74,7 @@ def mor_table(storage: Storage) -> PlainWriter:
 MERGED = [row("a", 6), row("b", 5), row("d", 2)]
 
 
+@pytest.mark.slow
 def test_compaction_keeps_every_row_and_who_wrote_it(storage: Storage) -> None:
     writer = mor_table(storage)
     before = our_rows(writer.table)
@@ -134,6 +135,7 @@ def written(plan: CompactionPlan) -> None:
         compact_slice(plan, task)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("died", [scheduled, written])
 def test_a_compaction_that_died_leaves_nothing(
     storage: Storage, died: Callable[[CompactionPlan], None]
@@ -245,6 +247,7 @@ def test_a_clean_that_dies_anywhere_is_taken_up(
     pytest.fail("the clean never got to its end")
 
 
+@pytest.mark.slow
 def test_archiving_moves_old_instants_and_changes_no_row(storage: Storage) -> None:
     writer = PlainWriter(storage, COW, SMALL)
     commits = [writer.upsert([row("a", ts), row(f"k{ts}", ts)]) for ts in range(1, 8)]
@@ -323,6 +326,7 @@ def test_archiving_stops_before_a_pending_instant_and_a_savepoint(local: Storage
     assert archived.instants == (commits[0],)
 
 
+@pytest.mark.slow
 def test_an_archiving_that_dies_anywhere_is_taken_up(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
@@ -344,6 +348,7 @@ def test_an_archiving_that_dies_anywhere_is_taken_up(
     pytest.fail("the archiving never got to its end")
 
 
+@pytest.mark.slow
 def test_the_history_is_a_tree_of_files(storage: Storage) -> None:
     history = LsmHistory(storage, "history")
     times = [f"202401010000000{n:02}" for n in range(25)]

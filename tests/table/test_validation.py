@@ -114,6 +114,7 @@ def names(diagnosis: Diagnosis) -> set[str]:
     return {finding.name for finding in diagnosis.findings}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [cow, mor, partitioned, every_type])
 @pytest.mark.parametrize("deep", [False, True], ids=["quick", "deep"])
 def test_nothing_is_found_on_sound_tables(
@@ -654,6 +655,7 @@ class StandsStill(datetime):
         return cls(2026, 1, 2, 3, 4, 5, tzinfo=tz)
 
 
+@pytest.mark.slow
 def test_no_damage_of_any_file_is_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever becomes of whichever file, the doctor comes to an end with findings or a sentence.
 

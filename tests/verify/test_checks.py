@@ -212,6 +212,7 @@ DAMAGES: dict[str, tuple[str, Change, dict[str, str]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damage_is_caught(damage: str, table: HandMadeTable, expected: Expected) -> None:
     partition, change, said = DAMAGES[damage]

@@ -146,6 +146,7 @@ ROWS = st.lists(
 SCHEMA = pa.schema([("k", pa.int64()), ("a", pa.int64()), ("b", pa.string())])
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(ROWS, ROWS, st.randoms(use_true_random=False))
 def test_fingerprints_equal_as_multisets_do(left: list[Any], right: list[Any], random: Any) -> None:

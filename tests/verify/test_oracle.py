@@ -240,6 +240,7 @@ WRITES = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     WRITES,
