@@ -28,6 +28,7 @@ from serde_lab.table.files.base_file import FILE_NAME, RECORD_KEY, BaseFileForma
 from serde_lab.table.files.file_sizing import FileSizing, SmallFile, small_files, table_record_bytes
 from serde_lab.table.files.file_system_view import FileSlice, FileSystemView, Visibility
 from serde_lab.table.files.log_file import LogFormat
+from serde_lab.table.index.assigner_state import StateNames, covering_state, state_after
 from serde_lab.table.index.bucket_index import bucket_of_file_id
 from serde_lab.table.index.consistent_hashing import HashingMetadata
 from serde_lab.table.index.hashing_metadata import load_hashing_metadata
@@ -59,7 +60,8 @@ class IndexPlan:
     `stored` reads the stored records that the index covers, slice by slice. `small_files` maps partition
     paths to file groups that inserts may join. `sizing` and `record_bytes` determine when a new group is
     full. `rings`, for consistent hashing, maps partition paths to their hashing metadata. `updates_path`:
-    under a global index, whether a record moves to another partition when its values say so.
+    under a global index, whether a record moves to another partition when its values say so. `states`: where
+    assigners find and leave their states; None if they have none.
     """
 
     is_global: bool
@@ -70,6 +72,7 @@ class IndexPlan:
     small_files: Mapping[str, tuple[SmallFile, ...]] = field(default_factory=dict)
     rings: Mapping[str, HashingMetadata] = field(default_factory=dict)
     updates_path: bool = True
+    states: StateNames | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +255,7 @@ def make_plan(
         groups={} if operation.replaces else _groups(slices, config, by_bucket),
         index=None
         if by_bucket or operation is Operation.UPSERT_PREPPED
-        else _index(table, view, config, schema, options, shards),
+        else _index(table, view, config, schema, options, shards, (instant.time, batch)),
         mini_batches=options.mini_batches,
         partial=None if given is None else _partial(schema, slices, view),
     )
@@ -297,6 +300,7 @@ def _index(
     schema: RecordSchema,
     options: WriteOptions,
     shards: int,
+    place: tuple[str, int],
 ) -> IndexPlan:
     covers_logs = config.index_type in COVERS_LOGS
     operation, sizing = options.operation, options.sizing
@@ -332,7 +336,13 @@ def _index(
         record_bytes=table_record_bytes(table, sizing),
         small_files=small,
         updates_path=options.updates_partition_path,
+        states=_states(table, *place) if options.assigner_state else None,
     )
+
+
+def _states(table: HoodieTable, instant: str, batch: int) -> StateNames:
+    before = state_after(instant, batch - 1) if batch else covering_state(table)
+    return StateNames(before, state_after(instant, batch))
 
 
 def key_generator(schema: RecordSchema, options: WriteOptions) -> KeyGenerator:

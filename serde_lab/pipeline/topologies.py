@@ -14,12 +14,12 @@ from typing import Any
 import pyarrow as pa
 
 from serde_lab.pipeline.assign.index_lookup import (
-    BaseFileBlooms,
-    IndexLookup,
     SentIndex,
     StoredKeys,
+    base_file_lookup,
 )
 from serde_lab.pipeline.assign.stages import (
+    Lookup,
     assign_and_write_stage,
     assign_stage,
     bootstrap_stage,
@@ -125,12 +125,12 @@ WRITE_SORTED_ROWS = Stage(
 )
 
 
-def _assigning(lookup: type[IndexLookup] | None, does: str) -> Stage:
+def _assigning(lookup: Lookup | None, does: str) -> Stage:
     return Stage("assign", does, partial(assign_stage, lookup=lookup))
 
 
 _BY_INDEX_RECORDS = _assigning(SentIndex, "looked up in index records, given file groups")
-_BY_FOOTERS = _assigning(BaseFileBlooms, "looked up in base files' footers, given file groups")
+_BY_FOOTERS = _assigning(base_file_lookup, "looked up in base files' footers, given file groups")
 
 # RFC-84's upsert with the state index: each record is shuffled twice
 _STATE = Topology(

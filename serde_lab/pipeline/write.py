@@ -45,6 +45,7 @@ from serde_lab.records.schema import RecordSchema, type_at
 from serde_lab.serde.registry import strategy
 from serde_lab.table.files.base_file import BaseFileFormat
 from serde_lab.table.files.log_file import check_block_format
+from serde_lab.table.index.assigner_state import STATE_KEY, drop_other_states, state_after
 from serde_lab.table.index.bucket_index import check_buckets
 from serde_lab.table.portability import (
     warn_of_kind,
@@ -186,9 +187,9 @@ class PreparedWrite:
                         statuses,
                         self.avro,
                         replaced,
-                        self.extra_metadata,
+                        self._stated(instant, len(exchanges) - 1),
                     )
-                    self._table_stays()
+                    self._settle(instant, len(exchanges) - 1)
                     return done
             except (Exception, KeyboardInterrupt) as error:
                 # whatever the error, roll back the pending instant before the caller sees it
@@ -237,18 +238,27 @@ class PreparedWrite:
                         options.operation,
                         remaining,
                         self.avro,
-                        self.extra_metadata,
+                        self._stated(instant, number),
                     )
-                    self._table_stays()
+                    self._settle(instant, number)
                     return stored
             except (Exception, KeyboardInterrupt) as error:
                 coordinator.give_up(error, takes_table=self.makes_table)
                 raise
 
-    def _table_stays(self) -> None:
-        if self.makes_table:
-            with suppress(StorageError):  # the rows are stored, which a later write sees
-                self.coordinator.table.first_write_completed()
+    def _stated(self, instant: Instant, number: int) -> dict[str, str]:
+        """The extra metadata of the instant after its batch `number`."""
+        own = {STATE_KEY: state_after(instant.time, number)} if self.options.assigner_state else {}
+        return {**self.extra_metadata, **own}
+
+    def _settle(self, instant: Instant, number: int) -> None:
+        """Remove what nobody needs once the rows are stored; a later write sees that they are."""
+        table = self.coordinator.table
+        with suppress(StorageError):
+            if self.makes_table:
+                table.first_write_completed()
+            if self.options.assigner_state:
+                drop_other_states(table.storage, state_after(instant.time, number))
 
     def _warn_of_null_elements(self, exchanges: Sequence[Exchange]) -> None:
         lists = list_columns(self.schema.data)

@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import serde_lab
 from serde_lab.errors import OptionError, TableError
+from serde_lab.pipeline.assign.index_lookup import FILES_READ
 from serde_lab.streams.query import WrittenBatch
 from serde_lab.table.table import HoodieTable
 from serde_lab.table.timeline.checkpoints import QUERY_KEY
@@ -105,6 +106,27 @@ def test_a_watched_query_tells_what_each_batch_did(spark: SparkSession, tmp_path
         assert list(batch.driver.phases) == [
             "prepare", "begin", "plan", "execute", "commit", "serve"
         ]  # fmt: skip
+
+
+def test_assigners_keep_a_state_between_batches(spark: SparkSession, tmp_path: Path) -> None:
+    counts = {}
+    for state in ("true", "false"):
+        stream, told = FileStream(tmp_path / state), list[WrittenBatch]()
+        parts = [[("p", f"k{k}", number, "x") for k in range(6)] for number in range(3)]
+        stream.add(*parts)
+        given = {
+            "hoodie__index__type": "BLOOM",
+            "hoodie__bucket__index__num__buckets": None,
+            "serde_lab__assigner_state": state,
+        }
+        stream.run(spark, told.append, **given)
+        check_readers(stream.storage, seen(parts[-1]))
+        check_file_groups(stream.storage)
+        counts[state] = [
+            sum(one.report.counters.get(FILES_READ, 0) for one in batch.tasks) for batch in told
+        ]
+    assert counts["true"] == [0, 0, 0]
+    assert min(counts["false"][1:]) > 0
 
 
 @pytest.mark.parametrize("strategy", sorted({*STRATEGIES, "pickle_columns"} - {"arrow"}))

@@ -16,17 +16,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.merging.survivors import match
-from serde_lab.pipeline.exchange.routing import Task
+from serde_lab.pipeline.exchange.routing import Task, task_of_keys
 from serde_lab.pipeline.plan import IndexPlan
 from serde_lab.records.buffers import HashedKeys
 from serde_lab.records.schema import FILE_ID
 from serde_lab.serde.interface import Records
-from serde_lab.table.files.base_file import RECORD_KEY
+from serde_lab.table.files.base_file import RECORD_KEY, BaseFileReader
+from serde_lab.table.index.assigner_state import AssignerState
 from serde_lab.table.index.bloom_lookup import BloomLookup, FooterCache, bloom_files
 
 # a base file never changes, so a worker reads its footer once for all its tasks
 _FOOTERS = FooterCache()
 
+_STATES: dict[tuple[str, int, int], tuple[str, AssignerState]] = {}
+"""By table, task and number of tasks, the newest state that this worker has seen: a cache of stored ones."""
+FILES_READ = "index_files_read"
+"""Counter of the base files whose keys were read to find records."""
 READ_BASE = "read_base"
 """The phase of reading stored files."""
 
@@ -55,6 +60,16 @@ class IndexLookup(ABC):
 
         Under a global index `paths` are ignored. `sent`: the index records that came with the records.
         """
+
+    def remember(
+        self, keys: pa.StringArray, paths: pa.StringArray, file_ids: pa.StringArray
+    ) -> None:
+        """Take note of where records were sent."""
+        return
+
+    def finish(self) -> None:
+        """Keep what later writes may need, after the last records."""
+        return
 
     def identities_of(self, keys: pa.StringArray, paths: pa.StringArray) -> pa.StringArray:
         """What identifies a record: its key, or path and key if the index is not global."""
@@ -136,8 +151,82 @@ class BaseFileBlooms(IndexLookup):
     def find(
         self, keys: pa.StringArray, paths: pa.StringArray, sent: Records | None
     ) -> GlobalLocations:
+        before = self._lookup.counts.files_read
         with self.timeline.phase("lookup"):
-            return _taken(self._places, self._lookup.find(keys, paths))
+            places = _taken(self._places, self._lookup.find(keys, paths))
+        self.timeline.add(FILES_READ, self._lookup.counts.files_read - before)
+        return places
+
+
+class StateOverBlooms(IndexLookup):
+    """RFC-24's step 4 with its state: a key that the state does not have is looked for in the base files that
+    no lookup has read yet; all keys of such a file enter the state. Once none is left, no file is read.
+    """
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        assert self.index.states is not None
+        self._task, self._names = task, self.index.states
+        self._files = bloom_files(self.index.stored.slices)
+        self._state = self._loaded()
+
+    def _loaded(self) -> AssignerState:
+        plan, before = self.plan, self._names.before
+        cached, state = _STATES.get(self._place, ("", AssignerState()))
+        if before and cached == before:
+            return state
+        found = None
+        if before:
+            found = AssignerState.load(plan.storage, before, self._task.partition, plan.targets)
+        return found or AssignerState(unseen=[file_id for _, file_id, _ in self._files])
+
+    @property
+    def _place(self) -> tuple[str, int, int]:
+        return self.plan.storage.url, self._task.partition, self.plan.targets
+
+    def find(
+        self, keys: pa.StringArray, paths: pa.StringArray, sent: Records | None
+    ) -> GlobalLocations:
+        with self.timeline.phase("lookup"):
+            identities = HashedKeys.of(self.identities_of(keys, paths))
+            found = self._state.find(identities)
+            missing = found.is_null()
+            if self._state.unseen and found.null_count:
+                self._look_into_files(keys.filter(missing), paths.filter(missing))
+                found = self._state.find(identities)
+            return GlobalLocations(found, pc.if_else(found.is_valid(), paths, None))
+
+    def _look_into_files(self, keys: pa.StringArray, paths: pa.StringArray) -> None:
+        plan = self.plan
+        files = [file for file in self._files if file[1] in self._state.unseen]
+        lookup = BloomLookup(plan.storage, files, cache=_FOOTERS)
+        for number in lookup.candidates(keys, paths):
+            path, file_id, file = files[number]
+            stored = BaseFileReader(plan.storage, file).read([RECORD_KEY]).column(RECORD_KEY)
+            own = stored.cast(pa.string()).combine_chunks()
+            own = own.filter(pa.array(task_of_keys(own, plan.targets) == self._task.partition))
+            names = self.identities_of(own, pa.repeat(pa.scalar(path), len(own)))
+            ids = pa.repeat(pa.scalar(file_id), len(own))
+            self._state = self._state.add(names, ids, seen=[file_id])
+            self.timeline.add(FILES_READ)
+
+    def remember(
+        self, keys: pa.StringArray, paths: pa.StringArray, file_ids: pa.StringArray
+    ) -> None:
+        with self.timeline.phase("assign"):
+            self._state = self._state.add(self.identities_of(keys, paths), file_ids)
+
+    def finish(self) -> None:
+        plan, after = self.plan, self._names.after
+        with self.timeline.phase("lookup"):
+            self._state.save(plan.storage, after, self._task.partition, plan.targets)
+        _STATES[self._place] = after, self._state
+
+
+def base_file_lookup(task: Task) -> IndexLookup:
+    """The lookup in base files, with a state if the write keeps one."""
+    assert task.plan.index is not None
+    return BaseFileBlooms(task) if task.plan.index.states is None else StateOverBlooms(task)
 
 
 def _nowhere(rows: int) -> GlobalLocations:

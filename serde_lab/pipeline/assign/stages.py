@@ -115,10 +115,12 @@ def assign_stage(
         bound = task.bind()
         with timeline.phase("bind"):
             assigner: Assigner | RingAssigner
+            found = None
             if lookup is None:
                 assigner = RingAssigner(task)
             else:
-                assigner = Assigner(task, bound, _lookup(task, lookup), hop.tasks(plan))
+                found = _lookup(task, lookup)
+                assigner = Assigner(task, bound, found, hop.tasks(plan))
         sender = FrameSender(task, bound)
         receiver = FrameReceiver(task, bound, with_index=True)
         for arrived in receiver.arrivals(batches):
@@ -129,6 +131,8 @@ def assign_stage(
                 arrived.records = arrived.index = None
             if located is None:
                 continue
+            if found is not None:
+                found.remember(located.keys, located.paths, located.file_ids)
             with timeline.phase("route"):
                 going = _envelope(located.keys, located.paths, located.file_ids)
                 target, shard = hop.destinations(plan, Outgoing(going, task.partition))
@@ -136,6 +140,8 @@ def assign_stage(
             with timeline.phase("release"):
                 located = None
             yield from sender.send(records, target, shard)
+        if found is not None:
+            found.finish()
 
     yield from timeline.sink(assigned())
 

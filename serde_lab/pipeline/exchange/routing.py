@@ -256,10 +256,14 @@ def _by_bucket(plan: WritePlan, going: Outgoing) -> Targets:
     return targets_of(buckets, paths, plan.buckets_in, plan.targets)
 
 
-def _by_key(plan: WritePlan, going: Outgoing) -> Targets:
+def task_of_keys(keys: pa.StringArray, tasks: int) -> Targets:
+    """The task behind a hop by record key that receives each key."""
     # use the upper half: the remainder of the same hash decides the shard
-    high = hash64(going.keys()) >> np.uint64(32)
-    return (high % np.uint64(plan.targets)).astype(np.int32)
+    return ((hash64(keys) >> np.uint64(32)) % np.uint64(tasks)).astype(np.int32)
+
+
+def _by_key(plan: WritePlan, going: Outgoing) -> Targets:
+    return task_of_keys(going.keys(), plan.targets)
 
 
 def _by_partition(plan: WritePlan, going: Outgoing) -> Targets:

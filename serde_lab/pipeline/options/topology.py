@@ -16,6 +16,7 @@ from serde_lab.table.index.index_kind import CONSISTENT_HASHING
 SortMode = Literal["NONE", "GLOBAL_SORT", "PARTITION_SORT"]
 
 TOPOLOGY = "serde_lab.topology"
+ASSIGNER_STATE = "serde_lab.assigner_state"
 SORT_MODE = "hoodie.bulkinsert.sort.mode"
 PARTITIONS_TO_DELETE = "hoodie.datasource.write.partitions.to.delete"
 _UPDATES_PATH = {
@@ -26,6 +27,9 @@ BATCH_MB = "write.batch.size"
 BUFFER_MB = "write.task.max.size"
 
 MEANING: Mapping[str, str] = {
+    ASSIGNER_STATE: (
+        "true: with topology bloom, assigners keep what they know of stored keys for the next write (false)"
+    ),
     TOPOLOGY: (
         "the chain of stages: bucket, consistent, state, bloom, legacy, step1, step2, step3, compatible,"
         " bulk or append; the default depends on index and operation"
@@ -163,6 +167,21 @@ def updates_partition_path(reader: OptionReader, table: TableConfig) -> bool:
                 f" {table.index_type or 'none'}"
             )
     return reader.flag(_UPDATES_PATH.get(table.index_type, "")) is not False
+
+
+def assigner_state(
+    reader: OptionReader, topology: str, operation: Operation, table: TableConfig
+) -> bool:
+    """Whether assigners keep a state. Raises OptionError where a state could be wrong or of no use."""
+    if not reader.flag(ASSIGNER_STATE) or not operation.looks_up:
+        return False
+    if topology != "bloom" or table.is_mor or table.index_is_global:
+        raise OptionError(
+            f"{ASSIGNER_STATE} is true, which needs a copy-on-write table, an index that is not global, and"
+            f" {TOPOLOGY}=bloom; the table {table.name} is {table.table_type}, has the index"
+            f" {table.index_type}, and is written by {topology}"
+        )
+    return True
 
 
 def sort_mode(reader: OptionReader, topology: str) -> SortMode:

@@ -70,6 +70,8 @@ class WriteOptions:
     """Approximate bytes of the data, if known; with the table's size they set the number of shards."""
     seed: int | None = None
     """Seeds the ids of new file groups; None means random ones."""
+    assigner_state: bool = False
+    """Assigners keep what they know of stored keys for the next write."""
 
 
 _FILL = "hoodie.write.set.null.for.missing.columns"
@@ -192,6 +194,7 @@ def parse_options(options: Mapping[str, Any], stored: TableConfig | None = None)
         ),
         max_records_per_batch=reader.number("serde_lab.max_records_per_batch", 10_000, least=1),
         seed=reader.any_number("serde_lab.seed"),
+        assigner_state=topology_options.assigner_state(reader, topology, operation, table),
     )
 
 

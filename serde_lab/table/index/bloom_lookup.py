@@ -165,6 +165,22 @@ class BloomLookup:
                 self._find(keys.take(pa.array(rows)), rows, self._by_partition[path], found)
         return found
 
+    def candidates(self, keys: pa.Array, partition_paths: pa.Array) -> list[int]:
+        """The indexes into `files` of those that may hold some of the keys, by ranges and filters alone."""
+        found: list[int] = []
+        for path, rows in rows_by_value(partition_paths):
+            files = self._by_partition.get(path, [])
+            footers = [(n, self._cache.get(self._storage, self._files[n][2])) for n in files]
+            of_path = keys.take(pa.array(rows))
+            ordered = _Ordered(of_path, [footer for _, footer in footers])
+            for number, footer in footers:
+                places = ordered.spanned(footer)
+                if len(places) and footer.bloom is not None:
+                    places = places[footer.bloom.may_contain(of_path.take(pa.array(places)))]
+                if len(places):
+                    found.append(number)
+        return found
+
     def _find(
         self,
         keys: pa.Array,
