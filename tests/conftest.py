@@ -83,6 +83,11 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(10_000, 20, 20)
 
 
+def pytest_unconfigure() -> None:
+    """Otherwise libraries would report at the end of the process what was never collected as leaks."""
+    gc.unfreeze()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A test without the marker is refused a JVM, its own as well as that of a process that it starts."""

@@ -152,7 +152,8 @@ def run_in_session(spark: SparkSession, whole: Mapping[str, Any], folder: Path) 
 def run_in_a_process(whole: Mapping[str, Any], folder: Path) -> Run:
     """The run of a scenario, in a process of its own: one process has one Spark session."""
     (folder / "small.toml").write_text(toml(whole))
-    command = [sys.executable, "-m", "serde_lab", "run", "small.toml", "--cache", "cache"]
+    command = [sys.executable, "-m", "tests.small_calibration", "run", "small.toml"]
+    command += ["--cache", "cache"]
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(
         command, cwd=folder, env=environ, capture_output=True, text=True, check=False

@@ -71,11 +71,12 @@ class Lab:
         return Counter(e["cell"] for e in events if e["event"] == "cell_begin")
 
     def run(self, *arguments: str, stop: tuple[int, int] | None = None) -> tuple[int, str]:
-        """`serde_lab run …`; `stop`: the signal, and the cell of "stopped" in which it is sent."""
+        """`serde_lab run …` with less calibration; `stop`: the signal, and the cell of "stopped" in which
+        it is sent."""
         environment = self.environment
         if stop is not None:
             environment |= {"STOPPED_BY": str(int(stop[0])), "STOPPED_AT": str(stop[1])}
-        command = [sys.executable, "-m", "serde_lab", "run", *arguments]
+        command = [sys.executable, "-m", "tests.small_calibration", "run", *arguments]
         command += ["--results", "results", "--reports", "reports", "--cache", "cache"]
         with subprocess.Popen(
             command,
