@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -282,8 +282,11 @@ def live(folder: Path, per_commit: int, end: Kill | None) -> None:
     spark.stop()
 
 
-def run(folder: Path, kills: int, batches: int) -> list[Killed]:
-    """Kill the stream so often, and see it to its end; goes on where an earlier call stopped."""
+def run(folder: Path, kills: int, batches: int) -> Iterator[Sequence[Killed]]:
+    """Kill the stream so often, and see it to its end; goes on where an earlier call stopped.
+
+    Yields all that was killed so far, after each life.
+    """
     course = KilledStream(folder)
     course.folder.mkdir(parents=True, exist_ok=True)
     LOOKS.clear()
@@ -298,13 +301,14 @@ def run(folder: Path, kills: int, batches: int) -> list[Killed]:
         course.live(due, per_commit=chance.choice((1, 1, 3)))
         course.note(due)
         _say(f"{len(course.killed())} of {kills}: {due[-1].step}")
+        yield course.killed()
     course.supply(batches)
     course.live((), per_commit=3)
     end = len(list(course.stream.source.iterdir()))
     assert course.stored() == end - 1
     check_readers(course.stream.storage, course.expected(end))
     check_file_groups(course.stream.storage)
-    return course.killed()
+    yield course.killed()
 
 
 def _say(line: str) -> None:
@@ -329,11 +333,11 @@ def main() -> None:
         end = None if life["end"] is None else Kill(**life["end"])
         live(Path(life["folder"]), life["per_commit"], end)
         return
-    faults = [one.to_fault() for one in run(given.folder.absolute(), given.kills, given.batches)]
-    if given.table:
-        text = given.table.read_text("utf-8") if given.table.exists() else ""
-        given.table.write_text(with_section(text, TITLE, faults), encoding="utf-8")
-        _say(f"written to {given.table}")
+    for killed in run(given.folder.absolute(), given.kills, given.batches):
+        if given.table:
+            text = given.table.read_text("utf-8") if given.table.exists() else ""
+            section = with_section(text, TITLE, [one.to_fault() for one in killed])
+            given.table.write_text(section, encoding="utf-8")
     # the next call begins anew
     shutil.rmtree(given.folder)
 

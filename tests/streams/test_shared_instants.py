@@ -9,13 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from serde_lab.errors import ConcurrentWrite, LabError, OptionError, TableError
+from serde_lab.errors import ConcurrentWrite, LabError, OptionError, StorageError, TableError
 from serde_lab.pipeline.commit.table_services import roll_back_now
 from serde_lab.pipeline.exchange.in_process import InProcessExchange
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.streams.exactly_once import MicroBatch
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.table import HoodieTable
+from serde_lab.table.timeline import shared_instant as module
 from serde_lab.table.timeline.checkpoints import Checkpoint
 from serde_lab.table.timeline.shared_instant import MANIFESTS, shared_instant
 from serde_lab.table.timeline.timeline import WriteStat
@@ -248,6 +249,26 @@ def test_a_batch_that_fails_takes_no_earlier_one_with_it(kind: str, tmp_path: Pa
     check_readers(stream.storage, seen_after({}, FIRST))
     stream.living.flush()
     check_readers(stream.storage, seen_after(seen_after({}, FIRST), rows))
+    check_file_groups(stream.storage)
+
+
+def test_a_file_that_could_not_be_removed_is_removed_by_the_next_batch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Two base files of a file group in one instant would break the table."""
+    stream = stream_in(tmp_path, batches_per_commit=3)
+    stream.send(0, FIRST)
+
+    def refused(*_: object) -> None:
+        raise StorageError("the storage is away")
+
+    monkeypatch.setattr(module, "remove_unnamed", refused)
+    stream.send(1, [("p", "a", 6, "second")])
+    monkeypatch.undo()
+    with pytest.raises(AssertionError):
+        check_file_groups(stream.storage)
+    assert stream.send(2, [("p", "a", 7, "third")]) is not None
+    check_readers(stream.storage, seen_after(seen_after({}, FIRST), [("p", "a", 7, "third")]))
     check_file_groups(stream.storage)
 
 
