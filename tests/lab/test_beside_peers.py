@@ -50,7 +50,7 @@ sys.exit(main(sys.argv[1:]))
 
 def run(folder: Path, *options: str, homeless: bool = False) -> subprocess.CompletedProcess[str]:
     """The command line, in a process of its own: one process has one Spark session."""
-    started = ["-c", NO_HOME] if homeless else ["-m", "serde_lab"]
+    started = ["-c", NO_HOME] if homeless else ["-m", "tests.small_calibration"]
     command = [sys.executable, *started, "run", "small.toml", *options]
     hidden = {HUDI.variable: "", "SERDE_LAB_CACHE": str(folder / "cache")} if homeless else {}
     environ = {**os.environ, "PYTHONPATH": str(REPOSITORY), **hidden}
