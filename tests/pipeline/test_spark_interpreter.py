@@ -14,7 +14,7 @@ import pytest
 
 from serde_lab.errors import SetupError
 from serde_lab.pipeline.spark import worker as spark_worker
-from serde_lab.pipeline.spark.worker import check_workers
+from serde_lab.pipeline.spark.worker import check_workers, reason_of
 
 BARE = 'exec "{python}" -I -S "$@"\n'
 OTHER_VERSION = 'echo "which is Python 3.9"\n'
@@ -116,3 +116,29 @@ def test_a_write_is_refused_before_there_is_a_table(
     with pytest.raises(SetupError, match="which has no pyarrow"):
         serde_lab.write(rows, str(tmp_path / "table"), options)
     assert not (tmp_path / "table").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            "An exception was thrown from the Python worker.\nTraceback (most recent call last):\n"
+            '  File "a.py", line 1, in f\nValueError: no such day\n\tat org.apache.spark.X',
+            "ValueError: no such day",
+        ),
+        (
+            "An error occurred while calling o9.collectToPython.\n: org.apache.spark.SparkException: Job"
+            " aborted\n\tat a.B\nCaused by: java.io.IOException: outer\n\tat a.C\n"
+            "Caused by: java.lang.IllegalStateException: the offset was deleted\n\tat a.D",
+            "java.lang.IllegalStateException: the offset was deleted",
+        ),
+        (
+            "An error occurred while calling o9.collectToPython.\n: java.lang.OutOfMemoryError: heap\n\tat a.B",
+            "java.lang.OutOfMemoryError: heap",
+        ),
+        ("something else", "something else"),
+        ("", "no reason was given"),
+    ],
+)
+def test_the_innermost_cause_of_a_failed_job_is_named(text: str, reason: str) -> None:
+    assert reason_of(text) == reason

@@ -203,7 +203,8 @@ def carried_error(text: str) -> LabError | None:
 
 
 def reason_of(text: str) -> str:
-    """The most telling line of a Spark failure: the last of the innermost Python traceback."""
+    """The most telling line of a Spark failure: the last of the innermost Python traceback, else Java's
+    innermost cause."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     python = [
         line
@@ -211,7 +212,8 @@ def reason_of(text: str) -> str:
         if not line.startswith(("at ", "File ", "Traceback", "Caused by"))
         and re.match(r"[\w.]+(Error|Exception|Exit|Interrupt)\b", line)
     ]
-    return (python[0] if python else lines[0] if lines else "no reason was given")[:500]
+    java = [line.partition(": ")[2] for line in lines if line.startswith(("Caused by: ", ": "))]
+    return (python[:1] or java[-1:] or lines[:1] or ["no reason was given"])[0][:500]
 
 
 class WarmUp:
