@@ -133,7 +133,7 @@ def test_a_write_is_refused_before_there_is_a_table(
             "java.lang.IllegalStateException: the offset was deleted",
         ),
         (
-            "An error occurred while calling o9.collectToPython.\n: java.lang.OutOfMemoryError: heap\n\tat a.B",
+            "An error occurred while calling o9.x.\n: java.lang.OutOfMemoryError: heap\n\tat a.B",
             "java.lang.OutOfMemoryError: heap",
         ),
         ("something else", "something else"),
