@@ -124,13 +124,12 @@ class Bench:
             wall_ns = time.perf_counter_ns() - begin_ns
         self._context.setJobGroup("", "")
         self._context._jsc.sc().listenerBus().waitUntilEmpty(_DRAIN_MS)
-        ran = self._log.read()
-        history = (
-            ran.of_group(group)
-            if own_jobs_only
-            # Spark records times in whole milliseconds
-            else ran.between(begin_epoch_ns // 1_000_000, (begin_epoch_ns + wall_ns) / 1e6 + 1)
+        # of this call alone: the session may have had a cell of this name before. Spark's times are whole
+        # milliseconds
+        ran = self._log.read().between(
+            begin_epoch_ns // 1_000_000, (begin_epoch_ns + wall_ns) / 1e6 + 1
         )
+        history = ran.of_group(group) if own_jobs_only else ran
         interval = Interval(begin_epoch_ns, begin_epoch_ns + wall_ns)
         return result, Window(interval, wall_ns, history, tree.use if self._local else None)
 
