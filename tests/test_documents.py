@@ -14,7 +14,7 @@ from serde_lab.streams.options import known_options as options_of_streams
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted(
     path
-    for pattern in ("*.md", "docs/**/*.md", "*/README.md", "serde_lab/**/*.md", "tests/*/*.md")
+    for pattern in ("*.md", "docs/**/*.md", "[!.]*/README.md", "serde_lab/**/*.md", "tests/*/*.md")
     for path in ROOT.glob(pattern)
 )
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
