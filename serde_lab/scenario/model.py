@@ -133,6 +133,11 @@ class Batch(ScenarioSection):
         """Whether its rows are derived from those of `[data]`."""
         return self.path is None and not self.takes_no_rows
 
+    @property
+    def has_unique_keys(self) -> bool:
+        """Whether no key occurs twice; those of the user's own files may."""
+        return self.path is None and self.duplicates == 0
+
     def rows_of(self, source_rows: int) -> int:
         """The number of rows for a source of `source_rows` rows: `rows`, or `share` of the source, or all."""
         if self.takes_no_rows:

@@ -58,7 +58,7 @@ Watch = Callable[[WrittenBatch], None]
 class BatchWriter:
     """Writes the micro-batches that `foreachBatch` gives it; `batch_writer` makes one.
 
-    `watch` is told of every batch that was written, once its services are done.
+    `watch` is called with each written batch, after its table services.
     """
 
     def __init__(self, path: str, options: Mapping[str, Any], watch: Watch | None = None) -> None:
@@ -194,7 +194,7 @@ def write_stream(
 
     `checkpoint`: the query's own folder, in which Spark keeps its progress. `processing_time` (as in
     "10 seconds"), `available_now` and `once` are Spark's triggers; without one, batches follow each other at
-    once. `options`: see `batch_writer`. `watch` is told of every batch that was written. Raises, before the
+    once. `options`: see `batch_writer`. `watch` is called with each written batch. Raises, before the
     query starts, OptionError and TableError for what cannot be stored exactly once: a source that cannot be
     replayed, an identifier of another query, a checkpoint folder of another table. What goes wrong later ends
     the query with the same sentences.

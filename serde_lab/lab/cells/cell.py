@@ -6,7 +6,7 @@ Each kind of arm has its own class of cell, in `table_cells`, `on_spark` and `co
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -181,12 +181,7 @@ class WriteCell(CommitsCell):
         return CommitResult(
             written.wall_ns,
             tuple(samples),
-            # sent frames are counted without index records, so received ones are too
-            sniffed=sum(
-                c.get("frames_sniffed", 0) - c.get("index_frames_sniffed", 0) for c in counters
-            ),
-            foreign=sum(c.get("frames_foreign", 0) for c in counters),
-            threads_left=sum(c.get(THREADS_LEFT, 0) for c in counters),
+            **frame_counts(counters),
             frames=written.measure.kept,
         )
 
@@ -229,6 +224,18 @@ class SparkWriteCell(WriteCell):
     @abstractmethod
     def exchange(self, commit: CommitInput) -> SparkExchange:
         """The exchange that carries the rows of `commit`."""
+
+
+def frame_counts(counters: Collection[Mapping[str, int]]) -> dict[str, int]:
+    """`sniffed`, `foreign` and `threads_left` of `CellResult`, from what stages or tasks counted."""
+    return {
+        # sent frames are counted without index records, so received ones are too
+        "sniffed": sum(
+            c.get("frames_sniffed", 0) - c.get("index_frames_sniffed", 0) for c in counters
+        ),
+        "foreign": sum(c.get("frames_foreign", 0) for c in counters),
+        "threads_left": sum(c.get(THREADS_LEFT, 0) for c in counters),
+    }
 
 
 def schema_of(commit: CommitInput) -> pa.Schema:

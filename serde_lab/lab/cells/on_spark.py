@@ -34,7 +34,7 @@ from serde_lab.lab.cells.cell import (
     table_bytes,
 )
 from serde_lab.lab.cells.peer_arms import options_of_peer
-from serde_lab.lab.cells.plain_tables import PlainTableCell
+from serde_lab.lab.cells.plain_tables import PlainTableCell, parquet_writer
 from serde_lab.lab.inputs.prepared import CommitInput
 from serde_lab.lab.plan import Write, write_options
 from serde_lab.measure.calibration import calibrate
@@ -184,9 +184,7 @@ class ParquetFloorCell(_Control):
         source = stored_columns(bench.source(commit.files))
         target = str(job.table.with_name(job.table.name + "-parquet") / group.replace("#", "-"))
         files = job.scenario.table_of(job.arm)
-        writer = source.write.mode("overwrite").option("compression", files.codec)
-        if files.level is not None and files.codec == "zstd":
-            writer = writer.option("parquet.compression.codec.zstd.level", str(files.level))
+        writer = parquet_writer(source, files).mode("overwrite")
         _, window = bench.measured(group, lambda: writer.parquet(target))
         measure = measure_commit(window.interval, bench.slots, window.history, [], tree=window.tree)
         rows = bench.spark.read.parquet(target).count()

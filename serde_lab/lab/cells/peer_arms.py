@@ -88,10 +88,8 @@ work within a batch."""
 def options_of_peer(scenario: Scenario, arm: Arm, number: int) -> dict[str, str]:
     """All options that Apache Hudi gets for timed commit `number` (from 1) of `arm`."""
     commit = scenario.commits[number - 1]
-    # the keys of the user's own files may repeat
-    unique = commit.path is None and commit.duplicates == 0
     kinds: Mapping[str, HudiArm | RecordClass] = {**ARMS, **RECORD_CLASSES}
-    own = kinds[arm.peer or ""].own_options(unique)
+    own = kinds[arm.peer or ""].own_options(commit.has_unique_keys)
     streamed = {} if scenario.stream is None else dict(STREAMED)
     return write_options(scenario, arm, commit.operation) | own | streamed
 

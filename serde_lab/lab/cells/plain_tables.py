@@ -14,7 +14,6 @@ None has an index, a timeline, incremental reads, or readers that see whole comm
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,12 +27,13 @@ from serde_lab.lab.cells.cell import CellJob, CommitResult, CommitsCell
 from serde_lab.lab.inputs.prepared import CommitInput
 from serde_lab.measure.commit import measure_commit
 from serde_lab.measure.metrics import Sample
-from serde_lab.pipeline.spark.exchange import stored_columns
+from serde_lab.pipeline.spark.exchange import setting, stored_columns
 from serde_lab.records.operation import Operation
+from serde_lab.scenario.model import Files
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameWriter
 
 _LATER = "__later"
 """Whether a row is of the changes, not stored; it breaks ties of the ordering columns."""
@@ -195,11 +195,9 @@ class PlainTableCell(CommitsCell):
         job = self.job
         table, merged = job.scenario.table_of(job.arm), self._merged(commit)
         self._version += 1
-        writer = merged.write.option("compression", table.codec)
-        if table.codec == "zstd" and table.level is not None:
-            writer = writer.option("parquet.compression.codec.zstd.level", str(table.level))
-        with _shuffle_partitions(self.bench.spark, table.buckets):
-            writer.parquet(str(self.table))
+        # as many tasks after a shuffle as the table has buckets, which is what the other arms have
+        with setting(self.bench.spark, _PARTITIONS, table.buckets):
+            parquet_writer(merged, table).parquet(str(self.table))
 
     def _merged(self, commit: CommitInput) -> DataFrame:
         scenario, arm = self.job.scenario, self.job.arm
@@ -219,20 +217,17 @@ class PlainTableCell(CommitsCell):
             scenario.data.record_key,
             scenario.ordering,
             scenario.table_of(arm).buckets,
-            unique=all(batch.path is None and batch.duplicates == 0 for batch in scenario.batches),
+            unique=all(batch.has_unique_keys for batch in scenario.batches),
         )
         return WAYS[arm.control or ""](upsert)
 
 
-@contextmanager
-def _shuffle_partitions(spark: SparkSession, tasks: int) -> Iterator[None]:
-    """As many tasks after a shuffle as the table has buckets, which is what the other arms have."""
-    before = spark.conf.get(_PARTITIONS) or "200"
-    spark.conf.set(_PARTITIONS, str(tasks))
-    try:
-        yield
-    finally:
-        spark.conf.set(_PARTITIONS, before)
+def parquet_writer(rows: DataFrame, files: Files) -> DataFrameWriter:
+    """Writes plain Parquet with the codec of the scenario's tables."""
+    writer = rows.write.option("compression", files.codec)
+    if files.codec == "zstd" and files.level is not None:
+        writer = writer.option("parquet.compression.codec.zstd.level", str(files.level))
+    return writer
 
 
 def _struct(names: Sequence[str], prefix: str = "") -> Any:

@@ -28,6 +28,7 @@ from serde_lab.lab.cells.cell import (
     CellJob,
     CellResult,
     MeasurableCell,
+    frame_counts,
     open_table,
     schema_of,
     table_bytes,
@@ -41,8 +42,9 @@ from serde_lab.measure.commit import CommitMeasure, measure_commit
 from serde_lab.measure.event_log import SparkHistory
 from serde_lab.measure.metrics import DRIVER_PREFIX, Sample
 from serde_lab.measure.slots import Interval
-from serde_lab.measure.timeline import THREADS_LEFT, TaskReport
+from serde_lab.measure.timeline import TaskReport
 from serde_lab.peers.apache_hudi import root_cause
+from serde_lab.pipeline.spark.exchange import setting
 from serde_lab.pipeline.spark.worker import reason_of
 from serde_lab.scenario.sections import Stream
 from serde_lab.streams.query import WrittenBatch, write_stream
@@ -163,23 +165,19 @@ class StreamCell(MeasurableCell):
         schema = from_arrow_schema(schema_of(commits[0]))
         files = sum(len(commit.files) for commit in commits) // len(commits)
         reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", files)
-        before = spark.conf.get(_KEPT_PROGRESS)
-        spark.conf.set(_KEPT_PROGRESS, str(len(commits) + 10))
+        checkpoint = table.with_name(f"{table.name}-checkpoint")
         try:
-            query = self.query(
-                reader.parquet(str(folder)), table, table.with_name(f"{table.name}-checkpoint")
-            )
-            try:
-                if self.stream.trigger == "available_now":
-                    query.awaitTermination()
-                else:
-                    query.processAllAvailable()
-            finally:
-                query.stop()
+            with setting(spark, _KEPT_PROGRESS, len(commits) + 10):
+                query = self.query(reader.parquet(str(folder)), table, checkpoint)
+                try:
+                    if self.stream.trigger == "available_now":
+                        query.awaitTermination()
+                    else:
+                        query.processAllAvailable()
+                finally:
+                    query.stop()
         except (Py4JError, PySparkException) as exc:
             raise LabError(f"the query ended: {self.cause(str(exc))}") from exc
-        finally:
-            spark.conf.set(_KEPT_PROGRESS, str(before))
         return query
 
 
@@ -236,11 +234,7 @@ class LabStreamCell(StreamCell):
         return CellResult(
             samples,
             self.job.table,
-            sniffed=sum(
-                c.get("frames_sniffed", 0) - c.get("index_frames_sniffed", 0) for c in counted
-            ),
-            foreign=sum(c.get("frames_foreign", 0) for c in counted),
-            threads_left=sum(c.get(THREADS_LEFT, 0) for c in counted),
+            **frame_counts(counted),
             frames=tuple(
                 frame for batch in self._told for task in batch.tasks for frame in task.report.kept
             ),

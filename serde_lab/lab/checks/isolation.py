@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 NOT_ISOLATED = 77
 """Exit status of the script where namespaces are not to be had."""
@@ -126,7 +127,7 @@ def _changed(place: str, since_s: float) -> Iterator[str]:
                     yield entry.path
 
 
-def _enter(spec: Mapping[str, object]) -> None:
+def _enter(spec: Mapping[str, Any]) -> None:
     """Build the namespaces of `spec` around this process. Raises OSError where they are not to be had."""
     libc = ctypes.CDLL(None, use_errno=True)
 
@@ -162,13 +163,13 @@ def _enter(spec: Mapping[str, object]) -> None:
     root, folder = str(spec["root"]), str(spec["folder"])
     # opened before the folder is covered by the new root
     mount("none", root, "tmpfs", 0)
-    for path in spec["shown"]:  # type: ignore[attr-defined]
+    for path in spec["shown"]:
         bind(path, root + path, read_only=True)
-    for path in spec["hidden"]:  # type: ignore[attr-defined]
+    for path in spec["hidden"]:
         mount(str(spec["nothing"]), root + path, None, _BIND)
-    for path in spec["devices"]:  # type: ignore[attr-defined]
+    for path in spec["devices"]:
         bind(path, root + path, read_only=False)
-    for path, target in spec["links"].items():  # type: ignore[attr-defined]
+    for path, target in spec["links"].items():
         Path(root + path).parent.mkdir(parents=True, exist_ok=True)
         os.symlink(target, root + path)  # noqa: PTH211
     # not recursive: the new root itself lies in the folder
@@ -180,13 +181,13 @@ def _enter(spec: Mapping[str, object]) -> None:
     os.chdir("/")
 
 
-def _become(spec: Mapping[str, object]) -> int:
+def _become(spec: Mapping[str, Any]) -> int:
     """Run the command as the first process of the new process namespace; returns its exit status."""
     child = os.fork()
     if child == 0:
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, _SIGKILL, 0, 0, 0)
-        command = [str(part) for part in spec["command"]]  # type: ignore[attr-defined]
-        environment: dict[str, str] = dict(spec["environment"])  # type: ignore[call-overload]
+        command = [str(part) for part in spec["command"]]
+        environment: dict[str, str] = dict(spec["environment"])
         os.execve(command[0], command, environment)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 

@@ -10,7 +10,7 @@ import json
 import pickle
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -218,14 +218,19 @@ def _frames_at_once(plan: WritePlan, rows: int) -> int:
 
 
 @contextmanager
-def batches_of(spark: SparkSession, rows: int) -> Iterator[None]:
-    """Limit the Arrow batches between Spark and Python to `rows`, and restore the setting afterwards."""
-    before = spark.conf.get(BATCH_ROWS) or "10000"
-    spark.conf.set(BATCH_ROWS, str(rows))
+def setting(spark: SparkSession, name: str, value: int) -> Iterator[None]:
+    """Give one of Spark SQL's settings another value, and restore it afterwards."""
+    before = str(spark.conf.get(name))  # Spark's default if nobody has set it
+    spark.conf.set(name, str(value))
     try:
         yield
     finally:
-        spark.conf.set(BATCH_ROWS, before)
+        spark.conf.set(name, before)
+
+
+def batches_of(spark: SparkSession, rows: int) -> AbstractContextManager[None]:
+    """Limit the Arrow batches between Spark and Python to `rows`, and restore the setting afterwards."""
+    return setting(spark, BATCH_ROWS, rows)
 
 
 @contextmanager
