@@ -195,6 +195,7 @@ def _arm_entry(arm: Arm, data: pa.Schema, columns: Mapping[str, float] | None) -
             **bound.own,
             **({} if arm.topology is None else {"topology": arm.topology.name}),
             **({} if arm.source_reader == "auto" else {"source_reader": arm.source_reader}),
+            **({} if arm.shuffle == "dataframe" else {"shuffle": arm.shuffle}),
         }
     return ArmEntry(
         arm=arm.name,

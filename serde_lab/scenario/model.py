@@ -54,7 +54,15 @@ Peer = Literal[TablePeer, RecordPeer]
 RECORD_PEERS: tuple[str, ...] = get_args(RecordPeer)
 """Peers that write no table: Apache Hudi's record classes, for `measure.exchange = "none"`."""
 Factor = Literal[
-    "representation", "execution", "framing", "integrity", "merging", "table", "topology", "source"
+    "representation",
+    "execution",
+    "framing",
+    "integrity",
+    "merging",
+    "table",
+    "topology",
+    "source",
+    "shuffle",
 ]
 
 
@@ -257,6 +265,7 @@ class Arm(ScenarioSection):
     table: Files | None = None
     topology: TopologySection | None = None
     source_reader: Literal["auto", "spark"] = "auto"
+    shuffle: Literal["dataframe", "rdd"] = "dataframe"
     up_to: Annotated[float, Field(gt=0)] | None = None
     options: ArmOptions = ArmOptions()
 
