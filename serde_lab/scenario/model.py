@@ -48,22 +48,17 @@ PlainControl = Literal["sql_merge", "pandas_udf", "arrow_udf", "rdd_cloudpickle"
 Control = Literal["exchange_only", "spark_native", "parquet_floor", PlainControl]
 PLAIN_CONTROLS: tuple[str, ...] = get_args(PlainControl)
 """Controls that upsert into a folder of plain Parquet files, as a PySpark user would by hand."""
-TablePeer = Literal["hudi_avro", "hudi_spark", "hudi_one_exchange", "hudi_spark_tuned"]
+TablePeer = Literal[
+    "hudi_avro", "hudi_spark", "hudi_one_exchange", "hudi_spark_tuned", "hudi_spark_tuned_before"
+]
 RecordPeer = Literal["hudi_avro_record", "hudi_indexed_record", "hudi_spark_record"]
 Peer = Literal[TablePeer, RecordPeer]
 RECORD_PEERS: tuple[str, ...] = get_args(RecordPeer)
 """Peers that write no table: Apache Hudi's record classes, for `measure.exchange = "none"`."""
 Factor = Literal[
-    "representation",
-    "execution",
-    "framing",
-    "integrity",
-    "merging",
-    "table",
-    "topology",
-    "source",
-    "shuffle",
-]
+    "representation", "execution", "framing", "integrity", "merging", "table", "topology", "source",
+    "settings", "shuffle",
+]  # fmt: skip
 
 
 class TpchData(ScenarioSection):
@@ -267,12 +262,31 @@ class Arm(ScenarioSection):
     source_reader: Literal["auto", "spark"] = "auto"
     shuffle: Literal["dataframe", "rdd"] = "dataframe"
     up_to: Annotated[float, Field(gt=0)] | None = None
+    settings: dict[str, str | bool | int | float] = Field(default_factory=dict)
     options: ArmOptions = ArmOptions()
 
     @field_serializer("merging", "table")
     def _as_given(self, section: ScenarioSection | None) -> dict[str, Any] | None:
         # dumped defaults would look as if the file gave them
         return None if section is None else section.model_dump(mode="json", exclude_unset=True)
+
+    @property
+    def stated_settings(self) -> dict[str, str]:
+        """`settings` with the texts that Apache Hudi and Spark expect."""
+        return {
+            key: str(value).lower() if isinstance(value, bool) else str(value)
+            for key, value in self.settings.items()
+        }
+
+    @property
+    def write_settings(self) -> dict[str, str]:
+        """The settings that are options of each write."""
+        return {k: v for k, v in self.stated_settings.items() if k.startswith("hoodie.")}
+
+    @property
+    def session_settings(self) -> dict[str, str]:
+        """The settings that are fixed when a Spark session starts."""
+        return {k: v for k, v in self.stated_settings.items() if not k.startswith("hoodie.")}
 
     @property
     def kind(self) -> ArmKind:
