@@ -2,7 +2,8 @@
 
 `scenarios/README.md` explains every key, and a test checks that the two agree. `consistency` checks
 combinations of keys. Python names are the file's, except for the arrays of tables: `[[setup]]`,
-`[[commit]]`, `[[arm]]` and `[[gate.limit]]` are `setups`, `timed`, `arms` and `limits` here.
+`[[commit]]`, `[[arm]]` and `[[gate.limit]]` are `setups`, `timed`, `arms` and `limits` here,
+and `[[dataset]]` is `datasets`.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ RECORDLESS = ("bulk", "append")
 TableName = Literal[
     "region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem"
 ]
+QueryName = Literal["q1", "q3", "q5", "q6", "q10", "q12", "q14", "q18"]
 PlainControl = Literal["sql_merge", "pandas_udf", "arrow_udf", "rdd_cloudpickle"]
 Control = Literal["exchange_only", "spark_native", "parquet_floor", PlainControl]
 PLAIN_CONTROLS: tuple[str, ...] = get_args(PlainControl)
@@ -203,6 +205,19 @@ DEFAULT_LEVELS: Mapping[str, int] = {"zstd": 1, "gzip": 6}
 LEVELS: Mapping[str, tuple[int, int]] = {"zstd": (1, 22), "gzip": (1, 9)}
 
 
+class Dataset(ScenarioSection):
+    """`[[dataset]]`: one more table, which every cell writes after that of `[data]`.
+
+    Loading adds the keys that it shares with the file (`datasets`), so that it is complete here.
+    """
+
+    name: Name
+    data: Data
+    setups: tuple[Batch, ...] = Field(default=(), alias="setup")
+    timed: tuple[Batch, ...] = Field(alias="commit", min_length=1)
+    table: TableSection = TableSection()
+
+
 class TopologySection(ScenarioSection):
     """`[topology]`: the chain of stages and hops. An arm may have its own."""
 
@@ -289,6 +304,8 @@ class Scenario(ScenarioSection):
     timed: tuple[Batch, ...] = Field(alias="commit", min_length=1)
     stream: Stream | None = None
     table: TableSection = TableSection()
+    datasets: tuple[Dataset, ...] = Field(default=(), alias="dataset")
+    queries: tuple[QueryName, ...] = ()
     topology: TopologySection = TopologySection()
     arms: tuple[Arm, ...] = Field(alias="arm", min_length=1)
     reference: str
