@@ -1,4 +1,4 @@
-"""Describes the eight TPC-H tables, and which columns suit as key, partition or ordering field in Hudi.
+"""Describes the eight TPC-H tables: columns, primary keys and numbers of rows.
 
 Names, keys and sizes are from the TPC-H specification 3.0.1, sections 1.4 and 4.2.5.
 """
@@ -11,21 +11,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TpchTable:
-    """One table: its columns in order and the roles that they can have.
+    """One table: its columns in order.
 
     `primary_key` is unique (partsupp's only from scale factor 0.01 on, where there are enough
     suppliers to choose from). Its first column is an int64, so that new keys can be made by adding to it.
-    `key_candidates` are unique too, the primary key first. `partition_candidates` have few values; the
-    column with the fewest is first. `ordering_candidates` are columns that grow with time; all have ties.
     `rows_at_factor_1` is exact except for lineitem, whose orders have 1 to 7 lines.
     """
 
     name: str
     columns: tuple[str, ...]
     primary_key: tuple[str, ...]
-    key_candidates: tuple[tuple[str, ...], ...]
-    partition_candidates: tuple[str, ...]
-    ordering_candidates: tuple[str, ...]
     rows_at_factor_1: int
     scales: bool = True
 
@@ -35,54 +30,30 @@ class TpchTable:
 
 
 def _table(
-    name: str,
-    prefix: str,
-    columns: str,
-    key: str,
-    rows: int,
-    *,
-    partitions: str = "",
-    ordering: str = "",
-    more_keys: tuple[str, ...] = (),
-    scales: bool = True,
+    name: str, prefix: str, columns: str, key: str, rows: int, scales: bool = True
 ) -> TpchTable:
     def full(names: str) -> tuple[str, ...]:
         return tuple(f"{prefix}_{name}" for name in names.split())
 
-    return TpchTable(
-        name=name,
-        columns=full(columns),
-        primary_key=full(key),
-        key_candidates=(full(key), *(full(other) for other in more_keys)),
-        partition_candidates=full(partitions),
-        ordering_candidates=full(ordering),
-        rows_at_factor_1=rows,
-        scales=scales,
-    )
+    return TpchTable(name, full(columns), full(key), rows, scales)
 
 
 TABLES: Mapping[str, TpchTable] = {
     table.name: table
     for table in (
-        _table(
-            "region", "r", "regionkey name comment", "regionkey", 5,
-            more_keys=("name",), scales=False,
-        ),
-        _table(
-            "nation", "n", "nationkey name regionkey comment", "nationkey", 25,
-            partitions="regionkey", more_keys=("name",), scales=False,
-        ),
+        _table("region", "r", "regionkey name comment", "regionkey", 5, scales=False),
+        _table("nation", "n", "nationkey name regionkey comment", "nationkey", 25, scales=False),
         _table(
             "supplier", "s", "suppkey name address nationkey phone acctbal comment", "suppkey",
-            10_000, partitions="nationkey", more_keys=("name",),
+            10_000,
         ),
         _table(
             "customer", "c", "custkey name address nationkey phone acctbal mktsegment comment",
-            "custkey", 150_000, partitions="mktsegment nationkey", more_keys=("name",),
+            "custkey", 150_000,
         ),
         _table(
             "part", "p", "partkey name mfgr brand type size container retailprice comment",
-            "partkey", 200_000, partitions="mfgr brand container size",
+            "partkey", 200_000,
         ),
         _table(
             "partsupp", "ps", "partkey suppkey availqty supplycost comment", "partkey suppkey",
@@ -92,16 +63,13 @@ TABLES: Mapping[str, TpchTable] = {
             "orders", "o",
             "orderkey custkey orderstatus totalprice orderdate orderpriority clerk shippriority "
             "comment",
-            "orderkey", 1_500_000, partitions="orderstatus orderpriority orderdate",
-            ordering="orderdate",
+            "orderkey", 1_500_000,
         ),
         _table(
             "lineitem", "l",
             "orderkey partkey suppkey linenumber quantity extendedprice discount tax returnflag "
             "linestatus shipdate commitdate receiptdate shipinstruct shipmode comment",
             "orderkey linenumber", 6_001_215,
-            partitions="linestatus returnflag shipinstruct shipmode shipdate",
-            ordering="shipdate commitdate receiptdate",
         ),
     )
 }  # fmt: skip

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 import serde_lab
 from serde_lab.lab.cells.codec_cases import codec_cases, first_rows, frame_bytes
-from serde_lab.lab.cells.peer_arms import options_of_peer
+from serde_lab.lab.cells.peer_arms import options_of_peer, session_settings
 from serde_lab.lab.inputs.prepared import PreparedInputs
 from serde_lab.lab.plan import (
     Write,
@@ -55,7 +55,7 @@ def run_header(point: PreparedPoint, settings: RunSettings) -> RunHeader:
     sessions = point.peers.sessions
     # record classes write no tables, so nothing is to be said of options and likeness
     with_peers = point.peers.with_peers and not scenario.codec_only
-    apart = len(sessions) > 1
+    isolated = point.peers.isolated
     several = writes_several(scenario)
     # these are of one table's records
     columns = {} if several else columns_of_arms(scenario, arms, inputs, point.schema)
@@ -85,7 +85,8 @@ def run_header(point: PreparedPoint, settings: RunSettings) -> RunHeader:
             "local_mode": not settings.master,
             "overrides": dict(text.split("=", 1) for text in settings.overrides),
             "python": platform.python_version(),
-            **({"isolate_peers": True} if apart else {}),
+            **({"isolate_peers": True} if isolated else {}),
+            **_sessions(point),
             **_topologies(scenario, arms),
             **_different_keys(inputs),
             **_cases(scenario, point.schema),
@@ -93,7 +94,7 @@ def run_header(point: PreparedPoint, settings: RunSettings) -> RunHeader:
         },
         likeness=as_records() if with_peers else (),
         peer_spark_conf=_placeless(recorded_conf(scenario, settings, sessions[-1]))
-        if apart
+        if isolated
         else {},
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
@@ -144,6 +145,20 @@ def _checksums(point: PreparedPoint) -> dict[str, str]:
     }
 
 
+def _sessions(point: PreparedPoint) -> dict[str, Any]:
+    """The arms of each session and the settings that are its own, if arms have such settings."""
+    own = {arm.name: session_settings(arm) for arm in point.arms}
+    if not any(own.values()):
+        return {}
+    return {
+        "sessions": [
+            {"arms": sorted(plan.arms), "settings": own[min(plan.arms)]}
+            for plan in point.peers.sessions
+            if plan.arms
+        ]
+    }
+
+
 def _topologies(scenario: Scenario, arms: Sequence[Arm]) -> dict[str, Any]:
     """Stages and hops of each topology at the time of the run."""
     if scenario.measure.exchange == "none":
@@ -176,6 +191,7 @@ def _options_of_strategies(scenario: Scenario, arms: Sequence[Arm]) -> dict[str,
     return {
         "write_options": {
             arm.name: {key: str(value) for key, value in options_of(scenario, arm, write).items()}
+            | arm.session_settings
             for arm in arms
             if arm.strategy is not None
         }
@@ -214,6 +230,7 @@ def _arm_entry(arm: Arm, data: pa.Schema | None, columns: Mapping[str, float] | 
             **bound.own,
             **({} if arm.topology is None else {"topology": arm.topology.name}),
             **({} if arm.source_reader == "auto" else {"source_reader": arm.source_reader}),
+            **arm.stated_settings,
         }
     return ArmEntry(
         arm=arm.name,
@@ -228,7 +245,7 @@ def _arm_entry(arm: Arm, data: pa.Schema | None, columns: Mapping[str, float] | 
 
 def _peer_entry(scenario: Scenario, arm: Arm, missing: str | None) -> ArmEntry:
     """A peer as the run stores it: every option of its first commit, under Apache Hudi's own names."""
-    options: dict[str, Any] = dict(options_of_peer(scenario, arm, 1))
+    options: dict[str, Any] = options_of_peer(scenario, arm, 1) | session_settings(arm)
     return ArmEntry(arm=arm.name, kind="peer", options=options, missing=missing)
 
 

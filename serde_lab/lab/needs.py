@@ -33,6 +33,7 @@ _MICROSECONDS = {
     "hudi_spark": 13.0,
     "hudi_one_exchange": 11.0,
     "hudi_spark_tuned": 11.0,
+    "hudi_spark_tuned_before": 11.0,
 }
 _AVRO_BY_BATCH, _OTHER_MICROSECONDS = 5.5, 3.5
 _CHECK_MICROSECONDS, _ORACLE_MICROSECONDS = 1.0, 2.5

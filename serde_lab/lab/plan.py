@@ -123,6 +123,7 @@ def options_of(scenario: Scenario, arm: Arm, write: Write) -> dict[str, Any]:
         options |= {BATCH_MB: topology.batch_mb, BUFFER_MB: topology.buffer_mb}
     if arm.strategy is not None:
         bound = serde_options(arm)
+        options |= arm.write_settings
         options |= {
             "serde_lab.strategy": arm.strategy,
             "serde_lab.execution": bound.execution,

@@ -34,9 +34,10 @@ from serde_lab.lab.session.run_session import (
     Measured,
     RunSession,
     SessionsApart,
+    heap_of,
     session_settings,
 )
-from serde_lab.lab.session.session import SessionSettings
+from serde_lab.lab.session.session import SessionSettings, check_heaps
 from serde_lab.lab.session.worker_environment import environment_archive
 from serde_lab.records.keys import KeyGenerator
 from serde_lab.records.schema import RecordSchema
@@ -273,6 +274,7 @@ def _table_cells(
             progress.message("starting Spark")
             measured = Measured(scenario, point.inputs, settings, work, tidy_heap, several)
             if len(sessions) > 1:
+                check_heaps([heap_of(scenario, settings, plan) for plan in sessions])
                 cells = stack.enter_context(SessionsApart(sessions, measured))
             else:
                 session = stack.enter_context(RunSession(scenario, settings, work, sessions[0]))

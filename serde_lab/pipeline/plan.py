@@ -226,7 +226,7 @@ def make_plan(
     bucketed = by_bucket or config.bucket_engine == CONSISTENT_HASHING
     buckets = config.bucket_count if bucketed and config.bucket_count else _TARGETS
     targets = options.parallelism or buckets
-    compression = BaseFileFormat(options.codec, options.codec_level)
+    compression = options.file_format
     # an appending write does not read stored rows; but if the size of the data is unknown, the stored
     # size is the only estimate
     weighed = () if config.is_mor and options.source_bytes else slices

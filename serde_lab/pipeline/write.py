@@ -43,7 +43,6 @@ from serde_lab.records.operation import Operation
 from serde_lab.records.plain_form import list_columns
 from serde_lab.records.schema import RecordSchema, type_at
 from serde_lab.serde.registry import strategy
-from serde_lab.table.files.base_file import BaseFileFormat
 from serde_lab.table.files.log_file import check_block_format
 from serde_lab.table.index.assigner_state import STATE_KEY, drop_other_states, state_after
 from serde_lab.table.index.bucket_index import check_buckets
@@ -287,8 +286,7 @@ class PreparedWrite:
 
 def serve_table(coordinator: Coordinator, options: WriteOptions, compactor: Compactor) -> Served:
     """Run the table services that `options` ask for; the caller holds the table."""
-    format = BaseFileFormat(options.codec, options.codec_level)
-    return serve(coordinator, options.services, compactor, format)
+    return serve(coordinator, options.services, compactor, options.file_format)
 
 
 def table_to_write(storage: Storage) -> HoodieTable | None:

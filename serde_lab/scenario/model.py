@@ -12,13 +12,14 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_serializer
+from pydantic import Field, field_serializer
 
 from serde_lab.inputs.event_time import EVENT_TS
 from serde_lab.records.operation import Operation
 from serde_lab.records.partition_time import PREFIX
 from serde_lab.runs.model import ArmKind
 from serde_lab.scenario.sections import (
+    ArmOptions,
     Codec,
     Columns,
     Gate,
@@ -50,14 +51,17 @@ PlainControl = Literal["sql_merge", "pandas_udf", "arrow_udf", "rdd_cloudpickle"
 Control = Literal["exchange_only", "spark_native", "parquet_floor", PlainControl]
 PLAIN_CONTROLS: tuple[str, ...] = get_args(PlainControl)
 """Controls that upsert into a folder of plain Parquet files, as a PySpark user would by hand."""
-TablePeer = Literal["hudi_avro", "hudi_spark", "hudi_one_exchange", "hudi_spark_tuned"]
+TablePeer = Literal[
+    "hudi_avro", "hudi_spark", "hudi_one_exchange", "hudi_spark_tuned", "hudi_spark_tuned_before"
+]
 RecordPeer = Literal["hudi_avro_record", "hudi_indexed_record", "hudi_spark_record"]
 Peer = Literal[TablePeer, RecordPeer]
 RECORD_PEERS: tuple[str, ...] = get_args(RecordPeer)
 """Peers that write no table: Apache Hudi's record classes, for `measure.exchange = "none"`."""
 Factor = Literal[
-    "representation", "execution", "framing", "integrity", "merging", "table", "topology", "source"
-]
+    "representation", "execution", "framing", "integrity", "merging", "table", "topology", "source",
+    "settings",
+]  # fmt: skip
 
 
 class TpchData(ScenarioSection):
@@ -233,31 +237,6 @@ class TopologySection(ScenarioSection):
         return self.name not in RECORDLESS
 
 
-class ArmOptions(BaseModel):
-    """`[arm.options]`: the options that all strategies have; any other key is the strategy's own.
-
-    A key that is not given stays None, and the strategy's default applies. `rows_per_frame` 0 means a
-    whole batch.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="allow", strict=True, allow_inf_nan=False)
-
-    execution: Literal["row", "batch"] | None = None
-    rows_per_frame: Annotated[int, Field(ge=0, le=(1 << 31) - 1)] | None = None
-    max_frame_bytes: Annotated[int, Field(ge=1)] | None = None
-    integrity: Literal["none", "crc32c"] | None = None
-
-    @property
-    def own(self) -> dict[str, Any]:
-        """The strategy's own keys."""
-        return dict(self.model_extra or {})
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """Every key that the file gives, common or own."""
-        return self.model_dump(exclude_none=True)
-
-
 class Arm(ScenarioSection):
     """`[[arm]]`: what is measured. Exactly one of `strategy`, `control` and `peer` is given."""
 
@@ -273,12 +252,31 @@ class Arm(ScenarioSection):
     topology: TopologySection | None = None
     source_reader: Literal["auto", "spark"] = "auto"
     up_to: Annotated[float, Field(gt=0)] | None = None
+    settings: dict[str, str | bool | int | float] = Field(default_factory=dict)
     options: ArmOptions = ArmOptions()
 
     @field_serializer("merging", "table")
     def _as_given(self, section: ScenarioSection | None) -> dict[str, Any] | None:
         # dumped defaults would look as if the file gave them
         return None if section is None else section.model_dump(mode="json", exclude_unset=True)
+
+    @property
+    def stated_settings(self) -> dict[str, str]:
+        """`settings` with the texts that Apache Hudi and Spark expect."""
+        return {
+            key: str(value).lower() if isinstance(value, bool) else str(value)
+            for key, value in self.settings.items()
+        }
+
+    @property
+    def write_settings(self) -> dict[str, str]:
+        """The settings that are options of each write."""
+        return {k: v for k, v in self.stated_settings.items() if k.startswith("hoodie.")}
+
+    @property
+    def session_settings(self) -> dict[str, str]:
+        """The settings that are fixed when a Spark session starts."""
+        return {k: v for k, v in self.stated_settings.items() if not k.startswith("hoodie.")}
 
     @property
     def kind(self) -> ArmKind:

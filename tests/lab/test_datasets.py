@@ -176,7 +176,8 @@ def test_all_of_tpch_is_written_and_asked(spark: SparkSession, tmp_path: Path) -
     changes = [
         "data.scale_factor=0.01", "data.partition=[]", "table.time_folders={}",
         "dataset.orders.data.partition=[]", "dataset.orders.table.time_folders={}",
-        "dataset.customer.data.partition=[]", "data.input_partitions=1", "table.buckets=1", "measure.rounds=1", "measure.warmup=0",
+        "dataset.customer.data.partition=[]", "data.input_partitions=1", "table.buckets=1",
+        "measure.rounds=1", "measure.warmup=0",
     ]  # fmt: skip
     document = load_scenario("tpch_all", changes).to_json()
     document["arm"] = [arm for arm in document["arm"] if arm["name"] == "arrow"]

@@ -13,9 +13,9 @@ import pytest
 import serde_lab
 from serde_lab.errors import OptionError, SetupError
 from serde_lab.lab.jars.manifest import KAFKA_BROKER, fetch_jars
-from serde_lab.lab.kafka_broker import KafkaBroker
 from tests.faults.small_table import MOR, check_file_groups, check_readers, seen_by_us
 from tests.streams.file_stream import Moment, run_and_die
+from tests.streams.kafka_broker import KafkaBroker
 from tests.streams.kafka_stream import Form, KafkaStream, Sent, Topic
 from tests.streams.small_stream import stated_batches
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -226,3 +228,46 @@ def test_names_of_base_files(name: str, parsed: BaseFileName | None) -> None:
 )
 def test_names_of_log_files(name: str, parsed: LogFileName | None) -> None:
     assert LogFileName.parse(name) == parsed
+
+
+@pytest.mark.parametrize(
+    ("format", "row_groups", "dictionaries"),
+    [
+        (BaseFileFormat(), 1, True),
+        (BaseFileFormat(dictionaries=False), 1, False),
+        (BaseFileFormat(row_group_bytes=256 * 1000), 4, True),
+    ],
+)
+def test_dictionaries_and_row_groups_are_as_the_format_says(
+    tmp_path: Path, format: BaseFileFormat, row_groups: int, dictionaries: bool
+) -> None:
+    storage = Storage.open(tmp_path)
+    rows = 4000
+    keys = pa.array([f"{n:05d}" for n in range(rows)])
+    data = pa.record_batch(
+        [keys, pa.array(["a", "b"] * (rows // 2)), pa.array(range(rows))], SCHEMA
+    )
+    written = writer(storage, format=format)
+    written.append(keys, data)
+    written.close()
+    file = pq.ParquetFile(tmp_path / written.path)
+    assert file.metadata.num_row_groups == row_groups
+    words = file.metadata.row_group(0).column(SCHEMA.names.index("word") + len(META_NAMES))
+    assert words.has_dictionary_page is dictionaries
+    assert file.read().num_rows == rows
+
+
+def test_pages_are_of_the_size_that_the_format_says(tmp_path: Path) -> None:
+    rows = 60_000
+    keys = pa.array([f"{n:05d}" for n in range(rows)])
+    words = pa.array([f"{n * 7919 % 100_003:012d}" for n in range(rows)])
+    data = pa.record_batch([keys, words, pa.array(range(rows))], SCHEMA)
+    sizes = []
+    for place, page_bytes in enumerate((1 << 20, 1 << 12)):
+        storage = Storage.open(tmp_path / str(place))
+        written = writer(storage, format=BaseFileFormat(codec="none", page_bytes=page_bytes))
+        written.append(keys, data)
+        written.close()
+        sizes.append((tmp_path / str(place) / written.path).stat().st_size)
+    # each page has a header
+    assert sizes[1] > sizes[0]

@@ -38,6 +38,8 @@ class PeerPlan:
     sessions: tuple[SessionPlan, ...]
     missing: Mapping[str, str] = field(default_factory=dict)
     with_peers: bool = False
+    isolated: bool = False
+    """Whether peers share no session with the other arms, as asked."""
     note: str = ""
 
 
@@ -53,7 +55,7 @@ def plan_peers(
     names = frozenset(arm.name for arm in arms)
     peers = frozenset(arm.name for arm in arms if arm.kind == "peer")
     if not peers:
-        return PeerPlan((SessionPlan(names),))
+        return PeerPlan(_sessions(arms))
     bundle = find_jar(HUDI, jar)
     if bundle is None:
         lacking = f"{HUDI.title} {HUDI.coordinates} is not on this machine"
@@ -61,13 +63,37 @@ def plan_peers(
         if required:
             raise SetupError(f"{', '.join(sorted(peers))}: {lacking}", hint=advice)
         reason = f"{lacking}: {advice}"
-        return PeerPlan((SessionPlan(names - peers),), dict.fromkeys(sorted(peers), reason))
+        others = [arm for arm in arms if arm.name not in peers]
+        return PeerPlan(_sessions(others), dict.fromkeys(sorted(peers), reason))
     jars = (str(bundle.path),)
     conf = {**apache_hudi.SESSION_CONF, **session_conf(scenario)}
-    sessions: tuple[SessionPlan, ...] = (SessionPlan(names, jars, conf),)
     if isolated and peers != names:
-        sessions = SessionPlan(names - peers), SessionPlan(peers, jars, conf)
-    return PeerPlan(sessions, with_peers=True, note=bundle.note)
+        ours = _sessions([arm for arm in arms if arm.name not in peers])
+        theirs = _sessions([arm for arm in arms if arm.name in peers], jars, conf)
+        return PeerPlan((*ours, *theirs), with_peers=True, isolated=True, note=bundle.note)
+    return PeerPlan(_sessions(arms, jars, conf), with_peers=True, note=bundle.note)
+
+
+def _sessions(
+    arms: Sequence[Arm], jars: tuple[str, ...] = (), conf: Mapping[str, str] | None = None
+) -> tuple[SessionPlan, ...]:
+    """One session for the arms without session settings, and one for each set of such settings."""
+    by_settings: dict[tuple[tuple[str, str], ...], set[str]] = {(): set()}
+    for arm in arms:
+        settings = tuple(sorted(session_settings(arm).items()))
+        by_settings.setdefault(settings, set()).add(arm.name)
+    plans = [
+        SessionPlan(frozenset(names), jars, {**(conf or {}), **dict(settings)})
+        for settings, names in by_settings.items()
+        if names
+    ]
+    return tuple(plans) or (SessionPlan(frozenset(), jars, conf or {}),)
+
+
+def session_settings(arm: Arm) -> dict[str, str]:
+    """What `arm` fixes when its session starts: the settings of its kind of peer, then its own."""
+    kind = ARMS.get(arm.peer or "")
+    return ({} if kind is None else kind.session_settings) | arm.session_settings
 
 
 def recorded_jars(session: SessionPlan) -> tuple[str, ...]:
@@ -91,7 +117,7 @@ def options_of_peer(scenario: Scenario, arm: Arm, number: int) -> dict[str, str]
     kinds: Mapping[str, HudiArm | RecordClass] = {**ARMS, **RECORD_CLASSES}
     own = kinds[arm.peer or ""].own_options(commit.has_unique_keys)
     streamed = {} if scenario.stream is None else dict(STREAMED)
-    return write_options(scenario, arm, commit.operation) | own | streamed
+    return write_options(scenario, arm, commit.operation) | own | arm.write_settings | streamed
 
 
 def session_conf(scenario: Scenario) -> dict[str, str]:

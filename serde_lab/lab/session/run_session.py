@@ -87,6 +87,11 @@ def session_settings(
     )
 
 
+def heap_of(scenario: Scenario, settings: RunSettings, plan: SessionPlan) -> str:
+    """The heap of a session, as Spark's text for it."""
+    return spark_conf(session_settings(scenario, settings, plan, "", ""))["spark.driver.memory"]
+
+
 def recorded_conf(
     scenario: Scenario, settings: RunSettings, plan: SessionPlan
 ) -> Mapping[str, str]:

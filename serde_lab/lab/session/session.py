@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -166,12 +166,27 @@ def start_session(settings: SessionSettings) -> SparkSession:
     return session
 
 
+def check_heaps(heaps: Sequence[str]) -> None:
+    """Raise SetupError if the heaps of sessions that run side by side are above the machine's memory."""
+    together, total = sum(map(heap_bytes, heaps)), psutil.virtual_memory().total
+    if len(heaps) > 1 and together > total:
+        raise SetupError(
+            f"{len(heaps)} sessions with heaps of {', '.join(heaps)} do not fit this machine's memory of"
+            f" {total >> 20} MiB",
+            hint="leave out arms whose settings of Spark differ, or use smaller heaps",
+        )
+
+
+def heap_bytes(memory: str) -> int:
+    """The bytes of a heap such as 8g; 0 for another format, of which Spark or the JVM says what is wrong."""
+    size = re.fullmatch(r"(\d+)([kmgt])b?", memory.strip().lower())
+    return 0 if size is None else int(size[1]) << 10 * (" kmgt".index(size[2]))
+
+
 def _check_heap(memory: str) -> None:
     """Raise SetupError for a heap above the machine's memory, with which the JVM would crash at its start."""
-    size = re.fullmatch(r"(\d+)([kmgt])b?", memory.strip().lower())
     total = psutil.virtual_memory().total
-    # for sizes in another format, Spark or the JVM reports what is wrong
-    if size is not None and int(size[1]) << 10 * (" kmgt".index(size[2])) > total:
+    if heap_bytes(memory) > total:
         raise SetupError(
             f"a heap of {memory} does not fit this machine's memory of {total >> 20} MiB",
             hint="measure.driver_memory_mb of the scenario, or spark.driver.memory, sets its size",

@@ -22,6 +22,7 @@ from serde_lab.records.operation import Operation
 from serde_lab.records.schema import RecordSchema
 from serde_lab.serde.interface import SerdeOptions
 from serde_lab.table.config import TableConfig
+from serde_lab.table.files.base_file import BaseFileFormat
 from serde_lab.table.files.file_sizing import FileSizing
 from serde_lab.table.files.log_file import BlockFormat, LogFormat
 
@@ -29,6 +30,7 @@ OWN_PREFIX = "serde_lab.strategy."
 PARTIAL_UPDATES = "serde_lab.partial_updates"
 
 SourceReader = Literal["auto", "spark"]
+_FORMAT = BaseFileFormat()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,9 @@ class WriteOptions:
     """Tasks behind a hop; 0 means one per bucket, or 8 without buckets."""
     codec: str = "zstd"
     codec_level: int | None = None
+    dictionaries: bool = True
+    page_bytes: int = _FORMAT.page_bytes
+    row_group_bytes: int = _FORMAT.row_group_bytes
     log_format: LogFormat = field(default_factory=LogFormat)
     """Blocks and sizes of log files; Parquet blocks are compressed like base files."""
     sizing: FileSizing = field(default_factory=FileSizing)
@@ -73,10 +78,24 @@ class WriteOptions:
     assigner_state: bool = False
     """Assigners keep what they know of stored keys for the next write."""
 
+    @property
+    def file_format(self) -> BaseFileFormat:
+        """How base files, and Parquet blocks of log files, are written."""
+        return BaseFileFormat(
+            self.codec,
+            self.codec_level,
+            self.dictionaries,
+            self.page_bytes,
+            self.row_group_bytes,
+        )
+
 
 _FILL = "hoodie.write.set.null.for.missing.columns"
 _RECONCILE = "hoodie.datasource.write.reconcile.schema"
 _DROP = "hoodie.datasource.write.schema.allow.auto.evolution.column.drop"
+_DICTIONARIES = "hoodie.parquet.dictionary.enabled"
+_PAGE_BYTES = "hoodie.parquet.page.size"
+_ROW_GROUP_BYTES = "hoodie.parquet.block.size"
 _BLOCKS = "hoodie.logfile.data.block.format"
 _BLOCK_BYTES = "hoodie.logfile.data.block.max.size"
 _LOG_BYTES = "hoodie.logfile.max.size"
@@ -94,6 +113,9 @@ _OWN = {
     _RECONCILE: "true: the same, but only if the data has no new columns",
     _DROP: "false: a table column that is missing from the data stays in the table",
     "hoodie.parquet.compression.codec": "zstd, snappy, gzip, lz4 or uncompressed",
+    _DICTIONARIES: "false: no column of a Parquet file has a dictionary",
+    _PAGE_BYTES: "bytes of a page of a Parquet file, before compression",
+    _ROW_GROUP_BYTES: "bytes of a row group of a base file, before compression",
     _BLOCKS: "format of data blocks in log files: avro or parquet",
     _BLOCK_BYTES: "most bytes of rows in one data block, measured in memory",
     _LOG_BYTES: "a log file of this many bytes is not appended to",
@@ -177,6 +199,9 @@ def parse_options(options: Mapping[str, Any], stored: TableConfig | None = None)
         partitions_to_delete=topology_options.partitions_to_delete(reader, operation),
         codec=_CODECS[codec],
         codec_level=None if level < 0 else level,
+        dictionaries=reader.flag(_DICTIONARIES) is not False,
+        page_bytes=reader.number(_PAGE_BYTES, _FORMAT.page_bytes, least=1),
+        row_group_bytes=reader.number(_ROW_GROUP_BYTES, _FORMAT.row_group_bytes, least=1),
         log_format=_log_format(reader, table),
         ordering_nulls=cast(
             OrderingNulls,

@@ -88,7 +88,9 @@ def peers_section(facts: RunValues) -> Section | None:
     if facts.derived.hudi_steps is not None:
         blocks += _steps(facts.derived.hudi_steps)
     isolated = bool(facts.run.header.settings.get("isolate_peers"))
-    note = Sentence(_ISOLATED if isolated else _SHARED, "muted")
+    several = bool(facts.run.header.settings.get("sessions"))
+    said = _ISOLATED if isolated else _SEVERAL if several else _SHARED
+    note = Sentence(said, "muted")
     return Section.of("peers", "Beside Apache Hudi", *blocks, _options_table(facts), note)
 
 
@@ -168,6 +170,11 @@ _SHARED = (
     "All arms ran in one Spark session, in turns, with the settings that Apache Hudi needs; a run with"
     " --isolate-peers shows the effect of sharing it. Garbage is collected before each cell, outside the"
     " clock."
+)
+_SEVERAL = (
+    "Arms whose settings of Spark differ ran in processes and Spark sessions of their own, all with the"
+    " settings that Apache Hudi needs. One cell ran at a time, with rounds interleaved between the sessions."
+    " Garbage is collected before each cell, outside the clock."
 )
 _ISOLATED = (
     "The peers ran in a process and a Spark session of their own, beside that of the other arms, which had"

@@ -156,6 +156,8 @@ def _ratio(before: float | None, after: float | None) -> Cell:
 
 _FRAMING = ("rows_per_frame", "max_frame_bytes")
 _COMMON = frozenset({"execution", "integrity", "topology", *_FRAMING})
+_SETTINGS = ("hoodie.", "spark.")
+"""How the keys of an arm's `settings` begin; options of strategies begin otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,7 @@ def differences(before: ArmValues, after: ArmValues) -> tuple[Difference, ...]:
         ("framing", _FRAMING),
         ("integrity", ("integrity",)),
         ("topology", ("topology",)),
+        ("settings", tuple(dict.fromkeys(k for k in (*one, *other) if k.startswith(_SETTINGS)))),
     ):
         changed = [key for key in keys if one.get(key) != other.get(key)]
         unknown = [key for key in keys if key not in one and key not in other]
@@ -220,12 +223,17 @@ def _files(arm: ArmValues) -> str:
 
 
 def _representation(arm: ArmValues) -> tuple[object, ...]:
-    own = {key: value for key, value in arm.options.items() if key not in _COMMON}
+    own = {key: value for key, value in arm.options.items() if _is_own(key)}
     return arm.strategy, tuple(sorted((key, repr(value)) for key, value in own.items()))
 
 
+def _is_own(option: str) -> bool:
+    """Whether an option is the strategy's own."""
+    return option not in _COMMON and not option.startswith(_SETTINGS)
+
+
 def _said(arm: ArmValues) -> str:
-    own = [f"{key}={value}" for key, value in arm.options.items() if key not in _COMMON]
+    own = [f"{key}={value}" for key, value in arm.options.items() if _is_own(key)]
     return f"{arm.strategy} ({', '.join(own)})" if own else arm.strategy
 
 

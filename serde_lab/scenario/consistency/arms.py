@@ -17,6 +17,7 @@ from serde_lab.scenario.model import (
     TpchData,
 )
 from serde_lab.scenario.problems import Problem, a, unknown_arm
+from serde_lab.scenario.settings import settings_problems
 
 EXECUTIONS: Mapping[str, tuple[str, ...]] = {
     "pickle": ("row",),
@@ -72,6 +73,7 @@ def _kind(key: str, arm: Arm, scenario: Scenario) -> Iterator[Problem]:
     if arm.kind != "strategy" and arm.merging is not None:
         yield Problem(f"{key}.merging", f"a {arm.kind} always merges as [table] says")
     yield from _source_reader(key, arm, scenario)
+    yield from settings_problems(key, arm, scenario)
     if arm.control is not None and arm.control in PLAIN_CONTROLS:
         yield from _plain(key, arm.control, scenario)
     exchange = scenario.measure.exchange
@@ -199,6 +201,8 @@ def factors(before: Arm, after: Arm) -> dict[str, list[str]]:
         found["topology"] = ["topology"]
     if before.source_reader != after.source_reader:
         found["source"] = ["source_reader"]
+    if before.stated_settings != after.stated_settings:
+        found["settings"] = ["settings"]
     given, later = before.options.given, after.options.given
     for key in sorted(given.keys() | later.keys()):
         own = key not in _FACTORS

@@ -65,8 +65,8 @@ MAX_KEY = "hoodie_max_record_key"
 # (DataSourceUtils#datetimeRebaseSpec). Hudi's own files of Spark's rows have the key too.
 CALENDAR = {"org.apache.spark.version": "3.5.0"}
 
-_ROW_GROUP_ROWS = 256 * 1024
-_ROW_GROUP_BYTES = 64 << 20
+_LEAST_ROW_BYTES = 256
+"""A row group has no more rows than if each had this many bytes."""
 _BATCH_ROWS = 64 * 1024
 _SAMPLE_ROWS = 4096
 _CONSTANTS = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
@@ -77,11 +77,18 @@ _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 
 @dataclass(frozen=True, slots=True)
 class BaseFileFormat:
-    """Compression of base files. The level is always stated: pyarrow's default for gzip is the slowest
-    level, forty times the cost of zstd at 1."""
+    """Compression and layout of base files. The level is always stated: pyarrow's default for gzip is the
+    slowest level, forty times the cost of zstd at 1.
+
+    `dictionaries`: columns that repeat their values have one. `page_bytes` and `row_group_bytes` are sizes
+    before compression.
+    """
 
     codec: str = "zstd"
     level: int | None = 1
+    dictionaries: bool = True
+    page_bytes: int = 1 << 20
+    row_group_bytes: int = 64 << 20
 
     def __post_init__(self) -> None:
         if self.level is None and self.codec == "gzip":
@@ -120,6 +127,7 @@ class BaseFileWriter:
         self._writing = Writing(instant, inflight_path, may_be_replaced)
         self._data_schema = data_schema.remove_metadata()
         self._format = format or BaseFileFormat()
+        self._row_group_rows = max(1, self._format.row_group_bytes // _LEAST_ROW_BYTES)
         self._seqno_prefix = f"{instant}_{task_partition}_"
         self._schema = pa.schema(
             [
@@ -221,7 +229,8 @@ class BaseFileWriter:
         )
         self._waiting_rows += rows
         self._waiting_bytes += data.nbytes
-        if self._waiting_rows >= _ROW_GROUP_ROWS or self._waiting_bytes >= _ROW_GROUP_BYTES:
+        enough = self._format.row_group_bytes
+        if self._waiting_rows >= self._row_group_rows or self._waiting_bytes >= enough:
             self._flush()
 
     def _flush(self) -> None:
@@ -232,7 +241,7 @@ class BaseFileWriter:
         rows = pa.Table.from_batches(self._waiting, self._schema).unify_dictionaries()
         if self._parquet is None:
             self._open(rows)
-        self._parquet.write_table(rows, row_group_size=_ROW_GROUP_ROWS)
+        self._parquet.write_table(rows, row_group_size=self._row_group_rows)
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
 
     def _open(self, first_rows: pa.Table) -> None:
@@ -335,11 +344,14 @@ def parquet_options(rows: pa.Table, format: BaseFileFormat) -> dict[str, Any]:
     return {
         "compression": format.codec,
         "compression_level": None if format.codec in ("none", "snappy") else format.level,
-        "use_dictionary": [name for name in others if _repeats(rows.column(name))],
+        "use_dictionary": [
+            name for name in others if format.dictionaries and _repeats(rows.column(name))
+        ],
         "column_encoding": encodings,
         "store_schema": False,  # Arrow's own schema would only repeat Parquet's
         "version": "2.6",
         "data_page_version": "1.0",
+        "data_page_size": format.page_bytes,
         "write_batch_size": 8192,
     }
 

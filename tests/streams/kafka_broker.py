@@ -1,4 +1,4 @@
-"""Runs one Apache Kafka broker in KRaft mode on the loopback interface, for tests and measurements.
+"""Runs one Apache Kafka broker in KRaft mode on the loopback interface, for tests.
 
 The process is broker and controller at once. It ends with the process that started it, whatever ends that.
 """
