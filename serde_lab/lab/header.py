@@ -230,6 +230,7 @@ def _arm_entry(arm: Arm, data: pa.Schema | None, columns: Mapping[str, float] | 
             **bound.own,
             **({} if arm.topology is None else {"topology": arm.topology.name}),
             **({} if arm.source_reader == "auto" else {"source_reader": arm.source_reader}),
+            **({} if arm.shuffle == "dataframe" else {"shuffle": arm.shuffle}),
             **arm.stated_settings,
         }
     return ArmEntry(

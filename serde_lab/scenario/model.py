@@ -60,7 +60,7 @@ RECORD_PEERS: tuple[str, ...] = get_args(RecordPeer)
 """Peers that write no table: Apache Hudi's record classes, for `measure.exchange = "none"`."""
 Factor = Literal[
     "representation", "execution", "framing", "integrity", "merging", "table", "topology", "source",
-    "settings",
+    "settings", "shuffle",
 ]  # fmt: skip
 
 
@@ -251,6 +251,7 @@ class Arm(ScenarioSection):
     table: Files | None = None
     topology: TopologySection | None = None
     source_reader: Literal["auto", "spark"] = "auto"
+    shuffle: Literal["dataframe", "rdd"] = "dataframe"
     up_to: Annotated[float, Field(gt=0)] | None = None
     settings: dict[str, str | bool | int | float] = Field(default_factory=dict)
     options: ArmOptions = ArmOptions()

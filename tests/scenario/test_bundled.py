@@ -84,6 +84,7 @@ def test_every_step_of_the_ladder_changes_one_factor() -> None:
         ("internal_row_1000", "framing"),
         ("arrow_1000", "representation"),
         ("arrow_10000", "framing"),
+        ("arrow_10000_rdd", "shuffle"),
     ]
     assert [arm.changes for arm in arms[1:]] == [factor for _, factor in found]
 

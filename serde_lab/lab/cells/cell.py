@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from serde_lab.errors import LabError
 from serde_lab.lab.inputs.prepared import CommitInput, PreparedInputs
 from serde_lab.lab.own_reader import located
 from serde_lab.lab.plan import Write, hops_of, serde_options, write_options
@@ -224,6 +225,10 @@ class SparkWriteCell(WriteCell):
         with self.bench.batches_of(prepared.options.max_records_per_batch), prepared.hold():
             written, window = self.bench.measured(
                 group, lambda: prepared.commit(exchange, timeline=driver)
+            )
+        if exchange.obstacle:
+            raise LabError(
+                f"arm {self.job.arm.name!r} has shuffle = 'rdd', but {exchange.obstacle}"
             )
         measure = measure_commit(
             window.interval,
