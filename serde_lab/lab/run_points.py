@@ -18,6 +18,7 @@ from serde_lab.lab.run_settings import Progress, RunSettings
 from serde_lab.pipeline.source.schema import record_schema
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.model import Arm, Scenario
+from serde_lab.scenario.settings import candidate_arms
 from serde_lab.scenario.sweep import SweepPoint
 
 
@@ -53,6 +54,7 @@ def planned(
     """Check a point as far as possible before there is any data."""
     check_scenario(point.scenario)
     check_data(point.scenario, arms)
+    arms = (*arms, *candidate_arms(point.scenario, arms))
     made = are_prepared(point.scenario, settings.cache)
     check_own_rows(point.scenario, made)
     if not made:

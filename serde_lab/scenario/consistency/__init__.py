@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from serde_lab.scenario.consistency import arms, batches, data, stream, table
+from serde_lab.scenario.consistency import arms, batches, data, search, stream, table
 from serde_lab.scenario.model import Scenario
 from serde_lab.scenario.problems import Problem, unknown_arm
 
@@ -22,6 +22,7 @@ def check(scenario: Scenario) -> Iterator[Problem]:
     for part in _PARTS:
         yield from part.check(once)
     yield from stream.check(scenario)
+    yield from search.check(scenario)
     yield from _gate(scenario)
 
 
