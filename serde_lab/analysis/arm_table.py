@@ -18,22 +18,20 @@ COLUMNS = ("arm", "seconds", "ratio", "CPU ratio", "rows/s", "SerDe CPU", "shuff
 """A cell has one or two lines: the range of seconds below their median, the 95 % interval below each ratio,
 the SerDe share below the CPU. The CPU ratio is that of all processes."""
 
+_OF_SUMMARY = (
+    "arm",
+    "kind",
+    "status",
+    "rounds",
+    "rows_per_s",
+    "serde_cpu_s",
+    "serde_share",
+    "shuffle_bytes",
+)
+_OF_RATIOS = ("ratio_low", "ratio_high", "cpu_ratio", "cpu_ratio_low", "cpu_ratio_high")
 RAW_COLUMNS = (
-    *("arm", "kind", "status", "rounds", "seconds", "seconds_min", "seconds_max", "ratio"),
-    *(
-        "rows_per_s",
-        "serde_cpu_s",
-        "serde_share",
-        "shuffle_bytes",
-        "ratio_low",
-        "ratio_high",
-        "cpu_ratio",
-        "cpu_ratio_low",
-        "cpu_ratio_high",
-        "checks_passed",
-        "checks_failed",
-    ),
-    "note",
+    *(*_OF_SUMMARY[:4], "seconds", "seconds_min", "seconds_max", "ratio"),
+    *(*_OF_SUMMARY[4:], *_OF_RATIOS, "checks_passed", "checks_failed", "note"),
 )
 
 Lines = tuple[str, ...]
@@ -41,82 +39,60 @@ Lines = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class ArmRow:
-    """One arm's raw figures; None where a figure is missing or cannot be trusted.
+    """One arm: its raw figures under `RAW_COLUMNS`, None where one is missing or cannot be trusted.
 
-    `serde_share` is the share of all slot time spent in SerDe; `to_reference` is seconds over the reference's
-    seconds, `cpu_to_reference` the same of the CPU time of all processes; `note` says in words what is wrong
-    or missing.
+    `serde_share` is the share of all slot time spent in SerDe; `ratio` is seconds over the reference's
+    seconds, `cpu_ratio` the same of the CPU time of all processes; `note` says in words what is wrong or
+    missing.
     """
 
-    arm: str
-    kind: str
-    status: str
-    rounds: int
-    seconds: float | None
-    seconds_min: float | None
-    seconds_max: float | None
+    figures: Mapping[str, Any]
     to_reference: Ratio | None
     cpu_to_reference: Ratio | None
-    rows_per_s: float | None
-    serde_cpu_s: float | None
-    serde_share: float | None
-    shuffle_bytes: float | None
-    checks_passed: int
-    checks_failed: int
-    note: str
 
     def cells(self) -> tuple[Lines, ...]:
         """The rounded texts under `COLUMNS`, each cell as its lines."""
-        shuffle_mb = None if self.shuffle_bytes is None else self.shuffle_bytes / 1e6
-        low, high = text("seconds", self.seconds_min), text("seconds", self.seconds_max)
-        role = "" if self.kind == "strategy" else self.kind
+        of = self.figures
+        kind, seconds, serde_cpu, shuffle = (
+            of[name] for name in ("kind", "seconds", "serde_cpu_s", "shuffle_bytes")
+        )
+        low, high = text("seconds", of["seconds_min"]), text("seconds", of["seconds_max"])
+        passed, failed = of["checks_passed"], of["checks_failed"]
+        role = "" if kind == "strategy" else kind
         return (
-            (self.arm, self.note if self.note == REFERENCE else role),
-            (
-                text("seconds", self.seconds),
-                f"{low}–{high}" if self.rounds > 1 and self.seconds else "",
-            ),
+            (of["arm"], REFERENCE if of["note"] == REFERENCE else role),
+            (text("seconds", seconds), f"{low}–{high}" if of["rounds"] > 1 and seconds else ""),
             *(
                 (NOTHING, "") if ratio is None else (ratio.text, ratio.range)
                 for ratio in (self.to_reference, self.cpu_to_reference)
             ),
-            (text("rows_per_s", self.rows_per_s), ""),
-            (f"{text('seconds', self.serde_cpu_s)} s", text("share", self.serde_share))
-            if self.serde_cpu_s is not None
+            (text("rows_per_s", of["rows_per_s"]), ""),
+            (f"{text('seconds', serde_cpu)} s", text("share", of["serde_share"]))
+            if serde_cpu is not None
             else (NOTHING, ""),
-            (f"{text('megabytes', shuffle_mb)} MB" if shuffle_mb is not None else NOTHING, ""),
-            self._checks(),
+            (NOTHING if shuffle is None else f"{text('megabytes', shuffle / 1e6)} MB", ""),
+            (f"{passed} passed", f"{failed} failed" if failed else "")
+            if passed or failed
+            else ("none", ""),
         )
 
     def raw(self) -> tuple[object, ...]:
         """The unrounded values under `RAW_COLUMNS`: seconds, bytes, shares of 1."""
-        of_ratio: dict[str, float | None] = {}
-        for name, ratio in (("ratio", self.to_reference), ("cpu_ratio", self.cpu_to_reference)):
-            of_ratio[name] = None if ratio is None else ratio.value
-            of_ratio[f"{name}_low"] = None if ratio is None else ratio.low
-            of_ratio[f"{name}_high"] = None if ratio is None else ratio.high
-        return tuple(
-            of_ratio[name] if name in of_ratio else getattr(self, name) for name in RAW_COLUMNS
-        )
+        return tuple(self.figures[name] for name in RAW_COLUMNS)
 
     @property
     def remark(self) -> str:
         """A line that says what is wrong, unchecked, missing or failed; "" if the arm is fine."""
-        return "" if self.status == "ok" and self.note in ("", REFERENCE) else self.note
+        note: str = self.figures["note"]
+        return "" if self.figures["status"] == "ok" and note in ("", REFERENCE) else note
 
     @property
     def doubt(self) -> str:
         """A line that says how many rounds more would decide the arm's ratio; "" if it is decided."""
         found = self.to_reference
-        if found is None or not found.doubt or self.note == REFERENCE:
+        if found is None or not found.doubt or self.figures["note"] == REFERENCE:
             return ""
         return f"{found.text}" + (f" ({found.range}), " if found.range else ", ") + found.doubt
-
-    def _checks(self) -> Lines:
-        if not self.checks_passed and not self.checks_failed:
-            return ("none", "")
-        failed = f"{self.checks_failed} failed" if self.checks_failed else ""
-        return (f"{self.checks_passed} passed", failed)
 
 
 def arm_rows(summary: Mapping[str, Any]) -> list[ArmRow]:
@@ -126,27 +102,22 @@ def arm_rows(summary: Mapping[str, Any]) -> list[ArmRow]:
 
 def _row(arm: Mapping[str, Any], reference: str | None) -> ArmRow:
     seconds = arm["seconds"] or {"median": None, "values": [None]}
-    failed = sum(check["failed"] for check in arm["checks"])
-    return ArmRow(
-        arm=arm["arm"],
-        kind=arm["kind"],
-        status=arm["status"],
-        rounds=arm["rounds"],
-        seconds=seconds["median"],
-        seconds_min=min(seconds["values"]),
-        seconds_max=max(seconds["values"]),
-        to_reference=stated_ratio(arm),
-        cpu_to_reference=stated_ratio(arm, "cpu_"),
-        rows_per_s=arm["rows_per_s"],
-        serde_cpu_s=arm["serde_cpu_s"],
-        serde_share=arm["serde_share"],
-        shuffle_bytes=arm["shuffle_bytes"],
-        checks_passed=sum(
+    ratios = {name: stated_ratio(arm, of) for name, of in (("ratio", ""), ("cpu_ratio", "cpu_"))}
+    figures = {
+        **{name: arm[name] for name in _OF_SUMMARY},
+        "seconds": seconds["median"],
+        "seconds_min": min(seconds["values"]),
+        "seconds_max": max(seconds["values"]),
+        "checks_passed": sum(
             check["times"] - check["failed"] - check.get("not_made", 0) for check in arm["checks"]
         ),
-        checks_failed=failed,
-        note=_note(arm, reference),
-    )
+        "checks_failed": sum(check["failed"] for check in arm["checks"]),
+        "note": _note(arm, reference),
+    }
+    for name, ratio in ratios.items():
+        for end, part in (("", "value"), ("_low", "low"), ("_high", "high")):
+            figures[name + end] = None if ratio is None else getattr(ratio, part)
+    return ArmRow(figures, *ratios.values())
 
 
 def _note(arm: Mapping[str, Any], reference: str | None) -> str:

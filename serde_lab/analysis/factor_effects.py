@@ -74,10 +74,6 @@ class FactorEffects:
     noise: float
     degrees_of_freedom: int
 
-    def to_json(self) -> dict[str, Any]:
-        """For `show --format json`."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class Factorial:

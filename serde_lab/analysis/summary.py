@@ -7,7 +7,7 @@ is computed from the samples each time and never stored.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -122,9 +122,7 @@ def summary_of(run: Run) -> tuple[dict[str, Any], Derived]:
         "hudi_steps": derived.hudi_steps.to_json() if derived.hudi_steps else [],
         "codec": [one.to_json() for one in derived.codec_costs],
         "growth": [one.to_json() for one in derived.growth],
-        "factors": [one.to_json() for one in derived.factorial.effects]
-        if derived.factorial
-        else [],
+        "factors": [asdict(one) for one in derived.factorial.effects] if derived.factorial else [],
         "rfc84": rfc84_json(derived.claims, summary, header.settings),
         "streams": derived.streams.to_json() if derived.streams else {},
         "search": [one.to_json() for one in derived.search],

@@ -254,6 +254,7 @@ def _print_plan(
     from serde_lab.lab.needs import check_disk, estimate_seconds
     from serde_lab.lab.plan import cells_of, check_scenario, diagrams, in_words_of_scenarios
     from serde_lab.lab.runner import chosen_arms
+    from serde_lab.scenario.datasets import tables_of
     from serde_lab.scenario.loading import sweep_points
 
     if scenario.search is not None:
@@ -261,10 +262,11 @@ def _print_plan(
         return
     cells, seconds, basis, points = [], 0.0, "", []
     for number, point in enumerate(sweep_points(scenario)):
-        check_scenario(point.scenario)
         chosen = point.arms(chosen_arms(scenario, arms))
-        with in_words_of_scenarios():
-            check_data(point.scenario, chosen)
+        for table in tables_of(point.scenario).values():
+            check_scenario(table)
+            with in_words_of_scenarios():
+                check_data(table, chosen)
         rounds = point.scenario.measure.warmup + point.scenario.measure.rounds
         cells += cells_of(point.scenario, chosen, number * rounds)
         more, basis = estimate_seconds(point.scenario, chosen, settings.results)

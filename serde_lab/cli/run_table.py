@@ -47,7 +47,7 @@ def print_run(run: Run, form: Format) -> None:
         emit_line(name)
     for row in arms:
         if row.remark or row.doubt:
-            emit_line(f"{row.arm}: {row.remark or row.doubt}")
+            emit_line(f"{row.figures['arm']}: {row.remark or row.doubt}")
     for table in report_tables(run):
         print_table(table, form, table.caption)
 

@@ -22,6 +22,7 @@ from serde_lab.lab.inputs.prepared import are_prepared, default_cache
 from serde_lab.lab.run_settings import RunSettings
 from serde_lab.lab.search import PlannedRung
 from serde_lab.runs.directory import load_run, resolve_run
+from serde_lab.scenario.datasets import tables_of
 from serde_lab.scenario.model import Arm, ParquetData, Scenario
 from tpch import TABLES
 
@@ -68,8 +69,8 @@ def estimate_seconds(
     if before and all(arm.name in before for arm in arms):
         seconds = {arm.name: before[arm.name] + _CELL_S for arm in arms}
         return _FIXED_S + _in_all(seconds, cells, cells_of), "as in an earlier run of this scenario"
-    source_rows, _ = _source(scenario)
-    rows = sum(scenario.rows_of(source_rows)[len(scenario.setups) :])
+    tables = tables_of(scenario).values()
+    rows = sum(sum(one.rows_of(_source(one)[0])[len(one.setups) :]) for one in tables)
     batches = 0 if scenario.stream is None else scenario.stream.batches
     seconds = {
         arm.name: _CELL_S
@@ -127,19 +128,22 @@ def disk_need(
 ) -> DiskNeed:
     """The need of all points, which run one after the other; inputs that exist already need nothing."""
     kept, work = 0.0, 0.0
-    for scenario, _ in points:
-        source_rows, scale = _source(scenario)
-        rows = scenario.rows_of(source_rows)
-        if not are_prepared(scenario, cache):
-            generated = 0 if isinstance(scenario.data, ParquetData) else source_rows * _GENERATED
-            kept += scale * (generated + sum(rows) * _INPUT)
-        if scenario.codec_only:
-            continue
-        timed = rows[len(scenario.setups) :]
-        shuffles = _SHUFFLES * max(timed) * _SHUFFLE
-        # a cell's table links the files of the set-up, and copy-on-write keeps the files it replaces
-        tables = _TABLE * (sum(rows) + sum(timed))
-        work = max(work, scale * (shuffles + tables + sum(rows) * _ORACLE))
+    for point, _ in points:
+        of_point = 0.0
+        for scenario in tables_of(point).values():
+            source_rows, scale = _source(scenario)
+            rows = scenario.rows_of(source_rows)
+            if not are_prepared(scenario, cache):
+                made_up = not isinstance(scenario.data, ParquetData)
+                kept += scale * (made_up * source_rows * _GENERATED + sum(rows) * _INPUT)
+            if scenario.codec_only:
+                continue
+            timed = rows[len(scenario.setups) :]
+            shuffles = _SHUFFLES * max(timed) * _SHUFFLE
+            # a cell's table links the files of the set-up, and copy-on-write keeps the files it replaces
+            tables = _TABLE * (sum(rows) + sum(timed))
+            of_point += scale * (shuffles + tables + sum(rows) * _ORACLE)
+        work = max(work, of_point)
     return DiskNeed(int(kept), int(work))
 
 

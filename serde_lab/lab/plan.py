@@ -135,6 +135,8 @@ def options_of(scenario: Scenario, arm: Arm, write: Write) -> dict[str, Any]:
         }
         if arm.source_reader != "auto":
             options["serde_lab.source_reader"] = arm.source_reader
+        if arm.shuffle != "dataframe":
+            options["serde_lab.shuffle"] = arm.shuffle
     return options
 
 

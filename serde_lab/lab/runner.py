@@ -13,11 +13,13 @@ import pyarrow.parquet as pq
 
 from serde_lab.errors import RunError, UsageError, worst
 from serde_lab.lab.cells.codec_cells import CodecCells
+from serde_lab.lab.cells.dataset_cells import DatasetCells
 from serde_lab.lab.cells.table_cells import InProcess, TableCells
 from serde_lab.lab.checks.cell_checks import CellChecks
+from serde_lab.lab.checks.dataset_checks import DatasetChecks
 from serde_lab.lab.checks.referee import REFEREE, Referee
 from serde_lab.lab.checks.stand_alone import Proof, frames_stand_alone
-from serde_lab.lab.folders import check_work, work_folder
+from serde_lab.lab.folders import check_work, kept_as, work_folder
 from serde_lab.lab.header import run_header, swept_header
 from serde_lab.lab.inputs.prepared import PreparedInputs, default_cache
 from serde_lab.lab.needs import check_disk
@@ -43,6 +45,7 @@ from serde_lab.records.schema import RecordSchema
 from serde_lab.runs.directory import load_header, load_run
 from serde_lab.runs.model import Check
 from serde_lab.runs.writer import RunWriter
+from serde_lab.scenario.datasets import tables_of, writes_several
 from serde_lab.scenario.loading import parse_scenario, sweep_points
 from serde_lab.scenario.model import Arm, Scenario
 
@@ -129,10 +132,11 @@ def check_kept_tables(
                 )
         settings.kept_tables.check(
             [
-                arm.name
+                kept_as(arm.name, table if scenario.datasets else "")
                 for scenario, arms in scenarios
                 for point in sweep_points(scenario)
                 for arm in point.arms(chosen_arms(scenario, arms))
+                for table in tables_of(scenario)
             ]
         )
 
@@ -239,6 +243,8 @@ def _codec_session(point: PreparedPoint, settings: RunSettings, work: Path) -> S
 
 def _table_checks(point: PreparedPoint, work: Path, progress: Progress) -> CellChecks:
     progress.message("computing the expected rows (DuckDB)")
+    if writes_several(point.scenario):
+        return DatasetChecks(point.tables, work)
     return CellChecks(point.scenario, point.inputs, work)
 
 
@@ -268,21 +274,26 @@ def _table_cells(
     They run in this process without Spark, in a Spark session, or in several sessions that take turns.
     """
     scenario, sessions = point.scenario, point.peers.sessions
-    tidy_heap = point.peers.with_peers or is_large(point.inputs)
+    tidy_heap = point.peers.with_peers or any(is_large(table.inputs) for table in point.tables)
+    several = point.tables if writes_several(scenario) else ()
     with ExitStack() as stack:
         cells: Cells
         if scenario.measure.exchange != "spark":
-            cells = TableCells(scenario, point.inputs, work, InProcess())
+            engine = InProcess()
+            if several:
+                cells = DatasetCells(several, work, engine)
+            else:
+                cells = TableCells(scenario, point.inputs, work, engine)
         else:
             progress.message("starting Spark")
-            measured = Measured(scenario, point.inputs, settings, work, tidy_heap)
+            measured = Measured(scenario, point.inputs, settings, work, tidy_heap, several)
             if len(sessions) > 1:
                 check_heaps([heap_of(scenario, settings, plan) for plan in sessions])
                 cells = stack.enter_context(SessionsApart(sessions, measured))
             else:
                 session = stack.enter_context(RunSession(scenario, settings, work, sessions[0]))
                 cells = measured.cells(session, work)
-        if point.inputs.setups:
+        if any(table.inputs.setups for table in point.tables):
             progress.message("writing the set-up table")
         cells.set_up()
         yield cells

@@ -1,4 +1,4 @@
-"""Defines the sections of a scenario file that say how to measure and what to gate.
+"""Defines the sections of a scenario file that say how arms work, how to measure and what to gate.
 
 `model` has the other sections and the whole file.
 """
@@ -60,6 +60,31 @@ class ScenarioSection(BaseModel):
     def given(self) -> dict[str, Any]:
         """The keys that the file gives, with their values."""
         return self.model_dump(exclude_unset=True)
+
+
+class ArmOptions(BaseModel):
+    """`[arm.options]`: the options that all strategies have; any other key is the strategy's own.
+
+    A key that is not given stays None, and the strategy's default applies. `rows_per_frame` 0 means a
+    whole batch.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True, allow_inf_nan=False)
+
+    execution: Literal["row", "batch"] | None = None
+    rows_per_frame: Annotated[int, Field(ge=0, le=(1 << 31) - 1)] | None = None
+    max_frame_bytes: Annotated[int, Field(ge=1)] | None = None
+    integrity: Literal["none", "crc32c"] | None = None
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """The strategy's own keys."""
+        return dict(self.model_extra or {})
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Every key that the file gives, common or own."""
+        return self.model_dump(exclude_none=True)
 
 
 class Measure(ScenarioSection):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import subprocess
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -11,7 +10,7 @@ import pytest
 
 from serde_lab.errors import SetupError
 from serde_lab.lab.jars import repository as maven_repository
-from serde_lab.lab.jars.repository import class_constant, homes, local_repositories, repository
+from serde_lab.lab.jars.repository import homes, local_repositories, repository
 from tests.lab.jar_server import no_other_home
 
 REPOSITORY = Path(__file__).parents[2]
@@ -163,36 +162,3 @@ def test_without_a_resolver_the_variable_is_asked_for(
         SetupError, match=r"no Maven repository is known: .*\(name one in SERDE_LAB_"
     ):
         repository({})
-
-
-def text(value: str) -> bytes:
-    return struct.pack(">BH", 1, len(value)) + value.encode()
-
-
-def java_class(name: str) -> bytes:
-    """A class with an interface, a constant of each size, and two fields, the second of which is text."""
-    pool = (
-        text("ConstantValue"),  # 1
-        text("FIRST"),  # 2
-        text(name),  # 3
-        text("https://of.example/"),  # 4
-        struct.pack(">BH", 8, 4),  # 5: the string constant
-        struct.pack(">Bq", 5, 1),  # 6 and 7: a long
-        struct.pack(">Bi", 3, 1),  # 8: an int
-        struct.pack(">BBH", 15, 1, 1),  # 9: a method handle
-        struct.pack(">BH", 7, 2),  # 10: a class
-        struct.pack(">Bd", 6, 1.0),  # 11 and 12: a double
-        text("Deprecated"),  # 13
-    )
-    deprecated = struct.pack(">HI", 13, 3) + b"abc"
-    constant = struct.pack(">HIH", 1, 2, 8)
-    first = struct.pack(">4H", 0, 2, 2, 1) + constant
-    second = struct.pack(">4H", 0, 3, 2, 2) + deprecated + struct.pack(">HIH", 1, 2, 5)
-    head = b"\xca\xfe\xba\xbe" + struct.pack(">HHH", 0, 52, 14) + b"".join(pool)
-    return head + struct.pack(">5H", 0, 10, 10, 1, 10) + struct.pack(">H", 2) + first + second
-
-
-def test_a_constant_is_read_from_a_class() -> None:
-    assert class_constant(java_class("ROOT"), "ROOT") == "https://of.example/"
-    assert class_constant(java_class("ROOT"), "OTHER") is None
-    assert class_constant(java_class("ROOT"), "FIRST") is None

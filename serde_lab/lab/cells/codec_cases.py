@@ -8,7 +8,7 @@ with every share of strings.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -54,14 +54,7 @@ class CodecCase:
 
     def to_json(self) -> dict[str, Any]:
         """The case as run.json stores it."""
-        return {
-            "name": self.name,
-            "group": self.group,
-            "rows": self.rows,
-            "columns": self.columns,
-            "type": self.type,
-            "string_share": self.string_share,
-        }
+        return {"name": self.name, **asdict(self)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ import importlib.util
 import os
 import pwd
 import re
-import struct
 import urllib.parse
 import zipfile
 from base64 import b64encode
@@ -26,7 +25,9 @@ from serde_lab.errors import SetupError
 VARIABLE = "SERDE_LAB_MAVEN_REPOSITORY"
 
 _CENTRAL = "central"
-_RESOLVER = ("org/apache/ivy/plugins/resolver/IBiblioResolver.class", "DEFAULT_M2_ROOT")
+_RESOLVER = "org/apache/ivy/plugins/resolver/IBiblioResolver.class"
+_ROOT = re.compile(rb"\x01..(https://[!-~]*/maven2/)", re.DOTALL)
+"""The address of a repository with Maven's layout, as a text constant of a Java class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,55 +157,14 @@ def _at(address: str, origin: str, login: tuple[str, str] | None = None) -> Repo
 
 def _default_root() -> str:
     """The address from which Spark resolves packages by default."""
-    class_file, constant = _RESOLVER
     package = importlib.util.find_spec("pyspark")
     folder = Path(package.origin).parent / "jars" if package and package.origin else Path("jars")
     for jar in sorted(folder.glob("ivy-*.jar")):
         with zipfile.ZipFile(jar) as archive:
-            found = class_constant(archive.read(class_file), constant)
+            found = _ROOT.search(archive.read(_RESOLVER))
         if found is not None:
-            return found
+            return found[1].decode()
     raise SetupError(
         f"no Maven repository is known: {folder} has no Ivy jar with a default one",
         hint=f"name one in {VARIABLE}",
     )
-
-
-def class_constant(content: bytes, name: str) -> str | None:
-    """The text of the constant `name` of a Java class; None if it has no such text.
-
-    Source of the layout: Java Virtual Machine Specification, chapter 4.
-    """
-    at = 8  # after the magic number and the version
-
-    def read(form: str) -> tuple[int, ...]:
-        nonlocal at
-        at += struct.calcsize(form)
-        return struct.unpack_from(form, content, at - struct.calcsize(form))
-
-    pool: dict[int, bytes | int] = {}
-    (count,) = read(">H")
-    index = 1
-    while index < count:
-        (tag,) = read(">B")
-        if tag == 1:  # text
-            (length,) = read(">H")
-            pool[index] = content[at : at + length]
-            at += length
-        elif tag == 8:  # a string constant: the index of its text
-            (pool[index],) = read(">H")
-        else:
-            at += {7: 2, 16: 2, 19: 2, 20: 2, 15: 3, 5: 8, 6: 8}.get(tag, 4)
-        index += 2 if tag in (5, 6) else 1  # long and double take two entries
-    *_, interfaces = read(">4H")
-    at += 2 * interfaces
-    (fields,) = read(">H")
-    for _ in range(fields):
-        _, field_name, _, attributes = read(">4H")
-        for _ in range(attributes):
-            attribute, length = read(">HI")
-            if pool.get(attribute) == b"ConstantValue" and pool.get(field_name) == name.encode():
-                text = pool.get(pool.get(read(">H")[0]))  # type: ignore[arg-type]
-                return text.decode() if isinstance(text, bytes) else None
-            at += length
-    return None

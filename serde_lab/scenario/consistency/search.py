@@ -21,6 +21,8 @@ def check(scenario: Scenario) -> Iterator[Problem]:
     for section in ("stream", "sweep"):
         if getattr(scenario, section) is not None:
             yield Problem("search", f"cannot be combined with [{section}]")
+    if scenario.datasets:
+        yield Problem("search", "cannot be combined with [[dataset]]")
     if scenario.measure.rounds < FEWEST_CONFIRMING:
         yield Problem(
             "measure.rounds",
