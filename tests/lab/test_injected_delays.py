@@ -24,7 +24,7 @@ from serde_lab.lab.cells.table_cells import TableCells
 from serde_lab.lab.inputs.prepared import prepare_inputs
 from serde_lab.measure.commit import CommitMeasure
 from serde_lab.measure.timeline import AttemptReport
-from serde_lab.pipeline.exchange.routing import Hop, Task
+from serde_lab.pipeline.exchange.routing import Task
 from serde_lab.pipeline.spark import exchange as spark_exchange
 from serde_lab.pipeline.spark.worker import SparkTask
 from serde_lab.pipeline.topologies import Stage
@@ -121,11 +121,12 @@ def test_a_delay_in_our_code_outside_every_timer_is_unattributed(
     measure: Callable[[str], Measured], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class SleepsUntimed(SparkTask):  # local: it travels to workers by value
-        def _salted(
-            self, stage: Stage, task: Task, hop: Hop, batches: Iterable[pa.RecordBatch]
+        def _output(
+            self, stage: Stage, task: Task, batches: Iterable[pa.RecordBatch]
         ) -> Iterator[pa.RecordBatch]:
-            time.sleep(DELAY_S)
-            yield from super()._salted(stage, task, hop, batches)
+            if task.hop is not None:
+                time.sleep(DELAY_S)
+            yield from super()._output(stage, task, batches)
 
     monkeypatch.setattr(spark_exchange, "SparkTask", SleepsUntimed)
     measured = measure("untimed")

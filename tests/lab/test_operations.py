@@ -69,7 +69,8 @@ def test_every_operation_is_measured_and_right(kind: str, arms: list[Any], tmp_p
 
 @pytest.mark.spark
 def test_over_spark(tmp_path: Path) -> None:
-    whole = document(tmp_path, [*ARMS[:1], "arrow"], "spark", "MERGE_ON_READ")
+    by_bytes = {"name": "by_bytes", "strategy": "arrow", "shuffle": "rdd"}
+    whole = document(tmp_path, [*ARMS[:1], "arrow", by_bytes], "spark", "MERGE_ON_READ")
     whole["commit"].insert(0, INSERT)
     run = run_in_a_process(whole | {"reference": "state"}, tmp_path)
     all_is_well(run, len(whole["commit"]))

@@ -84,6 +84,7 @@ def test_every_step_of_the_ladder_changes_one_factor() -> None:
         ("internal_row_1000", "framing"),
         ("arrow_1000", "representation"),
         ("arrow_10000", "framing"),
+        ("arrow_10000_rdd", "shuffle"),
     ]
     assert [arm.changes for arm in arms[1:]] == [factor for _, factor in found]
 
@@ -107,6 +108,9 @@ def test_every_key_is_explained_and_no_other() -> None:
     vocabulary: dict[str, list[str]] = {}
     for place, key in all_keys():
         vocabulary.setdefault(place, []).append(key)
+    for place in [place for place in vocabulary if place.startswith("dataset.")]:
+        # a dataset's keys are explained where those of the file are
+        assert vocabulary.pop(place) == vocabulary[place.removeprefix("dataset.")]
     documented = _documented()
     assert {place: sorted(keys) for place, keys in documented.items()} == {
         place: sorted(keys) for place, keys in vocabulary.items()

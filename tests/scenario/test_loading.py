@@ -197,7 +197,8 @@ def test_rows_of_a_batch() -> None:
         ([("measure", 3)], "measure: found 3, expected a table"),
         ([("table", {"hive_style": "yes"})], "table.hive_style: found 'yes', expected true or false"),
         ([("table", {"time_folders": {"output.dateformat": 1}})], "table.time_folders"),
-        ([("table", {"time_folders": {"output": "y"}})], "table.time_folders: needs one key"),
+        ([("table", {"time_folders": {"output": "y"}}), ("data/partition", [])],
+         "table.time_folders: needs one key column or more and one partition column, found 2 and 0"),
         ([("table", {"version": 7})], "table.version: found 7, expected one of 9, 6"),
         ([("table", {"codec": "zst"})], "table.codec: found 'zst', expected one of zstd, gzip, "
          "snappy, lz4, uncompressed; did you mean 'zstd'?"),
@@ -313,6 +314,18 @@ def test_rows_of_a_batch() -> None:
         ([("arm/0/source_reader", "spark"), ("measure/exchange", "none")],
          "arm.a.source_reader: needs Spark, but measure.exchange is 'none'"),
         ([("arm/0/source_reader", "files")], "arm.a.source_reader: "),
+        # the form in which frames cross Spark's shuffle
+        ([("arm/2/shuffle", "rdd")], "arm.c.shuffle: is only for strategies, not for a control"),
+        ([("arm/0/shuffle", "rdd"), ("measure/exchange", "inprocess")],
+         "arm.a.shuffle: needs Spark, but measure.exchange is 'inprocess'"),
+        ([("arm/0/shuffle", "rdd"), ("arm/0/source_reader", "spark")],
+         "arm.a.shuffle: is 'rdd', but Spark reads the source"),
+        ([("arm/0/shuffle", "rdd"), ("arm/0/topology", {"name": "step3"})],
+         "arm.a.shuffle: is 'rdd', but topology 'step3' sorts frames"),
+        ([("arm/0/shuffle", "rdd"), ("arm/2", {"name": "c", "control": "exchange_only", "frames_of": "a"})],
+         "arm.c.frames_of: is 'a', whose shuffle is 'rdd'"),
+        ([("arm/1/changes", "shuffle")], "arm.b.changes: is 'shuffle', but the difference from arm 'a' is"),
+        ([("arm/0/shuffle", "bytes")], "arm.a.shuffle: "),
         ([("arm/2", {"name": "c", "peer": "hudi_spark_record"})], "arm.c: hudi_spark_record writes no "
          "table: it needs measure.exchange 'none', which is 'spark'"),
         ([("arm/2", {"name": "c", "peer": "hudi_spark_record"}), ("measure/exchange", "none"),

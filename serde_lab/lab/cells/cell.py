@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from serde_lab.errors import LabError
 from serde_lab.lab.inputs.prepared import CommitInput, PreparedInputs
 from serde_lab.lab.own_reader import located
 from serde_lab.lab.plan import Write, hops_of, serde_options, write_options
@@ -30,6 +31,10 @@ from serde_lab.table.table import HoodieTable
 if TYPE_CHECKING:
     from serde_lab.lab.cells.bench import Bench
     from serde_lab.pipeline.spark.exchange import SparkExchange
+
+
+Answer: TypeAlias = tuple[tuple[Any, ...], ...]
+"""The rows of a query's answer, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,10 @@ class CellResult:
     threads_left: int = 0
     frames: tuple[bytes, ...] = ()
     """Frames of the run, drawn at random where they arrived."""
+    parts: Mapping[str, CellResult] = field(default_factory=dict)
+    """By table, the results of a cell that wrote several, whose `table` and `frames` are the first's."""
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+    """The rows that Spark answered to each query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +107,10 @@ class InputSizes:
 
 @dataclass(frozen=True, slots=True)
 class CellJob:
-    """What a cell measures: an arm of a scenario on `table`, its own clone of the set-up table."""
+    """What a cell measures: an arm of a scenario on `table`, its own clone of the set-up table.
+
+    `follows`: the cell has written another table just before, with workers that serve for this one too.
+    """
 
     name: str
     arm: Arm
@@ -106,6 +118,7 @@ class CellJob:
     inputs: PreparedInputs
     sizes: InputSizes
     table: Path
+    follows: bool = False
 
 
 class CommitsCell(MeasurableCell):
@@ -199,6 +212,8 @@ class SparkWriteCell(WriteCell):
 
     def start(self) -> Iterator[Sample]:
         job = self.job
+        if job.follows:
+            return
         rows = max((c.rows // max(1, len(c.files)) for c in job.inputs.commits), default=0)
         strategy, options = job.arm.strategy or "arrow", serde_options(job.arm)
         start_s = self.bench.fresh_workers(job.name, strategy, options, rows)
@@ -210,6 +225,10 @@ class SparkWriteCell(WriteCell):
         with self.bench.batches_of(prepared.options.max_records_per_batch), prepared.hold():
             written, window = self.bench.measured(
                 group, lambda: prepared.commit(exchange, timeline=driver)
+            )
+        if exchange.obstacle:
+            raise LabError(
+                f"arm {self.job.arm.name!r} has shuffle = 'rdd', but {exchange.obstacle}"
             )
         measure = measure_commit(
             window.interval,
@@ -226,7 +245,15 @@ class SparkWriteCell(WriteCell):
         """The exchange that carries the rows of `commit`."""
 
 
-def frame_counts(counters: Collection[Mapping[str, int]]) -> dict[str, int]:
+class FrameCounts(TypedDict):
+    """Counts of `CellResult`."""
+
+    sniffed: int
+    foreign: int
+    threads_left: int
+
+
+def frame_counts(counters: Collection[Mapping[str, int]]) -> FrameCounts:
     """`sniffed`, `foreign` and `threads_left` of `CellResult`, from what stages or tasks counted."""
     return {
         # sent frames are counted without index records, so received ones are too

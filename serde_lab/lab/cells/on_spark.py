@@ -103,9 +103,10 @@ class StrategyCell(SparkWriteCell):
     """A strategy: records cross the shuffle in its frames."""
 
     def exchange(self, commit: CommitInput) -> SparkExchange:
-        if self.job.arm.source_reader == "spark":
+        arm = self.job.arm
+        if arm.source_reader == "spark":
             return SparkExchange(stored_columns(self.bench.source(commit.files)), own_reader=False)
-        return FilesExchange(self.bench.spark, commit.files)
+        return FilesExchange(self.bench.spark, commit.files, arm.shuffle)
 
 
 class NativeCell(StrategyCell):

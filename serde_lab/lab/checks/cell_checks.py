@@ -106,16 +106,28 @@ class CellChecks:
 
     def judge(self, arm: Arm, result: CellResult) -> TableVerdict:
         """Every check of one cell; the fingerprint is None if no table was written or readable."""
+        of_table = self.of_table(arm, result)
+        return TableVerdict((*self.of_cell(arm, result), *of_table.results), of_table.fingerprint)
+
+    def of_cell(self, arm: Arm, result: CellResult) -> list[CheckResult]:
+        """The checks of what a cell did as a whole, however many tables it wrote."""
+        if arm.strategy is None:
+            return []
+        makes = self._scenario.topology_of(arm).makes_records
+        tasks = _tasks(result) if self._scenario.stream is not None else 0
+        on_spark = self._scenario.measure.exchange == "spark"
+        return [
+            _wire(arm, result) if makes else _no_wire(result),
+            _timers(result, tasks),
+            _processes(result, on_spark, tasks),
+        ]
+
+    def of_table(self, arm: Arm, result: CellResult) -> TableVerdict:
+        """The checks of one table and of the frames that carried its rows."""
         found: list[CheckResult] = []
         fingerprint = None
-        if arm.strategy is not None:
-            makes = self._scenario.topology_of(arm).makes_records
-            tasks = _tasks(result) if self._scenario.stream is not None else 0
-            found += [_wire(arm, result) if makes else _no_wire(result), _timers(result, tasks)]
-            on_spark = self._scenario.measure.exchange == "spark"
-            found.append(_processes(result, on_spark, tasks))
-            if makes:
-                found.append(self._holds_rows(arm, result))
+        if arm.strategy is not None and self._scenario.topology_of(arm).makes_records:
+            found.append(self._holds_rows(arm, result))
         if result.table is None:
             found.append(CheckResult(MOVED, True, f"{result.rows:,} rows"))
         elif arm.control in PLAIN_CONTROLS:

@@ -30,6 +30,7 @@ OWN_PREFIX = "serde_lab.strategy."
 PARTIAL_UPDATES = "serde_lab.partial_updates"
 
 SourceReader = Literal["auto", "spark"]
+Shuffle = Literal["dataframe", "rdd"]
 _FORMAT = BaseFileFormat()
 
 
@@ -71,6 +72,8 @@ class WriteOptions:
     worker_memory_mb: int = 1024
     max_records_per_batch: int = 10_000
     source_reader: SourceReader = "auto"
+    shuffle: Shuffle = "dataframe"
+    """The form in which frames cross Spark's shuffle: a binary column, or the bytes of an RDD."""
     source_bytes: int = 0
     """Approximate bytes of the data, if known; with the table's size they set the number of shards."""
     seed: int | None = None
@@ -128,6 +131,10 @@ _OWN = {
     "serde_lab.worker_memory_mb": "memory of one Python worker, in MB; it determines the number of shards",
     "serde_lab.max_records_per_batch": "rows of an Arrow batch between Spark and Python",
     "serde_lab.source_reader": "auto: tasks read the files of a plain Parquet scan themselves; spark: never",
+    "serde_lab.shuffle": (
+        "dataframe: frames cross Spark's shuffle as a column; rdd: as the bytes of an RDD, if tasks read the"
+        " source's files themselves and no hop sorts"
+    ),
     PARTIAL_UPDATES: "true: table columns that are missing from the data keep their stored values",
     "serde_lab.ordering_nulls": (
         "refuse, or lowest: null ordering values lose to any other (Apache Hudi cannot read them)"
@@ -216,6 +223,10 @@ def parse_options(options: Mapping[str, Any], stored: TableConfig | None = None)
         source_reader=cast(
             SourceReader,
             reader.choice("serde_lab.source_reader", ("auto", "spark"), lower=True) or "auto",
+        ),
+        shuffle=cast(
+            Shuffle,
+            reader.choice("serde_lab.shuffle", ("dataframe", "rdd"), lower=True) or "dataframe",
         ),
         max_records_per_batch=reader.number("serde_lab.max_records_per_batch", 10_000, least=1),
         seed=reader.any_number("serde_lab.seed"),

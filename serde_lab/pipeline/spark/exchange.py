@@ -1,7 +1,7 @@
-"""The exchange over Spark's shuffle: mapInArrow, repartition by salt, mapInArrow.
+"""The exchange over Spark's shuffle, which the driver builds stage by stage.
 
-It builds the data frames of the hops on the driver. Spark sees only opaque frames; with `position` a
-reduce task restores the input order and receives its shards in turn.
+Spark sees only opaque frames; with `position` a reduce task restores the input order and receives its
+shards in turn.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from serde_lab.measure.timeline import AttemptReport
 from serde_lab.pipeline.assign.stages import bootstrap_tasks
 from serde_lab.pipeline.exchange.in_process import Exchange, summed
 from serde_lab.pipeline.exchange.routing import salts
+from serde_lab.pipeline.options.write import Shuffle
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.source.files import SourceFiles, known_files
 from serde_lab.pipeline.spark.dataframe import (
@@ -35,10 +36,15 @@ from serde_lab.pipeline.spark.dataframe import (
     path_and_key,
     plain_files,
 )
+from serde_lab.pipeline.spark.shuffle import (
+    DataFrameInput,
+    RddInput,
+    StageInput,
+    obstacle_to_bytes,
+)
 from serde_lab.pipeline.spark.worker import (
     BOOTSTRAP_STAGE,
     COLUMNS_STAGE,
-    SALTED,
     ReportsParam,
     SparkTask,
     WarmUp,
@@ -63,18 +69,25 @@ class SparkExchange(Exchange):
 
     `reports` collects the task reports, one for every attempt that finished. `own_reader`: if the source
     is a plain scan (`spark.dataframe`), tasks read its files themselves, and the JVM sends no rows.
+    `shuffle`: the form in which frames cross. A write whose frames cannot cross as the bytes of an RDD has
+    DataFrames, and `obstacle` says why.
     """
 
-    def __init__(self, source: DataFrame, own_reader: bool = True) -> None:
+    obstacle = ""
+
+    def __init__(
+        self, source: DataFrame, own_reader: bool = True, shuffle: Shuffle = "dataframe"
+    ) -> None:
         self.source = source
         self.spark = source.sparkSession
-        self.own_reader = own_reader
+        self.own_reader, self.shuffle = own_reader, shuffle
         self.reports: list[AttemptReport] = []
 
     def frames(self, plan: WritePlan, reports: Any) -> DataFrame:
         """The output of the first stage with salts, as the first hop shuffles it."""
         files = self._files(plan)
-        return self._input(plan, files).mapInArrow(self._first(plan, reports, files), SALTED)
+        first = DataFrameInput(self._input(plan, files))
+        return first.salted(topology_of(plan).hops[0], plan, self._first(plan, reports, files))
 
     def _files(self, plan: WritePlan) -> SourceFiles | None:
         topology = topology_of(plan)
@@ -95,8 +108,7 @@ class SparkExchange(Exchange):
             order = path_and_key(self.source, plan)
             ranges = self.source.repartitionByRange(plan.targets, *order)
             return ranges.sortWithinPartitions(*order).select(*columns)
-        tasks = len(files.partitions)
-        return self.spark.range(0, tasks, 1, tasks)
+        return DataFrameInput.numbers(self.spark, len(files.partitions)).rows
 
     def _first(self, plan: WritePlan, reports: Any, files: SourceFiles | None) -> SparkTask:
         return SparkTask(plan, 0, reports, files, self._batch_rows)
@@ -106,26 +118,27 @@ class SparkExchange(Exchange):
         topology, files = topology_of(plan), self._files(plan)
         if not topology.stages:
             return ()
-        moved, task = self._input(plan, files), self._first(plan, reports, files)
+        moved = self._stage_input(plan, files)
+        task = self._first(plan, reports, files)
         for number, hop in enumerate(topology.hops, start=1):
-            sent = moved.mapInArrow(task, SALTED)
-            if number - 1 == topology.index_joins and bootstrap_tasks(plan):
-                # after the others, whose task numbers must equal their input partitions
-                sent = sent.union(self._index_records(plan, reports))
-            sent = sent.repartition(hop.tasks(plan), "salt")
-            if hop.is_sorted(plan):
-                sent = sent.sortWithinPartitions("position")
-            moved, task = sent.select("position", "frame"), SparkTask(plan, number, reports)
+            beside = None
+            if number - 1 == topology.index_joins and (senders := bootstrap_tasks(plan)):
+                beside = senders, SparkTask(plan, BOOTSTRAP_STAGE, reports)
+            moved = moved.over(hop, plan, task, beside)
+            task = SparkTask(plan, number, reports)
         if files is None:
             return self._collect(moved, task, reports)
         # Python receives only frames, so a batch needs fewer of them than of rows
         with batches_of(self.spark, _frames_at_once(plan, self._batch_rows)):
             return self._collect(moved, task, reports)
 
-    def _index_records(self, plan: WritePlan, reports: Any) -> DataFrame:
-        tasks = bootstrap_tasks(plan)
-        numbers = self.spark.range(0, tasks, 1, tasks)
-        return numbers.mapInArrow(SparkTask(plan, BOOTSTRAP_STAGE, reports), SALTED)
+    def _stage_input(self, plan: WritePlan, files: SourceFiles | None) -> StageInput:
+        """The input of the first stage, in the form in which all frames cross."""
+        if self.shuffle == "rdd" and topology_of(plan).hops:
+            self.obstacle = obstacle_to_bytes(self.spark.sparkContext, plan, files is not None)
+            if files is not None and not self.obstacle:
+                return RddInput.numbers(self.spark, len(files.partitions))
+        return DataFrameInput(self._input(plan, files))
 
     @property
     def _batch_rows(self) -> int:
@@ -134,11 +147,11 @@ class SparkExchange(Exchange):
     def counters(self) -> Counter[str]:
         return summed(one.report.counters for one in self.reports)
 
-    def _collect(self, moved: DataFrame, task: SparkTask, reports: Any) -> tuple[WriteStat, ...]:
+    def _collect(self, moved: StageInput, task: SparkTask, reports: Any) -> tuple[WriteStat, ...]:
         with on_purpose():
-            rows = moved.mapInArrow(task, "status binary").collect()
+            statuses = moved.statuses(task)
         self.reports = list(reports.value)
-        return tuple(pickle.loads(row.status) for row in rows)
+        return tuple(pickle.loads(status) for status in statuses)
 
 
 class FilesExchange(SparkExchange):
@@ -147,8 +160,10 @@ class FilesExchange(SparkExchange):
     Tasks read the files themselves if Arrow gives the rows that Spark would give; otherwise Spark reads them.
     """
 
-    def __init__(self, spark: SparkSession, paths: Sequence[Path]) -> None:
-        self.spark, self.paths = spark, paths
+    def __init__(
+        self, spark: SparkSession, paths: Sequence[Path], shuffle: Shuffle = "dataframe"
+    ) -> None:
+        self.spark, self.paths, self.shuffle = spark, paths, shuffle
         self.reports = []
 
     @cached_property
@@ -186,7 +201,8 @@ class ColumnsExchange(SparkExchange):
             .repartition(plan.targets, "salt")
             .drop("salt")
         )
-        return self._collect(moved, SparkTask(plan, COLUMNS_STAGE, reports), reports)
+        task = SparkTask(plan, COLUMNS_STAGE, reports)
+        return self._collect(DataFrameInput(moved), task, reports)
 
 
 def scan_of_files(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:

@@ -81,7 +81,8 @@ def exchange_for(df: DataFrame, options: WriteOptions) -> SparkExchange:
     table = options.table
     by_columns = bulk and computes_keys(df, table) and not holds_separators(df, table)
     kind = ColumnsExchange if by_columns else SparkExchange
-    return kind(stored_columns(df), own_reader=options.source_reader == "auto")
+    reads_files = options.source_reader == "auto"
+    return kind(stored_columns(df), own_reader=reads_files, shuffle=options.shuffle)
 
 
 def arrow_schema(df: DataFrame) -> pa.Schema:

@@ -1,8 +1,8 @@
 """Spark's Python workers: runs the stages inside them, times them, and checks their interpreter.
 
-It adapts the stages to `mapInArrow` and sets up the worker process. Workers import it by reference, so
-that only the plan is pickled. Spark starts the interpreter that PYSPARK_PYTHON names, or `python3`, whichever
-one runs the driver.
+It makes a stage the function that `mapInArrow` or an RDD calls, and sets up the worker process. Workers
+import it by reference, so that only the plan is pickled. Spark starts the interpreter that PYSPARK_PYTHON
+names, or `python3`, whichever one runs the driver.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from serde_lab.errors import LabError, SetupError
 from serde_lab.measure.timeline import THREADS_LEFT, AttemptReport, TaskTimeline
-from serde_lab.pipeline.exchange.routing import Hop, Task, salts
+from serde_lab.pipeline.exchange.routing import Hop, Task
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.source.files import SourceFiles
 from serde_lab.pipeline.topologies import BOOTSTRAP, COLUMNS, Stage, topology_of
@@ -52,7 +52,6 @@ pa.set_io_thread_count(1)
 STATUS_FIELD = pa.field("status", pa.binary(), nullable=False)
 STATUS = pa.schema([STATUS_FIELD])
 _MARK = "<<serde_lab>>"
-SALTED = "salt int, position long, frame binary"
 COLUMNS_STAGE = -1
 """Number of the stage behind a hop of Spark's own columns; it is in no topology."""
 BOOTSTRAP_STAGE = -2
@@ -84,7 +83,7 @@ Reports = Accumulator[list[Any]]
 
 
 class SparkTask:
-    """One stage as the function that `mapInArrow` calls; it reports its timeline at the end.
+    """One stage as a function from batches to batches; it reports its timeline at the end.
 
     `stage` is its number in the plan's topology, or COLUMNS_STAGE or BOOTSTRAP_STAGE. With `files`, the
     task reads its own files, `batch_rows` at a time, and ignores the rows that Spark sends.
@@ -125,12 +124,7 @@ class SparkTask:
                 pass
             batches = self.files.batches(partition, self.batch_rows, timeline)
         task = Task(self.plan, partition, timeline, hop, timed=self.files is not None)
-        if hop is None:
-            statuses = [pickle.dumps(s) for s in stage.work(task, batches)]
-            out = pa.RecordBatch.from_arrays([pa.array(statuses, pa.binary())], schema=STATUS)
-            yield from timeline.sink([out])
-        else:
-            yield from self._salted(stage, task, hop, batches)
+        yield from self._output(stage, task, batches)
         self.reports.add([report_of(context, timeline)])
 
     def _place(self) -> tuple[Stage, Hop | None]:
@@ -143,16 +137,16 @@ class SparkTask:
             return BOOTSTRAP, topology.hops[topology.index_joins]
         return topology.stages[self.stage], topology.hop_after(self.stage)
 
-    def _salted(
-        self, stage: Stage, task: Task, hop: Hop, batches: Iterable[pa.RecordBatch]
+    def _output(
+        self, stage: Stage, task: Task, batches: Iterable[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
-        salt_of = pa.array(salts(hop.tasks(self.plan)))
-        for routed in stage.work(task, batches):
-            salt = salt_of.take(routed.column("target"))
-            yield pa.RecordBatch.from_arrays(
-                [salt, routed.column("position"), routed.column("frame")],
-                names=["salt", "position", "frame"],
-            )
+        """Batches of ROUTED, or the statuses of the last stage in one column."""
+        if task.hop is not None:
+            yield from stage.work(task, batches)
+            return
+        statuses = [pickle.dumps(status) for status in stage.work(task, batches)]
+        out = pa.RecordBatch.from_arrays([pa.array(statuses, pa.binary())], schema=STATUS)
+        yield from task.timeline.sink([out])
 
 
 def report_of(context: TaskContext, timeline: TaskTimeline) -> AttemptReport:

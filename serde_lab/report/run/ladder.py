@@ -155,7 +155,7 @@ def _ratio(before: float | None, after: float | None) -> Cell:
 
 
 _FRAMING = ("rows_per_frame", "max_frame_bytes")
-_COMMON = frozenset({"execution", "integrity", "topology", *_FRAMING})
+_COMMON = frozenset({"execution", "integrity", "topology", "source_reader", "shuffle", *_FRAMING})
 _SETTINGS = ("hoodie.", "spark.")
 """How the keys of an arm's `settings` begin; options of strategies begin otherwise."""
 
@@ -184,6 +184,8 @@ def differences(before: ArmValues, after: ArmValues) -> tuple[Difference, ...]:
         ("framing", _FRAMING),
         ("integrity", ("integrity",)),
         ("topology", ("topology",)),
+        ("source", ("source_reader",)),
+        ("shuffle", ("shuffle",)),
         ("settings", tuple(dict.fromkeys(k for k in (*one, *other) if k.startswith(_SETTINGS)))),
     ):
         changed = [key for key in keys if one.get(key) != other.get(key)]
@@ -213,6 +215,7 @@ def options_in_words(arm: ArmValues) -> str:
         parts.append(str(options["integrity"]))
     if options.get("topology"):
         parts.append(str(options["topology"]))
+    parts += [f"{key}={options[key]}" for key in ("source_reader", "shuffle") if key in options]
     parts += [f"{key}={value}" for key, value in options.items() if key not in _COMMON]
     parts.append(_files(arm))
     return " · ".join(part for part in parts if part)

@@ -73,6 +73,7 @@ def _kind(key: str, arm: Arm, scenario: Scenario) -> Iterator[Problem]:
     if arm.kind != "strategy" and arm.merging is not None:
         yield Problem(f"{key}.merging", f"a {arm.kind} always merges as [table] says")
     yield from _source_reader(key, arm, scenario)
+    yield from _shuffle(key, arm, scenario)
     yield from settings_problems(key, arm, scenario)
     if arm.control is not None and arm.control in PLAIN_CONTROLS:
         yield from _plain(key, arm.control, scenario)
@@ -99,6 +100,11 @@ def _kind(key: str, arm: Arm, scenario: Scenario) -> Iterator[Problem]:
         return
     strategies = [other.name for other in scenario.arms if other.kind == "strategy"]
     yield from unknown_arm(f"{key}.frames_of", arm.frames_of, strategies)
+    if any(other.shuffle == "rdd" for other in scenario.arms if other.name == arm.frames_of):
+        yield Problem(
+            f"{key}.frames_of",
+            f"is {arm.frames_of!r}, whose shuffle is 'rdd', but exchange_only sends frames as a DataFrame",
+        )
 
 
 def _plain(key: str, control: str, scenario: Scenario) -> Iterator[Problem]:
@@ -131,6 +137,21 @@ def _source_reader(key: str, arm: Arm, scenario: Scenario) -> Iterator[Problem]:
     elif scenario.measure.exchange != "spark":
         found = scenario.measure.exchange
         yield Problem(f"{key}.source_reader", f"needs Spark, but measure.exchange is {found!r}")
+
+
+def _shuffle(key: str, arm: Arm, scenario: Scenario) -> Iterator[Problem]:
+    """Frames can cross as the bytes of an RDD where tasks read the source, and no hop sorts them."""
+    if arm.shuffle == "dataframe":
+        return
+    where, exchange = f"{key}.shuffle", scenario.measure.exchange
+    if arm.kind != "strategy":
+        yield Problem(where, f"is only for strategies, not for a {arm.kind}")
+    elif exchange != "spark":
+        yield Problem(where, f"needs Spark, but measure.exchange is {exchange!r}")
+    elif scenario.stream is not None or arm.source_reader == "spark":
+        yield Problem(where, "is 'rdd', but Spark reads the source, whose rows come as a DataFrame")
+    elif scenario.topology_of(arm).name == "step3":
+        yield Problem(where, "is 'rdd', but topology 'step3' sorts frames, which a DataFrame does")
 
 
 def _record_peer(key: str, arm: Arm, scenario: Scenario) -> Iterator[Problem]:
@@ -201,6 +222,8 @@ def factors(before: Arm, after: Arm) -> dict[str, list[str]]:
         found["topology"] = ["topology"]
     if before.source_reader != after.source_reader:
         found["source"] = ["source_reader"]
+    if before.shuffle != after.shuffle:
+        found["shuffle"] = ["shuffle"]
     if before.stated_settings != after.stated_settings:
         found["settings"] = ["settings"]
     given, later = before.options.given, after.options.given

@@ -1,0 +1,67 @@
+"""Asks TPC-H's queries of an arm's tables, read by `serde_lab.read` as views of Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from serde_lab.errors import LabError
+from serde_lab.lab.cells.bench import Bench
+from serde_lab.lab.cells.cell import Answer
+from serde_lab.measure.metrics import DETAIL_PREFIX, Sample
+from serde_lab.peers.apache_hudi import root_cause
+from serde_lab.pipeline.spark.exchange import setting
+from serde_lab.pipeline.spark.tables import read
+from tpch import QUERIES
+
+_PARTITIONS = "spark.sql.shuffle.partitions"
+
+
+class SparkQueries:
+    """Asks `queries`, names of `tpch.QUERIES`, in the session of `bench`.
+
+    Its samples are seconds: `spark.open_tables_s` for deciding which files are read, and
+    `spark.query_<name>_s` for each query, from its text to its last row.
+    """
+
+    def __init__(self, bench: Bench, queries: Sequence[str]) -> None:
+        self.bench, self.queries = bench, queries
+
+    def ask(
+        self, cell: str, tables: Mapping[str, Path], answers: dict[str, Answer]
+    ) -> Iterator[Sample]:
+        if not self.queries:
+            return
+        spark = self.bench.spark
+
+        def open_tables() -> None:
+            for name, path in tables.items():
+                read(spark, str(path)).createOrReplaceTempView(name)
+
+        try:
+            yield Sample(
+                f"{DETAIL_PREFIX}open_tables_s", self._seconds(f"{cell}#open", open_tables)
+            )
+            # as many tasks after a shuffle as there are slots: Spark's default of 200 is for clusters
+            with setting(spark, _PARTITIONS, self.bench.slots):
+                for name in self.queries:
+                    seconds = self._seconds(f"{cell}#{name}", partial(self._ask, name, answers))
+                    yield Sample(f"{DETAIL_PREFIX}query_{name}_s", seconds)
+        finally:
+            for name in tables:
+                spark.catalog.dropTempView(name)
+
+    def _ask(self, name: str, answers: dict[str, Answer]) -> None:
+        try:
+            rows = self.bench.spark.sql(QUERIES[name].sql).collect()
+        except (Py4JError, PySparkException) as exc:
+            raise LabError(f"Spark cannot answer {name}: {root_cause(str(exc))}") from exc
+        answers[name] = tuple(tuple(row) for row in rows)
+
+    def _seconds(self, group: str, call: Callable[[], None]) -> float:
+        _, window = self.bench.measured(group, call)
+        return window.wall_ns / 1e9
