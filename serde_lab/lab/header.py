@@ -66,9 +66,13 @@ def run_header(point: PreparedPoint, settings: RunSettings) -> RunHeader:
         run=new_run_id(settings.results / scenario.name),
         scenario=scenario.name,
         arms=tuple(
-            _arm_entry(arm, None if several else inputs.record_schema.data, columns.get(arm.name))
-            if arm.peer is None
-            else _peer_entry(scenario, arm, point.peers.missing.get(arm.name))
+            arm_entry(
+                scenario,
+                arm,
+                None if several else inputs.record_schema.data,
+                columns.get(arm.name),
+                point.peers.missing.get(arm.name),
+            )
             for arm in arms
         ),
         scenario_content=scenario.to_json(),
@@ -209,7 +213,26 @@ def _placeless(conf: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _arm_entry(arm: Arm, data: pa.Schema | None, columns: Mapping[str, float] | None) -> ArmEntry:
+def arm_entry(
+    scenario: Scenario,
+    arm: Arm,
+    data: pa.Schema | None,
+    columns: Mapping[str, float] | None = None,
+    missing: str | None = None,
+) -> ArmEntry:
+    """The arm as the run stores it, of whatever kind; for a search, with what it tries."""
+    of_peer = _peer_entry(scenario, arm, missing) if arm.peer else None
+    entry = of_peer or _own_entry(arm, data, columns)
+    candidates = () if scenario.search is None else scenario.search.candidates
+    tried = next((one for one in candidates if one.arm_name == arm.name), None)
+    if tried is None:
+        return entry
+    changed = {key: arm.stated_settings[key] for key in tried.settings}
+    stated = {"start": tried.arm, "name": tried.name, "factor": tried.changed_factor}
+    return entry.model_copy(update={"candidate": {**stated, "settings": changed}})
+
+
+def _own_entry(arm: Arm, data: pa.Schema | None, columns: Mapping[str, float] | None) -> ArmEntry:
     """The arm as the run stores it: options with all defaults, fairness card, the author's prediction.
 
     There is no prediction without `data`, the one schema of all records.

@@ -8,7 +8,8 @@ count in proportion to their size.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -19,6 +20,7 @@ from serde_lab.lab.cells.codec_cases import codec_cases
 from serde_lab.lab.inputs import own_files
 from serde_lab.lab.inputs.prepared import are_prepared, default_cache
 from serde_lab.lab.run_settings import RunSettings
+from serde_lab.lab.search import PlannedRung
 from serde_lab.runs.directory import load_run, resolve_run
 from serde_lab.scenario.datasets import OPEN_TABLES, query_metric, tables_of, writes_several
 from serde_lab.scenario.identity import asked, asked_of
@@ -26,7 +28,7 @@ from serde_lab.scenario.model import Arm, ParquetData, Scenario
 from tpch import TABLES
 
 # seconds for Spark's start, data and checks; microseconds per row on two cores, by kind of arm
-_FIXED_S, _CELL_S = 25.0, 2.5
+_FIXED_S, _CELL_S, _SESSION_S = 25.0, 2.5, 12.0
 _MICROSECONDS = {
     "avro": 18.0,
     "pickle": 7.0,
@@ -51,8 +53,16 @@ _SHUFFLES = 2
 _WORTH_SAYING = 1 << 30
 
 
-def estimate_seconds(scenario: Scenario, arms: Sequence[Arm], results: Path) -> tuple[float, str]:
-    """Seconds for the whole run, and a description of what the estimate is based on."""
+def estimate_seconds(
+    scenario: Scenario,
+    arms: Sequence[Arm],
+    results: Path,
+    cells_of: Mapping[str, int] | None = None,
+) -> tuple[float, str]:
+    """Seconds for the whole run, and a description of what the estimate is based on.
+
+    `cells_of`: how many cells each arm has, None for one in each round of the scenario.
+    """
     cells = scenario.measure.warmup + scenario.measure.rounds
     if scenario.codec_only:
         cases = len(codec_cases(scenario, _RECORD_COLUMNS))
@@ -60,20 +70,34 @@ def estimate_seconds(scenario: Scenario, arms: Sequence[Arm], results: Path) -> 
         return cells * cases * per_round, "estimated from the number of cases"
     before = _measured(scenario, results)
     if before and all(arm.name in before for arm in arms):
-        per_round = sum(before[arm.name] + _CELL_S for arm in arms)
-        return _FIXED_S + cells * per_round, "as in an earlier run of this scenario"
+        seconds = {arm.name: before[arm.name] + _CELL_S for arm in arms}
+        return _FIXED_S + _in_all(seconds, cells, cells_of), "as in an earlier run of this scenario"
     tables = tables_of(scenario).values()
     rows = sum(sum(one.rows_of(_source(one)[0])[len(one.setups) :]) for one in tables)
     batches = 0 if scenario.stream is None else scenario.stream.batches
-    per_round = sum(
-        _CELL_S
+    seconds = {
+        arm.name: _CELL_S
         + batches * (_PEER_BATCH_S if arm.peer else _BATCH_S)
         + _of_several(scenario, rows)
         + rows * 1e-6 * (_CHECK_MICROSECONDS + _microseconds(arm))
         for arm in arms
-    )
+    }
     fixed_s = _FIXED_S + rows * 1e-6 * _ORACLE_MICROSECONDS
-    return fixed_s + cells * per_round, "estimated from the number of rows; there is no earlier run"
+    measured_s = _in_all(seconds, cells, cells_of)
+    return fixed_s + measured_s, "estimated from the number of rows; there is no earlier run"
+
+
+def estimate_search(
+    scenario: Scenario, arms: Sequence[Arm], rungs: Sequence[PlannedRung], results: Path
+) -> tuple[float, str]:
+    """The same for a search that measures `rungs`; its sessions start anew in each heat."""
+    cells = Counter(name for rung in rungs for name in rung.cells)
+    seconds, basis = estimate_seconds(scenario, arms, results, cells)
+    return seconds + _SESSION_S * sum(rung.sessions for rung in rungs), basis
+
+
+def _in_all(seconds: Mapping[str, float], cells: int, cells_of: Mapping[str, int] | None) -> float:
+    return sum(s * (cells if cells_of is None else cells_of[arm]) for arm, s in seconds.items())
 
 
 def _of_several(scenario: Scenario, rows: int) -> float:

@@ -21,7 +21,7 @@ from serde_lab.measure.metrics import Sample
 from serde_lab.runs.model import Check
 from serde_lab.runs.writer import RunWriter
 from serde_lab.scenario.hudi_options import in_scenario_keys
-from serde_lab.scenario.model import Arm
+from serde_lab.scenario.model import Arm, Scenario
 from serde_lab.verify.contents import Fingerprint
 from serde_lab.verify.table_checks import CheckResult, TableVerdict, arms_agree
 
@@ -168,6 +168,11 @@ class Rounds:
                     Check(result.name, result.passed, result.detail, arm=name, round=number)
                 )
         self.prints = {}
+
+
+def rows_kind(scenario: Scenario, arm: Arm) -> Hashable:
+    """What determines the right rows of an arm's table."""
+    return arm.merging, scenario.key_is_global(arm)
 
 
 def wrong_answer(check: str, detail: str) -> str:

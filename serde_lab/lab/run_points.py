@@ -24,6 +24,7 @@ from serde_lab.pipeline.source.schema import record_schema
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.datasets import tables_of
 from serde_lab.scenario.model import Arm, Scenario
+from serde_lab.scenario.settings import candidate_arms
 from serde_lab.scenario.sweep import SweepPoint
 
 
@@ -66,6 +67,7 @@ def planned(
     point: SweepPoint, arms: tuple[Arm, ...], settings: RunSettings, isolated: bool
 ) -> PlannedPoint:
     """Check a point as far as possible before there is any data."""
+    arms = (*arms, *candidate_arms(point.scenario, arms))
     for table in tables_of(point.scenario).values():
         check_scenario(table)
         check_data(table, arms)

@@ -24,12 +24,13 @@ from serde_lab.lab.header import run_header, swept_header
 from serde_lab.lab.inputs.prepared import PreparedInputs, default_cache
 from serde_lab.lab.needs import check_disk
 from serde_lab.lab.plan import CellPlan, cells_of, serde_options
-from serde_lab.lab.rounds import Cells, Judge, Rounds, wrong_answer
+from serde_lab.lab.rounds import Cells, Judge, Rounds, rows_kind, wrong_answer
 from serde_lab.lab.run_points import PreparedPoint, planned, prepared
 from serde_lab.lab.run_settings import Progress, Silent
 
 # `lab/ab/variant.py` imports RunSettings from here, in code of any commit
 from serde_lab.lab.run_settings import RunSettings as RunSettings
+from serde_lab.lab.search import Search, planned_search
 from serde_lab.lab.session.run_session import (
     Measured,
     RunSession,
@@ -96,14 +97,18 @@ def run_scenario(
             cells_of(point.scenario, point.here, number * per_point)
             for number, point in enumerate(points)
         ]
-        cells = [cell for plan in plans for cell in plan]
-        done = len([cell for cell in cells if cell.name in writer.complete_cells])
-        progress.plan(len(cells), done)
+        searching = scenario.search is not None
+        if searching:
+            rungs = planned_search(scenario, chosen_arms(scenario, settings.arms), settings)
+            progress.plan(sum(len(rung.cells) for rung in rungs), len(writer.complete_cells))
+        else:
+            names = {cell.name for plan in plans for cell in plan}
+            progress.plan(len(names), len(names & writer.complete_cells))
         given_up = {} if resume is None else _given_up(resume)
         not_kept: list[str] = []
         for point, plan in zip(points, plans, strict=True):
             todo = [cell for cell in plan if cell.name not in writer.complete_cells]
-            if todo:
+            if todo or searching:
                 place = work / f"point-{point.value:g}" if point.value is not None else work
                 place.mkdir(exist_ok=True)
                 not_kept += _measure(point, todo, place, writer, settings, progress, given_up)
@@ -120,6 +125,11 @@ def check_kept_tables(
 ) -> None:
     """Raise UsageError unless `settings` can keep the tables of all these arms."""
     if settings.kept_tables is not None:
+        for scenario, _ in scenarios:
+            if scenario.search is not None:
+                raise UsageError(
+                    f"--keep-tables: {scenario.name} is a search, which keeps no tables"
+                )
         settings.kept_tables.check(
             [
                 kept_as(arm.name, table if scenario.datasets else "")
@@ -186,10 +196,14 @@ def _measure(
         progress,
         proof.raised,
         given_up,
-        kinds={arm.name: (arm.merging, point.scenario.key_is_global(arm)) for arm in point.arms},
+        kinds={arm.name: rows_kind(point.scenario, arm) for arm in point.arms},
     )
-    with closing(codec) if codec else _table_cells(point, settings, work, progress) as cells:
-        rounds.run(todo, cells)
+    if point.scenario.search is not None:
+        arms = Search(point, settings, writer, rounds, _table_cells).run(work, progress)
+        point = replace(point, arms=arms)
+    else:
+        with closing(codec) if codec else _table_cells(point, settings, work, progress) as cells:
+            rounds.run(todo, cells)
     # the session has ended, and nobody is left who could tell the referee what the frames lack
     if isinstance(checks, CellChecks):
         _call_referee(point, rounds, checks, writer, work / "referee", began_s)

@@ -78,7 +78,7 @@ differences below a fifth mean nothing. The SPARK record type without changes: 4
 - and writing by a queue (hoodie.write.executor.type=BOUNDED_IN_MEMORY): no gain in wall time; its CPU is
   spent in threads that no task metric counts. Not kept.
 - and both storage levels (hoodie.write.status.storage.level, hoodie.write.tagged.record.storage.level)
-  MEMORY_ONLY: an eighth of the bytes on disk. The reason was not examined; not kept.
+  MEMORY_ONLY: an eighth of the bytes on disk, because the table is wrong. Not kept.
 """
 
 ARMS: Mapping[str, HudiArm] = {

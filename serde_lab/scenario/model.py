@@ -26,6 +26,8 @@ from serde_lab.scenario.sections import (
     Measure,
     Name,
     ScenarioSection,
+    Search,
+    Settings,
     Share,
     Stream,
     Sweep,
@@ -253,7 +255,7 @@ class Arm(ScenarioSection):
     source_reader: Literal["auto", "spark"] = "auto"
     shuffle: Literal["dataframe", "rdd"] = "dataframe"
     up_to: Annotated[float, Field(gt=0)] | None = None
-    settings: dict[str, str | bool | int | float] = Field(default_factory=dict)
+    settings: Settings = Field(default_factory=dict)
     options: ArmOptions = ArmOptions()
 
     @field_serializer("merging", "table")
@@ -311,6 +313,7 @@ class Scenario(ScenarioSection):
     measure: Measure = Measure()
     codec: Codec = Codec()
     sweep: Sweep | None = None
+    search: Search | None = None
     gate: Gate = Gate()
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from serde_lab.scenario.consistency import arms, batches, data, datasets, stream, table
+from serde_lab.scenario.consistency import arms, batches, data, datasets, search, stream, table
 from serde_lab.scenario.datasets import tables_of
 from serde_lab.scenario.model import Scenario
 from serde_lab.scenario.problems import Problem, unknown_arm
@@ -28,6 +28,7 @@ def check(scenario: Scenario) -> Iterator[Problem]:
         yield from (datasets.within(name, problem) for problem in of_it if problem not in found)
     yield from datasets.check(scenario)
     yield from stream.check(scenario)
+    yield from search.check(scenario)
     yield from _gate(scenario)
 
 
