@@ -216,7 +216,7 @@ def _measure(
     from serde_lab.lab.runner import run_scenario
     from serde_lab.runs.directory import load_run
 
-    if resume is None:
+    if resume is None and scenario.search is None:  # nobody knows how far a search will go
         with in_words_of_scenarios():
             _say_duration(scenario, settings)
     with RunProgress(scenario.name) as progress, in_words_of_scenarios():

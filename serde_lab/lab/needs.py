@@ -42,7 +42,7 @@ _AVRO_BY_BATCH, _OTHER_MICROSECONDS = 5.5, 3.5
 _CHECK_MICROSECONDS, _ORACLE_MICROSECONDS = 1.0, 2.5
 _BATCH_S, _PEER_BATCH_S = 0.8, 2.0
 """Seconds of a stream's micro-batch before its rows count."""
-_COMMIT_S, _QUERY_S, _QUERY_MICROSECONDS = 0.8, 1.0, 0.1
+_COMMIT_S, _QUERY_S, _QUERY_MICROSECONDS = 0.8, 1.5, 0.1
 """Seconds of a commit and of a query before their rows count, and microseconds of a query per written row."""
 _CASE_S, _RECORD_CASE_S = 0.6, 25.0
 _RECORD_COLUMNS = 17
@@ -84,7 +84,7 @@ def estimate_seconds(
     }
     fixed_s = _FIXED_S + rows * 1e-6 * _ORACLE_MICROSECONDS
     measured_s = _in_all(seconds, cells, cells_of)
-    return fixed_s + measured_s, "estimated from the number of rows; there is no earlier run"
+    return fixed_s + measured_s, "estimated from the number of rows; no earlier run has them"
 
 
 def estimate_search(
@@ -116,13 +116,17 @@ def _microseconds(arm: Arm) -> float:
 
 
 def _measured(scenario: Scenario, results: Path) -> dict[str, float]:
-    """Seconds of each arm in the newest run of the scenario; none if that had other data."""
+    """Seconds of each arm in the newest run of the scenario; none if that had other data.
+
+    The arms of a sweep have names that tell their data.
+    """
     try:
         run = load_run(resolve_run(scenario.name, results))
     except LabError:
         return {}
     then, now = asked_of(run.header.scenario_content), asked(scenario)
-    if any(then.get(key) != now.get(key) for key in ("data", "setup", "commit", "dataset")):
+    other = any(then.get(key) != now.get(key) for key in ("data", "setup", "commit", "dataset"))
+    if other and not then.get("sweep"):
         return {}
     queries = [query_metric(str(name)) for name in run.header.scenario_content.get("queries") or ()]
     seconds: dict[str, list[float]] = {}

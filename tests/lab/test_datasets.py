@@ -15,6 +15,7 @@ from serde_lab.lab.cells.dataset_cells import DatasetCells, together
 from serde_lab.lab.cells.table_cells import InProcess
 from serde_lab.lab.checks.dataset_checks import DatasetChecks
 from serde_lab.lab.checks.query_answers import TOLERANCE, QueryAnswers
+from serde_lab.lab.needs import disk_need, estimate_seconds
 from serde_lab.lab.run_points import planned, prepared
 from serde_lab.lab.run_settings import RunSettings, Silent
 from serde_lab.lab.runner import run_scenario
@@ -194,3 +195,16 @@ def test_all_of_tpch_is_written_and_asked(spark: SparkSession, tmp_path: Path) -
     assert [part.split(":")[0] for part in rows.detail.split("; ")] == [
         "lineitem", "orders", "customer", "part", "partsupp", "supplier", "nation", "region",
     ]  # fmt: skip
+
+
+def test_the_estimate_counts_every_table_and_query(tmp_path: Path) -> None:
+    one = load_scenario("tpch_all", ["queries=[]", "dataset=[]"])
+    several, asked = load_scenario("tpch_all", ["queries=[]"]), load_scenario("tpch_all")
+    seconds = [
+        estimate_seconds(scenario, scenario.arms, tmp_path)[0] for scenario in (one, several, asked)
+    ]
+    assert seconds == sorted(seconds)
+    assert len(set(seconds)) == 3
+    assert seconds[2] < 3600
+    sizes = [disk_need([(s, s.arms)], tmp_path / "cache").work_bytes for s in (one, several)]
+    assert sizes[0] < sizes[1] < 2 * sizes[0]
