@@ -214,6 +214,10 @@ def _commits(values: Sequence[CellValues], run: Run, hidden: bool) -> list[dict[
     operations = [case["name"] for case in _cases(run)] or [
         one.get("operation") for one in content.get("commit", content.get("commits", []))
     ]
+    # commits are numbered over all tables, if there are several
+    tables = run.header.settings.get("tables") or {}
+    if tables:
+        operations = list(run.header.settings["operations"].values())
     by_number: dict[int, list[Any]] = {}
     for value in values:
         for commit in value.commits:
@@ -221,6 +225,7 @@ def _commits(values: Sequence[CellValues], run: Run, hidden: bool) -> list[dict[
     return [
         {
             "n": n,
+            **({"table": tables[str(n)]} if str(n) in tables else {}),
             "operation": operations[n - 1] if 0 < n <= len(operations) else None,
             "rows": _median(_of(commits, "rows")),
             "seconds": _values(commits, "seconds", hidden),

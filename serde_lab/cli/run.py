@@ -15,6 +15,8 @@ from serde_lab.errors import SetupError, UsageError, worst
 from serde_lab.lab.run_settings import RunSettings
 from serde_lab.scenario.model import Arm, Scenario
 
+_WORTH_SAYING_S = 120.0
+
 
 def register(app: typer.Typer) -> None:
     app.command("run", cls=_RunCommand)(run)
@@ -214,6 +216,9 @@ def _measure(
     from serde_lab.lab.runner import run_scenario
     from serde_lab.runs.directory import load_run
 
+    if resume is None:
+        with in_words_of_scenarios():
+            _say_duration(scenario, settings)
     with RunProgress(scenario.name) as progress, in_words_of_scenarios():
         outcome = run_scenario(scenario, settings, progress, resume)
     loaded = load_run(outcome.path)
@@ -224,6 +229,21 @@ def _measure(
     say(f"results: {outcome.path}")
     write_report(loaded, reports, None, "html", None)
     return outcome.exit_status
+
+
+def _say_duration(scenario: Scenario, settings: RunSettings) -> None:
+    """Say how long a run will take, unless it is short."""
+    from serde_lab.lab.needs import estimate_seconds
+    from serde_lab.lab.runner import chosen_arms
+    from serde_lab.scenario.loading import sweep_points
+
+    seconds, basis = 0.0, ""
+    for point in sweep_points(scenario):
+        chosen = point.arms(chosen_arms(scenario, settings.arms))
+        more, basis = estimate_seconds(point.scenario, chosen, settings.results)
+        seconds += more
+    if seconds >= _WORTH_SAYING_S:
+        say(f"{scenario.name}: about {seconds / 60:.0f} minutes ({basis})")
 
 
 def _properties(given: Sequence[str]) -> dict[str, str]:

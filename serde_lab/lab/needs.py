@@ -22,7 +22,8 @@ from serde_lab.lab.inputs.prepared import are_prepared, default_cache
 from serde_lab.lab.run_settings import RunSettings
 from serde_lab.lab.search import PlannedRung
 from serde_lab.runs.directory import load_run, resolve_run
-from serde_lab.scenario.datasets import tables_of
+from serde_lab.scenario.datasets import OPEN_TABLES, query_metric, tables_of, writes_several
+from serde_lab.scenario.identity import asked, asked_of
 from serde_lab.scenario.model import Arm, ParquetData, Scenario
 from tpch import TABLES
 
@@ -41,6 +42,8 @@ _AVRO_BY_BATCH, _OTHER_MICROSECONDS = 5.5, 3.5
 _CHECK_MICROSECONDS, _ORACLE_MICROSECONDS = 1.0, 2.5
 _BATCH_S, _PEER_BATCH_S = 0.8, 2.0
 """Seconds of a stream's micro-batch before its rows count."""
+_COMMIT_S, _QUERY_S, _QUERY_MICROSECONDS = 0.8, 1.0, 0.1
+"""Seconds of a commit and of a query before their rows count, and microseconds of a query per written row."""
 _CASE_S, _RECORD_CASE_S = 0.6, 25.0
 _RECORD_COLUMNS = 17
 # bytes per row of lineitem: as generated, as a batch of the input, in the shuffle, in a table, in the oracle
@@ -65,7 +68,7 @@ def estimate_seconds(
         cases = len(codec_cases(scenario, _RECORD_COLUMNS))
         per_round = sum(_RECORD_CASE_S if arm.peer else _CASE_S for arm in arms)
         return cells * cases * per_round, "estimated from the number of cases"
-    before = _measured(scenario.name, results)
+    before = _measured(scenario, results)
     if before and all(arm.name in before for arm in arms):
         seconds = {arm.name: before[arm.name] + _CELL_S for arm in arms}
         return _FIXED_S + _in_all(seconds, cells, cells_of), "as in an earlier run of this scenario"
@@ -75,6 +78,7 @@ def estimate_seconds(
     seconds = {
         arm.name: _CELL_S
         + batches * (_PEER_BATCH_S if arm.peer else _BATCH_S)
+        + _of_several(scenario, rows)
         + rows * 1e-6 * (_CHECK_MICROSECONDS + _microseconds(arm))
         for arm in arms
     }
@@ -96,22 +100,37 @@ def _in_all(seconds: Mapping[str, float], cells: int, cells_of: Mapping[str, int
     return sum(s * (cells if cells_of is None else cells_of[arm]) for arm, s in seconds.items())
 
 
+def _of_several(scenario: Scenario, rows: int) -> float:
+    """Seconds of a cell with several tables or queries that do not depend on the strategy."""
+    if not writes_several(scenario):
+        return 0.0
+    commits = sum(len(one.commits) for one in tables_of(scenario).values())
+    per_query = _QUERY_S + rows * 1e-6 * _QUERY_MICROSECONDS
+    return commits * _COMMIT_S + len(scenario.queries) * per_query
+
+
 def _microseconds(arm: Arm) -> float:
     if arm.subject == "avro" and arm.options.execution == "batch":
         return _AVRO_BY_BATCH
     return _MICROSECONDS.get(arm.subject, _OTHER_MICROSECONDS)
 
 
-def _measured(name: str, results: Path) -> dict[str, float]:
+def _measured(scenario: Scenario, results: Path) -> dict[str, float]:
+    """Seconds of each arm in the newest run of the scenario; none if that had other data."""
     try:
-        run = load_run(resolve_run(name, results))
+        run = load_run(resolve_run(scenario.name, results))
     except LabError:
         return {}
+    then, now = asked_of(run.header.scenario_content), asked(scenario)
+    if any(then.get(key) != now.get(key) for key in ("data", "setup", "commit", "dataset")):
+        return {}
+    queries = [query_metric(str(name)) for name in run.header.scenario_content.get("queries") or ()]
     seconds: dict[str, list[float]] = {}
     for cell in run.cells:
-        for sample in cell.samples:
-            if sample.metric == "seconds" and sample.commit is None:
-                seconds.setdefault(cell.arm, []).append(sample.value)
+        whole = [sample for sample in cell.samples if sample.commit is None]
+        if any(sample.metric == "seconds" for sample in whole):
+            timed = [s.value for s in whole if s.metric in ("seconds", OPEN_TABLES, *queries)]
+            seconds.setdefault(cell.arm, []).append(sum(timed))
     return {arm: median(values) for arm, values in seconds.items()}
 
 

@@ -10,13 +10,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from serde_lab.measure.metrics import DETAIL_PREFIX
 from serde_lab.scenario.model import Scenario, TpchData
+
+OPEN_TABLES = f"{DETAIL_PREFIX}open_tables_s"
+"""The metric of opening all tables before the queries: deciding which files are read."""
 
 _SHARED_DATA = ("source", "scale_factor", "input_partitions", "seed")
 _OF_COLUMNS = (
     "bucket_fields", "hive_style", "url_encode", "time_folders", "delete_field", "delete_marker",
 )  # fmt: skip
 """Keys of `[table]` that depend on a table's columns, and so are not shared."""
+
+
+def query_metric(query: str) -> str:
+    """The metric of a query's seconds, from its text to its last row."""
+    return f"{DETAIL_PREFIX}query_{query}_s"
 
 
 def with_shared_keys(raw: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,10 +12,11 @@ from pyspark.errors import PySparkException
 from serde_lab.errors import LabError
 from serde_lab.lab.cells.bench import Bench
 from serde_lab.lab.cells.cell import Answer
-from serde_lab.measure.metrics import DETAIL_PREFIX, Sample
+from serde_lab.measure.metrics import Sample
 from serde_lab.peers.apache_hudi import root_cause
 from serde_lab.pipeline.spark.exchange import setting
 from serde_lab.pipeline.spark.tables import read
+from serde_lab.scenario.datasets import OPEN_TABLES, query_metric
 from tpch import QUERIES
 
 _PARTITIONS = "spark.sql.shuffle.partitions"
@@ -24,8 +25,7 @@ _PARTITIONS = "spark.sql.shuffle.partitions"
 class SparkQueries:
     """Asks `queries`, names of `tpch.QUERIES`, in the session of `bench`.
 
-    Its samples are seconds: `spark.open_tables_s` for deciding which files are read, and
-    `spark.query_<name>_s` for each query, from its text to its last row.
+    Its samples are the seconds of `OPEN_TABLES` and of each `query_metric`.
     """
 
     def __init__(self, bench: Bench, queries: Sequence[str]) -> None:
@@ -43,14 +43,12 @@ class SparkQueries:
                 read(spark, str(path)).createOrReplaceTempView(name)
 
         try:
-            yield Sample(
-                f"{DETAIL_PREFIX}open_tables_s", self._seconds(f"{cell}#open", open_tables)
-            )
+            yield Sample(OPEN_TABLES, self._seconds(f"{cell}#open", open_tables))
             # as many tasks after a shuffle as there are slots: Spark's default of 200 is for clusters
             with setting(spark, _PARTITIONS, self.bench.slots):
                 for name in self.queries:
                     seconds = self._seconds(f"{cell}#{name}", partial(self._ask, name, answers))
-                    yield Sample(f"{DETAIL_PREFIX}query_{name}_s", seconds)
+                    yield Sample(query_metric(name), seconds)
         finally:
             for name in tables:
                 spark.catalog.dropTempView(name)

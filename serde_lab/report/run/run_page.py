@@ -23,6 +23,7 @@ from serde_lab.report.run.beside import (
 )
 from serde_lab.report.run.byte_counts import byte_section
 from serde_lab.report.run.codec import codec_headline, codec_section
+from serde_lab.report.run.dataset_tables import tables_section
 from serde_lab.report.run.doubts import doubts_section, rounds_section
 from serde_lab.report.run.effects import effects_section
 from serde_lab.report.run.growth_curves import growth_headline, growth_section
@@ -73,6 +74,7 @@ def _figures(facts: RunValues) -> tuple[Section | None, ...]:
     return (
         search_section(facts),
         arms,
+        tables_section(facts),
         peers_section(facts),
         effects_section(facts),
         rfc84_section(facts),
@@ -335,6 +337,10 @@ def _correctness(facts: RunValues) -> tuple[Sentence, ...]:
 def _right(facts: RunValues) -> str:
     if facts.exchange == "none":
         return "Every arm returned every record"
+    if facts.content.get("queries"):
+        return "Every arm wrote the right tables, and every query had the right answer"
+    if facts.content.get("dataset"):
+        return "Every arm wrote the right tables"
     return "Every arm wrote the right table"
 
 
