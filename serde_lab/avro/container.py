@@ -16,7 +16,6 @@ from typing import Any, cast
 
 import fastavro
 
-from serde_lab.avro.varint import long_bytes
 from serde_lab.errors import TableError
 
 _MAGIC = b"Obj\x01"
@@ -61,3 +60,14 @@ def read_single(content: bytes, where: str) -> dict[str, Any]:
 
 def _bytes(data: bytes) -> bytes:
     return long_bytes(len(data)) + data
+
+
+def long_bytes(number: int) -> bytes:
+    """A non-negative number as Avro's zigzag varint."""
+    number <<= 1
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)

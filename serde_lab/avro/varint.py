@@ -20,18 +20,6 @@ Positions = npt.NDArray[np.int64]
 
 MAX_VARINT_BYTES = 10
 
-
-def long_bytes(number: int) -> bytes:
-    """One non-negative number as an Avro long."""
-    number <<= 1
-    out = bytearray()
-    while number >= 0x80:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
 _ONE = np.uint64(1)
 _TOP_BITS = np.uint64(0x8080808080808080)
 _LOW_BITS = np.uint64(0x7F7F7F7F7F7F7F7F)

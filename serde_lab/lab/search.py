@@ -88,9 +88,10 @@ class Search:
             if side.settings
         ]
         self._add([best for _, best in pairs])
-        if pairs:
-            stated = {arm.name for arm in scenario.arms}
-            beside = [arm for arm in self.point.here if arm.name in stated]
+        stated = {arm.name for arm in scenario.arms}
+        beside = [arm for arm in self.point.here if arm.name in stated]
+        # arms that are no starts are measured here only
+        if pairs or any(arm.name not in search.starts for arm in beside):
             self._measure(self._heats(pairs, scenario.measure.rounds, beside), work, progress)
         for side in self._sides():
             progress.message(f"{side.start}: {side.verdict}")
