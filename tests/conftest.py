@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,7 +57,17 @@ def _plain_environment() -> None:
         os.environ[name] = ",".join(filter(None, here))
 
 
+def _temporary_folders_in_memory() -> None:
+    """Tables, event logs and sessions of tests wait for no disk, where memory has room for them."""
+    memory = Path("/dev/shm")
+    if "TMPDIR" in os.environ or not memory.is_dir() or os.statvfs(memory).f_flag & os.ST_NOEXEC:
+        return
+    if shutil.disk_usage(memory).free > 8 << 30:
+        os.environ["TMPDIR"] = tempfile.tempdir = str(memory)
+
+
 _plain_environment()
+_temporary_folders_in_memory()
 
 
 @pytest.hookimpl(tryfirst=True)

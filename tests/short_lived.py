@@ -1,9 +1,10 @@
 """Options of a JVM that lives for minutes: the tests' Spark sessions, in whichever process they start.
 
 Such a JVM spends most of its time on loading, verifying and compiling Spark's classes. So it compiles
-with the quick compiler alone, does not verify the bytecode of released jars once more, maps Spark's classes
-from an archive where `make test` made one, and Apache Hudi's JOL does not start another JVM to look into
-this one. Its Python workers are forked with the lab imported (`tests/spark_daemon.py`).
+with the quick compiler alone, in room for all that it compiles, does not verify the bytecode of released
+jars once more, maps Spark's classes from an archive where `make test` made one, and Apache Hudi's JOL does
+not start another JVM to look into this one. Hadoop starts a `chmod` for each local file, without the
+helper program between. Its Python workers are forked with the lab imported (`tests/spark_daemon.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from tests.class_archive import archive_options
 
 _FOR_MINUTES = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SHORT_LIVED = (
-    f"{_FOR_MINUTES} -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+    f"{_FOR_MINUTES} -XX:ReservedCodeCacheSize=240m"
+    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+    " -Djdk.lang.Process.launchMechanism=VFORK"
     " -Djol.skipHotspotSAAttach=true -Djol.skipDynamicAttach=true"
 )
 

@@ -1,18 +1,22 @@
 """Generates TPC-H's tables as folders of Parquet files.
 
 `TABLES` describes the eight tables; `generate` makes one with the program tpchgen-cli; `RefreshStream`
-makes batches by the refresh functions. serde_lab imports only this module, none below it.
+makes batches by the refresh functions; `QUERIES` has some of its queries. serde_lab imports only this
+module, none below it.
 """
 
 from tpch.generator import Generated, generate, generator_version
+from tpch.queries import QUERIES, Query
 from tpch.refresh import REFRESHED, REFRESHED_SHARE, RefreshStream
 from tpch.tables import TABLES, TpchTable
 
 __all__ = [
+    "QUERIES",
     "REFRESHED",
     "REFRESHED_SHARE",
     "TABLES",
     "Generated",
+    "Query",
     "RefreshStream",
     "TpchTable",
     "generate",

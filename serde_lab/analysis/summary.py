@@ -26,6 +26,7 @@ from serde_lab.analysis.growth import Growth, growth
 from serde_lab.analysis.hudi_steps import HudiSteps, hudi_steps
 from serde_lab.analysis.ratios import PeerRatio, paired_ratio, peer_ratios
 from serde_lab.analysis.rfc84 import Claim, claims, rfc84_json
+from serde_lab.analysis.search import Side, search_of
 from serde_lab.analysis.streams import Streams, streams
 from serde_lab.errors import worst
 from serde_lab.measure import phases
@@ -44,7 +45,8 @@ _PLAIN = tuple(  # metrics shown as one number for each arm, in the registry's o
 @dataclass(frozen=True, slots=True)
 class Derived:
     """The rounds of each arm whose timing can be shown, and values that only some runs have: of a sweep, of
-    a codec run, with peers, of RFC-84's workload, of all combinations of factors, of a stream."""
+    a codec run, with peers, of RFC-84's workload, of all combinations of factors, of a stream, and of a
+    search."""
 
     rounds: Mapping[str, Rounds]
     growth: tuple[Growth, ...]
@@ -54,6 +56,7 @@ class Derived:
     claims: tuple[Claim, ...]
     factorial: Factorial | None
     streams: Streams | None
+    search: tuple[Side, ...]
 
 
 def summarise(run: Run) -> dict[str, Any]:
@@ -103,7 +106,8 @@ def summary_of(run: Run) -> tuple[dict[str, Any], Derived]:
         rounds=timed,
         growth=tuple(growth(summary, content)),
         codec_costs=tuple(codec_costs(summary, cases)),
-        peer_ratios=tuple(peer_ratios(arms, timed)),
+        # a search compares its candidates with their starts alone
+        peer_ratios=tuple(peer_ratios([arm for arm in arms if "candidate" not in arm], timed)),
         # only a run with peers has steps
         hudi_steps=hudi_steps(arms, content, timed)
         if any(arm["kind"] == "peer" for arm in arms)
@@ -111,6 +115,7 @@ def summary_of(run: Run) -> tuple[dict[str, Any], Derived]:
         claims=tuple(claims(summary, content, timed)),
         factorial=factorial_of(arms, timed),
         streams=streams(arms, content, timed),
+        search=search_of(run),
     )
     more = {
         "peer_ratios": [one.to_json() for one in derived.peer_ratios],
@@ -120,6 +125,7 @@ def summary_of(run: Run) -> tuple[dict[str, Any], Derived]:
         "factors": [asdict(one) for one in derived.factorial.effects] if derived.factorial else [],
         "rfc84": rfc84_json(derived.claims, summary, header.settings),
         "streams": derived.streams.to_json() if derived.streams else {},
+        "search": [one.to_json() for one in derived.search],
     }
     return {**summary, **{name: found for name, found in more.items() if found}}, derived
 
@@ -146,6 +152,7 @@ def _arm(entry: ArmEntry, run: Run, rounds: Rounds) -> dict[str, Any]:
         "kind": entry.kind,
         "strategy": entry.strategy,
         **({"swept": entry.swept} if entry.swept else {}),
+        **({"candidate": entry.candidate} if entry.candidate else {}),
         **({"table": own} if (own := _own_table(entry, run.header.scenario_content)) else {}),
         "options": entry.options,
         "fairness": entry.fairness,
@@ -207,6 +214,10 @@ def _commits(values: Sequence[CellValues], run: Run, hidden: bool) -> list[dict[
     operations = [case["name"] for case in _cases(run)] or [
         one.get("operation") for one in content.get("commit", content.get("commits", []))
     ]
+    # commits are numbered over all tables, if there are several
+    tables = run.header.settings.get("tables") or {}
+    if tables:
+        operations = list(run.header.settings["operations"].values())
     by_number: dict[int, list[Any]] = {}
     for value in values:
         for commit in value.commits:
@@ -214,6 +225,7 @@ def _commits(values: Sequence[CellValues], run: Run, hidden: bool) -> list[dict[
     return [
         {
             "n": n,
+            **({"table": tables[str(n)]} if str(n) in tables else {}),
             "operation": operations[n - 1] if 0 < n <= len(operations) else None,
             "rows": _median(_of(commits, "rows")),
             "seconds": _values(commits, "seconds", hidden),

@@ -37,9 +37,9 @@ def write_single(schema: Mapping[str, Any], record: Mapping[str, Any]) -> bytes:
     return b"".join(
         (
             _MAGIC,
-            _long(1) + _bytes(b"avro.schema") + _bytes(text) + _long(0),
+            long_bytes(1) + _bytes(b"avro.schema") + _bytes(text) + long_bytes(0),
             sync,
-            _long(1) + _bytes(body),  # the number of records, then the block's size and bytes
+            long_bytes(1) + _bytes(body),  # the number of records, then the block's size and bytes
             sync,
         )
     )
@@ -59,15 +59,15 @@ def read_single(content: bytes, where: str) -> dict[str, Any]:
 
 
 def _bytes(data: bytes) -> bytes:
-    return _long(len(data)) + data
+    return long_bytes(len(data)) + data
 
 
-def _long(value: int) -> bytes:
+def long_bytes(number: int) -> bytes:
     """A non-negative number as Avro's zigzag varint."""
-    value <<= 1
+    number <<= 1
     out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
     return bytes(out)

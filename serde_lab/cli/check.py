@@ -103,15 +103,17 @@ def validate(
         return _validate_table(what, deep, format)
     from serde_lab.lab.checks.source_check import check_data, check_own_rows, try_arms
     from serde_lab.lab.plan import check_scenario, in_words_of_scenarios
+    from serde_lab.scenario.datasets import tables_of
     from serde_lab.scenario.loading import load_scenario
 
     scenario = load_scenario(what, overrides=set_ or (), folder=scenarios)
-    check_scenario(scenario)
-    with in_words_of_scenarios():
-        check_data(scenario)
-        if deep:
-            check_own_rows(scenario)
-            try_arms(scenario)
+    for table in tables_of(scenario).values():
+        check_scenario(table)
+        with in_words_of_scenarios():
+            check_data(table)
+            if deep:
+                check_own_rows(table)
+                try_arms(table)
     if format is Format.JSON:
         print_json({"scenario": scenario.name, "valid": True})
     else:

@@ -13,7 +13,9 @@ from typer.core import TyperCommand
 from serde_lab.cli.console import Format, fetch_hudi_bundle, print_json, print_rows, say
 from serde_lab.errors import SetupError, UsageError, worst
 from serde_lab.lab.run_settings import RunSettings
-from serde_lab.scenario.model import Scenario
+from serde_lab.scenario.model import Arm, Scenario
+
+_WORTH_SAYING_S = 120.0
 
 
 def register(app: typer.Typer) -> None:
@@ -196,8 +198,11 @@ def _resume(name: str, settings: RunSettings, reports: Path, format: Format) -> 
     from serde_lab.runs.directory import load_header, resolve_run
 
     path = resolve_run(name, settings.results)
-    names = [(entry.swept or {}).get("arm", entry.arm) for entry in load_header(path).arms]
-    arms = tuple(dict.fromkeys(names))
+    header = load_header(path)
+    known = {arm["name"] for arm in header.scenario_content["arm"]}
+    names = dict.fromkeys(entry.of_scenario for entry in header.arms)
+    # a search adds arms of its own
+    arms = tuple(name for name in names if name in known)
     return _measure(resumed(path), replace(settings, arms=arms), path, reports, format)
 
 
@@ -211,6 +216,9 @@ def _measure(
     from serde_lab.lab.runner import run_scenario
     from serde_lab.runs.directory import load_run
 
+    if resume is None and scenario.search is None:  # nobody knows how far a search will go
+        with in_words_of_scenarios():
+            _say_duration(scenario, settings)
     with RunProgress(scenario.name) as progress, in_words_of_scenarios():
         outcome = run_scenario(scenario, settings, progress, resume)
     loaded = load_run(outcome.path)
@@ -221,6 +229,21 @@ def _measure(
     say(f"results: {outcome.path}")
     write_report(loaded, reports, None, "html", None)
     return outcome.exit_status
+
+
+def _say_duration(scenario: Scenario, settings: RunSettings) -> None:
+    """Say how long a run will take, unless it is short."""
+    from serde_lab.lab.needs import estimate_seconds
+    from serde_lab.lab.runner import chosen_arms
+    from serde_lab.scenario.loading import sweep_points
+
+    seconds, basis = 0.0, ""
+    for point in sweep_points(scenario):
+        chosen = point.arms(chosen_arms(scenario, settings.arms))
+        more, basis = estimate_seconds(point.scenario, chosen, settings.results)
+        seconds += more
+    if seconds >= _WORTH_SAYING_S:
+        say(f"{scenario.name}: about {seconds / 60:.0f} minutes ({basis})")
 
 
 def _properties(given: Sequence[str]) -> dict[str, str]:
@@ -251,14 +274,19 @@ def _print_plan(
     from serde_lab.lab.needs import check_disk, estimate_seconds
     from serde_lab.lab.plan import cells_of, check_scenario, diagrams, in_words_of_scenarios
     from serde_lab.lab.runner import chosen_arms
+    from serde_lab.scenario.datasets import tables_of
     from serde_lab.scenario.loading import sweep_points
 
+    if scenario.search is not None:
+        _print_search(scenario, chosen_arms(scenario, arms), settings, form)
+        return
     cells, seconds, basis, points = [], 0.0, "", []
     for number, point in enumerate(sweep_points(scenario)):
-        check_scenario(point.scenario)
         chosen = point.arms(chosen_arms(scenario, arms))
-        with in_words_of_scenarios():
-            check_data(point.scenario, chosen)
+        for table in tables_of(point.scenario).values():
+            check_scenario(table)
+            with in_words_of_scenarios():
+                check_data(table, chosen)
         rounds = point.scenario.measure.warmup + point.scenario.measure.rounds
         cells += cells_of(point.scenario, chosen, number * rounds)
         more, basis = estimate_seconds(point.scenario, chosen, settings.results)
@@ -274,3 +302,28 @@ def _print_plan(
             say(line)
     say(f"{len(cells)} cells, about {seconds:.0f} s ({basis})")
     check_disk(points, settings, say)
+
+
+def _print_search(
+    scenario: Scenario, arms: Sequence[Arm], settings: RunSettings, form: Format
+) -> None:
+    """At most what a search measures, rung by rung: nobody knows yet which candidates are dropped."""
+    from serde_lab.lab.checks.source_check import check_data
+    from serde_lab.lab.needs import check_disk, estimate_search
+    from serde_lab.lab.plan import check_scenario, in_words_of_scenarios
+    from serde_lab.lab.search import planned_search
+
+    check_scenario(scenario)
+    with in_words_of_scenarios():
+        check_data(scenario, arms)
+    rungs = planned_search(scenario, arms, settings)
+    rows = [
+        [one.name, one.candidates, one.rounds, one.heats, one.sessions, len(one.cells)]
+        for one in rungs
+    ]
+    columns = ["rung", "candidates", "rounds", "heats", "sessions", "cells"]
+    print_rows(columns, rows, form, title=f"{scenario.title}: at most")
+    seconds, basis = estimate_search(scenario, arms, rungs, settings.results)
+    cells = sum(len(one.cells) for one in rungs)
+    say(f"at most {cells} cells, about {seconds / 60:.0f} minutes ({basis})")
+    check_disk([(scenario, arms)], settings, say)

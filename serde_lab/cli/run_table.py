@@ -15,6 +15,8 @@ from serde_lab.runs.model import Run
 
 _OF_A_REPORT = (
     "outside",
+    "search-outcome",
+    "search-trials",
     "times-faster",
     "hudi-steps",
     "growth",

@@ -1,7 +1,8 @@
 """Provides a run's folders: the one it works in, and those of `--keep-tables DIR`.
 
 The folder for work holds tables, logs and Spark's own files, and is removed when the run ends. If a run is
-killed, the next one removes it. `--keep-tables` copies each arm's last table to `DIR/<arm>`. A non-empty
+killed, the next one removes it. `--keep-tables` copies each arm's last table to `DIR/<arm>`, or
+its last tables to `DIR/<arm>/<dataset>`. A non-empty
 folder there is replaced only if an earlier run kept a table in it, marked by a file in its `.hoodie`, or
 if the caller allows it. A copy gets its final name when it is complete.
 """
@@ -66,6 +67,11 @@ def remove_abandoned(above: Path) -> None:
                 shutil.rmtree(path.parent, ignore_errors=True)
 
 
+def kept_as(arm: str, dataset: str) -> str:
+    """The place of a kept table: the arm's, or a dataset's within it."""
+    return f"{arm}/{dataset}" if dataset else arm
+
+
 @dataclass(frozen=True, slots=True)
 class KeptTables:
     """The folder for the tables of a run. `replace` allows any folder to be replaced."""
@@ -104,11 +110,14 @@ class KeptTables:
             )
 
     def keep(self, table: Path, arm: str) -> None:
-        """Copy `table` to its place. On UsageError or StorageError the previous content stays."""
+        """Copy `table` to its place; `arm` may be a result of `kept_as`.
+
+        On UsageError or StorageError the previous content stays.
+        """
         target = self.folder / arm
         self._check_target(target)
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
             unfinished = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self.folder))
         except OSError as exc:
             raise StorageError(f"{target} cannot be written: {exc.strerror}") from exc

@@ -38,6 +38,7 @@ from serde_lab.records.keys import NOWHERE, KeyGenerator
 from serde_lab.records.schema import ENVELOPE, RecordSchema
 from serde_lab.runs.model import ArmEntry, RunHeader
 from serde_lab.runs.writer import new_run_id
+from serde_lab.scenario.datasets import writes_several
 from serde_lab.scenario.model import Arm, Scenario
 from serde_lab.scenario.sweep import SweepPoint
 from serde_lab.serde.interface import Bounds, SerdeOptions
@@ -55,28 +56,36 @@ def run_header(point: PreparedPoint, settings: RunSettings) -> RunHeader:
     # record classes write no tables, so nothing is to be said of options and likeness
     with_peers = point.peers.with_peers and not scenario.codec_only
     isolated = point.peers.isolated
-    columns = columns_of_arms(scenario, arms, inputs, point.schema)
+    several = writes_several(scenario)
+    # these are of one table's records
+    columns = {} if several else columns_of_arms(scenario, arms, inputs, point.schema)
+    commits = list(enumerate(((t.name, c) for t in point.tables for c in t.inputs.commits), 1))
     java = find_java()
     seen = capture_environment(settings.results, {"version": java.version, "origin": java.origin})
     return RunHeader(
         run=new_run_id(settings.results / scenario.name),
         scenario=scenario.name,
         arms=tuple(
-            _arm_entry(arm, inputs.record_schema.data, columns.get(arm.name))
-            if arm.peer is None
-            else _peer_entry(scenario, arm, point.peers.missing.get(arm.name))
+            arm_entry(
+                scenario,
+                arm,
+                None if several else inputs.record_schema.data,
+                columns.get(arm.name),
+                point.peers.missing.get(arm.name),
+            )
             for arm in arms
         ),
         scenario_content=scenario.to_json(),
         environment=seen,
         machine_class=machine_class(seen),
         code_version=code_version(scenario.measure.exchange),
-        data_checksums=dict(inputs.checksums),
+        data_checksums=_checksums(point),
         seed=scenario.measure.seed,
         spark_conf=_placeless(recorded_conf(scenario, settings, sessions[0])),
         settings={
-            "rows": {str(n): c.rows for n, c in enumerate(inputs.commits, start=1)},
-            "operations": {str(n): c.operation for n, c in enumerate(inputs.commits, start=1)},
+            "rows": {str(n): c.rows for n, (_, c) in commits},
+            "operations": {str(n): c.operation for n, (_, c) in commits},
+            **({"tables": {str(n): table for n, (table, _) in commits}} if several else {}),
             "local_mode": not settings.master,
             "overrides": dict(text.split("=", 1) for text in settings.overrides),
             "python": platform.python_version(),
@@ -128,6 +137,16 @@ def swept_header(
             },
         }
     )
+
+
+def _checksums(point: PreparedPoint) -> dict[str, str]:
+    """The checksums of all batches; those of a `[[dataset]]` after its name."""
+    first, *further = point.tables
+    return dict(first.inputs.checksums) | {
+        f"{table.name}/{batch}": checksum
+        for table in further
+        for batch, checksum in table.inputs.checksums.items()
+    }
 
 
 def _sessions(point: PreparedPoint) -> dict[str, Any]:
@@ -194,14 +213,37 @@ def _placeless(conf: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _arm_entry(arm: Arm, data: pa.Schema, columns: Mapping[str, float] | None) -> ArmEntry:
-    """The arm as the run stores it: options with all defaults, fairness card, the author's prediction."""
+def arm_entry(
+    scenario: Scenario,
+    arm: Arm,
+    data: pa.Schema | None,
+    columns: Mapping[str, float] | None = None,
+    missing: str | None = None,
+) -> ArmEntry:
+    """The arm as the run stores it, of whatever kind; for a search, with what it tries."""
+    of_peer = _peer_entry(scenario, arm, missing) if arm.peer else None
+    entry = of_peer or _own_entry(arm, data, columns)
+    candidates = () if scenario.search is None else scenario.search.candidates
+    tried = next((one for one in candidates if one.arm_name == arm.name), None)
+    if tried is None:
+        return entry
+    changed = {key: arm.stated_settings[key] for key in tried.settings}
+    stated = {"start": tried.arm, "name": tried.name, "factor": tried.changed_factor}
+    return entry.model_copy(update={"candidate": {**stated, "settings": changed}})
+
+
+def _own_entry(arm: Arm, data: pa.Schema | None, columns: Mapping[str, float] | None) -> ArmEntry:
+    """The arm as the run stores it: options with all defaults, fairness card, the author's prediction.
+
+    There is no prediction without `data`, the one schema of all records.
+    """
     options: dict[str, Any] = dict(arm.options.given)
     prediction = None
     if arm.strategy is not None:
         with named(f"arm {arm.name!r}"):
             known, bound = strategy(arm.strategy), serde_options(arm)
-            expected = predict(known, bound.execution or known.executions[0], data)
+            execution = bound.execution or known.executions[0]
+            expected = None if data is None else predict(known, execution, data)
         prediction = None if expected is None else asdict(expected)
         options = {
             "execution": bound.execution,

@@ -8,7 +8,8 @@ count in proportion to their size.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -19,12 +20,15 @@ from serde_lab.lab.cells.codec_cases import codec_cases
 from serde_lab.lab.inputs import own_files
 from serde_lab.lab.inputs.prepared import are_prepared, default_cache
 from serde_lab.lab.run_settings import RunSettings
+from serde_lab.lab.search import PlannedRung
 from serde_lab.runs.directory import load_run, resolve_run
+from serde_lab.scenario.datasets import OPEN_TABLES, query_metric, tables_of, writes_several
+from serde_lab.scenario.identity import asked, asked_of
 from serde_lab.scenario.model import Arm, ParquetData, Scenario
 from tpch import TABLES
 
 # seconds for Spark's start, data and checks; microseconds per row on two cores, by kind of arm
-_FIXED_S, _CELL_S = 25.0, 2.5
+_FIXED_S, _CELL_S, _SESSION_S = 25.0, 2.5, 12.0
 _MICROSECONDS = {
     "avro": 18.0,
     "pickle": 7.0,
@@ -38,6 +42,8 @@ _AVRO_BY_BATCH, _OTHER_MICROSECONDS = 5.5, 3.5
 _CHECK_MICROSECONDS, _ORACLE_MICROSECONDS = 1.0, 2.5
 _BATCH_S, _PEER_BATCH_S = 0.8, 2.0
 """Seconds of a stream's micro-batch before its rows count."""
+_COMMIT_S, _QUERY_S, _QUERY_MICROSECONDS = 0.8, 1.5, 0.1
+"""Seconds of a commit and of a query before their rows count, and microseconds of a query per written row."""
 _CASE_S, _RECORD_CASE_S = 0.6, 25.0
 _RECORD_COLUMNS = 17
 # bytes per row of lineitem: as generated, as a batch of the input, in the shuffle, in a table, in the oracle
@@ -47,28 +53,60 @@ _SHUFFLES = 2
 _WORTH_SAYING = 1 << 30
 
 
-def estimate_seconds(scenario: Scenario, arms: Sequence[Arm], results: Path) -> tuple[float, str]:
-    """Seconds for the whole run, and a description of what the estimate is based on."""
+def estimate_seconds(
+    scenario: Scenario,
+    arms: Sequence[Arm],
+    results: Path,
+    cells_of: Mapping[str, int] | None = None,
+) -> tuple[float, str]:
+    """Seconds for the whole run, and a description of what the estimate is based on.
+
+    `cells_of`: how many cells each arm has, None for one in each round of the scenario.
+    """
     cells = scenario.measure.warmup + scenario.measure.rounds
     if scenario.codec_only:
         cases = len(codec_cases(scenario, _RECORD_COLUMNS))
         per_round = sum(_RECORD_CASE_S if arm.peer else _CASE_S for arm in arms)
         return cells * cases * per_round, "estimated from the number of cases"
-    before = _measured(scenario.name, results)
+    before = _measured(scenario, results)
     if before and all(arm.name in before for arm in arms):
-        per_round = sum(before[arm.name] + _CELL_S for arm in arms)
-        return _FIXED_S + cells * per_round, "as in an earlier run of this scenario"
-    source_rows, _ = _source(scenario)
-    rows = sum(scenario.rows_of(source_rows)[len(scenario.setups) :])
+        seconds = {arm.name: before[arm.name] + _CELL_S for arm in arms}
+        return _FIXED_S + _in_all(seconds, cells, cells_of), "as in an earlier run of this scenario"
+    tables = tables_of(scenario).values()
+    rows = sum(sum(one.rows_of(_source(one)[0])[len(one.setups) :]) for one in tables)
     batches = 0 if scenario.stream is None else scenario.stream.batches
-    per_round = sum(
-        _CELL_S
+    seconds = {
+        arm.name: _CELL_S
         + batches * (_PEER_BATCH_S if arm.peer else _BATCH_S)
+        + _of_several(scenario, rows)
         + rows * 1e-6 * (_CHECK_MICROSECONDS + _microseconds(arm))
         for arm in arms
-    )
+    }
     fixed_s = _FIXED_S + rows * 1e-6 * _ORACLE_MICROSECONDS
-    return fixed_s + cells * per_round, "estimated from the number of rows; there is no earlier run"
+    measured_s = _in_all(seconds, cells, cells_of)
+    return fixed_s + measured_s, "estimated from the number of rows; no earlier run has them"
+
+
+def estimate_search(
+    scenario: Scenario, arms: Sequence[Arm], rungs: Sequence[PlannedRung], results: Path
+) -> tuple[float, str]:
+    """The same for a search that measures `rungs`; its sessions start anew in each heat."""
+    cells = Counter(name for rung in rungs for name in rung.cells)
+    seconds, basis = estimate_seconds(scenario, arms, results, cells)
+    return seconds + _SESSION_S * sum(rung.sessions for rung in rungs), basis
+
+
+def _in_all(seconds: Mapping[str, float], cells: int, cells_of: Mapping[str, int] | None) -> float:
+    return sum(s * (cells if cells_of is None else cells_of[arm]) for arm, s in seconds.items())
+
+
+def _of_several(scenario: Scenario, rows: int) -> float:
+    """Seconds of a cell with several tables or queries that do not depend on the strategy."""
+    if not writes_several(scenario):
+        return 0.0
+    commits = sum(len(one.commits) for one in tables_of(scenario).values())
+    per_query = _QUERY_S + rows * 1e-6 * _QUERY_MICROSECONDS
+    return commits * _COMMIT_S + len(scenario.queries) * per_query
 
 
 def _microseconds(arm: Arm) -> float:
@@ -77,16 +115,26 @@ def _microseconds(arm: Arm) -> float:
     return _MICROSECONDS.get(arm.subject, _OTHER_MICROSECONDS)
 
 
-def _measured(name: str, results: Path) -> dict[str, float]:
+def _measured(scenario: Scenario, results: Path) -> dict[str, float]:
+    """Seconds of each arm in the newest run of the scenario; none if that had other data.
+
+    The arms of a sweep have names that tell their data.
+    """
     try:
-        run = load_run(resolve_run(name, results))
+        run = load_run(resolve_run(scenario.name, results))
     except LabError:
         return {}
+    then, now = asked_of(run.header.scenario_content), asked(scenario)
+    other = any(then.get(key) != now.get(key) for key in ("data", "setup", "commit", "dataset"))
+    if other and not then.get("sweep"):
+        return {}
+    queries = [query_metric(str(name)) for name in run.header.scenario_content.get("queries") or ()]
     seconds: dict[str, list[float]] = {}
     for cell in run.cells:
-        for sample in cell.samples:
-            if sample.metric == "seconds" and sample.commit is None:
-                seconds.setdefault(cell.arm, []).append(sample.value)
+        whole = [sample for sample in cell.samples if sample.commit is None]
+        if any(sample.metric == "seconds" for sample in whole):
+            timed = [s.value for s in whole if s.metric in ("seconds", OPEN_TABLES, *queries)]
+            seconds.setdefault(cell.arm, []).append(sum(timed))
     return {arm: median(values) for arm, values in seconds.items()}
 
 
@@ -103,19 +151,22 @@ def disk_need(
 ) -> DiskNeed:
     """The need of all points, which run one after the other; inputs that exist already need nothing."""
     kept, work = 0.0, 0.0
-    for scenario, _ in points:
-        source_rows, scale = _source(scenario)
-        rows = scenario.rows_of(source_rows)
-        if not are_prepared(scenario, cache):
-            generated = 0 if isinstance(scenario.data, ParquetData) else source_rows * _GENERATED
-            kept += scale * (generated + sum(rows) * _INPUT)
-        if scenario.codec_only:
-            continue
-        timed = rows[len(scenario.setups) :]
-        shuffles = _SHUFFLES * max(timed) * _SHUFFLE
-        # a cell's table links the files of the set-up, and copy-on-write keeps the files it replaces
-        tables = _TABLE * (sum(rows) + sum(timed))
-        work = max(work, scale * (shuffles + tables + sum(rows) * _ORACLE))
+    for point, _ in points:
+        of_point = 0.0
+        for scenario in tables_of(point).values():
+            source_rows, scale = _source(scenario)
+            rows = scenario.rows_of(source_rows)
+            if not are_prepared(scenario, cache):
+                made_up = not isinstance(scenario.data, ParquetData)
+                kept += scale * (made_up * source_rows * _GENERATED + sum(rows) * _INPUT)
+            if scenario.codec_only:
+                continue
+            timed = rows[len(scenario.setups) :]
+            shuffles = _SHUFFLES * max(timed) * _SHUFFLE
+            # a cell's table links the files of the set-up, and copy-on-write keeps the files it replaces
+            tables = _TABLE * (sum(rows) + sum(timed))
+            of_point += scale * (shuffles + tables + sum(rows) * _ORACLE)
+        work = max(work, of_point)
     return DiskNeed(int(kept), int(work))
 
 

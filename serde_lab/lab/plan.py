@@ -11,6 +11,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from serde_lab.errors import LabError, ScenarioError, SetupError
+from serde_lab.lab.cells.peer_arms import check_candidates
 from serde_lab.pipeline import topologies
 from serde_lab.pipeline.options.topology import (
     BATCH_MB,
@@ -238,6 +239,7 @@ def check_scenario(scenario: Scenario) -> None:
             table_config(scenario, arm)
     except LabError as exc:
         raise ScenarioError(f"{scenario.name}: table: {in_scenario_keys(str(exc))}") from exc
+    check_candidates(scenario)
     # only the options are checked here; types are checked against the data
     anything = RecordSchema(pa.schema([pa.field("k", pa.string())]), ("k",))
     for arm in scenario.arms:

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Protocol
 
 from serde_lab.errors import LabError, reason_of
 from serde_lab.lab.cells.cell import CellResult, MeasurableCell
 from serde_lab.lab.checks.stand_alone import STAND_ALONE
-from serde_lab.lab.folders import KeptTables
+from serde_lab.lab.folders import KeptTables, kept_as
 from serde_lab.lab.plan import CellPlan
 from serde_lab.lab.run_settings import Progress
 from serde_lab.measure.calibration import others_share, spin_s
@@ -22,7 +21,7 @@ from serde_lab.measure.metrics import Sample
 from serde_lab.runs.model import Check
 from serde_lab.runs.writer import RunWriter
 from serde_lab.scenario.hudi_options import in_scenario_keys
-from serde_lab.scenario.model import Arm
+from serde_lab.scenario.model import Arm, Scenario
 from serde_lab.verify.contents import Fingerprint
 from serde_lab.verify.table_checks import CheckResult, TableVerdict, arms_agree
 
@@ -128,7 +127,7 @@ class Rounds:
             alike = self.prints.setdefault((cell.round, self.kinds.get(arm.name)), {})
             alike[arm.name] = verdict.fingerprint
             if keep:
-                self._keep(result.table, arm)
+                self._keep(result, arm)
         self.writer.cell_end(cell.name, "ok")
         cells.discard(cell.name)
         seconds = next(
@@ -147,11 +146,14 @@ class Rounds:
         self.given_up[arm.name] = f"raised earlier: {reason}"
         self.progress.cell_ended(arm.name, cell.round, None, reason)
 
-    def _keep(self, table: Path, arm: Arm) -> None:
+    def _keep(self, result: CellResult, arm: Arm) -> None:
         if self.kept_tables is None:
             return
+        tables = {name: part.table for name, part in result.parts.items()} or {"": result.table}
         try:
-            self.kept_tables.keep(table, arm.name)
+            for name, table in tables.items():
+                if table is not None:
+                    self.kept_tables.keep(table, kept_as(arm.name, name))
         except LabError as exc:  # the measurements count all the same
             self.not_kept.append(arm.name)
             self.progress.message(f"the table of {arm.name} was not copied: {exc}")
@@ -166,6 +168,11 @@ class Rounds:
                     Check(result.name, result.passed, result.detail, arm=name, round=number)
                 )
         self.prints = {}
+
+
+def rows_kind(scenario: Scenario, arm: Arm) -> Hashable:
+    """What determines the right rows of an arm's table."""
+    return arm.merging, scenario.key_is_global(arm)
 
 
 def wrong_answer(check: str, detail: str) -> str:

@@ -12,12 +12,19 @@ import pyarrow.parquet as pq
 from serde_lab.lab.cells.codec_cases import check_rows
 from serde_lab.lab.cells.peer_arms import PeerPlan, plan_peers
 from serde_lab.lab.checks.source_check import check_arms, check_data, check_own_rows, check_types
-from serde_lab.lab.inputs.prepared import PreparedInputs, are_prepared, prepare_inputs
+from serde_lab.lab.inputs.prepared import (
+    PreparedInputs,
+    PreparedTable,
+    are_prepared,
+    prepare_inputs,
+)
 from serde_lab.lab.plan import Write, check_scenario, set_up_options
 from serde_lab.lab.run_settings import Progress, RunSettings
 from serde_lab.pipeline.source.schema import record_schema
 from serde_lab.records.schema import RecordSchema
+from serde_lab.scenario.datasets import tables_of
 from serde_lab.scenario.model import Arm, Scenario
+from serde_lab.scenario.settings import candidate_arms
 from serde_lab.scenario.sweep import SweepPoint
 
 
@@ -36,10 +43,19 @@ class PlannedPoint:
 
 @dataclass(frozen=True, slots=True)
 class PreparedPoint(PlannedPoint):
-    """A point with its input on disk."""
+    """A point with its input on disk. `tables` are all that it writes, that of `[data]` first."""
 
-    inputs: PreparedInputs
-    schema: RecordSchema
+    tables: tuple[PreparedTable, ...]
+
+    @property
+    def inputs(self) -> PreparedInputs:
+        """The input of the table of `[data]`."""
+        return self.tables[0].inputs
+
+    @property
+    def schema(self) -> RecordSchema:
+        """The schema of the records of the table of `[data]`."""
+        return self.tables[0].schema
 
     @property
     def here(self) -> list[Arm]:
@@ -51,12 +67,14 @@ def planned(
     point: SweepPoint, arms: tuple[Arm, ...], settings: RunSettings, isolated: bool
 ) -> PlannedPoint:
     """Check a point as far as possible before there is any data."""
-    check_scenario(point.scenario)
-    check_data(point.scenario, arms)
-    made = are_prepared(point.scenario, settings.cache)
-    check_own_rows(point.scenario, made)
-    if not made:
-        check_types(point.scenario, arms)
+    arms = (*arms, *candidate_arms(point.scenario, arms))
+    for table in tables_of(point.scenario).values():
+        check_scenario(table)
+        check_data(table, arms)
+        made = are_prepared(table, settings.cache)
+        check_own_rows(table, made)
+        if not made:
+            check_types(table, arms)
     peers = plan_peers(
         point.scenario,
         arms,
@@ -69,12 +87,15 @@ def planned(
 
 def prepared(point: PlannedPoint, settings: RunSettings, progress: Progress) -> PreparedPoint:
     """The point with its input made or found in the cache. Raises LabError if the data do not fit."""
-    inputs = prepare_inputs(point.scenario, settings.cache, progress.message)
-    schema = _stored_records(point.scenario, inputs)
-    check_arms(point.arms, schema)
+    tables = []
+    for name, scenario in tables_of(point.scenario).items():
+        inputs = prepare_inputs(scenario, settings.cache, progress.message)
+        schema = _stored_records(scenario, inputs)
+        check_arms(point.arms, schema)
+        tables.append(PreparedTable(name, scenario, inputs, schema))
     if point.scenario.codec_only:
-        check_rows(point.scenario, inputs)
-    return PreparedPoint(point.scenario, point.arms, point.peers, point.value, inputs, schema)
+        check_rows(point.scenario, tables[0].inputs)
+    return PreparedPoint(point.scenario, point.arms, point.peers, point.value, tuple(tables))
 
 
 def _stored_records(scenario: Scenario, inputs: PreparedInputs) -> RecordSchema:

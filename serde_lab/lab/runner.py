@@ -13,21 +13,24 @@ import pyarrow.parquet as pq
 
 from serde_lab.errors import RunError, UsageError, worst
 from serde_lab.lab.cells.codec_cells import CodecCells
+from serde_lab.lab.cells.dataset_cells import DatasetCells
 from serde_lab.lab.cells.table_cells import InProcess, TableCells
 from serde_lab.lab.checks.cell_checks import CellChecks
+from serde_lab.lab.checks.dataset_checks import DatasetChecks
 from serde_lab.lab.checks.referee import REFEREE, Referee
 from serde_lab.lab.checks.stand_alone import Proof, frames_stand_alone
-from serde_lab.lab.folders import check_work, work_folder
+from serde_lab.lab.folders import check_work, kept_as, work_folder
 from serde_lab.lab.header import run_header, swept_header
 from serde_lab.lab.inputs.prepared import PreparedInputs, default_cache
 from serde_lab.lab.needs import check_disk
 from serde_lab.lab.plan import CellPlan, cells_of, serde_options
-from serde_lab.lab.rounds import Cells, Judge, Rounds, wrong_answer
+from serde_lab.lab.rounds import Cells, Judge, Rounds, rows_kind, wrong_answer
 from serde_lab.lab.run_points import PreparedPoint, planned, prepared
 from serde_lab.lab.run_settings import Progress, Silent
 
 # `lab/ab/variant.py` imports RunSettings from here, in code of any commit
 from serde_lab.lab.run_settings import RunSettings as RunSettings
+from serde_lab.lab.search import Search, planned_search
 from serde_lab.lab.session.run_session import (
     Measured,
     RunSession,
@@ -42,6 +45,7 @@ from serde_lab.records.schema import RecordSchema
 from serde_lab.runs.directory import load_header, load_run
 from serde_lab.runs.model import Check
 from serde_lab.runs.writer import RunWriter
+from serde_lab.scenario.datasets import tables_of, writes_several
 from serde_lab.scenario.loading import parse_scenario, sweep_points
 from serde_lab.scenario.model import Arm, Scenario
 
@@ -93,14 +97,18 @@ def run_scenario(
             cells_of(point.scenario, point.here, number * per_point)
             for number, point in enumerate(points)
         ]
-        cells = [cell for plan in plans for cell in plan]
-        done = len([cell for cell in cells if cell.name in writer.complete_cells])
-        progress.plan(len(cells), done)
+        searching = scenario.search is not None
+        if searching:
+            rungs = planned_search(scenario, chosen_arms(scenario, settings.arms), settings)
+            progress.plan(sum(len(rung.cells) for rung in rungs), len(writer.complete_cells))
+        else:
+            names = {cell.name for plan in plans for cell in plan}
+            progress.plan(len(names), len(names & writer.complete_cells))
         given_up = {} if resume is None else _given_up(resume)
         not_kept: list[str] = []
         for point, plan in zip(points, plans, strict=True):
             todo = [cell for cell in plan if cell.name not in writer.complete_cells]
-            if todo:
+            if todo or searching:
                 place = work / f"point-{point.value:g}" if point.value is not None else work
                 place.mkdir(exist_ok=True)
                 not_kept += _measure(point, todo, place, writer, settings, progress, given_up)
@@ -117,12 +125,18 @@ def check_kept_tables(
 ) -> None:
     """Raise UsageError unless `settings` can keep the tables of all these arms."""
     if settings.kept_tables is not None:
+        for scenario, _ in scenarios:
+            if scenario.search is not None:
+                raise UsageError(
+                    f"--keep-tables: {scenario.name} is a search, which keeps no tables"
+                )
         settings.kept_tables.check(
             [
-                arm.name
+                kept_as(arm.name, table if scenario.datasets else "")
                 for scenario, arms in scenarios
                 for point in sweep_points(scenario)
                 for arm in point.arms(chosen_arms(scenario, arms))
+                for table in tables_of(scenario)
             ]
         )
 
@@ -182,10 +196,14 @@ def _measure(
         progress,
         proof.raised,
         given_up,
-        kinds={arm.name: (arm.merging, point.scenario.key_is_global(arm)) for arm in point.arms},
+        kinds={arm.name: rows_kind(point.scenario, arm) for arm in point.arms},
     )
-    with closing(codec) if codec else _table_cells(point, settings, work, progress) as cells:
-        rounds.run(todo, cells)
+    if point.scenario.search is not None:
+        arms = Search(point, settings, writer, rounds, _table_cells).run(work, progress)
+        point = replace(point, arms=arms)
+    else:
+        with closing(codec) if codec else _table_cells(point, settings, work, progress) as cells:
+            rounds.run(todo, cells)
     # the session has ended, and nobody is left who could tell the referee what the frames lack
     if isinstance(checks, CellChecks):
         _call_referee(point, rounds, checks, writer, work / "referee", began_s)
@@ -225,6 +243,8 @@ def _codec_session(point: PreparedPoint, settings: RunSettings, work: Path) -> S
 
 def _table_checks(point: PreparedPoint, work: Path, progress: Progress) -> CellChecks:
     progress.message("computing the expected rows (DuckDB)")
+    if writes_several(point.scenario):
+        return DatasetChecks(point.tables, work)
     return CellChecks(point.scenario, point.inputs, work)
 
 
@@ -254,21 +274,26 @@ def _table_cells(
     They run in this process without Spark, in a Spark session, or in several sessions that take turns.
     """
     scenario, sessions = point.scenario, point.peers.sessions
-    tidy_heap = point.peers.with_peers or is_large(point.inputs)
+    tidy_heap = point.peers.with_peers or any(is_large(table.inputs) for table in point.tables)
+    several = point.tables if writes_several(scenario) else ()
     with ExitStack() as stack:
         cells: Cells
         if scenario.measure.exchange != "spark":
-            cells = TableCells(scenario, point.inputs, work, InProcess())
+            engine = InProcess()
+            if several:
+                cells = DatasetCells(several, work, engine)
+            else:
+                cells = TableCells(scenario, point.inputs, work, engine)
         else:
             progress.message("starting Spark")
-            measured = Measured(scenario, point.inputs, settings, work, tidy_heap)
+            measured = Measured(scenario, point.inputs, settings, work, tidy_heap, several)
             if len(sessions) > 1:
                 check_heaps([heap_of(scenario, settings, plan) for plan in sessions])
                 cells = stack.enter_context(SessionsApart(sessions, measured))
             else:
                 session = stack.enter_context(RunSession(scenario, settings, work, sessions[0]))
                 cells = measured.cells(session, work)
-        if point.inputs.setups:
+        if any(table.inputs.setups for table in point.tables):
             progress.message("writing the set-up table")
         cells.set_up()
         yield cells

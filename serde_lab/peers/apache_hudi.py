@@ -84,7 +84,9 @@ class HudiSnapshot:
             before = self.spark.conf.get(calendar) or "EXCEPTION"
             try:
                 self.spark.conf.set(calendar, "CORRECTED")
-                self.frame().write.mode("overwrite").parquet(folder.name)
+                # as many files as tasks run at once: a table may have thousands of file groups
+                tasks = self.spark.sparkContext.defaultParallelism
+                self.frame().coalesce(tasks).write.mode("overwrite").parquet(folder.name)
             except (Py4JError, PySparkException) as exc:
                 folder.cleanup()
                 cause = root_cause(str(exc))

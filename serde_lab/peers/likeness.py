@@ -90,7 +90,7 @@ ASPECTS = (
         "shuffles of whole records",
         "one; the task that writes a bucket resolves its duplicates",
         "two: the first combines duplicates, the second brings records to their buckets;"
-        " hudi_one_exchange and hudi_spark_tuned skip the first if a batch has no duplicates",
+        " hudi_one_exchange and the tuned peers skip the first if a batch has no duplicates",
         "peer",
         ("shuffle_records", "shuffle_bytes"),
     ),
@@ -103,7 +103,7 @@ ASPECTS = (
     Aspect(
         "duplicates and late rows",
         "resolved by the ordering value, even if a batch has none",
-        "the same; hudi_one_exchange and hudi_spark_tuned do not look for duplicates if a batch has none",
+        "the same; hudi_one_exchange and the tuned peers do not look for duplicates if a batch has none",
     ),
     Aspect(
         "five meta columns",
@@ -139,14 +139,14 @@ ASPECTS = (
         "Bloom filter in the footer",
         "sized for the file's rows: 20 hash functions and 46 bits for each key",
         "a filter of fixed size for every 60,000 keys: 30 hash functions and 43 bits for each key, with"
-        " the same error rate; hudi_spark_tuned writes none, because the bucket index never reads it",
+        " the same error rate; the tuned peers write none, because the bucket index never reads it",
         "either",
         shown_in=FILES_ALIKE,
     ),
     Aspect(
         "key range in the footer",
         "least and greatest key, in Java's order of strings",
-        "the same; hudi_spark_tuned writes none, because Hudi writes it together with the Bloom filter",
+        "the same; the tuned peers write none, because Hudi writes it together with the Bloom filter",
         shown_in=FILES_ALIKE,
     ),
     Aspect(
@@ -163,8 +163,8 @@ ASPECTS = (
     Aspect(
         "markers",
         "an empty file for each data file, created before it",
-        "a marker for each data file, written in batches by the timeline server on the driver; in"
-        " hudi_spark_tuned the tasks create marker files themselves",
+        "a marker for each data file, written in batches by the timeline server on the driver; for"
+        " the tuned peers the tasks create marker files themselves",
     ),
     Aspect(
         "durability",

@@ -13,6 +13,7 @@ from typing import Any
 from serde_lab.errors import RunError
 from serde_lab.report import notation
 from serde_lab.report.page import (
+    VERDICTS,
     Answer,
     Block,
     Cell,
@@ -34,23 +35,6 @@ Document = Mapping[str, Any]
 _MOST_NAMED = 5
 """The answer names at most so many bad rows one by one."""
 
-_WORST_FIRST = (
-    "failed",
-    "wrong answer",
-    "unchecked",
-    "missing",
-    "slower",
-    "regression",
-    "not comparable",
-    "inconclusive",
-    "insufficient",
-    "undecided",
-    "noise",
-    "faster",
-    "passed",
-    "same",
-)
-_BAD = ("failed", "wrong answer", "unchecked", "missing", "slower", "regression")
 _UNMOVED = ("same", "passed")
 
 
@@ -108,7 +92,7 @@ def _sentences(comparison: Document, exit_status: int | None) -> Iterator[Senten
         yield _gate_sentence(exit_status)
     elif not comparison["counts"]["compared"]:
         yield Sentence("Nothing was compared, so this is no pass.", "bad")
-    bad = [row for row in comparison["rows"] if _verdict(row) in _BAD]
+    bad = [row for row in comparison["rows"] if verdict_tone(_verdict(row)) == "bad"]
     for row in bad[:_MOST_NAMED]:
         times = "" if row["ratio"] is None else f", {notation.decided('ratio', row['ratio'])} times"
         yield Sentence(
@@ -202,7 +186,7 @@ def _verdicts(rows: Sequence[Document], gated: bool) -> Section:
 
 
 def _worst_first(rows: Sequence[Document]) -> list[Document]:
-    rank = {verdict: i for i, verdict in enumerate(_WORST_FIRST)}
+    rank = {verdict: i for i, verdict in enumerate(VERDICTS)}
     return sorted(rows, key=lambda row: rank.get(_verdict(row), 0))
 
 

@@ -210,21 +210,25 @@ class Page:
         )
 
 
-_TONES: dict[str, Tone] = {
-    "faster": "good",
+VERDICTS: dict[str, Tone] = {
     "failed": "bad",
-    "regression": "bad",
-    "undecided": "warn",
-    "slower": "bad",
     "wrong answer": "bad",
     "unchecked": "bad",
     "missing": "bad",
+    "slower": "bad",
+    "regression": "bad",
+    "not comparable": "warn",
     "inconclusive": "warn",
     "insufficient": "warn",
-    "not comparable": "warn",
+    "undecided": "warn",
+    "noise": "",
+    "faster": "good",
+    "passed": "",
+    "same": "",
 }
+"""Every verdict of a comparison or a gate with its tone, the worst first."""
 
 
 def verdict_tone(verdict: str) -> Tone:
     """The tone of a verdict; none for an unchanged figure or an unknown word."""
-    return _TONES.get(verdict, "")
+    return VERDICTS.get(verdict, "")

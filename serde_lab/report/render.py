@@ -40,8 +40,7 @@ def render_run(run: Run | Path, out: Path, format: str = "html") -> Path:
 
     Raises RunError if the directory is no sound run, UsageError for an unknown format.
     """
-    _write(out, _encoded(run_text(run, format)))
-    return out
+    return _write(out, _encoded(run_text(run, format)))
 
 
 def run_text(run: Run | Path, format: str = "html") -> str:
@@ -50,20 +49,17 @@ def run_text(run: Run | Path, format: str = "html") -> str:
 
 def render_comparison(document: Mapping[str, Any], out: Path, format: str = "html") -> Path:
     """Write the report of a comparison or a gate from its output with `--format json`."""
-    _write(out, _encoded(page_text(comparison_page(document), format)))
-    return out
+    return _write(out, _encoded(page_text(comparison_page(document), format)))
 
 
 def render_history(document: Mapping[str, Any], out: Path, format: str = "html") -> Path:
     """Write the report of a history from its output with `--format json`."""
-    _write(out, _encoded(page_text(history_page(document), format)))
-    return out
+    return _write(out, _encoded(page_text(history_page(document), format)))
 
 
 def render_quotations(document: Path) -> Path:
     """Remake the tables that a Markdown document quotes from runs (see `quotation`); returns its path."""
-    _write(document, _encoded(requoted(document)))
-    return document
+    return _write(document, _encoded(requoted(document)))
 
 
 def page_text(page: Page, format: str = "html") -> str:
@@ -81,9 +77,7 @@ def figures(run: Run | Path, folder: Path) -> list[Path]:
     for figure in run_page(_loaded(run)).figures():
         png = draw(figure.drawing, WIDE_PX).png()
         for suffix, data in (("svg", figure_svg(figure).encode()), ("png", png)):
-            path = folder / f"{figure.name}.{suffix}"
-            _write(path, data)
-            written.append(path)
+            written.append(_write(folder / f"{figure.name}.{suffix}", data))
     return written
 
 
@@ -106,11 +100,12 @@ def _encoded(text: str) -> bytes:
     return text.encode(errors="backslashreplace")
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write(path: Path, data: bytes) -> Path:
     try:
         write_whole(path, data)
     except OSError as exc:
         raise StorageError(f"{path} cannot be written: {exc}") from exc
+    return path
 
 
 class Plot(NamedTuple):
@@ -123,8 +118,9 @@ class Plot(NamedTuple):
 def html(page: Page) -> str:
     """The page as HTML; equal pages give equal text."""
     environment = _environment()
-    script = _source(environment, "page.js")
-    style = _source(environment, "page.css")
+    style, script = (
+        environment.get_template(name).render().strip() for name in ("page.css", "page.js")
+    )
     return environment.get_template("page.html").render(
         page=page,
         style=Markup(style),
@@ -159,11 +155,6 @@ def _clean(value: object) -> object:
     if isinstance(value, str) and not isinstance(value, Markup):
         return plain(value)
     return value
-
-
-def _source(environment: Environment, name: str) -> str:
-    """A style or script of this package, with the palette filled in."""
-    return environment.get_template(name).render().strip()
 
 
 def _plot(figure: Figure) -> Plot:

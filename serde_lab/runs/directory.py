@@ -21,6 +21,8 @@ from serde_lab.runs.model import FORMAT_VERSION, Check, MeasuredCell, Run, RunHe
 from serde_lab.runs.samples import read_checks, read_lines, read_samples
 
 RUN_FILE, SAMPLES_FILE, CHECKS_FILE = "run.json", "samples.jsonl", "checks.jsonl"
+SEARCH_FILE = "search.json"
+"""What a search found, which follows from the other files; a run without a search has none."""
 LATEST = "latest"
 
 _CPU_FACTOR, _CPU_SLACK_S = 1.5, 0.5

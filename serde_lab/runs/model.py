@@ -38,6 +38,15 @@ class ArmEntry(BaseModel):
     swept: dict[str, Any] | None = None
     """The scenario's arm and the value of its sweep; None if nothing is swept."""
 
+    candidate: dict[str, Any] | None = None
+    """What this arm tries in a search: the name of its `start`, its own `name`, `factor` and `settings`."""
+
+    @property
+    def of_scenario(self) -> str:
+        """The scenario's arm that this one is a version of, or its own name."""
+        tried = (self.candidate or {}).get("start")
+        return str(tried or (self.swept or {}).get("arm", self.arm))
+
 
 class RunHeader(BaseModel):
     """`run.json`: the run's state, and everything known before it measures.

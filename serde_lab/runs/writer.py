@@ -2,7 +2,8 @@
 
 The files are `run.json`, `samples.jsonl` and `checks.jsonl`. A cell counts only with its `cell_end` line.
 Nothing written ever changes, except the state in `run.json` and, once a run has ended, the digests of the
-other two files, which are added there. A kill loses at most the line that is being written.
+other two files, which are added there; a search also adds the arms that it combines. A kill loses at most
+the line that is being written.
 
 While a run is measured, its process holds a lock on `samples.jsonl`. The kernel releases the lock when the
 process ends, so a run in state `running` without a lock was killed: it is read as `interrupted`.
@@ -15,7 +16,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, Self
@@ -32,7 +33,7 @@ from serde_lab.runs.directory import (
     load_run,
     write_header,
 )
-from serde_lab.runs.model import CellStatus, Check, Run, RunHeader, State
+from serde_lab.runs.model import ArmEntry, CellStatus, Check, Run, RunHeader, State
 from serde_lab.runs.samples import drop_torn_tail
 
 _LOCK_TRIES, _LOCK_PAUSE_S = 3, 0.05
@@ -173,6 +174,14 @@ class RunWriter:
                 **({"facts": dict(check.facts)} if check.facts else {}),
             }
         )
+
+    def add_arms(self, entries: Sequence[ArmEntry]) -> None:
+        """Add arms that a search has combined; those that the run has already stay as they are."""
+        known = {entry.arm for entry in self.header.arms}
+        new = tuple(entry for entry in entries if entry.arm not in known)
+        if new:
+            self.header = self.header.model_copy(update={"arms": (*self.header.arms, *new)})
+            write_header(self.path, self.header)
 
     def finish(self, state: State) -> None:
         """Set the run's final state and close its files."""

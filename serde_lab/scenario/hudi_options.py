@@ -28,7 +28,7 @@ def table_options(scenario: Scenario, arm: Arm | None = None) -> dict[str, str]:
         "hoodie.datasource.write.table.type": table.type,
         "hoodie.write.table.version": str(table.version),
         "hoodie.datasource.write.recordkey.field": ",".join(data.record_key),
-        "hoodie.datasource.write.partitionpath.field": ",".join(data.partition),
+        "hoodie.datasource.write.partitionpath.field": _partition(scenario),
         "hoodie.datasource.write.keygenerator.class": _key_generator(scenario),
         "hoodie.datasource.write.hive_style_partitioning": _flag(table.hive_style),
         "hoodie.datasource.write.partitionpath.urlencode": _flag(table.url_encode),
@@ -110,12 +110,21 @@ def _key_generator(scenario: Scenario) -> str:
     """
     keys, partition = scenario.data.record_key, scenario.data.partition
     if scenario.table.time_folders:
-        kind = "TimestampBased"
+        # TimestampBased takes one key column only
+        kind = "TimestampBased" if len(keys) == 1 else "Custom"
     elif not partition:
         kind = "Nonpartitioned"
     else:
         kind = "Complex" if len(partition) > 1 or len(keys) > 1 else "Simple"
     return f"org.apache.hudi.keygen.{kind}KeyGenerator"
+
+
+def _partition(scenario: Scenario) -> str:
+    """The partition columns; the key generator CUSTOM takes each with its kind."""
+    data = scenario.data
+    if scenario.table.time_folders and len(data.record_key) > 1:
+        return ",".join(f"{name}:TIMESTAMP" for name in data.partition)
+    return ",".join(data.partition)
 
 
 def _flag(value: bool) -> str:

@@ -49,19 +49,35 @@ def asked_of(scenario_content: Mapping[str, Any]) -> dict[str, Any]:
         "measure": _without(measure, _NOT_ASKED_OF_MEASURING),
         "arm": [_without(arm, _NOT_ASKED_OF_AN_ARM) for arm in content.get("arm", ())],
     }
-    for batches in ("setup", "commit"):
-        found[batches] = [
-            _without(batch, _PATH) | {"own_file": batch.get("path") is not None}
-            for batch in content.get(batches, ())
+    found |= _writes(content)
+    if content.get("dataset"):
+        found["dataset"] = [
+            {**one, "data": _without(one["data"], _PATH), **_writes(one)}
+            for one in content["dataset"]
         ]
+    if content.get("queries"):
+        found["queries"] = content["queries"]
     if content.get("stream") is not None:
         found["stream"] = content["stream"]
     if content.get("sweep") is not None:
         # older sweeps have no `also`
         found["sweep"] = _without_defaults(content["sweep"], {"also": {}})
+    if content.get("search") is not None:
+        found["search"] = content["search"]
     if measure.get("exchange") == "none":
         found["codec"] = content.get("codec", {})
     return with_defaults(found)
+
+
+def _writes(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The untimed and the timed writes of one table."""
+    return {
+        batches: [
+            _without(batch, _PATH) | {"own_file": batch.get("path") is not None}
+            for batch in content.get(batches, ())
+        ]
+        for batches in ("setup", "commit")
+    }
 
 
 def with_defaults(asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from serde_lab.errors import ScenarioError
 from serde_lab.scenario.consistency import check
+from serde_lab.scenario.datasets import with_shared_keys
 from serde_lab.scenario.model import Scenario
 from serde_lab.scenario.overrides import apply_overrides, parse_override
 from serde_lab.scenario.problems import (
@@ -103,7 +104,7 @@ def sweep_points(scenario: Scenario) -> tuple[SweepPoint, ...]:
 
 def _with_defaults(raw: Mapping[str, Any], name: str | None) -> dict[str, Any]:
     """Add defaults that depend on other keys, so that results show their values."""
-    content = dict(raw)
+    content = with_shared_keys(raw)
     if name is not None:
         content.setdefault("name", name)
     arms = content.get("arm")
@@ -150,11 +151,10 @@ def _resolved(raw: dict[str, Any], folder: Path) -> dict[str, Any]:
     changed = dict(raw)
     if isinstance(raw.get("data"), dict):
         changed["data"] = _with_path(raw["data"], folder)
-    for key in ("setup", "commit"):
+    for key, resolve in (("setup", _with_path), ("commit", _with_path), ("dataset", _resolved)):
         if isinstance(raw.get(key), list):
             changed[key] = [
-                _with_path(entry, folder) if isinstance(entry, dict) else entry
-                for entry in raw[key]
+                resolve(entry, folder) if isinstance(entry, dict) else entry for entry in raw[key]
             ]
     return changed
 

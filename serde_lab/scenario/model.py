@@ -2,7 +2,8 @@
 
 `scenarios/README.md` explains every key, and a test checks that the two agree. `consistency` checks
 combinations of keys. Python names are the file's, except for the arrays of tables: `[[setup]]`,
-`[[commit]]`, `[[arm]]` and `[[gate.limit]]` are `setups`, `timed`, `arms` and `limits` here.
+`[[commit]]`, `[[arm]]` and `[[gate.limit]]` are `setups`, `timed`, `arms` and `limits` here,
+and `[[dataset]]` is `datasets`.
 """
 
 from __future__ import annotations
@@ -11,19 +12,22 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_serializer
+from pydantic import Field, field_serializer
 
 from serde_lab.inputs.event_time import EVENT_TS
 from serde_lab.records.operation import Operation
 from serde_lab.records.partition_time import PREFIX
 from serde_lab.runs.model import ArmKind
 from serde_lab.scenario.sections import (
+    ArmOptions,
     Codec,
     Columns,
     Gate,
     Measure,
     Name,
     ScenarioSection,
+    Search,
+    Settings,
     Share,
     Stream,
     Sweep,
@@ -44,6 +48,7 @@ RECORDLESS = ("bulk", "append")
 TableName = Literal[
     "region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem"
 ]
+QueryName = Literal["q1", "q3", "q5", "q6", "q10", "q12", "q14", "q18"]
 PlainControl = Literal["sql_merge", "pandas_udf", "arrow_udf", "rdd_cloudpickle"]
 Control = Literal["exchange_only", "spark_native", "parquet_floor", PlainControl]
 PLAIN_CONTROLS: tuple[str, ...] = get_args(PlainControl)
@@ -206,6 +211,19 @@ DEFAULT_LEVELS: Mapping[str, int] = {"zstd": 1, "gzip": 6}
 LEVELS: Mapping[str, tuple[int, int]] = {"zstd": (1, 22), "gzip": (1, 9)}
 
 
+class Dataset(ScenarioSection):
+    """`[[dataset]]`: one more table, which every cell writes after that of `[data]`.
+
+    Loading adds the keys that it shares with the file (`datasets`), so that it is complete here.
+    """
+
+    name: Name
+    data: Data
+    setups: tuple[Batch, ...] = Field(default=(), alias="setup")
+    timed: tuple[Batch, ...] = Field(alias="commit", min_length=1)
+    table: TableSection = TableSection()
+
+
 class TopologySection(ScenarioSection):
     """`[topology]`: the chain of stages and hops. An arm may have its own."""
 
@@ -219,31 +237,6 @@ class TopologySection(ScenarioSection):
     def makes_records(self) -> bool:
         """Whether it makes records and therefore uses a strategy."""
         return self.name not in RECORDLESS
-
-
-class ArmOptions(BaseModel):
-    """`[arm.options]`: the options that all strategies have; any other key is the strategy's own.
-
-    A key that is not given stays None, and the strategy's default applies. `rows_per_frame` 0 means a
-    whole batch.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="allow", strict=True, allow_inf_nan=False)
-
-    execution: Literal["row", "batch"] | None = None
-    rows_per_frame: Annotated[int, Field(ge=0, le=(1 << 31) - 1)] | None = None
-    max_frame_bytes: Annotated[int, Field(ge=1)] | None = None
-    integrity: Literal["none", "crc32c"] | None = None
-
-    @property
-    def own(self) -> dict[str, Any]:
-        """The strategy's own keys."""
-        return dict(self.model_extra or {})
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """Every key that the file gives, common or own."""
-        return self.model_dump(exclude_none=True)
 
 
 class Arm(ScenarioSection):
@@ -262,7 +255,7 @@ class Arm(ScenarioSection):
     source_reader: Literal["auto", "spark"] = "auto"
     shuffle: Literal["dataframe", "rdd"] = "dataframe"
     up_to: Annotated[float, Field(gt=0)] | None = None
-    settings: dict[str, str | bool | int | float] = Field(default_factory=dict)
+    settings: Settings = Field(default_factory=dict)
     options: ArmOptions = ArmOptions()
 
     @field_serializer("merging", "table")
@@ -312,12 +305,15 @@ class Scenario(ScenarioSection):
     timed: tuple[Batch, ...] = Field(alias="commit", min_length=1)
     stream: Stream | None = None
     table: TableSection = TableSection()
+    datasets: tuple[Dataset, ...] = Field(default=(), alias="dataset")
+    queries: tuple[QueryName, ...] = ()
     topology: TopologySection = TopologySection()
     arms: tuple[Arm, ...] = Field(alias="arm", min_length=1)
     reference: str
     measure: Measure = Measure()
     codec: Codec = Codec()
     sweep: Sweep | None = None
+    search: Search | None = None
     gate: Gate = Gate()
 
     @property

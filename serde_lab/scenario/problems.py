@@ -95,7 +95,14 @@ def _has(at: object, step: int | str) -> bool:
 
 def _real(loc: Loc) -> Loc:
     """`loc` without the tag that pydantic adds behind `data` for the kind of data."""
-    return (loc[0], *loc[2:]) if len(loc) > 1 and loc[0] == "data" else loc
+    before, _ = _parted(loc)
+    return (*before, *loc[len(before) + 1 :])
+
+
+def _parted(loc: Loc) -> tuple[Loc, Loc]:
+    """`loc` up to its `data` (all of it if it has none), and the tag behind that, if there is one."""
+    at = loc.index("data") + 1 if "data" in loc else len(loc)
+    return loc[:at], loc[at : at + 1]
 
 
 def _is_shadow(detail: ErrorDetails, details: Sequence[ErrorDetails]) -> bool:
@@ -106,6 +113,7 @@ def _is_shadow(detail: ErrorDetails, details: Sequence[ErrorDetails]) -> bool:
     )
 
 
+_ARRAYS = ("setup", "commit", "dataset", "arm", "limit")
 _EXPECTED = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
@@ -150,7 +158,7 @@ def _clause(detail: ErrorDetails) -> str:
             return f"found {found!r}, expected a number {words} {context[bound]:g}"
     if kind in _EXPECTED:
         expected = _EXPECTED[kind]
-        if kind == "tuple_type" and detail["loc"][-1] in ("setup", "commit", "arm", "limit"):
+        if kind == "tuple_type" and detail["loc"][-1] in _ARRAYS:
             expected = f"an array of tables, [[{detail['loc'][-1]}]]"
         return f"found {found!r}, expected {expected}"
     return f"found {found!r}: {detail['msg']}"
@@ -199,7 +207,8 @@ def _model_at(loc: Loc) -> type[BaseModel] | None:
     """The model of the table at a pydantic location, which includes the tag of `data`."""
     place = ".".join(step for step in _real(loc) if isinstance(step, str))
     models = [model for found, model in sections() if found == place]
-    tagged = [model for model in models if loc[1:2] == get_args(_annotation(model, "source"))]
+    _, tag = _parted(loc)
+    tagged = [model for model in models if tag == get_args(_annotation(model, "source"))]
     return next(iter(tagged or models), None)
 
 

@@ -1,13 +1,15 @@
-"""Defines the sections of a scenario file that say how to measure and what to gate.
+"""Defines the sections of a scenario file that say how arms work, how to measure and what to gate.
 
 `model` has the other sections and the whole file.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 ColumnType = Literal[
     "bool", "int8", "int16", "int32", "int64", "float", "double", "decimal", "string", "binary",
@@ -22,11 +24,31 @@ def _one_or_many(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
+def _by_dotted_names(value: object) -> object:
+    """Names whose dots TOML or `--set` took for tables are joined again."""
+    return dict(_joined(value, "")) if isinstance(value, dict) else value
+
+
+def _joined(table: dict[str, object], prefix: str) -> Iterator[tuple[str, object]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _joined(value, f"{prefix}{key}.")
+        elif isinstance(value, str | bool | int | float):
+            yield f"{prefix}{key}", value
+        else:
+            raise PydanticCustomError(
+                "setting",
+                f"the value of {prefix}{key} is no text, no number, and not true or false",
+            )
+
+
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$", max_length=100)]
 """Part of folder names and of dotted keys, so it contains no dots and no separators."""
 Columns = Annotated[tuple[str, ...], BeforeValidator(_one_or_many)]
 Share = Annotated[float, Field(ge=0, le=1)]
 SOME = Field(min_length=1)
+Settings = Annotated[dict[str, Any], BeforeValidator(_by_dotted_names)]
+"""Texts, numbers and flags by the names that Apache Hudi and Spark have for them."""
 
 
 class ScenarioSection(BaseModel):
@@ -38,6 +60,31 @@ class ScenarioSection(BaseModel):
     def given(self) -> dict[str, Any]:
         """The keys that the file gives, with their values."""
         return self.model_dump(exclude_unset=True)
+
+
+class ArmOptions(BaseModel):
+    """`[arm.options]`: the options that all strategies have; any other key is the strategy's own.
+
+    A key that is not given stays None, and the strategy's default applies. `rows_per_frame` 0 means a
+    whole batch.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True, allow_inf_nan=False)
+
+    execution: Literal["row", "batch"] | None = None
+    rows_per_frame: Annotated[int, Field(ge=0, le=(1 << 31) - 1)] | None = None
+    max_frame_bytes: Annotated[int, Field(ge=1)] | None = None
+    integrity: Literal["none", "crc32c"] | None = None
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """The strategy's own keys."""
+        return dict(self.model_extra or {})
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Every key that the file gives, common or own."""
+        return self.model_dump(exclude_none=True)
 
 
 class Measure(ScenarioSection):
@@ -84,6 +131,42 @@ class Sweep(ScenarioSection):
     key: Annotated[str, Field(min_length=1)]
     values: Annotated[tuple[int | float, ...], SOME]
     also: dict[str, tuple[int | float, ...]] = Field(default_factory=dict)
+
+
+class Candidate(ScenarioSection):
+    """`[[search.candidate]]`: settings that are tried in an arm, its start."""
+
+    name: Name
+    arm: str
+    factor: Name | None = None
+    settings: Annotated[Settings, SOME]
+
+    @property
+    def arm_name(self) -> str:
+        """The name of the arm that tries it."""
+        return f"{self.arm}-{self.name}"
+
+    @property
+    def changed_factor(self) -> str:
+        """The factor that it changes: at most one candidate of a factor is part of the combination."""
+        return self.factor or self.name
+
+
+class Search(ScenarioSection):
+    """`[search]`: tries settings in arms, by successive halving over paired rounds.
+
+    `rounds` are those that each rung adds. `spare` is a rung's budget: how many candidates of the worse half
+    it may keep because they might still be the best.
+    """
+
+    rounds: Annotated[tuple[Annotated[int, Field(ge=2, le=1000)], ...], SOME] = (3, 3, 6)
+    spare: Annotated[int, Field(ge=0, le=1000)] = 4
+    candidates: Annotated[tuple[Candidate, ...], SOME] = Field(alias="candidate")
+
+    @property
+    def starts(self) -> tuple[str, ...]:
+        """The arms from which candidates start, in the order of the file."""
+        return tuple(dict.fromkeys(one.arm for one in self.candidates))
 
 
 class GateLimit(ScenarioSection):

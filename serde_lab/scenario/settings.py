@@ -8,7 +8,8 @@ that differ in one run in sessions of their own.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from serde_lab.scenario.model import RECORD_PEERS, Arm, Scenario
 from serde_lab.scenario.problems import Problem, suggestion
@@ -101,6 +102,23 @@ _REFUSED: Mapping[str, str] = {
     "spark.task.": "every arm has the same tasks",
 }
 """By the beginning of a key, why no arm may change it."""
+
+
+def with_settings(start: Arm, name: str, settings: Mapping[str, Any]) -> Arm:
+    """An arm that differs from `start` in its name and in these settings alone."""
+    together = {**start.settings, **settings}
+    return start.model_copy(update={"name": name, "settings": together, "changes": None})
+
+
+def candidate_arms(scenario: Scenario, arms: Iterable[Arm]) -> tuple[Arm, ...]:
+    """The arms of a search that try a candidate in one of `arms`; none without a search."""
+    starts = {arm.name: arm for arm in arms}
+    candidates = () if scenario.search is None else scenario.search.candidates
+    return tuple(
+        with_settings(starts[one.arm], one.arm_name, one.settings)
+        for one in candidates
+        if one.arm in starts
+    )
 
 
 def settings_problems(key: str, arm: Arm, scenario: Scenario) -> Iterator[Problem]:

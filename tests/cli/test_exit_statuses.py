@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +16,8 @@ import pyarrow as pa
 import pytest
 
 from serde_lab.cli.app import EXIT_STATUSES, main
-from serde_lab.errors import worst
+from serde_lab.errors import UsageError, worst
+from serde_lab.lab import runner
 from tests.cli.conftest import Call
 from tests.lab.small_scenario import rows
 
@@ -44,6 +46,22 @@ def test_0_a_run_and_everything_that_reads_it(call: Call, scenario_file: Write) 
     said = call("report")
     assert said.status == 0
     assert Path(said.out.removeprefix("report: ").strip()).read_text().startswith("<!")
+
+
+def test_2_a_long_run_says_before_how_long_it_takes(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise UsageError("stopped before anything ran")
+
+    monkeypatch.setattr(runner, "run_scenario", refuse)
+    long, short = (
+        call("run", "tpch_all", *more)
+        for more in ((), ("--strategy", "arrow", "--rounds", 1, "--set", "data.scale_factor=0.01"))
+    )
+    assert (long.status, short.status) == (2, 2)
+    assert re.search(r"^tpch_all: about \d+ minutes \(estimated from", long.messages, re.MULTILINE)
+    assert "minutes" not in short.messages
 
 
 def test_0_a_doctor_who_finds_nothing_missing(call: Call) -> None:

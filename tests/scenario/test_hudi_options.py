@@ -47,6 +47,7 @@ def test_the_lab_and_apache_hudi_are_handed_the_same_options(tmp_path: Path) -> 
         ({"partition": "flag"}, {"hive_style": True, "url_encode": True}),
         ({"partition": ["flag", "name"]}, COMMIT_TIME),
         ({"partition": "flag"}, {"time_folders": DAYS}),
+        ({"key": ["id", "name"], "partition": "flag"}, {"time_folders": DAYS}),
         ({}, {"partial_update": "FILL_UNAVAILABLE", "unavailable_value": " ?"}),
         ({}, {"partial_update": "IGNORE_DEFAULTS"}),
     ],

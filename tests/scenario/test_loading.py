@@ -197,7 +197,8 @@ def test_rows_of_a_batch() -> None:
         ([("measure", 3)], "measure: found 3, expected a table"),
         ([("table", {"hive_style": "yes"})], "table.hive_style: found 'yes', expected true or false"),
         ([("table", {"time_folders": {"output.dateformat": 1}})], "table.time_folders"),
-        ([("table", {"time_folders": {"output": "y"}})], "table.time_folders: needs one key"),
+        ([("table", {"time_folders": {"output": "y"}}), ("data/partition", [])],
+         "table.time_folders: needs one key column or more and one partition column, found 2 and 0"),
         ([("table", {"version": 7})], "table.version: found 7, expected one of 9, 6"),
         ([("table", {"codec": "zst"})], "table.codec: found 'zst', expected one of zstd, gzip, "
          "snappy, lz4, uncompressed; did you mean 'zstd'?"),

@@ -12,9 +12,11 @@ from serde_lab.lab.cells.peer_arms import options_of_peer, plan_peers
 from serde_lab.lab.plan import Write, options_of, write_options
 from serde_lab.peers.hudi_arms import ARMS, TUNED
 from serde_lab.scenario.consistency.arms import factors
+from serde_lab.scenario.loading import parse_scenario
 from serde_lab.scenario.model import Scenario
+from serde_lab.scenario.overrides import apply_overrides
 from serde_lab.scenario.settings import settings_problems
-from tests.lab.small_scenario import scenario, source
+from tests.lab.small_scenario import content, scenario, source
 
 PAGES = {"hoodie.parquet.page.size": 65536}
 PARALLEL = {"spark.driver.defaultJavaOptions": "-XX:+UseParallelGC -XX:NewRatio=1"}
@@ -51,6 +53,24 @@ def test_a_setting_that_is_unknown_or_unfair_is_refused_with_its_reason(
     with pytest.raises(ScenarioError, match=r"arm\.arm_0\.settings") as refused:
         with_arms(tmp_path, {kinds[arm]: arm, "settings": settings})
     assert reason in str(refused.value)
+
+
+def test_dots_of_names_need_no_quotes_and_a_value_that_is_no_value_is_one_problem(
+    tmp_path: Path,
+) -> None:
+    nested = {"hoodie": {"parquet": {"page": {"size": 65536}}}, "spark.kryo": {"unsafe": True}}
+    (arm,) = with_arms(tmp_path, {"peer": "hudi_spark", "settings": nested}).arms
+    assert arm.write_settings == {"hoodie.parquet.page.size": "65536"}
+    assert arm.session_settings == {"spark.kryo.unsafe": "true"}
+    file = source(tmp_path)
+    whole = content(file, [{"name": "a", "strategy": "arrow"}], exchange="spark")
+    set_ = apply_overrides(whole, [("arm.a.settings.hoodie.parquet.page.size", 4096)])
+    assert parse_scenario(set_).arms[0].stated_settings == {"hoodie.parquet.page.size": "4096"}
+    with pytest.raises(
+        ScenarioError, match=r"the value of hoodie\.x is no text, no number"
+    ) as refused:
+        with_arms(tmp_path, {"peer": "hudi_spark", "settings": {"hoodie": {"x": [1]}}})
+    assert str(refused.value).count("settings") == 1
 
 
 def test_settings_need_spark_and_an_index_keeps_the_filters_that_it_reads(tmp_path: Path) -> None:

@@ -11,11 +11,20 @@ from serde_lab.analysis.rounding import shown_change, shown_p, shown_ratio, show
 from serde_lab.errors import UsageError
 from serde_lab.gate.compare.rows import Comparison, Row
 from serde_lab.gate.compare.verdict import MARKS, Verdict
-from serde_lab.gate.decision import WORST_FIRST as LEVELS_WORST_FIRST
-from serde_lab.gate.decision import GateFinding, GateResult
+from serde_lab.gate.decision import WORST_FIRST, GateFinding, GateResult
 from serde_lab.gate.output.documents import comparison_document, gate_document
 from serde_lab.report.formats import TextFormat, page_text
-from serde_lab.report.page import Case, Page, Points, Section, Sentence, Suite, Table, text_table
+from serde_lab.report.page import (
+    VERDICTS,
+    Case,
+    Page,
+    Points,
+    Section,
+    Sentence,
+    Suite,
+    Table,
+    text_table,
+)
 
 Sort = Literal["scenario", "name", "ratio", "verdict"]
 GroupBy = Literal["", "arm", "metric", "phase", "commit"]
@@ -44,23 +53,11 @@ _FULL_COLUMNS = (
     *("n_before", "n_after", "p", "adjusted_p", "noise_floor", "verdict", "because"),
 )
 
-_WORST_FIRST = (
-    Verdict.WRONG_ANSWER,
-    Verdict.UNCHECKED,
-    Verdict.MISSING,
-    Verdict.SLOWER,
-    Verdict.NOT_COMPARABLE,
-    Verdict.INCONCLUSIVE,
-    Verdict.INSUFFICIENT,
-    Verdict.NOISE,
-    Verdict.FASTER,
-    Verdict.SAME,
-)
 
 _SORT_KEYS: dict[str, Callable[[Row], object]] = {
     "name": lambda row: (row.arm, row.quantity),
     "ratio": lambda row: (row.ratio is None, -(row.ratio or 0)),
-    "verdict": lambda row: _WORST_FIRST.index(row.verdict),
+    "verdict": lambda row: list(VERDICTS).index(row.verdict),
 }
 
 _GROUP_KEYS: dict[str, Callable[[Row], str]] = {
@@ -211,7 +208,7 @@ def _outliers(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-_LEVEL_MARKS = dict(zip(LEVELS_WORST_FIRST, "x!-?=", strict=True))
+_LEVEL_MARKS = dict(zip(WORST_FIRST, "x!-?=", strict=True))
 
 _HEADLINES = {
     0: "passed",
@@ -231,7 +228,7 @@ def render_gate(result: GateResult, format: TextFormat = "table", *, cells: bool
     rows = result.comparison.rows
     levels = [result.level_of(row) for row in rows]
     table = _short_table(rows, [(_LEVEL_MARKS[level], level) for level in levels])
-    shown = [found for level in LEVELS_WORST_FIRST[:-1] for found in result.of_level(level)]
+    shown = [found for level in WORST_FIRST[:-1] for found in result.of_level(level)]
     points = Points(
         (
             *((found.level, f"{_place(found)}{found.text}") for found in shown),
@@ -270,9 +267,7 @@ def _headline(result: GateResult) -> str:
 
 def _counts(result: GateResult) -> str:
     """The number of findings of each level that occurs, the worst first."""
-    counts = [
-        f"{len(result.of_level(one))} {one}" for one in LEVELS_WORST_FIRST if result.of_level(one)
-    ]
+    counts = [f"{len(result.of_level(one))} {one}" for one in WORST_FIRST if result.of_level(one)]
     return f"{', '.join(counts) or 'nothing'} of {len(result.findings)} judged"
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from serde_lab.pipeline.spark.exchange import SparkExchange
 
 
+Answer: TypeAlias = tuple[tuple[Any, ...], ...]
+"""The rows of a query's answer, in order."""
+
+
 @dataclass(frozen=True, slots=True)
 class CellResult:
     """The result of a cell. `table` is its final table, None if the arm writes none.
@@ -50,6 +54,10 @@ class CellResult:
     threads_left: int = 0
     frames: tuple[bytes, ...] = ()
     """Frames of the run, drawn at random where they arrived."""
+    parts: Mapping[str, CellResult] = field(default_factory=dict)
+    """By table, the results of a cell that wrote several, whose `table` and `frames` are the first's."""
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+    """The rows that Spark answered to each query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +107,10 @@ class InputSizes:
 
 @dataclass(frozen=True, slots=True)
 class CellJob:
-    """What a cell measures: an arm of a scenario on `table`, its own clone of the set-up table."""
+    """What a cell measures: an arm of a scenario on `table`, its own clone of the set-up table.
+
+    `follows`: the cell has written another table just before, with workers that serve for this one too.
+    """
 
     name: str
     arm: Arm
@@ -107,6 +118,7 @@ class CellJob:
     inputs: PreparedInputs
     sizes: InputSizes
     table: Path
+    follows: bool = False
 
 
 class CommitsCell(MeasurableCell):
@@ -200,6 +212,8 @@ class SparkWriteCell(WriteCell):
 
     def start(self) -> Iterator[Sample]:
         job = self.job
+        if job.follows:
+            return
         rows = max((c.rows // max(1, len(c.files)) for c in job.inputs.commits), default=0)
         strategy, options = job.arm.strategy or "arrow", serde_options(job.arm)
         start_s = self.bench.fresh_workers(job.name, strategy, options, rows)
@@ -231,7 +245,15 @@ class SparkWriteCell(WriteCell):
         """The exchange that carries the rows of `commit`."""
 
 
-def frame_counts(counters: Collection[Mapping[str, int]]) -> dict[str, int]:
+class FrameCounts(TypedDict):
+    """Counts of `CellResult`."""
+
+    sniffed: int
+    foreign: int
+    threads_left: int
+
+
+def frame_counts(counters: Collection[Mapping[str, int]]) -> FrameCounts:
     """`sniffed`, `foreign` and `threads_left` of `CellResult`, from what stages or tasks counted."""
     return {
         # sent frames are counted without index records, so received ones are too

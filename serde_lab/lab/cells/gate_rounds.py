@@ -95,6 +95,10 @@ def gate_rounds(
 ) -> Iterator[GateRounds]:
     """Prepare and warm up rounds of `arm`. Raises ScenarioError unless the exchange is in-process."""
     check_scenario(scenario)
+    if scenario.datasets:
+        raise ScenarioError(
+            f"{scenario.name}: has [[dataset]], but slowdowns are tried on one table"
+        )
     if scenario.measure.exchange != "inprocess":
         raise ScenarioError(
             f"{scenario.name}: measure.exchange is {scenario.measure.exchange!r}, but slowdowns can"

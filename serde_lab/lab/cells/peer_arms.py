@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from serde_lab.errors import SetupError
+from serde_lab.errors import ScenarioError, SetupError
 from serde_lab.lab.jars.manifest import HUDI, by_hand, find_jar
 from serde_lab.peers import apache_hudi
 from serde_lab.peers.hudi_arms import ARMS, HudiArm
 from serde_lab.peers.record_classes import RECORD_CLASSES, RecordClass
 from serde_lab.scenario.hudi_options import write_options
 from serde_lab.scenario.model import Arm, Scenario
+from serde_lab.scenario.settings import with_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,22 @@ def session_settings(arm: Arm) -> dict[str, str]:
 def recorded_jars(session: SessionPlan) -> tuple[str, ...]:
     """The names of the jars, without their folders, which differ from machine to machine."""
     return tuple(Path(jar).name for jar in session.jars)
+
+
+def check_candidates(scenario: Scenario) -> None:
+    """Raise ScenarioError for a candidate of a search that sets what its peer has anyway."""
+    for one in () if scenario.search is None else scenario.search.candidates:
+        start = scenario.arm(one.arm)
+        tried = with_settings(start, one.arm_name, one.settings)
+        if start.peer and _handed(scenario, start) == _handed(scenario, tried):
+            raise ScenarioError(
+                f"{scenario.name}: search.candidate.{one.name}.settings: changes nothing: {start.peer} has"
+                " these settings already"
+            )
+
+
+def _handed(scenario: Scenario, arm: Arm) -> dict[str, str]:
+    return options_of_peer(scenario, arm, 1) | session_settings(arm)
 
 
 STREAMED: Mapping[str, str] = {

@@ -38,6 +38,9 @@ from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.scenario.model import Arm, Scenario
 from serde_lab.table.storage.storage import Storage
 
+DATASETS = "datasets"
+"""The folder within a run's own that has one for each dataset."""
+
 
 class Engine(Protocol):
     """Where cells run."""
@@ -58,11 +61,17 @@ class Engine(Protocol):
 
 
 class TableCells:
-    """The cells of one scenario, in the folder `work`."""
+    """The cells of one table, in the folder `work`; `follows` is that of `CellJob`."""
 
     def __init__(
-        self, scenario: Scenario, inputs: PreparedInputs, work: Path, engine: Engine
+        self,
+        scenario: Scenario,
+        inputs: PreparedInputs,
+        work: Path,
+        engine: Engine,
+        follows: bool = False,
     ) -> None:
+        self.follows = follows
         self.scenario, self.inputs, self.work, self.engine = scenario, inputs, work, engine
         self.sizes = InputSizes.of(inputs)
         kinds = [set_up_kind(scenario, arm) for arm in (None, *scenario.arms)]
@@ -87,7 +96,8 @@ class TableCells:
     def cell(self, name: str, arm: Arm) -> MeasurableCell:
         self.engine.tidy()
         table = self._clone(name, arm)
-        return self.engine.cell(CellJob(name, arm, self.scenario, self.inputs, self.sizes, table))
+        job = CellJob(name, arm, self.scenario, self.inputs, self.sizes, table, self.follows)
+        return self.engine.cell(job)
 
     def discard(self, name: str) -> None:
         discard_cell(self.work, name)
@@ -109,8 +119,10 @@ class TableCells:
 
 
 def discard_cell(work: Path, cell: str) -> None:
-    for folder in (work / "cells").glob(f"{cell}*"):
-        shutil.rmtree(folder, ignore_errors=True)
+    """Remove the tables of a cell, of all datasets."""
+    for above in (work, *work.glob(f"{DATASETS}/*")):
+        for folder in (above / "cells").glob(f"{cell}*"):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _link_data(source: str, target: str) -> str:

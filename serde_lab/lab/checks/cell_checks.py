@@ -106,16 +106,28 @@ class CellChecks:
 
     def judge(self, arm: Arm, result: CellResult) -> TableVerdict:
         """Every check of one cell; the fingerprint is None if no table was written or readable."""
+        of_table = self.of_table(arm, result)
+        return TableVerdict((*self.of_cell(arm, result), *of_table.results), of_table.fingerprint)
+
+    def of_cell(self, arm: Arm, result: CellResult) -> list[CheckResult]:
+        """The checks of what a cell did as a whole, however many tables it wrote."""
+        if arm.strategy is None:
+            return []
+        makes = self._scenario.topology_of(arm).makes_records
+        tasks = _tasks(result) if self._scenario.stream is not None else 0
+        on_spark = self._scenario.measure.exchange == "spark"
+        return [
+            _wire(arm, result) if makes else _no_wire(result),
+            _timers(result, tasks),
+            _processes(result, on_spark, tasks),
+        ]
+
+    def of_table(self, arm: Arm, result: CellResult) -> TableVerdict:
+        """The checks of one table and of the frames that carried its rows."""
         found: list[CheckResult] = []
         fingerprint = None
-        if arm.strategy is not None:
-            makes = self._scenario.topology_of(arm).makes_records
-            tasks = _tasks(result) if self._scenario.stream is not None else 0
-            found += [_wire(arm, result) if makes else _no_wire(result), _timers(result, tasks)]
-            on_spark = self._scenario.measure.exchange == "spark"
-            found.append(_processes(result, on_spark, tasks))
-            if makes:
-                found.append(self._holds_rows(arm, result))
+        if arm.strategy is not None and self._scenario.topology_of(arm).makes_records:
+            found.append(self._holds_rows(arm, result))
         if result.table is None:
             found.append(CheckResult(MOVED, True, f"{result.rows:,} rows"))
         elif arm.control in PLAIN_CONTROLS:
@@ -185,23 +197,18 @@ def _wanted_files(scenario: Scenario, arm: Arm) -> WantedFiles:
 
 
 def _wire(arm: Arm, result: CellResult) -> CheckResult:
-    lender = _lender_of_mark(arm)
-    if lender:
-        return CheckResult(WIRE, False, f"{arm.strategy} uses the mark of {lender} as its own")
-    if not result.sniffed:
-        return CheckResult(WIRE, False, f"no frame of {arm.strategy} reached a reduce task")
     sent = sum(s.value for s in result.samples if s.metric == "frames")
-    if result.foreign:
-        return CheckResult(
-            WIRE,
-            False,
-            f"{result.foreign:,} of {result.sniffed:,} frames do not carry the mark of {arm.strategy}",
-        )
-    if sent != result.sniffed:
-        return CheckResult(WIRE, False, f"{result.sniffed:,} of {sent:,.0f} sent frames arrived")
-    return CheckResult(
-        WIRE, True, f"all {result.sniffed:,} frames carry the mark of {arm.strategy}"
-    )
+    frames, of_arm = f"{result.sniffed:,}", f"the mark of {arm.strategy}"
+    problem = ""
+    if lender := _lender_of_mark(arm):
+        problem = f"{arm.strategy} uses the mark of {lender} as its own"
+    elif not result.sniffed:
+        problem = f"no frame of {arm.strategy} reached a reduce task"
+    elif result.foreign:
+        problem = f"{result.foreign:,} of {frames} frames do not carry {of_arm}"
+    elif sent != result.sniffed:
+        problem = f"{frames} of {sent:,.0f} sent frames arrived"
+    return CheckResult(WIRE, not problem, problem or f"all {frames} frames carry {of_arm}")
 
 
 def _no_wire(result: CellResult) -> CheckResult:
@@ -231,26 +238,17 @@ def _timers(result: CellResult, tasks: int = 0) -> CheckResult:
     total = sum(spine.values())
     outside = spine.get("unattributed", 0.0)
     waiting = sum(s for p, s in spine.items() if p.endswith("_wait"))
-    if result.threads_left:
-        return CheckResult(
-            UNATTRIBUTED,
-            False,
-            f"{result.threads_left} times a thread ran beside the phases",
-        )
     small_s = tasks * _OF_A_TASK_S
-    if outside > max(_MOST_UNATTRIBUTED * total, _LEAST_UNATTRIBUTED_S + small_s):
-        return CheckResult(
-            UNATTRIBUTED,
-            False,
-            f"{outside:.2f} s of the workers' {total:.2f} s CPU are in no phase",
-        )
-    if waiting > max(_MOST_WAITING_CPU * total, _LEAST_WAITING_S + small_s):
-        return CheckResult(
-            UNATTRIBUTED,
-            False,
-            f"{waiting:.2f} s of the workers' {total:.2f} s CPU are in phases of waiting",
-        )
-    return CheckResult(UNATTRIBUTED, True, f"{outside:.2f} s of {total:.2f} s CPU are in no phase")
+    of_total = f"s of the workers' {total:.2f} s CPU are in"
+    problem = ""
+    if result.threads_left:
+        problem = f"{result.threads_left} times a thread ran beside the phases"
+    elif outside > max(_MOST_UNATTRIBUTED * total, _LEAST_UNATTRIBUTED_S + small_s):
+        problem = f"{outside:.2f} {of_total} no phase"
+    elif waiting > max(_MOST_WAITING_CPU * total, _LEAST_WAITING_S + small_s):
+        problem = f"{waiting:.2f} {of_total} phases of waiting"
+    words = problem or f"{outside:.2f} s of {total:.2f} s CPU are in no phase"
+    return CheckResult(UNATTRIBUTED, not problem, words)
 
 
 def _processes(result: CellResult, on_spark: bool, tasks: int = 0) -> CheckResult:

@@ -60,6 +60,19 @@ class PreparedInputs:
     checksums: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class PreparedTable:
+    """One of the tables that a cell writes, as a scenario of one table, with its input on disk.
+
+    `schema` is that of the records that every arm sends.
+    """
+
+    name: str
+    scenario: Scenario
+    inputs: PreparedInputs
+    schema: RecordSchema
+
+
 def default_cache(environment: Mapping[str, str] | None = None) -> Path:
     """SERDE_LAB_CACHE, else `serde_lab` in XDG_CACHE_HOME, else `.cache/serde_lab` in the current folder."""
     known = os.environ if environment is None else environment

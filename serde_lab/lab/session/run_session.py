@@ -20,9 +20,10 @@ from typing import Any
 
 from serde_lab.errors import LabError, SetupError, reason_of
 from serde_lab.lab.cells.cell import CellResult, MeasurableCell
+from serde_lab.lab.cells.dataset_cells import DatasetCells
 from serde_lab.lab.cells.peer_arms import SessionPlan, recorded_jars
 from serde_lab.lab.cells.table_cells import TableCells, discard_cell
-from serde_lab.lab.inputs.prepared import PreparedInputs
+from serde_lab.lab.inputs.prepared import PreparedInputs, PreparedTable
 from serde_lab.lab.run_settings import RunSettings
 from serde_lab.lab.session.session import SessionSettings, spark_conf, start_session, stop_session
 from serde_lab.lab.session.worker_environment import WORKER_PYTHON
@@ -109,14 +110,21 @@ class Measured:
     settings: RunSettings
     work: Path
     tidy_heap: bool
+    tables: tuple[PreparedTable, ...] = ()
+    """All tables of a scenario that writes several, or is asked queries."""
 
-    def cells(self, session: RunSession, work: Path) -> TableCells:
+    def cells(self, session: RunSession, work: Path) -> TableCells | DatasetCells:
         """The cells that are measured in `session`, in the folder `work`."""
         from serde_lab.lab.cells.on_spark import OnSpark
         from serde_lab.lab.cells.stream_cells import StreamsOnSpark
 
         kind = OnSpark if self.scenario.stream is None else StreamsOnSpark
         engine = kind(session.bench, self.tidy_heap)
+        if self.tables:
+            from serde_lab.lab.cells.spark_queries import SparkQueries
+
+            queries = SparkQueries(session.bench, self.scenario.queries)
+            return DatasetCells(self.tables, work, engine, queries)
         return TableCells(self.scenario, self.inputs, work, engine)
 
 

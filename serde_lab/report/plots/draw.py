@@ -43,7 +43,7 @@ def draw_points(drawing: PointRows, width_px: float) -> Canvas:
     key = [
         (kind, label)
         for kind, label in (
-            ("measured", "a measured round"),
+            ("measured", drawing.a_point),
             ("marked", "measured while the machine's speed differed"),
             ("cold", "a cold round (warm-up, not counted)"),
         )

@@ -79,12 +79,13 @@ class PointRow:
 
 @dataclass(frozen=True, slots=True)
 class PointRows:
-    """Rows of points on one axis. `line` is a reference value (1 for ratios)."""
+    """Rows of points on one axis. `line` is a reference value (1 for ratios), `a_point` what a point is."""
 
     axis: str
     rows: tuple[PointRow, ...]
     from_zero: bool = True
     line: float | None = None
+    a_point: str = "a measured round"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,13 @@ from serde_lab.report.run.beside import (
 )
 from serde_lab.report.run.byte_counts import byte_section
 from serde_lab.report.run.codec import codec_headline, codec_section
+from serde_lab.report.run.dataset_tables import tables_section
 from serde_lab.report.run.doubts import doubts_section, rounds_section
 from serde_lab.report.run.effects import effects_section
 from serde_lab.report.run.growth_curves import growth_headline, growth_section
 from serde_lab.report.run.ladder import differences, ladder_section
 from serde_lab.report.run.provenance import commands_section, environment_section, raw_section
+from serde_lab.report.run.search import search_headline, search_section
 from serde_lab.report.run.stream_latency import stream_headline, stream_section
 from serde_lab.report.run.time_split import merging_section, prediction_section, time_section
 from serde_lab.report.run.topology_costs import topologies_section
@@ -70,7 +72,9 @@ def _figures(facts: RunValues) -> tuple[Section | None, ...]:
         # arms of several sizes are no ladder steps, and predictions are per record
         return (along, arms, time_section(facts), byte_section(facts), rounds_section(facts))
     return (
+        search_section(facts),
         arms,
+        tables_section(facts),
         peers_section(facts),
         effects_section(facts),
         rfc84_section(facts),
@@ -133,7 +137,12 @@ def answer(facts: RunValues) -> Answer:
 
 
 def _headline(facts: RunValues) -> tuple[str, str, tuple[Sentence, ...]]:
-    special = codec_headline(facts) or stream_headline(facts) or growth_headline(facts)
+    special = (
+        codec_headline(facts)
+        or stream_headline(facts)
+        or growth_headline(facts)
+        or search_headline(facts)
+    )
     if special is not None:
         return special
     # an arm with its own table settings does different work
@@ -328,6 +337,10 @@ def _correctness(facts: RunValues) -> tuple[Sentence, ...]:
 def _right(facts: RunValues) -> str:
     if facts.exchange == "none":
         return "Every arm returned every record"
+    if facts.content.get("queries"):
+        return "Every arm wrote the right tables, and every query had the right answer"
+    if facts.content.get("dataset"):
+        return "Every arm wrote the right tables"
     return "Every arm wrote the right table"
 
 

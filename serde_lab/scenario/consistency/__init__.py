@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from serde_lab.scenario.consistency import arms, batches, data, stream, table
+from serde_lab.scenario.consistency import arms, batches, data, datasets, search, stream, table
+from serde_lab.scenario.datasets import tables_of
 from serde_lab.scenario.model import Scenario
 from serde_lab.scenario.problems import Problem, unknown_arm
 
@@ -19,9 +20,15 @@ def check(scenario: Scenario) -> Iterator[Problem]:
     """Every problem, in the order of the file."""
     # the micro-batches of a stream are alike: the first stands for all
     once = scenario.model_copy(update={"stream": None})
-    for part in _PARTS:
-        yield from part.check(once)
+    found = [problem for part in _PARTS for problem in part.check(once)]
+    yield from found
+    for name, alone in list(tables_of(once).items())[1:]:
+        of_it = (problem for part in _PARTS for problem in part.check(alone))
+        # a problem of the arms alone was found with the first table already
+        yield from (datasets.within(name, problem) for problem in of_it if problem not in found)
+    yield from datasets.check(scenario)
     yield from stream.check(scenario)
+    yield from search.check(scenario)
     yield from _gate(scenario)
 
 

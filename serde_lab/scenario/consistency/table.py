@@ -82,10 +82,10 @@ def _one_level(scenario: Scenario) -> Iterator[Problem]:
 
 def _time_folders(scenario: Scenario) -> Iterator[Problem]:
     data, key = scenario.data, "table.time_folders"
-    if len(data.partition) != 1 or len(data.record_key) != 1:
+    if len(data.partition) != 1 or not data.record_key:
         yield Problem(
             key,
-            f"needs one key column and one partition column, found {len(data.record_key)} and"
+            f"needs one key column or more and one partition column, found {len(data.record_key)} and"
             f" {len(data.partition)}",
         )
     for name, option in zip(

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from serde_lab.avro.codec import AvroCodec
-from serde_lab.avro.container import hudi_schema
+from serde_lab.avro.container import hudi_schema, long_bytes
 from serde_lab.errors import DataError, DecodeError, TableError
 from serde_lab.records.buffers import data_of
 
@@ -206,7 +206,7 @@ def encode_deletes(
     batch = pa.RecordBatch.from_arrays([keys, partitions, branches, values], schema=codec.schema)
     records = data_of(codec.encode(batch)).to_pybytes()
     # an Avro array: item count, items, and 0 for its end
-    listed = (_zigzag(rows) + records if rows else b"") + b"\x00"
+    listed = (long_bytes(rows) + records if rows else b"") + b"\x00"
     return pa.py_buffer(_HEAD.pack(_VERSION, len(listed)) + listed)
 
 
@@ -246,16 +246,6 @@ def _encode_each(keys: pa.Array, partition_path: str, ordering: Sequence[pa.Arra
     out = io.BytesIO()
     fastavro.schemaless_writer(out, DELETE_LIST_SCHEMA, {"deleteRecordList": records})
     return pa.py_buffer(_HEAD.pack(_VERSION, out.tell()) + out.getvalue())
-
-
-def _zigzag(number: int) -> bytes:
-    number <<= 1
-    out = bytearray()
-    while number >= 0x80:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
 
 
 @lru_cache(maxsize=16)

@@ -239,29 +239,11 @@ def list_table_files(storage: Storage) -> TableFiles:
     others: list[StoredFile] = []
     for file in files:
         base, log = BaseFileName.parse(file.name), LogFileName.parse(file.name)
+        where = (file.folder, file.path, file.size_bytes)
         if base is not None:
-            bases.append(
-                BaseFile(
-                    base.instant,
-                    base.file_id,
-                    file.folder,
-                    file.path,
-                    file.size_bytes,
-                    base.write_token,
-                )
-            )
+            bases.append(BaseFile(base.instant, base.file_id, *where, base.write_token))
         elif log is not None:
-            logs.append(
-                LogFile(
-                    log.instant,
-                    log.version,
-                    log.write_token,
-                    log.file_id,
-                    file.folder,
-                    file.path,
-                    file.size_bytes,
-                )
-            )
+            logs.append(LogFile(log.instant, log.version, log.write_token, log.file_id, *where))
         elif file.name == PARTITION_METADATA:
             partitions.append(file.folder)
         else:
