@@ -7,9 +7,11 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
+import nbformat
 import numpy as np
 import pandas as pd
 import pytest
+from nbclient import NotebookClient
 
 import serde_lab
 from serde_lab.errors import RunError
@@ -38,6 +40,24 @@ def test_the_example_of_the_document_runs(monkeypatch: pytest.MonkeyPatch) -> No
     assert isinstance(medians, pd.Series)
     assert isinstance(ratios, pd.DataFrame)
     assert set(ratios.arm) == set(medians.index) - {"pickle"}
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_from_its_first_cell_to_its_last(
+    run: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / name.lower()))
+    notebook = nbformat.read(ROOT / "docs" / "analyse.ipynb", 4)
+    NotebookClient(notebook, resources={"metadata": {"path": str(ROOT / "docs")}}).execute()
+    shown = {
+        cell.source: cell.outputs[-1].data for cell in notebook.cells if cell.cell_type == "code"
+    }
+    assert all("text/html" in found or "image/svg+xml" in found for found in shown.values())
+    (medians,) = (found["text/html"] for source, found in shown.items() if "median" in source)
+    for seconds in run.tables["arms"].seconds:
+        assert f"<td>{seconds:.6f}</td>" in medians
+    ElementTree.fromstring(shown['run.plots["phases"]']["image/svg+xml"])
 
 
 def test_samples_are_those_of_the_file(run: Results) -> None:

@@ -75,6 +75,13 @@ def test_each_table_has_its_seconds_and_their_ratio(run: Run, page: Page) -> Non
     ]
 
 
+def test_a_commit_is_shown_with_its_table(page: Page) -> None:
+    rows = table_of(page, "commits").rows
+    assert [(row[2].text, row[2].note) for row in rows[:3]] == [
+        ("insert", "lineitem"), ("upsert", "lineitem"), ("insert", "orders"),
+    ]  # fmt: skip
+
+
 def test_the_parts_of_a_bar_are_the_tables(page: Page) -> None:
     figure = next(one for one in page.figures() if one.name == "tables")
     assert isinstance(figure.drawing, StackedBars)

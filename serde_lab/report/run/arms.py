@@ -84,7 +84,11 @@ def _commits(facts: RunValues) -> Table | None:
         (
             Cell(arm.name, arm.name, header=True),
             Cell(str(commit["n"]), commit["n"]),
-            Cell(str(commit["operation"] or notation.NOTHING), commit["operation"]),
+            Cell(
+                str(commit["operation"] or notation.NOTHING),
+                commit["operation"],
+                str(commit.get("table", "")),
+            ),
             Cell(rounded_text("count", commit["rows"]), commit["rows"]),
             _figure("seconds", commit["seconds"]["median"]),
             _figure("seconds", commit["serde_cpu_s"]),
