@@ -93,7 +93,9 @@ def test_a_frame_that_the_jvm_cannot_hold_is_refused(monkeypatch: pytest.MonkeyP
     routed = pa.RecordBatch.from_arrays(
         [pa.array([0], pa.int32()), pa.array([0]), pa.array([b"x" * 11])], schema=ROUTED
     )
-    with pytest.raises(DataError, match="a frame has 11 bytes, expected at most 10"):
+    with pytest.raises(
+        DataError, match="a frame has 11 bytes, and Spark's shuffle moves at most 10 at once"
+    ):
         through_the_jvm([routed])
 
 

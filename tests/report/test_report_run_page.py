@@ -262,6 +262,30 @@ def test_the_ladder_names_the_factor_of_each_step(ladder: Page) -> None:
     assert row(steps, "internal_row_row → internal_row")["seconds_ratio"].value < 0.5
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "factor"),
+    [
+        ("shuffle", "rdd", "shuffle: dataframe to rdd"),
+        ("source_reader", "spark", "source: auto to spark"),
+    ],
+)
+def test_options_of_the_pipeline_are_factors_of_their_own(
+    option: str, value: str, factor: str, tmp_path: Path
+) -> None:
+    other = made_up.ARROW
+    options = {**other.options, option: value}
+    stated = {"changes": factor.partition(":")[0]}
+    page = page_of(
+        tmp_path, (other, replace(other, name="arrow_other", options=options, extra=stated))
+    )
+    (step,) = table(page, "ladder-steps").rows
+    assert step[1].text == factor.partition(":")[0]
+    figure = next(one for one in page.figures() if one.name == "ladder")
+    assert factor.split(": ")[1] in figure.description
+    lead = next(b for b in section(page, "ladder").blocks if isinstance(b, Sentence))
+    assert lead.text == "Every step changes one factor, so each step has one cause."
+
+
 def test_a_step_of_several_factors_has_no_single_cause(tmp_path: Path) -> None:
     page = page_of(tmp_path, (made_up.PICKLE, made_up.ARROW))
     lead = next(b for b in section(page, "ladder").blocks if isinstance(b, Sentence))

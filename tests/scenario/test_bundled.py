@@ -77,6 +77,7 @@ def test_every_step_of_the_ladder_changes_one_factor() -> None:
     arms = load_scenario("ladder").arms
     found = [(after.name, *factors(before, after)) for before, after in itertools.pairwise(arms)]
     assert found == [
+        ("pickle_dict", "representation"),
         ("pickle", "representation"),
         ("avro", "representation"),
         ("internal_row_by_row", "representation"),

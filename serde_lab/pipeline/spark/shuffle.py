@@ -2,7 +2,8 @@
 
 The DataFrame is `mapInArrow`, `repartition` by salt, `mapInArrow`: frames are a binary column, and the JVM
 turns Arrow batches into rows, and rows into Arrow batches. The RDD takes the steps of pyspark's own
-`RDD.partitionBy`: the JVM moves numbered byte arrays and looks into none.
+`RDD.partitionBy`: the JVM moves numbered byte arrays and looks into none. Each holds the frames that one
+batch sends to one task, and is one of Spark's shuffle records.
 """
 
 from __future__ import annotations
@@ -15,9 +16,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from py4j.java_gateway import JavaClass
 from pyspark import RDD
 from pyspark.serializers import Serializer, SpecialLengths
@@ -27,13 +26,14 @@ from serde_lab.errors import DataError
 from serde_lab.pipeline.exchange.routing import Hop, salts
 from serde_lab.pipeline.plan import WritePlan
 from serde_lab.pipeline.topologies import topology_of
-from serde_lab.records.buffers import binary_array, data_of, lengths_of, offsets_of
+from serde_lab.records.buffers import binary_array, spans_of
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
 _SIMPLIFIED = "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled"
+_END = SpecialLengths.END_OF_DATA_SECTION
 SALTED = "salt int, position long, frame binary"
 
 Work = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -178,110 +178,57 @@ def obstacle_to_bytes(context: SparkContext, plan: WritePlan, reads_files: bool)
     return ""
 
 
-_SIZE, _POSITION = Struct("!i"), Struct("!q")
-# what PairwiseRDD reads: the size of a number, the target, the size of a value, and the value
-_HEADER = np.dtype(
-    [("number_bytes", ">i4"), ("target", ">i8"), ("value_bytes", ">i4"), ("position", ">i8")]
-)
-# what PythonRDD writes before a frame
-_BEFORE = np.dtype([("value_bytes", ">i4"), ("position", ">i8")])
-_ARRIVED = pa.schema(
-    [
-        pa.field("position", pa.int64(), nullable=False),
-        pa.field("frame", pa.binary(), nullable=False),
-    ]
-)
+_SIZE, _COUNT = Struct("!i"), Struct("=q")
+# what PairwiseRDD reads: the size of a number, the number, the size of a value, and the value
+_PAIR = Struct("!iqi")
 _MOST_BYTES = (1 << 31) - 64
-"""A frame with its position is an array of the JVM, which holds no more."""
-_SMALL_BYTES = 4096
-"""Frames that are smaller are joined before they are written; one by one, each costs two calls."""
-_GATHERED_BYTES = 1 << 20
+"""A value is an array of the JVM, which holds no more."""
 
 
 class FrameSerializer(Serializer):
-    """Writes batches of ROUTED as pairs of target and value, and reads values as (position, frame).
+    """Writes batches of ROUTED as pairs of target and value; reads values as batches of (position, frame).
 
-    A value is the position in eight bytes, and then the frame. Sizes are big-endian, as the JVM reads them.
+    A value holds the frames that one batch sends to one target, so that the JVM does little for each frame:
+    their number and positions (int64), where they end (int32), and then their bytes.
     """
 
     def dump_stream(self, iterator: Iterable[pa.RecordBatch], stream: BufferedWriter) -> None:
         for routed in iterator:
-            frames = routed.column("frame")
-            sizes = lengths_of(frames)
-            most = int(sizes.max(initial=0))
-            if most > _MOST_BYTES:
-                raise DataError(f"a frame has {most:,} bytes, expected at most {_MOST_BYTES:,}")
-            headers = np.empty(len(frames), _HEADER)
-            headers["number_bytes"] = 8
-            headers["target"] = routed.column("target").to_numpy()
-            headers["value_bytes"] = sizes + _POSITION.size
-            headers["position"] = routed.column("position").to_numpy()
-            _write(headers, frames, stream)
+            targets = routed.column("target").to_numpy()
+            if (np.diff(targets) < 0).any():
+                order = np.argsort(targets, kind="stable")
+                routed, targets = routed.take(pa.array(order)), targets[order]
+            bounds = [0, *(np.flatnonzero(np.diff(targets)) + 1).tolist(), len(targets)]
+            for start, stop in pairwise(bounds):
+                if start < stop:
+                    _write(routed.slice(start, stop - start), int(targets[start]), stream)
 
     def load_stream(self, stream: BufferedReader) -> Iterator[pa.RecordBatch]:
-        small: list[pa.RecordBatch] = []
-        held = 0
-        while True:
-            if batch := _buffered(stream):
-                small.append(batch)
-                held += batch.nbytes
-            large = _next(stream)
-            if small and (large is None or held + large.nbytes > _GATHERED_BYTES):
-                yield pa.concat_batches(small)
-                small, held = [], 0
-            if large is None:
-                return
-            if large.nbytes > _GATHERED_BYTES:
-                yield large
-            else:
-                small.append(large)
-                held += large.nbytes
+        while (size := _SIZE.unpack(stream.read(_SIZE.size))[0]) != _END:
+            value = np.empty(size, np.uint8)
+            stream.readinto(value.data)
+            (count,) = _COUNT.unpack_from(value.data)
+            positions, ends, data = np.split(value[_COUNT.size :], [8 * count, 12 * count])
+            frames = binary_array(np.concatenate([[0], ends.view(np.int32)]), data)
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(positions.view(np.int64)), frames], names=["position", "frame"]
+            )
 
 
-def _buffered(stream: BufferedReader) -> pa.RecordBatch | None:
-    """The values that are whole in the buffer of `stream`; None if there are none."""
-    buffered = stream.peek()
-    begins, at, size = [], 0, len(buffered)
-    while at + _SIZE.size <= size:
-        (value_bytes,) = _SIZE.unpack_from(buffered, at)
-        end = at + _SIZE.size + value_bytes
-        # a negative size is a mark, such as the end's
-        if value_bytes < 0 or end > size:
-            break
-        begins.append(at)
-        at = end
-    if not begins:
-        return None
-    ends = np.empty(2 * len(begins) + 1, np.int32)
-    ends[:-1:2] = begins
-    ends[1::2] = ends[:-1:2] + _BEFORE.itemsize
-    ends[-1] = at
-    values = binary_array(ends, stream.read(at))
-    before = values.take(pa.array(np.arange(0, len(values), 2)))
-    frames = values.take(pa.array(np.arange(1, len(values), 2)))
-    positions = np.frombuffer(data_of(before), _BEFORE)["position"].astype(np.int64)
-    return pa.RecordBatch.from_arrays([pa.array(positions), frames], schema=_ARRIVED)
-
-
-def _next(stream: BufferedReader) -> pa.RecordBatch | None:
-    """The next value, of any size; None at the end."""
-    (size,) = _SIZE.unpack(stream.read(_SIZE.size))
-    if size == SpecialLengths.END_OF_DATA_SECTION:
-        return None
-    (position,) = _POSITION.unpack(stream.read(_POSITION.size))
-    data = np.empty(size - _POSITION.size, np.uint8)
-    stream.readinto(data.data)
-    frame = binary_array(np.array([0, len(data)]), data)
-    return pa.RecordBatch.from_arrays([pa.array([position]), frame], schema=_ARRIVED)
-
-
-def _write(headers: npt.NDArray[np.void], frames: pa.BinaryArray, stream: BufferedWriter) -> None:
-    width, ends = _HEADER.itemsize, offsets_of(frames)
-    if len(frames) and int(ends[-1] - ends[0]) < _SMALL_BYTES * len(frames):
-        before = binary_array(np.arange(0, headers.nbytes + 1, width), headers)
-        stream.write(data_of(pc.binary_join_element_wise(before, frames, b"")))
-        return
-    written, data = memoryview(headers.tobytes()), memoryview(data_of(frames))
-    for n, (begin, end) in enumerate(pairwise((ends - ends[0]).tolist())):
-        stream.write(written[n * width : (n + 1) * width])
-        stream.write(data[begin:end])
+def _write(routed: pa.RecordBatch, target: int, stream: BufferedWriter) -> None:
+    """Write one pair; raises DataError if the JVM cannot hold its value."""
+    data, ends = spans_of(routed.column("frame"))
+    head = [
+        _COUNT.pack(len(routed)),
+        routed.column("position").to_numpy().tobytes(),
+        ends[1:].astype(np.int32).tobytes(),
+    ]
+    value_bytes = sum(map(len, head)) + data.size
+    if value_bytes > _MOST_BYTES:
+        raise DataError(
+            f"a frame has {data.size:,} bytes, and Spark's shuffle moves at most {_MOST_BYTES:,} at once"
+        )
+    stream.write(_PAIR.pack(8, target, value_bytes))
+    for part in head:
+        stream.write(part)
+    stream.write(memoryview(data))

@@ -1,7 +1,7 @@
 """Shows the ladder: from arm to arm, the factors that changed and their effect.
 
-Factors are representation, execution, framing, integrity, topology and table. A step has a single cause only
-if one factor changed, whatever the scenario calls it.
+Factors are representation, execution, framing, integrity, topology, source, shuffle, settings and table. A
+step has a single cause only if one factor changed, whatever the scenario calls it.
 """
 
 from __future__ import annotations
@@ -155,7 +155,9 @@ def _ratio(before: float | None, after: float | None) -> Cell:
 
 
 _FRAMING = ("rows_per_frame", "max_frame_bytes")
-_COMMON = frozenset({"execution", "integrity", "topology", "source_reader", "shuffle", *_FRAMING})
+_COMMON = frozenset({"execution", "integrity", "topology", *_FRAMING})
+_UNSTATED = {"source_reader": "auto", "shuffle": "dataframe"}
+"""The values of options that runs record only where they differ from these."""
 _SETTINGS = ("hoodie.", "spark.")
 """How the keys of an arm's `settings` begin; options of strategies begin otherwise."""
 
@@ -215,7 +217,6 @@ def options_in_words(arm: ArmValues) -> str:
         parts.append(str(options["integrity"]))
     if options.get("topology"):
         parts.append(str(options["topology"]))
-    parts += [f"{key}={options[key]}" for key in ("source_reader", "shuffle") if key in options]
     parts += [f"{key}={value}" for key, value in options.items() if key not in _COMMON]
     parts.append(_files(arm))
     return " · ".join(part for part in parts if part)
@@ -232,7 +233,7 @@ def _representation(arm: ArmValues) -> tuple[object, ...]:
 
 def _is_own(option: str) -> bool:
     """Whether an option is the strategy's own."""
-    return option not in _COMMON and not option.startswith(_SETTINGS)
+    return option not in _COMMON | _UNSTATED.keys() and not option.startswith(_SETTINGS)
 
 
 def _said(arm: ArmValues) -> str:
@@ -243,7 +244,8 @@ def _said(arm: ArmValues) -> str:
 def _changed(key: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     if key == "rows_per_frame":
         return f"{_framing(one.get(key))} to {_framing(other.get(key))}"
-    words = f"{_value(one.get(key))} to {_value(other.get(key))}"
+    before, after = (arm.get(key, _UNSTATED.get(key)) for arm in (one, other))
+    words = f"{_value(before)} to {_value(after)}"
     return words if key in ("execution", "integrity", "topology") else f"{key} {words}"
 
 
