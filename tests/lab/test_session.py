@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from serde_lab.errors import SetupError
@@ -25,3 +28,19 @@ def test_the_heap_has_one_size_from_the_start(settings: SessionSettings, memory:
 def test_a_heap_that_the_machine_does_not_have_is_refused(memory: str) -> None:
     with pytest.raises(SetupError, match=f"a heap of {memory} does not fit this machine's memory"):
         start_session(SessionSettings(driver_memory=memory))
+
+
+_SAYS = """
+from serde_lab.lab.session.session import SessionSettings, start_session, stop_session
+spark = start_session(SessionSettings(cores=1, driver_memory="512m"))
+spark._jvm.System.out.println("a notice of the JVM")
+print("the result")
+stop_session(spark)
+"""
+
+
+@pytest.mark.spark
+def test_what_the_jvm_prints_is_no_result() -> None:
+    done = subprocess.run([sys.executable, "-c", _SAYS], capture_output=True, text=True, check=True)
+    assert done.stdout == "the result\n"
+    assert "a notice of the JVM\n" in done.stderr

@@ -14,8 +14,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -155,7 +155,8 @@ def start_session(settings: SessionSettings) -> SparkSession:
     # set at launch, since the JVM reads extraJavaOptions and memory when it starts
     given = SparkConf().setAll(list(conf.items()))
     try:
-        session = SparkSession.builder.config(conf=given).getOrCreate()
+        with _printing_to_standard_error():
+            session = SparkSession.builder.config(conf=given).getOrCreate()
     except Exception as exc:
         reason = str(exc).strip().splitlines() or [type(exc).__name__]
         raise SetupError(
@@ -164,6 +165,25 @@ def start_session(settings: SessionSettings) -> SparkSession:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, _interrupted)
     return session
+
+
+@contextmanager
+def _printing_to_standard_error() -> Iterator[None]:
+    """A process that starts in the block prints there, since standard output holds a command's result.
+
+    Apache Hudi prints notices of a library to the JVM's standard output.
+    """
+    if sys.stdout is None or sys.stderr is None:  # closed by whoever started this process
+        yield
+        return
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def check_heaps(heaps: Sequence[str]) -> None:

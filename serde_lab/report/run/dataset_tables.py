@@ -188,7 +188,8 @@ def _no_strategy_reads(facts: RunValues) -> Sentence:
     ]
     return Sentence(
         "Queries run after the commits, outside their clock. No strategy takes part in reading: Spark reads"
-        " the base files, which have the same format in all arms. So a ratio that is surely not 1 points to"
+        " the base files, which have the same format in all arms, and the lab's reader merges log files into"
+        " them where there are any. So a ratio that is surely not 1 points to"
         " the files, or to what the arm left behind in the session. Opening all tables, before the first"
         f" query, takes {notation.listed(opened)}.",
         "muted",
