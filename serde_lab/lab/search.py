@@ -71,20 +71,22 @@ class Search:
         scenario, search = self.point.scenario, self.point.scenario.search
         assert search is not None
         arms = {arm.name: arm for arm in self.point.here}
+        sides = self._sides()
         for rung, count in enumerate(search.rounds):
             entrants = [
                 (arms[side.start], arms[name])
-                for side in self._sides()
+                for side in sides
                 for name in (side.rungs[rung] if rung < len(side.rungs) else ())
                 if name in arms
             ]
             self._measure(self._heats(entrants, count), work, progress)
-            for side in self._sides():
+            sides = self._sides()
+            for side in sides:
                 for text in _news(side, rung + 1):
                     progress.message(text)
         pairs = [
             (arms[side.start], with_settings(arms[side.start], side.best, side.settings))
-            for side in self._sides()
+            for side in sides
             if side.settings
         ]
         self._add([best for _, best in pairs])

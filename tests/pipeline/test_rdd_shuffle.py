@@ -17,7 +17,7 @@ import pytest
 
 from serde_lab.errors import DataError, LabError
 from serde_lab.pipeline.exchange.frames import ROUTED
-from serde_lab.pipeline.options.write import parse_options
+from serde_lab.pipeline.options.write import Shuffle, parse_options
 from serde_lab.pipeline.plan import make_plan
 from serde_lab.pipeline.spark import exchange as spark_exchange
 from serde_lab.pipeline.spark import shuffle
@@ -39,6 +39,7 @@ _END = -1
 def through_the_jvm(routed: list[pa.RecordBatch]) -> dict[int, list[tuple[int, bytes]]]:
     """What the tasks behind a hop read: (position, frame) by target."""
     written = BytesIO()
+    # the type stubs allow files of the system only, but any stream of bytes will do
     with_buffer = BufferedWriter(written, 65536)  # type: ignore[arg-type]
     shuffle.FrameSerializer().dump_stream(routed, with_buffer)
     with_buffer.flush()
@@ -52,7 +53,7 @@ def through_the_jvm(routed: list[pa.RecordBatch]) -> dict[int, list[tuple[int, b
     arrived = {}
     for target, of_target in values.items():
         stream = b"".join(_VALUE.pack(len(value)) + value for value in of_target)
-        # a worker reads on behind the mark of the end
+        # a worker reads on behind the mark of the end; of the stubs see above
         reader = BufferedReader(BytesIO(stream + _VALUE.pack(_END) + b"more"), 65536)  # type: ignore[arg-type]
         batches = list(shuffle.FrameSerializer().load_stream(reader))
         assert reader.read() == b"more"
@@ -150,10 +151,6 @@ def hops(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return crossed
 
 
-def with_form(spark: SparkSession, paths: list[Path], form: str) -> FilesExchange:
-    return FilesExchange(spark, paths, form)  # type: ignore[arg-type]
-
-
 @pytest.mark.spark
 @pytest.mark.usefixtures("same_times")
 @pytest.mark.parametrize(
@@ -189,9 +186,10 @@ def test_both_forms_write_the_same_bytes(
         parts(tmp_path / "2", SECOND),
         parts(tmp_path / "3", []),
     ]
-    for form in ("dataframe", "rdd"):
+    forms: tuple[Shuffle, ...] = ("dataframe", "rdd")
+    for form in forms:
         for paths in writes:
-            exchange = with_form(spark, paths, form)
+            exchange = FilesExchange(spark, paths, form)
             commit(tmp_path / form, exchange, options)
             assert exchange.obstacle == ""
     assert hops == expected * len(writes)
@@ -211,12 +209,12 @@ def test_tasks_that_fail_once_give_no_row_twice(
     cloudpickle.register_pickle_by_value(test_late_assigners)
     options = {**OPTIONS, "serde_lab.strategy": "avro"}
     paths = parts(tmp_path / "1", FIRST)
-    commit(tmp_path / "whole", with_form(spark, paths, "dataframe"), options)
+    commit(tmp_path / "whole", FilesExchange(spark, paths, "dataframe"), options)
     notes = tmp_path / "notes"
     notes.mkdir()
     task_of = spark_exchange.SparkTask
     monkeypatch.setattr(spark_exchange, "SparkTask", lambda *a: FailsOnce(task_of(*a), notes))
-    exchange = with_form(spark, paths, "rdd")
+    exchange = FilesExchange(spark, paths, "rdd")
     commit(tmp_path / "retried", exchange, options)
     assert hops == ["by bucket"]
     tried = [note.name.rpartition("-")[0] for note in notes.iterdir()]
@@ -248,10 +246,10 @@ def test_errors_of_tasks_arrive_as_one_sentence(
     ts = pa.array([None], pa.int64())
     pq.write_table(pa.table({"k": ["a"], "n": [1], "ts": ts}), path)
     with pytest.raises(DataError, match="'ts' is null in 1 rows"):
-        commit(tmp_path / "t", with_form(spark, [path], "rdd"), OPTIONS)
+        commit(tmp_path / "t", FilesExchange(spark, [path], "rdd"), OPTIONS)
     monkeypatch.setattr(spark_exchange, "SparkTask", lambda *_: _Raises())
     with pytest.raises(LabError, match=r"^a Spark job failed: ZeroDivisionError: no such thing$"):
-        commit(tmp_path / "t", with_form(spark, parts(tmp_path / "1", FIRST), "rdd"), OPTIONS)
+        commit(tmp_path / "t", FilesExchange(spark, parts(tmp_path / "1", FIRST), "rdd"), OPTIONS)
     assert hops == ["by bucket"] * 2
 
 
@@ -265,7 +263,7 @@ def test_a_huge_frame_crosses(spark: SparkSession, hops: list[str], tmp_path: Pa
     )
     commit(
         tmp_path / "t",
-        with_form(spark, [path], "rdd"),
+        FilesExchange(spark, [path], "rdd"),
         {**OPTIONS, "serde_lab.rows_per_frame": "1"},
     )
     assert hops == ["by bucket"]
@@ -302,12 +300,12 @@ def test_writes_that_need_data_frames_have_them_and_say_why(
     assert "does not give access" in shuffle.obstacle_to_bytes(elsewhere, plan, reads_files=True)
     nested = tmp_path / "nested.parquet"
     pq.write_table(table_of(FIRST), nested)
-    exchange = with_form(spark, [nested], "rdd")
+    exchange = FilesExchange(spark, [nested], "rdd")
     commit(tmp_path / "t", exchange, OPTIONS)
     assert "Spark reads the source" in exchange.obstacle
     step3 = {**OPTIONS, "serde_lab.topology": "step3", "hoodie.index.type": "SIMPLE"}
     del step3["hoodie.bucket.index.num.buckets"]
-    exchange = with_form(spark, paths, "rdd")
+    exchange = FilesExchange(spark, paths, "rdd")
     commit(tmp_path / "u", exchange, step3)
     assert "a hop sorts its frames" in exchange.obstacle
     assert hops == []

@@ -75,7 +75,8 @@ def test_candidates_become_arms_that_differ_from_their_start_in_their_settings(
     assert (peer.name, peer.peer, peer.settings) == ("peer-dict", "hudi_spark_tuned", DICTIONARY)
     assert (ours.name, ours.settings) == ("ours-dict", {**PAGES, **DICTIONARY})
     assert candidate_arms(found, [found.arm("ours")]) == (ours,)
-    assert [one.changed_factor for one in found.search.candidates] == ["dict", "layout"]  # type: ignore[union-attr]
+    assert found.search is not None
+    assert [one.changed_factor for one in found.search.candidates] == ["dict", "layout"]
     assert asked(found)["search"]["rounds"] == [3, 3, 6]
     # a run's own copy of its scenario is a scenario again
     assert parse_scenario(found.to_json()) == found

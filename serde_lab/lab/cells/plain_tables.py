@@ -27,7 +27,7 @@ from serde_lab.lab.cells.cell import CellJob, CommitResult, CommitsCell
 from serde_lab.lab.inputs.prepared import CommitInput
 from serde_lab.measure.commit import measure_commit
 from serde_lab.measure.metrics import Sample
-from serde_lab.pipeline.spark.exchange import setting, stored_columns
+from serde_lab.pipeline.spark.exchange import SHUFFLE_TASKS, setting, stored_columns
 from serde_lab.records.operation import Operation
 from serde_lab.scenario.model import Files
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 _LATER = "__later"
 """Whether a row is of the changes, not stored; it breaks ties of the ordering columns."""
 _BUCKET = "__bucket"
-_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +195,7 @@ class PlainTableCell(CommitsCell):
         table, merged = job.scenario.table_of(job.arm), self._merged(commit)
         self._version += 1
         # as many tasks after a shuffle as the table has buckets, which is what the other arms have
-        with setting(self.bench.spark, _PARTITIONS, table.buckets):
+        with setting(self.bench.spark, SHUFFLE_TASKS, table.buckets):
             parquet_writer(merged, table).parquet(str(self.table))
 
     def _merged(self, commit: CommitInput) -> DataFrame:

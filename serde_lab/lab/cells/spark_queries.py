@@ -14,12 +14,10 @@ from serde_lab.lab.cells.bench import Bench
 from serde_lab.lab.cells.cell import Answer
 from serde_lab.measure.metrics import Sample
 from serde_lab.peers.apache_hudi import root_cause
-from serde_lab.pipeline.spark.exchange import setting
+from serde_lab.pipeline.spark.exchange import SHUFFLE_TASKS, setting
 from serde_lab.pipeline.spark.tables import read
 from serde_lab.scenario.datasets import OPEN_TABLES, query_metric
 from tpch import QUERIES
-
-_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 class SparkQueries:
@@ -45,7 +43,7 @@ class SparkQueries:
         try:
             yield Sample(OPEN_TABLES, self._seconds(f"{cell}#open", open_tables))
             # as many tasks after a shuffle as there are slots: Spark's default of 200 is for clusters
-            with setting(spark, _PARTITIONS, self.bench.slots):
+            with setting(spark, SHUFFLE_TASKS, self.bench.slots):
                 for name in self.queries:
                     seconds = self._seconds(f"{cell}#{name}", partial(self._ask, name, answers))
                     yield Sample(query_metric(name), seconds)

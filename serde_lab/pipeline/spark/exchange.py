@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 
 
 BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+SHUFFLE_TASKS = "spark.sql.shuffle.partitions"
+"""How many tasks follow a shuffle of Spark SQL, unless the query says it."""
 _FEW_FRAMES = 16
 
 

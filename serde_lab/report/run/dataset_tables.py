@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, fsum
-from statistics import median
+from math import fsum
+from statistics import geometric_mean, median
 
-from serde_lab.analysis.ratios import Ratio, paired_logs, paired_ratio
+from serde_lab.analysis.ratios import Ratio, paired_ratio
 from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.report import notation
 from serde_lab.report.page import Cell, Column, Figure, Section, Sentence, Table
@@ -213,12 +213,11 @@ def _queries_table(facts: RunValues, queries: Sequence[str]) -> Table:
 
 def _geometric_means(arm: ArmValues, queries: Sequence[str]) -> dict[int, float]:
     """The geometric mean over all queries, in each round that has them all."""
-    ones = dict.fromkeys(arm.rounds, 1.0)
-    logs = [paired_logs(arm.by_round(query_metric(name)), ones) for name in queries]
+    of = [arm.by_round(query_metric(name)) for name in queries]
     return {
-        n: exp(fsum(of[n] for of in logs) / len(logs))
+        n: geometric_mean(one[n] for one in of)
         for n in arm.rounds
-        if all(n in of for of in logs)
+        if all(one.get(n, 0) > 0 for one in of)
     }
 
 
