@@ -289,10 +289,9 @@ def _overrides(header: RunHeader) -> list[str]:
 
 def _arms(header: RunHeader) -> tuple[str, ...]:
     """The scenario's arms that a run measured; () for all of them, as they were then."""
-    every = [arm.get("name") for arm in header.scenario_content.get("arm", ())]
-    # a search adds arms of its own
-    named = tuple(n for n in dict.fromkeys(e.of_scenario for e in header.arms) if n in every)
-    return () if set(named) == set(every) else named
+    every = {arm.get("name") for arm in header.scenario_content.get("arm", ())}
+    named = header.arms_of_scenario
+    return () if set(named) == every else named
 
 
 def _minutes(run: Run) -> int:

@@ -198,11 +198,7 @@ def _resume(name: str, settings: RunSettings, reports: Path, format: Format) -> 
     from serde_lab.runs.directory import load_header, resolve_run
 
     path = resolve_run(name, settings.results)
-    header = load_header(path)
-    known = {arm["name"] for arm in header.scenario_content["arm"]}
-    names = dict.fromkeys(entry.of_scenario for entry in header.arms)
-    # a search adds arms of its own
-    arms = tuple(name for name in names if name in known)
+    arms = load_header(path).arms_of_scenario
     return _measure(resumed(path), replace(settings, arms=arms), path, reports, format)
 
 

@@ -80,6 +80,13 @@ class RunHeader(BaseModel):
     None while the run is measured, for killed runs, and for runs of versions without digests.
     """
 
+    @property
+    def arms_of_scenario(self) -> tuple[str, ...]:
+        """The names of the scenario's own arms that the run has; a search adds others."""
+        known = {arm.get("name") for arm in self.scenario_content.get("arm", ())}
+        names = dict.fromkeys(entry.of_scenario for entry in self.arms)
+        return tuple(name for name in names if name in known)
+
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCell:
