@@ -50,7 +50,9 @@ TableName = Literal[
 ]
 QueryName = Literal["q1", "q3", "q5", "q6", "q10", "q12", "q14", "q18"]
 PlainControl = Literal["sql_merge", "pandas_udf", "arrow_udf", "rdd_cloudpickle"]
-Control = Literal["exchange_only", "spark_native", "parquet_floor", PlainControl]
+Control = Literal["exchange_only", "spark_native", "parquet_floor", "work_floor", PlainControl]
+WORK_FLOOR = "work_floor"
+"""The control that does the work of an arm without SerDe, shuffle and JVM."""
 PLAIN_CONTROLS: tuple[str, ...] = get_args(PlainControl)
 """Controls that upsert into a folder of plain Parquet files, as a PySpark user would by hand."""
 TablePeer = Literal[
