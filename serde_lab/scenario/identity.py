@@ -24,6 +24,7 @@ from serde_lab.scenario.model import (
     TpchData,
 )
 from serde_lab.scenario.sections import Codec, Measure
+from serde_lab.scenario.shapes import ShapesData
 
 # texts, limits of the gate, and how often and in which order arms run do not change what is measured
 _NOT_ASKED = ("name", "title", "question", "reference", "gate")
@@ -85,7 +86,8 @@ def with_defaults(asked: Mapping[str, Any]) -> dict[str, Any]:
 
     Present values are kept even if they equal the default, because defaults may change.
     """
-    data = ParquetData if asked.get("data", {}).get("source") == "parquet" else TpchData
+    sources: dict[object, type[BaseModel]] = {"parquet": ParquetData, "shapes": ShapesData}
+    data = sources.get(asked.get("data", {}).get("source"), TpchData)
     sections = {
         "data": _defaults(data, _PATH),
         "table": _defaults(TableSection),

@@ -32,6 +32,7 @@ from serde_lab.scenario.sections import (
     Stream,
     Sweep,
 )
+from serde_lab.scenario.shapes import ShapesData
 from tpch import REFRESHED_SHARE, TABLES
 
 Index = Literal[
@@ -115,7 +116,7 @@ class ParquetData(ScenarioSection):
         return self.ordering
 
 
-Data = Annotated[TpchData | ParquetData, Field(discriminator="source")]
+Data = Annotated[TpchData | ParquetData | ShapesData, Field(discriminator="source")]
 
 
 class Batch(ScenarioSection):

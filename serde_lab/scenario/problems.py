@@ -113,6 +113,7 @@ def _is_shadow(detail: ErrorDetails, details: Sequence[ErrorDetails]) -> bool:
     )
 
 
+_SOURCES = '"tpch", "parquet" or "shapes"'
 _ARRAYS = ("setup", "commit", "dataset", "arm", "limit")
 _EXPECTED = {
     "int_type": "a whole number",
@@ -140,9 +141,9 @@ def _clause(detail: ErrorDetails) -> str:
         near = suggestion(found, known) if isinstance(found, str) else ""
         return f"found {found!r}, expected one of {listed(known)}{near}"
     if kind == "union_tag_not_found":
-        return 'has no `source`, expected source = "tpch" or "parquet"'
+        return f"has no `source`, expected source = {_SOURCES}"
     if kind == "union_tag_invalid":
-        return f'has source = {context["tag"]!r}, expected "tpch" or "parquet"'
+        return f"has source = {context['tag']!r}, expected {_SOURCES}"
     if kind == "string_pattern_mismatch":
         return f"found {found!r}, expected letters, digits, - and _, not beginning with a digit"
     if kind == "too_short":
