@@ -153,6 +153,15 @@ def shaped_rows(shape: Shape, rows: int | None = None) -> Iterator[pa.RecordBatc
         yield _Block(shape, number).batch()
 
 
+def innermost_values(array: pa.Array) -> int:
+    """How many values without nesting an array holds, nulls with them."""
+    if pa.types.is_struct(array.type):
+        return sum(innermost_values(member) for member in array.flatten())
+    if pa.types.is_list(array.type) or pa.types.is_map(array.type):
+        return innermost_values(array.flatten())
+    return len(array)
+
+
 class _Block:
     """The rows with the numbers `number`, which are consecutive."""
 

@@ -142,7 +142,7 @@ def _microseconds(arm: Arm) -> float:
 def _measured(scenario: Scenario, results: Path) -> dict[str, float]:
     """Seconds of each arm in the newest run of the scenario; none if that had other data.
 
-    The arms of a sweep have names that tell their data.
+    The arms of a sweep and of shapes have names that tell their data.
     """
     try:
         run = load_run(resolve_run(scenario.name, results))
@@ -150,7 +150,7 @@ def _measured(scenario: Scenario, results: Path) -> dict[str, float]:
         return {}
     then, now = asked_of(run.header.scenario_content), asked(scenario)
     other = any(then.get(key) != now.get(key) for key in ("data", "setup", "commit", "dataset"))
-    if other and not then.get("sweep"):
+    if other and not (then.get("sweep") or then.get("shapes")):
         return {}
     queries = [query_metric(str(name)) for name in run.header.scenario_content.get("queries") or ()]
     seconds: dict[str, list[float]] = {}

@@ -63,8 +63,9 @@ def asked_of(scenario_content: Mapping[str, Any]) -> dict[str, Any]:
     if content.get("sweep") is not None:
         # older sweeps have no `also`
         found["sweep"] = _without_defaults(content["sweep"], {"also": {}})
-    if content.get("search") is not None:
-        found["search"] = content["search"]
+    for name in ("shapes", "search"):
+        if content.get(name) is not None:
+            found[name] = content[name]
     if measure.get("exchange") == "none":
         found["codec"] = content.get("codec", {})
     return with_defaults(found)

@@ -32,7 +32,7 @@ from serde_lab.scenario.sections import (
     Stream,
     Sweep,
 )
-from serde_lab.scenario.shapes import ShapesData
+from serde_lab.scenario.shapes import Shapes, ShapesData
 from tpch import REFRESHED_SHARE, TABLES
 
 Index = Literal[
@@ -314,6 +314,7 @@ class Scenario(ScenarioSection):
     measure: Measure = Measure()
     codec: Codec = Codec()
     sweep: Sweep | None = None
+    shapes: Shapes | None = None
     search: Search | None = None
     gate: Gate = Gate()
 

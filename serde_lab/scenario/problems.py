@@ -114,7 +114,7 @@ def _is_shadow(detail: ErrorDetails, details: Sequence[ErrorDetails]) -> bool:
 
 
 _SOURCES = '"tpch", "parquet" or "shapes"'
-_ARRAYS = ("setup", "commit", "dataset", "arm", "limit")
+_ARRAYS = ("setup", "commit", "dataset", "arm", "limit", "factor")
 _EXPECTED = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
@@ -147,6 +147,8 @@ def _clause(detail: ErrorDetails) -> str:
     if kind == "string_pattern_mismatch":
         return f"found {found!r}, expected letters, digits, - and _, not beginning with a digit"
     if kind == "too_short":
+        if found:
+            return f"has {len(found)}, expected at least {context['min_length']}"
         return "is empty, expected at least one"
     if kind == "string_too_short":
         return "is empty"

@@ -1,4 +1,4 @@
-"""Defines `[data]` with `source = "shapes"`: made-up rows of a wanted shape."""
+"""Defines made-up rows, `[data]` with `source = "shapes"`, and the factors of `[shapes]` that vary them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field
 
 from serde_lab.inputs.event_time import EVENT_TS
 from serde_lab.inputs.shaped_rows import HOT_BUCKETS, PARTITION, Keys, Nesting, Shape, schema_of
-from serde_lab.scenario.sections import Columns, ScenarioSection, Share
+from serde_lab.scenario.sections import SOME, Columns, Name, ScenarioSection, Share
 
 _MOST_ROW_BYTES = 4 << 20
 
@@ -78,6 +78,38 @@ class ShapesData(ScenarioSection):
         return () if self.ordering == (EVENT_TS,) else self.ordering
 
 
+class ShapeFactor(ScenarioSection):
+    """`[[shapes.factor]]`: a key and the values that it has at one point after the other.
+
+    One of the values is the file's own, that of the middle. `also` gives other keys that change with it,
+    each with as many values.
+    """
+
+    name: Name
+    key: Annotated[str, Field(min_length=1)]
+    values: Annotated[tuple[int | float | str, ...], Field(min_length=2)]
+    also: dict[str, tuple[int | float | str, ...]] = Field(default_factory=dict)
+
+    def settings(self, place: int) -> dict[str, int | float | str]:
+        """Every key that has its value number `place`, with that value."""
+        return {self.key: self.values[place], **{key: v[place] for key, v in self.also.items()}}
+
+    def is_end(self, place: int) -> bool:
+        """Whether a value is an extreme: the first or last of numbers, and any of words."""
+        words = any(isinstance(value, str) for value in self.values)
+        return words or place in (0, len(self.values) - 1)
+
+
+class Shapes(ScenarioSection):
+    """`[shapes]`: repeats the scenario with one factor changed at a time.
+
+    `between` names the arms that also measure the values between the ends of a factor, by default all.
+    """
+
+    between: Columns = ()
+    factors: Annotated[tuple[ShapeFactor, ...], SOME] = Field(alias="factor")
+
+
 def shape_problems(data: ShapesData, buckets: int) -> Iterator[tuple[str, str]]:
     """Keys of `[data]` that do not fit each other or the table's buckets, each with the reason."""
     shape = data.shape
@@ -110,5 +142,5 @@ def shape_problems(data: ShapesData, buckets: int) -> Iterator[tuple[str, str]]:
         yield "skew", f'"bucket" needs keys = "long", found {data.keys!r}'
     if data.skew == "bucket" and HOT_BUCKETS % buckets:
         yield "skew", f'"bucket" needs 1, 2, 4, 8 or 16 buckets, but table.buckets is {buckets}'
-    if "versions" in data.model_fields_set and data.skew != "key":
+    if data.versions != ShapesData.model_fields["versions"].default and data.skew != "key":
         yield "versions", 'has no effect without skew = "key"'

@@ -99,6 +99,47 @@ def test_batches_are_kept_by_what_decides_them(tmp_path: Path) -> None:
     assert data_hash(scenario({"skew": "bucket"})) != data_hash(scenario({}))
 
 
+SHAPES: dict[str, Any] = {
+    "between": ["arrow"],
+    "factor": [
+        {"name": "width", "key": "data.columns", "values": [4, 8, 12, 16]},
+        {
+            "name": "partitions",
+            "key": "data.partitions",
+            "values": [1, 5],
+            "also": {"table.buckets": [2, 1]},
+        },
+    ],
+}
+
+
+@pytest.mark.slow
+def test_a_run_has_a_point_for_each_value_of_each_factor(tmp_path: Path) -> None:
+    varied = scenario(
+        {},
+        shapes=SHAPES,
+        arm=[{"name": one, "strategy": one} for one in ("internal_row", "arrow")],
+        measure={"rounds": 2, "warmup": 0, "exchange": "inprocess"},
+    )
+    settings = RunSettings(results=tmp_path / "results", cache=tmp_path / "cache")
+    outcome = run_scenario(varied, settings)
+    assert outcome.exit_status == 0
+    run = load_run(outcome.path)
+    both = ["middle", "width-4", "width-16", "partitions-5"]
+    assert {entry.arm for entry in run.header.arms} == {
+        *(f"internal_row@{mark}" for mark in both),
+        *(f"arrow@{mark}" for mark in (*both, "width-12")),
+    }
+    assert len(run.cells) == 2 * 9
+    assert not [check for check in run.checks if check.failed]
+    points = {(p["factor"], p["value"]): p for p in run.header.settings["points"]}
+    # event_ts is a column, too
+    assert points["", None]["values"] == 600 * 9
+    assert points["width", 16]["values"] == 600 * 17
+    assert points["width", 16]["bytes"] > 1.5 * points["", None]["bytes"]
+    assert run.header.scenario_content["shapes"]["between"] == ["arrow"]
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [

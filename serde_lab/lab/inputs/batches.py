@@ -15,7 +15,7 @@ from serde_lab.errors import DataError, ScenarioError, UsageError
 from serde_lab.inputs.draws import onto_a_third, spread
 from serde_lab.inputs.parquet_rows import ParquetRows
 from serde_lab.inputs.parts import Manifest, OnProgress, PartFolder, write_parts
-from serde_lab.inputs.shaped_rows import write_rows
+from serde_lab.inputs.shaped_rows import innermost_values, write_rows
 from serde_lab.inputs.shares import Shares
 from serde_lab.inputs.update_stream import ROWS_PER_PIECE, UpdateStream
 from serde_lab.lab.inputs import own_files
@@ -28,6 +28,9 @@ Say = Callable[[str], None]
 
 DIFFERENT_KEYS = "different_keys"
 """Key of a manifest's note: the number of different keys, if rows were made to share keys."""
+
+VALUES, ARROW_BYTES = "values", "arrow_bytes"
+"""Keys of a manifest's note: how many innermost values made-up rows have, and their bytes in Arrow."""
 
 _PIECE_BYTES = 128 << 20
 
@@ -71,15 +74,16 @@ def make_batches(
             own = _own_batch(scenario, key, batch, source, earlier)
             tables, schema, rows = own
         target.begin()
+        sizes = {VALUES: 0, ARROW_BYTES: 0} if isinstance(scenario.data, ShapesData) else {}
         written = write_parts(
             target.folder,
-            _counted(tables, f"{key}: rows", rows, progress),
+            _counted(tables, f"{key}: rows", rows, progress, sizes),
             schema,
             rows,
             scenario.data.input_partitions,
         )
         parts = list(written)
-        notes: dict[str, Any] = {"batch": key}
+        notes: dict[str, Any] = {"batch": key, **sizes}
         keys = ""
         if _shares_keys(scenario):
             files = [target.folder / part.name for part in parts]
@@ -284,10 +288,19 @@ def _whole(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _counted(
-    tables: Iterable[pa.Table], task: str, rows: int, progress: OnProgress
+    tables: Iterable[pa.Table],
+    task: str,
+    rows: int,
+    progress: OnProgress,
+    sizes: dict[str, int],
 ) -> Iterator[pa.Table]:
+    """`tables`; tells `progress` of their rows, and adds up what `sizes` has keys for."""
     done = 0
     for table in tables:
+        if sizes:
+            chunks = (chunk for column in table.columns for chunk in column.chunks)
+            sizes[VALUES] += sum(innermost_values(chunk) for chunk in chunks)
+            sizes[ARROW_BYTES] += table.nbytes
         # counted before the yield: a consumer of the last table does not come back
         done += len(table)
         progress(task, done, rows)

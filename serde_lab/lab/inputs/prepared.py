@@ -23,7 +23,14 @@ from serde_lab.inputs.parts import Manifest, OnProgress, PartFolder, silent
 from serde_lab.inputs.shaped_rows import GENERATOR
 from serde_lab.inputs.update_stream import DERIVATION
 from serde_lab.lab.inputs import own_files
-from serde_lab.lab.inputs.batches import DIFFERENT_KEYS, Say, make_batches, named_batches
+from serde_lab.lab.inputs.batches import (
+    ARROW_BYTES,
+    DIFFERENT_KEYS,
+    VALUES,
+    Say,
+    make_batches,
+    named_batches,
+)
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.identity import data_hash
 from serde_lab.scenario.model import Scenario, TpchData
@@ -45,6 +52,10 @@ class CommitInput:
     """The partition paths that a delete_partition removes."""
     different_keys: int | None = None
     """Counted only if rows were made to share keys."""
+    values: int | None = None
+    """The number of innermost values, nulls with them, and below the bytes that the rows have as Arrow holds
+    them; both are counted only for made-up rows."""
+    arrow_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +146,8 @@ def prepare_inputs(
             content=manifest.content,
             partitions=batch.partitions,
             different_keys=manifest.notes.get(DIFFERENT_KEYS),
+            values=manifest.notes.get(VALUES),
+            arrow_bytes=manifest.notes.get(ARROW_BYTES),
         )
         for (name, batch), manifest in zip(named_batches(scenario), found, strict=True)
     ]
