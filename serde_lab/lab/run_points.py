@@ -1,4 +1,4 @@
-"""Prepares the points of a run: one for each value of its sweep, or a single one without a sweep.
+"""Prepares the points of a run: one for each value of its sweep or shapes, or a single one.
 
 `planned` checks a point before there is data; `prepared` makes its input and checks the point against it.
 """
@@ -33,13 +33,16 @@ from serde_lab.scenario.sweep import SweepPoint
 class PlannedPoint:
     """A point that is checked, but has no data yet.
 
-    `value` is the value of the sweep, None without a sweep.
+    `at` is its place among the points; `arms` have the names that they have there.
     """
 
-    scenario: Scenario
+    at: SweepPoint
     arms: tuple[Arm, ...]
     peers: PeerPlan
-    value: float | None
+
+    @property
+    def scenario(self) -> Scenario:
+        return self.at.scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ def planned(
         required=settings.require_peers,
         isolated=isolated,
     )
-    return PlannedPoint(point.scenario, arms, peers, point.value)
+    return PlannedPoint(point, arms, peers)
 
 
 def _check_floor(arms: tuple[Arm, ...], master: str) -> None:
@@ -108,7 +111,7 @@ def prepared(point: PlannedPoint, settings: RunSettings, progress: Progress) -> 
         tables.append(PreparedTable(name, scenario, inputs, schema))
     if point.scenario.codec_only:
         check_rows(point.scenario, tables[0].inputs)
-    return PreparedPoint(point.scenario, point.arms, point.peers, point.value, tuple(tables))
+    return PreparedPoint(point.at, point.arms, point.peers, tuple(tables))
 
 
 def _stored_records(scenario: Scenario, inputs: PreparedInputs) -> RecordSchema:

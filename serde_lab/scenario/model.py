@@ -32,6 +32,7 @@ from serde_lab.scenario.sections import (
     Stream,
     Sweep,
 )
+from serde_lab.scenario.shapes import Shapes, ShapesData
 from tpch import REFRESHED_SHARE, TABLES
 
 Index = Literal[
@@ -117,7 +118,7 @@ class ParquetData(ScenarioSection):
         return self.ordering
 
 
-Data = Annotated[TpchData | ParquetData, Field(discriminator="source")]
+Data = Annotated[TpchData | ParquetData | ShapesData, Field(discriminator="source")]
 
 
 class Batch(ScenarioSection):
@@ -315,6 +316,7 @@ class Scenario(ScenarioSection):
     measure: Measure = Measure()
     codec: Codec = Codec()
     sweep: Sweep | None = None
+    shapes: Shapes | None = None
     search: Search | None = None
     gate: Gate = Gate()
 
