@@ -40,7 +40,6 @@ from serde_lab.runs.model import ArmEntry, RunHeader
 from serde_lab.runs.writer import new_run_id
 from serde_lab.scenario.datasets import writes_several
 from serde_lab.scenario.model import Arm, Scenario
-from serde_lab.scenario.sweep import SweepPoint
 from serde_lab.serde.interface import Bounds, SerdeOptions
 from serde_lab.serde.prediction import predict
 from serde_lab.serde.registry import named, strategy
@@ -105,38 +104,52 @@ def run_header(point: PreparedPoint, settings: RunSettings) -> RunHeader:
 
 
 def swept_header(
-    scenario: Scenario, chosen: Sequence[str], headers: Mapping[float, RunHeader]
+    scenario: Scenario, chosen: Sequence[str], points: Sequence[tuple[PreparedPoint, RunHeader]]
 ) -> RunHeader:
-    """Merge the headers of a sweep's points into one: arms in the scenario's order, then by value.
+    """Merge the headers of all points into one: arms in the scenario's order, then by point.
 
     `chosen`: names of the arms that are measured, () for all.
     """
-    first = next(iter(headers.values()))
+    first = points[0][1]
     names = [arm.name for arm in scenario.arms if not chosen or arm.name in chosen]
-    entries = {entry.arm: entry for header in headers.values() for entry in header.arms}
+    entries = {entry.arm: entry for _, header in points for entry in header.arms}
     arms = tuple(
-        entries[at].model_copy(update={"swept": {"arm": name, "value": value}})
+        entries[here].model_copy(update={"swept": point.at.swept(name)})
         for name in names
-        for value in headers
-        # an arm may not be measured at every value
-        if (at := SweepPoint(scenario, value).arm_name(name)) in entries
+        for point, _ in points
+        # an arm may not be measured at every point
+        if (here := point.at.arm_name(name)) in entries
     )
     return first.model_copy(
         update={
             "arms": arms,
             "scenario_content": scenario.to_json(),
-            "data_checksums": {
-                f"{value:g}": header.data_checksums for value, header in headers.items()
-            },
+            "data_checksums": {point.at.mark: header.data_checksums for point, header in points},
             "settings": {
                 **first.settings,
                 "points": [
-                    {"value": value, **{k: header.settings[k] for k in ("rows", "operations")}}
-                    for value, header in headers.items()
+                    {
+                        "value": point.at.value,
+                        **{k: header.settings[k] for k in ("rows", "operations")},
+                        **_sizes(point),
+                    }
+                    for point, header in points
                 ],
             },
         }
     )
+
+
+def _sizes(point: PreparedPoint) -> dict[str, Any]:
+    """For a point of `[shapes]`, its factor, and the values and bytes of its timed rows."""
+    if not point.at.of_shapes:
+        return {}
+    commits = point.inputs.commits
+    return {
+        "factor": point.at.factor,
+        "values": sum(commit.values or 0 for commit in commits),
+        "bytes": sum(commit.arrow_bytes or 0 for commit in commits),
+    }
 
 
 def _checksums(point: PreparedPoint) -> dict[str, str]:

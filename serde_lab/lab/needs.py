@@ -25,6 +25,7 @@ from serde_lab.runs.directory import load_run, resolve_run
 from serde_lab.scenario.datasets import OPEN_TABLES, query_metric, tables_of, writes_several
 from serde_lab.scenario.identity import asked, asked_of
 from serde_lab.scenario.model import Arm, ParquetData, Scenario
+from serde_lab.scenario.shapes import ShapesData
 from tpch import TABLES
 
 # seconds for Spark's start, data and checks; microseconds per row on two cores, by kind of arm
@@ -51,6 +52,10 @@ _GENERATED, _INPUT, _SHUFFLE, _TABLE, _ORACLE = 36, 48, 120, 90, 110
 _SHUFFLES = 2
 """Spark deletes the files of a shuffle some time after its last use, so the previous cell's may remain."""
 _WORTH_SAYING = 1 << 30
+_SHAPED_ROW = 80
+"""Bytes of a made-up row that need as much disk as a row of lineitem, which compresses better."""
+_COLUMNS, _ROW_BYTES, _FILE_GROUP_S = 16, 150, 0.01
+"""Columns and bytes of a row of lineitem in memory, and seconds of a file group before its rows count."""
 
 
 def estimate_seconds(
@@ -73,12 +78,15 @@ def estimate_seconds(
         seconds = {arm.name: before[arm.name] + _CELL_S for arm in arms}
         return _FIXED_S + _in_all(seconds, cells, cells_of), "as in an earlier run of this scenario"
     tables = tables_of(scenario).values()
-    rows = sum(sum(one.rows_of(_source(one)[0])[len(one.setups) :]) for one in tables)
+    rows = sum(
+        _weight(one) * sum(one.rows_of(_source(one)[0])[len(one.setups) :]) for one in tables
+    )
     batches = 0 if scenario.stream is None else scenario.stream.batches
     seconds = {
         arm.name: _CELL_S
         + batches * (_PEER_BATCH_S if arm.peer else _BATCH_S)
         + _of_several(scenario, rows)
+        + _of_file_groups(scenario)
         + rows * 1e-6 * (_CHECK_MICROSECONDS + _microseconds(arm))
         for arm in arms
     }
@@ -100,7 +108,23 @@ def _in_all(seconds: Mapping[str, float], cells: int, cells_of: Mapping[str, int
     return sum(s * (cells if cells_of is None else cells_of[arm]) for arm, s in seconds.items())
 
 
-def _of_several(scenario: Scenario, rows: int) -> float:
+def _weight(scenario: Scenario) -> float:
+    """How many rows of lineitem take as long as one row of the scenario."""
+    data = scenario.data
+    if not isinstance(data, ShapesData):
+        return 1.0
+    return (data.columns / _COLUMNS + data.shape.row_bytes / _ROW_BYTES) / 2
+
+
+def _of_file_groups(scenario: Scenario) -> float:
+    """Seconds of a cell for its file groups, if their number is known."""
+    data = scenario.data
+    if not isinstance(data, ShapesData):
+        return 0.0
+    return data.partitions * scenario.table.buckets * _FILE_GROUP_S
+
+
+def _of_several(scenario: Scenario, rows: float) -> float:
     """Seconds of a cell with several tables or queries that do not depend on the strategy."""
     if not writes_several(scenario):
         return 0.0
@@ -118,7 +142,7 @@ def _microseconds(arm: Arm) -> float:
 def _measured(scenario: Scenario, results: Path) -> dict[str, float]:
     """Seconds of each arm in the newest run of the scenario; none if that had other data.
 
-    The arms of a sweep have names that tell their data.
+    The arms of a sweep and of shapes have names that tell their data.
     """
     try:
         run = load_run(resolve_run(scenario.name, results))
@@ -126,7 +150,7 @@ def _measured(scenario: Scenario, results: Path) -> dict[str, float]:
         return {}
     then, now = asked_of(run.header.scenario_content), asked(scenario)
     other = any(then.get(key) != now.get(key) for key in ("data", "setup", "commit", "dataset"))
-    if other and not then.get("sweep"):
+    if other and not (then.get("sweep") or then.get("shapes")):
         return {}
     queries = [query_metric(str(name)) for name in run.header.scenario_content.get("queries") or ()]
     seconds: dict[str, list[float]] = {}
@@ -201,6 +225,8 @@ def check_disk(
 def _source(scenario: Scenario) -> tuple[int, float]:
     """The number of rows of the source, and the size of its rows relative to those of lineitem."""
     data = scenario.data
+    if isinstance(data, ShapesData):
+        return data.rows, data.shape.row_bytes / _SHAPED_ROW
     if not isinstance(data, ParquetData):
         return TABLES[data.table].rows_at(data.scale_factor), 1.0
     source = own_files.open_source(data)

@@ -1,4 +1,4 @@
-"""Prepares the points of a run: one for each value of its sweep, or a single one without a sweep.
+"""Prepares the points of a run: one for each value of its sweep or shapes, or a single one.
 
 `planned` checks a point before there is data; `prepared` makes its input and checks the point against it.
 """
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow.parquet as pq
 
+from serde_lab.errors import UsageError
 from serde_lab.lab.cells.codec_cases import check_rows
 from serde_lab.lab.cells.peer_arms import PeerPlan, plan_peers
 from serde_lab.lab.checks.source_check import check_arms, check_data, check_own_rows, check_types
@@ -23,7 +24,7 @@ from serde_lab.lab.run_settings import Progress, RunSettings
 from serde_lab.pipeline.source.schema import record_schema
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.datasets import tables_of
-from serde_lab.scenario.model import Arm, Scenario
+from serde_lab.scenario.model import WORK_FLOOR, Arm, Scenario
 from serde_lab.scenario.settings import candidate_arms
 from serde_lab.scenario.sweep import SweepPoint
 
@@ -32,13 +33,16 @@ from serde_lab.scenario.sweep import SweepPoint
 class PlannedPoint:
     """A point that is checked, but has no data yet.
 
-    `value` is the value of the sweep, None without a sweep.
+    `at` is its place among the points; `arms` have the names that they have there.
     """
 
-    scenario: Scenario
+    at: SweepPoint
     arms: tuple[Arm, ...]
     peers: PeerPlan
-    value: float | None
+
+    @property
+    def scenario(self) -> Scenario:
+        return self.at.scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,7 @@ def planned(
     point: SweepPoint, arms: tuple[Arm, ...], settings: RunSettings, isolated: bool
 ) -> PlannedPoint:
     """Check a point as far as possible before there is any data."""
+    _check_floor(arms, settings.master)
     arms = (*arms, *candidate_arms(point.scenario, arms))
     for table in tables_of(point.scenario).values():
         check_scenario(table)
@@ -82,7 +87,18 @@ def planned(
         required=settings.require_peers,
         isolated=isolated,
     )
-    return PlannedPoint(point.scenario, arms, peers, point.value)
+    return PlannedPoint(point, arms, peers)
+
+
+def _check_floor(arms: tuple[Arm, ...], master: str) -> None:
+    """Raise UsageError for a floor whose processes would not be where the tasks of Spark are."""
+    if master and not master.startswith("local"):
+        for arm in arms:
+            if arm.control == WORK_FLOOR:
+                raise UsageError(
+                    f"arm {arm.name!r}: {WORK_FLOOR} works in processes of this machine, but --master is"
+                    f" {master}; choose other arms"
+                )
 
 
 def prepared(point: PlannedPoint, settings: RunSettings, progress: Progress) -> PreparedPoint:
@@ -95,7 +111,7 @@ def prepared(point: PlannedPoint, settings: RunSettings, progress: Progress) -> 
         tables.append(PreparedTable(name, scenario, inputs, schema))
     if point.scenario.codec_only:
         check_rows(point.scenario, tables[0].inputs)
-    return PreparedPoint(point.scenario, point.arms, point.peers, point.value, tuple(tables))
+    return PreparedPoint(point.at, point.arms, point.peers, tuple(tables))
 
 
 def _stored_records(scenario: Scenario, inputs: PreparedInputs) -> RecordSchema:

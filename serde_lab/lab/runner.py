@@ -109,7 +109,7 @@ def run_scenario(
         for point, plan in zip(points, plans, strict=True):
             todo = [cell for cell in plan if cell.name not in writer.complete_cells]
             if todo or searching:
-                place = work / f"point-{point.value:g}" if point.value is not None else work
+                place = work / f"point-{point.at.mark}" if point.at.mark else work
                 place.mkdir(exist_ok=True)
                 not_kept += _measure(point, todo, place, writer, settings, progress, given_up)
                 if place != work:
@@ -175,7 +175,7 @@ def _measure(
 
     Returns the arms whose tables could not be kept.
     """
-    if point.value is not None:
+    if point.at.mark:
         progress.message(f"{', '.join(arm.name for arm in point.arms)}")
     session = _codec_session(point, settings, work) if point.peers.with_peers else None
     began_s = time.time()
@@ -347,9 +347,8 @@ def _writer(
 ) -> RunWriter:
     headers = [run_header(point, settings) for point in points]
     header = headers[0]
-    if scenario.sweep is not None:
-        values = [point.value or 0.0 for point in points]
-        header = swept_header(scenario, settings.arms, dict(zip(values, headers, strict=True)))
+    if points[0].at.mark:
+        header = swept_header(scenario, settings.arms, list(zip(points, headers, strict=True)))
     if resume is not None:
         if dict(load_run(resume).header.data_checksums) != dict(header.data_checksums):
             raise RunError(

@@ -24,6 +24,7 @@ from serde_lab.scenario.model import (
     TpchData,
 )
 from serde_lab.scenario.sections import Codec, Measure
+from serde_lab.scenario.shapes import ShapesData
 
 # texts, limits of the gate, and how often and in which order arms run do not change what is measured
 _NOT_ASKED = ("name", "title", "question", "reference", "gate")
@@ -62,8 +63,9 @@ def asked_of(scenario_content: Mapping[str, Any]) -> dict[str, Any]:
     if content.get("sweep") is not None:
         # older sweeps have no `also`
         found["sweep"] = _without_defaults(content["sweep"], {"also": {}})
-    if content.get("search") is not None:
-        found["search"] = content["search"]
+    for name in ("shapes", "search"):
+        if content.get(name) is not None:
+            found[name] = content[name]
     if measure.get("exchange") == "none":
         found["codec"] = content.get("codec", {})
     return with_defaults(found)
@@ -85,7 +87,8 @@ def with_defaults(asked: Mapping[str, Any]) -> dict[str, Any]:
 
     Present values are kept even if they equal the default, because defaults may change.
     """
-    data = ParquetData if asked.get("data", {}).get("source") == "parquet" else TpchData
+    sources: dict[object, type[BaseModel]] = {"parquet": ParquetData, "shapes": ShapesData}
+    data = sources.get(asked.get("data", {}).get("source"), TpchData)
     sections = {
         "data": _defaults(data, _PATH),
         "table": _defaults(TableSection),

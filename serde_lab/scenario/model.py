@@ -32,6 +32,7 @@ from serde_lab.scenario.sections import (
     Stream,
     Sweep,
 )
+from serde_lab.scenario.shapes import Shapes, ShapesData
 from tpch import REFRESHED_SHARE, TABLES
 
 Index = Literal[
@@ -51,7 +52,10 @@ TableName = Literal[
 QueryName = Literal["q1", "q3", "q5", "q6", "q10", "q12", "q14", "q18"]
 PlainControl = Literal["sql_merge", "pandas_udf", "arrow_udf", "rdd_cloudpickle"]
 FormatControl = Literal["delta_merge", "iceberg_merge"]
-Control = Literal["exchange_only", "spark_native", "parquet_floor", PlainControl, FormatControl]
+Control = Literal[
+    "exchange_only", "spark_native", "parquet_floor", "work_floor", PlainControl, FormatControl]  # fmt: skip
+WORK_FLOOR = "work_floor"
+"""The control that does the work of an arm without SerDe, shuffle and JVM."""
 PLAIN_CONTROLS: tuple[str, ...] = get_args(PlainControl)
 """Controls that upsert into a folder of plain Parquet files, as a PySpark user would by hand."""
 FORMAT_CONTROLS: tuple[str, ...] = get_args(FormatControl)
@@ -119,7 +123,7 @@ class ParquetData(ScenarioSection):
         return self.ordering
 
 
-Data = Annotated[TpchData | ParquetData, Field(discriminator="source")]
+Data = Annotated[TpchData | ParquetData | ShapesData, Field(discriminator="source")]
 
 
 class Batch(ScenarioSection):
@@ -317,6 +321,7 @@ class Scenario(ScenarioSection):
     measure: Measure = Measure()
     codec: Codec = Codec()
     sweep: Sweep | None = None
+    shapes: Shapes | None = None
     search: Search | None = None
     gate: Gate = Gate()
 

@@ -113,7 +113,8 @@ def _is_shadow(detail: ErrorDetails, details: Sequence[ErrorDetails]) -> bool:
     )
 
 
-_ARRAYS = ("setup", "commit", "dataset", "arm", "limit")
+_SOURCES = '"tpch", "parquet" or "shapes"'
+_ARRAYS = ("setup", "commit", "dataset", "arm", "limit", "factor")
 _EXPECTED = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
@@ -140,12 +141,14 @@ def _clause(detail: ErrorDetails) -> str:
         near = suggestion(found, known) if isinstance(found, str) else ""
         return f"found {found!r}, expected one of {listed(known)}{near}"
     if kind == "union_tag_not_found":
-        return 'has no `source`, expected source = "tpch" or "parquet"'
+        return f"has no `source`, expected source = {_SOURCES}"
     if kind == "union_tag_invalid":
-        return f'has source = {context["tag"]!r}, expected "tpch" or "parquet"'
+        return f"has source = {context['tag']!r}, expected {_SOURCES}"
     if kind == "string_pattern_mismatch":
         return f"found {found!r}, expected letters, digits, - and _, not beginning with a digit"
     if kind == "too_short":
+        if found:
+            return f"has {len(found)}, expected at least {context['min_length']}"
         return "is empty, expected at least one"
     if kind == "string_too_short":
         return "is empty"

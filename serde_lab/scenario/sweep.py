@@ -1,7 +1,11 @@
-"""Expands a sweep into one scenario for each value of the swept key, and names the arms of each."""
+"""Expands a scenario into its points: one for each value of a sweep, or of each factor of `[shapes]`.
+
+It also names the arms of each point.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -10,21 +14,45 @@ from typing import Any
 from serde_lab.errors import ScenarioError
 from serde_lab.scenario.model import Arm, Scenario
 from serde_lab.scenario.overrides import apply_overrides
-from serde_lab.scenario.problems import Problem
+from serde_lab.scenario.problems import Problem, unknown_arm
+from serde_lab.scenario.shapes import Shapes, ShapesData
 
-_NOT_SWEPT = ("name", "title", "question", "reference", "sweep", "gate")
+MIDDLE = "middle"
+"""The mark of the point at which every factor has the file's own value."""
+_NOT_SWEPT = ("name", "title", "question", "reference", "sweep", "shapes", "gate")
+
+Parse = Callable[[Mapping[str, Any], str], Scenario]
 
 
 @dataclass(frozen=True, slots=True)
 class SweepPoint:
-    """One value of a sweep with its scenario; `value` is None if there is no sweep."""
+    """One value with its scenario; `value` is None for a scenario without a sweep, and for the middle.
+
+    `factor` is the factor of `[shapes]` that has the value, "" if there is none; `only` names the arms that
+    measure the point, None for all. `of_shapes` says whether the point is one of `[shapes]`.
+    """
 
     scenario: Scenario
-    value: float | None = None
+    value: float | str | None = None
+    factor: str = ""
+    only: tuple[str, ...] | None = None
+    of_shapes: bool = False
+
+    @property
+    def mark(self) -> str:
+        """What tells the point from others in names: `0.3`, `width-300` or `middle`; "" if it is alone."""
+        if self.of_shapes:
+            return f"{self.factor}-{value_text(self.value)}" if self.factor else MIDDLE
+        return value_text(self.value)
 
     def arm_name(self, arm: str) -> str:
-        """The name of `arm` at this point, such as `arrow@0.3`."""
-        return arm if self.value is None else f"{arm}@{self.value:g}"
+        """The name of `arm` at this point, such as `arrow@0.3` or `arrow@width-300`."""
+        return f"{arm}@{self.mark}" if self.mark else arm
+
+    def swept(self, arm: str) -> dict[str, Any]:
+        """What a run stores of `arm` at this point."""
+        stored = {"arm": arm, "value": self.value}
+        return {**stored, "factor": self.factor} if self.of_shapes else stored
 
     def arms(self, arms: Sequence[Arm]) -> tuple[Arm, ...]:
         """This point's versions of `arms`, with the names that they have here."""
@@ -33,17 +61,30 @@ class SweepPoint:
         return tuple(
             arm.model_copy(update={"name": self.arm_name(arm.name)})
             for arm in chosen
-            if self.value is None or arm.up_to is None or self.value <= arm.up_to
+            if self._measures(arm)
         )
 
+    def _measures(self, arm: Arm) -> bool:
+        if self.only is not None and arm.name not in self.only:
+            return False
+        numbered = isinstance(self.value, int | float) and not self.of_shapes
+        return not numbered or arm.up_to is None or float(self.value or 0) <= arm.up_to
 
-def points_of(
-    scenario: Scenario, parse: Callable[[Mapping[str, Any], str], Scenario]
-) -> tuple[SweepPoint, ...]:
+
+def value_text(value: object) -> str:
+    """A value as names and tables show it; "" for None."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "" if value is None else str(value)
+
+
+def points_of(scenario: Scenario, parse: Parse) -> tuple[SweepPoint, ...]:
     """The points in the order of their values; `parse` makes a scenario out of a document.
 
-    Raises ScenarioError if the key does not exist or does not accept a value.
+    Raises ScenarioError if a key does not exist or does not accept a value.
     """
+    if scenario.shapes is not None:
+        return tuple(_points_of_shapes(scenario, scenario.shapes, parse))
     if scenario.sweep is None:
         return (SweepPoint(scenario),)
     content = {**scenario.to_json(), "sweep": None}
@@ -54,38 +95,129 @@ def points_of(
                 apply_overrides(content, [(key, value), *((k, v[n]) for k, v in also.items())]),
                 f"{key} = {value:g}",
             ),
-            value,
+            float(value),
         )
         for n, value in enumerate(scenario.sweep.values)
     )
 
 
-def sweep_problems(
-    scenario: Scenario, parse: Callable[[Mapping[str, Any], str], Scenario]
-) -> Iterator[Problem]:
-    """Problems of `[sweep]`: its key, its values, or a scenario that results from them."""
-    if scenario.sweep is None:
-        return
-    key, values = scenario.sweep.key, scenario.sweep.values
-    for where, swept in (("key", key), *(("also", one) for one in scenario.sweep.also)):
-        if swept.split(".")[0] in _NOT_SWEPT or swept.startswith("measure.rounds"):
-            yield Problem(f"sweep.{where}", f"{swept!r} changes nothing that is measured")
-            return
-    for other, given in scenario.sweep.also.items():
-        if len(given) != len(values):
-            yield Problem(
-                "sweep.also",
-                f"gives {other!r} {len(given)} values, but {key!r} has {len(values)}",
+def _points_of_shapes(scenario: Scenario, shapes: Shapes, parse: Parse) -> Iterator[SweepPoint]:
+    content = {**scenario.to_json(), "shapes": None}
+    yield SweepPoint(parse(content, MIDDLE), of_shapes=True)
+    for factor in shapes.factors:
+        middle = middle_of(content, factor.key)
+        for place, value in enumerate(factor.values):
+            if value == middle:
+                continue
+            settings = factor.settings(place)
+            changed = parse(
+                apply_overrides(content, settings.items()), f"{factor.key} = {value_text(value)}"
             )
-            return
+            only = shapes.between if shapes.between and not factor.is_end(place) else None
+            yield SweepPoint(changed, value, factor.name, only, of_shapes=True)
+
+
+def middle_of(content: Mapping[str, Any], key: str) -> Any:
+    """The file's own value of a dotted key; None if there is none."""
+    at: Any = content
+    for step in key.split("."):
+        if isinstance(at, list):
+            named = next((one for one in at if one.get("name") == step), None)
+            numbered = step.isdecimal() and 1 <= int(step) <= len(at)
+            at = at[int(step) - 1] if named is None and numbered else named
+        else:
+            at = at.get(step) if isinstance(at, Mapping) else None
+    return at
+
+
+def sweep_problems(scenario: Scenario, parse: Parse) -> Iterator[Problem]:
+    """Problems of `[sweep]` and `[shapes]`: keys, values, or a scenario that results from them."""
+    if scenario.sweep is None and scenario.shapes is None:
+        return
+    if scenario.sweep is None:
+        section, found = "shapes", list(_shapes_problems(scenario))
+    else:
+        section, found = "sweep", list(_values_problems(scenario))
+    yield from found
+    if found:
+        return
+    try:
+        points_of(scenario, parse)
+    except ScenarioError as exc:
+        yield Problem(section, exc.message)
+
+
+def _values_problems(scenario: Scenario) -> Iterator[Problem]:
+    sweep = scenario.sweep
+    assert sweep is not None
+    key, values = sweep.key, sweep.values
+    if scenario.shapes is not None:
+        yield Problem("sweep", "cannot be combined with [shapes]")
+        return
+    for where, swept in (("key", key), *(("also", one) for one in sweep.also)):
+        yield from _not_measured(f"sweep.{where}", swept)
+    yield from _lengths("sweep", key, len(values), sweep.also)
     if any(later <= earlier for earlier, later in pairwise(values)):
         yield Problem("sweep.values", "are not in rising order")
         return
     for value in values:
-        if not SweepPoint(scenario, value).arms(scenario.arms):
+        if not SweepPoint(scenario, float(value)).arms(scenario.arms):
             yield Problem("sweep.values", f"{value:g} is above `up_to` of every arm")
             return
-    try:
-        points_of(scenario, parse)
-    except ScenarioError as exc:
-        yield Problem("sweep", exc.message)
+
+
+def _not_measured(where: str, key: str) -> Iterator[Problem]:
+    if key.split(".")[0] in _NOT_SWEPT or key.startswith("measure.rounds"):
+        yield Problem(where, f"{key!r} changes nothing that is measured")
+
+
+def _lengths(
+    where: str, key: str, wanted: int, also: Mapping[str, Sequence[object]]
+) -> Iterator[Problem]:
+    for other, given in also.items():
+        if len(given) != wanted:
+            clause = f"gives {other!r} {len(given)} values, but {key!r} has {wanted}"
+            yield Problem(f"{where}.also", clause)
+
+
+def _shapes_problems(scenario: Scenario) -> Iterator[Problem]:
+    """Problems of the factors: each starts from the middle, and has a name of its own."""
+    shapes, content = scenario.shapes, scenario.to_json()
+    assert shapes is not None
+    if not isinstance(scenario.data, ShapesData):
+        yield Problem("shapes", 'needs [data] source = "shapes"')
+    for section, there in (("stream", scenario.stream), ("dataset", scenario.datasets or None)):
+        if there is not None:
+            yield Problem("shapes", f"cannot be combined with {section}")
+    if scenario.measure.exchange == "none":
+        yield Problem("shapes", 'needs tables, but measure.exchange is "none"')
+    names = [arm.name for arm in scenario.arms]
+    for name in shapes.between:
+        yield from unknown_arm("shapes.between", name, names)
+    for name, times in Counter(factor.name for factor in shapes.factors).items():
+        if times > 1:
+            yield Problem("shapes.factor", f"{times} factors are called {name!r}")
+    for factor in shapes.factors:
+        where = f"shapes.factor.{factor.name}"
+        for key in (factor.key, *factor.also):
+            yield from _not_measured(f"{where}.key", key)
+        lengths = list(_lengths(where, factor.key, len(factor.values), factor.also))
+        yield from lengths
+        if len(set(map(value_text, factor.values))) < len(factor.values):
+            yield Problem(f"{where}.values", "has a value twice")
+            continue
+        middle = middle_of(content, factor.key)
+        if middle not in factor.values:
+            said = "nothing" if middle is None else repr(middle)
+            yield Problem(
+                f"{where}.values", f"lacks the middle: {factor.key} is {said} in the file"
+            )
+        elif not lengths:
+            place = factor.values.index(middle)
+            for key, given in factor.also.items():
+                if given[place] != middle_of(content, key):
+                    yield Problem(
+                        f"{where}.also",
+                        f"gives {key!r} {given[place]!r} in the middle, but the file has"
+                        f" {middle_of(content, key)!r}",
+                    )

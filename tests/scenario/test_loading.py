@@ -184,8 +184,8 @@ def test_rows_of_a_batch() -> None:
         ([("arm/1/option", {})], "arm.b.option: is an unknown key; known keys are name, strategy, control"),
         ([("title", ...)], "title: is missing"),
         ([("data", ...)], "data: is missing"),
-        ([("data/source", ...)], 'data: has no `source`, expected source = "tpch" or "parquet"'),
-        ([("data/source", "csv")], "data: has source = 'csv', expected \"tpch\" or \"parquet\""),
+        ([("data/source", ...)], 'data: has no `source`, expected source = "tpch", "parquet" or "shapes"'),
+        ([("data/source", "csv")], "data: has source = 'csv', expected \"tpch\", \"parquet\" or \"shapes\""),
         ([("data/table", "linitem")], "data.table: found 'linitem', expected one of region, nation, "
          "supplier, customer, part, partsupp, orders, lineitem; did you mean 'lineitem'?"),
         ([("data/scale_factor", 0)], "data.scale_factor: found 0, expected a number above 0"),

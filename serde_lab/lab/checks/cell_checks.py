@@ -22,7 +22,7 @@ from serde_lab.lab.plan import serde_options, table_config, table_rules
 from serde_lab.measure.phases import group
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.hudi_options import table_options
-from serde_lab.scenario.model import UPSERT_CONTROLS, Arm, Scenario
+from serde_lab.scenario.model import UPSERT_CONTROLS, WORK_FLOOR, Arm, Scenario
 from serde_lab.serde.interface import SerdeOptions
 from serde_lab.serde.registry import BUILT_IN, strategy
 from serde_lab.table.portability import unreadable_by_rust, zoneless_columns
@@ -111,11 +111,13 @@ class CellChecks:
 
     def of_cell(self, arm: Arm, result: CellResult) -> list[CheckResult]:
         """The checks of what a cell did as a whole, however many tables it wrote."""
+        on_spark = self._scenario.measure.exchange == "spark"
+        if arm.control == WORK_FLOOR:
+            return [_timers(result), _processes(result, on_spark)]
         if arm.strategy is None:
             return []
         makes = self._scenario.topology_of(arm).makes_records
         tasks = _tasks(result) if self._scenario.stream is not None else 0
-        on_spark = self._scenario.measure.exchange == "spark"
         return [
             _wire(arm, result) if makes else _no_wire(result),
             _timers(result, tasks),

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from serde_lab.errors import LabError, SchemaError
 from serde_lab.inputs.parquet_rows import ParquetRows
+from serde_lab.inputs.shaped_rows import shaped_rows
 from serde_lab.lab.inputs import own_files
 from serde_lab.lab.inputs.batches import check_rows as check_batches
 from serde_lab.lab.plan import Write, serde_options, set_up_options
@@ -20,6 +21,7 @@ from serde_lab.records.keys import NOWHERE
 from serde_lab.records.schema import RecordSchema, storage_schema
 from serde_lab.scenario.hudi_options import TABLE_NAME
 from serde_lab.scenario.model import Arm, ParquetData, Scenario
+from serde_lab.scenario.shapes import ShapesData
 from serde_lab.serde.interface import Bounds
 from serde_lab.serde.registry import BUILT_IN, named, strategy
 from tpch import generate
@@ -31,8 +33,8 @@ _SMALL_FACTOR = 0.001
 def check_data(scenario: Scenario, arms: Sequence[Arm] | None = None) -> None:
     """Raise DataError or SchemaError, naming file and column, if the user's own files cannot be written.
 
-    `arms` are the arms to be measured, by default all. Reads no row. Does nothing for data of TPC-H,
-    which do not exist before they are generated.
+    `arms` are the arms to be measured, by default all. Reads no row. Does nothing for data
+    that do not exist before they are generated.
     """
     own_files.check_sources(scenario)
     if isinstance(scenario.data, ParquetData):
@@ -78,7 +80,7 @@ def _check_names(key: str, path: str, rows: ParquetRows, scenario: Scenario) -> 
 
 
 def check_types(scenario: Scenario, arms: Sequence[Arm]) -> None:
-    """Raise what plug-ins among `arms` raise for the types of TPC-H, before its data are generated."""
+    """Raise what plug-ins among `arms` raise for the types of rows that are generated, before they are."""
     plug_ins = [arm for arm in arms if arm.strategy is not None and arm.strategy not in BUILT_IN]
     if plug_ins and not isinstance(scenario.data, ParquetData):
         check_arms(plug_ins, _records(scenario, _first_rows(scenario).schema))
@@ -87,7 +89,8 @@ def check_types(scenario: Scenario, arms: Sequence[Arm]) -> None:
 def try_arms(scenario: Scenario) -> None:
     """Have each arm's strategy encode and decode a few rows of the data. Raises what a strategy raises.
 
-    For data of TPC-H it generates rows at a thousandth of scale factor 1 and removes them again.
+    For data of TPC-H it generates rows at a thousandth of scale factor 1 and removes them again; of
+    made-up rows it makes the first thousand.
     """
     few = _first_rows(scenario)
     records = _records(scenario, few.schema)
@@ -112,6 +115,8 @@ def _first_rows(scenario: Scenario) -> pa.RecordBatch:
     with TemporaryDirectory(prefix="serde_lab-rows-") as folder:
         if isinstance(data, ParquetData):
             rows = own_files.open_source(data)
+        elif isinstance(data, ShapesData):
+            return next(shaped_rows(data.shape, min(data.rows, _FEW_ROWS)))
         else:
             made = generate(data.table, _SMALL_FACTOR, Path(folder))
             rows = ParquetRows(made.manifest.files(made.folder))

@@ -7,22 +7,32 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from serde_lab.errors import DataError, ScenarioError, UsageError
-from serde_lab.inputs.draws import onto_a_third
+from serde_lab.inputs.draws import onto_a_third, spread
 from serde_lab.inputs.parquet_rows import ParquetRows
 from serde_lab.inputs.parts import Manifest, OnProgress, PartFolder, write_parts
+from serde_lab.inputs.shaped_rows import innermost_values, write_rows
 from serde_lab.inputs.shares import Shares
 from serde_lab.inputs.update_stream import ROWS_PER_PIECE, UpdateStream
 from serde_lab.lab.inputs import own_files
+from serde_lab.records.operation import Operation
 from serde_lab.scenario.model import Batch, ParquetData, Scenario, TpchData
+from serde_lab.scenario.shapes import ShapesData
 from tpch import TABLES, RefreshStream, generate, generator_version
 
 Say = Callable[[str], None]
 
 DIFFERENT_KEYS = "different_keys"
 """Key of a manifest's note: the number of different keys, if rows were made to share keys."""
+
+VALUES, ARROW_BYTES = "values", "arrow_bytes"
+"""Keys of a manifest's note: how many innermost values made-up rows have, and their bytes in Arrow."""
+
+_PIECE_BYTES = 128 << 20
 
 
 def named_batches(scenario: Scenario) -> list[tuple[str, Batch]]:
@@ -53,8 +63,8 @@ def make_batches(
         elif batch.path is None:
             assert stream is not None
             at = derived.index(number)
-            tables, schema = _keyed(stream.tables(at), scenario, source), stream.schema
-            rows = stream.counts[at].rows
+            rows, schema = stream.counts[at].rows, stream.schema
+            tables = _keyed(stream.tables(at), scenario, batch, rows, source)
         else:
             earlier = [
                 file
@@ -64,15 +74,16 @@ def make_batches(
             own = _own_batch(scenario, key, batch, source, earlier)
             tables, schema, rows = own
         target.begin()
+        sizes = {VALUES: 0, ARROW_BYTES: 0} if isinstance(scenario.data, ShapesData) else {}
         written = write_parts(
             target.folder,
-            _counted(tables, f"{key}: rows", rows, progress),
+            _counted(tables, f"{key}: rows", rows, progress, sizes),
             schema,
             rows,
             scenario.data.input_partitions,
         )
         parts = list(written)
-        notes: dict[str, Any] = {"batch": key}
+        notes: dict[str, Any] = {"batch": key, **sizes}
         keys = ""
         if _shares_keys(scenario):
             files = [target.folder / part.name for part in parts]
@@ -114,6 +125,12 @@ def _source(scenario: Scenario, cache: Path, say: Say, progress: OnProgress) -> 
         done = "generated earlier" if made.reused else "generated"
         say(f"{data.table}, {made.manifest.rows:,} rows, {done}, in {made.folder.resolve()}")
         return ParquetRows(made.manifest.files(made.folder))
+    if isinstance(data, ShapesData):
+        rows, reused = write_rows(data.shape, cache / "shapes", progress)
+        done = "made earlier" if reused else "made"
+        place = rows.files[0].parent.resolve()
+        say(f"{rows.rows:,} rows of {data.columns} columns, {done}, in {place}")
+        return rows
     return _own_source(scenario, data)
 
 
@@ -136,9 +153,9 @@ def _derived(
         pairs = len(named) - 1
         with _named(scenario):
             return numbers, RefreshStream(source, data.table, data.scale_factor, pairs, data.seed)
-    # TPC-H's specification guarantees unique primary keys
+    # TPC-H's specification guarantees unique primary keys, and so do made-up rows
     primary = TABLES[data.table].primary_key if isinstance(data, TpchData) else ()
-    known = data.keyless or data.record_key == primary
+    known = data.keyless or data.record_key == primary or isinstance(data, ShapesData)
     repeated = 0 if known else own_files.repeated_keys(source.files, data.record_key)
     if repeated:
         raise DataError(
@@ -159,6 +176,7 @@ def _derived(
             seed=data.seed,
             new_keys=isinstance(data, TpchData),
             names=[named[n][0] for n in numbers],
+            rows_per_piece=_rows_per_piece(data),
         )
     return numbers, stream
 
@@ -172,16 +190,29 @@ def _named(scenario: Scenario) -> Iterator[None]:
         raise ScenarioError(f"scenario {scenario.name}: {exc.message}", exc.hint) from exc
 
 
+def _rows_per_piece(data: TpchData | ParquetData | ShapesData) -> int:
+    """How many rows of a batch are made at a time: fewer if rows are large."""
+    if not isinstance(data, ShapesData):
+        return ROWS_PER_PIECE
+    return max(1, min(ROWS_PER_PIECE, _PIECE_BYTES // data.shape.row_bytes))
+
+
 def _shares_keys(scenario: Scenario) -> bool:
-    return isinstance(scenario.data, TpchData) and scenario.data.key_range != "whole"
+    data = scenario.data
+    if isinstance(data, ShapesData):
+        return data.skew == "key"
+    return isinstance(data, TpchData) and data.key_range != "whole"
 
 
 def _keyed(
-    tables: Iterator[pa.Table], scenario: Scenario, source: ParquetRows
+    tables: Iterator[pa.Table], scenario: Scenario, batch: Batch, rows: int, source: ParquetRows
 ) -> Iterator[pa.Table]:
-    """`tables` with the keys that `data.key_range` asks for."""
+    """`tables`, of `rows` rows in all, with the keys that `data.key_range` or `data.skew` asks for."""
     if not _shares_keys(scenario):
         yield from tables
+        return
+    if isinstance(scenario.data, ShapesData):
+        yield from _one_key(tables, scenario.data, batch, rows, source)
         return
     name = scenario.data.record_key[0]
     extent = source.extent(name)
@@ -190,6 +221,25 @@ def _keyed(
         at = table.schema.get_field_index(name)
         keys = onto_a_third(table.column(at).combine_chunks(), greatest, scenario.data.seed)
         yield table.set_column(at, table.schema.field(at), keys)
+
+
+def _one_key(
+    tables: Iterator[pa.Table], data: ShapesData, batch: Batch, rows: int, source: ParquetRows
+) -> Iterator[pa.Table]:
+    """`tables` with the source's first key in `data.versions` rows of an upsert, evenly spread."""
+    identity = (*data.record_key, *data.partition)
+    first = source.read(0, 1, identity)
+    done = 0
+    for table in tables:
+        if batch.operation == Operation.UPSERT:
+            places = np.arange(done, done + len(table), dtype=np.int64)
+            chosen = pa.array(spread(places, data.versions, rows))
+            for name in identity:
+                at = table.schema.get_field_index(name)
+                values = pc.if_else(chosen, first.column(name)[0], table.column(name))
+                table = table.set_column(at, table.schema.field(at), values)
+        done += len(table)
+        yield table
 
 
 def _shares(batch: Batch, source_rows: int) -> Shares:
@@ -238,10 +288,19 @@ def _whole(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _counted(
-    tables: Iterable[pa.Table], task: str, rows: int, progress: OnProgress
+    tables: Iterable[pa.Table],
+    task: str,
+    rows: int,
+    progress: OnProgress,
+    sizes: dict[str, int],
 ) -> Iterator[pa.Table]:
+    """`tables`; tells `progress` of their rows, and adds up what `sizes` has keys for."""
     done = 0
     for table in tables:
+        if sizes:
+            chunks = (chunk for column in table.columns for chunk in column.chunks)
+            sizes[VALUES] += sum(innermost_values(chunk) for chunk in chunks)
+            sizes[ARROW_BYTES] += table.nbytes
         # counted before the yield: a consumer of the last table does not come back
         done += len(table)
         progress(task, done, rows)

@@ -20,12 +20,21 @@ import pyarrow.parquet as pq
 from serde_lab.errors import SetupError, UsageError
 from serde_lab.files import lock_file
 from serde_lab.inputs.parts import Manifest, OnProgress, PartFolder, silent
+from serde_lab.inputs.shaped_rows import GENERATOR
 from serde_lab.inputs.update_stream import DERIVATION
 from serde_lab.lab.inputs import own_files
-from serde_lab.lab.inputs.batches import DIFFERENT_KEYS, Say, make_batches, named_batches
+from serde_lab.lab.inputs.batches import (
+    ARROW_BYTES,
+    DIFFERENT_KEYS,
+    VALUES,
+    Say,
+    make_batches,
+    named_batches,
+)
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.identity import data_hash
 from serde_lab.scenario.model import Scenario, TpchData
+from serde_lab.scenario.shapes import ShapesData
 from tpch import generator_version
 
 
@@ -43,6 +52,10 @@ class CommitInput:
     """The partition paths that a delete_partition removes."""
     different_keys: int | None = None
     """Counted only if rows were made to share keys."""
+    values: int | None = None
+    """The number of innermost values, nulls with them, and below the bytes that the rows have as Arrow holds
+    them; both are counted only for made-up rows."""
+    arrow_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +146,8 @@ def prepare_inputs(
             content=manifest.content,
             partitions=batch.partitions,
             different_keys=manifest.notes.get(DIFFERENT_KEYS),
+            values=manifest.notes.get(VALUES),
+            arrow_bytes=manifest.notes.get(ARROW_BYTES),
         )
         for (name, batch), manifest in zip(named_batches(scenario), found, strict=True)
     ]
@@ -174,7 +189,10 @@ def record_schema(scenario: Scenario, data: pa.Schema) -> RecordSchema:
 def _folder(scenario: Scenario, cache: Path, request: Mapping[str, Any]) -> Path:
     digest = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
     data = scenario.data
-    label = f"{data.table}-{data.scale_factor:g}" if isinstance(data, TpchData) else "parquet"
+    if isinstance(data, TpchData):
+        label = f"{data.table}-{data.scale_factor:g}"
+    else:
+        label = f"shapes-{data.rows}" if isinstance(data, ShapesData) else "parquet"
     # the scenario's name is left out, so that scenarios which ask for the same rows share the folder
     return (cache / "inputs" / f"{label}-{digest[:12]}").resolve()
 
@@ -184,6 +202,8 @@ def _request(scenario: Scenario) -> dict[str, Any]:
     request: dict[str, Any] = {"scenario": data_hash(scenario), "derivation": DERIVATION}
     if isinstance(scenario.data, TpchData):
         request["generator"] = generator_version()
+    elif isinstance(scenario.data, ShapesData):
+        request["generator"] = GENERATOR
     else:
         paths = [("data.path", scenario.data.path)]
         paths += [(f"{k}.path", b.path) for k, b in scenario.named_batches if b.path is not None]

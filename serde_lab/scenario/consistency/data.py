@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from serde_lab.inputs.event_time import EVENT_TS
-from serde_lab.scenario.model import Merging, ParquetData, Scenario, TpchData
+from serde_lab.scenario.model import UPSERT_CONTROLS, Merging, ParquetData, Scenario, TpchData
 from serde_lab.scenario.problems import Problem, a, listed, suggestion
+from serde_lab.scenario.shapes import ShapesData, shape_problems
 from tpch import REFRESHED, TABLES
 
 
@@ -39,6 +40,10 @@ def _columns(scenario: Scenario) -> Iterator[Problem]:
         yield from _key_range(scenario, data)
         if data.refresh:
             yield from _refresh(data)
+    if isinstance(data, ShapesData):
+        for key, clause in shape_problems(data, scenario.table.buckets):
+            yield Problem(f"data.{key}", clause)
+        yield from _one_key(scenario, data)
     for name in scenario.ordering:
         if name in data.record_key or name in data.partition:
             role = "key" if name in data.record_key else "partition"
@@ -109,6 +114,30 @@ def _refresh(data: TpchData) -> Iterator[Problem]:
         )
     if data.key_range != "whole":
         yield Problem("data.refresh", f"cannot be combined with key_range {data.key_range!r}")
+
+
+def _one_key(scenario: Scenario, data: ShapesData) -> Iterator[Problem]:
+    """`skew = "key"` repeats a stored key in the rows of each upsert."""
+    if data.skew != "key":
+        return
+    upserts = [
+        (key, batch.rows_of(data.rows))
+        for key, batch in scenario.named_batches
+        if batch.operation == "upsert"
+    ]
+    if not upserts:
+        yield Problem("data.skew", '"key" needs an upsert, whose rows it changes')
+    for key, rows in upserts:
+        if rows < data.versions:
+            yield Problem(
+                "data.versions", f"is {data.versions:,}, but {key} has {rows:,} rows only"
+            )
+    for arm in scenario.arms:
+        if arm.kind == "peer" or arm.control in UPSERT_CONTROLS:
+            yield Problem(
+                "data.skew",
+                f'"key" repeats keys, which arm {arm.name!r} ({arm.subject}) cannot be told yet',
+            )
 
 
 def _key_range(scenario: Scenario, data: TpchData) -> Iterator[Problem]:

@@ -18,7 +18,7 @@ def check(scenario: Scenario) -> Iterator[Problem]:
     search = scenario.search
     if search is None:
         return
-    for section in ("stream", "sweep"):
+    for section in ("stream", "sweep", "shapes"):
         if getattr(scenario, section) is not None:
             yield Problem("search", f"cannot be combined with [{section}]")
     if scenario.datasets:
