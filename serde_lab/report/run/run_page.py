@@ -33,6 +33,7 @@ from serde_lab.report.run.search import search_headline, search_section
 from serde_lab.report.run.stream_latency import stream_headline, stream_section
 from serde_lab.report.run.time_split import merging_section, prediction_section, time_section
 from serde_lab.report.run.topology_costs import topologies_section
+from serde_lab.report.run.ways import ways_section, ways_sentences
 from serde_lab.runs.model import Run
 from serde_lab.runs.plain_text import plain
 
@@ -73,6 +74,7 @@ def _figures(facts: RunValues) -> tuple[Section | None, ...]:
         return (along, arms, time_section(facts), byte_section(facts), rounds_section(facts))
     return (
         search_section(facts),
+        ways_section(facts),
         arms,
         tables_section(facts),
         peers_section(facts),
@@ -131,6 +133,7 @@ def answer(facts: RunValues) -> Answer:
         sentences=(
             *_alarms(facts),
             *sentences,
+            *ways_sentences(facts),
             *_correctness(facts),
         ),
     )
