@@ -128,7 +128,7 @@ def _sessions(facts: RunValues) -> Table | None:
             if key in header.spark_conf
         }
         texts = (
-            notation.listed([notation.named(arm) for arm in session["arms"]]),
+            notation.listed(session["arms"]),
             conf.pop(_SERIALIZER, _DEFAULT_SERIALIZER),
             conf.pop(_EXTENSIONS, "none"),
             ", ".join(session.get("jars", ())) or "none",
