@@ -56,6 +56,8 @@ class CellResult:
     threads_left: int = 0
     frames: tuple[bytes, ...] = ()
     """Frames of the run, drawn at random where they arrived."""
+    data_files: tuple[Path, ...] = ()
+    """Of a table in another format, whose rows `table` holds as plain Parquet: its own data files."""
     parts: Mapping[str, CellResult] = field(default_factory=dict)
     """By table, the results of a cell that wrote several, whose `table` and `frames` are the first's."""
     answers: Mapping[str, Answer] = field(default_factory=dict)

@@ -35,7 +35,7 @@ from serde_lab.measure.slots import Interval
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.exchange.in_process import InProcessExchange, parquet_partitions
 from serde_lab.pipeline.write import PreparedWrite
-from serde_lab.scenario.model import WORK_FLOOR, Arm, Scenario
+from serde_lab.scenario.model import UPSERT_CONTROLS, WORK_FLOOR, Arm, Scenario
 from serde_lab.table.storage.storage import Storage
 
 DATASETS = "datasets"
@@ -106,10 +106,13 @@ class TableCells:
         return self.engine.calibrate(self.work)
 
     def _clone(self, cell: str, arm: Arm) -> Path:
-        """Clone the set-up table for this cell: data files are linked, `.hoodie` is copied."""
+        """Clone the set-up table for this cell: data files are linked, `.hoodie` is copied.
+
+        Arms that write no Hudi table get the path alone.
+        """
         table = self.work / "cells" / cell
         shutil.rmtree(table, ignore_errors=True)
-        if self.inputs.setups:
+        if self.inputs.setups and arm.control not in UPSERT_CONTROLS:
             setup = self._setups[set_up_kind(self.scenario, arm)]
             if not setup.exists():
                 # before the clock starts, and only for arms that are measured
