@@ -32,10 +32,10 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 run: $(READY) ## run a scenario and write its report: make run SCENARIO=smoke
-	@$(BIN)/python -m serde_lab run --fetch-hudi $(SCENARIO)
+	@$(BIN)/python -m serde_lab run --fetch-hudi --fetch-formats $(SCENARIO)
 
 test: $(READY) ## run the whole test suite
-	@$(BIN)/python -m serde_lab doctor --fetch-hudi >/dev/null
+	@$(BIN)/python -m serde_lab doctor --fetch-hudi --fetch-formats >/dev/null
 	@$(BIN)/python -m tests.class_archive
 	@$(BIN)/python -m pytest --quiet --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 

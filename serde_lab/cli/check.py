@@ -12,7 +12,7 @@ from serde_lab.cli.console import (
     Format,
     emit_line,
     fetch_hudi_bundle,
-    fetch_kafka_jars,
+    fetch_sets_of_jars,
     print_json,
     print_rows,
     say,
@@ -46,6 +46,13 @@ def doctor(
             help="Download the jars that streams from Kafka need: broker and connector.",
         ),
     ] = False,
+    fetch_formats: Annotated[
+        bool,
+        typer.Option(
+            "--fetch-formats",
+            help="Download the jars of Delta Lake and Iceberg, which delta_merge and iceberg_merge need.",
+        ),
+    ] = False,
     format: Annotated[Format, typer.Option(help="Output format.")] = Format.TABLE,
 ) -> int:
     """Check the prerequisites on this machine.
@@ -53,12 +60,15 @@ def doctor(
     Lists what a run needs, what was found, and what to do if something is missing. Exits with 1 if runs are
     impossible.
     """
+    from serde_lab.lab.jars import manifest
     from serde_lab.lab.prerequisites import examine
 
     if fetch_hudi:
         fetch_hudi_bundle(hudi_jar)
     if fetch_kafka:
-        fetch_kafka_jars()
+        fetch_sets_of_jars(manifest.KAFKA_BROKER, manifest.KAFKA_CONNECTOR)
+    if fetch_formats:
+        fetch_sets_of_jars(*manifest.FORMATS.values())
     findings = examine(results, hudi_jar)
     rows = [[_MARKS[f.level], f.name, f.found, f.remedy] for f in findings]
     print_rows(["", "prerequisite", "found", "what to do"], rows, format)

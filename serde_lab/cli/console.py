@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import (
@@ -32,6 +32,9 @@ from serde_lab.errors import Interrupted
 from serde_lab.report.formats import csv_table, markdown_table, terminal_table
 from serde_lab.report.page import Cell, Column, Table
 from serde_lab.runs.plain_text import plain_json, plain_line
+
+if TYPE_CHECKING:
+    from serde_lab.lab.jars.manifest import Jar
 
 
 def discard_output(stream: IO[str] | None) -> None:
@@ -251,10 +254,10 @@ def fetch_hudi_bundle(stated: str = "") -> Path:
         return fetch_jar(HUDI, stated, progress=progress, say=say).path
 
 
-def fetch_kafka_jars() -> None:
-    """Download the jars of Kafka's broker and connector, unless they are here. Raises SetupError."""
-    from serde_lab.lab.jars.manifest import KAFKA_BROKER, KAFKA_CONNECTOR, fetch_jars
+def fetch_sets_of_jars(*sets: Sequence[Jar]) -> None:
+    """Download those jars that are not on this machine, with progress. Raises SetupError."""
+    from serde_lab.lab.jars.manifest import fetch_jars
 
     with DownloadProgress() as progress:
-        for jars in (KAFKA_BROKER, KAFKA_CONNECTOR):
+        for jars in sets:
             fetch_jars(jars, progress=progress, say=say)

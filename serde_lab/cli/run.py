@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from serde_lab.cli.console import Format, fetch_hudi_bundle, print_json, print_rows, say
+from serde_lab.cli.console import (
+    Format,
+    fetch_hudi_bundle,
+    fetch_sets_of_jars,
+    print_json,
+    print_rows,
+    say,
+)
 from serde_lab.errors import SetupError, UsageError, worst
 from serde_lab.lab.run_settings import RunSettings
 from serde_lab.scenario.model import Arm, Scenario
@@ -108,10 +116,19 @@ def run(
             help="Download the bundle if a scenario has peers and the bundle is not on this machine.",
         ),
     ] = False,
+    fetch_formats: Annotated[
+        bool,
+        typer.Option(
+            "--fetch-formats",
+            help="Download the jars of Delta Lake and Iceberg that a scenario's controls need, if they are"
+            " not on this machine.",
+        ),
+    ] = False,
     require_peers: Annotated[
         bool,
         typer.Option(
-            "--require-peers", help="Fail if a peer cannot run here, instead of leaving it out."
+            "--require-peers",
+            help="Fail if an arm's jars are not on this machine, instead of leaving the arm out.",
         ),
     ] = False,
     isolate_peers: Annotated[
@@ -138,6 +155,7 @@ def run(
 
       serde-lab run --resume
     """
+    from serde_lab.lab.jars import manifest
     from serde_lab.lab.runner import check_kept_tables
     from serde_lab.scenario.loading import load_scenario
 
@@ -174,8 +192,13 @@ def run(
         for scenario in loaded:
             _print_plan(scenario, _arm_names(scenario, strategy), settings, format)
         return 0
-    if fetch_hudi and not hudi_jar and any(arm.peer for one in loaded for arm in one.arms):
-        _fetch_hudi(require_peers)
+    arms = [arm for one in loaded for arm in one.arms]
+    if fetch_hudi and not hudi_jar and any(arm.peer for arm in arms):
+        _fetch(fetch_hudi_bundle, require_peers)
+    if fetch_formats:
+        for control, jars in manifest.FORMATS.items():
+            if any(arm.control == control for arm in arms):
+                _fetch(partial(fetch_sets_of_jars, jars), require_peers)
     statuses = []
     for scenario in loaded:
         chosen = replace(settings, arms=_arm_names(scenario, strategy))
@@ -183,10 +206,10 @@ def run(
     return worst(statuses)
 
 
-def _fetch_hudi(required: bool) -> None:
-    """Fetch the bundle; if that fails and it is not required, the other arms can still be measured."""
+def _fetch(call: Callable[[], object], required: bool) -> None:
+    """Fetch jars; if that fails and they are not required, the other arms can still be measured."""
     try:
-        fetch_hudi_bundle()
+        call()
     except SetupError as exc:
         if required:
             raise

@@ -235,8 +235,8 @@ def arm_entry(
     missing: str | None = None,
 ) -> ArmEntry:
     """The arm as the run stores it, of whatever kind; for a search, with what it tries."""
-    of_peer = _peer_entry(scenario, arm, missing) if arm.peer else None
-    entry = of_peer or _own_entry(arm, data, columns)
+    entry = _peer_entry(scenario, arm) if arm.peer else _own_entry(arm, data, columns)
+    entry = entry.model_copy(update={"missing": missing})
     candidates = () if scenario.search is None else scenario.search.candidates
     tried = next((one for one in candidates if one.arm_name == arm.name), None)
     if tried is None:
@@ -281,10 +281,10 @@ def _own_entry(arm: Arm, data: pa.Schema | None, columns: Mapping[str, float] | 
     )
 
 
-def _peer_entry(scenario: Scenario, arm: Arm, missing: str | None) -> ArmEntry:
+def _peer_entry(scenario: Scenario, arm: Arm) -> ArmEntry:
     """A peer as the run stores it: every option of its first commit, under Apache Hudi's own names."""
     options: dict[str, Any] = options_of_peer(scenario, arm, 1) | session_settings(arm)
-    return ArmEntry(arm=arm.name, kind="peer", options=options, missing=missing)
+    return ArmEntry(arm=arm.name, kind="peer", options=options)
 
 
 def columns_of_arms(

@@ -8,6 +8,7 @@ import platform
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -16,12 +17,15 @@ import psutil
 
 from serde_lab.errors import LabError
 from serde_lab.lab.jars.manifest import (
+    FORMATS,
     HUDI,
     KAFKA_BROKER,
     KAFKA_CONNECTOR,
+    Jar,
     by_hand,
     find_jar,
     find_jars,
+    megabytes,
 )
 from serde_lab.lab.session.session import find_java
 
@@ -53,7 +57,17 @@ def examine(results: Path, hudi_jar: str = "") -> list[Prerequisite]:
         _disk(results),
         _cores(),
         _hudi(hudi_jar),
-        _kafka(),
+        _jars(
+            "Apache Kafka",
+            (*KAFKA_BROKER, *KAFKA_CONNECTOR),
+            "streams from Kafka only, not by streams of files",
+            "--fetch-kafka",
+            "jars of broker and connector",
+        ),
+        *(
+            _jars(jars[0].title, jars, f"the control {control} only", "--fetch-formats")
+            for control, jars in FORMATS.items()
+        ),
         _results(results),
     ]
 
@@ -131,22 +145,23 @@ def _hudi(stated: str) -> Prerequisite:
     return Prerequisite(name, "ok", where)
 
 
-def _kafka() -> Prerequisite:
-    name, jars = "Apache Kafka", (*KAFKA_BROKER, *KAFKA_CONNECTOR)
+def _jars(
+    name: str, jars: Sequence[Jar], needed_by: str, option: str, what: str = "jars"
+) -> Prerequisite:
+    """A set of jars that only some runs need, and the option of `doctor` that downloads it."""
     try:
         found, missing = find_jars(jars)
     except LabError as exc:
         return Prerequisite(name, "warning", exc.message, exc.hint or "")
     if missing:
-        size = sum(jar.size_bytes for jar in missing) / 1e6
         advice = (
-            "needed by streams from Kafka only, not by streams of files: run `serde-lab doctor"
-            f" --fetch-kafka` ({size:.0f} MB), or for each {by_hand(missing[0])}"
+            f"needed by {needed_by}: run `serde-lab doctor {option}` ({megabytes(missing)}), or for each"
+            f" {by_hand(missing[0])}"
         )
-        lacking = (
-            f"{len(missing)} of {len(jars)} jars of broker and connector are not on this machine"
-        )
+        lacking = f"{len(missing)} of {len(jars)} {what} are not on this machine"
         return Prerequisite(name, "warning", lacking, advice)
+    if len(jars) == 1:
+        return Prerequisite(name, "ok", str(found[0]))
     folder = os.path.commonpath([path.parent for path in found])
     return Prerequisite(name, "ok", f"{len(jars)} jars in {folder}")
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow.parquet as pq
 
+from serde_lab.errors import UsageError
 from serde_lab.lab.cells.codec_cases import check_rows
 from serde_lab.lab.cells.peer_arms import PeerPlan, plan_peers
 from serde_lab.lab.checks.source_check import check_arms, check_data, check_own_rows, check_types
@@ -23,7 +24,7 @@ from serde_lab.lab.run_settings import Progress, RunSettings
 from serde_lab.pipeline.source.schema import record_schema
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.datasets import tables_of
-from serde_lab.scenario.model import Arm, Scenario
+from serde_lab.scenario.model import WORK_FLOOR, Arm, Scenario
 from serde_lab.scenario.settings import candidate_arms
 from serde_lab.scenario.sweep import SweepPoint
 
@@ -70,6 +71,7 @@ def planned(
     point: SweepPoint, arms: tuple[Arm, ...], settings: RunSettings, isolated: bool
 ) -> PlannedPoint:
     """Check a point as far as possible before there is any data."""
+    _check_floor(arms, settings.master)
     arms = (*arms, *candidate_arms(point.scenario, arms))
     for table in tables_of(point.scenario).values():
         check_scenario(table)
@@ -86,6 +88,17 @@ def planned(
         isolated=isolated,
     )
     return PlannedPoint(point, arms, peers)
+
+
+def _check_floor(arms: tuple[Arm, ...], master: str) -> None:
+    """Raise UsageError for a floor whose processes would not be where the tasks of Spark are."""
+    if master and not master.startswith("local"):
+        for arm in arms:
+            if arm.control == WORK_FLOOR:
+                raise UsageError(
+                    f"arm {arm.name!r}: {WORK_FLOOR} works in processes of this machine, but --master is"
+                    f" {master}; choose other arms"
+                )
 
 
 def prepared(point: PlannedPoint, settings: RunSettings, progress: Progress) -> PreparedPoint:

@@ -47,7 +47,7 @@ from serde_lab.runs.model import Check
 from serde_lab.runs.writer import RunWriter
 from serde_lab.scenario.datasets import tables_of, writes_several
 from serde_lab.scenario.loading import parse_scenario, sweep_points
-from serde_lab.scenario.model import Arm, Scenario
+from serde_lab.scenario.model import FORMAT_CONTROLS, Arm, Scenario
 
 _LARGE_ROWS = 5_000_000
 
@@ -274,7 +274,8 @@ def _table_cells(
     They run in this process without Spark, in a Spark session, or in several sessions that take turns.
     """
     scenario, sessions = point.scenario, point.peers.sessions
-    tidy_heap = point.peers.with_peers or any(is_large(table.inputs) for table in point.tables)
+    all_in_the_jvm = any(arm.kind == "peer" or arm.control in FORMAT_CONTROLS for arm in point.here)
+    tidy_heap = all_in_the_jvm or any(is_large(table.inputs) for table in point.tables)
     several = point.tables if writes_several(scenario) else ()
     with ExitStack() as stack:
         cells: Cells

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from serde_lab.pipeline.exchange.in_process import InProcessExchange
+from serde_lab.pipeline.exchange.in_process import Exchange, InProcessExchange
 from serde_lab.pipeline.options.write import WriteOptions
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.serde.interface import SerdeOptions
@@ -30,7 +32,17 @@ DEFAULT_FRAMING = SerdeOptions(rows_per_frame=-1)
 """The strategy's default number of rows per frame."""
 
 
-def exercise(strategy: str, serde: SerdeOptions, rows: int, folder: str) -> None:
+Carry: TypeAlias = Callable[[list[pa.RecordBatch], Path], Exchange]
+"""Makes the exchange that carries these rows; it may put files into the folder."""
+
+
+def _in_process(batches: list[pa.RecordBatch], _: Path) -> Exchange:
+    return InProcessExchange([batches])
+
+
+def exercise(
+    strategy: str, serde: SerdeOptions, rows: int, folder: str, carry: Carry = _in_process
+) -> None:
     """Write a temporary table in `folder` by `strategy`, twice per step, with more and more rows.
 
     A step has at most half of `rows`, and steps that would take too long are skipped. `rows` is about
@@ -43,11 +55,11 @@ def exercise(strategy: str, serde: SerdeOptions, rows: int, folder: str) -> None
         if not count or took_s * count / before > _PATIENCE_S:
             return
         began = time.process_time()
-        _write_twice(strategy, serde, count, folder)
+        _write_twice(strategy, serde, count, folder, carry)
         took_s, before = time.process_time() - began, count
 
 
-def _write_twice(strategy: str, serde: SerdeOptions, rows: int, folder: str) -> None:
+def _write_twice(strategy: str, serde: SerdeOptions, rows: int, folder: str, carry: Carry) -> None:
     table = TableConfig(
         name="warm_up",
         record_key_fields=("order", "line"),
@@ -57,10 +69,11 @@ def _write_twice(strategy: str, serde: SerdeOptions, rows: int, folder: str) -> 
     )
     options = WriteOptions(table=table, strategy=strategy, serde=serde, codec_level=1, seed=0)
     with tempfile.TemporaryDirectory(prefix="warm-up-", dir=folder) as place:
+        table_folder = Path(place) / "table"
         for _ in range(2):
             batches = list(_made_up(rows))
-            prepared = PreparedWrite.of(Storage.open(place), batches[0].schema, options)
-            prepared.commit(InProcessExchange([batches]))
+            prepared = PreparedWrite.of(Storage.open(table_folder), batches[0].schema, options)
+            prepared.commit(carry(batches, Path(place)))
 
 
 def _made_up(rows: int) -> Iterator[pa.RecordBatch]:

@@ -51,9 +51,16 @@ TableName = Literal[
 ]
 QueryName = Literal["q1", "q3", "q5", "q6", "q10", "q12", "q14", "q18"]
 PlainControl = Literal["sql_merge", "pandas_udf", "arrow_udf", "rdd_cloudpickle"]
-Control = Literal["exchange_only", "spark_native", "parquet_floor", PlainControl]
+FormatControl = Literal["delta_merge", "iceberg_merge"]
+Control = Literal[
+    "exchange_only", "spark_native", "parquet_floor", "work_floor", PlainControl, FormatControl]  # fmt: skip
+WORK_FLOOR = "work_floor"
+"""The control that does the work of an arm without SerDe, shuffle and JVM."""
 PLAIN_CONTROLS: tuple[str, ...] = get_args(PlainControl)
 """Controls that upsert into a folder of plain Parquet files, as a PySpark user would by hand."""
+FORMAT_CONTROLS: tuple[str, ...] = get_args(FormatControl)
+"""Controls that upsert into a table of another format, by its own `MERGE INTO`."""
+UPSERT_CONTROLS = (*PLAIN_CONTROLS, *FORMAT_CONTROLS)
 TablePeer = Literal[
     "hudi_avro", "hudi_spark", "hudi_one_exchange", "hudi_spark_tuned", "hudi_spark_tuned_before"
 ]

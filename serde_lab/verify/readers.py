@@ -55,15 +55,16 @@ class PlainParquet:
     @property
     def schema(self) -> pa.Schema:
         """That of the first file."""
-        return pq.read_schema(self._files()[0]).remove_metadata()
+        return pq.read_schema(self.files()[0]).remove_metadata()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, file by file."""
-        for file in self._files():
+        for file in self.files():
             with pq.ParquetFile(file) as source:
                 yield from source.iter_batches()
 
-    def _files(self) -> list[Path]:
+    def files(self) -> list[Path]:
+        """The files, by name. Raises TableError if there is none."""
         found = sorted(self.folder.glob("*.parquet"))
         if not found:
             raise TableError(f"{self.folder}: has no Parquet file")

@@ -1,4 +1,5 @@
-"""`--fetch-hudi` brings Apache Hudi's bundle, or says what failed and what to fetch by hand."""
+"""`--fetch-hudi` brings Apache Hudi's bundle, or says what failed and what to fetch by hand; and so do the
+options for other jars."""
 
 from __future__ import annotations
 
@@ -29,6 +30,11 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JarServe
     for module in (jars, prerequisites):
         for version, name in enumerate(("KAFKA_BROKER", "KAFKA_CONNECTOR"), 2):
             monkeypatch.setattr(module, name, (replace(JAR, version=f"{version}", variable=""),))
+        formats = {
+            control: (replace(JAR, title=control, version=f"{version}", variable=""),)
+            for version, control in enumerate(jars.FORMATS, 4)
+        }
+        monkeypatch.setattr(module, "FORMATS", formats)
     monkeypatch.setattr(download, "_PAUSE_S", 0)
     monkeypatch.setenv("SERDE_LAB_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
@@ -92,6 +98,22 @@ def test_kafka_s_jars_are_fetched_only_when_they_are_asked_for(
     said = doctor(capsys, "--fetch-kafka")["Apache Kafka"]
     assert said["found"].startswith("2 jars in ")
     assert said["what to do"] == ""
+    assert len(server.asked) == 2
+
+
+def test_the_jars_of_delta_lake_and_iceberg_are_fetched_only_when_they_are_asked_for(
+    server: JarServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = doctor(capsys)
+    for control in jars.FORMATS:
+        assert said[control]["found"] == "1 of 1 jars are not on this machine"
+        advice = f"needed by the control {control} only: run `serde-lab doctor --fetch-formats`"
+        assert said[control]["what to do"].startswith(f"{advice} (4 MB), or for each download ")
+    assert server.asked == []
+    said = doctor(capsys, "--fetch-formats")
+    for control, (jar,) in jars.FORMATS.items():
+        assert said[control]["found"].endswith(jar.file_name)
+        assert said[control]["what to do"] == ""
     assert len(server.asked) == 2
 
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from serde_lab.pipeline import warm_up
+from serde_lab.pipeline.warm_up import Carry
 from serde_lab.serde.interface import SerdeOptions
 from tests.pipeline.lab_table import STRATEGIES
 
@@ -19,8 +20,8 @@ def test_a_table_is_written_twice_and_goes_again(
     written: list[int] = []
     once = warm_up._write_twice
 
-    def counted(name: str, serde: SerdeOptions, rows: int, folder: str) -> None:
-        once(name, serde, rows, folder)
+    def counted(name: str, serde: SerdeOptions, rows: int, folder: str, carry: Carry) -> None:
+        once(name, serde, rows, folder, carry)
         written.append(rows)
 
     monkeypatch.setattr(warm_up, "_write_twice", counted)

@@ -67,6 +67,11 @@ class Bench:
             # for the whole session: a strategy may start processes before the clock does
             adopt_orphans(True)
 
+    @property
+    def jvm(self) -> int | None:
+        """The process id of the session's JVM; None on a cluster."""
+        return self._jvm
+
     def fresh_workers(
         self,
         cell: str,

@@ -3,7 +3,8 @@
 The control `spark_native` writes a Hudi table; its columns cross Spark's shuffle without Python. Two controls
 write none, and each isolates one cost. `exchange_only`: frames that were made before the clock
 starts go through the same hop, and are counted and dropped. `parquet_floor`: Spark writes the same rows
-as plain parquet. The controls of `plain_tables` merge as a PySpark user would without a table format.
+as plain parquet. The controls of `plain_tables` merge as a PySpark user would without a table format, and
+those of `merge_into` with Delta Lake or Iceberg. `work_floor` (`floor_cells`) does the work without Spark.
 
 A peer is Apache Hudi, which writes the commits to its own table. Its Spark stages become phases. The clock
 covers the whole call of `save`. The time before the instant is requested, and after it is completed, is
@@ -33,8 +34,10 @@ from serde_lab.lab.cells.cell import (
     open_table,
     table_bytes,
 )
+from serde_lab.lab.cells.floor_cells import FloorOnCores
+from serde_lab.lab.cells.merge_into import MergeCell
 from serde_lab.lab.cells.peer_arms import options_of_peer
-from serde_lab.lab.cells.plain_tables import PlainTableCell, parquet_writer
+from serde_lab.lab.cells.plain_tables import PlainTableCell, UpsertCell, parquet_writer
 from serde_lab.lab.inputs.prepared import CommitInput
 from serde_lab.lab.plan import Write, write_options
 from serde_lab.measure.calibration import calibrate
@@ -55,7 +58,7 @@ from serde_lab.pipeline.spark.tables import (
 )
 from serde_lab.pipeline.spark.worker import FrameCounter, ReportsParam
 from serde_lab.pipeline.write import PreparedWrite
-from serde_lab.scenario.model import PLAIN_CONTROLS
+from serde_lab.scenario.model import FORMAT_CONTROLS, PLAIN_CONTROLS, WORK_FLOOR
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.timeline.timeline import Instant, epoch_ns
 
@@ -76,13 +79,15 @@ class OnSpark:
         self._jvm_work = {"jvm": lambda: summed.collect()}
 
     def cell(self, job: CellJob) -> MeasurableCell:
-        kinds: dict[str, type[SparkWriteCell | _OnBench | PlainTableCell]] = {
+        kinds: dict[str, type[SparkWriteCell | FloorOnCores | _OnBench | UpsertCell]] = {
             "strategy": StrategyCell,
             "peer": HudiCell,
             "exchange_only": ExchangeOnlyCell,
             "parquet_floor": ParquetFloorCell,
             "spark_native": NativeCell,
+            WORK_FLOOR: FloorOnCores,
             **dict.fromkeys(PLAIN_CONTROLS, PlainTableCell),
+            **dict.fromkeys(FORMAT_CONTROLS, MergeCell),
         }
         return kinds[job.arm.control or job.arm.kind](self.bench, job)
 

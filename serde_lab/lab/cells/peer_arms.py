@@ -1,20 +1,24 @@
-"""Plans the peers of a scenario: which of them can run here, in which Spark session, with which options.
+"""Plans the arms of a scenario that need jars: which of them can run here, in which Spark session, with which
+options.
 
 A peer needs Apache Hudi's bundle. Without it, the peer is reported as missing. With it, peers share the
-other arms' session or get one of their own.
+other arms' session or get one of their own. A control that writes another table format needs that format's
+jars in the same way. Each format has a session of its own: Delta Lake and Hudi both want Spark's catalog.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from serde_lab.errors import ScenarioError, SetupError
-from serde_lab.lab.jars.manifest import HUDI, by_hand, find_jar
+from serde_lab.lab.jars import manifest
+from serde_lab.lab.jars.manifest import HUDI, by_hand, find_jar, find_jars, megabytes
 from serde_lab.peers import apache_hudi
 from serde_lab.peers.hudi_arms import ARMS, HudiArm
 from serde_lab.peers.record_classes import RECORD_CLASSES, RecordClass
+from serde_lab.peers.table_formats import FORMATS
 from serde_lab.scenario.hudi_options import write_options
 from serde_lab.scenario.model import Arm, Scenario
 from serde_lab.scenario.settings import with_settings
@@ -31,7 +35,7 @@ class SessionPlan:
 
 @dataclass(frozen=True, slots=True)
 class PeerPlan:
-    """The sessions with their arms; `missing` says for each peer that cannot run why.
+    """The sessions with their arms; `missing` says for each arm that cannot run why.
 
     `note` is a sentence for the user if the bundle is not the pinned one.
     """
@@ -53,6 +57,41 @@ def plan_peers(
     isolated: bool = False,
 ) -> PeerPlan:
     """The sessions of `arms`. Raises SetupError for a wrong `jar`, or if a required one is missing."""
+    others = [arm for arm in arms if arm.control not in FORMATS]
+    apart, missing = _formats([arm for arm in arms if arm.control in FORMATS], required)
+    plan = _plan_peers(scenario, others, jar, required, isolated)
+    # the first session stays that of our arms, and the last that of isolated peers
+    first = plan.sessions[:1] if others or not apart else ()
+    sessions = (*first, *apart, *plan.sessions[1:])
+    return replace(plan, sessions=sessions, missing={**plan.missing, **missing})
+
+
+def _formats(arms: Sequence[Arm], required: bool) -> tuple[tuple[SessionPlan, ...], dict[str, str]]:
+    """A session for the arms of each table format, and why those are missing whose jars are not here."""
+    sessions: list[SessionPlan] = []
+    reasons: dict[str, str] = {}
+    for control, jars in manifest.FORMATS.items():
+        names = frozenset(arm.name for arm in arms if arm.control == control)
+        found, lacking = find_jars(jars) if names else ([], [])
+        if lacking:
+            listed = ", ".join(jar.coordinates for jar in lacking)
+            why = f"{jars[0].title} ({listed}) is not on this machine"
+            advice = (
+                f"run `serde-lab doctor --fetch-formats` ({megabytes(lacking)}), or for each"
+                f" {by_hand(lacking[0])}"
+            )
+            if required:
+                raise SetupError(f"{', '.join(sorted(names))}: {why}", hint=advice)
+            reasons |= dict.fromkeys(sorted(names), f"{why}: {advice}")
+        elif names:
+            conf = FORMATS[control].session_conf
+            sessions.append(SessionPlan(names, tuple(map(str, found)), conf))
+    return tuple(sessions), reasons
+
+
+def _plan_peers(
+    scenario: Scenario, arms: Sequence[Arm], jar: str, required: bool, isolated: bool
+) -> PeerPlan:
     names = frozenset(arm.name for arm in arms)
     peers = frozenset(arm.name for arm in arms if arm.kind == "peer")
     if not peers:
@@ -92,7 +131,10 @@ def _sessions(
 
 
 def session_settings(arm: Arm) -> dict[str, str]:
-    """What `arm` fixes when its session starts: the settings of its kind of peer, then its own."""
+    """What `arm` fixes when its session starts: the settings of its kind of peer or format, then its own."""
+    form = FORMATS.get(arm.control or "")
+    if form is not None:
+        return dict(form.session_conf)
     kind = ARMS.get(arm.peer or "")
     return ({} if kind is None else kind.session_settings) | arm.session_settings
 

@@ -13,6 +13,7 @@ None has an index, a timeline, incremental reads, or readers that see whole comm
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -70,8 +71,7 @@ def sql_merge(upsert: Upsert) -> DataFrame:
     """A full outer join of stored rows and changes; each row is taken whole from one side."""
     stored, changes = upsert.stored.alias("s"), upsert.changes
     if not upsert.unique:
-        best = F.max_by(F.struct(*upsert.columns), _struct(upsert.ordering))
-        changes = changes.groupBy(*upsert.key).agg(best.alias("best")).select("best.*")
+        changes = best_of_each_key(changes, upsert.key, upsert.ordering)
     changes = changes.alias("c")
     same = [F.col(f"s.{name}") == F.col(f"c.{name}") for name in upsert.key]
     first = upsert.key[0]
@@ -149,27 +149,26 @@ WAYS: Mapping[str, Callable[[Upsert], DataFrame]] = {
 }
 
 
-class PlainTableCell(CommitsCell):
-    """A control of this module. Its table is the newest version of a folder of Parquet files."""
+class UpsertCell(CommitsCell):
+    """A control that upserts as a PySpark user would, without the lab's pipeline."""
+
+    own_jobs_only = True
+    """Whether all its jobs are in the job group of the thread that calls."""
 
     def __init__(self, bench: Bench, job: CellJob) -> None:
         super().__init__(job)
         self.bench, self.slots = bench, bench.slots
-        self._folder = job.table.with_name(f"{job.table.name}-plain")
-        self._version = 0
 
-    @property
-    def table(self) -> Path:
-        return self._folder / f"v{self._version}"
+    @abstractmethod
+    def write(self, commit: CommitInput) -> None:
+        """Write a commit; the clock runs."""
 
-    def start(self) -> Iterator[Sample]:
-        for commit in self.job.inputs.setups:
-            self._write(commit)
-        yield Sample("worker_start_s", self.bench.fresh_workers(self.job.name))
-        yield from self.bench.start_samples()
+    @abstractmethod
+    def stored_files(self) -> Iterable[Path]:
+        """The files that a reader of the whole table reads now."""
 
     def commit(self, group: str, number: int, commit: CommitInput) -> CommitResult:
-        _, window = self.bench.measured(group, lambda: self._write(commit))
+        _, window = self.bench.measured(group, lambda: self.write(commit), self.own_jobs_only)
         # a user's code reports no phases: its stages are counted whole, Python's part and the JVM's
         stages = tuple(replace(stage, python=False) for stage in window.history.stages)
         measure = measure_commit(
@@ -180,16 +179,47 @@ class PlainTableCell(CommitsCell):
             labels={stage.stage_id: f"spark/{stage.name.split(' at ')[0]}" for stage in stages},
             tree=window.tree,
         )
-        files = list(self.table.glob("*.parquet"))
+        sizes = [file.stat().st_size for file in self.stored_files()]
         samples = [
             *measure.samples(number),
             Sample("rows", commit.rows, number),
-            Sample("files", len(files), number),
-            Sample("table_bytes", sum(file.stat().st_size for file in files), number),
+            Sample("files", len(sizes), number),
+            Sample("table_bytes", sum(sizes), number),
         ]
         return CommitResult(window.wall_ns, tuple(samples), rows=commit.rows)
 
-    def _write(self, commit: CommitInput) -> None:
+    def changes(self, commit: CommitInput) -> DataFrame:
+        """The rows of `commit`, in the types that the other arms' tables have."""
+        return stored_columns(self.bench.source(commit.files))
+
+    @property
+    def unique(self) -> bool:
+        """Whether no key occurs twice in a commit."""
+        return all(batch.has_unique_keys for batch in self.job.scenario.batches)
+
+
+class PlainTableCell(UpsertCell):
+    """A control of this module. Its table is the newest version of a folder of Parquet files."""
+
+    def __init__(self, bench: Bench, job: CellJob) -> None:
+        super().__init__(bench, job)
+        self._folder = job.table.with_name(f"{job.table.name}-plain")
+        self._version = 0
+
+    @property
+    def table(self) -> Path:
+        return self._folder / f"v{self._version}"
+
+    def stored_files(self) -> Iterable[Path]:
+        return self.table.glob("*.parquet")
+
+    def start(self) -> Iterator[Sample]:
+        for commit in self.job.inputs.setups:
+            self.write(commit)
+        yield Sample("worker_start_s", self.bench.fresh_workers(self.job.name))
+        yield from self.bench.start_samples()
+
+    def write(self, commit: CommitInput) -> None:
         """Write the next version of the folder."""
         job = self.job
         table, merged = job.scenario.table_of(job.arm), self._merged(commit)
@@ -200,7 +230,7 @@ class PlainTableCell(CommitsCell):
 
     def _merged(self, commit: CommitInput) -> DataFrame:
         scenario, arm = self.job.scenario, self.job.arm
-        changes = stored_columns(self.bench.source(commit.files))
+        changes = self.changes(commit)
         adds = commit.operation is Operation.BULK_INSERT
         if adds and not self._version:
             return changes
@@ -216,9 +246,15 @@ class PlainTableCell(CommitsCell):
             scenario.data.record_key,
             scenario.ordering,
             scenario.table_of(arm).buckets,
-            unique=all(batch.has_unique_keys for batch in scenario.batches),
+            self.unique,
         )
         return WAYS[arm.control or ""](upsert)
+
+
+def best_of_each_key(changes: DataFrame, key: Sequence[str], ordering: Sequence[str]) -> DataFrame:
+    """Of rows with one key the one with the greatest ordering values."""
+    best = F.max_by(F.struct(*changes.columns), _struct(ordering))
+    return changes.groupBy(*key).agg(best.alias("best")).select("best.*")
 
 
 def parquet_writer(rows: DataFrame, files: Files) -> DataFrameWriter:

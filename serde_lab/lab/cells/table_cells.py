@@ -6,12 +6,10 @@ cell for each kind of arm.
 
 from __future__ import annotations
 
-import gc
 import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -24,8 +22,10 @@ from serde_lab.lab.cells.cell import (
     MeasurableCell,
     WriteCell,
     Written,
+    heap_set_aside,
     schema_of,
 )
+from serde_lab.lab.cells.floor_cells import FloorHere
 from serde_lab.lab.inputs.prepared import CommitInput, PreparedInputs
 from serde_lab.lab.plan import set_up_kind, set_up_options
 from serde_lab.measure.calibration import calibrate
@@ -35,7 +35,7 @@ from serde_lab.measure.slots import Interval
 from serde_lab.measure.timeline import TaskTimeline
 from serde_lab.pipeline.exchange.in_process import InProcessExchange, parquet_partitions
 from serde_lab.pipeline.write import PreparedWrite
-from serde_lab.scenario.model import Arm, Scenario
+from serde_lab.scenario.model import UPSERT_CONTROLS, WORK_FLOOR, Arm, Scenario
 from serde_lab.table.storage.storage import Storage
 
 DATASETS = "datasets"
@@ -106,10 +106,13 @@ class TableCells:
         return self.engine.calibrate(self.work)
 
     def _clone(self, cell: str, arm: Arm) -> Path:
-        """Clone the set-up table for this cell: data files are linked, `.hoodie` is copied."""
+        """Clone the set-up table for this cell: data files are linked, `.hoodie` is copied.
+
+        Arms that write no Hudi table get the path alone.
+        """
         table = self.work / "cells" / cell
         shutil.rmtree(table, ignore_errors=True)
-        if self.inputs.setups:
+        if self.inputs.setups and arm.control not in UPSERT_CONTROLS:
             setup = self._setups[set_up_kind(self.scenario, arm)]
             if not setup.exists():
                 # before the clock starts, and only for arms that are measured
@@ -137,8 +140,8 @@ class InProcess:
     """The engine that runs all tasks in this process, one after another."""
 
     def cell(self, job: CellJob) -> MeasurableCell:
-        # the scenario's consistency check allows no peers and no controls here
-        return InProcessCell(job)
+        # the scenario's consistency check allows no other controls and no peers here
+        return FloorHere(job) if job.arm.control == WORK_FLOOR else InProcessCell(job)
 
     def write_set_up(self, prepared: PreparedWrite, commit: CommitInput) -> None:
         prepared.commit(InProcessExchange(_partitions(commit)))
@@ -154,7 +157,7 @@ class InProcessCell(WriteCell):
     """A strategy's cell, all of whose tasks run in this process."""
 
     def measure(self) -> CellResult:
-        with _heap_set_aside():
+        with heap_set_aside():
             return super().measure()
 
     def write(self, group: str, prepared: PreparedWrite, commit: CommitInput) -> Written:
@@ -168,21 +171,6 @@ class InProcessCell(WriteCell):
             interval, exchange.reports, driver=driver.report(), tree=tree.use
         )
         return Written(written, wall_ns, measure)
-
-
-@contextmanager
-def _heap_set_aside() -> Iterator[None]:
-    """Exclude the objects that exist now from garbage collections during the cell.
-
-    A cell of many small objects would otherwise pay, every other time, for a scan of the whole process:
-    twice its own SerDe time. Workers on Spark start the same way.
-    """
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def _partitions(commit: CommitInput) -> list[Iterator[pa.RecordBatch]]:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from serde_lab.errors import PortabilityWarning
 from serde_lab.lab.cells.cell import CellResult, open_table
 from serde_lab.lab.cells.peer_arms import options_of_peer
-from serde_lab.lab.checks.file_facts import WantedFiles, files_alike
+from serde_lab.lab.checks.file_facts import WantedFiles, files_alike, plain_files_alike
 from serde_lab.lab.checks.stored_batches import stored_once
 from serde_lab.lab.inputs.prepared import CommitInput, PreparedInputs
 from serde_lab.lab.own_reader import OwnReader
@@ -22,7 +22,7 @@ from serde_lab.lab.plan import serde_options, table_config, table_rules
 from serde_lab.measure.phases import group
 from serde_lab.records.schema import RecordSchema
 from serde_lab.scenario.hudi_options import table_options
-from serde_lab.scenario.model import PLAIN_CONTROLS, Arm, Scenario
+from serde_lab.scenario.model import UPSERT_CONTROLS, WORK_FLOOR, Arm, Scenario
 from serde_lab.serde.interface import SerdeOptions
 from serde_lab.serde.registry import BUILT_IN, strategy
 from serde_lab.table.portability import unreadable_by_rust, zoneless_columns
@@ -111,11 +111,13 @@ class CellChecks:
 
     def of_cell(self, arm: Arm, result: CellResult) -> list[CheckResult]:
         """The checks of what a cell did as a whole, however many tables it wrote."""
+        on_spark = self._scenario.measure.exchange == "spark"
+        if arm.control == WORK_FLOOR:
+            return [_timers(result), _processes(result, on_spark)]
         if arm.strategy is None:
             return []
         makes = self._scenario.topology_of(arm).makes_records
         tasks = _tasks(result) if self._scenario.stream is not None else 0
-        on_spark = self._scenario.measure.exchange == "spark"
         return [
             _wire(arm, result) if makes else _no_wire(result),
             _timers(result, tasks),
@@ -130,11 +132,14 @@ class CellChecks:
             found.append(self._holds_rows(arm, result))
         if result.table is None:
             found.append(CheckResult(MOVED, True, f"{result.rows:,} rows"))
-        elif arm.control in PLAIN_CONTROLS:
-            # no table format holds the rows; equal rows have no key twice
-            contents = check_rows(PlainParquet(result.table), self.expected, self.rules, "pyarrow")
+        elif arm.control in UPSERT_CONTROLS:
+            # no Hudi table holds the rows; equal rows have no key twice
+            rows, reader = PlainParquet(result.table), "Spark" if result.data_files else "pyarrow"
+            contents = check_rows(rows, self.expected, self.rules, reader)
             fingerprint = contents.fingerprint
             found += contents.results
+            files = result.data_files or rows.files()
+            found.append(plain_files_alike(files, self._scenario.table_of(arm).codec))
         else:
             contents = self._contents(str(result.table), arm)
             fingerprint = contents.fingerprint

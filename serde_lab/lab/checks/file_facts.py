@@ -173,22 +173,44 @@ def files_alike(folder: Path, wanted: WantedFiles) -> CheckResult:
     return CheckResult(FILES_ALIKE, not problems, detail, facts.to_compare)
 
 
+def plain_files_alike(files: Iterable[Path], codec: str) -> CheckResult:
+    """Check codec and statistics of the data files of a table that is not Hudi's and has no meta columns."""
+    facts = FileFacts()
+    try:
+        for file in files:
+            facts.base_files += 1
+            facts.base_bytes += file.stat().st_size
+            _add_parquet(facts, pq.ParquetFile(file), footer=True)
+    except (pa.ArrowException, OSError) as exc:
+        return CheckResult(FILES_ALIKE, False, f"its files cannot be read: {exc}")
+    problems = [*_codec_problems(facts, codec), *_statistics_problems(facts)]
+    detail = "; ".join([*problems, facts.words])
+    return CheckResult(FILES_ALIKE, not problems, detail, facts.to_compare)
+
+
 def _problems(facts: FileFacts, wanted: WantedFiles) -> Iterable[str]:
-    codecs = {"lz4": {"lz4", "lz4_raw"}}.get(wanted.codec, {wanted.codec})
-    foreign = facts.codecs - codecs
-    if foreign:
-        yield f"expected codec {wanted.codec}, found {', '.join(sorted(foreign))}"
+    yield from _codec_problems(facts, wanted.codec)
     blocks = facts.data_blocks - {wanted.log_blocks}
     if blocks:
         yield f"expected {wanted.log_blocks} log blocks, found {', '.join(sorted(blocks))}"
     if wanted.bloom and facts.without_bloom:
         yield f"{facts.without_bloom} of {facts.base_files} base files have no Bloom filter"
-    if facts.without_statistics:
-        yield (
-            f"{facts.without_statistics} of {facts.row_groups} row groups lack statistics of a column"
-        )
+    yield from _statistics_problems(facts)
     if facts.without_meta:
         yield f"{facts.without_meta} files or blocks have no meta columns"
     # without bloom filters Apache Hudi leaves out the key range too
     if facts.bloom_bytes and facts.key_ranges != facts.base_files:
         yield f"only {facts.key_ranges} of {facts.base_files} base files store their key range"
+
+
+def _codec_problems(facts: FileFacts, codec: str) -> Iterable[str]:
+    foreign = facts.codecs - {"lz4": {"lz4", "lz4_raw"}}.get(codec, {codec})
+    if foreign:
+        yield f"expected codec {codec}, found {', '.join(sorted(foreign))}"
+
+
+def _statistics_problems(facts: FileFacts) -> Iterable[str]:
+    if facts.without_statistics:
+        yield (
+            f"{facts.without_statistics} of {facts.row_groups} row groups lack statistics of a column"
+        )

@@ -78,6 +78,8 @@ def _jars(entry: Mapping[str, Any]) -> Iterator[Jar]:
 HUDI = manifest()["hudi"][0]
 KAFKA_BROKER = manifest()["kafka_broker"]
 KAFKA_CONNECTOR = manifest()["kafka_connector"]
+FORMATS = {"delta_merge": manifest()["delta"], "iceberg_merge": manifest()["iceberg"]}
+"""The jars of Delta Lake and Iceberg, by the control that needs them."""
 
 
 def find_jar(
@@ -151,6 +153,11 @@ def fetch_jars(
         fetch_jar(jar, "", environ, report, say)
         before += jar.size_bytes
     return find_jars(jars, environ)[0]
+
+
+def megabytes(jars: Sequence[Jar]) -> str:
+    """The size of `jars` for a sentence, such as "55 MB"."""
+    return f"{sum(jar.size_bytes for jar in jars) / 1e6:.0f} MB"
 
 
 def by_hand(jar: Jar, environ: Mapping[str, str] = os.environ) -> str:

@@ -27,7 +27,7 @@ from serde_lab.lab.inputs.prepared import PreparedInputs, PreparedTable
 from serde_lab.lab.run_settings import RunSettings
 from serde_lab.lab.session.session import SessionSettings, spark_conf, start_session, stop_session
 from serde_lab.lab.session.worker_environment import WORKER_PYTHON
-from serde_lab.scenario.model import Arm, Scenario
+from serde_lab.scenario.model import UPSERT_CONTROLS, Arm, Scenario
 
 _GRACE_S = 30.0
 
@@ -132,7 +132,7 @@ class SessionsApart(AbstractContextManager["SessionsApart"]):
     """Runs each cell in the process of its arm's session; leaves no process behind, whatever happens."""
 
     def __init__(self, sessions: Sequence[SessionPlan], measured: Measured) -> None:
-        self._stack = ExitStack()
+        self._stack, self._scenario = ExitStack(), measured.scenario
         self._processes: list[_SessionProcess] = []
         try:
             for number, plan in enumerate(sessions, start=1):
@@ -148,9 +148,11 @@ class SessionsApart(AbstractContextManager["SessionsApart"]):
         self._stack.close()
 
     def set_up(self) -> None:
-        """Write the set-up table of each session."""
+        """Write the set-up table of each session with arms that start from it."""
+        of_others = {arm.name for arm in self._scenario.arms if arm.control in UPSERT_CONTROLS}
         for process in self._processes:
-            process.call("set_up")
+            if process.plan.arms - of_others:
+                process.call("set_up")
 
     def cell(self, name: str, arm: Arm) -> MeasurableCell:
         """The cell of `arm`, to be measured in its session's process."""

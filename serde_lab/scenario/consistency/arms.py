@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from serde_lab.records.operation import Operation
 from serde_lab.scenario.model import (
     BY_HASH,
-    PLAIN_CONTROLS,
+    FORMAT_CONTROLS,
     RECORD_PEERS,
+    UPSERT_CONTROLS,
     Arm,
     Batch,
     Scenario,
@@ -28,7 +29,7 @@ EXECUTIONS: Mapping[str, tuple[str, ...]] = {
 }
 """Executions of the built-in strategies, so that `validate` need not import them; a test compares."""
 
-NEEDS_SPARK = ("spark_native", "parquet_floor", *PLAIN_CONTROLS)
+NEEDS_SPARK = ("spark_native", "parquet_floor", *UPSERT_CONTROLS)
 FEWEST_ROWS = 1000
 """The smallest batch of a record class in the JVM."""
 
@@ -75,8 +76,8 @@ def _kind(key: str, arm: Arm, scenario: Scenario) -> Iterator[Problem]:
     yield from _source_reader(key, arm, scenario)
     yield from _shuffle(key, arm, scenario)
     yield from settings_problems(key, arm, scenario)
-    if arm.control is not None and arm.control in PLAIN_CONTROLS:
-        yield from _plain(key, arm.control, scenario)
+    if arm.control is not None and arm.control in UPSERT_CONTROLS:
+        yield from _upsert(key, arm.control, scenario)
     exchange = scenario.measure.exchange
     if arm.peer in RECORD_PEERS:
         yield from _record_peer(key, arm, scenario)
@@ -107,8 +108,8 @@ def _kind(key: str, arm: Arm, scenario: Scenario) -> Iterator[Problem]:
         )
 
 
-def _plain(key: str, control: str, scenario: Scenario) -> Iterator[Problem]:
-    """Only what the code of a PySpark user can do without a table format."""
+def _upsert(key: str, control: str, scenario: Scenario) -> Iterator[Problem]:
+    """Only what a PySpark user's code of some lines does, with or without another table format."""
     table, data = scenario.table, scenario.data
     if data.keyless:
         yield Problem(key, f"{control} merges by record key, but data.keyless is true")
@@ -126,6 +127,12 @@ def _plain(key: str, control: str, scenario: Scenario) -> Iterator[Problem]:
     given = [k for k in ("partial_update", "delete_field", "merger_classes") if getattr(table, k)]
     for name in given:
         yield Problem(key, f"{control} does not know table.{name}")
+    if control in FORMAT_CONTROLS and data.partition:
+        yield Problem(
+            key,
+            f"{control} writes a table without partitions, but data.partition is"
+            f" {', '.join(data.partition)}",
+        )
 
 
 def _source_reader(key: str, arm: Arm, scenario: Scenario) -> Iterator[Problem]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from serde_lab.inputs.event_time import EVENT_TS
-from serde_lab.scenario.model import PLAIN_CONTROLS, Merging, ParquetData, Scenario, TpchData
+from serde_lab.scenario.model import UPSERT_CONTROLS, Merging, ParquetData, Scenario, TpchData
 from serde_lab.scenario.problems import Problem, a, listed, suggestion
 from serde_lab.scenario.shapes import ShapesData, shape_problems
 from tpch import REFRESHED, TABLES
@@ -133,7 +133,7 @@ def _one_key(scenario: Scenario, data: ShapesData) -> Iterator[Problem]:
                 "data.versions", f"is {data.versions:,}, but {key} has {rows:,} rows only"
             )
     for arm in scenario.arms:
-        if arm.kind == "peer" or arm.control in PLAIN_CONTROLS:
+        if arm.kind == "peer" or arm.control in UPSERT_CONTROLS:
             yield Problem(
                 "data.skew",
                 f'"key" repeats keys, which arm {arm.name!r} ({arm.subject}) cannot be told yet',

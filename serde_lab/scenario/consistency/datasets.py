@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 
 from serde_lab.scenario.datasets import first_table, tables_of
-from serde_lab.scenario.model import PLAIN_CONTROLS, Scenario, TpchData
+from serde_lab.scenario.model import UPSERT_CONTROLS, Scenario, TpchData
 from serde_lab.scenario.problems import Problem, listed
 from tpch import QUERIES
 
 _OF_A_TABLE = ("data", "setup", "commit", "table")
-_WITHOUT_A_TABLE = ("exchange_only", "parquet_floor", *PLAIN_CONTROLS)
+_WITHOUT_A_TABLE = ("exchange_only", "parquet_floor", *UPSERT_CONTROLS)
 
 
 def within(name: str, problem: Problem) -> Problem:
