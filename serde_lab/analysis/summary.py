@@ -29,6 +29,7 @@ from serde_lab.analysis.rfc84 import Claim, claims, rfc84_json
 from serde_lab.analysis.search import Side, search_of
 from serde_lab.analysis.shapes import ShapeCosts, shape_costs
 from serde_lab.analysis.streams import Streams, streams
+from serde_lab.analysis.times_floor import TimesFloor, times_floor
 from serde_lab.errors import worst
 from serde_lab.measure import phases
 from serde_lab.measure.metrics import DETAIL_PREFIX, DRIVER_PREFIX, HOP_PREFIX, METRICS
@@ -47,7 +48,7 @@ _PLAIN = tuple(  # metrics shown as one number for each arm, in the registry's o
 class Derived:
     """The rounds of each arm whose timing can be shown, and values that only some runs have: of a sweep, of
     a codec run, with peers, of RFC-84's workload, of all combinations of factors, of a stream, of
-    `[shapes]`, and of a search."""
+    `[shapes]`, with a floor of the work, and of a search."""
 
     rounds: Mapping[str, Rounds]
     growth: tuple[Growth, ...]
@@ -58,6 +59,7 @@ class Derived:
     factorial: Factorial | None
     streams: Streams | None
     shapes: ShapeCosts | None
+    times_floor: tuple[TimesFloor, ...]
     search: tuple[Side, ...]
 
 
@@ -118,6 +120,7 @@ def summary_of(run: Run) -> tuple[dict[str, Any], Derived]:
         factorial=factorial_of(arms, timed),
         streams=streams(arms, content, timed),
         shapes=shape_costs(arms, content, header.settings.get("points", ()), timed),
+        times_floor=tuple(times_floor(arms, content, timed)),
         search=search_of(run),
     )
     more = {
@@ -129,6 +132,7 @@ def summary_of(run: Run) -> tuple[dict[str, Any], Derived]:
         "rfc84": rfc84_json(derived.claims, summary, header.settings),
         "streams": derived.streams.to_json() if derived.streams else {},
         "shapes": derived.shapes.to_json() if derived.shapes else {},
+        "times_floor": [one.to_json() for one in derived.times_floor],
         "search": [one.to_json() for one in derived.search],
     }
     return {**summary, **{name: found for name, found in more.items() if found}}, derived

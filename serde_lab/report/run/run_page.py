@@ -26,6 +26,7 @@ from serde_lab.report.run.codec import codec_headline, codec_section
 from serde_lab.report.run.dataset_tables import tables_section
 from serde_lab.report.run.doubts import doubts_section, rounds_section
 from serde_lab.report.run.effects import effects_section
+from serde_lab.report.run.floor import floor_sentences
 from serde_lab.report.run.growth_curves import growth_headline, growth_section
 from serde_lab.report.run.ladder import differences, ladder_section
 from serde_lab.report.run.provenance import commands_section, environment_section, raw_section
@@ -135,6 +136,7 @@ def answer(facts: RunValues) -> Answer:
         sentences=(
             *_alarms(facts),
             *sentences,
+            *floor_sentences(facts),
             *_correctness(facts),
         ),
     )
