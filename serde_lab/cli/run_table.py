@@ -21,6 +21,7 @@ _OF_A_REPORT = (
     "times-faster",
     "hudi-steps",
     "growth",
+    "shapes",
     "stream-latency",
     "rfc84",
     "codec-record-costs",

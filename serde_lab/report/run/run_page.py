@@ -31,6 +31,7 @@ from serde_lab.report.run.growth_curves import growth_headline, growth_section
 from serde_lab.report.run.ladder import differences, ladder_section
 from serde_lab.report.run.provenance import commands_section, environment_section, raw_section
 from serde_lab.report.run.search import search_headline, search_section
+from serde_lab.report.run.shapes import shapes_headline, shapes_section
 from serde_lab.report.run.stream_latency import stream_headline, stream_section
 from serde_lab.report.run.time_split import merging_section, prediction_section, time_section
 from serde_lab.report.run.topology_costs import topologies_section
@@ -68,6 +69,9 @@ def _figures(facts: RunValues) -> tuple[Section | None, ...]:
     if facts.exchange == "none":
         return (codec_section(facts),)
     arms = arms_section(facts)
+    shapes = shapes_section(facts)
+    if shapes is not None:
+        return (shapes, arms, rounds_section(facts))
     along = stream_section(facts) or growth_section(facts)
     if along is not None:
         # arms of several sizes are no ladder steps, and predictions are per record
@@ -143,6 +147,7 @@ def _headline(facts: RunValues) -> tuple[str, str, tuple[Sentence, ...]]:
         codec_headline(facts)
         or stream_headline(facts)
         or growth_headline(facts)
+        or shapes_headline(facts)
         or search_headline(facts)
     )
     if special is not None:
