@@ -27,7 +27,9 @@ from serde_lab.analysis.hudi_steps import HudiSteps, hudi_steps
 from serde_lab.analysis.ratios import PeerRatio, paired_ratio, peer_ratios
 from serde_lab.analysis.rfc84 import Claim, claims, rfc84_json
 from serde_lab.analysis.search import Side, search_of
+from serde_lab.analysis.shapes import ShapeCosts, shape_costs
 from serde_lab.analysis.streams import Streams, streams
+from serde_lab.analysis.times_floor import TimesFloor, times_floor
 from serde_lab.errors import worst
 from serde_lab.measure import phases
 from serde_lab.measure.metrics import DETAIL_PREFIX, DRIVER_PREFIX, HOP_PREFIX, METRICS
@@ -45,8 +47,8 @@ _PLAIN = tuple(  # metrics shown as one number for each arm, in the registry's o
 @dataclass(frozen=True, slots=True)
 class Derived:
     """The rounds of each arm whose timing can be shown, and values that only some runs have: of a sweep, of
-    a codec run, with peers, of RFC-84's workload, of all combinations of factors, of a stream, and of a
-    search."""
+    a codec run, with peers, of RFC-84's workload, of all combinations of factors, of a stream, of
+    `[shapes]`, with a floor of the work, and of a search."""
 
     rounds: Mapping[str, Rounds]
     growth: tuple[Growth, ...]
@@ -56,6 +58,8 @@ class Derived:
     claims: tuple[Claim, ...]
     factorial: Factorial | None
     streams: Streams | None
+    shapes: ShapeCosts | None
+    times_floor: tuple[TimesFloor, ...]
     search: tuple[Side, ...]
 
 
@@ -115,6 +119,8 @@ def summary_of(run: Run) -> tuple[dict[str, Any], Derived]:
         claims=tuple(claims(summary, content, timed)),
         factorial=factorial_of(arms, timed),
         streams=streams(arms, content, timed),
+        shapes=shape_costs(arms, content, header.settings.get("points", ()), timed),
+        times_floor=tuple(times_floor(arms, content, timed)),
         search=search_of(run),
     )
     more = {
@@ -125,6 +131,8 @@ def summary_of(run: Run) -> tuple[dict[str, Any], Derived]:
         "factors": [asdict(one) for one in derived.factorial.effects] if derived.factorial else [],
         "rfc84": rfc84_json(derived.claims, summary, header.settings),
         "streams": derived.streams.to_json() if derived.streams else {},
+        "shapes": derived.shapes.to_json() if derived.shapes else {},
+        "times_floor": [one.to_json() for one in derived.times_floor],
         "search": [one.to_json() for one in derived.search],
     }
     return {**summary, **{name: found for name, found in more.items() if found}}, derived

@@ -14,12 +14,14 @@ from serde_lab.report.run.run_page import run_page
 from serde_lab.runs.model import Run
 
 _OF_A_REPORT = (
+    "times-the-floor",
     "outside",
     "search-outcome",
     "search-trials",
     "times-faster",
     "hudi-steps",
     "growth",
+    "shapes",
     "stream-latency",
     "rfc84",
     "codec-record-costs",
@@ -32,8 +34,9 @@ def print_run(run: Run, form: Format) -> None:
     """One row per arm: seconds with their range, ratio to the reference, SerDe CPU, shuffle, checks.
 
     Problems of an arm, and the rounds that an undecided ratio needs, follow on separate lines, then those
-    tables of the report that some runs have: of what the clock leaves out, of peers, a sweep, a stream, of
-    RFC-84's workload. A codec run has only such tables. CSV is a single table of raw values.
+    tables of the report that some runs have: of the floor of the work, of what the clock leaves out, of
+    peers, a sweep, a stream, of RFC-84's workload. A codec run has only such tables. CSV is a single table
+    of raw values.
     """
     values = run_values(run)
     if form is Format.CSV:

@@ -57,8 +57,9 @@ def run_header(point: PreparedPoint, settings: RunSettings) -> RunHeader:
     with_peers = point.peers.with_peers and not scenario.codec_only
     isolated = point.peers.isolated
     several = writes_several(scenario)
-    # these are of one table's records
-    columns = {} if several else columns_of_arms(scenario, arms, inputs, point.schema)
+    # these are of one table's records; leaving out one of hundreds of columns after the other takes minutes
+    apart = not several and not point.at.of_shapes
+    columns = columns_of_arms(scenario, arms, inputs, point.schema) if apart else {}
     commits = list(enumerate(((t.name, c) for t in point.tables for c in t.inputs.commits), 1))
     java = find_java()
     seen = capture_environment(settings.results, {"version": java.version, "origin": java.origin})

@@ -22,6 +22,7 @@ from tests.gate.copied_package import CHECKOUT, copy_checkout
 pytestmark = pytest.mark.slow
 
 STRATEGY = Path("serde_lab/serde/pickle/records.py")
+HAND_OVER = Path("serde_lab/pipeline/exchange/hand_over.py")
 SCENARIO = "gate_smoke"
 
 # each call takes ten ticks of CPU time more, by a clock that counts
@@ -40,6 +41,19 @@ def _slower(verb):
 for _verb in ("from_arrow", "encode", "decode"):
     setattr(BoundPickle, _verb, _slower(getattr(BoundPickle, _verb)))
 PickleRecords.to_arrow = _slower(PickleRecords.to_arrow)
+"""
+
+# ten ticks more for each batch that is sorted by target
+_SLOW_FLOOR = """
+_keep_stage = keep_stage
+
+
+def keep_stage(task, batches):
+    from serde_lab import counted_clock
+
+    with task.timeline.phase("group"):
+        counted_clock.pass_ns(20 * counted_clock.TICK_NS)
+    yield from _keep_stage(task, batches)
 """
 
 # one byte in the whole cell: on the frame of one record, the same in every round
@@ -111,16 +125,20 @@ def ci(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def measured(folder: Path, change: str) -> subprocess.CompletedProcess[str]:
-    """A run of the copy's code with this change of a strategy."""
-    (folder / STRATEGY).write_text((CHECKOUT / STRATEGY).read_text() + change)
-    return ci(
-        folder, "run", SCENARIO, "--rounds", "4", "--strategy", "pickle", "--strategy", "arrow"
-    )
+def measured(
+    folder: Path, change: str, module: Path = STRATEGY
+) -> subprocess.CompletedProcess[str]:
+    """A run of the copy's code with this change of a module."""
+    for name in (STRATEGY, HAND_OVER):
+        own = change if name == module else ""
+        (folder / name).write_text((CHECKOUT / name).read_text() + own)
+    arms = ("pickle", "arrow", "work_floor")
+    chosen = [word for arm in arms for word in ("--strategy", arm)]
+    return ci(folder, "run", SCENARIO, "--rounds", "4", *chosen)
 
 
-def gated(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return ci(folder, "gate", SCENARIO, "--shared-machine", "--arm", "pickle", *arguments)
+def gated(folder: Path, *arguments: str, arm: str = "pickle") -> subprocess.CompletedProcess[str]:
+    return ci(folder, "gate", SCENARIO, "--shared-machine", "--arm", arm, *arguments)
 
 
 def test_ci_ends_with_this_gate() -> None:
@@ -158,6 +176,16 @@ def test_a_run_over_one_of_the_same_machine(
     gate = gated(copy.folder, "--baselines", "own")
     assert gate.returncode == status, gate.stdout + gate.stderr
     assert said in gate.stdout
+
+
+def test_a_slower_floor_fails(copy: Copy) -> None:
+    run = measured(copy.folder, _SLOW_FLOOR, HAND_OVER)
+    assert run.returncode == 0, run.stderr
+    elsewhere = gated(copy.folder, "--baselines", "own", arm="work_floor")
+    here = ci(copy.folder, "gate", SCENARIO, "--arm", "work_floor", "--baselines", "own")
+    for gate, found in ((elsewhere, "phase_cpu_s map.group"), (here, "seconds")):
+        assert gate.returncode == 3, gate.stdout + gate.stderr
+        assert f"regression: work_floor {found}" in gate.stdout
 
 
 @pytest.mark.parametrize(

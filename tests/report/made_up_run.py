@@ -122,6 +122,16 @@ EXCHANGE_ONLY = MadeUpArm(
     kind="control",
     extra={"control": "exchange_only"},
 )
+WORK_FLOOR = MadeUpArm(
+    "floor",
+    None,
+    (0, 0, 0, 0, 0),
+    0.0,
+    0.0,
+    0,
+    kind="control",
+    extra={"control": "work_floor"},
+)
 LADDER = (
     PICKLE_DICT,
     PICKLE,

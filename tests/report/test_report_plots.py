@@ -15,11 +15,13 @@ from serde_lab.report.plots.drawings import (
     Key,
     Line,
     Lines,
+    Multiples,
     Panel,
     Point,
     PointRow,
     PointRows,
     Segment,
+    SmallPanel,
     StackedBars,
     Step,
     Steps,
@@ -29,6 +31,22 @@ from serde_lab.report.plots.svg import embedded
 _HOSTILE = "</title><script>alert(1)</script> $\\frac{1}{2}$ \x00\x1b 日本語 " + "x" * 300
 
 _DRAWINGS: dict[str, Drawing] = {
+    "multiples": Multiples(
+        "cost",
+        (
+            SmallPanel(
+                _HOSTILE,
+                ("5", _HOSTILE),
+                (
+                    Line(_HOSTILE, "bar", ((0, 0.5), (1, 30)), ranges=((0.4, 0.6), (30, 30))),
+                    Line("b", "write", ((1, 2),), joined=False),
+                ),
+            ),
+            SmallPanel("empty", (), ()),
+        ),
+        (("bar", _HOSTILE), ("write", "b")),
+        limit=2.0,
+    ),
     "bars": StackedBars(
         "seconds",
         (

@@ -160,6 +160,28 @@ def test_a_control_never_wins(tmp_path: Path) -> None:
     assert page.answer.figure.endswith(" s")
 
 
+def test_every_arm_is_a_multiple_of_the_floor(tmp_path: Path) -> None:
+    arms = (made_up.PICKLE, made_up.ARROW, made_up.EXCHANGE_ONLY, made_up.WORK_FLOOR)
+    controls = {"exchange_only": "exchange_only", "floor": "work_floor"}
+    content = {"arm": [{"name": name, "control": control} for name, control in controls.items()]}
+    page = page_of(tmp_path, arms, scenario=content)
+    found = table(page, "times-the-floor")
+    assert [cells[0].value for cells in found.rows] == ["pickle", "arrow"]
+    seconds = {name: row(table(page, "arms"), name)["seconds"].value for name in ("arrow", "floor")}
+    arrow = row(found, "arrow")
+    assert arrow["floor"].value == "floor"
+    assert arrow["times"].value == pytest.approx(seconds["arrow"] / seconds["floor"], rel=0.1)
+    assert " to " in arrow["interval"].text
+    assert "`floor`, is the same work without SerDe, shuffle and JVM" in said(page)
+    times = f"{arrow['times'].text} times (95 % interval {arrow['interval'].text})"
+    assert f"`arrow` takes {times}" in said(page)
+
+
+def test_a_run_without_a_floor_has_no_multiples(apart: Page) -> None:
+    assert "times-the-floor" not in {one.name for one in apart.tables()}
+    assert "floor" not in said(apart)
+
+
 def test_every_arm_right_is_said_with_the_number_of_checks(ladder: Page) -> None:
     assert "all 162 checks of contents passed" in said(ladder)
     assert "No contents were checked" not in said(ladder)

@@ -17,8 +17,17 @@ from serde_lab.report.plots.canvas import (
     label_width,
     text_width,
 )
-from serde_lab.report.plots.drawings import Drawing, Lines, PointRow, PointRows, StackedBars, Steps
+from serde_lab.report.plots.drawings import (
+    Drawing,
+    Lines,
+    Multiples,
+    PointRow,
+    PointRows,
+    StackedBars,
+    Steps,
+)
 from serde_lab.report.plots.lines import draw_lines
+from serde_lab.report.plots.multiples import draw_multiples
 
 WIDE_PX = 940.0
 NARROW_PX = 344.0
@@ -32,8 +41,10 @@ def draw(drawing: Drawing, width_px: float) -> Canvas:
         return draw_points(drawing, width_px)
     if isinstance(drawing, Steps):
         return draw_steps(drawing, width_px)
-    assert isinstance(drawing, Lines)
-    return draw_lines(drawing, width_px)
+    if isinstance(drawing, Lines):
+        return draw_lines(drawing, width_px)
+    assert isinstance(drawing, Multiples)
+    return draw_multiples(drawing, width_px)
 
 
 def draw_points(drawing: PointRows, width_px: float) -> Canvas:

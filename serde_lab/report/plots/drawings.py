@@ -1,4 +1,4 @@
-"""Defines the content of plots as frozen values: rows with bars, rows with points, steps, lines.
+"""Defines the content of plots as frozen values: rows with bars, rows with points, steps, lines, panels.
 
 Values are in the unit of their axis; labels are ready-made texts.
 """
@@ -110,13 +110,15 @@ class Steps:
 class Line:
     """A series of (x, y); `x` are positions, with the names `Lines.x_labels` if there are any.
 
-    Points that are not `joined` by a line are drawn as diamonds.
+    Points that are not `joined` by a line are drawn as diamonds. `ranges` are the intervals of the points;
+    only small panels draw them.
     """
 
     label: str
     role: str
     points: tuple[tuple[float, float], ...]
     joined: bool = True
+    ranges: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,4 +136,26 @@ class Lines:
     x_logarithmic: bool = False
 
 
-Drawing: TypeAlias = StackedBars | PointRows | Steps | Lines
+@dataclass(frozen=True, slots=True)
+class SmallPanel:
+    """Lines over named positions: `x` of a point is the place of its name in `x_labels`."""
+
+    heading: str
+    x_labels: tuple[str, ...]
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Multiples:
+    """Small panels with one logarithmic scale of y; 1 and `limit` are marked by dashed lines.
+
+    `legend` has (role, label) of each line.
+    """
+
+    y_axis: str
+    panels: tuple[SmallPanel, ...]
+    legend: tuple[tuple[str, str], ...]
+    limit: float | None = None
+
+
+Drawing: TypeAlias = StackedBars | PointRows | Steps | Lines | Multiples

@@ -32,13 +32,13 @@ def draw_lines(drawing: Lines, width_px: float) -> Canvas:
         low, high = min(low, drawing.band[0]), max(high, drawing.band[1])
     if drawing.from_zero and not drawing.logarithmic:
         low = 0.0
-    along = _position(min(xs), max(xs), left + 12, right - 12, drawing.x_logarithmic)
+    along = Position(min(xs), max(xs), left + 12, right - 12, drawing.x_logarithmic)
     margin = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
     if drawing.logarithmic:
         low, high = low / 1.15, high * 1.15
     else:
         low, high = (low if low == 0 else low - margin), high + margin
-    up = _position(low, high, bottom, top, drawing.logarithmic)
+    up = Position(low, high, bottom, top, drawing.logarithmic)
     if drawing.band is not None:
         y = up(drawing.band[1])
         canvas.box(left, y, right - left, up(drawing.band[0]) - y, "grid")
@@ -88,7 +88,7 @@ def _shown(value: float, drawing: Lines) -> bool:
     return math.isfinite(value) and (value > 0 or not drawing.logarithmic)
 
 
-class _position:  # noqa: N801 - reads as a function where it is used
+class Position:
     """Maps values of an axis to pixels."""
 
     def __init__(
@@ -106,8 +106,11 @@ class _position:  # noqa: N801 - reads as a function where it is used
 
 
 def _ticks(low: float, high: float, logarithmic: bool) -> list[float]:
-    if not logarithmic:
-        return nice_ticks(high, 5, low)
+    return log_ticks(low, high) if logarithmic else nice_ticks(high, 5, low)
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Round numbers from `low` to `high` for a logarithmic axis."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     steps = (1, 2, 5) if len(decades) < 5 else (1,)
     return [s * 10.0**d for d in decades for s in steps if low <= s * 10.0**d <= high]
@@ -120,7 +123,7 @@ def _tick_text(tick: float) -> str:
 def _x_axis(
     canvas: Canvas,
     drawing: Lines,
-    along: _position,
+    along: Position,
     left: float,
     right: float,
     bottom: float,

@@ -10,6 +10,7 @@ from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.measure.phases import SERDE_WORK
 from serde_lab.report import notation
 from serde_lab.report.page import Block, Cell, Column, Section, Sentence, Table, text_columns
+from serde_lab.report.run.floor import floor_table
 from serde_lab.report.run.ladder import options_in_words
 from serde_lab.runs.model import Check
 
@@ -48,7 +49,7 @@ def arms_section(facts: RunValues) -> Section:
     )
     controls = any(arm.kind == "control" for arm in facts.arms)
     more = (note if controls else None, _outside(facts), _commits(facts))
-    return Section.of("arms", "The arms", table, *more)
+    return Section.of("arms", "The arms", table, floor_table(facts), *more)
 
 
 def _outside(facts: RunValues) -> Table | None:

@@ -26,10 +26,12 @@ from serde_lab.report.run.codec import codec_headline, codec_section
 from serde_lab.report.run.dataset_tables import tables_section
 from serde_lab.report.run.doubts import doubts_section, rounds_section
 from serde_lab.report.run.effects import effects_section
+from serde_lab.report.run.floor import floor_sentences
 from serde_lab.report.run.growth_curves import growth_headline, growth_section
 from serde_lab.report.run.ladder import differences, ladder_section
 from serde_lab.report.run.provenance import commands_section, environment_section, raw_section
 from serde_lab.report.run.search import search_headline, search_section
+from serde_lab.report.run.shapes import shapes_headline, shapes_section
 from serde_lab.report.run.stream_latency import stream_headline, stream_section
 from serde_lab.report.run.time_split import merging_section, prediction_section, time_section
 from serde_lab.report.run.topology_costs import topologies_section
@@ -68,6 +70,9 @@ def _figures(facts: RunValues) -> tuple[Section | None, ...]:
     if facts.exchange == "none":
         return (codec_section(facts),)
     arms = arms_section(facts)
+    shapes = shapes_section(facts)
+    if shapes is not None:
+        return (shapes, arms, rounds_section(facts))
     along = stream_section(facts) or growth_section(facts)
     if along is not None:
         # arms of several sizes are no ladder steps, and predictions are per record
@@ -134,6 +139,7 @@ def answer(facts: RunValues) -> Answer:
             *_alarms(facts),
             *sentences,
             *ways_sentences(facts),
+            *floor_sentences(facts),
             *_correctness(facts),
         ),
     )
@@ -144,6 +150,7 @@ def _headline(facts: RunValues) -> tuple[str, str, tuple[Sentence, ...]]:
         codec_headline(facts)
         or stream_headline(facts)
         or growth_headline(facts)
+        or shapes_headline(facts)
         or search_headline(facts)
     )
     if special is not None:

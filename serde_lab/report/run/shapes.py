@@ -1,0 +1,223 @@
+"""Shows how each arm's cost moves with the shape of the rows: small multiples, a table, changed places."""
+
+from __future__ import annotations
+
+from serde_lab.analysis.ratios import Ratio
+from serde_lab.analysis.run_values import RunValues
+from serde_lab.analysis.shapes import MOST_TIMES, ShapeCost, ShapeCosts
+from serde_lab.report import notation
+from serde_lab.report.page import (
+    Cell,
+    Column,
+    Figure,
+    Points,
+    Section,
+    Sentence,
+    Table,
+)
+from serde_lab.report.plots.drawings import Line, Multiples, SmallPanel
+from serde_lab.report.plots.palette import line_role
+
+_MOST_NAMED = 3
+
+
+def shapes_section(facts: RunValues) -> Section | None:
+    """The section, or None for a run without `[shapes]`, or without a timing to compare."""
+    found = facts.derived.shapes
+    if found is None or not found.costs:
+        return None
+    lead = Sentence(
+        "One factor at a time differs from the middle. A cost is seconds end to end, divided by the values or"
+        " by the bytes of the commit's rows in memory, whichever makes it grow less; the middle is 1. The"
+        " fixed cost of a commit counts. Intervals are Welch's on the logarithms of the rounds.",
+        "muted",
+    )
+    absent = notation.listed([notation.named(arm) for arm in found.missing])
+    missing = Sentence(
+        f"Without a timing in the middle, to which costs are relative: {absent}.",
+        "bad",
+    )
+    return Section.of(
+        "shapes",
+        "What the shape of the rows costs",
+        lead,
+        missing if found.missing else None,
+        _figure(found),
+        _changes(found),
+        shapes_table(found),
+    )
+
+
+def shapes_headline(facts: RunValues) -> tuple[str, str, tuple[Sentence, ...]] | None:
+    """The greatest cost relative to the middle; None for a run without `[shapes]`, or without a timing."""
+    found = facts.derived.shapes
+    worst = None if found is None else found.worst
+    if found is None or worst is None:
+        return None
+    about = (
+        f"what a {worst.unit} costs {notation.named(worst.arm)} at {_at(worst)}, relative to the middle: the"
+        " most of all arms and factors"
+    )
+    above = sorted(
+        (one for one in found.costs if one.verdict == "more than twice"),
+        key=lambda one: -one.kinder.value,
+    )
+    said = (
+        "No arm costs more than twice as much as in the middle, by value or by byte, with certainty."
+        if not above
+        else f"{_count(above)} certainly more than twice as much as in the middle, by value and by byte:"
+        f" {_named(above)}."
+    )
+    moved = (
+        f"Two arms certainly change places in {notation.plural(len(found.changed), 'case')}."
+        if found.changed
+        else "No two arms certainly change places with any factor."
+    )
+    return (
+        f"{worst.kinder.text}×",
+        about,
+        (Sentence(said, "warn" if above else "good"), Sentence(moved)),
+    )
+
+
+def _count(above: list[ShapeCost]) -> str:
+    return f"{notation.plural(len(above), 'point')} of an arm cost{'s' if len(above) == 1 else ''}"
+
+
+def _named(above: list[ShapeCost]) -> str:
+    named = [f"{notation.named(one.arm)} at {_at(one)} ({one.kinder.text} times)" for one in above]
+    rest = len(named) - _MOST_NAMED
+    return notation.listed(named[:_MOST_NAMED] + ([f"{rest} more"] if rest > 0 else []))
+
+
+def _at(one: ShapeCost) -> str:
+    return f"{one.factor} {_value(one.value)}"
+
+
+def _value(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:,.10g}"
+
+
+def _figure(found: ShapeCosts) -> Figure:
+    roles = {arm: line_role(place) for place, arm in enumerate(found.arms)}
+    panels = tuple(
+        SmallPanel(
+            heading=factor,
+            x_labels=tuple(_short(value) for value in values),
+            lines=tuple(
+                line
+                for arm in found.arms
+                if (line := _line(found, arm, factor, roles[arm])) is not None
+            ),
+        )
+        for factor, values in found.factors.items()
+    )
+    worst = "; ".join(
+        f"{factor}: at most {most.kinder.text} ({most.arm} at {_value(most.value)})"
+        for factor in found.factors
+        if (most := _most(found, factor)) is not None
+    )
+    return Figure(
+        name="shapes",
+        title="Cost by value or by byte, relative to the middle",
+        description=f"One panel for each factor, a line for each arm, y logarithmic. {worst}.",
+        drawing=Multiples(
+            y_axis="cost by value or byte, middle = 1",
+            panels=panels,
+            legend=tuple((roles[arm], arm) for arm in found.arms),
+            limit=MOST_TIMES,
+        ),
+    )
+
+
+def _short(value: float | str) -> str:
+    if isinstance(value, str) or value < 1000:
+        return _value(value)
+    for size, unit in ((1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:g}{unit}"
+    return _value(value)
+
+
+def _most(found: ShapeCosts, factor: str) -> ShapeCost | None:
+    of_factor = [one for one in found.costs if one.factor == factor]
+    return max(of_factor, key=lambda one: one.kinder.value, default=None)
+
+
+def _line(found: ShapeCosts, arm: str, factor: str, role: str) -> Line | None:
+    """An arm along a factor, the middle with it; words are not joined."""
+    costs = found.of(arm, factor)
+    if not costs:
+        return None
+    values = found.factors[factor]
+    points: list[tuple[float, float]] = []
+    ranges: list[tuple[float, float]] = []
+    for place, value in enumerate(values):
+        one = costs.get(value)
+        if one is None and value != found.middles[factor]:
+            continue
+        ratio = Ratio(1.0, 1.0, 1.0, 1) if one is None else one.kinder
+        points.append((float(place), ratio.value))
+        ranges.append((ratio.low or ratio.value, ratio.high or ratio.value))
+    joined = not any(isinstance(value, str) for value in values)
+    return Line(arm, role, tuple(points), joined, tuple(ranges))
+
+
+def _changes(found: ShapeCosts) -> Points | Sentence:
+    if not found.changed:
+        return Sentence(
+            "No two arms certainly change places: no pair has intervals on either side of 1."
+        )
+    return Points(
+        tuple(
+            (
+                f"{one.factor} {_value(one.value)}",
+                f"{notation.named(one.first)} is faster in the middle ({one.in_the_middle.text} of"
+                f" {notation.named(one.second)}'s seconds, 95 % interval {one.in_the_middle.range}), but"
+                f" slower here ({one.at_the_value.text}, {one.at_the_value.range}).",
+            )
+            for one in found.changed
+        )
+    )  # fmt: skip
+
+
+def shapes_table(found: ShapeCosts) -> Table:
+    """Every arm at every point: its seconds, and each cost relative to the middle with its interval."""
+    columns = (
+        Column("factor", "factor", numeric=False),
+        Column("value", "value"),
+        Column("arm", "arm", numeric=False),
+        Column("seconds", "seconds", unit="s", about="end to end, median of rounds"),
+        Column("per_row", "per row", about="seconds per row relative to the middle"),
+        Column("per_value", "per value", about="an innermost value, nulls with them"),
+        Column("per_byte", "per byte", about="of the rows as Arrow holds them"),
+        Column("serde", "SerDe CPU", about="CPU time of SerDe, by value or by byte, the kinder"),
+        Column("verdict", "by the kinder", numeric=False),
+    )
+    return Table(
+        "shapes",
+        "Cost at each point relative to the middle, with 95 % intervals",
+        columns,
+        tuple(_row(one) for one in found.costs),
+    )
+
+
+def _row(one: ShapeCost) -> tuple[Cell, ...]:
+    return (
+        Cell(one.factor, one.factor, header=True),
+        Cell(_value(one.value), one.value),
+        Cell(one.arm, one.arm),
+        Cell(notation.seconds(one.seconds), one.seconds),
+        *(_ratio(ratio) for ratio in (one.per_row, one.per_value, one.per_byte, one.serde)),
+        Cell(
+            one.verdict or "at most twice",
+            one.verdict,
+            tone="bad" if one.verdict == "more than twice" else "warn" if one.verdict else "muted",
+        ),
+    )
+
+
+def _ratio(ratio: Ratio | None) -> Cell:
+    if ratio is None:
+        return Cell(notation.NOTHING, None, tone="muted")
+    return Cell(ratio.text, ratio.value, note=ratio.range)
