@@ -41,14 +41,6 @@ from tests.peers.lab_writer import lab_options
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_CHEAPER: Mapping[str, str] = {
-    # a filter of 60,000 keys in every file, and a server for the markers of every write
-    "hoodie.parquet.bloom.filter.enabled": "false",
-    "hoodie.embed.timeline.server": "false",
-    "hoodie.write.markers.type": "DIRECT",
-}
-"""Has no say in rows."""
-
 AS_STORED = {
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
@@ -171,7 +163,7 @@ class ByHudi:
         asked = HudiWrite(
             record_type=kind.record_type,  # type: ignore[arg-type]
             log_block=step.blocks,  # type: ignore[arg-type]
-            extra=_CHEAPER,
+            extra={"hoodie.parquet.bloom.filter.enabled": "false"},
         )
         options = write_options(kind.table(), asked)
         del options["hoodie.write.record.merge.mode"]

@@ -36,7 +36,7 @@ MONTHS = {
 }
 
 
-def two_tables(folder: Path, arms: tuple[str, ...] = ("arrow", "pickle")) -> dict[str, Any]:
+def two_tables(folder: Path, arms: tuple[Any, ...] = ("arrow", "pickle")) -> dict[str, Any]:
     """The small scenario with a second table, of two key columns and folders named by months."""
     document = content(source(folder), arms)
     days = pa.table(
@@ -89,6 +89,19 @@ def test_every_arm_writes_all_tables_in_turn(tmp_path: Path) -> None:
         assert {"1970-01", "1970-02", "1970-03"} <= months
     # a second run may replace what the first has kept
     assert run_scenario(scenario, settings).exit_status == 0
+
+
+@pytest.mark.filterwarnings("ignore:field day.TIMESTAMP:serde_lab.errors.PortabilityWarning")
+def test_the_floor_writes_all_tables_too(tmp_path: Path) -> None:
+    floor = {"name": "floor", "control": "work_floor"}
+    scenario = parse_scenario(two_tables(tmp_path, ("arrow", floor)))
+    outcome = run_scenario(
+        scenario, RunSettings(tmp_path / "results", tmp_path / "cache", tmp_path)
+    )
+    run = load_run(outcome.path)
+    assert outcome.exit_status == 0, [check for check in run.checks if not check.passed]
+    (agree,) = {check.detail for check in run.checks if check.name == "arms_agree"}
+    assert agree == "equal to 1 other arm, 2,150 rows"
 
 
 @pytest.mark.filterwarnings("ignore:field day.TIMESTAMP:serde_lab.errors.PortabilityWarning")

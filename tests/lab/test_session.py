@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -31,16 +33,24 @@ def test_a_heap_that_the_machine_does_not_have_is_refused(memory: str) -> None:
 
 
 _SAYS = """
+import sys
 from serde_lab.lab.session.session import SessionSettings, start_session, stop_session
-spark = start_session(SessionSettings(cores=1, driver_memory="512m"))
+spark = start_session(SessionSettings(cores=1, driver_memory="512m", jars=(sys.argv[1],)))
 spark._jvm.System.out.println("a notice of the JVM")
-print("the result")
+hudi = spark._jvm.org.apache.hudi.common.config.DFSPropertiesConfiguration
+print("of the machine:", hudi.getGlobalProps().toString())
 stop_session(spark)
 """
 
 
 @pytest.mark.spark
-def test_what_the_jvm_prints_is_no_result() -> None:
-    done = subprocess.run([sys.executable, "-c", _SAYS], capture_output=True, text=True, check=True)
-    assert done.stdout == "the result\n"
+@pytest.mark.hudi
+def test_a_session_mixes_nothing_of_the_machine_into_its_results(
+    tmp_path: Path, hudi_bundle: Path
+) -> None:
+    (tmp_path / "hudi-defaults.conf").write_text("hoodie.parquet.compression.codec gzip\n")
+    command = [sys.executable, "-c", _SAYS, str(hudi_bundle)]
+    environment = os.environ | {"HUDI_CONF_DIR": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "of the machine: {}\n"
     assert "a notice of the JVM\n" in done.stderr

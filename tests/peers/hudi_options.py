@@ -26,7 +26,7 @@ class HudiTable:
     url_encode: bool = False
     merge_mode: Literal["EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"] = "EVENT_TIME_ORDERING"
     index: str = "BUCKET"
-    buckets: int = 8
+    buckets: int = 3
     bucket_fields: tuple[str, ...] = ()
     """The fields that the bucket hash uses; if empty, the record key's."""
     version: int = 9
@@ -74,6 +74,16 @@ class HudiTable:
         return options
 
 
+_CHEAPER: Mapping[str, str] = {
+    # Hudi sizes the filter of every file for 60,000 keys, and writes it bit by bit
+    "hoodie.index.bloom.num_entries": "1000",
+    # a server for the views and the markers of every write
+    "hoodie.embed.timeline.server": "false",
+    "hoodie.write.markers.type": "DIRECT",
+}
+"""Has no say in rows. `test_indexes_of_hudi.py` writes without it."""
+
+
 @dataclass(frozen=True, slots=True)
 class HudiWrite:
     """The settings of one write. `codec_level` below 0 keeps the codec's default.
@@ -117,6 +127,7 @@ class HudiWrite:
             # a mis-tagged key would be routed into the same small file and merged there by key, so a test
             # of the index would prove nothing
             "hoodie.parquet.small.file.limit": "0",
+            **_CHEAPER,
         }
         if self.codec_level >= 0:
             options[f"parquet.compression.codec.{self.codec}.level"] = str(self.codec_level)

@@ -102,7 +102,8 @@ class FloorOnCores(_FloorCell):
         rows = max((c.rows // max(1, len(c.files)) for c in inputs.commits), default=0)
         assert isinstance(self.crew, Processes)
         yield Sample("worker_start_s", self.crew.warm_up(rows, folder))
-        yield from self.bench.start_samples()
+        if not self.job.follows:
+            yield from self.bench.start_samples()
 
     def measured(
         self,

@@ -43,6 +43,11 @@ WORKER_ENVIRONMENT = {
     "MIMALLOC_PURGE_DELAY": "-1",
 }
 
+_JVM_ENVIRONMENT = {
+    # where Apache Hudi looks for hudi-defaults.conf: here, so that the machine's own changes no peer
+    "HUDI_CONF_DIR": str(Path(__file__).parent),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
@@ -145,7 +150,7 @@ def start_session(settings: SessionSettings) -> SparkSession:
     # otherwise workers use another interpreter and fail with No module named 'pyarrow'
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = settings.worker_python or sys.executable
-    os.environ.update(WORKER_ENVIRONMENT)
+    os.environ.update(WORKER_ENVIRONMENT | _JVM_ENVIRONMENT)
     os.environ.pop("SPARK_HOME", None)  # another Spark's jars would replace the locked pyspark's
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
