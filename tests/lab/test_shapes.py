@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 from serde_lab.errors import ScenarioError
+from serde_lab.lab.checks import cell_checks
 from serde_lab.lab.inputs.prepared import prepare_inputs
 from serde_lab.lab.run_settings import RunSettings
 from serde_lab.lab.runner import run_scenario
@@ -97,6 +99,25 @@ def test_batches_are_kept_by_what_decides_them(tmp_path: Path) -> None:
     assert not other.reused
     assert other.checksums != first.checksums
     assert data_hash(scenario({"skew": "bucket"})) != data_hash(scenario({}))
+
+
+def test_the_least_bytes_of_wide_rows_are_told_from_a_few_megabytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At its highest level zstd takes a second for each megabyte, and all arms wait for it."""
+    wide = scenario({"rows": 20_000, "columns": 5, "strings": 1.0, "string_bytes": 1000})
+    (commit,) = prepare_inputs(wide, tmp_path).commits
+    assert (commit.arrow_bytes or 0) > 24 << 20
+    compressed: list[pa.Table] = []
+
+    def written(table: pa.Table) -> int:
+        compressed.append(table)
+        return 100 + 7 * len(table)
+
+    monkeypatch.setattr(cell_checks, "_written", written)
+    assert cell_checks._parquet_bytes(commit) == 7 * commit.rows
+    most, least = (table.nbytes for table in compressed)
+    assert least < 8 << 20 <= most < 20 << 20
 
 
 SHAPES: dict[str, Any] = {

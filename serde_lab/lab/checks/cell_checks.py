@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -61,7 +62,9 @@ _MOST_BESIDE, _LEAST_BESIDE_S = 0.05, 0.5
 _OF_A_TASK_S, _AROUND_A_TASK_S = 0.002, 0.025
 """What a task of a stream may add to these seconds. Micro-batches of 1,000 rows of two honest strategies had
 0.6 to 1.4 ms a task outside of the phases, and 12 ms around them, where Spark's worker unpickles the task."""
-_FLOOR_SHARE, _FLOOR_ROWS = 0.5, 32_768
+_FLOOR_SHARE, _FLOOR_ROWS, _FLOOR_BYTES, _FLOOR_BATCH = 0.5, 32_768, 8 << 20, 2048
+"""The sample ends with the rows or the bytes, whichever comes first: at its highest level zstd compresses
+about a megabyte a second, and 32,768 rows of 300 columns have more than 200."""
 _ELSEWHERE = ("idle", "jvm", "lost")
 """Groups of phases whose CPU is not a Python worker's."""
 
@@ -302,20 +305,23 @@ def _parquet_bytes(commit: CommitInput) -> float:
     What a file of a single row takes is left out, since frames have no footer.
     """
     held: list[pa.RecordBatch] = []
-    rows = 0
-    for file in commit.files:
-        with pq.ParquetFile(file) as source:
-            for batch in source.iter_batches(batch_size=_FLOOR_ROWS):
-                held.append(batch.slice(0, _FLOOR_ROWS - rows))
-                rows += held[-1].num_rows
-                if rows >= _FLOOR_ROWS:
-                    break
-        if rows >= _FLOOR_ROWS:
+    rows = size = 0
+    for batch in _batches(commit):
+        held.append(batch.slice(0, _FLOOR_ROWS - rows))
+        rows += held[-1].num_rows
+        size += held[-1].nbytes
+        if rows >= _FLOOR_ROWS or size >= _FLOOR_BYTES:
             break
     if rows < 2:
         return 0.0
     table = pa.Table.from_batches(held)
     return (_written(table) - _written(table.slice(0, 1))) / (rows - 1) * commit.rows
+
+
+def _batches(commit: CommitInput) -> Iterator[pa.RecordBatch]:
+    for file in commit.files:
+        with pq.ParquetFile(file) as source:
+            yield from source.iter_batches(batch_size=_FLOOR_BATCH)
 
 
 def _written(table: pa.Table) -> int:
