@@ -124,6 +124,7 @@ class KeptTables:
         try:
             new, old = unfinished / "new", unfinished / "old"
             shutil.copytree(table, new)
+            (new / MARK).parent.mkdir(exist_ok=True)  # plain Parquet files have none
             (new / MARK).write_text("serde_lab run --keep-tables may replace this table\n")
             if target.exists():
                 target.rename(old)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 import serde_lab
 from serde_lab.lab.cells.codec_cases import codec_cases, first_rows, frame_bytes
-from serde_lab.lab.cells.peer_arms import options_of_peer, session_settings
+from serde_lab.lab.cells.peer_arms import options_of_peer, recorded_jars, session_settings
 from serde_lab.lab.inputs.prepared import PreparedInputs
 from serde_lab.lab.plan import (
     Write,
@@ -32,6 +32,7 @@ from serde_lab.lab.session.run_session import recorded_conf
 from serde_lab.lab.session.session import find_java
 from serde_lab.measure.code_version import code_version
 from serde_lab.measure.environment import capture_environment, machine_class
+from serde_lab.peers.format_likeness import format_aspects_for, ways_of
 from serde_lab.peers.likeness import as_records
 from serde_lab.pipeline.plan import key_generator
 from serde_lab.records.keys import NOWHERE, KeyGenerator
@@ -100,6 +101,8 @@ def run_header(point: PreparedPoint, settings: RunSettings) -> RunHeader:
         peer_spark_conf=_placeless(recorded_conf(scenario, settings, sessions[-1]))
         if isolated
         else {},
+        ways=ways_of(arms),
+        format_likeness=format_aspects_for(arms),
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
@@ -170,7 +173,11 @@ def _sessions(point: PreparedPoint) -> dict[str, Any]:
         return {}
     return {
         "sessions": [
-            {"arms": sorted(plan.arms), "settings": own[min(plan.arms)]}
+            {
+                "arms": sorted(plan.arms),
+                "settings": own[min(plan.arms)],
+                **({"jars": list(recorded_jars(plan))} if plan.jars else {}),
+            }
             for plan in point.peers.sessions
             if plan.arms
         ]

@@ -73,6 +73,10 @@ class RunHeader(BaseModel):
     """The settings of the peers' own session; empty if all arms shared one."""
     likeness: tuple[dict[str, Any], ...] = ()
     """What is alike between our arms and peers, and what differs; empty without peers."""
+    ways: tuple[dict[str, Any], ...] = ()
+    """What each arm leaves behind and what that lacks; empty unless an arm upserts without a Hudi table."""
+    format_likeness: tuple[dict[str, Any], ...] = ()
+    """What is alike between our arms and those that write other table formats; empty without such arms."""
     started_at: str = ""
     digests: dict[str, str] | None = None
     """SHA-256 of samples and checks by file name.

@@ -39,6 +39,17 @@ def test_a_table_of_an_earlier_run_is_replaced(tmp_path: Path, table: Path) -> N
     assert [path.name for path in kept.folder.iterdir()] == ["arrow"]
 
 
+def test_rows_without_a_table_format_are_kept_and_replaced(tmp_path: Path) -> None:
+    rows = tmp_path / "v1"
+    rows.mkdir()
+    (rows / "part-0.parquet").write_text("rows")
+    kept = KeptTables(tmp_path / "out")
+    for _ in range(2):
+        kept.keep(rows, "sql_merge")
+        kept.check(["sql_merge"])
+    assert set(contents(kept.folder)) == {f"sql_merge/{MARK}", "sql_merge/part-0.parquet"}
+
+
 def test_a_folder_with_anything_else_is_replaced_only_on_demand(
     tmp_path: Path, table: Path
 ) -> None:

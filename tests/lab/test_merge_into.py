@@ -16,11 +16,15 @@ from serde_lab.lab.inputs.prepared import default_cache
 from serde_lab.lab.jars import manifest
 from serde_lab.lab.jars.manifest import FORMATS, Jar, fetch_jars
 from serde_lab.peers import table_formats
+from serde_lab.peers.format_likeness import FORMAT_ASPECTS
+from serde_lab.report.render import run_text
+from serde_lab.report.run.run_page import run_page
 from serde_lab.runs.model import Run
 from serde_lab.scenario.loading import parse_scenario
 from serde_lab.scenario.model import FORMAT_CONTROLS
 from tests.lab.jar_server import CONTENT, JAR, no_other_home
 from tests.lab.small_scenario import content, run_in_a_process, run_in_session, source
+from tests.report.page_reader import PageReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +40,16 @@ ARMS: list[Any] = [
 
 def document(folder: Path, *arms: Any) -> dict[str, Any]:
     return content(source(folder), arms, exchange="spark")
+
+
+def unbroken(text: str) -> str:
+    """`text` without blanks: a page may break long words anywhere."""
+    return "".join(text.split())
+
+
+def page_of(run: Run) -> str:
+    """The text of the run's report, unbroken."""
+    return unbroken(PageReader(run_text(run)).text)
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +97,24 @@ def test_the_kind_of_files_follows_the_table_s_type(merged: Run) -> None:
     for arm, found in facts.items():
         more = files[str(arm)] - int(found["base_files"])
         assert (more > 0) is (arm in ("delta_vectors", "iceberg_rows"))
+
+
+@pytest.mark.spark
+def test_the_page_says_what_each_way_costs_and_does_not_give(merged: Run) -> None:
+    page = run_page(merged)
+    said = [sentence.text for sentence in page.answer.sentences]
+    assert any(
+        one.startswith("The same upserts took: `delta` ") and "s of CPU" in one for one in said
+    )
+    lacks = "record keys, an index and incremental reads of updates"
+    assert f"What a Delta table does not give: {lacks}." in said
+    assert f"What an Iceberg table does not give: {lacks}." in said
+    shown = page_of(merged)
+    for one in FORMAT_ASPECTS:
+        assert unbroken(one.name) in shown
+    for form in (table_formats.DELTA, table_formats.ICEBERG):
+        assert form.session_conf["spark.sql.extensions"] in shown
+    assert "delta-spark_2.12-3.3.3.jar,delta-storage-3.3.3.jar" in shown
 
 
 @pytest.mark.spark
@@ -156,10 +188,12 @@ def test_without_their_jars_they_are_left_out_with_a_sentence(
     run = run_in_session(spark, document(tmp_path, "arrow", *ARMS[::2]), tmp_path)
     arms = {arm["arm"]: arm for arm in summarise(run)["arms"]}
     assert arms["arrow"]["status"] == "ok"
+    shown = page_of(run)
     for arm, control in (("delta", "delta_merge"), ("iceberg", "iceberg_merge")):
         assert arms[arm]["status"] == "missing"
         said = f"{control} ({stand_ins[control][0].coordinates}) is not on this machine: run"
         assert arms[arm]["missing"].startswith(f"{said} `serde-lab doctor --fetch-formats` (4 MB)")
+        assert unbroken(f"{arm} was left out: {said}") in shown
 
 
 def test_they_are_an_error_where_all_arms_are_required(

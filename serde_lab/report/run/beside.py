@@ -173,8 +173,8 @@ _SHARED = (
 )
 _SEVERAL = (
     "Arms whose settings of Spark differ ran in processes and Spark sessions of their own, all with the"
-    " settings that Apache Hudi needs. One cell ran at a time, with rounds interleaved between the sessions."
-    " Garbage is collected before each cell, outside the clock."
+    " settings that Apache Hudi needs, except those that write another table format. One cell ran at a time,"
+    " with rounds interleaved between the sessions. Garbage is collected before each cell, outside the clock."
 )
 _ISOLATED = (
     "The peers ran in a process and a Spark session of their own, beside that of the other arms, which had"

@@ -35,6 +35,7 @@ from serde_lab.report.run.shapes import shapes_headline, shapes_section
 from serde_lab.report.run.stream_latency import stream_headline, stream_section
 from serde_lab.report.run.time_split import merging_section, prediction_section, time_section
 from serde_lab.report.run.topology_costs import topologies_section
+from serde_lab.report.run.ways import ways_section, ways_sentences
 from serde_lab.runs.model import Run
 from serde_lab.runs.plain_text import plain
 
@@ -78,6 +79,7 @@ def _figures(facts: RunValues) -> tuple[Section | None, ...]:
         return (along, arms, time_section(facts), byte_section(facts), rounds_section(facts))
     return (
         search_section(facts),
+        ways_section(facts),
         arms,
         tables_section(facts),
         peers_section(facts),
@@ -136,6 +138,7 @@ def answer(facts: RunValues) -> Answer:
         sentences=(
             *_alarms(facts),
             *sentences,
+            *ways_sentences(facts),
             *floor_sentences(facts),
             *_correctness(facts),
         ),
