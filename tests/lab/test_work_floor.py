@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from serde_lab.errors import ScenarioError, UsageError
+from serde_lab.lab.cells.floor_cells import _own_use
 from serde_lab.lab.run_settings import RunSettings
 from serde_lab.lab.runner import run_scenario
+from serde_lab.measure.process_tree import TreeUse
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import Run
 from serde_lab.scenario.loading import parse_scenario
@@ -67,6 +69,13 @@ def alike(run: Run) -> None:
         }
         figures[cell.arm] = found
     assert figures["floor"] == figures["arrow"] != set()
+
+
+def test_the_jvm_and_the_moving_of_records_cost_the_floor_nothing() -> None:
+    # 9 s of the tree: 5.5 s of a JVM, 1.5 s of this process, 2 s of others, of which 0.5 s moved records
+    tree = TreeUse(cpu_s=9.0, peak_bytes=7, worker_cpu_s=2.0)
+    used = _own_use(tree, cpu_ns=1_500_000_000, moved_cpu_ns=500_000_000)
+    assert used == TreeUse(cpu_s=3.0, peak_bytes=7, worker_cpu_s=1.5)
 
 
 @pytest.mark.slow

@@ -62,7 +62,7 @@ _MOST_BESIDE, _LEAST_BESIDE_S = 0.05, 0.5
 _OF_A_TASK_S, _AROUND_A_TASK_S = 0.002, 0.025
 """What a task of a stream may add to these seconds. Micro-batches of 1,000 rows of two honest strategies had
 0.6 to 1.4 ms a task outside of the phases, and 12 ms around them, where Spark's worker unpickles the task."""
-_FLOOR_SHARE, _FLOOR_ROWS, _FLOOR_BYTES, _FLOOR_BATCH = 0.5, 32_768, 8 << 20, 2048
+_FLOOR_SHARE, _FLOOR_ROWS, _FLOOR_BYTES, _FLOOR_BATCH = 0.5, 32_768, 8 << 20, 512
 """The sample ends with the rows or the bytes, whichever comes first: at its highest level zstd compresses
 about a megabyte a second, and 32,768 rows of 300 columns have more than 200."""
 _ELSEWHERE = ("idle", "jvm", "lost")
@@ -314,7 +314,7 @@ def _parquet_bytes(commit: CommitInput) -> float:
             break
     if rows < 2:
         return 0.0
-    table = pa.Table.from_batches(held)
+    table = pa.Table.from_batches(held).combine_chunks()
     return (_written(table) - _written(table.slice(0, 1))) / (rows - 1) * commit.rows
 
 
