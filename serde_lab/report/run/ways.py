@@ -74,8 +74,10 @@ def ways_section(facts: RunValues) -> Section | None:
 
 
 def _ways(facts: RunValues) -> list[tuple[ArmValues, Mapping[str, Any]]]:
-    arms = {arm.name: arm for arm in facts.arms}
     stored = facts.run.header.ways
+    if not stored:
+        return []
+    arms = {arm.name: arm for arm in facts.arms}
     return [(arms[str(way["arm"])], way) for way in stored if way["arm"] in arms]
 
 
