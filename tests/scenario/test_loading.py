@@ -348,6 +348,8 @@ def test_rows_of_a_batch() -> None:
         ([("arm/2/changes", "framing")], "is only for strategies, not for a control"),
         ([("arm/2", {"name": "c", "control": "spark_native"}), ("measure", {"exchange": "inprocess"})],
          "arm.c: spark_native needs Spark, but measure.exchange is 'inprocess'"),
+        ([("measure", {"exchange": "inprocess"})],
+         "arm.c: exchange_only needs Spark, but measure.exchange is 'inprocess'"),
         ([("arm/2", {"name": "c", "peer": "hudi_spark"}), ("measure", {"exchange": "inprocess"})],
          "arm.c: hudi_spark needs Spark"),
         # gate
@@ -363,7 +365,7 @@ def test_what_cannot_be_is_said(changes: list[tuple[str, Any]], expected: str) -
 
 
 def test_an_inprocess_scenario_with_strategies_is_fine() -> None:
-    parse_scenario(changed(("measure", {"exchange": "inprocess"})))
+    parse_scenario(changed(("measure", {"exchange": "inprocess"}), *NO_CONTROL))
 
 
 def test_one_problem_is_one_line_and_several_are_listed() -> None:

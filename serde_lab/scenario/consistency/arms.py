@@ -29,7 +29,7 @@ EXECUTIONS: Mapping[str, tuple[str, ...]] = {
 }
 """Executions of the built-in strategies, so that `validate` need not import them; a test compares."""
 
-NEEDS_SPARK = ("spark_native", "parquet_floor", *UPSERT_CONTROLS)
+NEEDS_SPARK = ("exchange_only", "spark_native", "parquet_floor", *UPSERT_CONTROLS)
 FEWEST_ROWS = 1000
 """The smallest batch of a record class in the JVM."""
 
@@ -83,16 +83,16 @@ def _kind(key: str, arm: Arm, scenario: Scenario) -> Iterator[Problem]:
         yield from _record_peer(key, arm, scenario)
         return
     needs_spark = arm.control in NEEDS_SPARK or arm.kind == "peer"
-    if needs_spark and exchange != "spark":
-        yield Problem(
-            key,
-            f"{arm.subject} needs Spark, but measure.exchange is {exchange!r}; remove one of the two",
-        )
-    elif arm.kind != "strategy" and exchange == "none":
+    if arm.kind != "strategy" and exchange == "none":
         yield Problem(
             key,
             "measure.exchange 'none' only encodes and decodes, so every arm must be a strategy or one of"
             f" {', '.join(RECORD_PEERS)}",
+        )
+    elif needs_spark and exchange != "spark":
+        yield Problem(
+            key,
+            f"{arm.subject} needs Spark, but measure.exchange is {exchange!r}; remove one of the two",
         )
     if arm.frames_of is None:
         return
