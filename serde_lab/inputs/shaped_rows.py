@@ -157,8 +157,13 @@ def innermost_values(array: pa.Array) -> int:
     """How many values without nesting an array holds, nulls with them."""
     if pa.types.is_struct(array.type):
         return sum(innermost_values(member) for member in array.flatten())
-    if pa.types.is_list(array.type) or pa.types.is_map(array.type):
+    if pa.types.is_list(array.type):
         return innermost_values(array.flatten())
+    if pa.types.is_map(array.type):
+        # keys and items are those of the whole array, even if this is a slice of it
+        first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
+        inner = (child.slice(first, last - first) for child in (array.keys, array.items))
+        return sum(map(innermost_values, inner))
     return len(array)
 
 

@@ -14,7 +14,15 @@ import pytest
 
 from serde_lab.errors import UsageError
 from serde_lab.inputs.content_hash import checksum
-from serde_lab.inputs.shaped_rows import HOT_BUCKETS, Keys, Nesting, Shape, shaped_rows, write_rows
+from serde_lab.inputs.shaped_rows import (
+    HOT_BUCKETS,
+    Keys,
+    Nesting,
+    Shape,
+    innermost_values,
+    shaped_rows,
+    write_rows,
+)
 from serde_lab.table.index.bucket_index import bucket_ids
 
 ROWS = 4000
@@ -121,6 +129,23 @@ def test_nesting_is_two_deep(nesting: Nesting, wanted: pa.DataType) -> None:
     assert {len(one) for one in inner} == {1, 2, 3}
     if nesting == "maps":
         assert all(len({key for key, _ in value}) == len(value) for value in (*values, *inner))
+
+
+def test_the_innermost_values_are_counted() -> None:
+    maps = pa.array(
+        [[("a", [("b", 1), ("c", 2)])], None, [("d", [("e", 3)]), ("f", [])]],
+        pa.map_(pa.string(), pa.map_(pa.string(), pa.int64())),
+    )
+    # one outer key, two inner keys and two items, and so on
+    assert innermost_values(maps) == 5 + 4
+    assert innermost_values(maps.slice(1)) == 4
+    assert innermost_values(maps.slice(0, 1)) == 5
+    lists = pa.array([[[1, 2], [3]], None, [[], [None]]], pa.list_(pa.list_(pa.int64())))
+    assert innermost_values(lists) == 4
+    assert innermost_values(lists.slice(1)) == 1
+    structs = pa.array([{"a": 1, "b": [1, 2]}, {"a": None, "b": []}])
+    assert innermost_values(structs) == 4
+    assert innermost_values(structs.slice(1)) == 1
 
 
 @pytest.mark.parametrize("keys", ["long", "uuid", "five"])
