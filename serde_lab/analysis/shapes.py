@@ -77,10 +77,10 @@ class ShapeCost:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangedPlaces:
-    """Two arms of which `first` is faster in the middle and `second` at a value.
+class Pair:
+    """Two arms of which `first` is faster in the middle, and how they compare at a value of a factor.
 
-    Both ratios are `first`'s seconds over `second`'s, and both intervals leave out 1.
+    Both ratios are `first`'s seconds over `second`'s. The interval in the middle leaves out 1.
     """
 
     factor: str
@@ -90,24 +90,36 @@ class ChangedPlaces:
     in_the_middle: Ratio
     at_the_value: Ratio
 
+    @property
+    def changes_places(self) -> bool:
+        """Whether `second` is faster at the value, with an interval that leaves out 1."""
+        return self.at_the_value.decided and self.at_the_value.value > 1
+
 
 @dataclass(frozen=True, slots=True)
 class ShapeCosts:
     """All points of a run of `[shapes]`: `factors` has each factor's values in order, the middle's with them.
 
-    `missing` names the arms without a timing in the middle, to which nothing is relative.
+    `compared` is the number of pairs, over all points, of which one is faster in the middle. `missing` names
+    the arms without a timing in the middle, to which nothing is relative.
     """
 
     factors: Mapping[str, tuple[float | str, ...]]
     middles: Mapping[str, float | str]
     arms: tuple[str, ...]
     costs: tuple[ShapeCost, ...]
-    changed: tuple[ChangedPlaces, ...]
+    changed: tuple[Pair, ...]
+    compared: int
     missing: tuple[str, ...]
 
     def of(self, arm: str, factor: str) -> dict[float | str, ShapeCost]:
         """An arm's costs along a factor, by value; the middle has none."""
         return {one.value: one for one in self.costs if (one.arm, one.factor) == (arm, factor)}
+
+    @property
+    def by_chance(self) -> float:
+        """How many pairs would change places in `compared` if all were equally fast outside the middle."""
+        return self.compared * (1 - CONFIDENCE) / 2
 
     @property
     def worst(self) -> ShapeCost | None:
@@ -119,6 +131,7 @@ class ShapeCosts:
         return {
             "costs": [one.to_json() for one in self.costs],
             "changed_places": [asdict(one) for one in self.changed],
+            "compared_pairs": self.compared,
             "missing": list(self.missing),
         }
 
@@ -156,6 +169,7 @@ def shape_costs(
     order = {(place.factor, place.value): n for n, place in enumerate(places)}
     costs.sort(key=lambda one: (order[one.factor, one.value], list(names).index(one.arm)))
     factors = {one["name"]: tuple(one["values"]) for one in shapes["factor"]}
+    pairs = [one for at in order if at[0] and at in by_point for one in _compared(at, by_point)]
     return ShapeCosts(
         factors=factors,
         middles={
@@ -164,9 +178,8 @@ def shape_costs(
         },
         arms=tuple(names),
         costs=tuple(costs),
-        changed=tuple(
-            one for at in order if at[0] and at in by_point for one in _changed(at, by_point)
-        ),
+        changed=tuple(pair for pair in pairs if pair.changes_places),
+        compared=len(pairs),
         missing=tuple(name for name in names if name not in middle),
     )
 
@@ -219,23 +232,21 @@ def unpaired_ratio(values: Sequence[float], others: Sequence[float], scale: floa
     return Ratio(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), rounds)
 
 
-def _changed(
+def _compared(
     at: tuple[str, float | str | None],
     by_point: Mapping[tuple[str, float | str | None], Mapping[str, Rounds]],
-) -> Iterator[ChangedPlaces]:
-    """The pairs of arms of which another one is faster at a point than in the middle."""
+) -> Iterator[Pair]:
+    """The pairs of arms at a point that the middle tells apart."""
+    assert at[1] is not None
     here, there = by_point[at], by_point.get(("", None), {})
     for pair in combinations([name for name in there if name in here], 2):
-        ratios = [
+        middle, now = (
             paired_ratio(*(by_round(rounds[name], "seconds") for name in pair))
             for rounds in (there, here)
-        ]
-        middle, now = ratios
-        if middle is None or now is None or not (middle.decided and now.decided):
+        )
+        if middle is None or now is None or not middle.decided:
             continue
-        if (middle.value < 1) == (now.value < 1):
-            continue
-        assert at[1] is not None
-        first, second = pair if middle.value < 1 else pair[::-1]
-        turned = (middle, now) if middle.value < 1 else (middle.inverse, now.inverse)
-        yield ChangedPlaces(at[0], at[1], first, second, *turned)
+        if middle.value < 1:
+            yield Pair(at[0], at[1], *pair, middle, now)
+        else:
+            yield Pair(at[0], at[1], *pair[::-1], middle.inverse, now.inverse)

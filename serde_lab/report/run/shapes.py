@@ -63,15 +63,15 @@ def shapes_headline(facts: RunValues) -> tuple[str, str, tuple[Sentence, ...]] |
         key=lambda one: -one.kinder.value,
     )
     said = (
-        "No arm costs more than twice as much as in the middle, by value or by byte, with certainty."
+        "No arm costs more than twice as much as in the middle, by value or by byte, with its whole interval."
         if not above
-        else f"{_count(above)} certainly more than twice as much as in the middle, by value and by byte:"
-        f" {_named(above)}."
+        else f"{_count(above)} more than twice as much as in the middle with the whole interval, by value and"
+        f" by byte: {_named(above)}."
     )
     moved = (
-        f"Two arms certainly change places in {notation.plural(len(found.changed), 'case')}."
+        f"Two arms change places in {notation.plural(len(found.changed), 'case')}; {_chance(found)}."
         if found.changed
-        else "No two arms certainly change places with any factor."
+        else "No two arms change places with any factor, as far as 95 % intervals tell."
     )
     return (
         f"{worst.kinder.text}×",
@@ -163,11 +163,18 @@ def _line(found: ShapeCosts, arm: str, factor: str, role: str) -> Line | None:
     return Line(arm, role, tuple(points), joined, tuple(ranges))
 
 
+def _chance(found: ShapeCosts) -> str:
+    """What to hold against changed places: with many pairs some come about by chance."""
+    by_chance = f"{found.by_chance:.1f}" if found.by_chance < 10 else f"{found.by_chance:.0f}"
+    return (
+        f"{notation.plural(found.compared, 'pair')} were compared, of which chance alone would let at most"
+        f" about {by_chance} change"
+    )
+
+
 def _changes(found: ShapeCosts) -> Points | Sentence:
     if not found.changed:
-        return Sentence(
-            "No two arms certainly change places: no pair has intervals on either side of 1."
-        )
+        return Sentence("No two arms change places: no pair has intervals on either side of 1.")
     return Points(
         tuple(
             (
