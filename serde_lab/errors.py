@@ -22,8 +22,9 @@ are outcomes, not errors: `serde_lab.gate` returns them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from typing import Any
 
 
 class LabError(Exception):
@@ -115,6 +116,14 @@ def reason_of(exc: BaseException) -> str:
     if isinstance(exc, LabError):
         return exc.message
     return f"{type(exc).__name__}: {(str(exc).strip().splitlines() or [''])[0]}"
+
+
+def outcome_of(call: Callable[..., Any], *arguments: Any) -> tuple[bool, Any]:
+    """Whether the call raised, and its result or error; errors become ours, which a pipe can carry."""
+    try:
+        return False, call(*arguments)
+    except Exception as exc:  # a plug-in or Spark may raise anything
+        return True, exc if isinstance(exc, LabError) else LabError(reason_of(exc))
 
 
 WORST_FIRST = (130, 1, 2, 4, 3, 5, 0)

@@ -201,10 +201,14 @@ class _Block:
     def _below(self, purpose: str, limit: int, counters: Draws | None = None) -> Ints:
         return (self._draw(purpose, counters) % np.uint64(limit)).astype(np.int64)
 
+    def _fractions(self, purpose: str) -> npt.NDArray[np.float64]:
+        """From 0 up to, but not including, 1."""
+        return (self._draw(purpose) >> np.uint64(11)).astype(np.float64) / 2.0**53
+
     def _with_nulls(self, name: str, values: pa.Array) -> pa.Array:
         if not self._shape.nulls:
             return values
-        chance = (self._draw(f"{name}/null") >> np.uint64(11)).astype(np.float64) / 2.0**53
+        chance = self._fractions(f"{name}/null")
         # `take` gives null for a null index, for every type
         at = np.arange(self._rows, dtype=np.int64)
         return values.take(pa.array(at, mask=chance < self._shape.nulls))
@@ -252,7 +256,7 @@ class _Block:
         if place == 0:
             return pa.array(self._below(name, 10**12))
         if place == 1:
-            return pa.array((self._draw(name) >> np.uint64(11)).astype(np.float64) / 2.0**33)
+            return self._doubles(name)
         if place == 2:
             return pa.array(self._below(name, 10**6).astype(np.int32))
         if place == 3:
@@ -293,7 +297,7 @@ class _Block:
         )
 
     def _doubles(self, purpose: str) -> pa.Array:
-        return pa.array((self._draw(purpose) >> np.uint64(11)).astype(np.float64) / 2.0**33)
+        return pa.array(self._fractions(purpose) * 2.0**20)
 
     def _lists(self, name: str) -> pa.Array:
         outer, inner = self._two_deep(name)

@@ -25,7 +25,7 @@ from serde_lab.lab.jars.manifest import (
     by_hand,
     find_jar,
     find_jars,
-    megabytes,
+    how_to_get,
 )
 from serde_lab.lab.session.session import find_java
 
@@ -154,10 +154,7 @@ def _jars(
     except LabError as exc:
         return Prerequisite(name, "warning", exc.message, exc.hint or "")
     if missing:
-        advice = (
-            f"needed by {needed_by}: run `serde-lab doctor {option}` ({megabytes(missing)}), or for each"
-            f" {by_hand(missing[0])}"
-        )
+        advice = f"needed by {needed_by}: {how_to_get(missing, option)}"
         lacking = f"{len(missing)} of {len(jars)} {what} are not on this machine"
         return Prerequisite(name, "warning", lacking, advice)
     if len(jars) == 1:

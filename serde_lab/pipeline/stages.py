@@ -18,7 +18,12 @@ import pyarrow.compute as pc
 
 from serde_lab.errors import DataError
 from serde_lab.measure.timeline import TaskTimeline
-from serde_lab.pipeline.exchange.frames import BATCH_BYTES, FrameReceiver, FrameSender
+from serde_lab.pipeline.exchange.frames import (
+    BATCH_BYTES,
+    FrameReceiver,
+    FrameSender,
+    order_of_lanes,
+)
 from serde_lab.pipeline.exchange.routing import BY_BUCKET, Outgoing, Targets, Task
 from serde_lab.pipeline.handles.file_groups import FileGroupWriter
 from serde_lab.pipeline.plan import WritePlan
@@ -95,9 +100,7 @@ def keep_stage(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[
         bound = task.plan.bind()
     for enveloped, target, _ in _keyed(task, batches, _MOST_ROWS, "group"):
         with timeline.phase("group"):
-            # numpy radix-sorts short integers, four times as fast
-            short = target.astype(np.uint16) if task.plan.targets < 1 << 16 else target
-            order = np.argsort(short, kind="stable")
+            order = order_of_lanes(target, task.plan.targets)
             records = bound.from_arrow(enveloped).take(order)
             found, starts = np.unique(target[order], return_index=True)
             ends = [*starts[1:].tolist(), len(order)]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from serde_lab.errors import ScenarioError, SetupError
 from serde_lab.lab.jars import manifest
-from serde_lab.lab.jars.manifest import HUDI, by_hand, find_jar, find_jars, megabytes
+from serde_lab.lab.jars.manifest import HUDI, by_hand, find_jar, find_jars, how_to_get
 from serde_lab.peers import apache_hudi
 from serde_lab.peers.hudi_arms import ARMS, HudiArm
 from serde_lab.peers.record_classes import RECORD_CLASSES, RecordClass
@@ -76,10 +76,7 @@ def _formats(arms: Sequence[Arm], required: bool) -> tuple[tuple[SessionPlan, ..
         if lacking:
             listed = ", ".join(jar.coordinates for jar in lacking)
             why = f"{jars[0].title} ({listed}) is not on this machine"
-            advice = (
-                f"run `serde-lab doctor --fetch-formats` ({megabytes(lacking)}), or for each"
-                f" {by_hand(lacking[0])}"
-            )
+            advice = how_to_get(lacking, "--fetch-formats")
             if required:
                 raise SetupError(f"{', '.join(sorted(names))}: {why}", hint=advice)
             reasons |= dict.fromkeys(sorted(names), f"{why}: {advice}")

@@ -155,9 +155,10 @@ def fetch_jars(
     return find_jars(jars, environ)[0]
 
 
-def megabytes(jars: Sequence[Jar]) -> str:
-    """The size of `jars` for a sentence, such as "55 MB"."""
-    return f"{sum(jar.size_bytes for jar in jars) / 1e6:.0f} MB"
+def how_to_get(jars: Sequence[Jar], option: str) -> str:
+    """Advice for getting these jars: the option of `doctor` that downloads them, or by hand."""
+    size = sum(jar.size_bytes for jar in jars) / 1e6
+    return f"run `serde-lab doctor {option}` ({size:.0f} MB), or for each {by_hand(jars[0])}"
 
 
 def by_hand(jar: Jar, environ: Mapping[str, str] = os.environ) -> str:

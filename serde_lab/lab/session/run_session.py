@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from serde_lab.errors import LabError, SetupError, reason_of
+from serde_lab.errors import SetupError, outcome_of
 from serde_lab.lab.cells.cell import CellResult, MeasurableCell
 from serde_lab.lab.cells.dataset_cells import DatasetCells
 from serde_lab.lab.cells.peer_arms import SessionPlan, recorded_jars
@@ -242,12 +242,4 @@ def _serve(pipe: Connection, work: Path, plan: SessionPlan, measured: Measured) 
         verbs: dict[str, Callable[..., Any]] = {"open": open_session}
         while True:
             verb, arguments = pipe.recv()
-            pipe.send(_outcome(verbs[verb], *arguments))
-
-
-def _outcome(call: Callable[..., Any], *arguments: Any) -> tuple[bool, Any]:
-    """Whether the call raised, and its result or error; errors become ours, which a pipe can carry."""
-    try:
-        return False, call(*arguments)
-    except Exception as exc:  # a plug-in or Spark may raise anything
-        return True, exc if isinstance(exc, LabError) else LabError(reason_of(exc))
+            pipe.send(outcome_of(verbs[verb], *arguments))

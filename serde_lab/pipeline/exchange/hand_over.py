@@ -26,7 +26,7 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from serde_lab.errors import LabError, OptionError, reason_of
+from serde_lab.errors import LabError, OptionError, outcome_of
 from serde_lab.measure.timeline import SYSTEM_CLOCK, AttemptReport, Clock, TaskReport, TaskTimeline
 from serde_lab.pipeline.exchange.in_process import Exchange, summed
 from serde_lab.pipeline.exchange.routing import Hop, Task
@@ -242,17 +242,9 @@ def _serve(pipe: Connection) -> None:
     with suppress(EOFError, OSError):
         while True:
             call, arguments = pipe.recv()
-            pipe.send(_outcome(call, hands, *arguments))
+            pipe.send(outcome_of(call, hands, *arguments))
     # nothing is left to clean up, and objects that were set aside would be reported as lost
     os._exit(0)
-
-
-def _outcome(call: Callable[..., Any], *arguments: Any) -> tuple[bool, Any]:
-    """Whether the call raised, and its result or error; errors become ours, which a pipe can carry."""
-    try:
-        return False, call(*arguments)
-    except Exception as exc:
-        return True, exc if isinstance(exc, LabError) else LabError(reason_of(exc))
 
 
 def _warmed_up(_: Hands, rows: int, folder: str) -> None:
