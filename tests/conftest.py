@@ -111,19 +111,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _small_calibration() -> None:
-    """Runs in this process calibrate with less work."""
-    import tests.small_calibration  # noqa: F401 - changes this process
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _forked_reader() -> None:
-    """Runs in this process fork the processes that decode their frames, without namespaces of their own."""
-    from serde_lab.lab.checks import referee, stand_alone
-    from tests.forked_reader import FORKED, NO_NAMESPACES
-
-    stand_alone.subprocess = FORKED  # type: ignore[assignment]
-    stand_alone.isolation = referee.isolation = NO_NAMESPACES  # type: ignore[assignment]
+def _short_runs() -> None:
+    """Runs in this process are shorter."""
+    import tests.short_runs  # noqa: F401 - changes this process
 
 
 @pytest.fixture(scope="session")

@@ -18,9 +18,9 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from serde_lab.analysis.cell_values import Rounds, by_round
+from serde_lab.analysis.ratios import two_sided_t
 
 ROW, BATCH = "row", "batch"
 METRICS: Mapping[str, str] = {
@@ -180,7 +180,7 @@ def factor_effects(found: Sequence[Observation], metric: str) -> FactorEffects |
     if model.degrees_of_freedom < 1:
         return None
     cells = sorted({one.combination for one in found})
-    quantile = float(stats.t.ppf(0.975, model.degrees_of_freedom))
+    quantile = two_sided_t(model.degrees_of_freedom)
     effects = []
     for group, change, where, weights in _contrasts(cells):
         contrast = model.contrast(weights)

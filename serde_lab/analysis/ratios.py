@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy import special  # not scipy.stats, whose import takes a second
 
 from serde_lab.analysis.cell_values import Rounds, by_round
 
@@ -121,13 +121,14 @@ def _chance(ratio: Ratio, rounds: int) -> float:
     assert ratio.low is not None
     assert ratio.high is not None
     reach = math.log(ratio.high / ratio.low) / 2
-    spread = reach * math.sqrt(ratio.rounds) / _two_sided_t(ratio.rounds)
+    spread = reach * math.sqrt(ratio.rounds) / two_sided_t(ratio.rounds - 1)
     away = abs(math.log(ratio.value)) * math.sqrt(rounds) / spread
-    return float(stats.nct.sf(_two_sided_t(rounds), rounds - 1, away))
+    return 1 - float(special.nctdtr(rounds - 1, away, two_sided_t(rounds - 1)))
 
 
-def _two_sided_t(rounds: int) -> float:
-    return float(stats.t.isf((1 - CONFIDENCE) / 2, rounds - 1))
+def two_sided_t(freedom: float) -> float:
+    """How many standard errors a 95 % interval reaches to each side: Student's t."""
+    return float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2))
 
 
 def ratio_of(logs: Sequence[float]) -> Ratio:
@@ -137,7 +138,7 @@ def ratio_of(logs: Sequence[float]) -> Ratio:
     if values.size < 2:
         return Ratio(math.exp(mean), None, None, values.size)
     error = float(values.std(ddof=1) / math.sqrt(values.size))
-    reach = error * _two_sided_t(values.size)
+    reach = error * two_sided_t(values.size - 1)
     return Ratio(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), values.size)
 
 

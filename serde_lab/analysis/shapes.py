@@ -13,10 +13,9 @@ from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
-from scipy import stats
 
 from serde_lab.analysis.cell_values import Rounds, by_round
-from serde_lab.analysis.ratios import CONFIDENCE, Ratio, paired_ratio
+from serde_lab.analysis.ratios import CONFIDENCE, Ratio, paired_ratio, two_sided_t
 
 MOST_TIMES = 2.0
 """By value or by byte, whichever is kinder, a strategy should cost at most this many times the middle."""
@@ -228,7 +227,7 @@ def unpaired_ratio(values: Sequence[float], others: Sequence[float], scale: floa
         return Ratio(math.exp(mean), math.exp(mean), math.exp(mean), rounds)
     sizes = (len(ours), len(theirs))
     freedom = whole**2 / sum(part**2 / (n - 1) for part, n in zip(parts, sizes, strict=True))
-    reach = math.sqrt(whole) * float(stats.t.isf((1 - CONFIDENCE) / 2, freedom))
+    reach = math.sqrt(whole) * two_sided_t(freedom)
     return Ratio(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), rounds)
 
 

@@ -1,15 +1,12 @@
-"""A scenario small enough to run in a test: the user's own parquet, a set-up and an upsert.
-
-Owns made-up rows and the TOML around them. Must not know what a test does with a run.
-"""
+"""A scenario small enough to run in a test: the user's own parquet, a set-up and an upsert."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
@@ -138,11 +135,18 @@ class SharedSession(AbstractContextManager["SharedSession"]):
         self._environment.update(self._before)
 
 
-def run_in_session(spark: SparkSession, whole: Mapping[str, Any], folder: Path) -> Run:
-    """The run of a scenario in the tests' session: no JVM and no process are started for it."""
+@contextmanager
+def shared_session(spark: SparkSession) -> Iterator[None]:
+    """Runs on Spark take place in the tests' session: no JVM and no process are started for them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "RunSession", lambda *_: SharedSession(spark))
-        settings = RunSettings(folder / "results", folder / "cache", folder / "work")
+        yield
+
+
+def run_in_session(spark: SparkSession, whole: Mapping[str, Any], folder: Path) -> Run:
+    """The run of a scenario in the tests' session."""
+    settings = RunSettings(folder / "results", folder / "cache", folder / "work")
+    with shared_session(spark):
         outcome = run_scenario(parse_scenario(dict(whole), "small.toml"), settings)
     run = load_run(outcome.path)
     assert outcome.exit_status == 0, [cell.error for cell in run.cells] + list(run.checks)
@@ -152,7 +156,7 @@ def run_in_session(spark: SparkSession, whole: Mapping[str, Any], folder: Path) 
 def run_in_a_process(whole: Mapping[str, Any], folder: Path) -> Run:
     """The run of a scenario, in a process of its own: one process has one Spark session."""
     (folder / "small.toml").write_text(toml(whole))
-    command = [sys.executable, "-m", "tests.small_calibration", "run", "small.toml"]
+    command = [sys.executable, "-m", "tests.short_runs", "run", "small.toml"]
     command += ["--cache", "cache"]
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from serde_lab.analysis.summary import summarise
+from serde_lab.cli.app import main
 from serde_lab.lab.cells.peer_arms import options_of_peer, plan_peers
+from serde_lab.lab.jars import manifest, repository
 from serde_lab.lab.jars.manifest import HUDI
 from serde_lab.peers.apache_hudi import SESSION_CONF
 from serde_lab.peers.likeness import ASPECTS
@@ -20,7 +21,10 @@ from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import Run
 from serde_lab.scenario.hudi_options import MERGERS
 from serde_lab.scenario.loading import parse_scenario
-from tests.lab.small_scenario import content, source, toml
+from tests.lab.small_scenario import content, shared_session, source, toml
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 REPOSITORY = Path(__file__).parents[2]
 PEERS = ("hudi_avro", "hudi_spark", "hudi_one_exchange", "hudi_spark_tuned")
@@ -36,27 +40,23 @@ def document(folder: Path, arms: list[Any] = ARMS, **table: Any) -> dict[str, An
     return {**made, "commit": COMMITS, "reference": arms[-1]["name"]}
 
 
-# Nothing outside of this folder is looked into: the bundle may be in the home of whoever runs the tests.
-NO_HOME = """
-import sys
-from pathlib import Path
-from serde_lab.cli.app import main
-from serde_lab.lab.jars import manifest as jars
-from serde_lab.lab.jars import repository as maven_repository
-jars.homes = maven_repository.homes = lambda environ: []
-sys.exit(main(sys.argv[1:]))
-"""
-
-
-def run(folder: Path, *options: str, homeless: bool = False) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """The command line, in a process of its own: one process has one Spark session."""
-    started = ["-c", NO_HOME] if homeless else ["-m", "tests.small_calibration"]
-    command = [sys.executable, *started, "run", "small.toml", *options]
-    hidden = {HUDI.variable: "", "SERDE_LAB_CACHE": str(folder / "cache")} if homeless else {}
-    environ = {**os.environ, "PYTHONPATH": str(REPOSITORY), **hidden}
+    command = [sys.executable, "-m", "tests.short_runs", "run", "small.toml", *options]
+    environ = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     return subprocess.run(
         command, cwd=folder, env=environ, capture_output=True, text=True, check=False
     )
+
+
+@pytest.fixture
+def no_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing outside of the test's folder is looked into: whoever runs the tests may have the bundle."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(HUDI.variable, "")
+    monkeypatch.setenv("SERDE_LAB_CACHE", str(tmp_path / "cache"))
+    for module in (manifest, repository):
+        monkeypatch.setattr(module, "homes", lambda _: [])
 
 
 def only_run(folder: Path) -> Run:
@@ -132,33 +132,39 @@ def test_what_all_arms_share_is_recorded(beside: Run) -> None:
 
 
 @pytest.mark.spark
-def test_a_missing_bundle_leaves_the_other_arms(tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(toml(document(tmp_path)))
-    done = run(tmp_path, "--cache", "cache", homeless=True)
-    assert done.returncode == 0, done.stderr
-    assert "doctor --fetch-hudi" in done.stderr
+@pytest.mark.usefixtures("no_bundle")
+def test_a_missing_bundle_leaves_the_other_arms(
+    tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = document(tmp_path)
+    (tmp_path / "small.toml").write_text(toml(asked))
+    with shared_session(spark):
+        assert main(["run", "small.toml", "--cache", "cache"]) == 0
+    assert "doctor --fetch-hudi" in capsys.readouterr().err
     summary = summarise(only_run(tmp_path))
     assert {arm["arm"]: arm["status"] for arm in summary["arms"]} == {
         "internal_row": "ok",
         **dict.fromkeys(PEERS, "missing"),
     }
     assert all("--hudi-jar" in arm["missing"] for arm in summary["arms"][1:])
-    assert "spark.kryo.registrator" not in only_run(tmp_path).header.spark_conf
+    scenario = parse_scenario(asked)
+    (plain,) = plan_peers(scenario, scenario.arms).sessions
+    assert (plain.jars, dict(plain.conf)) == ((), {})
 
 
-@pytest.mark.slow
-def test_a_missing_bundle_is_an_error_where_peers_are_required(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("no_bundle")
+def test_a_missing_bundle_is_an_error_where_peers_are_required(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "small.toml").write_text(toml(document(tmp_path)))
-    done = run(tmp_path, "--require-peers", homeless=True)
-    assert done.returncode == 1
+    assert main(["run", "small.toml", "--require-peers"]) == 1
     assert (
         "hudi_avro, hudi_one_exchange, hudi_spark, hudi_spark_tuned: Apache Hudi's bundle"
-        in done.stderr
+        in capsys.readouterr().err
     )
     assert not (tmp_path / "results").exists()
-    wrong = run(tmp_path, "--hudi-jar", "nowhere.jar", homeless=True)
-    assert wrong.returncode == 1
-    assert "nowhere.jar, which is not a file" in wrong.stderr
+    assert main(["run", "small.toml", "--hudi-jar", "nowhere.jar"]) == 1
+    assert "nowhere.jar, which is not a file" in capsys.readouterr().err
 
 
 def bundle(folder: Path) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -17,7 +17,10 @@ from serde_lab.records.operation import Operation
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import Run
 from serde_lab.scenario.loading import parse_scenario
-from tests.lab.small_scenario import content, rows, run_in_a_process, source
+from tests.lab.small_scenario import content, rows, run_in_session, source
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.slow
 
@@ -68,11 +71,11 @@ def test_every_operation_is_measured_and_right(kind: str, arms: list[Any], tmp_p
 
 
 @pytest.mark.spark
-def test_over_spark(tmp_path: Path) -> None:
+def test_over_spark(spark: SparkSession, tmp_path: Path) -> None:
     by_bytes = {"name": "by_bytes", "strategy": "arrow", "shuffle": "rdd"}
     whole = document(tmp_path, [*ARMS[:1], "arrow", by_bytes], "spark", "MERGE_ON_READ")
     whole["commit"].insert(0, INSERT)
-    run = run_in_a_process(whole | {"reference": "state"}, tmp_path)
+    run = run_in_session(spark, whole | {"reference": "state"}, tmp_path)
     all_is_well(run, len(whole["commit"]))
 
 

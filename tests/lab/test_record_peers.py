@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from serde_lab.analysis.summary import summarise
+from serde_lab.cli.app import main
 from serde_lab.lab.cells.verb_times import COME_BACK, VERBS
 from serde_lab.report.render import render_run
 from serde_lab.runs.directory import load_run
 from serde_lab.scenario.model import RECORD_PEERS
 from tests.lab.small_scenario import content, source, toml
-from tests.lab.test_beside_peers import run
+from tests.lab.test_beside_peers import no_bundle, run  # noqa: F401 (a fixture)
 
 ARMS: list[Any] = ["internal_row", *({"name": name, "peer": name} for name in RECORD_PEERS)]
 
@@ -57,11 +58,13 @@ def test_record_classes_are_measured_and_checked_beside_strategies(
 
 
 @pytest.mark.slow
-def test_without_the_bundle_they_are_missing_with_a_sentence(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("no_bundle")
+def test_without_the_bundle_they_are_missing_with_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     written(tmp_path)
-    done = run(tmp_path, "--cache", "cache", homeless=True)
-    assert done.returncode == 0, done.stderr
-    assert "hudi_spark_record is missing: Apache Hudi's bundle" in done.stderr
+    assert main(["run", "small.toml", "--cache", "cache"]) == 0
+    assert "hudi_spark_record is missing: Apache Hudi's bundle" in capsys.readouterr().err
     found = summarise(load_run(only_run_path(tmp_path)))
     assert {arm["arm"]: arm["status"] for arm in found["arms"]} == {
         "internal_row": "ok",

@@ -37,10 +37,10 @@ def test_no_more_than_a_mebibyte_is_kept_unless_a_frame_is_larger() -> None:
 
 
 def test_where_nothing_can_be_isolated_it_says_why(tmp_path: Path) -> None:
-    since = time.time()
-    missing = isolation.obstacle("no_such_module", tmp_path, since)
+    enclosure = isolation.Enclosure.without_changes_since(time.time())
+    missing = enclosure.obstacle("no_such_module", tmp_path)
     assert missing
-    if isolation.obstacle(MODULE, tmp_path, since) == "":
+    if enclosure.obstacle(MODULE, tmp_path) == "":
         assert missing == "ModuleNotFoundError: No module named 'no_such_module'"
 
 
@@ -64,7 +64,7 @@ def test_an_arm_whose_frames_were_not_read(
     obstacle: str, answer: Answer, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the frames themselves may speak against an arm, and nothing but them for it."""
-    monkeypatch.setattr(referee.isolation, "obstacle", lambda *_: obstacle)
+    monkeypatch.setattr(referee.isolation.Enclosure, "obstacle", lambda *_: obstacle)
     monkeypatch.setattr(stand_alone, "read_back", lambda sent, *_: dict.fromkeys(sent, answer))
     judge = Referee(None, None, tmp_path, 0.0)  # type: ignore[arg-type]
     arms = {"a": ("arrow", SerdeOptions())}

@@ -6,10 +6,11 @@ of another distribution is an arm like any other.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -105,22 +106,34 @@ def in_process(folder: Path, results: str, *overrides: str, scenario: str = "sma
     return load_run(done.path)
 
 
-def on_spark(folder: Path, cores: int, arms: Sequence[str], scenario: str = "small.toml") -> Run:
-    """In a process of its own, since one process has one Spark session."""
-    results = f"cores-{cores}-{scenario}"
-    command = [sys.executable, "-m", "tests.small_calibration", "run", scenario]
-    command += ["--results", results, "--cache", "cache", "--set", "measure.exchange=spark"]
-    command += ["--set", f"measure.cores={cores}"]
-    for arm in arms:
-        command += ["--strategy", arm]
+CALLS = """
+import json, sys
+import tests.short_runs
+from serde_lab.cli.app import main
+sys.exit(next(filter(None, map(main, json.loads(sys.argv[1]))), 0))
+"""
+"""Runs one command line after the other, up to the first that fails."""
+
+
+@pytest.fixture(scope="module")
+def spark_runs(folder: Path) -> Mapping[str, Run]:
+    """Runs on Spark by name, each in a session of its own, one after the other in a process of their own."""
+    chosen = [word for arm in ON_SPARK for word in ("--strategy", arm)]
+    asked = {
+        "cores-1": ["small.toml", "--set", "measure.cores=1", *chosen],
+        "cores-4": ["small.toml", "--set", "measure.cores=4", *chosen],
+        "plug-in": ["plug-in.toml", "--set", "measure.cores=2"],
+    }
+    common = ["--cache", "cache", "--set", "measure.exchange=spark", "--results"]
+    calls = [["run", *words, *common, name] for name, words in asked.items()]
     path = os.pathsep.join([str(folder / "site"), str(REPOSITORY)])
     done = subprocess.run(
-        command, cwd=folder, env={**os.environ, "PYTHONPATH": path},
+        [sys.executable, "-c", CALLS, json.dumps(calls)],
+        cwd=folder, env={**os.environ, "PYTHONPATH": path},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    (found,) = (folder / results / "small").iterdir()
-    return load_run(found)
+    return {name: load_run(next((folder / name / "small").iterdir())) for name in asked}
 
 
 def exact(run: Run) -> dict[tuple[str, str, int | None], float]:
@@ -152,10 +165,12 @@ def test_every_arm_writes_the_users_rows(first: Run) -> None:
 @pytest.mark.parametrize(
     "run", [pytest.param("spark", marks=pytest.mark.spark), pytest.param("inprocess")]
 )
-def test_a_plug_in_is_an_arm_like_any_other(run: str, folder: Path) -> None:
+def test_a_plug_in_is_an_arm_like_any_other(
+    run: str, folder: Path, request: pytest.FixtureRequest
+) -> None:
     scenario = "plug-in.toml"
     found = (
-        on_spark(folder, 2, ["arrow", "json_lines"], scenario)
+        request.getfixturevalue("spark_runs")["plug-in"]
         if run == "spark"
         else in_process(folder, "plugged", scenario=scenario)
     )
@@ -208,8 +223,8 @@ def test_another_seed_of_the_data_moves_others(first: Run, folder: Path) -> None
 @pytest.mark.spark
 @pytest.mark.parametrize("cores", [1, 4])
 def test_spark_moves_the_same_bytes_on_any_number_of_cores(
-    cores: int, first: Run, folder: Path
+    cores: int, first: Run, spark_runs: Mapping[str, Run]
 ) -> None:
     expected = {key: value for key, value in exact(first).items() if key[0] in ON_SPARK}
     assert len(expected) == len(EXACT) * len(ON_SPARK)
-    assert exact(on_spark(folder, cores, ON_SPARK)) == expected
+    assert exact(spark_runs[f"cores-{cores}"]) == expected

@@ -76,7 +76,7 @@ class Lab:
         environment = self.environment
         if stop is not None:
             environment |= {"STOPPED_BY": str(int(stop[0])), "STOPPED_AT": str(stop[1])}
-        command = [sys.executable, "-m", "tests.small_calibration", "run", *arguments]
+        command = [sys.executable, "-m", "tests.short_runs", "run", *arguments]
         command += ["--results", "results", "--reports", "reports", "--cache", "cache"]
         with subprocess.Popen(
             command,

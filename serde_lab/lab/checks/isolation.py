@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,63 +30,71 @@ _START_S = 120.0
 _DEVICES = ("/dev/null", "/dev/urandom", "/dev/random", "/dev/zero")
 
 
-def enclosed(command: Sequence[str], folder: Path, since_s: float) -> list[str]:
-    """The command line that runs `command` in namespaces; it may read and write `folder`.
+@dataclass(frozen=True, slots=True)
+class Enclosure:
+    """What an isolated process finds; to look for it takes a second, so it is looked for once."""
 
-    `since_s`: package files that changed since then, in seconds since 1970, are hidden.
-    """
-    places = [Path(path).absolute() for path in _shown() if Path(path).exists()]
-    # by both names, since a folder may be reached through a link
-    shown = sorted({str(one) for place in places for one in (place, place.resolve())})
-    roots = [path for path in shown if not any(path.startswith(f"{other}/") for other in shown)]
-    folder = folder.resolve()
-    root = folder / "root"
-    root.mkdir(parents=True, exist_ok=True)
-    nothing = folder / "nothing"
-    nothing.touch()
-    links = {path: os.readlink(path) for path in _LIBRARIES if Path(path).is_symlink()}  # noqa: PTH115
-    spec = {
-        "root": str(root),
-        "folder": str(folder),
-        "shown": roots,
-        "hidden": [path for one in roots for path in _changed(one, since_s)],
-        "nothing": str(nothing),
-        "links": links,
-        "devices": [path for path in _DEVICES if Path(path).exists()],
-        "command": list(command),
-        "environment": {
-            "PATH": "/usr/bin:/bin",
-            "HOME": str(folder),
-            "TMPDIR": str(folder),
-            "LANG": "C.UTF-8",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-        },
-    }
-    file = folder / "isolation.json"
-    file.write_text(json.dumps(spec))
-    return [sys.executable, "-I", "-S", __file__, str(file)]
+    shown: tuple[str, ...]
+    """Files and folders that it may read."""
+    hidden: tuple[str, ...]
+    """Files in them that are empty there."""
 
+    @classmethod
+    def without_changes_since(cls, since_s: float) -> Enclosure:
+        """Python, its packages and shared libraries, without what changed since then, in seconds since 1970."""
+        places = [Path(path).absolute() for path in _shown() if Path(path).exists()]
+        # by both names, since a folder may be reached through a link
+        shown = sorted({str(one) for place in places for one in (place, place.resolve())})
+        roots = [path for path in shown if not any(path.startswith(f"{other}/") for other in shown)]
+        return cls(tuple(roots), tuple(path for one in roots for path in _changed(one, since_s)))
 
-def obstacle(module: str, folder: Path, since_s: float) -> str:
-    """Why no process can be isolated here that imports `module`; "" if one can.
+    def command(self, command: Sequence[str], folder: Path) -> list[str]:
+        """The command line that runs `command` in namespaces; it may read and write `folder`."""
+        folder = folder.resolve()
+        root = folder / "root"
+        root.mkdir(parents=True, exist_ok=True)
+        nothing = folder / "nothing"
+        nothing.touch()
+        links = {path: os.readlink(path) for path in _LIBRARIES if Path(path).is_symlink()}  # noqa: PTH115
+        spec = {
+            "root": str(root),
+            "folder": str(folder),
+            "shown": self.shown,
+            "hidden": self.hidden,
+            "nothing": str(nothing),
+            "links": links,
+            "devices": [path for path in _DEVICES if Path(path).exists()],
+            "command": list(command),
+            "environment": {
+                "PATH": "/usr/bin:/bin",
+                "HOME": str(folder),
+                "TMPDIR": str(folder),
+                "LANG": "C.UTF-8",
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            },
+        }
+        file = folder / "isolation.json"
+        file.write_text(json.dumps(spec))
+        return [sys.executable, "-I", "-S", __file__, str(file)]
 
-    It starts one, so an environment that is built in an unusual way shows here and not in what the process
-    is for. `folder` is for scratch files.
-    """
-    if not sys.platform.startswith("linux"):
-        return "only Linux has namespaces"
-    command = [sys.executable, "-P", "-c", f"import {module}"]
-    try:
-        done = subprocess.run(
-            enclosed(command, folder, since_s), capture_output=True, timeout=_START_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as exc:
-        return str(exc)
-    if done.returncode == 0:
-        return ""
-    lines = done.stderr.decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else f"the process ended with status {done.returncode}"
+    def obstacle(self, module: str, folder: Path) -> str:
+        """Why no process can be isolated here that imports `module`; "" if one can.
+
+        It starts one, so an environment that is built in an unusual way shows here and not in what the
+        process is for. `folder` is for scratch files.
+        """
+        if not sys.platform.startswith("linux"):
+            return "only Linux has namespaces"
+        command = self.command([sys.executable, "-P", "-c", f"import {module}"], folder)
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=_START_S, check=False)
+        except (OSError, subprocess.TimeoutExpired) as exc:
+            return str(exc)
+        if done.returncode == 0:
+            return ""
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else f"the process ended with status {done.returncode}"
 
 
 def _shown() -> Iterator[str]:

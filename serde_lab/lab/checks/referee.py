@@ -55,10 +55,11 @@ class Referee:
         if not sent:
             return {}
         self._work.mkdir(parents=True, exist_ok=True)
-        obstacle = isolation.obstacle(stand_alone.__name__, self._work, self._since_s)
+        enclosure = isolation.Enclosure.without_changes_since(self._since_s)
+        obstacle = enclosure.obstacle(stand_alone.__name__, self._work)
         if obstacle:
             return {name: _not_isolated(obstacle) for name in sent}
-        answers = stand_alone.read_back(sent, self._work, self._since_s)
+        answers = stand_alone.read_back(sent, self._work, enclosure)
         return {name: self._judged(answers[name], len(frames[name]), tables[name]) for name in sent}
 
     def _judged(self, answer: Answer, frames: int, table: RowSource) -> CheckResult:

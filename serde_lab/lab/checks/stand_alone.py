@@ -128,16 +128,16 @@ def _failed(detail: str) -> CheckResult:
 
 
 def read_back(
-    sent: Mapping[str, Sent], work: Path, isolated_since_s: float | None = None
+    sent: Mapping[str, Sent], work: Path, enclosure: isolation.Enclosure | None = None
 ) -> dict[str, Answer]:
     """What another process decodes.
 
-    If a strategy ends that process, a new one decodes the remaining arms. With `isolated_since_s` the process
-    runs in namespaces, without package files that changed since.
+    If a strategy ends that process, a new one decodes the remaining arms. With an `enclosure` the process
+    runs in namespaces and finds nothing else.
     """
     answers: dict[str, Answer] = {}
     while left := [name for name in sent if name not in answers]:
-        ended = _ask(sent, left, answers, work, isolated_since_s)
+        ended = _ask(sent, left, answers, work, enclosure)
         missing = [name for name in left if name not in answers]
         if missing:
             answers[missing[0]] = Answer(None, ended)
@@ -149,7 +149,7 @@ def _ask(
     names: Sequence[str],
     answers: dict[str, Answer],
     work: Path,
-    isolated_since_s: float | None,
+    enclosure: isolation.Enclosure | None,
 ) -> str:
     """Start one process for `names` and add its results to `answers`; returns how it ended."""
     work.mkdir(parents=True, exist_ok=True)
@@ -160,8 +160,8 @@ def _ask(
     # of the folder that it starts in (-P)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-P", "-m", _MODULE, str(request.resolve()), str(answer.resolve())]
-    if isolated_since_s is not None:
-        command = isolation.enclosed(command, work, isolated_since_s)
+    if enclosure is not None:
+        command = enclosure.command(command, work)
     try:
         done = subprocess.run(
             command, env=environment, capture_output=True, timeout=_TIMEOUT_S, check=False
