@@ -57,6 +57,7 @@ def _decode(request: Path, answer: Path, env: Mapping[str, str]) -> None:
 FORKED = SimpleNamespace(run=run, TimeoutExpired=subprocess.TimeoutExpired)
 """Takes the place of the module `subprocess` in the check."""
 
+
 class _Open:
     """An enclosure that hides nothing."""
 

@@ -1,7 +1,8 @@
 """What makes runs that tests start shorter, without a change of what they check.
 
-Calibration and what warms up Apache Hudi's record classes do less work, since no test judges a time. Cells leave the garbage collector as it is. The
-process that decodes frames is forked and has no namespaces of its own (`tests/forked_reader.py`).
+Calibration and what warms up Apache Hudi's record classes do less work, since no test judges a time. Cells
+leave the garbage collector as it is. The process that decodes frames has no namespaces of its own, and is
+forked where many runs share one process (`tests/forked_reader.py`).
 
 Importing this module changes the process that imports it. `python -m tests.short_runs run …` is
 `python -m serde_lab run …`, so changed.
@@ -26,10 +27,11 @@ assert vars(cell)["gc"] is gc
 vars(cell)["gc"] = SimpleNamespace(
     collect=lambda: gc.collect(0), freeze=lambda: None, unfreeze=lambda: None
 )
-stand_alone.subprocess = FORKED  # type: ignore[assignment]
 stand_alone.isolation = referee.isolation = NO_NAMESPACES  # type: ignore[assignment]
 
 if __name__ == "__main__":
     from serde_lab.cli.app import entry
 
     entry()
+else:
+    stand_alone.subprocess = FORKED  # type: ignore[assignment]

@@ -41,7 +41,7 @@ class Enclosure:
 
     @classmethod
     def without_changes_since(cls, since_s: float) -> Enclosure:
-        """Python, its packages and shared libraries, without what changed since then, in seconds since 1970."""
+        """Python, its packages and shared libraries, less what changed since then, in seconds since 1970."""
         places = [Path(path).absolute() for path in _shown() if Path(path).exists()]
         # by both names, since a folder may be reached through a link
         shown = sorted({str(one) for place in places for one in (place, place.resolve())})
