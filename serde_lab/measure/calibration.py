@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from serde_lab.measure.environment import limits, usable_cores
-from serde_lab.measure.process_tree import tree_cpu_s
+from serde_lab.measure.process_tree import Tree, cpu_s_between, tree_now
 
 Work = Callable[[], object]
 
@@ -130,25 +130,26 @@ def others_share(
     Nobody can tell without /proc, or in a container with a quota of CPU time, which /proc/stat does not show.
     """
     found = OthersShare()
-    begin, begin_ns = _others_s(proc), wall_ns()
+    begin, begin_ns = _busy_s_and_tree(proc), wall_ns()
     yield found
-    end, wall_s = _others_s(proc), (wall_ns() - begin_ns) / 1e9
+    end, wall_s = _busy_s_and_tree(proc), (wall_ns() - begin_ns) / 1e9
     if begin is not None and end is not None and wall_s > 0 and limits().cores is None:
-        found.value = max(0.0, end - begin) / (usable_cores() * wall_s)
+        others_s = end[0] - begin[0] - cpu_s_between(begin[1], end[1])
+        found.value = min(1.0, max(0.0, others_s / (usable_cores() * wall_s)))
 
 
-def _others_s(proc: Path) -> float | None:
-    """Seconds for which the usable cores were busy, without those of this process's tree."""
-    own_s = tree_cpu_s(os.getpid(), proc)
+def _busy_s_and_tree(proc: Path) -> tuple[float, Tree] | None:
+    """Seconds for which the usable cores were busy so far, and this process's tree."""
+    tree = tree_now(os.getpid(), proc)
     try:
         lines = (proc / "stat").read_text(encoding="ascii").splitlines()
     except (OSError, UnicodeDecodeError):
         return None
-    usable = {f"cpu{core}" for core in os.sched_getaffinity(0)} if own_s is not None else set()
+    usable = {f"cpu{core}" for core in os.sched_getaffinity(0)} if tree else set()
     busy = 0
     for line in lines:
         name, *fields = line.split()
         if name in usable:
             ticks = [int(field) for field in fields[:_GUEST_FIELD]]
             busy += sum(n for place, n in enumerate(ticks) if place not in _IDLE_FIELDS)
-    return None if not busy or own_s is None else busy / os.sysconf("SC_CLK_TCK") - own_s
+    return (busy / os.sysconf("SC_CLK_TCK"), tree) if busy else None

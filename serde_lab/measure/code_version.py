@@ -50,7 +50,7 @@ INSTRUMENTS: Mapping[str, tuple[str, ...]] = {
     OTHER_WORK: tuple(
         f"measure/calibration.py#{name}"
         for name in (
-            *("spin_s", "_blocks_a_second", "others_share", "_others_s"),
+            *("spin_s", "_blocks_a_second", "others_share", "_busy_s_and_tree"),
             *("_SPIN_S", "_BLOCK", "_BLOCKS", "_IDLE_FIELDS", "_GUEST_FIELD"),
         )
     ),

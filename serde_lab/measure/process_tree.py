@@ -12,10 +12,11 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 _MEMORY_INTERVAL_S = 0.1
@@ -55,6 +56,8 @@ class _Process:
 
 
 _NEW = _Process(0, 0, 0)
+Tree: TypeAlias = dict[int, _Process]
+"""The processes of a tree by their ids, at one moment."""
 
 
 @contextmanager
@@ -121,31 +124,31 @@ def tree_use(
     """Measure the tree of process `root` (default: this one) while the block runs; `jvm` is Spark's."""
     root = os.getpid() if root is None else root
     measured = MeasuredTree()
-    begin = _tree(root, proc)
+    begin = tree_now(root, proc)
     memory = _MemorySampler(root, proc)
     memory.start()
     try:
         with _adopted_orphans():
             yield measured
-            end = _tree(root, proc)
+            end = tree_now(root, proc)
     finally:
         peak_bytes = memory.stop()
     if begin and end:
-        ticks, per_s = _ticks_between(begin, end), os.sysconf("SC_CLK_TCK")
+        cpu_s = cpu_s_between(begin, end)
         own = sum(end[pid].ticks - begin.get(pid, _NEW).ticks for pid in (root, jvm) if pid in end)
-        measured.use = TreeUse(ticks / per_s, peak_bytes, (ticks - own) / per_s)
+        measured.use = TreeUse(cpu_s, peak_bytes, cpu_s - own / os.sysconf("SC_CLK_TCK"))
 
 
 def tree_cpu_s(root: int, proc: Path = Path("/proc")) -> float | None:
     """CPU seconds that the tree of `root` has used so far, ended children that were waited for included;
     None without /proc."""
-    tree = _tree(root, proc)
+    tree = tree_now(root, proc)
     ticks = sum(process.ticks + process.ticks_of_reaped for process in tree.values())
     return ticks / os.sysconf("SC_CLK_TCK") if tree else None
 
 
-def _tree(root: int, proc: Path) -> dict[int, _Process]:
-    """The processes of the tree of `root`; none if it is not running."""
+def tree_now(root: int, proc: Path = Path("/proc")) -> Tree:
+    """The processes of the tree of `root`; none if it is not running, or without /proc."""
     for _ in range(_ATTEMPTS):
         processes = _processes(proc)
         members = _members(root, processes)
@@ -155,11 +158,12 @@ def _tree(root: int, proc: Path) -> dict[int, _Process]:
     return {pid: processes[pid] for pid in members}
 
 
-def _ticks_between(begin: Mapping[int, _Process], end: Mapping[int, _Process]) -> int:
-    """CPU ticks that the tree used between two looks at it.
+def cpu_s_between(begin: Tree, end: Tree) -> float:
+    """CPU seconds that a tree used between two looks at it.
 
     A process that ended meanwhile adds its whole life to the parent that waited for it, so what it had used
-    before is taken off there, at most as much as was added: a parent need not have waited.
+    before is taken off there, at most as much as was added: a parent need not have waited. Spark's worker
+    daemon does not, so the difference of two `tree_cpu_s` would be too small by the workers' whole lives.
     """
     ended: dict[int, int] = {}
     for pid, process in begin.items():
@@ -173,7 +177,7 @@ def _ticks_between(begin: Mapping[int, _Process], end: Mapping[int, _Process]) -
         before = begin.get(pid, _NEW)
         reaped = process.ticks_of_reaped - before.ticks_of_reaped - ended.get(pid, 0)
         ticks += process.ticks - before.ticks + max(0, reaped)
-    return ticks
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _members(root: int, processes: dict[int, _Process]) -> frozenset[int]:

@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from itertools import count
 from pathlib import Path
 
 import pytest
 
+from serde_lab.measure import calibration
 from serde_lab.measure.calibration import others_share, spin_s
 from serde_lab.measure.environment import usable_cores
 
 
-def test_the_spin_takes_a_tenth_of_a_second_and_gives_the_time_of_a_hundred_blocks() -> None:
+@pytest.fixture
+def a_tenth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The spin lasts as long as in a run, not as in the runs of tests."""
+    monkeypatch.setattr(calibration, "_SPIN_S", 0.1)
+
+
+def test_the_spin_takes_a_tenth_of_a_second_and_gives_the_time_of_a_hundred_blocks(
+    a_tenth: None,
+) -> None:
     readings = count(0, 10_000_000)
     # each block takes 10 ms by this clock, so that ten fill a tenth of a second
     assert spin_s(lambda: next(readings), cores=1) == 1.0
     assert next(readings) == 110_000_000
 
 
-def test_the_spin_runs_on_all_cores_at_once() -> None:
+def test_the_spin_runs_on_all_cores_at_once(a_tenth: None) -> None:
     together = threading.Barrier(3, timeout=20)
     readings = threading.local()
 
@@ -33,10 +43,17 @@ def test_the_spin_runs_on_all_cores_at_once() -> None:
     assert spin_s(wall_ns, cores=3) == pytest.approx(5.0)
 
 
-def made_up_proc(folder: Path, busy_ticks: int, own_ticks: int) -> None:
-    """A /proc of cores that were busy for some ticks, of which this process used some."""
-    process = folder / str(os.getpid())
-    process.mkdir(parents=True, exist_ok=True)
+def made_up_proc(folder: Path, busy_ticks: int, own_ticks: int, child_ticks: int = 0) -> None:
+    """A /proc of cores that were busy for some ticks, of which this process and a child used some."""
+    process, child = folder / str(os.getpid()), folder / "7"
+    for one in (process, child):
+        one.mkdir(parents=True, exist_ok=True)
+    if child_ticks:
+        (child / "stat").write_text(
+            f"7 (worker) S {os.getpid()} {'0 ' * 9}{child_ticks} 0 0 0 0 0\n"
+        )
+    else:
+        shutil.rmtree(child)
     line = f"{busy_ticks - 40} 0 10 1000 50 10 10 10 7 0"
     cores = "".join(f"cpu{n} {line}\n" for n in range(256))
     (folder / "stat").write_text(f"cpu  {line}\n{cores}intr 1 2 3\n")
@@ -53,6 +70,15 @@ def test_others_are_what_the_cores_did_and_the_tree_did_not(
         # in two seconds, each core is busy for one and a half
         made_up_proc(tmp_path, 200 + 150, 10 + own_ticks)
     assert found.value == pytest.approx(max(0.0, share))
+
+
+def test_a_child_that_ends_and_that_nobody_waits_for_is_no_other_work(tmp_path: Path) -> None:
+    """As Spark's Python workers end: what they used before is in no process's time afterwards."""
+    ticks = iter([0, 2_000_000_000])
+    made_up_proc(tmp_path, 200, 10, child_ticks=90_000)
+    with others_share(tmp_path, lambda: next(ticks)) as found:
+        made_up_proc(tmp_path, 200 + 100, 10 + 100 * usable_cores())
+    assert found.value == 0.0
 
 
 def test_nobody_can_tell_without_proc(tmp_path: Path) -> None:
