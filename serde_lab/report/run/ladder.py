@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from serde_lab.analysis.ratios import Ratio, paired_ratio
 from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.report import notation
 from serde_lab.report.page import Cell, Column, Figure, Section, Sentence, Table, text_columns
@@ -25,6 +26,10 @@ class Rung:
     after: ArmValues
     found: tuple[Difference, ...]
     stated: str
+
+    def ratio(self, metric: str) -> Ratio | None:
+        """After over before; None without a common round."""
+        return paired_ratio(self.after.by_round(metric), self.before.by_round(metric))
 
     @property
     def sound(self) -> bool:
@@ -110,17 +115,17 @@ def _figure(arms: Sequence[ArmValues], rungs: Sequence[Rung]) -> Figure:
 
 
 def _effect(rung: Rung) -> str:
-    before, after = rung.before.seconds, rung.after.seconds
-    if not before or not after:
+    ratio = rung.ratio("seconds")
+    if ratio is None:
         return "no timing to compare"
-    return f"{notation.ratio(after / before)} the time"
+    return f"{ratio.text} times the time" + (f" ({ratio.range})" if ratio.range else "")
 
 
 def _table(rungs: Sequence[Rung]) -> Table:
     columns = (
         *text_columns("step", "factor"),
-        Column("seconds_ratio", "seconds", about="after over before: below 1 is faster"),
-        Column("serde_ratio", "SerDe CPU", about="after over before"),
+        Column("seconds_ratio", "seconds", about="after over before, with 95 % interval"),
+        Column("serde_ratio", "SerDe CPU", about="after over before, with 95 % interval"),
         Column("frame_bytes_ratio", "frame bytes", about="after over before"),
         Column("shuffle_bytes_ratio", "shuffle bytes", about="after over before"),
     )
@@ -141,19 +146,25 @@ def _row(rung: Rung) -> tuple[Cell, ...]:
     return (
         Cell(f"{rung.before.name} → {rung.after.name}", None, header=True),
         Cell(factors, factors, words, "" if rung.sound else "warn"),
-        _ratio(rung.before.seconds, rung.after.seconds),
-        _ratio(rung.before.figure("serde_cpu_s"), rung.after.figure("serde_cpu_s")),
-        _ratio(rung.before.per_record("frame_bytes"), rung.after.per_record("frame_bytes")),
-        _ratio(rung.before.per_record("shuffle_bytes"), rung.after.per_record("shuffle_bytes")),
+        *(_times(rung.ratio(metric)) for metric in ("seconds", "serde_cpu_s")),
+        *(_bytes(rung, metric) for metric in ("frame_bytes", "shuffle_bytes")),
     )
 
 
-def _ratio(before: float | None, after: float | None) -> Cell:
+def _times(ratio: Ratio | None) -> Cell:
+    if ratio is None:
+        return _NOTHING
+    return Cell(ratio.text, ratio.value, ratio.finding)
+
+
+def _bytes(rung: Rung, metric: str) -> Cell:
+    before, after = rung.before.per_record(metric), rung.after.per_record(metric)
     if not before or after is None:
-        return Cell(notation.NOTHING, None, tone="muted")
+        return _NOTHING
     return Cell(notation.ratio(after / before), after / before)
 
 
+_NOTHING = Cell(notation.NOTHING, None, tone="muted")
 _FRAMING = ("rows_per_frame", "max_frame_bytes")
 _COMMON = frozenset({"execution", "integrity", "topology", *_FRAMING})
 _UNSTATED = {"source_reader": "auto", "shuffle": "dataframe"}

@@ -167,7 +167,7 @@ def _headline(facts: RunValues) -> tuple[str, str, tuple[Sentence, ...]]:
     if reference is None:
         return (*_alone(best), ())
     if reference is best:
-        return _reference_wins(best, candidates[1:])
+        return _reference_wins(best, candidates[1:], of_all=len(candidates) == len(alike))
     return _pair(facts, best, reference)
 
 
@@ -200,23 +200,26 @@ def _alone(arm: ArmValues) -> tuple[str, str]:
 
 
 def _reference_wins(
-    best: ArmValues, others: Sequence[ArmValues]
+    best: ArmValues, others: Sequence[ArmValues], of_all: bool
 ) -> tuple[str, str, tuple[Sentence, ...]]:
+    """`of_all`: the reference and `others` are all arms, and not those of its execution and framing alone."""
     if not others:
         return (*_alone(best), ())
     second = others[0]
     factor = paired_ratio(second.seconds_by_round, best.seconds_by_round)
     wins, rounds = best.wins_against(second)
+    alike = f"Of the {len(others) + 1} arms of one execution and framing, none"
     text = (
-        f"No arm beats the reference: {notation.named(best.name)} wrote {_written(best)};"
-        f" {notation.named(second.name)}, the second fastest, took {notation.seconds(second.seconds)}."
-        f" {notation.named(best.name)} {_won(wins, rounds)}."
+        f"{'No arm' if of_all else alike} beats the reference: {notation.named(best.name)} wrote"
+        f" {_written(best)}; {notation.named(second.name)}, the second fastest, took"
+        f" {notation.seconds(second.seconds)}. {notation.named(best.name)} {_won(wins, rounds)}."
     )
     if rounds < FEWEST_ROUNDS:
         text = f"{text.removesuffix('.')}, but that is too few rounds to decide."
+    interval = f" (95 % interval {factor.range})" if factor is not None and factor.range else ""
     about = (
-        f"the time of {notation.named(second.name)}, the second fastest, over that of"
-        f" {notation.named(best.name)}, the reference"
+        f"the time of {notation.named(second.name)}, the second fastest{'' if of_all else ' of its kind'},"
+        f" over that of {notation.named(best.name)}, the reference{interval}"
     )
     return _times(factor), about, (Sentence(text), *_needed(factor))
 
