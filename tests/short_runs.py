@@ -20,7 +20,6 @@ from tests.forked_reader import FORKED, NO_NAMESPACES
 
 calibration._NUMBERS = 50_000
 calibration._FILE_BYTES = 2 << 20
-calibration._SPIN_S = 0.01
 record_cells._WARM_RECORDS = record_cells._RECORDS_A_LOOP = 1_000
 # `tests/conftest.py` has frozen the test suite's objects, and a cell would thaw them
 assert vars(cell)["gc"] is gc

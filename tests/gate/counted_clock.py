@@ -32,4 +32,3 @@ from serde_lab.measure import calibration  # noqa: E402 (it takes the clock when
 
 calibration._NUMBERS = 50_000
 calibration._FILE_BYTES = 2 << 20
-calibration._SPIN_S = 0.01

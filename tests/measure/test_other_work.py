@@ -10,27 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from serde_lab.measure import calibration
 from serde_lab.measure.calibration import others_share, spin_s
 from serde_lab.measure.environment import usable_cores
 
 
-@pytest.fixture
-def a_tenth(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The spin lasts as long as in a run, not as in the runs of tests."""
-    monkeypatch.setattr(calibration, "_SPIN_S", 0.1)
-
-
-def test_the_spin_takes_a_tenth_of_a_second_and_gives_the_time_of_a_hundred_blocks(
-    a_tenth: None,
-) -> None:
+def test_the_spin_takes_a_tenth_of_a_second_and_gives_the_time_of_a_hundred_blocks() -> None:
     readings = count(0, 10_000_000)
     # each block takes 10 ms by this clock, so that ten fill a tenth of a second
     assert spin_s(lambda: next(readings), cores=1) == 1.0
     assert next(readings) == 110_000_000
 
 
-def test_the_spin_runs_on_all_cores_at_once(a_tenth: None) -> None:
+def test_the_spin_runs_on_all_cores_at_once() -> None:
     together = threading.Barrier(3, timeout=20)
     readings = threading.local()
 
