@@ -243,20 +243,14 @@ class RunValues:
         return tuple((own.get(arm.name, whole), arm) for arm in self.strategy_arms)
 
     @property
-    def of_one_hop(self) -> dict[str, float]:
-        """An arm's cost of hops relative to that of its strategy with the bucket index, by arm.
-
-        The median over rounds of the ratio in each round, since a slow phase of the machine affects both.
-        """
+    def of_one_hop(self) -> dict[str, dict[int, float]]:
+        """The logarithm of an arm's cost of hops over that of its strategy with the bucket index: by arm, and
+        then by round."""
         named = self.by_topology
         one_hop = {arm.strategy: arm.hops_us() for name, arm in named if name == "bucket"}
-        found = {}
-        for _, arm in named:
-            once = one_hop.get(arm.strategy, {})
-            paired = [cost / once[n] for n, cost in arm.hops_us().items() if n in once]
-            if paired:
-                found[arm.name] = median(paired)
-        return found
+        return {
+            arm.name: paired_logs(arm.hops_us(), one_hop.get(arm.strategy, {})) for _, arm in named
+        }
 
 
 def run_values(run: Run) -> RunValues:

@@ -82,6 +82,7 @@ METRICS = (
     Metric("shuffle_records", "1", "exact", "lower", "sum", "shuffle records"),
     Metric("hops", "1", "exact", "lower", "sum", "hops"),
     Metric("files", "1", "exact", "lower", "sum", "files written"),
+    Metric("mini_batches", "1", "exact", "lower", "sum", "mini-batches of file groups", False),
     Metric("slots", "1", "exact", "equal", "max", "task slots"),
     Metric("shuffle_bytes", "B", "compressed", "lower", "sum", "bytes written to the shuffle"),
     Metric("shuffle_read_bytes", "B", "compressed", "lower", "sum", "bytes read from the shuffle"),

@@ -66,6 +66,9 @@ def test_every_topology_is_measured_and_right(tmp_path: Path) -> None:
     assert {"bootstrap.index_encode", "assign.index_decode"} <= state.phases.keys()
     assert {"map.encode", "assign.decode", "assign.encode", "reduce.decode"} <= state.phases.keys()
     assert "index_records" not in values["bloom"].metrics
+    in_batches = {name for name in HOPS if "mini_batches" in values[name].metrics}
+    assert in_batches == {"step3"}
+    assert values["step3"].metrics["mini_batches"] > values["step3"].metrics["files"]
     assert (
         state.metrics["hop.map.frames"] + state.metrics["hop.assign.frames"]
         == (state.metrics["frames"])

@@ -24,6 +24,7 @@ from serde_lab.measure.commit import CommitMeasure, measure_commit
 from serde_lab.measure.metrics import Sample
 from serde_lab.measure.timeline import THREADS_LEFT, TaskTimeline
 from serde_lab.pipeline.commit.coordinator import Commit
+from serde_lab.pipeline.handles.file_groups import FLUSHES
 from serde_lab.pipeline.write import PreparedWrite
 from serde_lab.records.operation import Operation
 from serde_lab.scenario.model import Arm, Scenario
@@ -193,6 +194,8 @@ class WriteCell(CommitsCell):
         samples = [*written.measure.samples(number)]
         samples.append(Sample("files", len(written.commit.stats), number))
         samples.append(Sample("table_bytes", table_bytes(open_table(job.table)), number))
+        if mini_batches := sum(counted.get(FLUSHES, 0) for counted in counters):
+            samples.append(Sample("mini_batches", mini_batches, number))
         if number == 1 and job.arm.strategy is not None:
             samples.append(Sample("hops", hops_of(job.scenario, job.arm), number))
         return CommitResult(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import geometric_mean
+from math import fsum
 
+from serde_lab.analysis.ratios import Ratio, paired_ratio, ratio_of
 from serde_lab.analysis.run_values import METADATA, ArmValues, RunValues
 from serde_lab.measure.phases import SERDE_WORK
 from serde_lab.report import notation
@@ -66,7 +67,9 @@ def _drawn(facts: RunValues) -> Cards:
     )
 
 
-def _table(named: Sequence[tuple[str, ArmValues]], of_one_hop: Mapping[str, float]) -> Table:
+def _table(
+    named: Sequence[tuple[str, ArmValues]], of_one_hop: Mapping[str, Mapping[int, float]]
+) -> Table:
     columns = (
         *text_columns("topology", "arm"),
         Column("hops", "hops"),
@@ -85,24 +88,25 @@ def _table(named: Sequence[tuple[str, ArmValues]], of_one_hop: Mapping[str, floa
         ),
         Column("index_records", "index records"),
         Column("index_us", "index CPU", unit="µs per index record"),
+        Column("mini_batches", "mini-batches", about="of step3: each rewrites a base file"),
         Column("seconds", "seconds"),
     )
     return Table(
         "topologies",
         "Every arm with its topology: medians over measured rounds",
         columns,
-        tuple(_row(name, arm, of_one_hop.get(arm.name)) for name, arm in named),
+        tuple(_row(name, arm, _over_rounds(of_one_hop.get(arm.name, {}))) for name, arm in named),
     )
 
 
 def _ratios(
-    named: Sequence[tuple[str, ArmValues]], of_one_hop: Mapping[str, float]
+    named: Sequence[tuple[str, ArmValues]], of_one_hop: Mapping[str, Mapping[int, float]]
 ) -> Table | None:
     """The cost relative to one hop, for all strategies; None if none of them uses the bucket index."""
     strategies = list(dict.fromkeys(arm.strategy for name, arm in named if name == "bucket"))
     if not strategies:
         return None
-    found = {(name, arm.strategy): of_one_hop.get(arm.name) for name, arm in named}
+    found = {(name, arm.strategy): of_one_hop.get(arm.name, {}) for name, arm in named}
     columns = (
         Column("topology", "topology", numeric=False),
         Column("hops", "hops"),
@@ -111,35 +115,45 @@ def _ratios(
     )
     rows = []
     for topology, hops in {name: arm.figure("hops") for name, arm in named}.items():
-        ratios = [found.get((topology, strategy)) for strategy in strategies]
+        logs = [found.get((topology, strategy), {}) for strategy in strategies]
         rows.append(
             (
                 Cell(topology, topology, header=True),
                 Cell(notation.count(hops), hops),
-                *(Cell(notation.ratio(ratio), ratio) for ratio in ratios),
-                Cell(notation.ratio(mean := _mean(ratios)), mean),
+                *(_times(_over_rounds(one)) for one in (*logs, _mean(logs))),
             )
         )
     caption = (
-        "CPU per record for SerDe and metadata, as a multiple of the same strategy's CPU for one hop:"
-        " medians of the ratios of each round"
+        "CPU per record for SerDe and metadata, as a multiple of the same strategy's CPU for one hop in the"
+        " same round: geometric means with 95 % intervals"
     )
     return Table("topology-ratios", caption, columns, tuple(rows))
 
 
-def _mean(ratios: Sequence[float | None]) -> float | None:
-    """The geometric mean over strategies; None if one of them is missing."""
-    known = [ratio for ratio in ratios if ratio]
-    return geometric_mean(known) if len(known) == len(ratios) else None
+def _mean(logs: Sequence[Mapping[int, float]]) -> dict[int, float]:
+    """The mean over strategies, for each round that all of them have."""
+    common = set.intersection(*(set(one) for one in logs))
+    return {number: fsum(one[number] for one in logs) / len(logs) for number in sorted(common)}
 
 
-def _row(topology: str, arm: ArmValues, ratio: float | None) -> tuple[Cell, ...]:
+def _over_rounds(logs: Mapping[int, float]) -> Ratio | None:
+    return ratio_of(list(logs.values())) if logs else None
+
+
+def _times(ratio: Ratio | None) -> Cell:
+    if ratio is None:
+        return Cell(notation.NOTHING, None, tone="muted")
+    return Cell(f"{ratio.text}×", ratio.value, ratio.range)
+
+
+def _row(topology: str, arm: ArmValues, ratio: Ratio | None) -> tuple[Cell, ...]:
     serde, hops, shuffled = (
         arm.per_record("serde_cpu_s"),
         arm.figure("hops"),
         arm.figure("shuffle_bytes"),
     )
     sent, index_cpu = arm.figure("index_records"), arm.figure("index_cpu_s")
+    batches = arm.figure("mini_batches")
     each = 1e6 * index_cpu / sent if sent and index_cpu is not None else None
     micro = None if serde is None else 1e6 * serde
     metadata = arm.verb_us(METADATA) or None
@@ -150,9 +164,10 @@ def _row(topology: str, arm: ArmValues, ratio: float | None) -> tuple[Cell, ...]
         Cell(notation.size(shuffled), shuffled),
         Cell(notation.number(micro), micro),
         Cell(notation.number(metadata), metadata),
-        Cell(notation.ratio(ratio), ratio),
+        _times(ratio),
         Cell(notation.count(sent or None), sent),
         Cell(notation.number(each), each),
+        Cell(notation.count(batches), batches),
         Cell(
             arm.absence if arm.seconds is None else notation.seconds(arm.seconds),
             arm.seconds,
@@ -162,32 +177,44 @@ def _row(topology: str, arm: ArmValues, ratio: float | None) -> tuple[Cell, ...]
 
 def _gains(named: Sequence[tuple[str, ArmValues]]) -> Table | None:
     """What the second strategy saves, for each topology that both strategies have."""
-    seconds = {(name, arm.strategy): arm.seconds for name, arm in named}
+    arms = {(name, arm.strategy): arm for name, arm in named}
     rows = []
     for topology in dict.fromkeys(name for name, _ in named):
-        before, after = seconds.get((topology, _BEFORE)), seconds.get((topology, _AFTER))
+        before, after = arms.get((topology, _BEFORE)), arms.get((topology, _AFTER))
         if before is None or after is None:
             continue
-        saved = 1 - after / before
-        rows.append(
-            (
-                Cell(topology, topology, header=True),
-                Cell(notation.seconds(before), before),
-                Cell(notation.seconds(after), after),
-                Cell(f"{100 * saved:.1f} %", saved, tone="good" if saved > 0 else "warn"),
+        ratio = paired_ratio(after.seconds_by_round, before.seconds_by_round)
+        if ratio is not None:
+            rows.append(
+                (
+                    Cell(topology, topology, header=True),
+                    Cell(notation.seconds(before.seconds), before.seconds),
+                    Cell(notation.seconds(after.seconds), after.seconds),
+                    _saved(ratio),
+                )
             )
-        )
     if not rows:
         return None
     columns = (
         Column("topology", "topology", numeric=False),
         Column("before", _BEFORE, unit="s"),
         Column("after", _AFTER, unit="s"),
-        Column("saved", "saved"),
+        Column("saved", "saved", about="with 95 % interval"),
     )
     return Table(
         "topology-gains", "Share of the write time that the typed row saves", columns, tuple(rows)
     )
+
+
+def _saved(ratio: Ratio) -> Cell:
+    """What an arm saves that takes `ratio` times as long; a tone only where the interval decides."""
+    saved = 1 - ratio.value
+    shown = f"{100 * saved:.0f} %"
+    if ratio.low is None or ratio.high is None:
+        return Cell(shown, saved, ratio.doubt)
+    interval = f"{100 * (1 - ratio.high):.0f} to {100 * (1 - ratio.low):.0f} %"
+    tone = ("good" if saved > 0 else "warn") if ratio.decided else ""
+    return Cell(shown, saved, ", ".join(part for part in (interval, ratio.doubt) if part), tone)
 
 
 def _steps(named: Sequence[tuple[str, ArmValues]]) -> Figure | None:
@@ -200,14 +227,15 @@ def _steps(named: Sequence[tuple[str, ArmValues]]) -> Figure | None:
     if len(there) < 2:
         return None
     steps = []
-    earlier: float | None = None
+    earlier: ArmValues | None = None
     for name, arm in there:
-        change = ""
-        if earlier and arm.seconds:
-            change = f"{arm.seconds / earlier:.2f} times the time before"
+        ratio = earlier and paired_ratio(arm.seconds_by_round, earlier.seconds_by_round)
+        change = f"{ratio.text} times the time before" if ratio else ""
+        if ratio and ratio.range:
+            change += f" ({ratio.range})"
         shown = arm.absence if arm.seconds is None else notation.seconds(arm.seconds)
         steps.append(Step(f"{name} · {arm.name}", arm.seconds, shown, change, sound=True))
-        earlier = arm.seconds or earlier
+        earlier = arm if arm.seconds is not None else earlier
     return Figure(
         name="rfc24",
         title="RFC-24, step by step",
