@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import Any
 
 from serde_lab.analysis.ratios import Ratio, paired_ratio
@@ -162,6 +162,32 @@ def _bytes(rung: Rung, metric: str) -> Cell:
     if not before or after is None:
         return _NOTHING
     return Cell(notation.ratio(after / before), after / before)
+
+
+def columns_sentences(
+    candidates: Sequence[ArmValues], alike: Sequence[ArmValues]
+) -> tuple[Sentence, ...]:
+    """What whole columns give: each pair with one of `candidates` whose arms differ in execution alone."""
+    said = []
+    for by_row, by_column in permutations(alike, 2):
+        if by_row not in candidates and by_column not in candidates:
+            continue
+        ratio = paired_ratio(by_row.seconds_by_round, by_column.seconds_by_round)
+        if ratio is not None and _only_by_column(by_row, by_column):
+            names = notation.named(by_column.name), notation.named(by_row.name)
+            said.append(f"{names[0]} is {_fold(ratio)} as fast as {names[1]}")
+    if not said:
+        return ()
+    return (Sentence(f"Whole columns in place of rows: {notation.listed(said)}."),)
+
+
+def _only_by_column(by_row: ArmValues, by_column: ArmValues) -> bool:
+    found = [(one.factor, one.words) for one in differences(by_row, by_column)]
+    return found == [("execution", "row to batch")]
+
+
+def _fold(ratio: Ratio) -> str:
+    return f"{ratio.text} times" + (f" (95 % interval {ratio.range})" if ratio.range else "")
 
 
 _NOTHING = Cell(notation.NOTHING, None, tone="muted")

@@ -1,8 +1,8 @@
 """Builds the page of one run: its answer, then its sections in reading order.
 
 The headline compares arms of one execution and one framing, where the run has such arms, and names no faster
-format if arms differ in more than the representation. Rounds are counted here,
-but there are no statistical tests: a verdict from elsewhere is passed in as a sentence.
+format if arms differ in more than the representation. Rounds are counted here, but there are no statistical
+tests: a verdict from elsewhere is passed in as a sentence.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from serde_lab.analysis.run_values import ArmValues, RunValues, run_values
 from serde_lab.measure.phases import SERDE_WORK
 from serde_lab.report import notation
 from serde_lab.report.page import Answer, Page, Section, Sentence
-from serde_lab.report.run.arms import arms_section, checks_section
+from serde_lab.report.run.arms import arms_section, checks_section, floor_sentences
 from serde_lab.report.run.beside import (
     fairness_section,
     peers_section,
@@ -26,9 +26,8 @@ from serde_lab.report.run.codec import codec_headline, codec_section
 from serde_lab.report.run.dataset_tables import tables_section
 from serde_lab.report.run.doubts import doubts_section, rounds_section
 from serde_lab.report.run.effects import effects_section
-from serde_lab.report.run.floor import floor_sentences
 from serde_lab.report.run.growth_curves import growth_headline, growth_section
-from serde_lab.report.run.ladder import differences, ladder_section
+from serde_lab.report.run.ladder import columns_sentences, differences, ladder_section
 from serde_lab.report.run.provenance import commands_section, environment_section, raw_section
 from serde_lab.report.run.search import search_headline, search_section
 from serde_lab.report.run.shapes import shapes_headline, shapes_section
@@ -160,6 +159,14 @@ def _headline(facts: RunValues) -> tuple[str, str, tuple[Sentence, ...]]:
     candidates = _comparable(facts, sorted(alike, key=lambda arm: arm.seconds or 0.0))
     if not candidates:
         return notation.NOTHING, "no valid timing", ()
+    figure, about, sentences = _of_formats(facts, candidates, of_all=len(candidates) == len(alike))
+    return figure, about, (*sentences, *columns_sentences(candidates, alike))
+
+
+def _of_formats(
+    facts: RunValues, candidates: Sequence[ArmValues], of_all: bool
+) -> tuple[str, str, tuple[Sentence, ...]]:
+    """The fastest of `candidates` against the reference, or against the slowest if it is not among them."""
     best = candidates[0]
     reference = facts.reference if facts.reference in candidates else None
     if reference is None and len(candidates) > 1:
@@ -167,7 +174,7 @@ def _headline(facts: RunValues) -> tuple[str, str, tuple[Sentence, ...]]:
     if reference is None:
         return (*_alone(best), ())
     if reference is best:
-        return _reference_wins(best, candidates[1:], of_all=len(candidates) == len(alike))
+        return _reference_wins(best, candidates[1:], of_all)
     return _pair(facts, best, reference)
 
 
