@@ -213,8 +213,9 @@ def _saved(ratio: Ratio) -> Cell:
     if ratio.low is None or ratio.high is None:
         return Cell(shown, saved, ratio.doubt)
     interval = f"{100 * (1 - ratio.high):.0f} to {100 * (1 - ratio.low):.0f} %"
-    tone = ("good" if saved > 0 else "warn") if ratio.decided else ""
-    return Cell(shown, saved, ", ".join(part for part in (interval, ratio.doubt) if part), tone)
+    if not ratio.decided:
+        return Cell(shown, saved, ", ".join(part for part in (interval, ratio.doubt) if part))
+    return Cell(shown, saved, interval, tone="good" if saved > 0 else "warn")
 
 
 def _steps(named: Sequence[tuple[str, ArmValues]]) -> Figure | None:
