@@ -95,6 +95,11 @@ class Ratio:
         return f"{self.low:.{self._decimals}f} to {self.high:.{self._decimals}f}"
 
     @property
+    def times(self) -> str:
+        """In words, such as "2.1 times (95 % interval 1.9 to 2.4)"."""
+        return f"{self.text} times" + (f" (95 % interval {self.range})" if self.range else "")
+
+    @property
     def at_least(self) -> str:
         """The interval's lower end, rounded down."""
         if self.low is None:

@@ -101,16 +101,12 @@ def floor_sentences(facts: RunValues) -> tuple[Sentence, ...]:
     floor = next(arm for arm in facts.arms if arm.name == found[0].floor)
     by_times = sorted(strategies, key=lambda one: one.seconds.value)
     shown = by_times[:1] + by_times[1:][-1:]
-    said = [f"{notation.named(one.arm)} takes {_times(one.seconds)}" for one in shown]
+    said = [f"{notation.named(one.arm)} takes {one.seconds.times}" for one in shown]
     text = (
         f"The floor, {notation.named(floor.name)}, is the same work without SerDe, shuffle and JVM:"
         f" {notation.seconds(floor.seconds)}. Of it, {notation.listed(said)}."
     )
     return (Sentence(text),)
-
-
-def _times(ratio: Ratio) -> str:
-    return f"{ratio.text} times" + (f" (95 % interval {ratio.range})" if ratio.range else "")
 
 
 def _outside(facts: RunValues) -> Table | None:

@@ -175,7 +175,7 @@ def columns_sentences(
         ratio = paired_ratio(by_row.seconds_by_round, by_column.seconds_by_round)
         if ratio is not None and _only_by_column(by_row, by_column):
             names = notation.named(by_column.name), notation.named(by_row.name)
-            said.append(f"{names[0]} is {_fold(ratio)} as fast as {names[1]}")
+            said.append(f"{names[0]} is {ratio.times} as fast as {names[1]}")
     if not said:
         return ()
     return (Sentence(f"Whole columns in place of rows: {notation.listed(said)}."),)
@@ -184,10 +184,6 @@ def columns_sentences(
 def _only_by_column(by_row: ArmValues, by_column: ArmValues) -> bool:
     found = [(one.factor, one.words) for one in differences(by_row, by_column)]
     return found == [("execution", "row to batch")]
-
-
-def _fold(ratio: Ratio) -> str:
-    return f"{ratio.text} times" + (f" (95 % interval {ratio.range})" if ratio.range else "")
 
 
 _NOTHING = Cell(notation.NOTHING, None, tone="muted")
