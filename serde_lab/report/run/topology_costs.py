@@ -87,7 +87,7 @@ def _table(
             about="SerDe and metadata CPU, over that of the strategy's bucket index in the same round",
         ),
         Column("index_records", "index records"),
-        Column("index_us", "index CPU", unit="µs per index record"),
+        Column("index_us", "index CPU", unit="µs per record"),
         Column("mini_batches", "mini-batches", about="of step3: each rewrites a base file"),
         Column("seconds", "seconds"),
     )
@@ -158,8 +158,8 @@ def _row(topology: str, arm: ArmValues, ratio: Ratio | None) -> tuple[Cell, ...]
     micro = None if serde is None else 1e6 * serde
     metadata = arm.verb_us(METADATA) or None
     return (
-        Cell(topology, topology, header=True),
-        Cell(arm.name, arm.name),
+        Cell(topology, topology),
+        Cell(arm.name, arm.name, header=True),
         Cell(notation.count(hops), hops),
         Cell(notation.size(shuffled), shuffled),
         Cell(notation.number(micro), micro),
@@ -209,13 +209,17 @@ def _gains(named: Sequence[tuple[str, ArmValues]]) -> Table | None:
 def _saved(ratio: Ratio) -> Cell:
     """What an arm saves that takes `ratio` times as long; a tone only where the interval decides."""
     saved = 1 - ratio.value
-    shown = f"{100 * saved:.0f} %"
+    shown = f"{_hundredths(saved)} %"
     if ratio.low is None or ratio.high is None:
         return Cell(shown, saved, ratio.doubt)
-    interval = f"{100 * (1 - ratio.high):.0f} to {100 * (1 - ratio.low):.0f} %"
+    interval = f"{_hundredths(1 - ratio.high)} to {_hundredths(1 - ratio.low)} %"
     if not ratio.decided:
         return Cell(shown, saved, ", ".join(part for part in (interval, ratio.doubt) if part))
     return Cell(shown, saved, interval, tone="good" if saved > 0 else "warn")
+
+
+def _hundredths(share: float) -> str:
+    return f"{100 * share:.0f}".replace("-", "\u2212")
 
 
 def _steps(named: Sequence[tuple[str, ArmValues]]) -> Figure | None:
