@@ -10,6 +10,7 @@ from serde_lab.analysis.run_values import run_values
 from serde_lab.report.page import Table
 from serde_lab.report.run.beside import peers_section
 from serde_lab.report.run.likeness import table_files
+from serde_lab.report.run.run_page import answer
 from serde_lab.runs.directory import load_run
 from serde_lab.runs.model import Check
 
@@ -26,6 +27,14 @@ def options_table(settings: dict[str, object]) -> Table | None:
         one for one in section.blocks if isinstance(one, Table) and one.columns[0].key == "option"
     ]
     return found[0] if found else None
+
+
+def test_a_peer_is_no_record_format() -> None:
+    found = answer(run_values(load_run(RUN)))
+    assert "against `hudi_spark`" in found.figure_about
+    (warned,) = [one.text for one in found.sentences if "by themselves" in one.text]
+    assert "Only the work is the same in" in warned
+    assert not [one for one in found.sentences if "SerDe accounts" in one.text]
 
 
 def test_options_of_both_sides_are_one_table() -> None:

@@ -153,6 +153,14 @@ def test_what_is_saved_is_laid_to_serde(apart: Page) -> None:
     assert re.search(r"SerDe accounts for 9\d % of the saved slot time", said(apart))
 
 
+def test_serde_that_takes_more_saves_nothing(tmp_path: Path) -> None:
+    more = replace(
+        made_up.PICKLE, name="costly", serde_us=tuple(1.1 * us for us in made_up.PICKLE.serde_us)
+    )
+    page = page_of(tmp_path, (more, replace(made_up.PICKLE, name="slow", shuffle_bytes=1000.0)))
+    assert re.search(r"SerDe saves nothing: it takes [\d.]+ s more slot time\.", said(page))
+
+
 def test_overlapping_rounds_decide_nothing(tmp_path: Path) -> None:
     twin = replace(made_up.PICKLE, name="pickle_again")
     page = page_of(tmp_path, (made_up.PICKLE, twin), noise=0.2)

@@ -256,7 +256,7 @@ def _pair(
     else:
         about = f"between {first} and {second}; which is faster is not decided"
         sentences += _needed(factor)
-    sound = len(differences(reference, best)) < 2
+    sound = reference.kind == "strategy" and len(differences(reference, best)) < 2
     sentences.append(Sentence(_cause(facts, best, reference), "" if sound else "warn"))
     return _times(factor), about, tuple(sentences)
 
@@ -307,9 +307,11 @@ def _saved(best: ArmValues, reference: ArmValues) -> list[Sentence]:
     text = f"SerDe ({SERDE_WORK}) costs {notation.listed(costs)}. " if costs else ""
     saved = reference.slot_s() - best.slot_s()
     serde = reference.slot_s(serde=True) - best.slot_s(serde=True)
-    if saved > 0:
+    if saved > 0 and reference.kind == "strategy":
         share = serde / saved
-        if share > 1.005:
+        if share < 0:
+            text += f"SerDe saves nothing: it takes {notation.seconds(-serde)} more slot time."
+        elif share > 1.005:
             more = notation.seconds(serde - saved)
             text += f"SerDe saves more slot time than the whole write; everything else takes {more} more."
         else:
@@ -320,6 +322,9 @@ def _saved(best: ArmValues, reference: ArmValues) -> list[Sentence]:
 
 def _cause(facts: RunValues, best: ArmValues, reference: ArmValues) -> str:
     found = differences(reference, best)
+    if reference.kind != "strategy":
+        names = f"{notation.named(best.name)} and {notation.named(reference.name)}"
+        return f"Only the work is the same in {names}: this does not compare formats by themselves."
     if len(found) == 1:
         return f"The two arms differ in one factor, {found[0].factor}: {found[0].words}."
     if not found:
