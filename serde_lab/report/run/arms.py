@@ -1,4 +1,4 @@
-"""Shows the arms: one row for each with its figures, the timed commits, and the checks of contents."""
+"""Shows the arms: the figures of each, its multiple of the floor, its timed commits, and its checks."""
 
 from __future__ import annotations
 
