@@ -7,6 +7,7 @@ made beside other work. What an earlier call has measured, whole or in part, is 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -205,11 +206,15 @@ def _say_messages(run: Run) -> None:
 
 DOCUMENTS = ("README.md", "DEVELOPERS.md", "docs/*.md")
 _CELL_S = 60
+_CHANGED = "its scenario changed"
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A quoted run, why it is stale ("" if it is fresh), and the minutes that it took."""
+    """A quoted run, why it is stale ("" if it is fresh), and the minutes that it takes.
+
+    They are the run's own, or an estimate if that is more and its scenario asks for something else by now.
+    """
 
     run: Path
     stale: str
@@ -248,11 +253,16 @@ def quoted(documents: Iterable[Path]) -> list[Reference]:
     metrics: dict[Path, dict[str, None]] = {}
     for document in documents:
         for path, shown in quotations(document):
-            metrics.setdefault(path, {}).update(dict.fromkeys(shown))
+            # documents of two folders name one run by two paths
+            metrics.setdefault(Path(os.path.normpath(path)), {}).update(dict.fromkeys(shown))
     found = []
     for path, names in metrics.items():
         run = load_run(path)
-        found.append(Reference(path, "; ".join(_why_stale(run, names)), _minutes(run)))
+        reasons = list(_why_stale(run, names))
+        minutes = _taken(run)
+        if _CHANGED in reasons:
+            minutes = max(minutes, _estimated(run.header))
+        found.append(Reference(path, "; ".join(reasons), minutes))
     return found
 
 
@@ -272,7 +282,7 @@ def _why_stale(run: Run, metrics: Iterable[str] | None = None) -> Iterator[str]:
         yield f"its scenario cannot be loaded: {exc}"
         return
     if asked(scenario) != asked_of(run.header.scenario_content):
-        yield "its scenario changed"
+        yield _CHANGED
 
 
 def _scenario(header: RunHeader) -> Scenario:
@@ -294,7 +304,18 @@ def _arms(header: RunHeader) -> tuple[str, ...]:
     return () if set(named) == every else named
 
 
-def _minutes(run: Run) -> int:
+def _estimated(header: RunHeader) -> int:
+    """Minutes of the scenario as it is today, from its number of rows."""
+    from serde_lab.lab.needs import estimate_run
+    from serde_lab.lab.runner import chosen_points
+
+    points = chosen_points(_scenario(header), _arms(header))
+    # no earlier run of it: that one asked for something else
+    seconds, _ = estimate_run([(point.scenario, arms) for point, arms in points], Path(os.devnull))
+    return max(1, ceil(seconds / 60))
+
+
+def _taken(run: Run) -> int:
     """From the start of the run to the start of its last cell, and one cell more."""
     last = max((cell.started_at for cell in run.cells), default=run.header.started_at)
     begun, ended = (datetime.fromisoformat(time) for time in (run.header.started_at, last))

@@ -252,15 +252,11 @@ def _measure(
 
 def _say_duration(scenario: Scenario, settings: RunSettings) -> None:
     """Say how long a run will take, unless it is short."""
-    from serde_lab.lab.needs import estimate_seconds
-    from serde_lab.lab.runner import chosen_arms
-    from serde_lab.scenario.loading import sweep_points
+    from serde_lab.lab.needs import estimate_run
+    from serde_lab.lab.runner import chosen_points
 
-    seconds, basis = 0.0, ""
-    for point in sweep_points(scenario):
-        chosen = point.arms(chosen_arms(scenario, settings.arms))
-        more, basis = estimate_seconds(point.scenario, chosen, settings.results)
-        seconds += more
+    points = [(point.scenario, arms) for point, arms in chosen_points(scenario, settings.arms)]
+    seconds, basis = estimate_run(points, settings.results)
     if seconds >= _WORTH_SAYING_S:
         say(f"{scenario.name}: about {seconds / 60:.0f} minutes ({basis})")
 
@@ -290,26 +286,22 @@ def _print_plan(
     scenario: Scenario, arms: tuple[str, ...], settings: RunSettings, form: Format
 ) -> None:
     from serde_lab.lab.checks.source_check import check_data
-    from serde_lab.lab.needs import check_disk, estimate_seconds
+    from serde_lab.lab.needs import check_disk, estimate_run
     from serde_lab.lab.plan import cells_of, check_scenario, diagrams, in_words_of_scenarios
-    from serde_lab.lab.runner import chosen_arms
+    from serde_lab.lab.runner import chosen_arms, chosen_points
     from serde_lab.scenario.datasets import tables_of
-    from serde_lab.scenario.loading import sweep_points
 
     if scenario.search is not None:
         _print_search(scenario, chosen_arms(scenario, arms), settings, form)
         return
-    cells, seconds, basis, points = [], 0.0, "", []
-    for number, point in enumerate(sweep_points(scenario)):
-        chosen = point.arms(chosen_arms(scenario, arms))
+    cells, points = [], []
+    for number, (point, chosen) in enumerate(chosen_points(scenario, arms)):
         for table in tables_of(point.scenario).values():
             check_scenario(table)
             with in_words_of_scenarios():
                 check_data(table, chosen)
         rounds = point.scenario.measure.warmup + point.scenario.measure.rounds
         cells += cells_of(point.scenario, chosen, number * rounds)
-        more, basis = estimate_seconds(point.scenario, chosen, settings.results)
-        seconds += more
         points.append((point.scenario, chosen))
     rows = [
         [cell.name, cell.arm, cell.round, "warm-up" if cell.warmup else "measured"]
@@ -319,6 +311,7 @@ def _print_plan(
     for text in dict.fromkeys(t for one, chosen in points for t in diagrams(one, chosen)):
         for line in text.splitlines():
             say(line)
+    seconds, basis = estimate_run(points, settings.results)
     say(f"{len(cells)} cells, about {seconds:.0f} s ({basis})")
     check_disk(points, settings, say)
 

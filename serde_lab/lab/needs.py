@@ -39,7 +39,8 @@ _MICROSECONDS = {
     "hudi_spark_tuned": 11.0,
     "hudi_spark_tuned_before": 11.0,
 }
-_AVRO_BY_BATCH, _OTHER_MICROSECONDS = 5.5, 3.5
+_OTHER_EXECUTIONS = {("avro", "batch"): 5.5, ("internal_row", "row"): 18.0}
+_OTHER_MICROSECONDS = 3.5
 _CHECK_MICROSECONDS, _ORACLE_MICROSECONDS = 1.0, 2.5
 _BATCH_S, _PEER_BATCH_S = 0.8, 2.0
 """Seconds of a stream's micro-batch before its rows count."""
@@ -58,13 +59,21 @@ _COLUMNS, _ROW_BYTES, _FILE_GROUP_S = 16, 150, 0.01
 """Columns and bytes of a row of lineitem in memory, and seconds of a file group before its rows count."""
 
 
+def estimate_run(
+    points: Sequence[tuple[Scenario, Sequence[Arm]]], results: Path
+) -> tuple[float, str]:
+    """Seconds for all points of a run, and a description of what the estimate is based on."""
+    estimates = [estimate_seconds(scenario, arms, results) for scenario, arms in points]
+    return sum(seconds for seconds, _ in estimates), estimates[-1][1]
+
+
 def estimate_seconds(
     scenario: Scenario,
     arms: Sequence[Arm],
     results: Path,
     cells_of: Mapping[str, int] | None = None,
 ) -> tuple[float, str]:
-    """Seconds for the whole run, and a description of what the estimate is based on.
+    """The same for one point.
 
     `cells_of`: how many cells each arm has, None for one in each round of the scenario.
     """
@@ -134,9 +143,8 @@ def _of_several(scenario: Scenario, rows: float) -> float:
 
 
 def _microseconds(arm: Arm) -> float:
-    if arm.subject == "avro" and arm.options.execution == "batch":
-        return _AVRO_BY_BATCH
-    return _MICROSECONDS.get(arm.subject, _OTHER_MICROSECONDS)
+    usual = _MICROSECONDS.get(arm.subject, _OTHER_MICROSECONDS)
+    return _OTHER_EXECUTIONS.get((arm.subject, arm.options.execution or ""), usual)
 
 
 def _measured(scenario: Scenario, results: Path) -> dict[str, float]:

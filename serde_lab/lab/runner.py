@@ -48,6 +48,7 @@ from serde_lab.runs.writer import RunWriter
 from serde_lab.scenario.datasets import tables_of, writes_several
 from serde_lab.scenario.loading import parse_scenario, sweep_points
 from serde_lab.scenario.model import FORMAT_CONTROLS, Arm, Scenario
+from serde_lab.scenario.sweep import SweepPoint
 
 _LARGE_ROWS = 5_000_000
 
@@ -79,8 +80,8 @@ def run_scenario(
     if resume is not None:
         isolated = bool(load_header(resume).settings.get("isolate_peers"))
     checked = [
-        planned(point, point.arms(chosen_arms(scenario, settings.arms)), settings, isolated)
-        for point in sweep_points(scenario)
+        planned(point, arms, settings, isolated)
+        for point, arms in chosen_points(scenario, settings.arms)
     ]
     check_disk([(one.scenario, one.arms) for one in checked], settings, progress.message)
     points = [prepared(one, settings, progress) for one in checked]
@@ -133,9 +134,9 @@ def check_kept_tables(
         settings.kept_tables.check(
             [
                 kept_as(arm.name, table if scenario.datasets else "")
-                for scenario, arms in scenarios
-                for point in sweep_points(scenario)
-                for arm in point.arms(chosen_arms(scenario, arms))
+                for scenario, names in scenarios
+                for _, arms in chosen_points(scenario, names)
+                for arm in arms
                 for table in tables_of(scenario)
             ]
         )
@@ -263,6 +264,14 @@ def chosen_arms(scenario: Scenario, names: tuple[str, ...]) -> tuple[Arm, ...]:
         if name not in known:
             raise RunError(f"{scenario.name} has no arm {name!r}; it has {', '.join(known)}")
     return tuple(arm for arm in scenario.arms if not names or arm.name in names)
+
+
+def chosen_points(
+    scenario: Scenario, names: tuple[str, ...]
+) -> list[tuple[SweepPoint, tuple[Arm, ...]]]:
+    """The points of a run, each with its arms of these names, as `chosen_arms` takes them."""
+    chosen = chosen_arms(scenario, names)
+    return [(point, point.arms(chosen)) for point in sweep_points(scenario)]
 
 
 @contextmanager

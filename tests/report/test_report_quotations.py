@@ -129,6 +129,27 @@ def test_what_is_stale_is_told_with_its_minutes(tmp_path: Path) -> None:
         assert found.minutes == 31
 
 
+@pytest.mark.slow
+def test_a_run_that_documents_of_two_folders_quote_is_remade_once(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "results", instruments={**instruments("spark"), CLOCK: "x"})
+    above = quoting(run)
+    below = tmp_path / "docs" / "page.md"
+    below.parent.mkdir()
+    below.write_text(above.read_text().replace("serde_lab: results", "serde_lab: ../results"))
+    (found,) = quoted([above, below])
+    assert found.run == run
+    assert found.stale
+
+
+@pytest.mark.slow
+def test_a_scenario_that_asks_for_more_takes_more_minutes(tmp_path: Path) -> None:
+    # a run of 31 minutes, of a scenario that has grown to four arms of 60 million rows
+    run = make_run(tmp_path / "results", scenario={"name": "rfc84"})
+    (found,) = quoted([quoting(run)])
+    assert "its scenario changed" in found.stale
+    assert found.minutes > 45
+
+
 QUOTING = {"README.md": 1, "DEVELOPERS.md": 1, "docs/results.md": 10, "docs/hudi.md": 3}
 """Documents that quote runs, with the least number of quotations in each."""
 
