@@ -9,6 +9,8 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -87,11 +89,18 @@ def main() -> int:
     options = ["--collect-only", "--quiet", "--no-summary"]
     # imported here, before pytest could rewrite its asserts
     options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
-    status = pytest.main([*options, str(TESTS)], [kept])
-    if status == 0:
-        before = {name: table for name, table in read().items() if name.startswith("before")}
-        write({**before, "now": counts(kept.items), "now_by_room": by_room(kept.items)})
-    return int(status)
+    listing = StringIO()
+    with redirect_stdout(listing):
+        status = pytest.main([*options, str(TESTS)], [kept])
+    if status:
+        sys.stdout.write(listing.getvalue())
+        return int(status)
+    now = counts(kept.items)
+    before = {name: table for name, table in read().items() if name.startswith("before")}
+    write({**before, "now": now, "now_by_room": by_room(kept.items)})
+    totals = (f"{number:,} {name.replace('_', ' ')}" for name, number in now.items())
+    sys.stdout.write(f"{', '.join(totals)}\n")
+    return 0
 
 
 if __name__ == "__main__":

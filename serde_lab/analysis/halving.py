@@ -16,7 +16,7 @@ from serde_lab.analysis.ratios import Ratio
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class CandidateRatios:
     """The ratios of a candidate to its start: of seconds, and of CPU time, None where it was not measured."""
 
     wall: Ratio
@@ -73,7 +73,7 @@ class Fate:
     why: str
 
 
-def halve(entrants: Mapping[str, Evidence], spare: int) -> dict[str, Fate]:
+def halve(entrants: Mapping[str, CandidateRatios], spare: int) -> dict[str, Fate]:
     """The fate of each entrant of a rung, by name.
 
     One whose interval lies above 1 is dropped. Of the rest the better half stays, and so does every other
@@ -105,7 +105,7 @@ def halve(entrants: Mapping[str, Evidence], spare: int) -> dict[str, Fate]:
     return {name: fates[name] for name in entrants}
 
 
-def decide(entrants: Mapping[str, Evidence]) -> dict[str, Fate]:
+def decide(entrants: Mapping[str, CandidateRatios]) -> dict[str, Fate]:
     """The fate of each entrant of the last rung: only those that an interval supports stay."""
     return {
         name: Fate(True, f"supported: {one.text}")

@@ -31,7 +31,7 @@ STEPS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class HudiStep:
     """One step: how many times faster `arm` is than `against`, over all commits; `share` of the whole."""
 
     name: str
@@ -63,8 +63,8 @@ class Step:
 class HudiSteps:
     """The steps from the peer to the strategy, in order, and the whole that they multiply to."""
 
-    steps: tuple[Step, ...]
-    whole: Step
+    steps: tuple[HudiStep, ...]
+    whole: HudiStep
 
     def to_json(self) -> list[dict[str, Any]]:
         """For `show --format json`: the steps, then the whole."""
@@ -98,11 +98,11 @@ def hudi_steps(
     if whole is None or None in ratios:
         return None
     steps = tuple(
-        Step(*said, one.arm, one.against, one.mean, _share(one.mean, whole.mean))
+        HudiStep(*said, one.arm, one.against, one.mean, _share(one.mean, whole.mean))
         for said, one in zip(STEPS, ratios, strict=True)
         if one is not None
     )
-    return HudiSteps(steps, Step("in all", "", whole.arm, whole.against, whole.mean, 1.0))
+    return HudiSteps(steps, HudiStep("in all", "", whole.arm, whole.against, whole.mean, 1.0))
 
 
 def _share(ratio: Ratio, whole: Ratio) -> float:

@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import Any
 
 from serde_lab.analysis.cell_values import Rounds, by_round, measured_rounds
-from serde_lab.analysis.halving import Evidence, Fate, decide, halve
+from serde_lab.analysis.halving import CandidateRatios, Fate, decide, halve
 from serde_lab.analysis.ratios import paired_ratio
 from serde_lab.runs.model import ArmEntry, Run
 
@@ -33,7 +33,7 @@ class Trial:
     settings: Mapping[str, str]
     rung: int
     rounds: int
-    evidence: Evidence | None
+    evidence: CandidateRatios | None
     fate: Fate | None
     chosen: bool = False
 
@@ -54,7 +54,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class SearchedSide:
     """The search from one start. `rungs` are the arms that entered each rung, as far as it is decided.
 
     `settings` are those of the combination; empty as long as it is not known, and if no candidate won.
@@ -66,7 +66,7 @@ class Side:
     rungs: tuple[tuple[str, ...], ...]
     ended: bool
     settings: Mapping[str, str] = field(default_factory=dict)
-    confirmation: Evidence | None = None
+    confirmation: CandidateRatios | None = None
     rounds: int = 0
     problem: str = ""
 
@@ -108,7 +108,7 @@ class Side:
         }
 
 
-def search_of(run: Run) -> tuple[Side, ...]:
+def search_of(run: Run) -> tuple[SearchedSide, ...]:
     """The search from each start of a run; empty for a run without a search."""
     search = run.header.scenario_content.get("search")
     if not search:
@@ -120,7 +120,9 @@ def search_of(run: Run) -> tuple[Side, ...]:
     return tuple(_side(run, search, start, entries) for start, entries in by_start.items())
 
 
-def _side(run: Run, search: Mapping[str, Any], start: str, entries: Sequence[ArmEntry]) -> Side:
+def _side(
+    run: Run, search: Mapping[str, Any], start: str, entries: Sequence[ArmEntry]
+) -> SearchedSide:
     starts = _sound(run, start)
     rounds = {entry.arm: _sound(run, entry.arm) for entry in entries}
     trials: dict[str, Trial] = {}
@@ -148,11 +150,11 @@ def _side(run: Run, search: Mapping[str, Any], start: str, entries: Sequence[Arm
     chosen = _chosen(trials.values()) if ended else ()
     trials |= {one.arm: replace(one, chosen=True) for one in chosen}
     settings = {key: value for one in chosen for key, value in one.settings.items()}
-    side = Side(start, tuple(trials.values()), tuple(rungs), ended, settings)
+    side = SearchedSide(start, tuple(trials.values()), tuple(rungs), ended, settings)
     return _with_confirmation(run, side, starts) if settings else side
 
 
-def _with_confirmation(run: Run, side: Side, starts: Rounds) -> Side:
+def _with_confirmation(run: Run, side: SearchedSide, starts: Rounds) -> SearchedSide:
     rounds = _sound(run, side.best)
     return replace(
         side,
@@ -162,7 +164,7 @@ def _with_confirmation(run: Run, side: Side, starts: Rounds) -> Side:
     )
 
 
-def _trial(entry: ArmEntry, rung: int, found: Evidence | None, fate: Fate | None) -> Trial:
+def _trial(entry: ArmEntry, rung: int, found: CandidateRatios | None, fate: Fate | None) -> Trial:
     candidate = entry.candidate or {}
     return Trial(
         arm=entry.arm,
@@ -194,12 +196,12 @@ def _sound(run: Run, arm: str) -> dict[int, Any]:
     return {n: values for n, values in measured_rounds(run, arm).items() if n not in failed}
 
 
-def _evidence(rounds: Rounds, starts: Rounds, enough: int) -> Evidence | None:
+def _evidence(rounds: Rounds, starts: Rounds, enough: int) -> CandidateRatios | None:
     """The ratios over the first `enough` rounds; None without a round in which the start was measured."""
     first = dict(list(rounds.items())[:enough])
     wall = paired_ratio(*(by_round(one, "seconds") for one in (first, starts)))
     cpu = paired_ratio(*(by_round(one, "tree_cpu_s") for one in (first, starts)))
-    return None if wall is None else Evidence(wall, cpu)
+    return None if wall is None else CandidateRatios(wall, cpu)
 
 
 def _problem_of(run: Run, arm: str, start: str) -> str:

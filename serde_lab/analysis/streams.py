@@ -84,7 +84,7 @@ class StreamOfArm:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class SizeDifference:
     """The slowest strategy against the fastest, by medians of batches, at one size of a table type."""
 
     table_type: str
@@ -108,7 +108,7 @@ class Streams:
     """What a run of streams found: its arms at each size, and how far strategies differ there."""
 
     arms: tuple[StreamOfArm, ...]
-    differences: tuple[Difference, ...]
+    differences: tuple[SizeDifference, ...]
 
     def matters_from(self, table_type: str) -> float | None:
         """The smallest size from which on the strategy matters at every size; None if there is none."""
@@ -119,7 +119,7 @@ class Streams:
             found = one.rows
         return found
 
-    def of_type(self, table_type: str) -> list[Difference]:
+    def of_type(self, table_type: str) -> list[SizeDifference]:
         """The differences of one table type."""
         return [one for one in self.differences if one.table_type == table_type]
 
@@ -266,7 +266,7 @@ def _growth(plain: Sequence[Sequence[float]]) -> float | None:
     return median(last) / median(first)
 
 
-def _differences(found: Sequence[StreamOfArm], period: int) -> list[Difference]:
+def _differences(found: Sequence[StreamOfArm], period: int) -> list[SizeDifference]:
     groups: dict[tuple[str, float], list[StreamOfArm]] = {}
     for one in found:
         if one.kind == "strategy":
@@ -284,5 +284,5 @@ def _differences(found: Sequence[StreamOfArm], period: int) -> list[Difference]:
                 for seed, one in enumerate((slowest, fastest))
             )
             ratio = Estimate(ratio.value, *_interval(slow / fast))
-        differences.append(Difference(table_type, rows, slowest.name, fastest.name, ratio))
+        differences.append(SizeDifference(table_type, rows, slowest.name, fastest.name, ratio))
     return differences

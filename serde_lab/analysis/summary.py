@@ -26,7 +26,7 @@ from serde_lab.analysis.growth import Growth, growth
 from serde_lab.analysis.hudi_steps import HudiSteps, hudi_steps
 from serde_lab.analysis.ratios import PeerRatio, paired_ratio, peer_ratios
 from serde_lab.analysis.rfc84 import Claim, claims, rfc84_json
-from serde_lab.analysis.search import Side, search_of
+from serde_lab.analysis.search import SearchedSide, search_of
 from serde_lab.analysis.shapes import ShapeCosts, shape_costs
 from serde_lab.analysis.streams import Streams, streams
 from serde_lab.analysis.times_floor import TimesFloor, times_floor
@@ -60,7 +60,7 @@ class Derived:
     streams: Streams | None
     shapes: ShapeCosts | None
     times_floor: tuple[TimesFloor, ...]
-    search: tuple[Side, ...]
+    search: tuple[SearchedSide, ...]
 
 
 def summarise(run: Run) -> dict[str, Any]:

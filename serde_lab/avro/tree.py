@@ -79,7 +79,7 @@ def parse(schema: Any) -> Node:
             schema = json.loads(schema)
         except ValueError as exc:
             raise SchemaError(f"an Avro schema is not JSON: {exc}") from exc
-    root = _Parser().node(schema, "", "", "")
+    root = _SchemaParser().node(schema, "", "", "")
     if root.kind != "record" or root.null_branch is not None:
         raise SchemaError(f"an Avro schema describes {root.type}, expected a record")
     return root
@@ -129,7 +129,7 @@ def _struct(fields: Any) -> pa.DataType:
     return pa.struct([child.field for child in fields])
 
 
-class _Parser:
+class _SchemaParser:
     def __init__(self) -> None:
         self.named: dict[str, Mapping[str, Any]] = {}
         self.open: list[str] = []
@@ -219,10 +219,10 @@ class _Parser:
 
 
 _COMPLEX: dict[str, Callable[..., Node]] = {
-    "record": _Parser.record,
-    "fixed": _Parser.fixed,
-    "array": _Parser.array,
-    "map": _Parser.map,
+    "record": _SchemaParser.record,
+    "fixed": _SchemaParser.fixed,
+    "array": _SchemaParser.array,
+    "map": _SchemaParser.map,
 }
 
 _PRIMITIVES = {

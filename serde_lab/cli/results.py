@@ -8,7 +8,7 @@ made beside other work. What an earlier call has measured, whole or in part, is 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from math import ceil
@@ -222,6 +222,12 @@ class Reference:
 
 
 def references(
+    scenarios: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Only runs of these scenarios; without any, of all.", show_default=False
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what is stale and how long it takes; no run.")
     ] = False,
@@ -233,7 +239,7 @@ def references(
     stopped. Exits with 1 if a run failed or was made beside other work: its old quotation stays, marked.
     """
     documents = sorted({path for pattern in DOCUMENTS for path in folder.glob(pattern)})
-    found = quoted(documents)
+    found = quoted(documents, scenarios or ())
     for one in found:
         time = f" (about {one.minutes} minutes)" if one.stale else ""
         emit_line(f"{one.run}: {one.stale or 'fresh'}{time}")
@@ -245,8 +251,11 @@ def references(
     return worst([_remade(one, documents) for one in stale])
 
 
-def quoted(documents: Iterable[Path]) -> list[Reference]:
-    """The runs that `documents` quote, each once. Raises RunError for a run that is missing or damaged."""
+def quoted(documents: Iterable[Path], scenarios: Collection[str] = ()) -> list[Reference]:
+    """The runs that `documents` quote, each once; those of `scenarios` alone, if any are named.
+
+    Raises RunError for a run that is missing or damaged, UsageError for a scenario of which none is quoted.
+    """
     from serde_lab.report.quotation import quotations
     from serde_lab.runs.directory import load_run
 
@@ -255,8 +264,14 @@ def quoted(documents: Iterable[Path]) -> list[Reference]:
         for path, shown in quotations(document):
             # documents of two folders name one run by two paths
             metrics.setdefault(Path(os.path.normpath(path)), {}).update(dict.fromkeys(shown))
+    known = {path.parent.name for path in metrics}
+    if unknown := sorted(set(scenarios) - known):
+        quoted_ones = ", ".join(sorted(known))
+        raise UsageError(f"no run of {', '.join(unknown)} is quoted; quoted are {quoted_ones}")
     found = []
     for path, names in metrics.items():
+        if scenarios and path.parent.name not in scenarios:
+            continue
         run = load_run(path)
         reasons = list(_why_stale(run, names))
         minutes = _taken(run)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from serde_lab.analysis.search import BEST, Side, search_of
+from serde_lab.analysis.search import BEST, SearchedSide, search_of
 from serde_lab.files import write_whole
 from serde_lab.lab.cells.peer_arms import SessionPlan, plan_peers, session_settings
 from serde_lab.lab.header import arm_entry
@@ -99,7 +99,7 @@ class Search:
             progress.message(f"{side.start}: {side.verdict}")
         return self._rounds.arms
 
-    def _sides(self) -> tuple[Side, ...]:
+    def _sides(self) -> tuple[SearchedSide, ...]:
         """How far the search has come; `search.json` of the run says the same."""
         sides = search_of(load_run(self.writer.path))
         text = json.dumps([side.to_json() for side in sides], indent=2, ensure_ascii=False)
@@ -151,7 +151,7 @@ class Search:
         return replace(self.point, arms=heat.arms, peers=peers)
 
 
-def _news(side: Side, rung: int) -> Iterator[str]:
+def _news(side: SearchedSide, rung: int) -> Iterator[str]:
     """What a rung that has just been decided says of each of its candidates."""
     for trial in side.trials:
         if trial.rung == rung and trial.fate is not None and not trial.fate.stays:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from serde_lab.analysis.ratios import Ratio
+from serde_lab.report import notation
 from serde_lab.report.plots.drawings import Drawing
 
 Tone = Literal["", "good", "bad", "warn", "muted"]
@@ -26,6 +28,17 @@ class Cell:
     tone: Tone = ""
     header: bool = False
     """Whether the cell names its row."""
+
+
+MISSING = Cell(notation.NOTHING, tone="muted")
+"""Shown where there is no figure."""
+
+
+def ratio_cell(ratio: Ratio | None, *, with_doubt: bool = True) -> Cell:
+    """A ratio over its interval, and what it leaves undecided unless without doubt; MISSING for None."""
+    if ratio is None:
+        return MISSING
+    return Cell(ratio.text, ratio.value, ratio.finding if with_doubt else ratio.range)
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ def _write(path: Path, data: bytes) -> Path:
     return path
 
 
-class Plot(NamedTuple):
+class PlotMarkup(NamedTuple):
     """The wide and the narrow version of one figure, ready for the page."""
 
     wide: Markup
@@ -157,12 +157,12 @@ def _clean(value: object) -> object:
     return value
 
 
-def _plot(figure: Figure) -> Plot:
+def _plot(figure: Figure) -> PlotMarkup:
     cuts = []
     for cut, width_px in (("wide", WIDE_PX), ("narrow", NARROW_PX)):
         canvas, name = draw(figure.drawing, width_px), f"plot-{figure.name}-{cut}"
         cuts.append(Markup(_svg(figure, canvas, name, themed=True)))
-    return Plot(*cuts)
+    return PlotMarkup(*cuts)
 
 
 def _sort_value(cell: Cell) -> str:

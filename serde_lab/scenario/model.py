@@ -26,7 +26,7 @@ from serde_lab.scenario.sections import (
     Measure,
     Name,
     ScenarioSection,
-    Search,
+    SearchSection,
     Settings,
     Share,
     Stream,
@@ -322,7 +322,7 @@ class Scenario(ScenarioSection):
     codec: Codec = Codec()
     sweep: Sweep | None = None
     shapes: Shapes | None = None
-    search: Search | None = None
+    search: SearchSection | None = None
     gate: Gate = Gate()
 
     @property

@@ -152,7 +152,7 @@ class Candidate(ScenarioSection):
         return self.factor or self.name
 
 
-class Search(ScenarioSection):
+class SearchSection(ScenarioSection):
     """`[search]`: tries settings in arms, by successive halving over paired rounds.
 
     `rounds` are those that each rung adds. `spare` is a rung's budget: how many candidates of the worse half

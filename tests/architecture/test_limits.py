@@ -1,4 +1,4 @@
-"""How wide and how long the code may be: modules in all, modules side by side, lines, import circles.
+"""How wide and how long the code may be: modules in all, modules side by side, lines, import circles, names.
 
 What is beyond a limit today stands beside it with its present number; a number here may fall, and is
 raised only with a reason beside it.
@@ -95,3 +95,12 @@ def test_no_modules_import_each_other() -> None:
             # an edge of the circle is taken away, to find the next one
             graph[around[1]].discard(around[0])
     assert found == CIRCLES
+
+
+def test_a_name_stands_for_one_class() -> None:
+    classes: dict[str, list[str]] = {}
+    for module in modules():
+        for node in ast.parse((ROOT / module).read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                classes.setdefault(node.name, []).append(str(module))
+    assert not {name: found for name, found in classes.items() if len(found) > 1}

@@ -11,7 +11,7 @@ import pytest
 
 from serde_lab.lab.checks import isolation, referee, stand_alone
 from serde_lab.lab.checks.referee import REFEREE, Referee
-from serde_lab.lab.checks.stand_alone import Answer
+from serde_lab.lab.checks.stand_alone import DecodedArm
 from serde_lab.pipeline.exchange.frames import FrameDraw
 from serde_lab.serde.interface import SerdeOptions
 
@@ -47,21 +47,21 @@ def test_where_nothing_can_be_isolated_it_says_why(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("obstacle", "answer", "said"),
     [
-        ("unshare: no", Answer(None), "not isolated: unshare: no"),
+        ("unshare: no", DecodedArm(None), "not isolated: unshare: no"),
         (
             "",
-            Answer(None, "no module", bound=False),
+            DecodedArm(None, "no module", bound=False),
             "not isolated: the strategy cannot be loaded there: no module",
         ),
         (
             "",
-            Answer(None, "no such ticket"),
+            DecodedArm(None, "no such ticket"),
             "the referee cannot decode the frames: no such ticket",
         ),
     ],
 )
 def test_an_arm_whose_frames_were_not_read(
-    obstacle: str, answer: Answer, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    obstacle: str, answer: DecodedArm, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the frames themselves may speak against an arm, and nothing but them for it."""
     monkeypatch.setattr(referee.isolation.Enclosure, "obstacle", lambda *_: obstacle)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from serde_lab.analysis.search import Side, search_of
+from serde_lab.analysis.search import SearchedSide, search_of
 from serde_lab.analysis.summary import summarise
 from serde_lab.cli.app import main
 from serde_lab.errors import UsageError
@@ -134,7 +134,7 @@ def search(
     return outcome.path, outcome.exit_status, cells.opened
 
 
-def judged(run: Run) -> Side:
+def judged(run: Run) -> SearchedSide:
     (side,) = search_of(run)
     return side
 

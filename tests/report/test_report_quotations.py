@@ -150,6 +150,18 @@ def test_a_scenario_that_asks_for_more_takes_more_minutes(tmp_path: Path) -> Non
     assert found.minutes > 45
 
 
+@pytest.mark.slow
+def test_references_may_be_those_of_one_scenario(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "results", scenario={"name": "smoke"})
+    path = quoting(run)
+    lost = "<!-- serde_lab: results/codec/20250101T120000Z arms arm,seconds -->"
+    path.write_text(f"{path.read_text()}{lost}\n{END}\n")
+    (found,) = quoted([path], ["smoke"])
+    assert found.run == run
+    with pytest.raises(UsageError, match="no run of scale is quoted; quoted are codec, smoke"):
+        quoted([path], ["smoke", "scale"])
+
+
 QUOTING = {"README.md": 1, "DEVELOPERS.md": 1, "docs/results.md": 10, "docs/hudi.md": 3}
 """Documents that quote runs, with the least number of quotations in each."""
 

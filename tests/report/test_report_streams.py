@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from serde_lab.analysis.streams import Difference, Estimate, Streams, resampled
+from serde_lab.analysis.streams import Estimate, SizeDifference, Streams, resampled
 from serde_lab.analysis.summary import summarise
 from serde_lab.cli.run_table import report_tables
 from serde_lab.report import render
@@ -124,8 +124,8 @@ def test_resamples_are_of_whole_blocks_within_each_round() -> None:
 
 
 def test_it_matters_from_a_size_on_only_if_it_does_at_all_larger_ones() -> None:
-    def one(rows: float, low: float | None) -> Difference:
-        return Difference("COPY_ON_WRITE", rows, "pickle", "arrow", Estimate(1.5, low, 2.0))
+    def one(rows: float, low: float | None) -> SizeDifference:
+        return SizeDifference("COPY_ON_WRITE", rows, "pickle", "arrow", Estimate(1.5, low, 2.0))
 
     found = Streams((), (one(10, 1.2), one(100, 1.0), one(1000, 1.1), one(10_000, 1.4)))
     assert found.matters_from("COPY_ON_WRITE") == 1000

@@ -7,20 +7,20 @@ import math
 import numpy as np
 import pytest
 
-from serde_lab.analysis.halving import Evidence, decide, halve
+from serde_lab.analysis.halving import CandidateRatios, decide, halve
 from serde_lab.analysis.ratios import Ratio, ratio_of
 
 ROUNDS = (3, 3, 6)
 
 
-def seen(low: float, high: float, cpu: tuple[float, float] | None = None) -> Evidence:
+def seen(low: float, high: float, cpu: tuple[float, float] | None = None) -> CandidateRatios:
     """The evidence of an interval whose middle is the ratio."""
     wall, of_cpu = (
         None if one is None else Ratio(math.sqrt(one[0] * one[1]), *one, 5)
         for one in ((low, high), cpu)
     )
     assert wall is not None
-    return Evidence(wall, of_cpu)
+    return CandidateRatios(wall, of_cpu)
 
 
 def test_the_better_half_stays_and_what_is_surely_worse_goes() -> None:
@@ -62,7 +62,7 @@ def test_what_an_interval_supports_stays_beside_a_better_half_and_either_measure
 
 
 def test_a_single_round_decides_nothing() -> None:
-    once = Evidence(ratio_of([math.log(0.5)]))
+    once = CandidateRatios(ratio_of([math.log(0.5)]))
     assert not once.better
     assert not once.worse
     assert all(fate.stays for fate in halve({"a": once, "b": once}, spare=1).values())
@@ -76,7 +76,7 @@ def search(effects: np.ndarray, rng: np.random.Generator, noise: float) -> list[
         for n in left:
             # of the candidate and of its start in the same round
             rounds[n] += list(effects[n] + rng.normal(0, noise * math.sqrt(2), more))
-        evidence = {str(n): Evidence(ratio_of(rounds[n])) for n in left}
+        evidence = {str(n): CandidateRatios(ratio_of(rounds[n])) for n in left}
         fates = decide(evidence) if rung == len(ROUNDS) else halve(evidence, spare=2)
         left = [n for n in left if fates[str(n)].stays]
     return left

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from serde_lab.pipeline.spark.exchange import SparkExchange
 
 
-Answer: TypeAlias = tuple[tuple[Any, ...], ...]
+QueryRows: TypeAlias = tuple[tuple[Any, ...], ...]
 """The rows of a query's answer, in order."""
 
 
@@ -61,7 +61,7 @@ class CellResult:
     """Of a table in another format, whose rows `table` holds as plain Parquet: its own data files."""
     parts: Mapping[str, CellResult] = field(default_factory=dict)
     """By table, the results of a cell that wrote several, whose `table` and `frames` are the first's."""
-    answers: Mapping[str, Answer] = field(default_factory=dict)
+    answers: Mapping[str, QueryRows] = field(default_factory=dict)
     """The rows that Spark answered to each query."""
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from serde_lab.lab.cells.cell import Answer, CellResult, MeasurableCell
+from serde_lab.lab.cells.cell import CellResult, MeasurableCell, QueryRows
 from serde_lab.lab.cells.table_cells import DATASETS, Engine, TableCells, discard_cell
 from serde_lab.lab.inputs.prepared import PreparedTable
 from serde_lab.measure.metrics import Sample, metric
@@ -22,7 +22,7 @@ class Queries(Protocol):
     """Asks the queries of a scenario."""
 
     def ask(
-        self, cell: str, tables: Mapping[str, Path], answers: dict[str, Answer]
+        self, cell: str, tables: Mapping[str, Path], answers: dict[str, QueryRows]
     ) -> Iterator[Sample]:
         """Ask each query about `tables`, paths by name; adds to `answers`, and yields what this measured."""
         ...
@@ -75,7 +75,7 @@ class DatasetCell(MeasurableCell):
         for table, cell in self.cells.items():
             self._parts[table] = cell.measure()
         parts = self._parts
-        samples, answers = list(together(list(parts.values()))), dict[str, Answer]()
+        samples, answers = list(together(list(parts.values()))), dict[str, QueryRows]()
         if self.queries is not None:
             tables = {name: part.table for name, part in parts.items() if part.table is not None}
             samples += self.queries.ask(self.name, tables, answers)

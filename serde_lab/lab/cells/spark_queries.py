@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 
 from serde_lab.errors import LabError
 from serde_lab.lab.cells.bench import Bench
-from serde_lab.lab.cells.cell import Answer
+from serde_lab.lab.cells.cell import QueryRows
 from serde_lab.measure.metrics import Sample
 from serde_lab.peers.apache_hudi import root_cause
 from serde_lab.pipeline.spark.exchange import SHUFFLE_TASKS, setting
@@ -30,7 +30,7 @@ class SparkQueries:
         self.bench, self.queries = bench, queries
 
     def ask(
-        self, cell: str, tables: Mapping[str, Path], answers: dict[str, Answer]
+        self, cell: str, tables: Mapping[str, Path], answers: dict[str, QueryRows]
     ) -> Iterator[Sample]:
         if not self.queries:
             return
@@ -51,7 +51,7 @@ class SparkQueries:
             for name in tables:
                 spark.catalog.dropTempView(name)
 
-    def _ask(self, name: str, answers: dict[str, Answer]) -> None:
+    def _ask(self, name: str, answers: dict[str, QueryRows]) -> None:
         try:
             rows = self.bench.spark.sql(QUERIES[name].sql).collect()
         except (Py4JError, PySparkException) as exc:

@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from serde_lab.lab.cells.cell import Answer
+from serde_lab.lab.cells.cell import QueryRows
 from serde_lab.verify.contents import RowSource
 from serde_lab.verify.table_checks import CheckResult
 from tpch import QUERIES
@@ -36,10 +36,10 @@ class QueryAnswers:
 
     def __init__(self, work: Path) -> None:
         self._work = work
-        self._right: dict[tuple[int, ...], tuple[Sequence[RowSource], dict[str, Answer]]] = {}
+        self._right: dict[tuple[int, ...], tuple[Sequence[RowSource], dict[str, QueryRows]]] = {}
 
     def judge(
-        self, answers: Mapping[str, Answer], tables: Mapping[str, RowSource]
+        self, answers: Mapping[str, QueryRows], tables: Mapping[str, RowSource]
     ) -> list[CheckResult]:
         """One result for each of `answers`, by query; `tables` are the right rows by table."""
         if not answers:
@@ -54,7 +54,7 @@ class QueryAnswers:
 
     def _answered(
         self, queries: Sequence[str], tables: Mapping[str, RowSource]
-    ) -> dict[str, Answer]:
+    ) -> dict[str, QueryRows]:
         self._work.mkdir(parents=True, exist_ok=True)
         file = self._work / "rows.duckdb"
         settings: dict[str, str | bool | int | float | list[str]] = {
@@ -77,7 +77,7 @@ class QueryAnswers:
         return found
 
 
-def _compared(query: str, found: Answer, right: Answer) -> CheckResult:
+def _compared(query: str, found: QueryRows, right: QueryRows) -> CheckResult:
     name = check_name(query)
     if len(found) != len(right):
         detail = f"Spark answers {len(found):,} rows, DuckDB {len(right):,}"

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from serde_lab.lab.checks import isolation, stand_alone
-from serde_lab.lab.checks.stand_alone import Answer, Sent
+from serde_lab.lab.checks.stand_alone import DecodedArm, Sent
 from serde_lab.lab.inputs.prepared import PreparedInputs
 from serde_lab.pipeline.stages import stored_form
 from serde_lab.records.schema import ENVELOPE, IS_INDEX_RECORD, OPERATION, RecordSchema
@@ -62,7 +62,7 @@ class Referee:
         answers = stand_alone.read_back(sent, self._work, enclosure)
         return {name: self._judged(answers[name], len(frames[name]), tables[name]) for name in sent}
 
-    def _judged(self, answer: Answer, frames: int, table: RowSource) -> CheckResult:
+    def _judged(self, answer: DecodedArm, frames: int, table: RowSource) -> CheckResult:
         if not answer.bound:
             return _not_isolated(f"the strategy cannot be loaded there: {answer.problem}")
         if answer.rows is None:

@@ -48,7 +48,7 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class DecodedArm:
     """What the other process says of one arm: the rows, or why there are none.
 
     `bound`: it could load the strategy and bind it.
@@ -112,7 +112,7 @@ def _sample(
     return _Sample(Sent(subject, options, schema, frames), expected)
 
 
-def _judged(sample: _Sample, answer: Answer) -> CheckResult:
+def _judged(sample: _Sample, answer: DecodedArm) -> CheckResult:
     if answer.rows is None:
         return _failed(f"a separate process cannot decode the frames: {answer.problem}")
     difference = first_difference(answer.rows, sample.expected)
@@ -129,25 +129,25 @@ def _failed(detail: str) -> CheckResult:
 
 def read_back(
     sent: Mapping[str, Sent], work: Path, enclosure: isolation.Enclosure | None = None
-) -> dict[str, Answer]:
+) -> dict[str, DecodedArm]:
     """What another process decodes.
 
     If a strategy ends that process, a new one decodes the remaining arms. With an `enclosure` the process
     runs in namespaces and finds nothing else.
     """
-    answers: dict[str, Answer] = {}
+    answers: dict[str, DecodedArm] = {}
     while left := [name for name in sent if name not in answers]:
         ended = _ask(sent, left, answers, work, enclosure)
         missing = [name for name in left if name not in answers]
         if missing:
-            answers[missing[0]] = Answer(None, ended)
+            answers[missing[0]] = DecodedArm(None, ended)
     return answers
 
 
 def _ask(
     sent: Mapping[str, Sent],
     names: Sequence[str],
-    answers: dict[str, Answer],
+    answers: dict[str, DecodedArm],
     work: Path,
     enclosure: isolation.Enclosure | None,
 ) -> str:
@@ -172,7 +172,7 @@ def _ask(
         ended = f"no answer after {_TIMEOUT_S} s"
     if answer.exists():
         with answer.open("rb") as file:
-            answers.update((name, Answer(*said)) for name, *said in _loaded(file))
+            answers.update((name, DecodedArm(*said)) for name, *said in _loaded(file))
     return ended
 
 
@@ -190,7 +190,7 @@ def _loaded(file: Any) -> Iterator[tuple[Any, ...]]:
 
 
 def decode_all(request: Path, answer: Path) -> None:
-    """Decode every arm's frames in the other process; writes its name and the fields of its `Answer`."""
+    """Decode every arm's frames in the other process; writes its name and the fields of its `DecodedArm`."""
     sent_by_arm: dict[str, Sent] = pickle.loads(request.read_bytes())
     with answer.open("wb") as file:
         for name, sent in sent_by_arm.items():

@@ -70,7 +70,7 @@ def _sorted(batches: Iterable[pa.RecordBatch], timeline: TaskTimeline) -> Iterat
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenFile:
     """The base file that takes a partition's rows now; `room` counts the rows that still fit."""
 
     writer: BaseFileWriter
@@ -87,7 +87,7 @@ class RowWriter:
         self._room = plan.index.sizing.rows_per_new_file(plan.index.record_bytes)
         # no other write or task can draw the same ids
         self._seed = f"{plan.seed}/{plan.instant}/{task.partition}"
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, _OpenFile] = {}
         self._files: dict[str, int] = {}
         self._done: list[WriteStat] = []
 
@@ -129,7 +129,7 @@ class RowWriter:
             ]
         yield from taken
 
-    def _begin(self, path: str) -> _Open:
+    def _begin(self, path: str) -> _OpenFile:
         plan, number = self.plan, self._files.get(path, 0)
         self._files[path] = number + 1
         writer = BaseFileWriter(
@@ -143,7 +143,7 @@ class RowWriter:
             task_partition=self._task.partition,
             inflight_path=plan.inflight_path,
         )
-        self._open[path] = _Open(writer, self._room)
+        self._open[path] = _OpenFile(writer, self._room)
         return self._open[path]
 
 

@@ -10,7 +10,17 @@ from serde_lab.analysis.rounding import text as rounded_text
 from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.measure.phases import SERDE_WORK
 from serde_lab.report import notation
-from serde_lab.report.page import Block, Cell, Column, Section, Sentence, Table, text_columns
+from serde_lab.report.page import (
+    MISSING,
+    Block,
+    Cell,
+    Column,
+    Section,
+    Sentence,
+    Table,
+    ratio_cell,
+    text_columns,
+)
 from serde_lab.report.run.ladder import options_in_words
 from serde_lab.runs.model import Check
 
@@ -84,8 +94,7 @@ def _floor(facts: RunValues) -> Table | None:
 
 def _with_interval(ratio: Ratio | None) -> tuple[Cell, Cell]:
     if ratio is None:
-        absent = Cell(notation.NOTHING, tone="muted")
-        return absent, absent
+        return MISSING, MISSING
     return Cell(ratio.text, ratio.value), Cell(ratio.range or notation.NOTHING, ratio.range)
 
 
@@ -170,8 +179,6 @@ def _commits(facts: RunValues) -> Table | None:
 
 
 def _row(arm: ArmValues, facts: RunValues) -> tuple[Cell, ...]:
-    absent = Cell(notation.NOTHING, tone="muted")
-    ratio, by_cpu = arm.ratio_to_reference, arm.cpu_ratio_to_reference
     seconds = list(arm.seconds_by_round.values())
     between = notation.between(min(seconds), max(seconds)) if len(seconds) > 1 else ""
     per_record = arm.per_record("serde_cpu_s")
@@ -181,7 +188,7 @@ def _row(arm: ArmValues, facts: RunValues) -> tuple[Cell, ...]:
         Cell(rounded_text("seconds", arm.seconds), arm.seconds, between)
         if arm.seconds is not None
         else Cell(arm.absence, None, _reason(arm), "bad" if arm.wrong or arm.unchecked else "warn"),
-        absent if ratio is None else Cell(ratio.text, ratio.value, ratio.finding),
+        ratio_cell(arm.ratio_to_reference),
         _figure("rows_per_s", arm.figure("rows_per_s")),
         Cell(
             rounded_text("seconds", arm.figure("serde_cpu_s")),
@@ -190,7 +197,7 @@ def _row(arm: ArmValues, facts: RunValues) -> tuple[Cell, ...]:
         ),
         _figure("share", share),
         _figure("seconds", arm.figure("tree_cpu_s")),
-        absent if by_cpu is None else Cell(by_cpu.text, by_cpu.value, by_cpu.finding),
+        ratio_cell(arm.cpu_ratio_to_reference),
         _bytes(arm, "shuffle_bytes"),
         _bytes(arm, "frame_bytes"),
         Cell(

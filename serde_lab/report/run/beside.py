@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from serde_lab.analysis.hudi_steps import HudiSteps
-from serde_lab.analysis.ratios import PeerRatio, Ratio
+from serde_lab.analysis.ratios import Ratio
 from serde_lab.analysis.rfc84 import (
     MERGED_SOURCE,
     PROTOTYPE_GB,
@@ -32,6 +32,7 @@ from serde_lab.report.page import (
     Sentence,
     Table,
     Tone,
+    ratio_cell,
     text_columns,
 )
 from serde_lab.report.run.likeness import likeness_table, table_files
@@ -71,10 +72,10 @@ def peers_section(facts: RunValues) -> Section | None:
             (
                 Cell(one.arm, one.arm, header=True),
                 Cell(one.against, one.against),
-                *(Cell(ratio.text, ratio.value, ratio.range) for ratio in one.commits),
+                *(ratio_cell(ratio, with_doubt=False) for ratio in one.commits),
                 Cell(one.mean.text, one.mean.value),
                 Cell(one.mean.finding or notation.NOTHING, one.mean.range),
-                *_by_cpu(one, with_cpu),
+                *((ratio_cell(one.cpu),) if with_cpu else ()),
             )
             for one in ratios
         )
@@ -92,14 +93,6 @@ def peers_section(facts: RunValues) -> Section | None:
     said = _ISOLATED if isolated else _SEVERAL if several else _SHARED
     note = Sentence(said, "muted")
     return Section.of("peers", "Beside Apache Hudi", *blocks, _options_table(facts), note)
-
-
-def _by_cpu(one: PeerRatio, shown: bool) -> tuple[Cell, ...]:
-    if not shown:
-        return ()
-    if one.cpu is None:
-        return (Cell(notation.NOTHING, None, tone="muted"),)
-    return (Cell(one.cpu.text, one.cpu.value, one.cpu.finding),)
 
 
 def _steps(found: HudiSteps) -> tuple[Block, ...]:

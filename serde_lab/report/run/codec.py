@@ -18,6 +18,7 @@ from serde_lab.analysis.codec_costs import (
 from serde_lab.analysis.run_values import RunValues
 from serde_lab.report import notation
 from serde_lab.report.page import (
+    MISSING,
     Block,
     Cell,
     Column,
@@ -220,5 +221,5 @@ def _time(value: float) -> Cell:
 
 def _value(cost: CodecCost | None) -> Cell:
     if cost is None:
-        return Cell(notation.NOTHING, None, tone="muted")
+        return MISSING
     return Cell(f"{cost.both_us:.3f}", cost.both_us, f"{cost.bytes:.0f} B")

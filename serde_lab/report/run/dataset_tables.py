@@ -10,7 +10,7 @@ from statistics import geometric_mean, median
 from serde_lab.analysis.ratios import Ratio, paired_ratio
 from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.report import notation
-from serde_lab.report.page import Cell, Column, Figure, Section, Sentence, Table
+from serde_lab.report.page import MISSING, Cell, Column, Figure, Section, Sentence, Table
 from serde_lab.report.plots.drawings import (
     Bar,
     Key,
@@ -164,7 +164,7 @@ def _cells(facts: RunValues, seconds: Mapping[str, ByRound]) -> list[Cell]:
     for arm in facts.timed:
         own = seconds[arm.name]
         if not own:
-            cells.append(Cell(notation.NOTHING, None, tone="muted"))
+            cells.append(MISSING)
             continue
         ratio = None
         if arm.name != reference:

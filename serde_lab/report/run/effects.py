@@ -14,7 +14,17 @@ from serde_lab.analysis.factor_effects import (
 )
 from serde_lab.analysis.run_values import RunValues
 from serde_lab.report import notation
-from serde_lab.report.page import Block, Cell, Column, Figure, Section, Sentence, Table
+from serde_lab.report.page import (
+    MISSING,
+    Block,
+    Cell,
+    Column,
+    Figure,
+    Section,
+    Sentence,
+    Table,
+    Tone,
+)
 from serde_lab.report.plots.drawings import Line, Lines
 from serde_lab.report.plots.palette import line_role
 
@@ -111,7 +121,7 @@ def _table(found: Sequence[FactorEffects]) -> Table:
 
 def _cell(effect: Effect | None) -> Cell:
     if effect is None:
-        return Cell(notation.NOTHING, None, tone="muted")
+        return MISSING
     note = notation.between(effect.low, effect.high)
-    tone = "" if effect.is_seen else "muted"
-    return Cell(notation.ratio(effect.ratio), effect.ratio, note=note, tone=tone)  # type: ignore[arg-type]
+    tone: Tone = "" if effect.is_seen else "muted"
+    return Cell(notation.ratio(effect.ratio), effect.ratio, note, tone)

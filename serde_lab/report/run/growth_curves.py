@@ -8,7 +8,7 @@ from serde_lab.analysis.growth import MOST_EXPONENT, Growth, exponent, values_of
 from serde_lab.analysis.rounding import text as rounded_text
 from serde_lab.analysis.run_values import RunValues
 from serde_lab.report import notation
-from serde_lab.report.page import Cell, Column, Figure, Section, Sentence, Table
+from serde_lab.report.page import MISSING, Cell, Column, Figure, Section, Sentence, Table
 from serde_lab.report.plots.drawings import Line, Lines
 from serde_lab.report.plots.palette import line_role
 
@@ -135,5 +135,5 @@ def _memory(found: Sequence[Growth]) -> Table:
 
 def _within(peak: float | None, limit: int) -> Cell:
     if peak is None:
-        return Cell(notation.NOTHING, None, tone="muted")
+        return MISSING
     return Cell(notation.size(peak), peak, tone="good" if peak <= limit else "bad")

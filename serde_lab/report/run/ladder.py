@@ -14,7 +14,17 @@ from typing import Any
 from serde_lab.analysis.ratios import Ratio, paired_ratio
 from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.report import notation
-from serde_lab.report.page import Cell, Column, Figure, Section, Sentence, Table, text_columns
+from serde_lab.report.page import (
+    MISSING,
+    Cell,
+    Column,
+    Figure,
+    Section,
+    Sentence,
+    Table,
+    ratio_cell,
+    text_columns,
+)
 from serde_lab.report.plots.drawings import Step, Steps
 
 
@@ -146,21 +156,15 @@ def _row(rung: Rung) -> tuple[Cell, ...]:
     return (
         Cell(f"{rung.before.name} → {rung.after.name}", None, header=True),
         Cell(factors, factors, words, "" if rung.sound else "warn"),
-        *(_times(rung.ratio(metric)) for metric in ("seconds", "serde_cpu_s")),
+        *(ratio_cell(rung.ratio(metric)) for metric in ("seconds", "serde_cpu_s")),
         *(_bytes(rung, metric) for metric in ("frame_bytes", "shuffle_bytes")),
     )
-
-
-def _times(ratio: Ratio | None) -> Cell:
-    if ratio is None:
-        return _NOTHING
-    return Cell(ratio.text, ratio.value, ratio.finding)
 
 
 def _bytes(rung: Rung, metric: str) -> Cell:
     before, after = rung.before.per_record(metric), rung.after.per_record(metric)
     if not before or after is None:
-        return _NOTHING
+        return MISSING
     return Cell(notation.ratio(after / before), after / before)
 
 
@@ -186,7 +190,6 @@ def _only_by_column(by_row: ArmValues, by_column: ArmValues) -> bool:
     return found == [("execution", "row to batch")]
 
 
-_NOTHING = Cell(notation.NOTHING, None, tone="muted")
 _FRAMING = ("rows_per_frame", "max_frame_bytes")
 _COMMON = frozenset({"execution", "integrity", "topology", *_FRAMING})
 _UNSTATED = {"source_reader": "auto", "shuffle": "dataframe"}

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from serde_lab.analysis.halving import Evidence
+from serde_lab.analysis.halving import CandidateRatios
 from serde_lab.analysis.run_values import RunValues
-from serde_lab.analysis.search import Side, Trial
+from serde_lab.analysis.search import SearchedSide, Trial
 from serde_lab.report import notation
-from serde_lab.report.page import Cell, Column, Section, Sentence, Table, Tone, text_columns
+from serde_lab.report.page import (
+    Cell,
+    Column,
+    Section,
+    Sentence,
+    Table,
+    Tone,
+    ratio_cell,
+    text_columns,
+)
 
 
 def search_section(facts: RunValues) -> Section | None:
@@ -40,13 +49,13 @@ def search_headline(facts: RunValues) -> tuple[str, str, tuple[Sentence, ...]] |
     return notation.count(len(won)), about, sentences
 
 
-def _tone(side: Side) -> Tone:
+def _tone(side: SearchedSide) -> Tone:
     if side.confirmed:
         return "good"
     return "" if side.ended and not side.settings else "warn"
 
 
-def _outcome(sides: Sequence[Side]) -> Table:
+def _outcome(sides: Sequence[SearchedSide]) -> Table:
     columns = (
         *text_columns("arm"),
         Column("settings", "settings of the combination", numeric=False),
@@ -69,7 +78,7 @@ def _outcome(sides: Sequence[Side]) -> Table:
     return Table("search-outcome", caption, columns, rows, sortable=False)
 
 
-def _trials(sides: Sequence[Side]) -> Table:
+def _trials(sides: Sequence[SearchedSide]) -> Table:
     columns = (
         *text_columns("candidate", "factor", "settings"),
         Column("rung", "rung", about="the last that it entered"),
@@ -111,10 +120,7 @@ def _settings(settings: Mapping[str, str]) -> Cell:
     return Cell(said or notation.NOTHING, said)
 
 
-def _ratios(found: Evidence | None) -> Iterator[Cell]:
+def _ratios(found: CandidateRatios | None) -> Iterator[Cell]:
     """Seconds and CPU, each with its interval."""
     for ratio in (None, None) if found is None else (found.wall, found.cpu):
-        if ratio is None:
-            yield Cell(notation.NOTHING, None, tone="muted")
-        else:
-            yield Cell(ratio.text, ratio.value, note=ratio.range)
+        yield ratio_cell(ratio, with_doubt=False)

@@ -6,15 +6,7 @@ from serde_lab.analysis.ratios import Ratio
 from serde_lab.analysis.run_values import RunValues
 from serde_lab.analysis.shapes import MOST_TIMES, ShapeCost, ShapeCosts
 from serde_lab.report import notation
-from serde_lab.report.page import (
-    Cell,
-    Column,
-    Figure,
-    Points,
-    Section,
-    Sentence,
-    Table,
-)
+from serde_lab.report.page import Cell, Column, Figure, Points, Section, Sentence, Table, ratio_cell
 from serde_lab.report.plots.drawings import Line, Multiples, SmallPanel
 from serde_lab.report.plots.palette import line_role
 
@@ -215,16 +207,13 @@ def _row(one: ShapeCost) -> tuple[Cell, ...]:
         Cell(_value(one.value), one.value),
         Cell(one.arm, one.arm),
         Cell(notation.seconds(one.seconds), one.seconds),
-        *(_ratio(ratio) for ratio in (one.per_row, one.per_value, one.per_byte, one.serde)),
+        *(
+            ratio_cell(ratio, with_doubt=False)
+            for ratio in (one.per_row, one.per_value, one.per_byte, one.serde)
+        ),
         Cell(
             one.verdict or "at most twice",
             one.verdict,
             tone="bad" if one.verdict == "more than twice" else "warn" if one.verdict else "muted",
         ),
     )
-
-
-def _ratio(ratio: Ratio | None) -> Cell:
-    if ratio is None:
-        return Cell(notation.NOTHING, None, tone="muted")
-    return Cell(ratio.text, ratio.value, note=ratio.range)

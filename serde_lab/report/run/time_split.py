@@ -11,7 +11,7 @@ from math import fsum
 from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.measure import phases
 from serde_lab.report import notation
-from serde_lab.report.page import Cell, Column, Figure, Section, Sentence, Table, Tone
+from serde_lab.report.page import MISSING, Cell, Column, Figure, Section, Sentence, Table, Tone
 from serde_lab.report.plots import palette
 from serde_lab.report.plots.drawings import Bar, Key, Panel, Segment, StackedBars
 
@@ -156,7 +156,7 @@ def _phase_table(arms: Sequence[ArmValues], names: Sequence[str]) -> Table:
 def _times(arm: ArmValues, name: str) -> Cell:
     times = arm.phases.get(name)
     if times is None:
-        return Cell(notation.NOTHING, None, tone="muted")
+        return MISSING
     return Cell(
         notation.number(times["wall_s"]), times["wall_s"], f"CPU {notation.number(times['cpu_s'])}"
     )

@@ -10,6 +10,7 @@ from serde_lab.analysis.run_values import METADATA, ArmValues, RunValues
 from serde_lab.measure.phases import SERDE_WORK
 from serde_lab.report import notation
 from serde_lab.report.page import (
+    MISSING,
     Card,
     Cards,
     Cell,
@@ -142,7 +143,7 @@ def _over_rounds(logs: Mapping[int, float]) -> Ratio | None:
 
 def _times(ratio: Ratio | None) -> Cell:
     if ratio is None:
-        return Cell(notation.NOTHING, None, tone="muted")
+        return MISSING
     return Cell(f"{ratio.text}×", ratio.value, ratio.range)
 
 

@@ -8,7 +8,16 @@ from typing import Any
 from serde_lab.analysis.rounding import text as rounded_text
 from serde_lab.analysis.run_values import ArmValues, RunValues
 from serde_lab.report import notation
-from serde_lab.report.page import Cell, Column, Section, Sentence, Table, text_columns
+from serde_lab.report.page import (
+    MISSING,
+    Cell,
+    Column,
+    Section,
+    Sentence,
+    Table,
+    ratio_cell,
+    text_columns,
+)
 
 _COLUMNS = (
     *text_columns("arm", "table"),
@@ -82,17 +91,15 @@ def _ways(facts: RunValues) -> list[tuple[ArmValues, Mapping[str, Any]]]:
 
 
 def _row(arm: ArmValues, way: Mapping[str, Any]) -> tuple[Cell, ...]:
-    absent = Cell(notation.NOTHING, tone="muted")
-    ratio, by_cpu = arm.ratio_to_reference, arm.cpu_ratio_to_reference
     cpu_s, size = arm.figure("tree_cpu_s"), arm.figure("table_bytes")
     lacks = ", ".join(way["lacks"])
     return (
         Cell(arm.name, arm.name, header=True),
         Cell(str(way["table"]), str(way["table"])),
-        Cell(rounded_text("seconds", arm.seconds), arm.seconds) if not arm.absence else absent,
-        absent if ratio is None else Cell(ratio.text, ratio.value, ratio.finding),
+        Cell(rounded_text("seconds", arm.seconds), arm.seconds) if not arm.absence else MISSING,
+        ratio_cell(arm.ratio_to_reference),
         Cell(rounded_text("seconds", cpu_s), cpu_s),
-        absent if by_cpu is None else Cell(by_cpu.text, by_cpu.value, by_cpu.finding),
+        ratio_cell(arm.cpu_ratio_to_reference),
         Cell(notation.size(size), size),
         Cell(lacks or notation.NOTHING, lacks),
     )

@@ -1,6 +1,6 @@
 """The `Records` of `internal_row`: binary rows in one buffer, and the columns cached from reading them.
 
-`Shape` holds everything that the bytes depend on, and chooses between the executions (`row`, `batch`) and
+`RowShape` holds everything that the bytes depend on, and chooses between the executions (`row`, `batch`) and
 the layouts (`flat`, `nested`). `RowRecords` decides when a record's form is checked, which columns are
 cached, and how a selection of records is held.
 """
@@ -36,7 +36,7 @@ Reader = LoopReader | FlatReader | NestedReader
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class RowShape:
     """Everything that the bytes of records depend on, with their readers and writers; made once a schema."""
 
     schema: RecordSchema
@@ -47,7 +47,7 @@ class Shape:
     is_nested: bool = False
 
     @classmethod
-    def of(cls, schema: RecordSchema, options: SerdeOptions) -> Shape:
+    def of(cls, schema: RecordSchema, options: SerdeOptions) -> RowShape:
         """The shape of the records of `schema` under these options."""
         types = tuple(plain_type(t) for t in schema.data.types)
         layout = layout_of(tuple(schema.data.names), types)
@@ -111,7 +111,7 @@ class RowRecords(Records):
     and reading them again.
     """
 
-    shape: Shape
+    shape: RowShape
     own_rows: pa.BinaryArray | None
     chosen_of: tuple[Self, npt.NDArray[np.int64]] | None = None
 

@@ -6,7 +6,7 @@ a view of it. Deserialising checks the form of every record. A column's values a
 is read, so columns that are never read, as in a hop that only routes, cost nothing.
 `internal_row/records.py` describes what is cached of records that were read.
 
-Two executions give the same bytes (`Shape` chooses): `batch` works on whole columns with Arrow and numpy
+Two executions give the same bytes (`RowShape` chooses): `batch` works on whole columns with Arrow and numpy
 (`internal_row/write.py`, `internal_row/read.py`), `row` is a loop with `struct` (`internal_row/loop.py`).
 The verbs work on the bytes too (`internal_row/verbs.py`). `layout = "nested"` stores the envelope as a row
 of its own (`internal_row/nested.py`); RFC-84's discussion measured and rejected it, and the option is here
@@ -54,7 +54,7 @@ from serde_lab.serde.internal_row.layout import (
     Rows,
     refuse_where,
 )
-from serde_lab.serde.internal_row.records import RowRecords, Shape
+from serde_lab.serde.internal_row.records import RowRecords, RowShape
 from serde_lab.serde.projection.plan import Projection
 from serde_lab.serde.record_verbs import MetadataValues
 from serde_lab.serde.registry import resolve
@@ -142,8 +142,8 @@ class BoundInternalRow(BoundSerde):
     mark = bytes([MARK])
 
     @cached_property
-    def _shape(self) -> Shape:
-        return Shape.of(self.schema, self.options)
+    def _shape(self) -> RowShape:
+        return RowShape.of(self.schema, self.options)
 
     @without_collector()
     def from_arrow(self, batch: pa.RecordBatch) -> RowRecords:

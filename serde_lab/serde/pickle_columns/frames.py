@@ -52,7 +52,7 @@ Constants = Mapping[int, Sequence[bytes | None]]
 
 
 @dataclass(frozen=True)
-class FrameWriter:
+class PickledFrameWriter:
     """Writes frames of the records of one batch; `prefix` is mark and fingerprint.
 
     `columns` has the planes of each column of the batch schema, None for one that is constant in all frames.
@@ -62,7 +62,7 @@ class FrameWriter:
     columns: Sequence[Sequence[Plane | None] | None]
 
     @classmethod
-    def of(cls, schema: pa.Schema, batch: pa.RecordBatch, prefix: bytes) -> FrameWriter:
+    def of(cls, schema: pa.Schema, batch: pa.RecordBatch, prefix: bytes) -> PickledFrameWriter:
         """The writer for `batch`, which may lack envelope columns of the plain `schema`."""
         held = set(batch.schema.names)
         columns = [
@@ -143,7 +143,7 @@ class FrameWriter:
 
 
 @dataclass(slots=True)
-class FrameReader:
+class PickledFrameReader:
     """Reads frames of records of one schema in plain form; `prefix` is mark and fingerprint."""
 
     schema: pa.Schema

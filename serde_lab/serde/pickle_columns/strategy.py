@@ -34,8 +34,8 @@ from serde_lab.serde.pickle_columns.frames import (
     FRAMES_AT_ONCE,
     MARK,
     Constants,
-    FrameReader,
-    FrameWriter,
+    PickledFrameReader,
+    PickledFrameWriter,
 )
 from serde_lab.serde.registry import resolve
 
@@ -55,7 +55,7 @@ class BoundPickleColumns(BoundArrow):
     @without_collector()
     def encode(self, records: Records, bounds: Bounds) -> Frames:
         assert isinstance(records, ArrowRecords)
-        writer = FrameWriter.of(self._plain, records.batch, self._prefix)
+        writer = PickledFrameWriter.of(self._plain, records.batch, self._prefix)
         cuts = cut(bounds, self.options)
         # a constant takes its bytes, its length and at most one of the pickle's own frames
         shared = sum(len(value) + 16 for value in records.constants.values())
@@ -78,7 +78,7 @@ class BoundPickleColumns(BoundArrow):
 
     def _read(self, frames: pa.BinaryArray, first: int) -> ArrowRecords:
         """The records of some frames; `first` is the number of the first one. Raises DecodeError."""
-        reader = FrameReader(self._plain, self._prefix)
+        reader = PickledFrameReader(self._plain, self._prefix)
         for index, frame in enumerate(frames):
             try:
                 reader.add(memoryview(frame.as_buffer()).cast("B"))

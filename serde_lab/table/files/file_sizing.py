@@ -176,7 +176,7 @@ class InsertRun:
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenGroup:
     """A file group that still takes inserts."""
 
     file_id: str
@@ -187,7 +187,7 @@ class _Open:
 class _Filling:
     """The file groups of one partition that take inserts, the current one first."""
 
-    open: deque[_Open]
+    open: deque[_OpenGroup]
     drawn: int = 0
 
 
@@ -232,7 +232,7 @@ class BucketAssigner:
                 filling.open.popleft()
             if not filling.open:
                 room = self._sizing.rows_per_new_file(self._record_bytes)
-                filling.open.append(_Open(self._draw(partition_path, filling), room))
+                filling.open.append(_OpenGroup(self._draw(partition_path, filling), room))
             current = filling.open[0]
             taken = min(rows, current.room)
             current.room -= taken
@@ -253,7 +253,7 @@ class BucketAssigner:
     def _begin(self, partition_path: str) -> _Filling:
         return _Filling(
             deque(
-                _Open(file.file_id, file.room(self._sizing, self._record_bytes))
+                _OpenGroup(file.file_id, file.room(self._sizing, self._record_bytes))
                 for file in self._small_files.get(partition_path, ())
                 if self._task_of(file.file_id) == self._task
             )
