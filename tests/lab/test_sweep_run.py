@@ -115,8 +115,12 @@ def test_rfc84_small(tmp_path: Path) -> None:
     assert summary["rfc84"]["different_keys"] == {"1": keys}
     (table,) = [table for table in report_tables(run) if "RFC-84" in table.caption]
     prototype = ["−79.9 %", "−95.8 %", "−29.9 %", "−31.1 %"]
-    # two pairs of arms, row by row and by column
-    assert [row[-2].text for row in table.rows] == prototype * 2
+    # two pairs of arms, row by row and by column, and one with each other index, which nobody published
+    assert [row[-2].text for row in table.rows] == [*prototype * 2, *["nothing"] * 8]
+    assert [row[1].text for row in table.rows[8::4]] == [
+        "by column, consistent hashing",
+        "by column, Flink's state",
+    ]
     render_run(outcome.path, tmp_path / "page.md", "md")
     assert f"{keys:,} different keys; a single sample" in (tmp_path / "page.md").read_text()
 

@@ -131,6 +131,33 @@ def test_arms_of_one_execution_are_compared_and_envelopes_of_their_own_come_firs
     assert {c.pair for c in claims({"arms": [*arms[:2], *arms[3:]]}, CONTENT)} == {BY_COLUMN}
 
 
+def test_another_index_is_held_against_the_rfcs_text_alone() -> None:
+    def with_index(strategy: str, scale: float, name: str) -> dict[str, Any]:
+        return {**arm(strategy, scale), "options": {"execution": "batch", "topology": name}}
+
+    arms = [
+        *(arm("avro", 4), arm("internal_row", 3)),
+        *(with_index("avro", 2, "state"), with_index("internal_row", 1, "state")),
+        # without an Avro arm of its own, it has no pair
+        with_index("internal_row", 1, "consistent"),
+    ]
+    found = claims({"arms": arms}, CONTENT)
+    assert [c.pair for c in found] == [BY_COLUMN] * 4 + ["by column, Flink's state"] * 4
+    assert [(c.quantity, c.before, c.promised) for c in found[4:]] == [
+        ("serialise, CPU", 80.0, "nothing"),
+        ("deserialise, CPU", 128.0, "nothing"),
+        ("bytes between operators", 20.0, "nothing"),
+        ("total time", 600.0, "up to −25.0 %"),
+    ]
+    assert {(c.said_of_prototype, c.said_when_merged) for c in found[4:]} == {
+        ("nothing", "nothing")
+    }
+    assert [c.verdict for c in found[4:]] == [*["not the same thing"] * 3, "cannot tell"]
+    # a whole scenario with one topology has its arms in it
+    whole = claims({"arms": arms[:2]}, {**CONTENT, "topology": {"name": "state"}})
+    assert {c.pair for c in whole} == {"by column, Flink's state"}
+
+
 def test_one_round_is_a_single_sample() -> None:
     one = {"arms": [arm("avro", 1), arm("internal_row", 0.5)]}
     assert rounds_said(one) == "a single sample"

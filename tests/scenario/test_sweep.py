@@ -82,4 +82,8 @@ def test_rfc84_is_what_the_rfc_measured() -> None:
     assert scenario.data.record_key == ("l_orderkey", "l_linenumber")
     assert (scenario.table.type, scenario.table.index) == ("MERGE_ON_READ", "BUCKET")
     assert scenario.table.buckets == 8
-    assert [arm.strategy for arm in scenario.arms] == ["avro", "internal_row"] * 2
+    assert [arm.strategy for arm in scenario.arms] == ["avro", "internal_row"] * 4
+    assert [arm.topology.name for arm in scenario.arms if arm.topology] == [
+        *["consistent"] * 2,
+        *["state"] * 2,
+    ]

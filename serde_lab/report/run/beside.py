@@ -287,7 +287,7 @@ def claim_cells(claim: Claim) -> tuple[Cell, ...]:
         Cell(percentage(claim.change), claim.change, note=interval),
         Cell(claim.promised, claim.rfc_most),
         Cell(claim.said_when_merged, claim.merged),
-        Cell(percentage(claim.rfc_change), claim.rfc_change),
+        Cell(claim.said_of_prototype, claim.rfc_change),
         Cell(
             claim.verdict, claim.verdict, note=claim.doubt, tone=tones.get(claim.verdict, "muted")
         ),
