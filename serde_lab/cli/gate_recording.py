@@ -119,7 +119,7 @@ def _begun(file: Path, empty: Pool) -> Pool:
     if not file.exists():
         return empty
     found = read_pool(file)
-    if replace(found, rounds=(), others={}) != empty:
+    if replace(found, rounds=(), others={}, sittings=()) != empty:
         raise RunError(
             f"{file} has rounds of another scenario, slowdown or version of the measuring code",
             "move the file away to start a new recording",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -38,7 +39,7 @@ class Pool:
     """Rounds of one scenario on one machine; `injected` is the slowdown as a share of a cell's time.
 
     `rounds` holds wall seconds. `others` holds further metrics of the same cells, also in seconds, by their
-    names in the registry.
+    names in the registry. `sittings` has the number of rounds of each recording, in their order.
     """
 
     scenario: str
@@ -47,6 +48,21 @@ class Pool:
     machine_class: str = ""
     about: dict[str, Any] = field(default_factory=dict)
     others: Mapping[str, tuple[PoolRound, ...]] = field(default_factory=dict)
+    sittings: tuple[int, ...] = ()
+
+    @property
+    def by_sitting(self) -> tuple[Pool, ...]:
+        """The pool of each sitting; the pool itself if it names none."""
+        ends = list(accumulate(self.sittings)) or [len(self.rounds)]
+        return tuple(self._part(start, end) for start, end in pairwise([0, *ends]))
+
+    def _part(self, start: int, end: int) -> Pool:
+        return replace(
+            self,
+            rounds=self.rounds[start:end],
+            others={name: of[start:end] for name, of in self.others.items()},
+            sittings=(),
+        )
 
     @property
     def metrics(self) -> Mapping[str, tuple[PoolRound, ...]]:
@@ -96,14 +112,16 @@ def record_pool(
     clock: Callable[[], float],
     kept: Callable[[Pool], None] = lambda pool: None,
 ) -> Pool:
-    """Extend a pool, which may be empty, up to `rounds` rounds.
+    """Extend a pool, which may be empty, by a sitting, up to `rounds` rounds in all.
 
     No round starts after `budget_s` seconds by `clock`. `kept` is called with the pool after each round.
     """
     begun = clock()
+    earlier = begun_with.sittings or ((len(begun_with.rounds),) if begun_with.rounds else ())
     pool = begun_with
     while len(pool.rounds) < rounds and clock() - begun < budget_s:
         pool = _with_round(pool, measure_round(len(pool.rounds) + 1))
+        pool = replace(pool, sittings=(*earlier, len(pool.rounds) - sum(earlier)))
         kept(pool)
     return pool
 
@@ -124,6 +142,7 @@ def write_pool(pool: Pool, file: Path) -> None:
         "machine_class": pool.machine_class,
         "about": pool.about,
         "metrics": list(pool.metrics),
+        "sittings": pool.sittings,
     }
     rows = zip(*pool.metrics.values(), strict=True)
     lines = ",\n".join(f"  {json.dumps([v for one in row for v in _row(one)])}" for row in rows)
@@ -151,6 +170,10 @@ def read_pool(file: Path) -> Pool:
             name: tuple(PoolRound(*row[4 * i : 4 * i + 4]) for row in document["rounds"])
             for i, name in enumerate(names)
         }
+        # older files name no sittings: theirs was one
+        sittings = tuple(int(n) for n in document.get("sittings", ()))
+        if sittings and sum(sittings) != len(document["rounds"]):
+            raise RunError(f"{file} has other numbers of rounds than its sittings say")
         return Pool(
             scenario=document["scenario"],
             injected=float(document["injected"]),
@@ -158,6 +181,7 @@ def read_pool(file: Path) -> Pool:
             machine_class=document["machine_class"],
             about=document["about"],
             others=columns,
+            sittings=sittings,
         )
     except (OSError, ValueError, KeyError, TypeError) as exc:
         raise RunError(f"{file} is no pool of rounds: {exc!r}") from exc

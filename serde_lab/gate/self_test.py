@@ -4,16 +4,19 @@ A pool of rounds is cut into disjoint groups. The gate's own functions judge eac
 on a pull request, with its looks: once with two identical sides (a regression found is a false alarm), once
 with the slowed side (a regression found is a detection). Each round serves one verdict of each kind.
 
-The rounds that one metric needs are estimated by resampling: a paired test (Student's t on logarithms,
-two-sided, level 5 %) looks once, after a fixed number of rounds. The gate itself uses exact tests, several
-looks and limits, so its own rates differ a little.
+A group lies within one sitting, as an A/B measurement does. Where a pool has several, the interval of a rate
+is the wider of Wilson's and the one from resampled sittings.
+
+The rounds that one metric needs are estimated by resampling a sitting's rounds: a paired test (Student's t on
+logarithms, two-sided, level 5 %) looks once, after a fixed number of rounds. What holds in every sitting
+counts. The gate itself uses exact tests, several looks and limits, so its own rates differ a little.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
 
@@ -28,7 +31,7 @@ from serde_lab.gate.decision import GateResult, Level
 from serde_lab.gate.gating import gate_sides
 from serde_lab.gate.policy import Policy
 from serde_lab.gate.pool import SECONDS, Pool, PoolRound
-from serde_lab.gate.statistics.intervals import Rate, wilson
+from serde_lab.gate.statistics.intervals import Rate, resampled_rate, wilson
 from serde_lab.gate.statistics.spending import DEFAULT_LOOKS, AlphaSpending
 
 MOST_FALSE_ALARMS = 0.05
@@ -50,6 +53,12 @@ class Group:
     text: str
     faster: bool = False
     """Whether a quantity was found to be faster, which on equal sides is an alarm too."""
+    sitting: int = 1
+
+    @property
+    def is_alarm(self) -> bool:
+        """Whether a regression was found."""
+        return self.level == "regression"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +83,7 @@ class SelfTest:
     @property
     def two_sided_alarms(self) -> Rate:
         """Groups of equal sides in which anything was found slower or faster."""
-        found = sum(one.level == "regression" or one.faster for one in self.plain_groups)
-        return wilson(found, len(self.plain_groups))
+        return _rate(self.plain_groups, lambda one: one.is_alarm or one.faster)
 
     @property
     def false_alarms_held(self) -> bool:
@@ -141,13 +149,16 @@ def judge_groups(
 ) -> tuple[Group, ...]:
     """Disjoint groups in measuring order; a group ends when its A/B measurement would."""
     groups: list[Group] = []
-    start = 0
-    while start + plan.looks[0] <= len(pool.rounds):
-        group = _judge_one(pool, start, plan, policy, slowed)
-        if group is None:  # the pool ended before the A/B measurement did
-            break
-        groups.append(group)
-        start += group.rounds
+    earlier = 0
+    for sitting, part in enumerate(pool.by_sitting, 1):
+        start = 0
+        while start + plan.looks[0] <= len(part.rounds):
+            group = _judge_one(part, start, plan, policy, slowed)
+            if group is None:  # the sitting ended before the A/B measurement did
+                break
+            groups.append(replace(group, first_round=earlier + start + 1, sitting=sitting))
+            start += group.rounds
+        earlier += len(part.rounds)
     return tuple(groups)
 
 
@@ -191,7 +202,7 @@ def _judge(
         control = _side("control", {_ARM: again})
     else:
         # Both plain cells are judged, so the plain cells of the preceding rounds (for the first
-        # group, the last rounds of the pool) give the noise floor.
+        # group, the last rounds of the sitting) give the noise floor.
         places = [(start - 1 - i) % len(pool.rounds) for i in range(rounds)]
         earlier = {name: [of[i] for i in places] for name, of in pool.metrics.items()}
         twins = {
@@ -239,7 +250,19 @@ def _arm(name: str, values: _Values, definition: dict[str, str]) -> ArmSide:
 
 
 def _alarms(groups: Sequence[Group]) -> Rate:
-    return wilson(sum(group.level == "regression" for group in groups), len(groups))
+    return _rate(groups, lambda one: one.is_alarm)
+
+
+def _rate(groups: Sequence[Group], is_hit: Callable[[Group], bool]) -> Rate:
+    """The share of hits, with the wider of Wilson's interval and the one from resampled sittings."""
+    by_sitting: dict[int, list[bool]] = {}
+    for one in groups:
+        by_sitting.setdefault(one.sitting, []).append(is_hit(one))
+    found = wilson(sum(map(sum, by_sitting.values())), len(groups))
+    if len(by_sitting) < 2:
+        return found
+    low, high = resampled_rate([(sum(hits), len(hits)) for hits in by_sitting.values()])
+    return replace(found, low=min(found.low, low), high=max(found.high, high))
 
 
 def _smallest_effect(
@@ -264,8 +287,15 @@ _DRAWS, _SEED = 2_000, 20_261_123
 _FEWEST = 3
 
 
-def detection_rate(rounds: Sequence[PoolRound], number: int) -> float:
-    """The share of resamples of `number` rounds in which the slowed cell is found slower."""
+def detection_rate(pool: Pool, number: int) -> float:
+    """The share of resamples of `number` rounds in which the slowed cell is found slower by wall seconds.
+
+    In the sitting with the lowest share.
+    """
+    return min(_detected(part.rounds, number) for part in pool.by_sitting)
+
+
+def _detected(rounds: Sequence[PoolRound], number: int) -> float:
     logs = np.log([one.slowed / one.plain for one in rounds])
     chosen = np.random.default_rng([_SEED, number]).integers(0, logs.size, (_DRAWS, number))
     drawn = logs[chosen]
@@ -274,14 +304,15 @@ def detection_rate(rounds: Sequence[PoolRound], number: int) -> float:
     return float(np.mean(t > stats.t.isf(_LEVEL / 2, number - 1)))
 
 
-def rounds_needed(rounds: Sequence[PoolRound], rate: float) -> int | None:
-    """The fewest rounds that find the slowdown at this rate; None beyond 400."""
+def rounds_needed(pool: Pool, rate: float) -> int | None:
+    """The fewest rounds that find the slowdown at this rate in every sitting; None beyond 400."""
     few, enough = _FEWEST - 1, MOST_ROUNDS
-    if len(rounds) < _FEWEST or detection_rate(rounds, MOST_ROUNDS) < rate:
+    fewest = min(len(part.rounds) for part in pool.by_sitting)
+    if fewest < _FEWEST or detection_rate(pool, MOST_ROUNDS) < rate:
         return None
     while enough - few > 1:
         middle = (few + enough) // 2
-        found = detection_rate(rounds, middle) >= rate
+        found = detection_rate(pool, middle) >= rate
         few, enough = (few, middle) if found else (middle, enough)
     return enough
 

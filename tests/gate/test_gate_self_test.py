@@ -1,6 +1,7 @@
 """The self-test's own bookkeeping, and the committed pool that tests the rule without a clock."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from serde_lab.cli.app import main
 from serde_lab.errors import RunError, ScenarioError
 from serde_lab.gate.policy import Policy
 from serde_lab.gate.pool import Pool, PoolRound, read_pool, record_pool, write_pool
-from serde_lab.gate.self_test import groups_needed, judge_groups, self_test
+from serde_lab.gate.self_test import groups_needed, judge_groups, rounds_needed, self_test
 from serde_lab.gate.statistics.intervals import wilson
 from serde_lab.gate.statistics.spending import AB_LOOKS, AlphaSpending
 from serde_lab.lab.cells import gate_rounds as rounds_module
@@ -45,6 +46,45 @@ def test_groups_are_disjoint_and_each_round_serves_once(slowed: bool) -> None:
     assert used == list(range(1, len(used) + 1))
     assert len(used) <= 200
     assert {group.rounds for group in groups} <= set(PLAN.looks)
+
+
+def test_a_group_lies_in_one_sitting() -> None:
+    whole = pool(200)
+    apart = replace(whole, sittings=(20, 80, 100))
+    assert [len(part.rounds) for part in apart.by_sitting] == [20, 80, 100]
+    groups = judge_groups(apart, PLAN, Policy(), slowed=True)
+    ends = {1: 20, 2: 100, 3: 200}
+    assert {group.sitting for group in groups} == set(ends)
+    for group in groups:
+        begun = ends.get(group.sitting - 1, 0)
+        last = group.first_round + group.rounds - 1
+        assert begun < group.first_round <= last <= ends[group.sitting]
+
+
+def test_sittings_that_differ_widen_an_interval() -> None:
+    """No alarm in three sittings, in the fourth one in each group: far from what Wilson's rule expects."""
+    quiet = pool(600, control=True)
+    jumpy = tuple(PoolRound(1.0 + n % 2 / 50, 1.2, 1.4, 1.0) for n in range(200))
+    rounds = (*quiet.rounds, *jumpy)
+    together, apart = (
+        self_test(replace(quiet, rounds=rounds, sittings=sittings), PLAN, effects=())
+        for sittings in ((), (200, 200, 200, 200))
+    )
+    assert apart.false_alarms.hits > 10
+    assert apart.false_alarms.low < 0.05 < 0.5 < apart.false_alarms.high
+    assert apart.false_alarms.high > together.false_alarms.high
+    # where no sitting differs, Wilson's interval stays
+    even = self_test(replace(quiet, sittings=(300, 300)), PLAN, effects=())
+    assert even.false_alarms.high == wilson(0, even.false_alarms.trials).high
+
+
+def test_rounds_needed_are_those_of_the_worst_sitting() -> None:
+    quiet, noisy = pool(300), pool(300, sigma=0.08)
+    both = replace(quiet, rounds=(*quiet.rounds, *noisy.rounds), sittings=(300, 300))
+    alone = [rounds_needed(one, 0.85) for one in (quiet, noisy)]
+    assert alone[0] is not None
+    assert alone[1] is not None
+    assert alone[0] < alone[1] == rounds_needed(both, 0.85)
 
 
 def test_an_ab_measurement_that_the_pool_cuts_short_gives_no_verdict() -> None:
@@ -109,6 +149,9 @@ def test_recording_stops_at_the_budget_or_the_number_and_goes_on_later() -> None
     assert kept == [1, 2, 3, 4]
     assert len(record(empty, 100, 5).rounds) == 4
     more = record(first, 6, 100)
+    assert (first.sittings, more.sittings) == ((4,), (4, 2))
+    # a file of before, which names no sittings, holds one
+    assert record(replace(first, sittings=()), 6, 100).sittings == (4, 2)
     assert [one.plain for one in more.others["serde_cpu_s"]] == [0.5, 1, 1.5, 2, 2.5, 3]
     assert record(more, 6, 100) == more
 
@@ -117,9 +160,15 @@ def test_pools_survive_their_file(tmp_path: Path) -> None:
     for control in (True, False):
         rounds = (PoolRound(1.5, 2, 3, 4 if control else None),) * 3
         cpu = {"serde_cpu_s": (PoolRound(0.5, 0.25, 1, None),) * 3}
-        kept = Pool("s", 0.1, rounds, "m", {"a": 1}, cpu)
+        kept = Pool("s", 0.1, rounds, "m", {"a": 1}, cpu, (1, 2))
         write_pool(kept, tmp_path / "p" / "pool.json")
         assert read_pool(tmp_path / "p" / "pool.json") == kept
+    text = (tmp_path / "p" / "pool.json").read_text()
+    (tmp_path / "bad.json").write_text(
+        text.replace('"rounds": [', '"rounds": [[1, 1, 1, 1, 1, 1, 1, 1],', 1)
+    )
+    with pytest.raises(RunError, match="other numbers of rounds than its sittings say"):
+        read_pool(tmp_path / "bad.json")
     for text in ("{", '{"format_version": 2}', '{"format_version": 1, "rounds": [[1]]}'):
         (tmp_path / "bad.json").write_text(text)
         with pytest.raises(RunError, match=r"bad\.json"):

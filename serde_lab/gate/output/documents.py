@@ -82,6 +82,7 @@ def self_test_document(result: SelfTest) -> dict[str, Any]:
         "scenario": result.pool.scenario,
         "machine_class": result.pool.machine_class,
         "rounds": len(result.pool.rounds),
+        "sittings": [len(part.rounds) for part in result.pool.by_sitting],
         "injected": result.pool.injected,
         "metrics": list(result.pool.metrics),
         "alone": {name: _alone(one) for name, one in result.alone.items()},
@@ -105,7 +106,7 @@ def _alone(result: SelfTest) -> dict[str, Any]:
         "two_sided_alarms": _rate(result.two_sided_alarms),
         "detections": _rate(result.detections),
         "smallest_effect": result.smallest_effect,
-        "rounds_needed": {f"{rate:g}": rounds_needed(result.pool.rounds, rate) for rate in RATES},
+        "rounds_needed": {f"{rate:g}": rounds_needed(result.pool, rate) for rate in RATES},
     }
 
 

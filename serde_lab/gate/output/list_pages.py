@@ -84,7 +84,7 @@ def _alone(result: SelfTest) -> tuple[Table, ...]:
 
 
 def _needed(pool: Pool, rate: float) -> str:
-    rounds = rounds_needed(pool.rounds, rate)
+    rounds = rounds_needed(pool, rate)
     return f"more than {MOST_ROUNDS}" if rounds is None else str(rounds)
 
 
@@ -144,15 +144,21 @@ def _what_the_pool_carries(result: SelfTest) -> Iterator[str]:
     )
     small = result.pool.slowed_by(GOAL_EFFECT)
     for name in small.metrics:
-        needed = rounds_needed(small.only(name).rounds, GOAL_DETECTIONS)
+        needed = rounds_needed(small.only(name), GOAL_DETECTIONS)
         said = f"more than {MOST_ROUNDS} rounds" if needed is None else f"{needed} rounds"
         time = "" if needed is None else f", {minutes(result.pool, needed):.1f} minutes of cells"
         yield (
             f"a slowdown of {shown_change(GOAL_EFFECT)} of the cell is found at a rate of"
             f" {shown_change(GOAL_DETECTIONS)} by {name} alone with {said}{time}"
         )
-    if "sittings" not in result.pool.about:
+    sittings = len(result.pool.by_sitting)
+    if sittings == 1:
         yield "the rounds are of one sitting: what differs between sittings is not in these rates"
+    else:
+        yield (
+            f"the rounds are of {sittings} sittings: an interval is the wider of Wilson\u2019s and the one"
+            " from resampled sittings; the rounds needed are those of the sitting that needs most"
+        )
 
 
 def _effect(result: SelfTest) -> str:

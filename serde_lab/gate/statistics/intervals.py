@@ -110,3 +110,16 @@ def wilson(hits: int, trials: int) -> Rate:
         return Rate(0, 0, 0.0, 1.0)
     interval = stats.binomtest(hits, trials).proportion_ci(0.95, method="wilson")
     return Rate(hits, trials, float(interval.low), float(interval.high))
+
+
+def resampled_rate(sittings: Sequence[tuple[int, int]]) -> tuple[float, float]:
+    """The 95 % interval of a rate over sittings of (hits, trials): first sittings are drawn, then trials.
+
+    Each sitting must have a trial.
+    """
+    hits, trials = np.array(sittings, np.int64).T
+    generator = np.random.default_rng([BOOTSTRAP_SEED, len(sittings)])
+    drawn = generator.integers(0, len(sittings), size=(BOOTSTRAP_DRAWS, len(sittings)))
+    found = generator.binomial(trials[drawn], (hits / trials)[drawn]).sum(axis=1)
+    low, high = np.quantile(found / trials[drawn].sum(axis=1), [0.025, 0.975])
+    return float(low), float(high)
