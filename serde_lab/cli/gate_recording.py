@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -11,7 +12,7 @@ from serde_lab.cli.console import emit, say
 from serde_lab.errors import RunError, UsageError
 
 if TYPE_CHECKING:
-    from serde_lab.gate.pool import Pool
+    from serde_lab.gate.pool import Pool, PoolRound
     from serde_lab.lab.cells.gate_rounds import GateRounds
     from serde_lab.scenario.model import Scenario
 
@@ -20,10 +21,14 @@ DEFAULT_SCENARIO = "gate_smoke"
 
 @dataclass(frozen=True, slots=True)
 class SelfTestOptions:
-    """The options of a self-test; with `judge`, that pool is judged and nothing is measured."""
+    """The options of a self-test; with `judge`, that pool is judged and nothing is measured.
+
+    The first of `arms` is slowed, and the others are measured and judged beside it; none means the
+    scenario's reference alone.
+    """
 
     scenario: str
-    arm: str
+    arms: tuple[str, ...]
     minutes: float
     rounds: int
     injected: float
@@ -56,9 +61,9 @@ def _record(scenario: Scenario, options: SelfTestOptions) -> Pool:
     from serde_lab.gate.pool import record_pool, write_pool
     from serde_lab.lab.cells.gate_rounds import gate_rounds
 
-    arm = options.arm or scenario.reference
-    empty = _empty_pool(scenario, arm, options)
-    file = options.results / "self-test" / f"{scenario.name}-{arm}-{empty.machine_class}.json"
+    arms = options.arms or (scenario.reference,)
+    empty = _empty_pool(scenario, arms, options)
+    file = options.results / "self-test" / f"{scenario.name}-{arms[0]}-{empty.machine_class}.json"
     begun = _begun(file, empty)
     say(f"self-test: {file} holds {len(begun.rounds)} rounds")
     began = time.monotonic()
@@ -73,7 +78,7 @@ def _record(scenario: Scenario, options: SelfTestOptions) -> Pool:
                 f" {options.minutes:g} minutes",
             )
 
-    with gate_rounds(scenario, arm, options.injected, message=lambda text: say(text)) as rounds:
+    with gate_rounds(scenario, arms, options.injected, message=lambda text: say(text)) as rounds:
         return record_pool(
             lambda number: _measured(rounds, number),
             begun,
@@ -84,30 +89,46 @@ def _record(scenario: Scenario, options: SelfTestOptions) -> Pool:
         )
 
 
-def _measured(rounds: GateRounds, number: int) -> dict[str, Any]:
+def _measured(rounds: GateRounds, number: int) -> dict[str, dict[str, PoolRound]]:
     from serde_lab.gate.pool import PoolRound
-    from serde_lab.lab.cells.gate_rounds import METRICS
+    from serde_lab.lab.cells.gate_rounds import METRICS, PLAIN_AGAIN, SLOWED
 
-    cells = rounds.measure(number)
     return {
-        name: PoolRound(**{cell: values[name] for cell, values in cells.items()})
-        for name in METRICS
+        # an arm that is not slowed has no slowed cell: its second one stands for it
+        arm: {
+            metric: PoolRound(
+                **{
+                    cell: values[metric]
+                    for cell, values in {SLOWED: cells[PLAIN_AGAIN], **cells}.items()
+                }
+            )
+            for metric in METRICS
+        }
+        for arm, cells in rounds.measure(number).items()
     }
 
 
-def _empty_pool(scenario: Scenario, arm: str, options: SelfTestOptions) -> Pool:
+def _empty_pool(scenario: Scenario, arms: Sequence[str], options: SelfTestOptions) -> Pool:
     from serde_lab.gate.pool import Pool
     from serde_lab.measure.code_version import code_version
     from serde_lab.measure.environment import capture_environment, machine_class
     from serde_lab.scenario.identity import arm_hash
 
-    about = {
+    arm, *others = arms
+    here = scenario.measure.exchange == "inprocess"
+    share = f"a busy loop of {100 * options.injected:g} % of the cell's"
+    about: dict[str, Any] = {
         "arm": arm,
         "asked": arm_hash(scenario, arm),
         "measuring": code_version(scenario.measure.exchange)["measuring"],
         "order": "the three cells of a round in random order",
-        "slowdown": f"a busy loop of {100 * options.injected:g} % of the cell's CPU time, in encode",
+        "slowdown": f"{share} CPU time, in encode",
     }
+    if not here:
+        about["slowdown"] = f"{share} slot time, in encode, in equal parts over the map tasks"
+    if others:
+        about["order"] = "all cells of a round in random order"
+        about["beside"] = {name: arm_hash(scenario, name) for name in others}
     environment = capture_environment(options.results, {})
     return Pool(scenario.name, options.injected, (), machine_class(environment), about)
 
@@ -119,7 +140,7 @@ def _begun(file: Path, empty: Pool) -> Pool:
     if not file.exists():
         return empty
     found = read_pool(file)
-    if replace(found, rounds=(), others={}, sittings=()) != empty:
+    if replace(found, rounds=(), others={}, sittings=(), beside={}) != empty:
         raise RunError(
             f"{file} has rounds of another scenario, slowdown or version of the measuring code",
             "move the file away to start a new recording",

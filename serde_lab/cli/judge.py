@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from serde_lab.cli.console import Format, emit, say
-from serde_lab.errors import UsageError
 
 if TYPE_CHECKING:
     from serde_lab.runs.model import Run
@@ -131,7 +130,12 @@ def gate(
     baseline: Annotated[str, typer.Option(help="Name or file of the baseline.")] = "main",
     results: Results = Path("results"),
     baselines: Baselines = None,
-    arm: Annotated[list[str] | None, typer.Option(help="Judge these arms only.")] = None,
+    arm: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Judge these arms only. Self-test: slow the first, and judge the others beside it."
+        ),
+    ] = None,
     host_mismatch: Host = HostMismatch.REFUSE,
     shared: Annotated[
         bool,
@@ -155,7 +159,7 @@ def gate(
     rounds: Annotated[int, typer.Option(help="Self-test: greatest number of rounds.")] = 4000,
     injected: Annotated[
         float,
-        typer.Option(help="Self-test: the injected slowdown as a share of a cell's CPU time."),
+        typer.Option(help="Self-test: the injected slowdown as a share of a cell."),
     ] = 0.1,
     pool: Annotated[
         Path | None,
@@ -174,15 +178,15 @@ def gate(
       serde-lab gate smoke --run
 
       serde-lab gate --self-test --minutes 30
+
+      serde-lab gate smoke --self-test --arm internal_row --arm pickle
     """
     if self_test:
         from serde_lab.cli.gate_recording import DEFAULT_SCENARIO, SelfTestOptions, run_self_test
 
-        if len(arm or ()) > 1:
-            raise UsageError("--self-test slows one arm down: expected one --arm at most")
         options = SelfTestOptions(
             scenario=DEFAULT_SCENARIO if run == "latest" else run,
-            arm=arm[0] if arm else "",
+            arms=tuple(dict.fromkeys(arm or ())),
             minutes=minutes,
             rounds=rounds,
             injected=injected,

@@ -39,7 +39,8 @@ class Pool:
     """Rounds of one scenario on one machine; `injected` is the slowdown as a share of a cell's time.
 
     `rounds` holds wall seconds. `others` holds further metrics of the same cells, also in seconds, by their
-    names in the registry. `sittings` has the number of rounds of each recording, in their order.
+    names in the registry. `sittings` has the number of rounds of each recording, in their order. `beside` has
+    the pools of other arms by name, which were measured in the same rounds and never slowed.
     """
 
     scenario: str
@@ -49,6 +50,7 @@ class Pool:
     about: dict[str, Any] = field(default_factory=dict)
     others: Mapping[str, tuple[PoolRound, ...]] = field(default_factory=dict)
     sittings: tuple[int, ...] = ()
+    beside: Mapping[str, Pool] = field(default_factory=dict)
 
     @property
     def by_sitting(self) -> tuple[Pool, ...]:
@@ -62,6 +64,7 @@ class Pool:
             rounds=self.rounds[start:end],
             others={name: of[start:end] for name, of in self.others.items()},
             sittings=(),
+            beside={arm: of._part(start, end) for arm, of in self.beside.items()},
         )
 
     @property
@@ -81,7 +84,8 @@ class Pool:
 
     def only(self, metric: str) -> Pool:
         """The same cells with this metric alone, in the place of their wall seconds."""
-        return replace(self, rounds=self.metrics[metric], others={})
+        beside = {arm: of.only(metric) for arm, of in self.beside.items()}
+        return replace(self, rounds=self.metrics[metric], others={}, beside=beside)
 
     def slowed_by(self, effect: float) -> Pool:
         """The same pool with `slowed` replaced by `plain_again` plus this share of its wall seconds."""
@@ -99,8 +103,9 @@ class Pool:
         )
 
 
-MeasureRound = Callable[[int], Mapping[str, PoolRound]]
-"""Measures the round of this number, from 1; returns its cells by metric, including `seconds`."""
+MeasureRound = Callable[[int], Mapping[str, Mapping[str, PoolRound]]]
+"""Measures the round of this number, from 1; returns by arm its cells by metric, including `seconds`. The
+arm that is slowed comes first."""
 
 
 def record_pool(
@@ -126,15 +131,25 @@ def record_pool(
     return pool
 
 
-def _with_round(pool: Pool, measured: Mapping[str, PoolRound]) -> Pool:
-    others = {
-        name: (*pool.others.get(name, ()), one) for name, one in measured.items() if name != SECONDS
+def _with_round(pool: Pool, measured: Mapping[str, Mapping[str, PoolRound]]) -> Pool:
+    slowed, *others = measured.items()
+    beside = {
+        arm: _longer_by(pool.beside.get(arm, Pool(pool.scenario, 0.0, ())), cells)
+        for arm, cells in others
     }
-    return replace(pool, rounds=(*pool.rounds, measured[SECONDS]), others=others)
+    return replace(_longer_by(pool, slowed[1]), beside=beside)
+
+
+def _longer_by(pool: Pool, cells: Mapping[str, PoolRound]) -> Pool:
+    """The pool of one arm with one round more."""
+    others = {
+        name: (*pool.others.get(name, ()), one) for name, one in cells.items() if name != SECONDS
+    }
+    return replace(pool, rounds=(*pool.rounds, cells[SECONDS]), others=others)
 
 
 def write_pool(pool: Pool, file: Path) -> None:
-    """Write a pool atomically: one line per round, metric after metric."""
+    """Write a pool atomically: one line per round, metric after metric, the arms beside it last."""
     head = {
         "format_version": POOL_FORMAT,
         "scenario": pool.scenario,
@@ -143,8 +158,10 @@ def write_pool(pool: Pool, file: Path) -> None:
         "about": pool.about,
         "metrics": list(pool.metrics),
         "sittings": pool.sittings,
+        **({"beside": list(pool.beside)} if pool.beside else {}),
     }
-    rows = zip(*pool.metrics.values(), strict=True)
+    columns = (column for one in (pool, *pool.beside.values()) for column in one.metrics.values())
+    rows = zip(*columns, strict=True)
     lines = ",\n".join(f"  {json.dumps([v for one in row for v in _row(one)])}" for row in rows)
     text = json.dumps(head, sort_keys=True, indent=1, ensure_ascii=False)
     text = f'{text[:-2]},\n "rounds": [\n{lines}\n ]\n}}\n'
@@ -165,23 +182,29 @@ def read_pool(file: Path) -> Pool:
                 f"{file} has format_version {document['format_version']!r}, and expected is "
                 f"{POOL_FORMAT}"
             )
-        names = document["metrics"]
-        columns = {
-            name: tuple(PoolRound(*row[4 * i : 4 * i + 4]) for row in document["rounds"])
-            for i, name in enumerate(names)
+        arms = {
+            arm: dict[str, tuple[PoolRound, ...]]() for arm in ("", *document.get("beside", ()))
         }
+        columns = ((arm, metric) for arm in arms for metric in document["metrics"])
+        for i, (arm, metric) in enumerate(columns):
+            arms[arm][metric] = tuple(
+                PoolRound(*row[4 * i : 4 * i + 4]) for row in document["rounds"]
+            )
         # older files name no sittings: theirs was one
         sittings = tuple(int(n) for n in document.get("sittings", ()))
         if sittings and sum(sittings) != len(document["rounds"]):
             raise RunError(f"{file} has other numbers of rounds than its sittings say")
-        return Pool(
-            scenario=document["scenario"],
+        pools = {
+            arm: Pool(document["scenario"], 0.0, metrics.pop(SECONDS), others=metrics)
+            for arm, metrics in arms.items()
+        }
+        return replace(
+            pools.pop(""),
             injected=float(document["injected"]),
-            rounds=columns.pop(SECONDS),
             machine_class=document["machine_class"],
             about=document["about"],
-            others=columns,
             sittings=sittings,
+            beside=pools,
         )
     except (OSError, ValueError, KeyError, TypeError) as exc:
         raise RunError(f"{file} is no pool of rounds: {exc!r}") from exc

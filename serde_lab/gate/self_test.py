@@ -2,7 +2,9 @@
 
 A pool of rounds is cut into disjoint groups. The gate's own functions judge each group as an A/B measurement
 on a pull request, with its looks: once with two identical sides (a regression found is a false alarm), once
-with the slowed side (a regression found is a detection). Each round serves one verdict of each kind.
+with the slowed side (a regression found is a detection). Each round serves one verdict of each kind. If a
+pool has several arms, all of them are judged: a regression of any is a false alarm on identical sides, and
+only one of the slowed arm is a detection.
 
 A group lies within one sitting, as an A/B measurement does. Where a pool has several, the interval of a rate
 is the wider of Wilson's and the one from resampled sittings.
@@ -179,48 +181,61 @@ def _judge_one(
         result = _judge(pool, start, rounds, plan, policy, slowed)
         if not look(rounds, result, plan, policy).go_on:
             break
-    finding = min(
-        (f for f in result.findings if f.row is not None and f.row.evidence is not None),
-        key=lambda f: ("regression", "undecided", "passed").index(f.level),
-    )
-    faster = any(f.row is not None and f.row.verdict is Verdict.FASTER for f in result.findings)
+    judged = [f for f in result.findings if f.row is not None and f.row.evidence is not None]
+    if slowed:  # what is said of an arm beside it is no detection
+        judged = [f for f in judged if f.row is not None and f.row.after_arm == _ARM]
+    finding = min(judged, key=lambda f: ("regression", "undecided", "passed").index(f.level))
+    faster = any(f.row is not None and f.row.verdict is Verdict.FASTER for f in judged)
     return Group(start + 1, rounds, finding.level, finding.text, faster)
 
 
 def _judge(
     pool: Pool, start: int, rounds: int, plan: AlphaSpending, policy: Policy, slowed: bool
 ) -> GateResult:
-    measured = {name: of[start : start + rounds] for name, of in pool.metrics.items()}
-    plain = _column(measured, lambda one: one.plain)
-    again = _column(measured, lambda one: one.plain_again)
-    before = _side("before", {_ARM: plain})
-    after = _side("after", {_ARM: _column(measured, lambda one: one.slowed) if slowed else again})
+    arms = {_ARM: pool, **pool.beside}
+    places = range(start, start + rounds)
+
+    def cells(of: _Cell) -> dict[str, _Values]:
+        return {arm: _column(one, places, of) for arm, one in arms.items()}
+
+    before = _side("before", cells(_plain))
+    again = cells(_plain_again)
+    after = _side("after", again)
+    if slowed:
+        after = _side("after", {**again, _ARM: _column(pool, places, lambda one: one.slowed)})
     control: Side | None = None
     if pool.has_control:
-        control = _side("control", {_ARM: _column(measured, lambda one: one.control or 0.0)})
+        control = _side("control", cells(lambda one: one.control or 0.0))
     elif slowed:
-        control = _side("control", {_ARM: again})
+        control = _side("control", again)
     else:
         # Both plain cells are judged, so the plain cells of the preceding rounds (for the first
         # group, the last rounds of the sitting) give the noise floor.
-        places = [(start - 1 - i) % len(pool.rounds) for i in range(rounds)]
-        earlier = {name: [of[i] for i in places] for name, of in pool.metrics.items()}
+        earlier = [(start - 1 - i) % len(pool.rounds) for i in range(rounds)]
         twins = {
-            "twin 1": _column(earlier, lambda one: one.plain),
-            "twin 2": _column(earlier, lambda one: one.plain_again),
+            "twin 1": _column(pool, earlier, _plain),
+            "twin 2": _column(pool, earlier, _plain_again),
         }
-        before = _side("before", {_ARM: plain}, twins)
-    pair = [(_ARM, _ARM)]
-    return gate_sides(before, after, policy, arms=pair, control=control, spending=plan)
+        before = _side("before", cells(_plain), twins)
+    pairs = [(arm, arm) for arm in arms]
+    return gate_sides(before, after, policy, arms=pairs, control=control, spending=plan)
 
 
 _Values = Mapping[str, list[float]]
+_Cell = Callable[[PoolRound], float]
 
 
-def _column(
-    rounds: Mapping[str, Sequence[PoolRound]], cell: Callable[[PoolRound], float]
-) -> _Values:
-    return {name: [cell(one) for one in of] for name, of in rounds.items()}
+def _plain(one: PoolRound) -> float:
+    return one.plain
+
+
+def _plain_again(one: PoolRound) -> float:
+    return one.plain_again
+
+
+def _column(pool: Pool, places: Sequence[int], cell: _Cell) -> _Values:
+    """By metric, one cell of each of these rounds."""
+    return {name: [cell(of[i]) for i in places] for name, of in pool.metrics.items()}
 
 
 def _side(

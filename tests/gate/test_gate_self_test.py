@@ -1,8 +1,11 @@
 """The self-test's own bookkeeping, and the committed pool that tests the rule without a clock."""
 
+from __future__ import annotations
+
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,12 +16,23 @@ from serde_lab.gate.pool import Pool, PoolRound, read_pool, record_pool, write_p
 from serde_lab.gate.self_test import groups_needed, judge_groups, rounds_needed, self_test
 from serde_lab.gate.statistics.intervals import wilson
 from serde_lab.gate.statistics.spending import AB_LOOKS, AlphaSpending
-from serde_lab.lab.cells import gate_rounds as rounds_module
-from serde_lab.lab.cells.gate_rounds import CELLS, gate_rounds
+from serde_lab.lab.cells import slowdown
+from serde_lab.lab.cells.gate_rounds import (
+    CONTROL,
+    METRICS,
+    PLAIN,
+    PLAIN_AGAIN,
+    SLOWED,
+    gate_rounds,
+)
+from serde_lab.lab.session import run_session
 from serde_lab.scenario.loading import load_scenario, parse_scenario
 from serde_lab.serde.arrow.records import BoundArrow
 from tests.gate.made_up_sides import log_normal
-from tests.lab.small_scenario import content, source
+from tests.lab.small_scenario import SharedSession, content, source
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.slow
 
@@ -112,6 +126,24 @@ def test_a_gate_that_sleeps_or_cries_wolf_is_not_trusted() -> None:
     assert wolf.exit_status == 1
 
 
+def test_any_arm_raises_a_false_alarm_and_only_the_slowed_one_is_detected() -> None:
+    quiet, jumpy = pool(200, control=True), pool(200, control=True)
+    slower = tuple(
+        replace(one, plain_again=1.2 * one.plain, slowed=1.2 * one.plain) for one in jumpy.rounds
+    )
+    wolf = replace(quiet, beside={"jumpy": replace(jumpy, rounds=slower)})
+    result = self_test(wolf, PLAN, effects=())
+    assert result.false_alarms.hits == result.false_alarms.trials > 0
+    # a quiet arm beside the slowed one takes nothing from it
+    calm = self_test(replace(quiet, beside={"other": pool(200, control=True)}), PLAN, effects=())
+    assert calm.false_alarms.hits == 0
+    assert calm.detections.hits == calm.detections.trials > 0
+    # and where nothing is slowed, what is said of another arm is no detection
+    still = tuple(replace(one, slowed=one.plain_again) for one in quiet.rounds)
+    asleep = self_test(replace(wolf, rounds=still), PLAN, effects=())
+    assert asleep.detections.hits == 0
+
+
 def test_too_small_a_pool_proves_nothing() -> None:
     result = self_test(pool(60), PLAN, effects=())
     assert result.false_alarms.hits == 0
@@ -127,11 +159,12 @@ def test_recording_stops_at_the_budget_or_the_number_and_goes_on_later() -> None
     ticks = iter(range(1000))
     kept: list[int] = []
 
-    def measure(number: int) -> dict[str, PoolRound]:
-        return {
+    def measure(number: int) -> dict[str, dict[str, PoolRound]]:
+        cells = {
             "seconds": PoolRound(float(number), 1.0, 1.1),
             "serde_cpu_s": PoolRound(0.5 * number, 0.5, 0.6),
         }
+        return {"slowed": cells, "beside": {name: PoolRound(7.0, 8.0, 8.0) for name in cells}}
 
     def record(begun_with: Pool, rounds: int, budget_s: float) -> Pool:
         return record_pool(
@@ -153,6 +186,8 @@ def test_recording_stops_at_the_budget_or_the_number_and_goes_on_later() -> None
     # a file of before, which names no sittings, holds one
     assert record(replace(first, sittings=()), 6, 100).sittings == (4, 2)
     assert [one.plain for one in more.others["serde_cpu_s"]] == [0.5, 1, 1.5, 2, 2.5, 3]
+    assert more.beside["beside"].metrics.keys() == {"seconds", "serde_cpu_s"}
+    assert more.beside["beside"].rounds == (PoolRound(7.0, 8.0, 8.0),) * 6
     assert record(more, 6, 100) == more
 
 
@@ -160,12 +195,15 @@ def test_pools_survive_their_file(tmp_path: Path) -> None:
     for control in (True, False):
         rounds = (PoolRound(1.5, 2, 3, 4 if control else None),) * 3
         cpu = {"serde_cpu_s": (PoolRound(0.5, 0.25, 1, None),) * 3}
-        kept = Pool("s", 0.1, rounds, "m", {"a": 1}, cpu, (1, 2))
+        beside = Pool("s", 0.0, (PoolRound(7, 8, 8, rounds[0].control),) * 3, others=cpu)
+        kept = Pool("s", 0.1, rounds, "m", {"a": 1}, cpu, (1, 2), {"other": beside})
         write_pool(kept, tmp_path / "p" / "pool.json")
         assert read_pool(tmp_path / "p" / "pool.json") == kept
     text = (tmp_path / "p" / "pool.json").read_text()
     (tmp_path / "bad.json").write_text(
-        text.replace('"rounds": [', '"rounds": [[1, 1, 1, 1, 1, 1, 1, 1],', 1)
+        text.replace(
+            '"rounds": [', '"rounds": [[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1],', 1
+        )
     )
     with pytest.raises(RunError, match="other numbers of rounds than its sittings say"):
         read_pool(tmp_path / "bad.json")
@@ -215,31 +253,58 @@ def test_a_slowdown_is_really_injected_and_taken_away_again(
 ) -> None:
     """CPU time, which no neighbour on the machine can take away: at least what was burnt."""
     burnt: list[float] = []
-    burn = rounds_module.burn
+    burn = slowdown.burn
 
     def noted(cpu_s: float) -> None:
         burnt.append(cpu_s)
         burn(cpu_s)
 
-    monkeypatch.setattr(rounds_module, "burn", noted)
+    monkeypatch.setattr(slowdown, "burn", noted)
     loaded = parse_scenario(content(source(tmp_path / "own"), ["arrow"]), default_name="small")
-    with gate_rounds(loaded, "arrow", 20.0, tmp_path / "cache") as rounds:
+    with gate_rounds(loaded, ["arrow"], 20.0, tmp_path / "cache") as rounds:
         before = vars(BoundArrow).get("encode")
-        cells = sorted(rounds._cpu_s)
+        cells = sorted(rounds._took_s)
         assert burnt == []
-        measured = rounds.measure(1)
+        measured = rounds.measure(1)["arrow"]
         assert vars(BoundArrow).get("encode") is before
-    assert set(measured) == set(CELLS)
+    assert set(measured) == {PLAIN, PLAIN_AGAIN, SLOWED}
     (cpu_s,) = burnt
     # of plain cells so far, those of this round before the slowed one included
-    assert 20 * cells[0] <= cpu_s <= 20 * max(rounds._cpu_s)
-    assert measured["slowed"]["serde_cpu_s"] >= cpu_s
+    assert 20 * cells[0] <= cpu_s <= 20 * max(rounds._took_s)
+    assert measured[SLOWED]["serde_cpu_s"] >= cpu_s
 
 
-def test_a_slowdown_needs_a_strategy_in_this_process(tmp_path: Path) -> None:
-    for name, arm, words in (
-        ("smoke", "avro", "inprocess"),
-        ("gate_smoke", "gone", "no arm 'gone'"),
+@pytest.mark.spark
+def test_on_spark_the_first_arm_is_slowed_and_the_others_are_not(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_session, "RunSession", lambda *_: SharedSession(spark))
+    whole = content(source(tmp_path / "own"), ["arrow", "pickle"], exchange="spark")
+    with gate_rounds(parse_scenario(whole), ["pickle", "arrow"], 3.0, tmp_path / "cache") as rounds:
+        work_s = 3 * min(rounds._took_s)
+        measured = rounds.measure(1)
+    assert list(measured) == ["pickle", "arrow"]
+    assert set(measured["pickle"]) == {PLAIN, PLAIN_AGAIN, SLOWED, CONTROL}
+    assert set(measured["arrow"]) == {PLAIN, PLAIN_AGAIN, CONTROL}
+    assert all(
+        set(values) == set(METRICS) for cells in measured.values() for values in cells.values()
+    )
+    # the work of all slots, in equal parts over the map tasks, is CPU time of `encode`
+    assert measured["pickle"][SLOWED]["serde_cpu_s"] >= work_s
+    assert all(
+        measured["pickle"][cell]["serde_cpu_s"] < work_s for cell in (PLAIN, PLAIN_AGAIN, CONTROL)
+    )
+
+
+def test_a_slowdown_needs_a_strategy_whose_tasks_read_the_source() -> None:
+    spark_reads = [{"name": "arrow", "strategy": "arrow", "source_reader": "spark"}]
+    whole = content(Path("rows.parquet"), spark_reads, exchange="spark")
+    for scenario, arm, words in (
+        (load_scenario("smoke"), "spark_native", "no arm 'spark_native' with a strategy"),
+        (load_scenario("gate_smoke"), "gone", "no arm 'gone'"),
+        (load_scenario("tpch_all"), "arrow", "one table"),
+        (load_scenario("stream"), "arrow", "one table"),
+        (parse_scenario(whole), "arrow", "Spark reads the source of arm 'arrow'"),
     ):
-        with pytest.raises(ScenarioError, match=words), gate_rounds(load_scenario(name), arm, 0.1):
+        with pytest.raises(ScenarioError, match=words), gate_rounds(scenario, [arm], 0.1):
             pass

@@ -81,6 +81,7 @@ def self_test_document(result: SelfTest) -> dict[str, Any]:
     return {
         "scenario": result.pool.scenario,
         "machine_class": result.pool.machine_class,
+        "arms": [result.pool.about.get("arm"), *result.pool.beside],
         "rounds": len(result.pool.rounds),
         "sittings": [len(part.rounds) for part in result.pool.by_sitting],
         "injected": result.pool.injected,

@@ -110,7 +110,7 @@ def _about(result: SelfTest) -> list[str]:
     lines = [
         f"smallest detectable effect (lower bound at least {shown_change(LEAST_DETECTIONS)}): "
         + _effect(result),
-        f"{len(result.pool.rounds)} rounds of {result.pool.scenario}"
+        f"{len(result.pool.rounds)} rounds of {result.pool.scenario}{_arms_of(result.pool)}"
         f" on {result.pool.machine_class or 'an unnamed machine'}; judged by {judged};"
         f" looks after {looks} rounds; a verdict took {_rounds(result.plain_groups)} rounds on"
         f" equal sides and {_rounds(result.slowed_groups)} on slowed ones",
@@ -123,6 +123,13 @@ def _about(result: SelfTest) -> list[str]:
         )
     lines += _what_the_pool_carries(result)
     return lines
+
+
+def _arms_of(pool: Pool) -> str:
+    """The arms of a pool that has several."""
+    if not pool.beside:
+        return ""
+    return f", arm {pool.about.get('arm')} slowed, and {', '.join(pool.beside)} judged beside it,"
 
 
 def _what_the_pool_carries(result: SelfTest) -> Iterator[str]:

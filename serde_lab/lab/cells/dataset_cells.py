@@ -6,26 +6,76 @@ which they are written. Queries come last, outside the clock of the writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
+from serde_lab.errors import LabError
 from serde_lab.lab.cells.cell import CellResult, MeasurableCell, QueryRows
 from serde_lab.lab.cells.table_cells import DATASETS, Engine, TableCells, discard_cell
 from serde_lab.lab.inputs.prepared import PreparedTable
 from serde_lab.measure.metrics import Sample, metric
+from serde_lab.peers.apache_hudi import root_cause
+from serde_lab.scenario.datasets import OPEN_TABLES, query_metric
 from serde_lab.scenario.model import Arm
+from tpch import QUERIES
+
+if TYPE_CHECKING:
+    from serde_lab.lab.cells.bench import Bench
 
 
-class Queries(Protocol):
-    """Asks the queries of a scenario."""
+class SparkQueries:
+    """Asks TPC-H's queries of an arm's tables, read by `serde_lab.read` as views in the session of `bench`.
+
+    `queries` are names of `tpch.QUERIES`. Its samples are the seconds of `OPEN_TABLES` and of each
+    `query_metric`.
+    """
+
+    def __init__(self, bench: Bench, queries: Sequence[str]) -> None:
+        self.bench, self.queries = bench, queries
 
     def ask(
         self, cell: str, tables: Mapping[str, Path], answers: dict[str, QueryRows]
     ) -> Iterator[Sample]:
         """Ask each query about `tables`, paths by name; adds to `answers`, and yields what this measured."""
-        ...
+        # a scenario without Spark has no queries
+        from serde_lab.pipeline.spark.exchange import SHUFFLE_TASKS, setting
+        from serde_lab.pipeline.spark.tables import read
+
+        if not self.queries:
+            return
+        spark = self.bench.spark
+
+        def open_tables() -> None:
+            for name, path in tables.items():
+                read(spark, str(path)).createOrReplaceTempView(name)
+
+        try:
+            yield Sample(OPEN_TABLES, self._seconds(f"{cell}#open", open_tables))
+            # as many tasks after a shuffle as there are slots: Spark's default of 200 is for clusters
+            with setting(spark, SHUFFLE_TASKS, self.bench.slots):
+                for name in self.queries:
+                    seconds = self._seconds(f"{cell}#{name}", partial(self._ask, name, answers))
+                    yield Sample(query_metric(name), seconds)
+        finally:
+            for name in tables:
+                spark.catalog.dropTempView(name)
+
+    def _ask(self, name: str, answers: dict[str, QueryRows]) -> None:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        try:
+            rows = self.bench.spark.sql(QUERIES[name].sql).collect()
+        except (Py4JError, PySparkException) as exc:
+            raise LabError(f"Spark cannot answer {name}: {root_cause(str(exc))}") from exc
+        answers[name] = tuple(tuple(row) for row in rows)
+
+    def _seconds(self, group: str, call: Callable[[], None]) -> float:
+        _, window = self.bench.measured(group, call)
+        return window.wall_ns / 1e9
 
 
 class DatasetCells:
@@ -36,7 +86,7 @@ class DatasetCells:
         tables: Sequence[PreparedTable],
         work: Path,
         engine: Engine,
-        queries: Queries | None = None,
+        queries: SparkQueries | None = None,
     ) -> None:
         self.work, self.engine, self.queries = work, engine, queries
         self._tables: dict[str, TableCells] = {}
@@ -68,7 +118,7 @@ class DatasetCell(MeasurableCell):
 
     name: str
     cells: Mapping[str, MeasurableCell]
-    queries: Queries | None = None
+    queries: SparkQueries | None = None
     _parts: dict[str, CellResult] = field(default_factory=dict)
 
     def measure(self) -> CellResult:

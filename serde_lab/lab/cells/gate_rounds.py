@@ -1,158 +1,176 @@
 """Measures the rounds on which the gate tests itself: an arm, the arm again, and the arm slowed down.
 
-The three cells of a round run in random order. The slowdown is a busy loop that takes a share of the
-cell. Contents are checked in the first round.
+The cells of a round run in random order, in this process or on Spark. The slowdown is a busy loop that takes
+a share of the cell. Other arms may be measured in the same rounds; they are not slowed, and every arm then
+has a further plain cell. Contents are checked in the first round.
 """
 
 from __future__ import annotations
 
 import random
-import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from serde_lab.analysis.cell_values import PHASE_CPU, cell_values
 from serde_lab.errors import ScenarioError, WrongAnswer
-from serde_lab.lab.cells.cell import CellResult
-from serde_lab.lab.cells.table_cells import InProcess, TableCells
+from serde_lab.lab.cells.cell import CellJob, CellResult, MeasurableCell
+from serde_lab.lab.cells.slowdown import slowed
+from serde_lab.lab.cells.table_cells import Engine, InProcess, InProcessCell, TableCells
 from serde_lab.lab.checks.cell_checks import CellChecks
 from serde_lab.lab.folders import work_folder
 from serde_lab.lab.inputs.prepared import prepare_inputs
 from serde_lab.lab.plan import check_scenario, serde_options
-from serde_lab.records.schema import RecordSchema
 from serde_lab.runs.model import MeasuredCell
 from serde_lab.scenario.model import Arm, Scenario
-from serde_lab.serde.interface import Bounds, BoundSerde, Frames, Records, SerdeOptions
 from serde_lab.serde.registry import bind
 
-CELLS = ("plain", "plain_again", "slowed")
+PLAIN, PLAIN_AGAIN, SLOWED, CONTROL = "plain", "plain_again", "slowed", "control"
 METRICS = ("seconds", "serde_cpu_s")
 
 _WARM_UP = 3
 _REMEMBERED = 60
 
+SlowCell = Callable[[CellJob, float], MeasurableCell]
+"""The cell of a job in which the strategy is slowed by so many seconds of work of all slots."""
+
 
 @dataclass
 class GateRounds:
-    """Rounds of one arm of a scenario in this process; `injected` is a share of the cell's CPU time."""
+    """Rounds of some arms of a scenario; the first is slowed, by `injected` as a share of a cell."""
 
     cells: TableCells
     checks: CellChecks
-    arm: Arm
+    arms: tuple[Arm, ...]
     injected: float
-    seed: int
-    _cpu_s: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    slow_cell: SlowCell
+    _took_s: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    """What the plain cells of the first arm took so far, in seconds of work of all slots."""
     _checked: bool = False
 
     def warm_up(self) -> None:
         """Run a few cells that are not counted, to learn how long a cell takes."""
-        for _ in range(_WARM_UP):
-            self._cell("plain")
+        for arm in self.arms:
+            for _ in range(_WARM_UP):
+                self._cell(arm, PLAIN)
 
-    def measure(self, number: int) -> Mapping[str, Mapping[str, float]]:
-        """Measure round `number`, from 1: for each of `CELLS` the value of each of `METRICS`, in seconds.
+    def measure(self, number: int) -> Mapping[str, Mapping[str, Mapping[str, float]]]:
+        """Measure round `number`, from 1: by arm and cell the value of each of `METRICS`, in seconds.
 
-        The order depends on the seed and the number alone, so that a resumed recording continues the same.
+        The order depends on the scenario's seed and the number alone, so that a resumed recording continues
+        the same.
         """
-        order = list(CELLS)
-        random.Random(f"{self.seed} {number}").shuffle(order)
-        found = {name: self._cell(name) for name in order}
+        order = [(arm, cell) for arm in self.arms for cell in self._cells_of(arm)]
+        random.Random(f"{self.cells.scenario.measure.seed} {number}").shuffle(order)
+        found: dict[str, dict[str, Mapping[str, float]]] = defaultdict(dict)
+        for arm, cell in order:
+            found[arm.name][cell] = self._cell(arm, cell)
         self._checked = True
-        return found
+        return {arm.name: found[arm.name] for arm in self.arms}
 
-    def _cell(self, name: str) -> dict[str, float]:
-        injection: AbstractContextManager[None] = nullcontext()
-        if name == "slowed":
-            schema = self.cells.inputs.record_schema
-            options = serde_options(self.arm)
-            share_s = self.injected * median(self._cpu_s)
-            injection = slowed(self.arm.strategy or "", schema, options, share_s)
-        with injection:
-            result = self.cells.cell(name, self.arm).measure()
+    def _cells_of(self, arm: Arm) -> tuple[str, ...]:
+        slowed = (SLOWED,) if arm is self.arms[0] else ()
+        return (PLAIN, PLAIN_AGAIN, *slowed, *((CONTROL,) if len(self.arms) > 1 else ()))
+
+    def _cell(self, arm: Arm, name: str) -> Mapping[str, float]:
+        unique = f"{arm.name}-{name}"
+        job = self.cells.job(unique, arm)
+        if name == SLOWED:
+            result = self.slow_cell(job, self.injected * median(self._took_s)).measure()
+        else:
+            result = self.cells.engine.cell(job).measure()
         if not self._checked:
-            for check in self.checks.judge(self.arm, result).results:
+            for check in self.checks.judge(arm, result).results:
                 if check.failed:
-                    raise WrongAnswer(f"{self.arm.name}, {check.name}: {check.detail}")
-        self.cells.discard(name)
-        if name != "slowed":
-            self._cpu_s.append(sum(s.value for s in result.samples if s.metric == PHASE_CPU))
-        values = cell_values(_as_cell(name, self.arm, result)).metrics
+                    raise WrongAnswer(f"{arm.name}, {check.name}: {check.detail}")
+        self.cells.discard(unique)
+        values = cell_values(_as_cell(unique, arm, result)).metrics
+        if name != SLOWED and arm is self.arms[0]:
+            self._took_s.append(_work_s(result, values))
         return {metric: values[metric] for metric in METRICS}
 
 
 @contextmanager
 def gate_rounds(
     scenario: Scenario,
-    arm: str,
+    arms: Sequence[str],
     injected: float,
     cache: Path | None = None,
     message: Callable[[str], None] = lambda text: None,
 ) -> Iterator[GateRounds]:
-    """Prepare and warm up rounds of `arm`. Raises ScenarioError unless the exchange is in-process."""
+    """Prepare and warm up rounds of `arms`, of which the first is slowed.
+
+    Raises ScenarioError for an arm that is unknown or no strategy, and for a scenario that is not about one
+    table, or whose source Spark reads.
+    """
     check_scenario(scenario)
-    if scenario.datasets:
-        raise ScenarioError(
-            f"{scenario.name}: has [[dataset]], but slowdowns are tried on one table"
-        )
-    if scenario.measure.exchange != "inprocess":
-        raise ScenarioError(
-            f"{scenario.name}: measure.exchange is {scenario.measure.exchange!r}, but slowdowns can"
-            " be injected only with 'inprocess'"
-        )
-    found = next((one for one in scenario.arms if one.name == arm), None)
-    if found is None or found.strategy is None:
-        known = ", ".join(one.name for one in scenario.arms if one.strategy)
-        raise ScenarioError(f"{scenario.name} has no arm {arm!r} with a strategy; it has {known}")
+    if scenario.datasets or scenario.stream:
+        kind = "[[dataset]]" if scenario.datasets else "[stream]"
+        raise ScenarioError(f"{scenario.name}: has {kind}, but slowdowns are tried on one table")
+    found = tuple(_arm(scenario, name) for name in arms)
     inputs = prepare_inputs(scenario, cache, message)
-    with work_folder() as work:
-        cells = TableCells(scenario, inputs, work, InProcess())
+    with ExitStack() as stack:
+        work = stack.enter_context(work_folder())
+        engine, slow_cell = _engine(scenario, work, stack)
+        cells = TableCells(scenario, inputs, work, engine)
         cells.set_up()
         checks = CellChecks(scenario, inputs, work)
-        rounds = GateRounds(cells, checks, found, injected, scenario.measure.seed)
+        rounds = GateRounds(cells, checks, found, injected, slow_cell)
         rounds.warm_up()
         yield rounds
 
 
+def _arm(scenario: Scenario, name: str) -> Arm:
+    found = next((one for one in scenario.arms if one.name == name), None)
+    if found is None or found.strategy is None:
+        known = ", ".join(one.name for one in scenario.arms if one.strategy)
+        raise ScenarioError(f"{scenario.name} has no arm {name!r} with a strategy; it has {known}")
+    if found.source_reader == "spark":
+        raise ScenarioError(
+            f"{scenario.name}: Spark reads the source of arm {name!r}, but slowdowns are tried where tasks"
+            " read it"
+        )
+    return found
+
+
+def _engine(scenario: Scenario, work: Path, stack: ExitStack) -> tuple[Engine, SlowCell]:
+    """Where cells run, and how one is slowed there."""
+    if scenario.measure.exchange == "inprocess":
+        return InProcess(), _SlowedHere
+    from serde_lab.lab.cells.on_spark import OnSpark, SlowedCell
+    from serde_lab.lab.cells.peer_arms import SessionPlan
+    from serde_lab.lab.run_settings import RunSettings
+    from serde_lab.lab.session.run_session import RunSession
+
+    plan = SessionPlan(frozenset(arm.name for arm in scenario.arms))
+    bench = stack.enter_context(RunSession(scenario, RunSettings(), work, plan)).bench
+    return OnSpark(bench), partial(SlowedCell, bench)
+
+
+class _SlowedHere(InProcessCell):
+    """A cell in this process whose strategy is slowed by `cpu_s` seconds, once."""
+
+    def __init__(self, job: CellJob, cpu_s: float) -> None:
+        super().__init__(job)
+        self.cpu_s = cpu_s
+
+    def measure(self) -> CellResult:
+        arm, schema = self.job.arm, self.job.inputs.record_schema
+        with slowed(bind(arm.strategy or "", schema, serde_options(arm)), self.cpu_s):
+            return super().measure()
+
+
+def _work_s(result: CellResult, values: Mapping[str, float]) -> float:
+    """The work of a cell: CPU seconds of its phases in this process, else the time of all slots."""
+    slots = max((one.value for one in result.samples if one.metric == "slots"), default=1)
+    if slots == 1:
+        return sum(one.value for one in result.samples if one.metric == PHASE_CPU)
+    return slots * values["seconds"]
+
+
 def _as_cell(name: str, arm: Arm, result: CellResult) -> MeasuredCell:
     return MeasuredCell(name, arm.name, 1, False, 0, "", "ok", None, result.samples)
-
-
-@contextmanager
-def slowed(
-    strategy: str, schema: RecordSchema, options: SerdeOptions, cpu_s: float
-) -> Iterator[None]:
-    """Make the strategy burn `cpu_s` seconds of CPU in its next call of `encode`, once; undone on exit.
-
-    Only this process is slowed, so the exchange must be the in-process one.
-    """
-    kind: Any = type(bind(strategy, schema, options))
-    original = kind.encode
-    left = [cpu_s]
-
-    def encode(self: BoundSerde, records: Records, bounds: Bounds) -> Frames:
-        if left:
-            burn(left.pop())
-        frames: Frames = original(self, records, bounds)
-        return frames
-
-    inherited = "encode" not in vars(kind)
-    kind.encode = encode
-    try:
-        yield
-    finally:
-        if inherited:
-            del kind.encode
-        else:
-            kind.encode = original
-
-
-def burn(cpu_s: float) -> None:
-    """Use this much CPU time in a loop; on a busy machine its wall time grows like that of other work."""
-    end_ns = time.process_time_ns() + round(cpu_s * 1e9)
-    while time.process_time_ns() < end_ns:
-        sum(range(100))

@@ -17,6 +17,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 from py4j.protocol import Py4JError
@@ -38,6 +39,7 @@ from serde_lab.lab.cells.floor_cells import FloorOnCores
 from serde_lab.lab.cells.merge_into import MergeCell
 from serde_lab.lab.cells.peer_arms import options_of_peer
 from serde_lab.lab.cells.plain_tables import PlainTableCell, UpsertCell, parquet_writer
+from serde_lab.lab.cells.slowdown import SlowedTask
 from serde_lab.lab.inputs.prepared import CommitInput
 from serde_lab.lab.plan import Write, write_options
 from serde_lab.measure.calibration import calibrate
@@ -46,7 +48,8 @@ from serde_lab.measure.event_log import SparkHistory
 from serde_lab.measure.metrics import Sample
 from serde_lab.measure.slots import Interval
 from serde_lab.peers.apache_hudi import root_cause
-from serde_lab.pipeline.plan import make_plan
+from serde_lab.pipeline.plan import WritePlan, make_plan
+from serde_lab.pipeline.source.files import SourceFiles
 from serde_lab.pipeline.spark.exchange import (
     ColumnsExchange,
     FilesExchange,
@@ -56,9 +59,9 @@ from serde_lab.pipeline.spark.exchange import (
 from serde_lab.pipeline.spark.tables import (
     exchange_for,
 )
-from serde_lab.pipeline.spark.worker import FrameCounter, ReportsParam
+from serde_lab.pipeline.spark.worker import FrameCounter, ReportsParam, SparkTask
 from serde_lab.pipeline.write import PreparedWrite
-from serde_lab.scenario.model import FORMAT_CONTROLS, PLAIN_CONTROLS, WORK_FLOOR
+from serde_lab.scenario.model import FORMAT_CONTROLS, PLAIN_CONTROLS, WORK_FLOOR, Arm
 from serde_lab.table.storage.storage import Storage
 from serde_lab.table.timeline.timeline import Instant, epoch_ns
 
@@ -112,6 +115,29 @@ class StrategyCell(SparkWriteCell):
         if arm.source_reader == "spark":
             return SparkExchange(stored_columns(self.bench.source(commit.files)), own_reader=False)
         return FilesExchange(self.bench.spark, commit.files, arm.shuffle)
+
+
+class SlowedCell(StrategyCell):
+    """A strategy whose map tasks together take `work_s` seconds longer, for the gate's own test."""
+
+    def __init__(self, bench: Bench, job: CellJob, work_s: float) -> None:
+        super().__init__(bench, job)
+        self.work_s = work_s
+
+    def exchange(self, commit: CommitInput) -> SparkExchange:
+        tasks = sum(len(one.files) for one in self.job.inputs.commits)
+        return _SlowedFiles(self.bench, commit, self.job.arm, self.work_s / tasks)
+
+
+class _SlowedFiles(FilesExchange):
+    """An exchange whose first stage is slowed by `cpu_s` seconds a task."""
+
+    def __init__(self, bench: Bench, commit: CommitInput, arm: Arm, cpu_s: float) -> None:
+        super().__init__(bench.spark, commit.files, arm.shuffle)
+        self.cpu_s = cpu_s
+
+    def first_task(self, plan: WritePlan, reports: Any, files: SourceFiles | None) -> SparkTask:
+        return SlowedTask.of(super().first_task(plan, reports, files), self.cpu_s)
 
 
 class NativeCell(StrategyCell):

@@ -94,10 +94,13 @@ class TableCells:
             self.engine.write_set_up(prepared, commit)
 
     def cell(self, name: str, arm: Arm) -> MeasurableCell:
+        return self.engine.cell(self.job(name, arm))
+
+    def job(self, name: str, arm: Arm) -> CellJob:
+        """What a cell measures, on its own clone of the set-up table."""
         self.engine.tidy()
         table = self._clone(name, arm)
-        job = CellJob(name, arm, self.scenario, self.inputs, self.sizes, table, self.follows)
-        return self.engine.cell(job)
+        return CellJob(name, arm, self.scenario, self.inputs, self.sizes, table, self.follows)
 
     def discard(self, name: str) -> None:
         discard_cell(self.work, name)

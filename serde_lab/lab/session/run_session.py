@@ -20,7 +20,7 @@ from typing import Any
 
 from serde_lab.errors import SetupError, outcome_of
 from serde_lab.lab.cells.cell import CellResult, MeasurableCell
-from serde_lab.lab.cells.dataset_cells import DatasetCells
+from serde_lab.lab.cells.dataset_cells import DatasetCells, SparkQueries
 from serde_lab.lab.cells.peer_arms import SessionPlan, recorded_jars
 from serde_lab.lab.cells.table_cells import TableCells, discard_cell
 from serde_lab.lab.inputs.prepared import PreparedInputs, PreparedTable
@@ -121,8 +121,6 @@ class Measured:
         kind = OnSpark if self.scenario.stream is None else StreamsOnSpark
         engine = kind(session.bench, self.tidy_heap)
         if self.tables:
-            from serde_lab.lab.cells.spark_queries import SparkQueries
-
             queries = SparkQueries(session.bench, self.scenario.queries)
             return DatasetCells(self.tables, work, engine, queries)
         return TableCells(self.scenario, self.inputs, work, engine)

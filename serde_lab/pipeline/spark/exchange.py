@@ -89,7 +89,7 @@ class SparkExchange(Exchange):
         """The output of the first stage with salts, as the first hop shuffles it."""
         files = self._files(plan)
         first = DataFrameInput(self._input(plan, files))
-        return first.salted(topology_of(plan).hops[0], plan, self._first(plan, reports, files))
+        return first.salted(topology_of(plan).hops[0], plan, self.first_task(plan, reports, files))
 
     def _files(self, plan: WritePlan) -> SourceFiles | None:
         topology = topology_of(plan)
@@ -112,7 +112,8 @@ class SparkExchange(Exchange):
             return ranges.sortWithinPartitions(*order).select(*columns)
         return DataFrameInput.numbers(self.spark, len(files.partitions)).rows
 
-    def _first(self, plan: WritePlan, reports: Any, files: SourceFiles | None) -> SparkTask:
+    def first_task(self, plan: WritePlan, reports: Any, files: SourceFiles | None) -> SparkTask:
+        """The task of the first stage; with `files`, each reads its own."""
         return SparkTask(plan, 0, reports, files, self._batch_rows)
 
     def run(self, plan: WritePlan) -> tuple[WriteStat, ...]:
@@ -121,7 +122,7 @@ class SparkExchange(Exchange):
         if not topology.stages:
             return ()
         moved = self._stage_input(plan, files)
-        task = self._first(plan, reports, files)
+        task = self.first_task(plan, reports, files)
         for number, hop in enumerate(topology.hops, start=1):
             beside = None
             if number - 1 == topology.index_joins and (senders := bootstrap_tasks(plan)):
